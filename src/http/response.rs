@@ -1,0 +1,70 @@
+//! An answer as a value. Only the edge turns it into bytes.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+/// Status, headers and body. `Content-Length`, `Date`, `X-Request-Id` and `X-API-Version` are the edge's to add.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Response {
+    status: u16,
+    headers: Vec<(&'static str, Cow<'static, str>)>,
+    body: Cow<'static, [u8]>,
+}
+
+/// The type of every JSON body (contract section 1).
+pub const JSON: &str = "application/json; charset=utf-8";
+
+impl Response {
+    /// A body of the media type `content_type`.
+    pub fn new(status: u16, content_type: &'static str, body: impl Into<Cow<'static, [u8]>>) -> Response {
+        Response { status, headers: vec![("Content-Type", Cow::Borrowed(content_type))], body: body.into() }
+    }
+
+    /// A JSON body that is already written.
+    pub fn json_bytes(status: u16, body: impl Into<Cow<'static, [u8]>>) -> Response {
+        Response::new(status, JSON, body)
+    }
+
+    /// A JSON body.
+    pub fn json(status: u16, body: &Value) -> Response {
+        Response::json_bytes(status, body.to_string().into_bytes())
+    }
+
+    /// An answer without a body and so without a type.
+    pub fn empty(status: u16) -> Response {
+        Response { status, headers: Vec::new(), body: Cow::Borrowed(&[]) }
+    }
+
+    /// Adds a header. Line breaks and other control characters cannot get into one: such a value becomes empty.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Response {
+        let value = value.into();
+        let safe = value.bytes().all(|byte| byte == b'\t' || (0x20..0x7f).contains(&byte));
+        self.headers.push((name, if safe { value } else { Cow::Borrowed("") }));
+        self
+    }
+
+    /// Adds several headers.
+    #[must_use]
+    pub fn with<V: Into<Cow<'static, str>>>(self, headers: impl IntoIterator<Item = (&'static str, V)>) -> Response {
+        headers.into_iter().fold(self, |response, (name, value)| response.header(name, value))
+    }
+
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    pub fn headers(&self) -> &[(&'static str, Cow<'static, str>)] {
+        &self.headers
+    }
+
+    /// The first header of this name; names are compared without regard to case.
+    pub fn find_header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_ref())
+    }
+
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+}

@@ -1,0 +1,7 @@
+//! TenantDesk: a JSON REST API for customers, employees and hardware, one SQLite file per tenant.
+
+pub mod clock;
+pub mod error;
+pub mod http;
+pub mod resources;
+pub mod turns;

@@ -1,0 +1,122 @@
+//! Scopes: what a key may do (contract section 5).
+
+use std::fmt;
+
+use super::{ALL, Resource};
+
+/// Read: GET and HEAD. Write: POST, PUT and DELETE. Write does not imply read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    Read,
+    Write,
+}
+
+/// One scope, such as `customers:read`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scope {
+    pub resource: &'static Resource,
+    pub access: Access,
+}
+
+impl Scope {
+    /// Every scope, in the order of contract section 5.
+    pub fn all() -> impl Iterator<Item = Scope> {
+        ALL.into_iter().flat_map(|resource| [Access::Read, Access::Write].map(|access| Scope { resource, access }))
+    }
+
+    /// The scope that `text` spells.
+    pub fn parse(text: &str) -> Option<Scope> {
+        Scope::all().find(|scope| scope.to_string() == text)
+    }
+
+    fn bit(self) -> u32 {
+        let position = Scope::all().position(|scope| scope == self).unwrap_or_default();
+        1 << position
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let access = match self.access {
+            Access::Read => "read",
+            Access::Write => "write",
+        };
+        write!(f, "{}:{access}", self.resource.plural)
+    }
+}
+
+/// The scopes of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scopes(u32);
+
+impl Scopes {
+    /// All six.
+    pub fn every() -> Scopes {
+        Scope::all().collect()
+    }
+
+    /// The three that read.
+    pub fn read_only() -> Scopes {
+        Scope::all().filter(|scope| scope.access == Access::Read).collect()
+    }
+
+    /// `all`, `read` or the name of one scope, as the command line and the panel's form give them.
+    pub fn parse(text: &str) -> Option<Scopes> {
+        match text {
+            "all" => Some(Scopes::every()),
+            "read" => Some(Scopes::read_only()),
+            one => Scope::parse(one).map(|scope| [scope].into_iter().collect()),
+        }
+    }
+
+    pub fn contains(self, scope: Scope) -> bool {
+        self.0 & scope.bit() != 0
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    #[must_use]
+    pub fn union(self, other: Scopes) -> Scopes {
+        Scopes(self.0 | other.0)
+    }
+
+    /// The names, in order.
+    pub fn names(self) -> Vec<String> {
+        Scope::all().filter(|scope| self.contains(*scope)).map(|scope| scope.to_string()).collect()
+    }
+}
+
+impl FromIterator<Scope> for Scopes {
+    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Scopes {
+        Scopes(scopes.into_iter().fold(0, |bits, scope| bits | scope.bit()))
+    }
+}
+
+/// As the registry stores them: the names in order, with a space between. An unknown name is no scope.
+impl From<&str> for Scopes {
+    fn from(stored: &str) -> Scopes {
+        stored.split(' ').filter_map(Scope::parse).collect()
+    }
+}
+
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.names().join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_survive_storing() {
+        for scopes in [Scopes::every(), Scopes::read_only(), Scopes::default()] {
+            assert_eq!(Scopes::from(scopes.to_string().as_str()), scopes);
+        }
+        assert_eq!(Scopes::every().names().len(), 6);
+        assert!(!Scopes::read_only().contains(Scope::parse("hardware:write").unwrap()));
+    }
+}
