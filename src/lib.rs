@@ -4,4 +4,5 @@ pub mod clock;
 pub mod error;
 pub mod http;
 pub mod resources;
+pub mod store;
 pub mod turns;

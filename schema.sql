@@ -1,0 +1,164 @@
+-- The schema of a tenant's file, version 1. It is embedded in the binary; a test compares it with the declarations under
+-- src/resources column by column.
+--
+-- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, booleans 0 and 1. AUTOINCREMENT keeps an id from
+-- coming back after its record is deleted, also the highest.
+--
+-- Every field that a list can be sorted and filtered by has an index. SQLite ends each with the row's id, so it also holds
+-- the order of ties, and a page is read from where the last one ended.
+--
+-- `search` is the case-folded text of all text and e-mail fields, one a line. Its trigrams stand in the search table, which
+-- only narrows down which rows to look at: whether a word is there is decided on `search` itself.
+
+CREATE TABLE customers (
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,
+  name            TEXT NOT NULL,
+  customer_number TEXT,
+  email           TEXT,
+  phone           TEXT,
+  street          TEXT,
+  postal_code     TEXT,
+  city            TEXT,
+  country         TEXT,
+  status          TEXT NOT NULL,
+  customer_since  TEXT,
+  notes           TEXT,
+  created_at      TEXT NOT NULL,
+  updated_at      TEXT NOT NULL,
+  search          TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX customers_by_name ON customers (name);
+CREATE INDEX customers_by_customer_number ON customers (customer_number);
+CREATE INDEX customers_by_email ON customers (email);
+CREATE INDEX customers_by_phone ON customers (phone);
+CREATE INDEX customers_by_street ON customers (street);
+CREATE INDEX customers_by_postal_code ON customers (postal_code);
+CREATE INDEX customers_by_city ON customers (city);
+CREATE INDEX customers_by_country ON customers (country);
+CREATE INDEX customers_by_status ON customers (status);
+CREATE INDEX customers_by_customer_since ON customers (customer_since);
+CREATE INDEX customers_by_created_at ON customers (created_at);
+CREATE INDEX customers_by_updated_at ON customers (updated_at);
+
+CREATE VIRTUAL TABLE customers_search USING fts5 (
+  search, content = 'customers', content_rowid = 'id', detail = none, columnsize = 0, tokenize = 'trigram case_sensitive 1'
+);
+CREATE TRIGGER customers_search_insert AFTER INSERT ON customers BEGIN
+  INSERT INTO customers_search (rowid, search) VALUES (new.id, new.search);
+END;
+CREATE TRIGGER customers_search_update AFTER UPDATE OF search ON customers WHEN new.search IS NOT old.search BEGIN
+  INSERT INTO customers_search (customers_search, rowid, search) VALUES ('delete', old.id, old.search);
+  INSERT INTO customers_search (rowid, search) VALUES (new.id, new.search);
+END;
+CREATE TRIGGER customers_search_delete AFTER DELETE ON customers BEGIN
+  INSERT INTO customers_search (customers_search, rowid, search) VALUES ('delete', old.id, old.search);
+END;
+
+CREATE TABLE employees (
+  id          INTEGER PRIMARY KEY AUTOINCREMENT,
+  customer_id INTEGER NOT NULL REFERENCES customers (id),
+  email       TEXT NOT NULL,
+  first_name  TEXT,
+  last_name   TEXT,
+  phone       TEXT,
+  department  TEXT,
+  job_title   TEXT,
+  is_active   INTEGER NOT NULL,
+  start_date  TEXT,
+  end_date    TEXT,
+  notes       TEXT,
+  created_at  TEXT NOT NULL,
+  updated_at  TEXT NOT NULL,
+  search      TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX employees_by_customer_id ON employees (customer_id);
+CREATE INDEX employees_by_email ON employees (email);
+CREATE INDEX employees_by_first_name ON employees (first_name);
+CREATE INDEX employees_by_last_name ON employees (last_name);
+CREATE INDEX employees_by_phone ON employees (phone);
+CREATE INDEX employees_by_department ON employees (department);
+CREATE INDEX employees_by_job_title ON employees (job_title);
+CREATE INDEX employees_by_is_active ON employees (is_active);
+CREATE INDEX employees_by_start_date ON employees (start_date);
+CREATE INDEX employees_by_end_date ON employees (end_date);
+CREATE INDEX employees_by_created_at ON employees (created_at);
+CREATE INDEX employees_by_updated_at ON employees (updated_at);
+
+CREATE VIRTUAL TABLE employees_search USING fts5 (
+  search, content = 'employees', content_rowid = 'id', detail = none, columnsize = 0, tokenize = 'trigram case_sensitive 1'
+);
+CREATE TRIGGER employees_search_insert AFTER INSERT ON employees BEGIN
+  INSERT INTO employees_search (rowid, search) VALUES (new.id, new.search);
+END;
+CREATE TRIGGER employees_search_update AFTER UPDATE OF search ON employees WHEN new.search IS NOT old.search BEGIN
+  INSERT INTO employees_search (employees_search, rowid, search) VALUES ('delete', old.id, old.search);
+  INSERT INTO employees_search (rowid, search) VALUES (new.id, new.search);
+END;
+CREATE TRIGGER employees_search_delete AFTER DELETE ON employees BEGIN
+  INSERT INTO employees_search (employees_search, rowid, search) VALUES ('delete', old.id, old.search);
+END;
+
+CREATE TABLE hardware (
+  id                  INTEGER PRIMARY KEY AUTOINCREMENT,
+  name                TEXT NOT NULL,
+  employee_id         INTEGER REFERENCES employees (id),
+  type                TEXT NOT NULL,
+  manufacturer        TEXT,
+  model               TEXT,
+  serial_number       TEXT,
+  asset_tag           TEXT,
+  status              TEXT NOT NULL,
+  purchase_date       TEXT,
+  warranty_until      TEXT,
+  purchase_cost_cents INTEGER,
+  is_leased           INTEGER NOT NULL,
+  notes               TEXT,
+  created_at          TEXT NOT NULL,
+  updated_at          TEXT NOT NULL,
+  search              TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX hardware_by_name ON hardware (name);
+CREATE INDEX hardware_by_employee_id ON hardware (employee_id);
+CREATE INDEX hardware_by_type ON hardware (type);
+CREATE INDEX hardware_by_manufacturer ON hardware (manufacturer);
+CREATE INDEX hardware_by_model ON hardware (model);
+CREATE INDEX hardware_by_serial_number ON hardware (serial_number);
+CREATE INDEX hardware_by_asset_tag ON hardware (asset_tag);
+CREATE INDEX hardware_by_status ON hardware (status);
+CREATE INDEX hardware_by_purchase_date ON hardware (purchase_date);
+CREATE INDEX hardware_by_warranty_until ON hardware (warranty_until);
+CREATE INDEX hardware_by_purchase_cost_cents ON hardware (purchase_cost_cents);
+CREATE INDEX hardware_by_is_leased ON hardware (is_leased);
+CREATE INDEX hardware_by_created_at ON hardware (created_at);
+CREATE INDEX hardware_by_updated_at ON hardware (updated_at);
+
+CREATE VIRTUAL TABLE hardware_search USING fts5 (
+  search, content = 'hardware', content_rowid = 'id', detail = none, columnsize = 0, tokenize = 'trigram case_sensitive 1'
+);
+CREATE TRIGGER hardware_search_insert AFTER INSERT ON hardware BEGIN
+  INSERT INTO hardware_search (rowid, search) VALUES (new.id, new.search);
+END;
+CREATE TRIGGER hardware_search_update AFTER UPDATE OF search ON hardware WHEN new.search IS NOT old.search BEGIN
+  INSERT INTO hardware_search (hardware_search, rowid, search) VALUES ('delete', old.id, old.search);
+  INSERT INTO hardware_search (rowid, search) VALUES (new.id, new.search);
+END;
+CREATE TRIGGER hardware_search_delete AFTER DELETE ON hardware BEGIN
+  INSERT INTO hardware_search (hardware_search, rowid, search) VALUES ('delete', old.id, old.search);
+END;
+
+-- The answers of successful requests that came with an Idempotency-Key, kept for 24 hours. `request` is the SHA-256 of what
+-- makes a repeat the same request; `created_at` counts seconds since the Unix epoch.
+CREATE TABLE idempotency (
+  id         INTEGER PRIMARY KEY,
+  key        BLOB NOT NULL UNIQUE,
+  request    BLOB NOT NULL,
+  status     INTEGER NOT NULL,
+  location   TEXT,
+  body       BLOB NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX idempotency_by_created_at ON idempotency (created_at);

@@ -1,0 +1,186 @@
+//! The one place where a database is opened: pragmas, schema, migrations.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use r2d2_sqlite::SqliteConnectionManager;
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use crate::turns;
+
+/// The layout of one kind of database and the way to it from older ones.
+#[derive(Debug)]
+pub struct Schema {
+    /// What the file is, for messages: `registry`, `tenant`.
+    pub name: &'static str,
+    /// The version that `sql` makes; it stands in `user_version`.
+    pub version: u32,
+    /// Makes an empty database into one of `version`.
+    pub sql: &'static str,
+    /// `migrations[n]` makes version `n + 1` into version `n + 2`.
+    pub migrations: &'static [&'static str],
+}
+
+/// Why a database cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{} does not exist", .0.display())]
+    Missing(PathBuf),
+    #[error("{} was written by a newer version of tenantdesk (schema {found}, this binary knows {known}); use that version", .path.display())]
+    Newer { path: PathBuf, found: u32, known: u32 },
+    #[error("{} is damaged or no database: {cause}", .path.display())]
+    Damaged { path: PathBuf, cause: String },
+    #[error("{} cannot be used: {cause}", .path.display())]
+    Unusable { path: PathBuf, cause: String },
+}
+
+/// How long a connection waits for a lock that another process or connection holds (contract section 6, condition 6).
+pub const LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// Statements kept prepared per connection.
+const STATEMENTS: usize = 64;
+
+/// A database that is there: its pragmas set, its schema up to date.
+pub fn open(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if !path.try_exists().map_err(|error| unusable(path, error))? {
+        return Err(OpenError::Missing(path.to_owned()));
+    }
+    let mut connection = connect(path, flags).map_err(|error| refused(path, &error))?;
+    match version(&connection).map_err(|error| refused(path, &error))? {
+        0 => Err(OpenError::Damaged { path: path.to_owned(), cause: "it has no schema".to_owned() }),
+        found if found == schema.version => Ok(connection),
+        found if found > schema.version => {
+            Err(OpenError::Newer { path: path.to_owned(), found, known: schema.version })
+        }
+        found => {
+            migrate(path, &mut connection, found, schema)?;
+            Ok(connection)
+        }
+    }
+}
+
+/// A new database, private to the owner. One that is there already is opened instead.
+pub fn create(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => (),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // A crash between creating a file and committing its schema leaves an empty one: then it is made now.
+            if fs::metadata(path).is_ok_and(|file| file.len() > 0) {
+                return open(path, schema);
+            }
+        }
+        Err(error) => return Err(unusable(path, error)),
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let make = || -> rusqlite::Result<Connection> {
+        let mut connection = connect(path, flags)?;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if version(&transaction)? == 0 {
+            transaction.execute_batch(schema.sql)?;
+            transaction.pragma_update(None, "user_version", schema.version)?;
+        }
+        transaction.commit()?;
+        Ok(connection)
+    };
+    let connection = make().map_err(|error| refused(path, &error))?;
+    sync_folder(path).map_err(|error| unusable(path, error))?;
+    Ok(connection)
+}
+
+/// Makes the name of a new file durable, not just its content.
+pub fn sync_folder(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
+}
+
+/// The further connections of a database that [`open`] has accepted, for reading only.
+pub fn readers(path: &Path) -> SqliteConnectionManager {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    SqliteConnectionManager::file(path).with_flags(flags).with_init(|connection| {
+        prepare(connection)?;
+        connection.pragma_update(None, "query_only", true)
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one place that opens connections, and it sets the pragmas")]
+fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags)?;
+    prepare(&connection)?;
+    Ok(connection)
+}
+
+/// The busy handler comes first: setting WAL may have to wait too.
+fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_handler(Some(wait_for_lock))?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", true)
+}
+
+/// SQLite's own busy wait would keep the worker's turn while it sleeps. Short naps at first, then 25 ms each, 5 s in all.
+fn wait_for_lock(tries: i32) -> bool {
+    const NAP: Duration = Duration::from_millis(25);
+    let long = u32::try_from(tries.saturating_sub(5)).unwrap_or(0);
+    if NAP * long >= LOCK_WAIT {
+        return false;
+    }
+    let nap = if tries < 5 { Duration::from_millis(1) } else { NAP };
+    turns::while_waiting(|| std::thread::sleep(nap));
+    true
+}
+
+/// The schema version that the file says it has.
+pub fn version(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Copies the file beside itself, then takes every step in one transaction: it is migrated whole or not at all.
+fn migrate(path: &Path, connection: &mut Connection, found: u32, schema: &Schema) -> Result<(), OpenError> {
+    let copy = path.with_extension(format!("db.v{found}"));
+    if !copy.try_exists().map_err(|error| unusable(path, error))? {
+        let partial = path.with_extension(format!("db.v{found}.partial"));
+        match fs::remove_file(&partial) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unusable(&partial, error)),
+            _ => (),
+        }
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&partial)
+            .map_err(|e| unusable(&partial, e))?;
+        connection.backup("main", &partial, None).map_err(|error| refused(path, &error))?;
+        fs::File::open(&partial).and_then(|file| file.sync_all()).map_err(|error| unusable(&partial, error))?;
+        fs::rename(&partial, &copy).and_then(|()| sync_folder(&copy)).map_err(|error| unusable(&copy, error))?;
+    }
+    let mut steps = || -> rusqlite::Result<()> {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let found = version(&transaction)?;
+        let taken = usize::try_from(found.saturating_sub(1)).unwrap_or(usize::MAX);
+        for step in schema.migrations.iter().skip(taken) {
+            transaction.execute_batch(step)?;
+        }
+        transaction.pragma_update(None, "user_version", schema.version)?;
+        transaction.commit()
+    };
+    steps().map_err(|error| refused(path, &error))?;
+    tracing::info!(file = %path.display(), from = found, to = schema.version, "schema migrated");
+    Ok(())
+}
+
+fn unusable(path: &Path, cause: impl ToString) -> OpenError {
+    OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() }
+}
+
+fn refused(path: &Path, error: &rusqlite::Error) -> OpenError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            OpenError::Damaged { path: path.to_owned(), cause: error.to_string() }
+        }
+        _ => unusable(path, error),
+    }
+}
