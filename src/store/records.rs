@@ -1,0 +1,588 @@
+//! The five operations on records. SQL is put together from declared names only; values are always bound.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::ops::Deref;
+
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+pub use super::tenants::ReadError;
+use crate::resources::{Field, Kind, Resource, Value};
+
+/// A connection that reads.
+#[derive(Debug)]
+pub struct Reading<'a>(&'a Connection);
+
+/// A connection inside a write transaction. It can read too.
+#[derive(Debug)]
+pub struct Writing<'a>(Reading<'a>);
+
+impl<'a> Deref for Writing<'a> {
+    type Target = Reading<'a>;
+
+    fn deref(&self) -> &Reading<'a> {
+        &self.0
+    }
+}
+
+/// A record as it is stored: the values of the resource's fields in their order, and around them what is read-only.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    pub id: i64,
+    pub values: Vec<Value>,
+    pub created_at: String,
+    pub updated_at: String,
+}
+
+/// A column that a list can be sorted and filtered by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Column {
+    Id,
+    Field(&'static Field),
+    CreatedAt,
+    UpdatedAt,
+}
+
+impl Column {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Column::Id => "id",
+            Column::Field(field) => field.name,
+            Column::CreatedAt => "created_at",
+            Column::UpdatedAt => "updated_at",
+        }
+    }
+
+    const fn is_boolean(self) -> bool {
+        matches!(self, Column::Field(Field { kind: Kind::Boolean, .. }))
+    }
+}
+
+/// One condition of a list. `Equals(Null)` finds nulls.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Test {
+    Equals(Value),
+    AtLeast(String),
+    AtMost(String),
+}
+
+/// Where a page begins: behind the record with this sort value and id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    pub value: Value,
+    pub id: i64,
+}
+
+/// What a list asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listing {
+    pub resource: &'static Resource,
+    pub sort: Column,
+    pub descending: bool,
+    pub filters: Vec<(Column, Test)>,
+    /// Words that each record must have, as they were sent.
+    pub words: Vec<String>,
+    /// Records a page, at least 1.
+    pub limit: usize,
+    pub after: Option<Position>,
+    /// Count all that match as well.
+    pub total: bool,
+}
+
+/// One page: its records as a JSON array, already written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    pub json: Vec<u8>,
+    /// The last record's position, while more follow.
+    pub next: Option<Position>,
+    pub total: Option<i64>,
+}
+
+/// An answer that is remembered under an idempotency key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// SHA-256 of the request that it answered.
+    pub request: [u8; 32],
+    pub status: u16,
+    pub location: Option<String>,
+    pub body: Vec<u8>,
+}
+
+/// How long an answer is remembered, in seconds (contract section 8).
+const REMEMBERED_FOR: i64 = 24 * 60 * 60;
+
+/// Old answers removed with each new one: more than one, so that they die out.
+const FORGOTTEN_AT_ONCE: i64 = 8;
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(connection: &'a Connection) -> Reading<'a> {
+        Reading(connection)
+    }
+
+    /// The record as JSON, already written.
+    pub fn json(&self, resource: &Resource, id: i64) -> rusqlite::Result<Option<Vec<u8>>> {
+        let sql = format!("SELECT {} FROM {} WHERE id = ?", columns(resource), resource.plural);
+        let mut statement = self.0.prepare_cached(&sql)?;
+        let mut rows = statement.query([id])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let mut json = Vec::with_capacity(512);
+        write_row(&mut json, resource, row)?;
+        Ok(Some(json))
+    }
+
+    /// The record.
+    pub fn record(&self, resource: &Resource, id: i64) -> rusqlite::Result<Option<Record>> {
+        let sql = format!("SELECT {} FROM {} WHERE id = ?", columns(resource), resource.plural);
+        self.0.prepare_cached(&sql)?.query_row([id], |row| read_record(resource, row)).optional()
+    }
+
+    /// Whether the resource has a record `id`.
+    pub fn exists(&self, resource: &Resource, id: i64) -> rusqlite::Result<bool> {
+        self.0.prepare_cached(&format!("SELECT 1 FROM {} WHERE id = ?", resource.plural))?.exists([id])
+    }
+
+    /// One page of a list. All of it, the count too, is of one moment.
+    pub fn page(&self, listing: &Listing) -> rusqlite::Result<Page> {
+        let moment = self.0.unchecked_transaction()?;
+        let mut page = PageWriter::new(listing);
+        for segment in segments(listing) {
+            if page.is_full() {
+                break;
+            }
+            let (sql, values) = select(listing, &segment, page.missing());
+            let mut statement = self.0.prepare_cached(&sql)?;
+            let mut rows = statement.query(rusqlite::params_from_iter(values.iter()))?;
+            while let Some(row) = rows.next()? {
+                page.take(row)?;
+            }
+        }
+        let total = if listing.total { Some(self.count(listing)?) } else { None };
+        moment.finish()?;
+        Ok(page.finish(total))
+    }
+
+    fn count(&self, listing: &Listing) -> rusqlite::Result<i64> {
+        let mut query = Query::new(listing);
+        query.filter(listing);
+        let sql = format!("SELECT count(*) FROM {}{}", query.from, query.conditions());
+        self.0.prepare_cached(&sql)?.query_row(rusqlite::params_from_iter(query.values.iter()), |row| row.get(0))
+    }
+
+    /// The answer remembered under `key`, unless it is over 24 hours old at `now` (Unix seconds).
+    pub fn remembered(&self, key: &[u8; 16], now: i64) -> rusqlite::Result<Option<Remembered>> {
+        self.0
+            .prepare_cached("SELECT request, status, location, body FROM idempotency WHERE key = ? AND created_at > ?")?
+            .query_row(params![key, now - REMEMBERED_FOR], |row| {
+                Ok(Remembered { request: row.get(0)?, status: row.get(1)?, location: row.get(2)?, body: row.get(3)? })
+            })
+            .optional()
+    }
+}
+
+impl<'a> Writing<'a> {
+    pub(super) fn new(connection: &'a Connection) -> Writing<'a> {
+        Writing(Reading::new(connection))
+    }
+
+    fn connection(&self) -> &Connection {
+        self.0.0
+    }
+
+    /// Adds a record with the next id. `now` is RFC 3339.
+    pub fn insert(&self, resource: &Resource, values: Vec<Value>, now: &str) -> rusqlite::Result<Record> {
+        let names: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
+        let sql = format!(
+            "INSERT INTO {} ({}, created_at, updated_at, search) VALUES ({}?, ?, ?)",
+            resource.plural,
+            names.join(", "),
+            "?, ".repeat(names.len())
+        );
+        let search = search_text(resource, &values);
+        let mut bound: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
+        bound.extend([&now as &dyn ToSql, &now, &search]);
+        self.connection().prepare_cached(&sql)?.execute(bound.as_slice())?;
+        let id = self.connection().last_insert_rowid();
+        Ok(Record { id, values, created_at: now.to_owned(), updated_at: now.to_owned() })
+    }
+
+    /// Sets the named fields and `updated_at`; the others stay. `None` where there is no such record.
+    pub fn update(
+        &self,
+        resource: &Resource,
+        id: i64,
+        changes: &[(&'static Field, Value)],
+        now: &str,
+    ) -> rusqlite::Result<Option<Record>> {
+        let Some(mut record) = self.record(resource, id)? else { return Ok(None) };
+        let mut sql = format!("UPDATE {} SET ", resource.plural);
+        let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(changes.len() + 3);
+        for (field, value) in changes {
+            write!(sql, "{} = ?, ", field.name).map_err(|_| rusqlite::Error::InvalidQuery)?;
+            bound.push(value);
+            let places = resource.fields.iter().zip(&mut record.values);
+            for (_, place) in places.filter(|(declared, _)| declared.name == field.name) {
+                *place = value.clone();
+            }
+        }
+        now.clone_into(&mut record.updated_at);
+        let search = search_text(resource, &record.values);
+        sql.push_str("updated_at = ?, search = ? WHERE id = ?");
+        bound.extend([&now as &dyn ToSql, &search, &id]);
+        self.connection().prepare_cached(&sql)?.execute(bound.as_slice())?;
+        Ok(Some(record))
+    }
+
+    /// Removes a record.
+    pub fn delete(&self, resource: &Resource, id: i64) -> rusqlite::Result<Deleted> {
+        let sql = format!("DELETE FROM {} WHERE id = ?", resource.plural);
+        match self.connection().prepare_cached(&sql)?.execute([id]) {
+            Ok(0) => Ok(Deleted::NotThere),
+            Ok(_) => Ok(Deleted::Gone),
+            Err(error) => match &error {
+                rusqlite::Error::SqliteFailure(cause, message)
+                    if cause.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY =>
+                {
+                    Ok(Deleted::Refused(message.clone().unwrap_or_else(|| cause.to_string())))
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Remembers an answer under an idempotency key, from `now` (Unix seconds) on, in place of one that is too old.
+    pub fn remember(&self, key: &[u8; 16], answer: &Remembered, now: i64) -> rusqlite::Result<()> {
+        let connection = self.connection();
+        connection
+            .prepare_cached(
+                "DELETE FROM idempotency WHERE id IN
+                   (SELECT id FROM idempotency WHERE created_at <= ? ORDER BY created_at LIMIT ?)",
+            )?
+            .execute([now - REMEMBERED_FOR, FORGOTTEN_AT_ONCE])?;
+        connection
+            .prepare_cached(
+                "INSERT OR REPLACE INTO idempotency (key, request, status, location, body, created_at)
+                 VALUES (?, ?, ?, ?, ?, ?)",
+            )?
+            .execute(params![key, answer.request, answer.status, answer.location, answer.body, now])?;
+        Ok(())
+    }
+}
+
+/// What became of a record that was to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    Gone,
+    NotThere,
+    /// Other records refer to it. The database's own message.
+    Refused(String),
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self {
+            Value::Null => ToSqlOutput::Borrowed(ValueRef::Null),
+            Value::Integer(number) => ToSqlOutput::from(*number),
+            Value::Boolean(truth) => ToSqlOutput::from(*truth),
+            Value::Text(text) => ToSqlOutput::from(text.as_str()),
+        })
+    }
+}
+
+/// `id`, the fields, the timestamps: the order of every answer.
+fn columns(resource: &Resource) -> String {
+    let mut names = String::from("id, ");
+    for field in resource.fields {
+        names.push_str(field.name);
+        names.push_str(", ");
+    }
+    names + "created_at, updated_at"
+}
+
+fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Result<Record> {
+    let last = resource.fields.len();
+    let values = resource.fields.iter().enumerate().map(|(at, field)| read_value(row.get_ref(at + 1)?, field.kind));
+    Ok(Record {
+        id: row.get(0)?,
+        values: values.collect::<rusqlite::Result<_>>()?,
+        created_at: row.get(last + 1)?,
+        updated_at: row.get(last + 2)?,
+    })
+}
+
+fn read_value(stored: ValueRef<'_>, kind: Kind) -> rusqlite::Result<Value> {
+    Ok(match stored {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) if kind == Kind::Boolean => Value::Boolean(number != 0),
+        ValueRef::Integer(number) => Value::Integer(number),
+        other => Value::Text(other.as_str()?.to_owned()),
+    })
+}
+
+/// Writes a record's JSON from its row, without values in between.
+fn write_row(json: &mut Vec<u8>, resource: &Resource, row: &Row<'_>) -> rusqlite::Result<()> {
+    json.extend_from_slice(b"{\"id\":");
+    write_stored(json, row.get_ref(0)?, false)?;
+    for (at, field) in resource.fields.iter().enumerate() {
+        write_name(json, field.name);
+        write_stored(json, row.get_ref(at + 1)?, field.kind == Kind::Boolean)?;
+    }
+    let last = resource.fields.len();
+    write_name(json, "created_at");
+    write_stored(json, row.get_ref(last + 1)?, false)?;
+    write_name(json, "updated_at");
+    write_stored(json, row.get_ref(last + 2)?, false)?;
+    json.push(b'}');
+    Ok(())
+}
+
+fn write_name(json: &mut Vec<u8>, name: &str) {
+    json.extend_from_slice(b",\"");
+    json.extend_from_slice(name.as_bytes());
+    json.extend_from_slice(b"\":");
+}
+
+fn write_stored(json: &mut Vec<u8>, stored: ValueRef<'_>, boolean: bool) -> rusqlite::Result<()> {
+    match stored {
+        ValueRef::Null => json.extend_from_slice(b"null"),
+        ValueRef::Integer(number) if boolean => write_boolean(json, number != 0),
+        ValueRef::Integer(number) => write_integer(json, number),
+        other => write_text(json, other.as_str()?),
+    }
+    Ok(())
+}
+
+fn write_boolean(json: &mut Vec<u8>, truth: bool) {
+    json.extend_from_slice(if truth { b"true" } else { b"false" });
+}
+
+/// Writing to memory does not fail, so there is no error to pass on.
+fn write_integer(json: &mut Vec<u8>, number: i64) {
+    let _ = std::io::Write::write_fmt(json, format_args!("{number}"));
+}
+
+fn write_text(json: &mut Vec<u8>, text: &str) {
+    let _ = serde_json::to_writer(json, text);
+}
+
+impl Record {
+    /// The bare JSON object of an answer: every field, nulls included, `id` first.
+    pub fn json(&self, resource: &Resource) -> Vec<u8> {
+        let mut json = Vec::with_capacity(512);
+        json.extend_from_slice(b"{\"id\":");
+        write_integer(&mut json, self.id);
+        for (field, value) in resource.fields.iter().zip(&self.values) {
+            write_name(&mut json, field.name);
+            match value {
+                Value::Null => json.extend_from_slice(b"null"),
+                Value::Boolean(truth) => write_boolean(&mut json, *truth),
+                Value::Integer(number) => write_integer(&mut json, *number),
+                Value::Text(text) => write_text(&mut json, text),
+            }
+        }
+        write_name(&mut json, "created_at");
+        write_text(&mut json, &self.created_at);
+        write_name(&mut json, "updated_at");
+        write_text(&mut json, &self.updated_at);
+        json.push(b'}');
+        json
+    }
+}
+
+/// Unicode's full case folding: SQLite's own folds letter by letter, so that `strasse` would miss `Straße`.
+pub fn fold(text: &str) -> String {
+    unicase::UniCase::unicode(text).to_folded_case()
+}
+
+/// The folded text of all searched fields, one a line: a word of `q` has no white space and so stays within one.
+fn search_text(resource: &Resource, values: &[Value]) -> String {
+    let mut text = String::new();
+    for (_, value) in resource.fields.iter().zip(values).filter(|(field, _)| field.is_searched()) {
+        if let Value::Text(value) = value {
+            text.push_str(&fold(value));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// One stretch of a list in its order. Nulls and ties need stretches of their own, so that each is read along an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    /// From the beginning to the end.
+    All,
+    /// The rest of those with the position's sort value, behind its id.
+    Ties(Position),
+    /// Values behind the position's. Nulls are none of them.
+    Beyond(Value),
+    NotNull,
+    Null,
+}
+
+fn segments(listing: &Listing) -> Vec<Segment> {
+    let Some(position) = &listing.after else { return vec![Segment::All] };
+    let ties = Segment::Ties(position.clone());
+    if listing.sort == Column::Id {
+        return vec![Segment::Beyond(Value::Integer(position.id))];
+    }
+    match (&position.value, listing.descending) {
+        (Value::Null, false) => vec![ties, Segment::NotNull],
+        (Value::Null, true) => vec![ties],
+        (value, false) => vec![ties, Segment::Beyond(value.clone())],
+        (value, true) => vec![ties, Segment::Beyond(value.clone()), Segment::Null],
+    }
+}
+
+/// A query in the making.
+struct Query {
+    from: String,
+    conditions: Vec<Cow<'static, str>>,
+    values: Vec<Value>,
+}
+
+/// Words of fewer characters have no trigram and are looked for in every record.
+const TRIGRAM: usize = 3;
+
+impl Query {
+    /// Where words are long enough, the search table comes first: its rows are in the order of ids.
+    fn new(listing: &Listing) -> Query {
+        let table = listing.resource.plural;
+        let words: Vec<String> = listing.words.iter().map(|word| fold(word)).collect();
+        let trigrams: Vec<String> = words.iter().flat_map(|word| trigrams(word)).collect();
+        let mut query = Query { from: format!("{table} AS r"), conditions: Vec::new(), values: Vec::new() };
+        if !trigrams.is_empty() {
+            query.from = format!("{table}_search AS s CROSS JOIN {table} AS r ON r.id = s.rowid");
+            query.add(format!("s.{table}_search MATCH ?"), Value::Text(trigrams.join(" AND ")));
+        }
+        for word in words {
+            query.add("instr(r.search, ?) > 0", Value::Text(word));
+        }
+        query
+    }
+
+    /// The id as the table that is read first knows it, so that a page begins where it should there too.
+    fn id(&self) -> &'static str {
+        if self.from.contains("_search") { "s.rowid" } else { "r.id" }
+    }
+
+    fn add(&mut self, condition: impl Into<Cow<'static, str>>, value: Value) {
+        self.conditions.push(condition.into());
+        self.values.push(value);
+    }
+
+    fn filter(&mut self, listing: &Listing) {
+        for (column, test) in &listing.filters {
+            let name = column.name();
+            match test {
+                Test::Equals(Value::Null) => self.conditions.push(format!("r.{name} IS NULL").into()),
+                Test::Equals(value) => self.add(format!("r.{name} = ?"), value.clone()),
+                Test::AtLeast(value) => self.add(format!("r.{name} >= ?"), Value::Text(value.clone())),
+                Test::AtMost(value) => self.add(format!("r.{name} <= ?"), Value::Text(value.clone())),
+            }
+        }
+    }
+
+    fn begin(&mut self, listing: &Listing, segment: &Segment) {
+        let (column, id, beyond) = (listing.sort.name(), self.id(), if listing.descending { "<" } else { ">" });
+        match segment {
+            Segment::All => (),
+            Segment::Beyond(value) if listing.sort == Column::Id => {
+                self.add(format!("{id} {beyond} ?"), value.clone());
+            }
+            Segment::Ties(position) => {
+                self.add(format!("r.{column} IS ?"), position.value.clone());
+                self.add(format!("{id} {beyond} ?"), Value::Integer(position.id));
+            }
+            Segment::Beyond(value) => self.add(format!("r.{column} {beyond} ?"), value.clone()),
+            Segment::NotNull => self.conditions.push(format!("r.{column} IS NOT NULL").into()),
+            Segment::Null => self.conditions.push(format!("r.{column} IS NULL").into()),
+        }
+    }
+
+    fn conditions(&self) -> String {
+        if self.conditions.is_empty() { String::new() } else { format!(" WHERE {}", self.conditions.join(" AND ")) }
+    }
+
+    fn order(&self, listing: &Listing, segment: &Segment) -> String {
+        let (id, direction) = (self.id(), if listing.descending { "DESC" } else { "ASC" });
+        match segment {
+            Segment::Ties(_) | Segment::Null => format!("{id} {direction}"),
+            _ if listing.sort == Column::Id => format!("{id} {direction}"),
+            _ => format!("r.{} {direction}, {id} {direction}", listing.sort.name()),
+        }
+    }
+}
+
+/// The statement for a segment, of at most `count` rows, with its values.
+fn select(listing: &Listing, segment: &Segment, count: usize) -> (String, Vec<Value>) {
+    let mut query = Query::new(listing);
+    query.filter(listing);
+    query.begin(listing, segment);
+    let columns: Vec<String> = columns(listing.resource).split(", ").map(|name| format!("r.{name}")).collect();
+    let order = query.order(listing, segment);
+    let sql =
+        format!("SELECT {} FROM {}{} ORDER BY {order} LIMIT ?", columns.join(", "), query.from, query.conditions());
+    query.values.push(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
+    (sql, query.values)
+}
+
+/// Every three neighbouring characters of a folded word, each as a string of the full-text query language.
+fn trigrams(word: &str) -> Vec<String> {
+    let characters: Vec<char> = word.chars().collect();
+    let quoted = |three: &[char]| format!("\"{}\"", three.iter().collect::<String>().replace('"', "\"\""));
+    characters.windows(TRIGRAM).map(quoted).collect()
+}
+
+/// Writes the rows of a page as they come, and looks one row further to know whether more follow.
+struct PageWriter<'a> {
+    listing: &'a Listing,
+    json: Vec<u8>,
+    taken: usize,
+    last: Option<Position>,
+    more: bool,
+}
+
+impl<'a> PageWriter<'a> {
+    fn new(listing: &'a Listing) -> PageWriter<'a> {
+        let mut json = Vec::with_capacity(512 * listing.limit.min(64));
+        json.push(b'[');
+        PageWriter { listing, json, taken: 0, last: None, more: false }
+    }
+
+    /// Rows to ask for: those that the page lacks, and one.
+    fn missing(&self) -> usize {
+        (self.listing.limit + 1).saturating_sub(self.taken)
+    }
+
+    fn is_full(&self) -> bool {
+        self.more
+    }
+
+    fn take(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
+        if self.taken == self.listing.limit {
+            self.more = true;
+            return Ok(());
+        }
+        if self.taken > 0 {
+            self.json.push(b',');
+        }
+        write_row(&mut self.json, self.listing.resource, row)?;
+        self.taken += 1;
+        if self.taken == self.listing.limit {
+            let sort = self.listing.sort;
+            let value = match row.get_ref(sort.name())? {
+                ValueRef::Null => Value::Null,
+                ValueRef::Integer(number) if sort.is_boolean() => Value::Boolean(number != 0),
+                ValueRef::Integer(number) => Value::Integer(number),
+                other => Value::Text(other.as_str()?.to_owned()),
+            };
+            self.last = Some(Position { value, id: row.get("id")? });
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, total: Option<i64>) -> Page {
+        self.json.push(b']');
+        Page { json: self.json, next: self.last.filter(|_| self.more), total }
+    }
+}

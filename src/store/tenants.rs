@@ -1,0 +1,394 @@
+//! The open tenant files: found by id, bounded in number, watched for being removed or replaced.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use r2d2::{ManageConnection, Pool};
+use r2d2_sqlite::SqliteConnectionManager;
+use rusqlite::Connection;
+use scheduled_thread_pool::ScheduledThreadPool;
+
+use super::connection::{self, LOCK_WAIT, OpenError, Schema};
+use super::records::Reading;
+use super::trouble::Trouble;
+use super::writer::{Change, Writer};
+use crate::error::Error;
+use crate::turns;
+
+/// The layout of a tenant's file.
+pub static SCHEMA: Schema =
+    Schema { name: "tenant", version: 1, sql: include_str!("../../schema.sql"), migrations: &[] };
+
+/// How long a file that could not be opened is not tried again.
+const FAILURE_REMEMBERED: Duration = Duration::from_secs(1);
+
+/// Reading connections of one tenant.
+const READERS: u32 = 8;
+
+/// Limits of the set of open tenants.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Tenants open at once; the least recently used is closed for the next.
+    pub open: usize,
+    /// Requests that read from one tenant at once. More come together only where its file does not answer, and then they
+    /// must not hold every worker.
+    pub reads_at_once: usize,
+}
+
+/// All tenants' files.
+pub struct Tenants {
+    folder: PathBuf,
+    limits: Limits,
+    slots: Mutex<HashMap<i64, Arc<Slot>>>,
+    /// Counts uses; a slot's last one says how recently it was used.
+    uses: AtomicU64,
+    /// r2d2 starts three threads for each pool unless it is given some.
+    opener: Arc<ScheduledThreadPool>,
+}
+
+impl std::fmt::Debug for Tenants {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tenants").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+/// One tenant's place, open or not. It stays when the file is closed, so that troubles are reported once.
+#[derive(Debug)]
+struct Slot {
+    /// Held for moments only.
+    state: Mutex<State>,
+    /// Held while the file is opened.
+    opening: Mutex<()>,
+    waiting: AtomicUsize,
+    last_use: AtomicU64,
+    trouble: Arc<Trouble>,
+}
+
+#[derive(Debug)]
+enum State {
+    Closed,
+    Open(Arc<Tenant>),
+    Failed(Instant),
+}
+
+/// One tenant's open file.
+#[derive(Debug)]
+pub struct Tenant {
+    identity: Identity,
+    readers: Pool<Readers>,
+    reading: AtomicUsize,
+    reads_at_once: usize,
+    writer: Writer,
+    trouble: Arc<Trouble>,
+}
+
+/// Which file a path names, and whether it was written to by other means than SQLite's.
+#[derive(Debug)]
+struct Identity {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    /// Nanoseconds; a change is a reason to look at the header again.
+    modified: AtomicU64,
+}
+
+impl Tenants {
+    /// The tenants whose files lie in `data_dir`/tenants.
+    pub fn new(data_dir: &Path, limits: Limits) -> Tenants {
+        Tenants {
+            folder: folder(data_dir),
+            limits,
+            slots: Mutex::default(),
+            uses: AtomicU64::new(0),
+            opener: Arc::new(ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("opener").build()),
+        }
+    }
+
+    /// The tenant's file, opened if need be: 503 `tenant_unavailable` where it is missing, damaged, of a newer schema or
+    /// cannot be opened now.
+    pub fn open(&self, id: i64) -> Result<Arc<Tenant>, Error> {
+        let slot = Arc::clone(lock(&self.slots).entry(id).or_insert_with(|| Arc::new(Slot::new(id))));
+        slot.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(answer) = slot.present() {
+            return answer;
+        }
+        let Some(_place) = Place::take(&slot.waiting, self.limits.reads_at_once) else {
+            return Err(Error::TenantUnavailable);
+        };
+        // Opening may take as long as a lock is waited for. Whoever waits here finds the outcome.
+        let _opening = turns::while_waiting(|| lock(&slot.opening));
+        if let Some(answer) = slot.present() {
+            return answer;
+        }
+        self.make_room(id);
+        match self.connect(id, &slot) {
+            Ok(tenant) => {
+                slot.trouble.opened();
+                slot.set(State::Open(Arc::clone(&tenant)));
+                Ok(tenant)
+            }
+            Err(error) => {
+                slot.trouble.cannot_open(&error);
+                slot.set(State::Failed(Instant::now()));
+                Err(Error::TenantUnavailable)
+            }
+        }
+    }
+
+    fn connect(&self, id: i64, slot: &Slot) -> Result<Arc<Tenant>, OpenError> {
+        let path = file(&self.folder, id);
+        // Opened here, not in the pool: that would try again in the background and keep the caller waiting.
+        let first = connection::open(&path, &SCHEMA)?;
+        let identity =
+            Identity::of(&path).map_err(|e| OpenError::Unusable { path: path.clone(), cause: e.to_string() })?;
+        let manager = Readers { first: Mutex::new(Some(first)), further: connection::readers(&path) };
+        let readers = Pool::builder()
+            .max_size(READERS)
+            .min_idle(Some(0))
+            .test_on_check_out(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connection_timeout(LOCK_WAIT)
+            .thread_pool(Arc::clone(&self.opener))
+            .build_unchecked(manager);
+        Ok(Arc::new(Tenant {
+            identity,
+            readers,
+            reading: AtomicUsize::new(0),
+            reads_at_once: self.limits.reads_at_once,
+            writer: Writer::new(path, Arc::clone(&slot.trouble)),
+            trouble: Arc::clone(&slot.trouble),
+        }))
+    }
+
+    /// Closes the least recently used tenants where as many are open as may be: a few at once, since finding them costs
+    /// more than closing them. Requests that are in one finish first.
+    fn make_room(&self, wanted: i64) {
+        let slots = lock(&self.slots);
+        let mut open: Vec<&Arc<Slot>> =
+            slots.iter().filter(|(id, slot)| **id != wanted && slot.is_open()).map(|(_, slot)| slot).collect();
+        if open.len() < self.limits.open {
+            return;
+        }
+        open.sort_unstable_by_key(|slot| slot.last_use.load(Ordering::Relaxed));
+        let surplus = open.len() + 1 - self.limits.open + self.limits.open / 64;
+        let closed: Vec<State> = open.iter().take(surplus).map(|slot| slot.set(State::Closed)).collect();
+        drop(slots);
+        drop(closed);
+    }
+
+    /// How many tenants are open.
+    pub fn open_count(&self) -> usize {
+        lock(&self.slots).values().filter(|slot| slot.is_open()).count()
+    }
+
+    /// Makes the file of a new tenant.
+    pub fn create(&self, id: i64) -> Result<(), OpenError> {
+        connection::create(&file(&self.folder, id), &SCHEMA).map(drop)
+    }
+
+    /// Closes all files, so that nothing is left in a write-ahead log.
+    pub fn close(&self) {
+        let slots = std::mem::take(&mut *lock(&self.slots));
+        drop(slots);
+    }
+}
+
+/// Where the tenants' files lie.
+pub fn folder(data_dir: &Path) -> PathBuf {
+    data_dir.join("tenants")
+}
+
+/// The file of the tenant `id` in `folder`.
+pub fn file(folder: &Path, id: i64) -> PathBuf {
+    folder.join(format!("{id}.db"))
+}
+
+/// Removes a tenant's file and what SQLite keeps beside it. A file that is not there is no error.
+pub fn remove_file(data_dir: &Path, id: i64) -> io::Result<()> {
+    let path = file(&folder(data_dir), id);
+    for suffix in ["", "-wal", "-shm"] {
+        let mut name = path.clone().into_os_string();
+        name.push(suffix);
+        match fs::remove_file(&name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => (),
+        }
+    }
+    connection::sync_folder(&path)
+}
+
+impl Slot {
+    fn new(id: i64) -> Slot {
+        Slot {
+            state: Mutex::new(State::Closed),
+            opening: Mutex::new(()),
+            waiting: AtomicUsize::new(0),
+            last_use: AtomicU64::new(0),
+            trouble: Arc::new(Trouble::new(id)),
+        }
+    }
+
+    /// What is known without opening: the open file, or that it failed a moment ago.
+    fn present(&self) -> Option<Result<Arc<Tenant>, Error>> {
+        let state = lock(&self.state);
+        match &*state {
+            State::Open(tenant) => {
+                let tenant = Arc::clone(tenant);
+                drop(state);
+                if tenant.identity.still_holds() {
+                    return Some(Ok(tenant));
+                }
+                self.set(State::Closed);
+                None
+            }
+            State::Failed(at) if at.elapsed() < FAILURE_REMEMBERED => Some(Err(Error::TenantUnavailable)),
+            State::Failed(_) | State::Closed => None,
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(*lock(&self.state), State::Open(_))
+    }
+
+    /// The state before. It is returned, so that a file is not closed under the lock.
+    fn set(&self, state: State) -> State {
+        std::mem::replace(&mut *lock(&self.state), state)
+    }
+}
+
+impl Tenant {
+    /// Runs `work` on a connection that only reads.
+    pub fn read<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, ReadError>) -> Result<T, Error> {
+        let Some(_place) = Place::take(&self.reading, self.reads_at_once) else { return Err(Error::TenantUnavailable) };
+        let connection = match self.readers.try_get() {
+            Some(connection) => connection,
+            None => turns::while_waiting(|| self.readers.get()).map_err(|error| {
+                self.trouble.cannot_read(&error);
+                Error::TenantUnavailable
+            })?,
+        };
+        let answer = work(&Reading::new(&connection));
+        match answer {
+            Ok(answer) => {
+                self.trouble.could_read();
+                Ok(answer)
+            }
+            Err(ReadError::Refused(error)) => Err(error),
+            Err(ReadError::Database(error)) => Err(self.trouble.reading(&error)),
+        }
+    }
+
+    /// Hands a change to the tenant's one writer. It is finished, with its outcome, on this thread or another.
+    pub fn change(&self, change: Box<dyn Change>) {
+        self.writer.submit(change);
+    }
+}
+
+/// Why a read came to nothing: the request's fault, or the file's.
+#[derive(Debug)]
+pub enum ReadError {
+    Refused(Error),
+    Database(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for ReadError {
+    fn from(error: rusqlite::Error) -> ReadError {
+        ReadError::Database(error)
+    }
+}
+
+impl From<Error> for ReadError {
+    fn from(error: Error) -> ReadError {
+        ReadError::Refused(error)
+    }
+}
+
+impl Identity {
+    fn of(path: &Path) -> io::Result<Identity> {
+        let found = fs::metadata(path)?;
+        Ok(Identity {
+            path: path.to_owned(),
+            device: found.dev(),
+            inode: found.ino(),
+            modified: AtomicU64::new(modified(&found)),
+        })
+    }
+
+    /// An open connection goes on with a file that was removed or replaced, and serves cached pages of one that was
+    /// overwritten in place. SQLite writes to the file only at a checkpoint, so the header is read seldom.
+    fn still_holds(&self) -> bool {
+        let Ok(found) = fs::metadata(&self.path) else { return false };
+        if (found.dev(), found.ino()) != (self.device, self.inode) {
+            return false;
+        }
+        let now = modified(&found);
+        self.modified.swap(now, Ordering::Relaxed) == now || has_header(&self.path)
+    }
+}
+
+fn modified(metadata: &fs::Metadata) -> u64 {
+    metadata.mtime().wrapping_mul(1_000_000_000).wrapping_add(metadata.mtime_nsec()).cast_unsigned()
+}
+
+/// The first 16 bytes of every SQLite file.
+fn has_header(path: &Path) -> bool {
+    let mut start = [0; 16];
+    fs::File::open(path).and_then(|mut file| io::Read::read_exact(&mut file, &mut start)).is_ok()
+        && &start == b"SQLite format 3\0"
+}
+
+/// The connections that read. The first is the one that the file was checked with.
+#[derive(Debug)]
+struct Readers {
+    first: Mutex<Option<Connection>>,
+    further: SqliteConnectionManager,
+}
+
+impl ManageConnection for Readers {
+    type Connection = Connection;
+    type Error = rusqlite::Error;
+
+    fn connect(&self) -> Result<Connection, rusqlite::Error> {
+        match lock(&self.first).take() {
+            Some(connection) => Ok(connection),
+            None => self.further.connect(),
+        }
+    }
+
+    fn is_valid(&self, connection: &mut Connection) -> Result<(), rusqlite::Error> {
+        self.further.is_valid(connection)
+    }
+
+    /// A panic may have left a connection in the middle of something: such a one is not used again.
+    fn has_broken(&self, connection: &mut Connection) -> bool {
+        !connection.is_autocommit()
+    }
+}
+
+/// One of a bounded number of places, given back when dropped.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Place<'_> {
+    fn take(taken: &AtomicUsize, most: usize) -> Option<Place<'_>> {
+        let place = Place(taken);
+        (taken.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A poisoned lock guards nothing that a panic could have left half done here.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,117 @@
+//! What is wrong with one tenant's file: told to the log once, not for every request, and once more when it is over.
+
+use std::fmt::Display;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rusqlite::ErrorCode;
+
+use super::tenants::lock;
+use crate::error::Error;
+
+/// The troubles of one tenant, in reading (or opening) and in writing.
+#[derive(Debug)]
+pub struct Trouble {
+    tenant: i64,
+    reading: Report,
+    writing: Report,
+}
+
+#[derive(Debug, Default)]
+struct Report {
+    /// Whether `cause` is set; spares the lock while all is well.
+    open: AtomicBool,
+    cause: Mutex<Option<String>>,
+}
+
+impl Trouble {
+    pub fn new(tenant: i64) -> Trouble {
+        Trouble { tenant, reading: Report::default(), writing: Report::default() }
+    }
+
+    pub fn cannot_open(&self, cause: &dyn Display) {
+        self.reading.begins(self.tenant, "the tenant's file cannot be opened", cause);
+    }
+
+    pub fn cannot_read(&self, cause: &dyn Display) {
+        self.reading.begins(self.tenant, "the tenant's file cannot be read", cause);
+    }
+
+    pub fn cannot_write(&self, cause: &dyn Display) {
+        self.writing.begins(self.tenant, "the tenant's file cannot be written to", cause);
+    }
+
+    pub fn opened(&self) {
+        self.reading.ends(self.tenant, "the tenant's file is open again");
+    }
+
+    pub fn could_read(&self) {
+        self.reading.ends(self.tenant, "the tenant's file can be read again");
+    }
+
+    pub fn could_write(&self) {
+        self.writing.ends(self.tenant, "the tenant's file can be written to again");
+    }
+
+    /// What a read that failed in the database answers.
+    pub fn reading(&self, error: &rusqlite::Error) -> Error {
+        if !is_the_files(error) {
+            return internal(self.tenant, error);
+        }
+        self.cannot_read(error);
+        Error::TenantUnavailable
+    }
+
+    /// What a write that failed in the database answers.
+    pub fn writing(&self, error: &rusqlite::Error) -> Error {
+        if !is_the_files(error) {
+            return internal(self.tenant, error);
+        }
+        self.cannot_write(error);
+        Error::TenantUnavailable
+    }
+}
+
+impl Report {
+    fn begins(&self, tenant: i64, what: &str, cause: &dyn Display) {
+        let cause = cause.to_string();
+        let mut known = lock(&self.cause);
+        if known.as_deref() != Some(&cause) {
+            tracing::error!(tenant, %cause, "{what}");
+            *known = Some(cause);
+            self.open.store(true, Ordering::Release);
+        }
+    }
+
+    fn ends(&self, tenant: i64, what: &str) {
+        if self.open.load(Ordering::Acquire) && lock(&self.cause).take().is_some() {
+            self.open.store(false, Ordering::Release);
+            tracing::info!(tenant, "{what}");
+        }
+    }
+}
+
+/// Whether the file, its disk or a lock on it is the cause, not a mistake of ours.
+fn is_the_files(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::ReadOnly
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::DatabaseCorrupt
+                | ErrorCode::DiskFull
+                | ErrorCode::CannotOpen
+                | ErrorCode::FileLockingProtocolFailed
+                | ErrorCode::NotADatabase
+                | ErrorCode::PermissionDenied
+                | ErrorCode::OutOfMemory
+        )
+    )
+}
+
+fn internal(tenant: i64, error: &rusqlite::Error) -> Error {
+    tracing::error!(tenant, %error, "a statement failed");
+    Error::InternalError
+}
