@@ -3,6 +3,8 @@
 pub mod clock;
 pub mod error;
 pub mod http;
+pub mod password;
 pub mod resources;
+pub mod secret;
 pub mod store;
 pub mod turns;

@@ -1,12 +1,16 @@
 //! The databases: the registry of tenants and keys, and one file of records for each tenant.
 
+pub mod check;
 pub mod connection;
 pub mod records;
+pub mod registry;
+pub mod serving;
 pub mod tenants;
 mod trouble;
 pub mod writer;
 
 pub use connection::OpenError;
 pub use records::{Column, Deleted, Listing, Page, Position, ReadError, Reading, Record, Remembered, Test, Writing};
+pub use registry::Registry;
 pub use tenants::{Limits, Tenant, Tenants};
 pub use writer::Change;

@@ -1,0 +1,208 @@
+//! The examination of every database: integrity, foreign keys, schema version, and that tenants and files belong together.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::connection::{self, OpenError, Schema};
+use super::registry::{self, Registry};
+use super::tenants;
+
+/// What was found in one database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Its path in the data directory, `tenants/1.db`.
+    pub database: String,
+    /// What is wrong with it; empty where nothing is.
+    pub problems: Vec<String>,
+}
+
+/// How many faults of one database are told.
+const MOST_PROBLEMS: usize = 20;
+
+/// Examines every database of a data directory, also while a server runs. [`OpenError::Missing`] where there is no registry.
+pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
+    // Files first: one that a tenant is made for at this moment has its row by the time the rows are read.
+    let files = tenant_files(data_dir)
+        .map_err(|error| OpenError::Unusable { path: tenants::folder(data_dir), cause: error.to_string() })?;
+    let (registry_finding, rows) = check_registry(data_dir)?;
+    let mut findings = vec![registry_finding];
+    let known: BTreeSet<i64> = rows.as_ref().map(|rows| rows.iter().copied().collect()).unwrap_or_default();
+    let all: BTreeSet<i64> = known.iter().chain(&files).copied().collect();
+    for id in all {
+        let path = tenants::file(&tenants::folder(data_dir), id);
+        let mut problems = examine(&path, &tenants::SCHEMA);
+        if rows.is_some() && !known.contains(&id) {
+            problems.push("no tenant in the registry has this file; it is left as it is".to_owned());
+        }
+        // Deleted while this ran: neither a row without a file nor a file without a row.
+        if !problems.is_empty() && is_gone(data_dir, id) {
+            continue;
+        }
+        findings.push(Finding { database: format!("tenants/{id}.db"), problems });
+    }
+    Ok(findings)
+}
+
+/// The registry's finding, and the ids of its tenants where they can be read.
+fn check_registry(data_dir: &Path) -> Result<(Finding, Option<BTreeSet<i64>>), OpenError> {
+    let mut problems = Vec::new();
+    let mut rows = None;
+    match Registry::open(data_dir) {
+        Err(missing @ OpenError::Missing(_)) => return Err(missing),
+        Err(error) => problems.push(error.to_string()),
+        Ok(registry) => {
+            problems.extend(examine(&data_dir.join(registry::FILE), &registry::SCHEMA));
+            match registry.settled_tenants() {
+                Ok(ids) => rows = Some(ids.into_iter().collect()),
+                Err(error) => problems.push(error.to_string()),
+            }
+        }
+    }
+    Ok((Finding { database: registry::FILE.to_owned(), problems }, rows))
+}
+
+fn is_gone(data_dir: &Path, id: i64) -> bool {
+    let has_row = Registry::open(data_dir).and_then(|registry| {
+        registry.tenant(id).map_err(|error| OpenError::Unusable { path: data_dir.to_owned(), cause: error.to_string() })
+    });
+    let has_file = tenants::file(&tenants::folder(data_dir), id).try_exists();
+    matches!((has_row, has_file), (Ok(None), Ok(false)))
+}
+
+/// The ids that files in the folder of tenants have. Other files there are not ours.
+fn tenant_files(data_dir: &Path) -> io::Result<BTreeSet<i64>> {
+    let mut ids = BTreeSet::new();
+    let entries = match fs::read_dir(tenants::folder(data_dir)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ids),
+        entries => entries?,
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        let id = name.to_str().and_then(|name| name.strip_suffix(".db")).and_then(|stem| stem.parse().ok());
+        ids.extend(id.filter(|id: &i64| *id > 0));
+    }
+    Ok(ids)
+}
+
+fn examine(path: &Path, schema: &Schema) -> Vec<String> {
+    let connection = match connection::open(path, schema) {
+        Ok(connection) => connection,
+        Err(error) => return vec![error.to_string()],
+    };
+    let integrity = integrity(&connection);
+    let references = broken_references(&connection);
+    let mut problems = Vec::new();
+    for found in [integrity, references] {
+        match found {
+            Ok(found) => problems.extend(found),
+            Err(error) => problems.push(error.to_string()),
+        }
+    }
+    problems.truncate(MOST_PROBLEMS);
+    problems
+}
+
+fn integrity(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare(&format!("PRAGMA integrity_check({MOST_PROBLEMS})"))?;
+    let lines = statement.query_map([], |row| row.get::<_, String>(0))?;
+    lines.filter(|line| !line.as_ref().is_ok_and(|line| line == "ok")).collect()
+}
+
+fn broken_references(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
+    let rows = statement.query_map([], |row| {
+        let (table, id, parent): (String, Option<i64>, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let row = id.map_or_else(String::new, |id| format!(" {id}"));
+        Ok(format!("{table}{row} refers to a row of {parent} that does not exist"))
+    })?;
+    rows.take(MOST_PROBLEMS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt as _;
+
+    use super::*;
+    use crate::clock::Clock;
+
+    fn data_with_two_tenants() -> (tempfile::TempDir, Registry) {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Registry::create(folder.path()).unwrap();
+        for name in ["one", "two"] {
+            registry.create_tenant(name, None, "$phc", Clock::system().now()).unwrap();
+        }
+        (folder, registry)
+    }
+
+    fn problems(folder: &Path) -> Vec<(String, String)> {
+        let findings = check(folder).unwrap();
+        findings.into_iter().flat_map(|f| f.problems.into_iter().map(move |p| (f.database.clone(), p))).collect()
+    }
+
+    #[test]
+    fn sound_databases_have_no_problems() {
+        let (folder, _registry) = data_with_two_tenants();
+        let names: Vec<String> = check(folder.path()).unwrap().into_iter().map(|f| f.database).collect();
+        assert_eq!(names, ["registry.db", "tenants/1.db", "tenants/2.db"]);
+        assert_eq!(problems(folder.path()), []);
+    }
+
+    #[test]
+    fn rows_and_files_belong_together() {
+        let (folder, registry) = data_with_two_tenants();
+        fs::copy(folder.path().join("tenants/2.db"), folder.path().join("tenants/9.db")).unwrap();
+        tenants::remove_file(folder.path(), 1).unwrap();
+        let found = problems(folder.path());
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].0 == "tenants/1.db" && found[0].1.ends_with("does not exist"), "{found:?}");
+        assert!(found[1].0 == "tenants/9.db" && found[1].1.starts_with("no tenant"), "{found:?}");
+        assert!(folder.path().join("tenants/9.db").exists());
+        drop(registry);
+    }
+
+    #[test]
+    fn damage_newer_schemas_and_broken_references_are_found() {
+        let (folder, registry) = data_with_two_tenants();
+        let file = fs::OpenOptions::new().write(true).open(folder.path().join("tenants/1.db")).unwrap();
+        file.write_all_at(b"garbage, not SQLite", 0).unwrap();
+        let two = connection::open(&folder.path().join("tenants/2.db"), &tenants::SCHEMA).unwrap();
+        two.pragma_update(None, "user_version", 99).unwrap();
+        drop(two);
+        registry
+            .create_tenant("three", None, "$phc", Clock::system().now())
+            .and_then(|three| {
+                let path = tenants::file(&tenants::folder(folder.path()), three.id);
+                let three = connection::open(&path, &tenants::SCHEMA).unwrap();
+                three.pragma_update(None, "foreign_keys", false)?;
+                three.execute(
+                    "INSERT INTO employees (customer_id, email, is_active, created_at, updated_at, search)
+                     VALUES (7, 'a@b.c', 1, '', '', '')",
+                    [],
+                )?;
+                Ok(())
+            })
+            .unwrap();
+        let found = problems(folder.path());
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].1.contains("damaged"), "{found:?}");
+        assert!(found[1].1.contains("newer version"), "{found:?}");
+        assert_eq!(found[2].1, "employees 1 refers to a row of customers that does not exist");
+    }
+
+    #[test]
+    fn a_damaged_registry_is_a_finding_and_a_missing_one_an_error() {
+        let (folder, registry) = data_with_two_tenants();
+        drop(registry);
+        fs::write(folder.path().join("registry.db"), "garbage, not SQLite at all, and long enough for a header ……")
+            .unwrap();
+        let found = problems(folder.path());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].0, "registry.db");
+        fs::remove_file(folder.path().join("registry.db")).unwrap();
+        assert!(matches!(check(folder.path()), Err(OpenError::Missing(_))));
+    }
+}

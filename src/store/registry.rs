@@ -1,0 +1,420 @@
+//! The registry: which tenants there are, their keys, their panel's sessions, and what was done to the keys.
+//!
+//! Every change is one transaction of the one writing connection. Every question is asked of the file, so that a change by
+//! another process holds at the next one.
+
+mod keys;
+mod sessions;
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use r2d2::Pool;
+use r2d2_sqlite::SqliteConnectionManager;
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
+use scheduled_thread_pool::ScheduledThreadPool;
+
+pub use keys::{Action, Actor, Caller, KeyEvent, KeyRow, check_key_name};
+pub use sessions::SESSION_SECONDS;
+
+use super::connection::{self, LOCK_WAIT, OpenError, Schema};
+use super::tenants::{self, lock};
+use crate::clock::Moment;
+use crate::error::{Error, Inactive};
+use crate::turns;
+
+/// The layout of the registry.
+pub static SCHEMA: Schema = Schema { name: "registry", version: 1, sql: include_str!("registry.sql"), migrations: &[] };
+
+/// The registry's name in the data directory.
+pub const FILE: &str = "registry.db";
+
+/// Connections that read at once. Each is held for microseconds.
+const READERS: u32 = 16;
+
+/// The open registry.
+pub struct Registry {
+    data_dir: PathBuf,
+    /// Device and inode: an open connection goes on with a file that was removed.
+    identity: (u64, u64),
+    readers: Pool<SqliteConnectionManager>,
+    writer: Mutex<Connection>,
+    /// Last uses of keys that are not yet written: key id → Unix seconds, a whole minute.
+    uses: Mutex<HashMap<i64, i64>>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").field("data_dir", &self.data_dir).finish_non_exhaustive()
+    }
+}
+
+/// Why the registry did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    #[error("the tenant {0} exists already")]
+    TenantExists(String),
+    #[error("there is no tenant {0}")]
+    NoTenant(String),
+    #[error("the tenant has no key {0}")]
+    NoKey(i64),
+    #[error("{0}")]
+    Unfit(&'static str),
+    #[error("the tenant's file cannot be made or removed: {0}")]
+    File(String),
+    #[error(transparent)]
+    Randomness(#[from] crate::secret::NoRandomness),
+    #[error("the registry cannot be used: {0}")]
+    Pool(#[from] r2d2::Error),
+    #[error("the registry cannot be used: {0}")]
+    Database(#[from] rusqlite::Error),
+}
+
+/// On the way of a request all of it is the service's failure: the cause goes to the log, not to the client.
+impl From<RegistryError> for Error {
+    fn from(error: RegistryError) -> Error {
+        tracing::error!(%error, "the registry failed");
+        Error::InternalError
+    }
+}
+
+/// One tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantRow {
+    pub id: i64,
+    pub name: String,
+    pub suspended: bool,
+    /// The last day of the trial, `YYYY-MM-DD`, UTC; `None` without a trial.
+    pub trial_until: Option<String>,
+    /// RFC 3339.
+    pub created_at: String,
+    /// PHC text form.
+    pub password_hash: String,
+}
+
+/// What a tenant's keys may do today.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TenantState {
+    Active,
+    Suspended,
+    TrialOver,
+}
+
+impl TenantState {
+    /// As `tenant list --json` spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            TenantState::Active => "active",
+            TenantState::Suspended => "suspended",
+            TenantState::TrialOver => "trial_over",
+        }
+    }
+}
+
+impl TenantRow {
+    /// Why the tenant is inactive on the day `today` (`YYYY-MM-DD`, UTC), if it is.
+    pub fn inactive(&self, today: &str) -> Option<Inactive> {
+        inactive(self.suspended, self.trial_until.as_deref(), today)
+    }
+
+    pub fn state(&self, today: &str) -> TenantState {
+        match self.inactive(today) {
+            None => TenantState::Active,
+            Some(Inactive::Suspended) => TenantState::Suspended,
+            Some(Inactive::TrialOver) => TenantState::TrialOver,
+        }
+    }
+
+    /// `SELECT` of [`TENANT_COLUMNS`], in their order.
+    fn read(row: &Row<'_>) -> rusqlite::Result<TenantRow> {
+        Ok(TenantRow {
+            id: row.get(0)?,
+            name: row.get(1)?,
+            suspended: row.get(2)?,
+            trial_until: row.get(3)?,
+            created_at: row.get(4)?,
+            password_hash: row.get(5)?,
+        })
+    }
+}
+
+const TENANT_COLUMNS: &str =
+    "tenants.id, tenants.name, tenants.suspended, tenants.trial_until, tenants.created_at, tenants.password_hash";
+
+/// A suspension is named before a trial that is over. A trial is over at the end of its date; dates of one form compare as
+/// text.
+fn inactive(suspended: bool, trial_until: Option<&str>, today: &str) -> Option<Inactive> {
+    if suspended {
+        Some(Inactive::Suspended)
+    } else if trial_until.is_some_and(|last_day| last_day < today) {
+        Some(Inactive::TrialOver)
+    } else {
+        None
+    }
+}
+
+/// A tenant's name: `[a-z0-9][a-z0-9-]{0,62}`.
+pub fn check_tenant_name(name: &str) -> Result<(), &'static str> {
+    let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let fits = (1..=63).contains(&name.len())
+        && name.bytes().all(|byte| letter(byte) || byte == b'-')
+        && name.bytes().next().is_some_and(letter);
+    if fits {
+        Ok(())
+    } else {
+        Err("a tenant's name has 1 to 63 small letters a-z, digits and hyphens, and does not begin with a hyphen")
+    }
+}
+
+impl Registry {
+    /// The registry of a data directory that is there; [`OpenError::Missing`] where there is none.
+    pub fn open(data_dir: &Path) -> Result<Registry, OpenError> {
+        let path = data_dir.join(FILE);
+        let writer = connection::open(&path, &SCHEMA)?;
+        Registry::with(data_dir, &path, writer)
+    }
+
+    /// The registry of a data directory that is made where there is none, private to the owner.
+    pub fn create(data_dir: &Path) -> Result<Registry, OpenError> {
+        let path = data_dir.join(FILE);
+        make_data_dir(data_dir).map_err(|error| unusable(data_dir, &error))?;
+        let writer = connection::create(&path, &SCHEMA)?;
+        Registry::with(data_dir, &path, writer)
+    }
+
+    fn with(data_dir: &Path, path: &Path, writer: Connection) -> Result<Registry, OpenError> {
+        let identity = identity(path).map_err(|error| unusable(path, &error))?;
+        // r2d2 starts three threads for each pool unless it is given some.
+        let opener = ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("registry").build();
+        let readers = Pool::builder()
+            .max_size(READERS)
+            .min_idle(Some(0))
+            .test_on_check_out(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connection_timeout(LOCK_WAIT)
+            .thread_pool(Arc::new(opener))
+            .build_unchecked(connection::readers(path));
+        Ok(Registry {
+            data_dir: data_dir.to_owned(),
+            identity,
+            readers,
+            writer: Mutex::new(writer),
+            uses: Mutex::default(),
+        })
+    }
+
+    /// The data directory that this is the registry of.
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// Whether the registry answers, and is still the file in the data directory; else what is wrong.
+    pub fn ready(&self) -> Result<(), String> {
+        let path = self.data_dir.join(FILE);
+        match identity(&path) {
+            Ok(found) if found == self.identity => (),
+            Ok(_) => return Err("the registry's file was replaced".to_owned()),
+            Err(error) => return Err(format!("the registry's file: {error}")),
+        }
+        self.read(|connection| connection.prepare_cached("SELECT count(*) FROM tenants")?.query_row([], |_| Ok(())))
+            .map_err(|error| error.to_string())
+    }
+
+    /// A new tenant with its empty file. `name` follows [`check_tenant_name`], `trial_until` is a date.
+    pub fn create_tenant(
+        &self,
+        name: &str,
+        trial_until: Option<&str>,
+        password_hash: &str,
+        now: Moment,
+    ) -> Result<TenantRow, RegistryError> {
+        check_tenant_name(name).map_err(RegistryError::Unfit)?;
+        let created_at = now.rfc3339();
+        let id = self.change(|transaction| {
+            if exists(transaction, name)? {
+                return Err(RegistryError::TenantExists(name.to_owned()));
+            }
+            let mut insert = transaction.prepare_cached(
+                "INSERT INTO tenants (name, trial_until, password_hash, created_at) VALUES (?1, ?2, ?3, ?4)",
+            )?;
+            loop {
+                insert.execute(params![name, trial_until, password_hash, created_at])?;
+                let id = transaction.last_insert_rowid();
+                if self.make_tenant_file(id)? {
+                    return Ok(id);
+                }
+                // A file of that id lies there already, perhaps with another tenant's records. It stays as it is.
+                transaction.execute("DELETE FROM tenants WHERE id = ?1", [id])?;
+            }
+        })?;
+        Ok(TenantRow {
+            id,
+            name: name.to_owned(),
+            suspended: false,
+            trial_until: trial_until.map(str::to_owned),
+            created_at,
+            password_hash: password_hash.to_owned(),
+        })
+    }
+
+    /// Whether it was made: not where a file of this id, or what SQLite keeps beside one, lies there.
+    fn make_tenant_file(&self, id: i64) -> Result<bool, RegistryError> {
+        let failed = |error: &dyn std::fmt::Display| RegistryError::File(error.to_string());
+        let folder = tenants::folder(&self.data_dir);
+        make_private_dir(&folder).map_err(|error| failed(&error))?;
+        let path = tenants::file(&folder, id);
+        for suffix in ["", "-wal", "-shm"] {
+            let mut name = path.clone().into_os_string();
+            name.push(suffix);
+            if Path::new(&name).try_exists().map_err(|error| failed(&error))? {
+                return Ok(false);
+            }
+        }
+        connection::create(&path, &tenants::SCHEMA).map(|_| true).map_err(|error| failed(&error))
+    }
+
+    /// The tenant of this name.
+    pub fn find_tenant(&self, name: &str) -> Result<Option<TenantRow>, RegistryError> {
+        self.read(|connection| {
+            let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE name = ?1");
+            connection.prepare_cached(&sql)?.query_row([name], TenantRow::read).optional()
+        })
+    }
+
+    /// The tenant of this id.
+    pub fn tenant(&self, id: i64) -> Result<Option<TenantRow>, RegistryError> {
+        self.read(|connection| {
+            let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE id = ?1");
+            connection.prepare_cached(&sql)?.query_row([id], TenantRow::read).optional()
+        })
+    }
+
+    /// Every tenant with the number of its keys, revoked ones too, in the order of their names.
+    pub fn list_tenants(&self) -> Result<Vec<(TenantRow, i64)>, RegistryError> {
+        self.read(|connection| {
+            let sql = format!(
+                "SELECT {TENANT_COLUMNS}, (SELECT count(*) FROM keys WHERE tenant_id = tenants.id) FROM tenants ORDER BY name"
+            );
+            let mut statement = connection.prepare_cached(&sql)?;
+            let rows = statement.query_map([], |row| Ok((TenantRow::read(row)?, row.get(6)?)))?;
+            rows.collect()
+        })
+    }
+
+    /// Suspends the tenant: its keys are refused from the next request on.
+    pub fn suspend(&self, name: &str) -> Result<TenantRow, RegistryError> {
+        self.change_tenant(name, "suspended = 1", &[])
+    }
+
+    /// Lifts a suspension and ends a trial for good.
+    pub fn activate(&self, name: &str) -> Result<TenantRow, RegistryError> {
+        self.change_tenant(name, "suspended = 0, trial_until = NULL", &[])
+    }
+
+    /// Sets the last day of the tenant's trial, `YYYY-MM-DD`. Lifts nothing.
+    pub fn set_trial(&self, name: &str, until: &str) -> Result<TenantRow, RegistryError> {
+        self.change_tenant(name, "trial_until = ?2", &[&until])
+    }
+
+    /// Sets the panel's password and ends all sessions of the tenant.
+    pub fn set_password(&self, tenant_id: i64, password_hash: &str) -> Result<(), RegistryError> {
+        self.change(|transaction| {
+            let sql = "UPDATE tenants SET password_hash = ?2 WHERE id = ?1";
+            if transaction.execute(sql, params![tenant_id, password_hash])? == 0 {
+                return Err(RegistryError::NoTenant(tenant_id.to_string()));
+            }
+            transaction.execute("DELETE FROM sessions WHERE tenant_id = ?1", [tenant_id])?;
+            Ok(())
+        })
+    }
+
+    /// Deletes the tenant, its keys, sessions and events, then its file.
+    pub fn delete_tenant(&self, name: &str) -> Result<TenantRow, RegistryError> {
+        let deleted = self.change(|transaction| {
+            let sql = format!("DELETE FROM tenants WHERE name = ?1 RETURNING {TENANT_COLUMNS}");
+            let deleted = transaction.prepare_cached(&sql)?.query_row([name], TenantRow::read).optional()?;
+            deleted.ok_or_else(|| RegistryError::NoTenant(name.to_owned()))
+        })?;
+        tenants::remove_file(&self.data_dir, deleted.id).map_err(|error| RegistryError::File(error.to_string()))?;
+        Ok(deleted)
+    }
+
+    /// `assignments` are ours; their values begin at `?2`.
+    fn change_tenant(
+        &self,
+        name: &str,
+        assignments: &str,
+        values: &[&dyn rusqlite::ToSql],
+    ) -> Result<TenantRow, RegistryError> {
+        self.change(|transaction| {
+            let sql = format!("UPDATE tenants SET {assignments} WHERE name = ?1 RETURNING {TENANT_COLUMNS}");
+            let mut bound: Vec<&dyn rusqlite::ToSql> = vec![&name];
+            bound.extend(values);
+            let changed = transaction.prepare_cached(&sql)?.query_row(&*bound, TenantRow::read).optional()?;
+            changed.ok_or_else(|| RegistryError::NoTenant(name.to_owned()))
+        })
+    }
+
+    fn read<T>(&self, question: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, RegistryError> {
+        let connection = match self.readers.try_get() {
+            Some(connection) => connection,
+            None => turns::while_waiting(|| self.readers.get())?,
+        };
+        Ok(question(&connection)?)
+    }
+
+    /// One transaction. A failure, and a panic, undo all of it.
+    fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T, RegistryError>) -> Result<T, RegistryError> {
+        let mut connection = turns::while_waiting(|| lock(&self.writer));
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let done = work(&transaction)?;
+        turns::while_waiting(|| transaction.commit())?;
+        Ok(done)
+    }
+
+    /// The ids of all tenants, once no other process is in the middle of making one.
+    pub(super) fn settled_tenants(&self) -> Result<Vec<i64>, RegistryError> {
+        self.change(|transaction| {
+            let mut statement = transaction.prepare_cached("SELECT id FROM tenants ORDER BY id")?;
+            let ids = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+            Ok(ids)
+        })
+    }
+}
+
+fn exists(connection: &Connection, tenant: &str) -> rusqlite::Result<bool> {
+    connection.prepare_cached("SELECT 1 FROM tenants WHERE name = ?1")?.exists([tenant])
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+/// A folder that others could read becomes private when we are the first to put something in it; hidden files, such as a
+/// `.gitignore`, do not count. One that is in use already keeps the mode that its owner gave it.
+fn make_data_dir(data_dir: &Path) -> io::Result<()> {
+    make_private_dir(data_dir)?;
+    let is_hidden = |entry: io::Result<fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
+    };
+    if fs::read_dir(data_dir)?.all(is_hidden) {
+        fs::set_permissions(data_dir, Permissions::from_mode(0o700))?;
+    }
+    make_private_dir(&tenants::folder(data_dir))
+}
+
+fn make_private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn unusable(path: &Path, error: &io::Error) -> OpenError {
+    OpenError::Unusable { path: path.to_owned(), cause: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+-- The schema of the registry, version 1: tenants, their keys, their panel's sessions and what was done to the keys.
+--
+-- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, except in sessions, where they count seconds since the
+-- Unix epoch. AUTOINCREMENT keeps an id from coming back after its row is deleted, also the highest.
+
+CREATE TABLE tenants (
+  id            INTEGER PRIMARY KEY AUTOINCREMENT,
+  name          TEXT NOT NULL UNIQUE,
+  suspended     INTEGER NOT NULL DEFAULT 0 CHECK (suspended IN (0, 1)),
+  trial_until   TEXT,
+  password_hash TEXT NOT NULL,
+  created_at    TEXT NOT NULL
+) STRICT;
+
+-- `hash` is the SHA-256 of the whole key, which itself is stored nowhere; `scopes` their names with a space between.
+CREATE TABLE keys (
+  id           INTEGER PRIMARY KEY AUTOINCREMENT,
+  tenant_id    INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
+  name         TEXT NOT NULL,
+  hash         BLOB NOT NULL UNIQUE,
+  prefix       TEXT NOT NULL,
+  scopes       TEXT NOT NULL,
+  created_at   TEXT NOT NULL,
+  last_used_at TEXT,
+  revoked_at   TEXT
+) STRICT;
+
+CREATE INDEX keys_by_tenant ON keys (tenant_id);
+
+-- `hash` is the SHA-256 of the session's token, which only the browser holds.
+CREATE TABLE sessions (
+  id         INTEGER PRIMARY KEY,
+  tenant_id  INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
+  hash       BLOB NOT NULL UNIQUE,
+  expires_at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX sessions_by_tenant ON sessions (tenant_id);
+CREATE INDEX sessions_by_expires_at ON sessions (expires_at);
+
+-- What happened to keys and who did it. Name and prefix are copied: the key itself may be deleted. The last 1,000 of each
+-- tenant are kept.
+CREATE TABLE key_events (
+  id        INTEGER PRIMARY KEY AUTOINCREMENT,
+  tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
+  at        TEXT NOT NULL,
+  actor     TEXT NOT NULL CHECK (actor IN ('panel', 'command line')),
+  action    TEXT NOT NULL CHECK (action IN ('created', 'revoked', 'deleted')),
+  key_id    INTEGER NOT NULL,
+  key_name  TEXT NOT NULL,
+  prefix    TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX key_events_by_tenant ON key_events (tenant_id, id);

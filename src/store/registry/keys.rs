@@ -1,0 +1,328 @@
+//! Keys: made, found, revoked, deleted, and when each was last used.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+
+use super::{Registry, RegistryError, inactive};
+use crate::clock::{self, Moment};
+use crate::error::Inactive;
+use crate::resources::Scopes;
+use crate::secret::{self, PREFIX_LENGTH};
+use crate::store::tenants::lock;
+
+/// How many events of a tenant are kept.
+const EVENTS_KEPT: i64 = 1_000;
+
+/// The most characters of a key's name.
+const LONGEST_NAME: usize = 100;
+
+/// One key, without the key itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRow {
+    pub id: i64,
+    pub tenant_id: i64,
+    pub name: String,
+    /// The first 8 characters.
+    pub prefix: String,
+    pub scopes: Scopes,
+    /// RFC 3339, as the others.
+    pub created_at: String,
+    /// To the minute.
+    pub last_used_at: Option<String>,
+    pub revoked_at: Option<String>,
+}
+
+impl KeyRow {
+    /// `active` or `revoked`.
+    pub const fn state(&self) -> &'static str {
+        if self.revoked_at.is_some() { "revoked" } else { "active" }
+    }
+
+    /// `SELECT` of [`KEY_COLUMNS`], in their order.
+    fn read(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
+        Ok(KeyRow {
+            id: row.get(0)?,
+            tenant_id: row.get(1)?,
+            name: row.get(2)?,
+            prefix: row.get(3)?,
+            scopes: Scopes::from(row.get_ref(4)?.as_str()?),
+            created_at: row.get(5)?,
+            last_used_at: row.get(6)?,
+            revoked_at: row.get(7)?,
+        })
+    }
+}
+
+const KEY_COLUMNS: &str = "id, tenant_id, name, prefix, scopes, created_at, last_used_at, revoked_at";
+
+/// Whose key it is that came with a request, and whether it may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    pub key_id: i64,
+    pub tenant_id: i64,
+    pub tenant_name: String,
+    /// The key's first 8 characters.
+    pub prefix: String,
+    pub scopes: Scopes,
+    pub revoked: bool,
+    pub suspended: bool,
+    /// The last day of the trial, `YYYY-MM-DD`.
+    pub trial_until: Option<String>,
+}
+
+impl Caller {
+    /// Why the caller's tenant is inactive on the day `today` (`YYYY-MM-DD`, UTC), if it is.
+    pub fn inactive(&self, today: &str) -> Option<Inactive> {
+        inactive(self.suspended, self.trial_until.as_deref(), today)
+    }
+}
+
+/// Who did something to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Actor {
+    Panel,
+    CommandLine,
+}
+
+impl Actor {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Actor::Panel => "panel",
+            Actor::CommandLine => "command line",
+        }
+    }
+}
+
+/// What was done to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Created,
+    Revoked,
+    Deleted,
+}
+
+impl Action {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Action::Created => "created",
+            Action::Revoked => "revoked",
+            Action::Deleted => "deleted",
+        }
+    }
+}
+
+/// Something that was done to a key, as the panel's foot shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyEvent {
+    /// RFC 3339.
+    pub at: String,
+    /// An [`Actor`]'s name.
+    pub actor: String,
+    /// An [`Action`]'s name.
+    pub action: String,
+    pub key_id: i64,
+    pub key_name: String,
+    pub prefix: String,
+}
+
+/// A key's name as it is kept: 1 to 100 characters after trimming, no control characters.
+pub fn check_key_name(name: &str) -> Result<&str, &'static str> {
+    let trimmed = name.trim();
+    if trimmed.is_empty() {
+        Err("a key's name must not be empty")
+    } else if trimmed.chars().count() > LONGEST_NAME {
+        Err("a key's name has at most 100 characters")
+    } else if trimmed.chars().any(char::is_control) {
+        Err("a key's name has no control characters")
+    } else {
+        Ok(trimmed)
+    }
+}
+
+impl Registry {
+    /// Whose key has this hash. One prepared look-up: it is asked at every request.
+    pub fn find_caller(&self, hash: &[u8; 32]) -> Result<Option<Caller>, RegistryError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT keys.id, keys.tenant_id, tenants.name, keys.prefix, keys.scopes, keys.revoked_at IS NOT NULL,
+                        tenants.suspended, tenants.trial_until
+                 FROM keys JOIN tenants ON tenants.id = keys.tenant_id WHERE keys.hash = ?1",
+            )?;
+            statement
+                .query_row([hash], |row| {
+                    Ok(Caller {
+                        key_id: row.get(0)?,
+                        tenant_id: row.get(1)?,
+                        tenant_name: row.get(2)?,
+                        prefix: row.get(3)?,
+                        scopes: Scopes::from(row.get_ref(4)?.as_str()?),
+                        revoked: row.get(5)?,
+                        suspended: row.get(6)?,
+                        trial_until: row.get(7)?,
+                    })
+                })
+                .optional()
+        })
+    }
+
+    /// A new key, and the key itself, which is nowhere else. Its name follows [`check_key_name`]; it has a scope at least.
+    pub fn create_key(
+        &self,
+        tenant_id: i64,
+        name: &str,
+        scopes: Scopes,
+        actor: Actor,
+        now: Moment,
+    ) -> Result<(KeyRow, String), RegistryError> {
+        let name = check_key_name(name).map_err(RegistryError::Unfit)?;
+        if scopes.is_empty() {
+            return Err(RegistryError::Unfit("a key has at least one scope"));
+        }
+        let key = secret::generate_key()?;
+        let prefix: String = key.chars().take(PREFIX_LENGTH).collect();
+        let created_at = now.rfc3339();
+        let row = self.change(|transaction| {
+            if !transaction.prepare_cached("SELECT 1 FROM tenants WHERE id = ?1")?.exists([tenant_id])? {
+                return Err(RegistryError::NoTenant(tenant_id.to_string()));
+            }
+            let sql = format!(
+                "INSERT INTO keys (tenant_id, name, hash, prefix, scopes, created_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6) RETURNING {KEY_COLUMNS}"
+            );
+            let values = params![tenant_id, name, secret::hash(&key), prefix, scopes.to_string(), created_at];
+            let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
+            record(transaction, &row, Action::Created, actor, now)?;
+            Ok(row)
+        })?;
+        Ok((row, key))
+    }
+
+    /// The tenant's keys, the oldest first. Last uses that are not yet written are in it.
+    pub fn list_keys(&self, tenant_id: i64) -> Result<Vec<KeyRow>, RegistryError> {
+        let mut keys: Vec<KeyRow> = self.read(|connection| {
+            let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 ORDER BY id");
+            connection.prepare_cached(&sql)?.query_map([tenant_id], KeyRow::read)?.collect()
+        })?;
+        let uses = lock(&self.uses);
+        for key in &mut keys {
+            let unwritten = uses.get(&key.id).map(|seconds| clock::rfc3339(*seconds));
+            key.last_used_at = key.last_used_at.take().max(unwritten);
+        }
+        Ok(keys)
+    }
+
+    /// Revokes a key of this tenant for good. To revoke it again changes nothing.
+    pub fn revoke_key(&self, tenant_id: i64, key_id: i64, actor: Actor, now: Moment) -> Result<KeyRow, RegistryError> {
+        self.change(|transaction| {
+            let key = find_key(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
+            if key.revoked_at.is_some() {
+                return Ok(key);
+            }
+            let revoked_at = now.rfc3339();
+            transaction
+                .prepare_cached("UPDATE keys SET revoked_at = ?2 WHERE id = ?1")?
+                .execute(params![key_id, revoked_at])?;
+            record(transaction, &key, Action::Revoked, actor, now)?;
+            Ok(KeyRow { revoked_at: Some(revoked_at), ..key })
+        })
+    }
+
+    /// Removes a key of this tenant.
+    pub fn delete_key(&self, tenant_id: i64, key_id: i64, actor: Actor, now: Moment) -> Result<KeyRow, RegistryError> {
+        let key = self.change(|transaction| {
+            let key = find_key(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
+            transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key_id])?;
+            record(transaction, &key, Action::Deleted, actor, now)?;
+            Ok(key)
+        })?;
+        lock(&self.uses).remove(&key_id);
+        Ok(key)
+    }
+
+    /// The tenant's last events, the newest first.
+    pub fn key_events(&self, tenant_id: i64, limit: u32) -> Result<Vec<KeyEvent>, RegistryError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT at, actor, action, key_id, key_name, prefix FROM key_events WHERE tenant_id = ?1
+                 ORDER BY id DESC LIMIT ?2",
+            )?;
+            let events = statement.query_map(params![tenant_id, limit], |row| {
+                Ok(KeyEvent {
+                    at: row.get(0)?,
+                    actor: row.get(1)?,
+                    action: row.get(2)?,
+                    key_id: row.get(3)?,
+                    key_name: row.get(4)?,
+                    prefix: row.get(5)?,
+                })
+            })?;
+            events.collect()
+        })
+    }
+
+    /// Remembers in memory that a key was used; [`Registry::flush_uses`] writes it.
+    pub fn note_use(&self, key_id: i64, now: Moment) {
+        let seconds = now.unix_seconds();
+        lock(&self.uses).insert(key_id, seconds - seconds.rem_euclid(60));
+    }
+
+    /// Writes the last uses that were noted since: once a minute, and at the end. Those that cannot be written are kept for
+    /// the next time.
+    pub fn flush_uses(&self) -> Result<(), RegistryError> {
+        let uses = std::mem::take(&mut *lock(&self.uses));
+        if uses.is_empty() {
+            return Ok(());
+        }
+        let written = self.change(|transaction| {
+            let mut update = transaction.prepare_cached(
+                "UPDATE keys SET last_used_at = ?2 WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)",
+            )?;
+            for (key, seconds) in &uses {
+                update.execute(params![key, clock::rfc3339(*seconds)])?;
+            }
+            Ok(())
+        });
+        if written.is_err() {
+            let mut newer = lock(&self.uses);
+            for (key, seconds) in uses {
+                newer.entry(key).or_insert(seconds);
+            }
+        }
+        written
+    }
+}
+
+fn find_key(connection: &Connection, tenant_id: i64, key_id: i64) -> rusqlite::Result<Option<KeyRow>> {
+    let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
+    connection.prepare_cached(&sql)?.query_row([tenant_id, key_id], KeyRow::read).optional()
+}
+
+/// Writes the event and drops what is beyond the last 1,000 of the tenant.
+pub(super) fn record(
+    transaction: &Transaction<'_>,
+    key: &KeyRow,
+    action: Action,
+    actor: Actor,
+    now: Moment,
+) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached(
+            "INSERT INTO key_events (tenant_id, at, actor, action, key_id, key_name, prefix)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?
+        .execute(params![
+            key.tenant_id,
+            now.rfc3339(),
+            actor.as_str(),
+            action.as_str(),
+            key.id,
+            key.name,
+            key.prefix
+        ])?;
+    transaction
+        .prepare_cached(
+            "DELETE FROM key_events WHERE tenant_id = ?1 AND id <=
+               (SELECT id FROM key_events WHERE tenant_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+        )?
+        .execute([key.tenant_id, EVENTS_KEPT])
+        .map(drop)
+}

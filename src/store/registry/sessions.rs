@@ -1,0 +1,50 @@
+//! The panel's sessions. Only the hash of a session's token is stored.
+
+use rusqlite::{OptionalExtension as _, params};
+
+use super::{Registry, RegistryError, TENANT_COLUMNS, TenantRow};
+use crate::clock::Moment;
+
+/// How long a session lasts from its sign-in: 8 hours.
+pub const SESSION_SECONDS: i64 = 8 * 60 * 60;
+
+impl Registry {
+    /// Begins a session of the tenant, and forgets those of all tenants that are over.
+    pub fn create_session(&self, tenant_id: i64, hash: &[u8; 32], now: Moment) -> Result<(), RegistryError> {
+        let now = now.unix_seconds();
+        self.change(|transaction| {
+            transaction.prepare_cached("DELETE FROM sessions WHERE expires_at <= ?1")?.execute([now])?;
+            transaction
+                .prepare_cached("INSERT INTO sessions (tenant_id, hash, expires_at) VALUES (?1, ?2, ?3)")?
+                .execute(params![tenant_id, hash, now + SESSION_SECONDS])?;
+            Ok(())
+        })
+    }
+
+    /// The tenant whose session this is, while it lasts.
+    pub fn find_session(&self, hash: &[u8; 32], now: Moment) -> Result<Option<TenantRow>, RegistryError> {
+        self.read(|connection| {
+            let sql = format!(
+                "SELECT {TENANT_COLUMNS} FROM sessions JOIN tenants ON tenants.id = sessions.tenant_id
+                 WHERE sessions.hash = ?1 AND sessions.expires_at > ?2"
+            );
+            connection.prepare_cached(&sql)?.query_row(params![hash, now.unix_seconds()], TenantRow::read).optional()
+        })
+    }
+
+    /// Ends one session. One that is over already is no error.
+    pub fn end_session(&self, hash: &[u8; 32]) -> Result<(), RegistryError> {
+        self.change(|transaction| {
+            transaction.prepare_cached("DELETE FROM sessions WHERE hash = ?1")?.execute([hash])?;
+            Ok(())
+        })
+    }
+
+    /// Ends all sessions of the tenant.
+    pub fn end_all_sessions(&self, tenant_id: i64) -> Result<(), RegistryError> {
+        self.change(|transaction| {
+            transaction.prepare_cached("DELETE FROM sessions WHERE tenant_id = ?1")?.execute([tenant_id])?;
+            Ok(())
+        })
+    }
+}

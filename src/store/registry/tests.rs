@@ -1,0 +1,250 @@
+use std::time::Duration;
+
+use super::*;
+use crate::clock::Clock;
+use crate::resources::Scopes;
+use crate::secret;
+
+struct Desk {
+    folder: tempfile::TempDir,
+    registry: Registry,
+    clock: Clock,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Registry::create(&folder.path().join("data")).unwrap();
+        Desk { folder, registry, clock: Clock::manual("2026-11-20T19:30:42Z".parse().unwrap()) }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn tenant(&self, name: &str) -> TenantRow {
+        self.registry.create_tenant(name, None, "$phc", self.clock.now()).unwrap()
+    }
+
+    fn key(&self, tenant: &TenantRow) -> (KeyRow, String) {
+        self.registry.create_key(tenant.id, "a key", Scopes::every(), Actor::CommandLine, self.clock.now()).unwrap()
+    }
+
+    fn caller(&self, key: &str) -> Option<Caller> {
+        self.registry.find_caller(&secret::hash(key)).unwrap()
+    }
+}
+
+#[test]
+fn a_key_leads_to_its_tenant_until_it_is_deleted() {
+    let desk = Desk::new();
+    let acme = desk.tenant("acme");
+    let (row, key) = desk.key(&acme);
+    assert_eq!(row.prefix, key[..8]);
+    let caller = desk.caller(&key).unwrap();
+    assert_eq!((caller.key_id, caller.tenant_id, caller.tenant_name.as_str()), (row.id, acme.id, "acme"));
+    assert_eq!(caller.scopes, Scopes::every());
+    assert!(!caller.revoked);
+
+    let revoked = desk.registry.revoke_key(acme.id, row.id, Actor::Panel, desk.clock.now()).unwrap();
+    assert_eq!(revoked.state(), "revoked");
+    assert!(desk.caller(&key).unwrap().revoked);
+    desk.clock.advance(Duration::from_secs(60));
+    let again = desk.registry.revoke_key(acme.id, row.id, Actor::Panel, desk.clock.now()).unwrap();
+    assert_eq!(again, revoked);
+
+    desk.registry.delete_key(acme.id, row.id, Actor::Panel, desk.clock.now()).unwrap();
+    assert_eq!(desk.caller(&key), None);
+    let events = desk.registry.key_events(acme.id, 20).unwrap();
+    let told: Vec<_> = events.iter().map(|event| (event.action.as_str(), event.actor.as_str())).collect();
+    assert_eq!(told, [("deleted", "panel"), ("revoked", "panel"), ("created", "command line")]);
+}
+
+#[test]
+fn another_tenants_key_is_out_of_reach() {
+    let desk = Desk::new();
+    let (acme, other) = (desk.tenant("acme"), desk.tenant("other"));
+    let (row, key) = desk.key(&acme);
+    let now = desk.clock.now();
+    assert!(matches!(
+        desk.registry.revoke_key(other.id, row.id, Actor::Panel, now),
+        Err(RegistryError::NoKey(id)) if id == row.id
+    ));
+    assert!(matches!(desk.registry.delete_key(other.id, row.id, Actor::Panel, now), Err(RegistryError::NoKey(_))));
+    assert!(!desk.caller(&key).unwrap().revoked);
+    assert!(desk.registry.list_keys(other.id).unwrap().is_empty());
+}
+
+#[test]
+fn a_change_by_another_process_holds_at_once() {
+    let desk = Desk::new();
+    let acme = desk.tenant("acme");
+    let (_, key) = desk.key(&acme);
+    assert!(!desk.caller(&key).unwrap().suspended);
+    let other = Registry::open(&desk.data()).unwrap();
+    other.suspend("acme").unwrap();
+    assert!(desk.caller(&key).unwrap().suspended);
+    other.delete_tenant("acme").unwrap();
+    assert_eq!(desk.caller(&key), None);
+}
+
+#[test]
+fn a_trial_is_over_at_the_end_of_its_date() {
+    let desk = Desk::new();
+    desk.tenant("acme");
+    let trial = desk.registry.set_trial("acme", "2026-11-20").unwrap();
+    assert_eq!(trial.state("2026-11-20"), TenantState::Active);
+    assert_eq!(trial.state("2026-11-21"), TenantState::TrialOver);
+    let both = desk.registry.suspend("acme").unwrap();
+    assert_eq!(both.inactive("2026-11-21"), Some(Inactive::Suspended));
+    let lifted = desk.registry.activate("acme").unwrap();
+    assert_eq!((lifted.suspended, lifted.trial_until), (false, None));
+}
+
+#[test]
+fn a_tenants_name_is_unique_and_its_id_never_returns() {
+    let desk = Desk::new();
+    let first = desk.tenant("acme");
+    let again = desk.registry.create_tenant("acme", None, "$phc", desk.clock.now());
+    assert!(matches!(again, Err(RegistryError::TenantExists(_))));
+    let file = desk.data().join("tenants").join(format!("{}.db", first.id));
+    assert!(file.exists());
+    desk.registry.delete_tenant("acme").unwrap();
+    assert!(!file.exists());
+    assert_ne!(desk.tenant("acme").id, first.id);
+}
+
+#[test]
+fn a_file_that_no_tenant_has_is_never_given_to_a_new_one() {
+    let desk = Desk::new();
+    let left = desk.data().join("tenants/1.db");
+    fs::write(&left, "somebody's").unwrap();
+    let acme = desk.tenant("acme");
+    assert_eq!(acme.id, 2);
+    assert_eq!(fs::read_to_string(left).unwrap(), "somebody's");
+}
+
+#[test]
+fn deleting_a_tenant_takes_keys_sessions_and_events_with_it() {
+    let desk = Desk::new();
+    let acme = desk.tenant("acme");
+    let (_, key) = desk.key(&acme);
+    desk.registry.create_session(acme.id, &[7; 32], desk.clock.now()).unwrap();
+    desk.registry.delete_tenant("acme").unwrap();
+    assert_eq!(desk.caller(&key), None);
+    assert_eq!(desk.registry.find_session(&[7; 32], desk.clock.now()).unwrap(), None);
+    let rest = |table: &str| {
+        let sql = format!("SELECT count(*) FROM {table}");
+        desk.registry.read(|connection| connection.query_row(&sql, [], |row| row.get::<_, i64>(0))).unwrap()
+    };
+    assert_eq!([rest("keys"), rest("sessions"), rest("key_events")], [0, 0, 0]);
+}
+
+#[test]
+fn a_session_lasts_eight_hours_and_ends_with_a_new_password() {
+    let desk = Desk::new();
+    let acme = desk.tenant("acme");
+    let find = |hash: u8| desk.registry.find_session(&[hash; 32], desk.clock.now()).unwrap();
+    desk.registry.create_session(acme.id, &[1; 32], desk.clock.now()).unwrap();
+    assert_eq!(find(1).unwrap(), acme);
+    desk.clock.advance(Duration::from_secs(8 * 3600 - 1));
+    assert!(find(1).is_some());
+    desk.clock.advance(Duration::from_secs(1));
+    assert!(find(1).is_none());
+    desk.registry.create_session(acme.id, &[2; 32], desk.clock.now()).unwrap();
+    desk.registry.create_session(acme.id, &[3; 32], desk.clock.now()).unwrap();
+    desk.registry.end_session(&[2; 32]).unwrap();
+    assert!(find(2).is_none() && find(3).is_some());
+    desk.registry.set_password(acme.id, "$new").unwrap();
+    assert!(find(3).is_none());
+    assert_eq!(desk.registry.find_tenant("acme").unwrap().unwrap().password_hash, "$new");
+}
+
+#[test]
+fn a_last_use_is_kept_to_the_minute_and_never_goes_back() {
+    let desk = Desk::new();
+    let acme = desk.tenant("acme");
+    let (row, _) = desk.key(&acme);
+    let earlier = desk.clock.now();
+    desk.clock.advance(Duration::from_secs(60));
+    desk.registry.note_use(row.id, desk.clock.now());
+    let last_use = |registry: &Registry| registry.list_keys(acme.id).unwrap()[0].last_used_at.clone();
+    let expected = Some("2026-11-20T19:31:00Z".to_owned());
+    assert_eq!(last_use(&desk.registry), expected);
+    let other = Registry::open(&desk.data()).unwrap();
+    assert_eq!(last_use(&other), None);
+    desk.registry.flush_uses().unwrap();
+    assert_eq!(last_use(&other), expected);
+    other.note_use(row.id, earlier);
+    other.flush_uses().unwrap();
+    assert_eq!(last_use(&desk.registry), expected);
+}
+
+#[test]
+fn the_last_thousand_events_are_kept() {
+    let desk = Desk::new();
+    let acme = desk.tenant("acme");
+    let (row, _) = desk.key(&acme);
+    desk.registry
+        .change(|transaction| {
+            for _ in 0..1_100 {
+                keys::record(transaction, &row, Action::Revoked, Actor::Panel, desk.clock.now())?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(desk.registry.key_events(acme.id, 5_000).unwrap().len(), 1_000);
+}
+
+#[test]
+fn names_follow_their_rules() {
+    for good in ["a", "0", "acme-2", &"a".repeat(63)] {
+        assert!(check_tenant_name(good).is_ok(), "{good}");
+    }
+    for bad in ["", "-a", "A", "a_b", "a b", "ä", "a/..", &"a".repeat(64)] {
+        assert!(check_tenant_name(bad).is_err(), "{bad}");
+    }
+    assert_eq!(check_key_name("  two words \u{3000}"), Ok("two words"));
+    assert!(check_key_name(&"ü".repeat(100)).is_ok());
+    for bad in ["", " \t", "a\u{7}b", "a\nb", &"ü".repeat(101)] {
+        assert!(check_key_name(bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn what_is_made_is_private_to_the_owner() {
+    let desk = Desk::new();
+    desk.tenant("acme");
+    let mode = |path: &str| fs::metadata(desk.data().join(path)).unwrap().mode() & 0o777;
+    assert_eq!([mode(""), mode("tenants")], [0o700, 0o700]);
+    assert_eq!([mode("registry.db"), mode("registry.db-wal"), mode("tenants/1.db")], [0o600, 0o600, 0o600]);
+}
+
+#[test]
+fn a_folder_in_use_keeps_its_mode_and_an_empty_one_becomes_private() {
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    for (name, inside, expected) in [("used", "notes.txt", 0o755), ("fresh", ".gitignore", 0o700)] {
+        let path = folder.path().join(name);
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        fs::write(path.join(inside), "").unwrap();
+        Registry::create(&path).unwrap();
+        assert_eq!(mode(&path), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_directory_without_a_registry_is_not_made_into_one_by_opening_it() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(matches!(Registry::open(folder.path()), Err(OpenError::Missing(_))));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_removed_registry_is_not_ready() {
+    let desk = Desk::new();
+    assert_eq!(desk.registry.ready(), Ok(()));
+    fs::rename(desk.data().join(FILE), desk.data().join("moved.db")).unwrap();
+    assert!(desk.registry.ready().is_err());
+}

@@ -1,0 +1,50 @@
+//! Who serves a data directory: one process at a time.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The right to serve a data directory, as long as it is kept. It ends with the process, however that ends.
+#[derive(Debug)]
+pub struct Serving {
+    _lock: File,
+}
+
+/// Why a data directory cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServingError {
+    #[error("another tenantdesk serves the data directory {} already", .0.display())]
+    Taken(PathBuf),
+    #[error("{} cannot be locked: {cause}", .path.display())]
+    Unusable { path: PathBuf, cause: io::Error },
+}
+
+impl Serving {
+    /// Takes the right, or says who is in the way. The lock file stays: removing it would let two in.
+    pub fn begin(data_dir: &Path) -> Result<Serving, ServingError> {
+        let path = data_dir.join("serve.lock");
+        let unusable = |cause| ServingError::Unusable { path: path.clone(), cause };
+        let lock =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(unusable)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Serving { _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(ServingError::Taken(data_dir.to_owned())),
+            Err(TryLockError::Error(cause)) => Err(unusable(cause)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_serves_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Serving::begin(folder.path()).unwrap();
+        assert!(matches!(Serving::begin(folder.path()), Err(ServingError::Taken(_))));
+        drop(first);
+        assert!(Serving::begin(folder.path()).is_ok());
+    }
+}
