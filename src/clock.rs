@@ -28,6 +28,11 @@ impl Moment {
     pub fn rfc3339(self) -> String {
         rfc3339(self.wall.as_second())
     }
+
+    /// The day in UTC, `2026-11-20`.
+    pub fn date(self) -> String {
+        self.wall.strftime("%Y-%m-%d").to_string()
+    }
 }
 
 /// `seconds` since the Unix epoch as RFC 3339 in UTC, `2026-11-20T19:30:00Z`. Beyond the calendar it stays at its end.

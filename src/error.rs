@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::api::rate_limit::Allowance;
 use crate::http::response::Response;
 use crate::resources::Scope;
 
@@ -348,8 +349,7 @@ pub enum Error {
     TenantInactive(Inactive),
     TenantUnavailable,
     InsufficientScope(Scope),
-    /// Requests a minute that the key may make.
-    RateLimited(u32),
+    RateLimited(Allowance),
     /// The methods that the endpoint has, as `Allow` lists them.
     MethodNotAllowed(&'static str),
     /// What is wrong and where.
@@ -393,6 +393,11 @@ impl Answer {
 
     fn header(mut self, name: &'static str, value: impl Into<String>) -> Answer {
         self.headers.push((name, value.into()));
+        self
+    }
+
+    fn with(mut self, headers: impl IntoIterator<Item = (&'static str, String)>) -> Answer {
+        self.headers.extend(headers);
         self
     }
 
@@ -464,11 +469,12 @@ impl Error {
                 format!("This API key lacks the scope \"{scope}\". Use a key that was made with it."),
             )
             .header("WWW-Authenticate", format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\"")),
-            Error::RateLimited(limit) => new(
+            Error::RateLimited(allowance) => new(
                 Condition::RateLimited,
-                format!("This API key has used its {limit} requests of this minute. Wait 60 seconds, or until the moment in X-RateLimit-Reset."),
+                format!("This API key has used its {} requests of this minute. Wait 60 seconds, or until the moment in X-RateLimit-Reset.", allowance.limit),
             )
-            .header("Retry-After", "60"),
+            .header("Retry-After", "60")
+            .with(allowance.headers()),
             Error::MethodNotAllowed(allow) => new(
                 Condition::MethodNotAllowed,
                 format!("This endpoint does not support the request's method. Use one of: {allow}."),

@@ -1,5 +1,7 @@
 //! TenantDesk: a JSON REST API for customers, employees and hardware, one SQLite file per tenant.
 
+pub mod api;
+pub mod app;
 pub mod clock;
 pub mod error;
 pub mod http;

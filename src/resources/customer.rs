@@ -2,6 +2,7 @@
 
 use super::Resource;
 use super::field::{choice, date, email, text};
+use crate::error::Error;
 
 pub static CUSTOMER: Resource = Resource {
     name: "customer",
@@ -27,4 +28,5 @@ pub static CUSTOMER: Resource = Resource {
         date("customer_since").about("The day the customer became one.").example("\"2019-04-01\""),
         text("notes").at_most(5000).about("Anything else.").example("\"Invoices by e-mail only.\""),
     ],
+    missing: Some(Error::CustomerNotFound),
 };

@@ -2,6 +2,7 @@
 
 use super::Resource;
 use super::field::{boolean, date, email, integer, text};
+use crate::error::Error;
 
 pub static EMPLOYEE: Resource = Resource {
     name: "employee",
@@ -25,4 +26,5 @@ pub static EMPLOYEE: Resource = Resource {
         date("end_date").about("The last day.").example("null"),
         text("notes").at_most(5000).about("Anything else.").example("\"Works from home on Fridays.\""),
     ],
+    missing: Some(Error::EmployeeNotFound),
 };

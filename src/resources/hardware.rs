@@ -35,4 +35,5 @@ pub static HARDWARE: Resource = Resource {
         boolean("is_leased").default("false").about("Whether it is leased.").example("false"),
         text("notes").at_most(5000).about("Anything else.").example("\"Docking station on the desk.\""),
     ],
+    missing: None,
 };

@@ -12,6 +12,8 @@ pub use field::{Field, Kind, Value};
 pub use hardware::HARDWARE;
 pub use scope::{Access, Scope, Scopes};
 
+use crate::error::Error;
+
 /// One kind of record and all that is said about it.
 #[derive(Debug)]
 pub struct Resource {
@@ -25,6 +27,8 @@ pub struct Resource {
     pub about: &'static str,
     /// The writable fields in the order of contract section 2, which is also the order of every answer.
     pub fields: &'static [Field],
+    /// What a reference to a record that does not exist answers; `None` where nothing refers to the resource.
+    pub missing: Option<fn(i64) -> Error>,
 }
 
 /// Every resource, in the order in which one may refer to another.
@@ -47,6 +51,13 @@ impl Resource {
     /// The resource that the reference `field` points to.
     pub fn referenced(field: &Field) -> Option<&'static Resource> {
         ALL.into_iter().find(|resource| Some(resource.name) == field.references)
+    }
+}
+
+impl Resource {
+    /// What a reference to the record `id`, which does not exist, answers.
+    pub fn missing_reference(&self, id: i64) -> Error {
+        self.missing.map_or(Error::InternalError, |error| error(id))
     }
 }
 

@@ -9,6 +9,9 @@ pub mod tenants;
 mod trouble;
 pub mod writer;
 
+#[cfg(test)]
+mod schema_tests;
+
 pub use connection::OpenError;
 pub use records::{Column, Deleted, Listing, Page, Position, ReadError, Reading, Record, Remembered, Test, Writing};
 pub use registry::Registry;

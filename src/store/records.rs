@@ -54,6 +54,11 @@ impl Column {
         }
     }
 
+    /// Whether a record may have null there.
+    pub const fn is_nullable(self) -> bool {
+        matches!(self, Column::Field(Field { required: false, default: None, .. }))
+    }
+
     const fn is_boolean(self) -> bool {
         matches!(self, Column::Field(Field { kind: Kind::Boolean, .. }))
     }
@@ -429,7 +434,8 @@ fn segments(listing: &Listing) -> Vec<Segment> {
         (Value::Null, false) => vec![ties, Segment::NotNull],
         (Value::Null, true) => vec![ties],
         (value, false) => vec![ties, Segment::Beyond(value.clone())],
-        (value, true) => vec![ties, Segment::Beyond(value.clone()), Segment::Null],
+        (value, true) if listing.sort.is_nullable() => vec![ties, Segment::Beyond(value.clone()), Segment::Null],
+        (value, true) => vec![ties, Segment::Beyond(value.clone())],
     }
 }
 
@@ -524,6 +530,12 @@ fn select(listing: &Listing, segment: &Segment, count: usize) -> (String, Vec<Va
         format!("SELECT {} FROM {}{} ORDER BY {order} LIMIT ?", columns.join(", "), query.from, query.conditions());
     query.values.push(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
     (sql, query.values)
+}
+
+/// The statements of a whole page, for the test that each is read along an index.
+#[cfg(test)]
+pub(super) fn statements(listing: &Listing) -> Vec<(String, Vec<Value>)> {
+    segments(listing).iter().map(|segment| select(listing, segment, 51)).collect()
 }
 
 /// Every three neighbouring characters of a folded word, each as a string of the full-text query language.

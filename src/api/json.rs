@@ -1,0 +1,198 @@
+//! The body of POST and PUT: one JSON object (contract section 3).
+//!
+//! serde_json's raw values are used, not its parsed ones: those round numbers beyond 64 bits, refuse `1e400`, and let lone
+//! surrogates pass where nothing reads them.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::error::Error;
+use crate::resources::field::Input;
+
+/// Levels of nesting that are taken.
+const DEPTH: usize = 128;
+
+/// The members of the object; of one given twice the last counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Object<'a> {
+    members: Vec<(Cow<'a, str>, Input<'a>)>,
+}
+
+impl<'a> Object<'a> {
+    /// Reads a body, or says where it is wrong.
+    pub fn parse(body: &'a [u8]) -> Result<Object<'a>, Error> {
+        let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+        let text = str::from_utf8(body).map_err(|error| {
+            let (line, column) = position(body.get(..error.valid_up_to()).unwrap_or_default());
+            invalid(line, column, "the body is not UTF-8")
+        })?;
+        let source = Source { text };
+        let whole: &RawValue = serde_json::from_str(text).map_err(|error| source.syntax(text, &error))?;
+        if !whole.get().starts_with('{') {
+            return Err(source.at(whole.get(), "the body must be one JSON object"));
+        }
+        let members = source.members(whole.get())?;
+        let read = |(name, raw): (Cow<'a, str>, &'a RawValue)| Ok((name, source.input(raw.get(), 1)?));
+        Ok(Object { members: members.0.into_iter().map(read).collect::<Result<_, Error>>()? })
+    }
+
+    /// The member `name`; `None` where it is absent, which is not the same as null.
+    pub fn get(&self, name: &str) -> Option<&Input<'a>> {
+        self.members.iter().rev().find(|(member, _)| member == name).map(|(_, value)| value)
+    }
+}
+
+/// An object's members in order, values unread.
+struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+/// A name, borrowed where it has no escapes.
+#[derive(serde::Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Members<'de>, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some((name, value)) = map.next_entry::<Name<'de>, &RawValue>()? {
+                    members.push((name.0, value));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+/// The whole text, to say where in it something is.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    text: &'a str,
+}
+
+impl<'a> Source<'a> {
+    /// What a field is checked against. What stands in arrays and objects is only looked through for mistakes.
+    fn input(self, raw: &'a str, depth: usize) -> Result<Input<'a>, Error> {
+        match raw.as_bytes().first() {
+            Some(b'"') => serde_json::from_str::<Name<'a>>(raw)
+                .map(|text| Input::Text(text.0))
+                .map_err(|error| self.syntax(raw, &error)),
+            Some(b'{') => {
+                self.descend(raw, depth)?;
+                for (_, member) in self.members(raw)?.0 {
+                    self.input(member.get(), depth + 1)?;
+                }
+                Ok(Input::Object)
+            }
+            Some(b'[') => {
+                self.descend(raw, depth)?;
+                let items: Vec<&'a RawValue> = serde_json::from_str(raw).map_err(|error| self.syntax(raw, &error))?;
+                for item in items {
+                    self.input(item.get(), depth + 1)?;
+                }
+                Ok(Input::Array)
+            }
+            Some(b't') => Ok(Input::Boolean(true)),
+            Some(b'f') => Ok(Input::Boolean(false)),
+            Some(b'n') => Ok(Input::Null),
+            _ => Ok(Input::Number(raw)),
+        }
+    }
+
+    fn members(self, raw: &'a str) -> Result<Members<'a>, Error> {
+        serde_json::from_str(raw).map_err(|error| self.syntax(raw, &error))
+    }
+
+    fn descend(self, raw: &str, depth: usize) -> Result<(), Error> {
+        match depth >= DEPTH {
+            true => Err(self.at(raw, &format!("more than {DEPTH} levels of nesting"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Where `part` begins in the whole text.
+    fn before(self, part: &str) -> (usize, usize) {
+        let offset = part.as_ptr().addr().saturating_sub(self.text.as_ptr().addr());
+        position(self.text.as_bytes().get(..offset).unwrap_or_default())
+    }
+
+    fn at(self, part: &str, what: &str) -> Error {
+        let (line, column) = self.before(part);
+        invalid(line, column, what)
+    }
+
+    /// serde_json counts lines from 1 and columns from the line's start, within the part it was given.
+    fn syntax(self, part: &str, error: &serde_json::Error) -> Error {
+        let (line, column) = self.before(part);
+        let what = error.to_string();
+        let what = what.split(" at line ").next().unwrap_or_default();
+        match error.line() {
+            0 | 1 => invalid(line, (column + error.column()).saturating_sub(1).max(1), what),
+            further => invalid(line + further - 1, error.column(), what),
+        }
+    }
+}
+
+/// Line and column, from 1, of what follows `text`. Columns count bytes.
+fn position(text: &[u8]) -> (usize, usize) {
+    let line = text.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let column = text.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
+    (line, column)
+}
+
+fn invalid(line: usize, column: usize, what: &str) -> Error {
+    Error::InvalidJson(format!(
+        "The body is not valid JSON at line {line}, column {column}: {what}. Send one JSON object in UTF-8."
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(body: &[u8]) -> String {
+        Object::parse(body).unwrap_err().message()
+    }
+
+    #[test]
+    fn numbers_stay_as_they_were_written() {
+        let object = Object::parse(br#"{"a": 1e400, "b": -0, "c": 99999999999999999999, "a": 12.0}"#).unwrap();
+        assert_eq!(object.get("a"), Some(&Input::Number("12.0")));
+        assert_eq!(object.get("b"), Some(&Input::Number("-0")));
+        assert_eq!(object.get("c"), Some(&Input::Number("99999999999999999999")));
+        assert_eq!(object.get("d"), None);
+    }
+
+    #[test]
+    fn mistakes_are_found_wherever_they_stand_and_said_where() {
+        assert!(message(b"{\"a\": [1, {\"b\":\n \"\\ud800\"}]}").contains("line 2"));
+        assert!(message(br#"{"a": {"\udc00": 1}}"#).contains("line 1"));
+        assert!(message(b"{\"a\": 1,}").contains("line 1, column 9"));
+        assert!(message(b"{\n\"a\": tru}").contains("line 2"));
+        assert!(message(b"{\"a\": \"\xff\"}").contains("not UTF-8"));
+        for body in [&b""[..], b"null", b"[]", b"\"a\"", b"{} {}", b"{\"a\": 01}", b"{'a': 1}", b"\xef\xbb\xbf"] {
+            assert!(Object::parse(body).is_err(), "{body:?}");
+        }
+        assert!(Object::parse(b"\xef\xbb\xbf{}").is_ok());
+        assert!(Object::parse(br#"{"a": "\ud83d\ude00"}"#).is_ok());
+    }
+
+    #[test]
+    fn nesting_ends_at_128() {
+        let nested = |levels: usize| format!("{{\"a\": {}{}}}", "[".repeat(levels - 1), "]".repeat(levels - 1));
+        assert!(Object::parse(nested(100).as_bytes()).is_ok());
+        assert!(Object::parse(nested(128).as_bytes()).is_ok());
+        assert!(message(nested(129).as_bytes()).contains("nesting"));
+        assert!(Object::parse(nested(30_000).as_bytes()).is_err());
+    }
+}

@@ -1,0 +1,8 @@
+//! A request's way from its path to its answer.
+
+pub mod idempotency;
+pub mod json;
+pub mod list;
+pub mod query;
+pub mod rate_limit;
+pub mod routes;

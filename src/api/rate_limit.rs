@@ -1,0 +1,130 @@
+//! 100 requests a minute for each key, exactly (contract section 7).
+//!
+//! governor's cells come back one by one, which lets 199 requests through in the first minute. Here each window of a key has
+//! a limiter of its own whose clock stands still: its cells come back only with the next window.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use governor::clock::FakeRelativeClock;
+use governor::middleware::StateInformationMiddleware;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+
+use crate::clock::Moment;
+use crate::error::Error;
+
+/// How long a window lasts.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// What a key has left; on every answer after the check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Requests in a window.
+    pub limit: u32,
+    /// Requests left in this one.
+    pub remaining: u32,
+    /// Unix seconds at which this window ends.
+    pub reset: i64,
+}
+
+impl Allowance {
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    pub fn headers(self) -> [(&'static str, String); 3] {
+        [
+            ("X-RateLimit-Limit", self.limit.to_string()),
+            ("X-RateLimit-Remaining", self.remaining.to_string()),
+            ("X-RateLimit-Reset", self.reset.to_string()),
+        ]
+    }
+}
+
+type Cells = RateLimiter<NotKeyed, InMemoryState, FakeRelativeClock, StateInformationMiddleware>;
+
+#[derive(Debug)]
+struct Window {
+    /// Monotonic, so that a clock that is set back does not hold the window open.
+    ends: Duration,
+    reset: i64,
+    cells: Cells,
+}
+
+/// The windows of all keys. They live in memory: a restart opens new ones.
+#[derive(Debug)]
+pub struct Limiter {
+    limit: NonZeroU32,
+    windows: Mutex<Windows>,
+}
+
+#[derive(Debug, Default)]
+struct Windows {
+    of_key: HashMap<i64, Window>,
+    /// When the windows that are over are dropped next.
+    sweep_at: Duration,
+}
+
+impl Limiter {
+    /// `limit` requests for each key and window.
+    pub fn new(limit: NonZeroU32) -> Limiter {
+        Limiter { limit, windows: Mutex::default() }
+    }
+
+    /// Counts a request of the key, or refuses it: a refused one does not count.
+    pub fn take(&self, key: i64, now: Moment) -> Result<Allowance, Error> {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.sweep(now.monotonic);
+        let window = windows.of_key.entry(key).or_insert_with(|| self.open(now));
+        if window.ends <= now.monotonic {
+            *window = self.open(now);
+        }
+        let allowance = |remaining| Allowance { limit: self.limit.get(), remaining, reset: window.reset };
+        match window.cells.check() {
+            Ok(state) => Ok(allowance(state.remaining_burst_capacity())),
+            Err(_) => Err(Error::RateLimited(allowance(0))),
+        }
+    }
+
+    fn open(&self, now: Moment) -> Window {
+        let cells = RateLimiter::direct_with_clock(Quota::per_minute(self.limit), FakeRelativeClock::default());
+        let seconds = i64::try_from(WINDOW.as_secs()).unwrap_or(i64::MAX);
+        Window {
+            ends: now.monotonic + WINDOW,
+            reset: now.unix_seconds() + seconds,
+            cells: cells.with_middleware::<StateInformationMiddleware>(),
+        }
+    }
+}
+
+impl Windows {
+    fn sweep(&mut self, now: Duration) {
+        if now >= self.sweep_at {
+            self.of_key.retain(|_, window| window.ends > now);
+            self.sweep_at = now + WINDOW;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+
+    #[test]
+    fn a_window_lets_exactly_its_limit_through_and_is_dropped_when_over() {
+        let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
+        let limiter = Limiter::new(NonZeroU32::new(100).unwrap());
+        for left in (0..100).rev() {
+            assert_eq!(limiter.take(1, clock.now()).unwrap().remaining, left);
+        }
+        clock.advance(Duration::from_millis(59_999));
+        assert!(limiter.take(1, clock.now()).is_err());
+        assert!(limiter.take(2, clock.now()).is_ok(), "another key has a window of its own");
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(limiter.take(1, clock.now()).unwrap().remaining, 99);
+        clock.advance(Duration::from_secs(120));
+        assert!(limiter.take(3, clock.now()).is_ok());
+        assert_eq!(limiter.windows.lock().unwrap().of_key.len(), 1);
+    }
+}

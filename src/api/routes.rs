@@ -1,0 +1,70 @@
+//! Every path and what it takes: one table, in which no operation can be written without its scope.
+
+use crate::http::Method;
+use crate::resources::{ALL, Access, Resource, Scope};
+
+/// Where a path leads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Route {
+    /// The records of a resource; `prefix` is `/v1` where the path had it.
+    Records { resource: &'static Resource, prefix: &'static str },
+    /// What needs no key.
+    Page(Page),
+}
+
+/// The paths that look at no key and have no rate limit (contract section 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    Health,
+    Ready,
+    Root,
+}
+
+/// What can be done with records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// GET, with or without `id`.
+    Read,
+    Create,
+    Update,
+    Delete,
+}
+
+/// The operations on records: method, operation and the access that its scope grants. Contract section 3.
+pub const OPERATIONS: [(Method, Operation, Access); 5] = [
+    (Method::Get, Operation::Read, Access::Read),
+    (Method::Head, Operation::Read, Access::Read),
+    (Method::Post, Operation::Create, Access::Write),
+    (Method::Put, Operation::Update, Access::Write),
+    (Method::Delete, Operation::Delete, Access::Write),
+];
+
+/// `Allow` of the record paths.
+pub const RECORD_METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
+/// `Allow` of the pages.
+pub const PAGE_METHODS: &str = "GET, HEAD";
+
+/// Where every record path stands too, so that a client's base address may be either (contract section 1).
+pub const PREFIX: &str = "/v1";
+
+/// Paths are compared as sent: no percent-decoding, no trailing slash.
+pub fn find(path: &str) -> Option<Route> {
+    let (prefix, bare) = path.strip_prefix(PREFIX).map_or(("", path), |bare| (PREFIX, bare));
+    if let Some(resource) = ALL.into_iter().find(|resource| resource.path == bare) {
+        return Some(Route::Records { resource, prefix });
+    }
+    match path {
+        "/healthz" => Some(Route::Page(Page::Health)),
+        "/readyz" => Some(Route::Page(Page::Ready)),
+        "/" => Some(Route::Page(Page::Root)),
+        _ => None,
+    }
+}
+
+/// What the method means on a record path, and the scope that it needs. A method that the endpoint lacks needs none.
+pub fn operation(resource: &'static Resource, method: Method) -> Option<(Operation, Scope)> {
+    OPERATIONS
+        .into_iter()
+        .find(|(known, ..)| *known == method)
+        .map(|(_, operation, access)| (operation, Scope { resource, access }))
+}
