@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod app;
+pub mod cli;
 pub mod clock;
 pub mod error;
 pub mod http;

@@ -11,17 +11,16 @@ use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use r2d2::Pool;
+use r2d2::ManageConnection as _;
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
-use scheduled_thread_pool::ScheduledThreadPool;
 
 pub use keys::{Action, Actor, Caller, KeyEvent, KeyRow, check_key_name};
 pub use sessions::SESSION_SECONDS;
 
-use super::connection::{self, LOCK_WAIT, OpenError, Schema};
+use super::connection::{self, OpenError, Schema};
 use super::tenants::{self, lock};
 use crate::clock::Moment;
 use crate::error::{Error, Inactive};
@@ -33,15 +32,16 @@ pub static SCHEMA: Schema = Schema { name: "registry", version: 1, sql: include_
 /// The registry's name in the data directory.
 pub const FILE: &str = "registry.db";
 
-/// Connections that read at once. Each is held for microseconds.
-const READERS: u32 = 16;
-
 /// The open registry.
 pub struct Registry {
     data_dir: PathBuf,
     /// Device and inode: an open connection goes on with a file that was removed.
     identity: (u64, u64),
-    readers: Pool<SqliteConnectionManager>,
+    opener: SqliteConnectionManager,
+    /// Connections that read and have nothing to do. There are as many in all as threads ever read at once, which are few:
+    /// a question takes microseconds. A pool would open them on threads of its own, and wait for a file that is not there.
+    idle: Mutex<Vec<Connection>>,
+    /// Declared after the readers and so closed after them: the last to close clears the write-ahead log away.
     writer: Mutex<Connection>,
     /// Last uses of keys that are not yet written: key id → Unix seconds, a whole minute.
     uses: Mutex<HashMap<i64, i64>>,
@@ -68,8 +68,6 @@ pub enum RegistryError {
     File(String),
     #[error(transparent)]
     Randomness(#[from] crate::secret::NoRandomness),
-    #[error("the registry cannot be used: {0}")]
-    Pool(#[from] r2d2::Error),
     #[error("the registry cannot be used: {0}")]
     Database(#[from] rusqlite::Error),
 }
@@ -188,21 +186,11 @@ impl Registry {
 
     fn with(data_dir: &Path, path: &Path, writer: Connection) -> Result<Registry, OpenError> {
         let identity = identity(path).map_err(|error| unusable(path, &error))?;
-        // r2d2 starts three threads for each pool unless it is given some.
-        let opener = ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("registry").build();
-        let readers = Pool::builder()
-            .max_size(READERS)
-            .min_idle(Some(0))
-            .test_on_check_out(false)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connection_timeout(LOCK_WAIT)
-            .thread_pool(Arc::new(opener))
-            .build_unchecked(connection::readers(path));
         Ok(Registry {
             data_dir: data_dir.to_owned(),
             identity,
-            readers,
+            opener: connection::readers(path),
+            idle: Mutex::default(),
             writer: Mutex::new(writer),
             uses: Mutex::default(),
         })
@@ -361,11 +349,12 @@ impl Registry {
     }
 
     fn read<T>(&self, question: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, RegistryError> {
-        let connection = match self.readers.try_get() {
-            Some(connection) => connection,
-            None => turns::while_waiting(|| self.readers.get())?,
-        };
-        Ok(question(&connection)?)
+        let idle = lock(&self.idle).pop();
+        let connection = idle.map_or_else(|| turns::while_waiting(|| self.opener.connect()), Ok)?;
+        let answer = question(&connection)?;
+        // Not after a failure: the next question begins with a new connection.
+        lock(&self.idle).push(connection);
+        Ok(answer)
     }
 
     /// One transaction. A failure, and a panic, undo all of it.

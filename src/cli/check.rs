@@ -1,0 +1,37 @@
+//! `check`: integrity, foreign keys and schema version of every database.
+
+use anyhow::bail;
+use serde_json::{Value, json};
+
+use super::General;
+use super::output::{print, print_json};
+use crate::store::check::{self, Finding};
+
+pub fn run(general: &General) -> anyhow::Result<()> {
+    let findings = check::check(&general.data_dir).map_err(|error| general.explain(error))?;
+    if general.json {
+        print_json(&Value::Array(findings.iter().map(document).collect()))?;
+    } else {
+        for finding in &findings {
+            print(&text(finding))?;
+        }
+    }
+    let faulty = findings.iter().filter(|finding| !finding.problems.is_empty()).count();
+    if faulty > 0 {
+        bail!("{faulty} of {} databases have faults", findings.len());
+    }
+    Ok(())
+}
+
+fn document(finding: &Finding) -> Value {
+    json!({"database": finding.database, "ok": finding.problems.is_empty(), "problems": finding.problems})
+}
+
+fn text(finding: &Finding) -> String {
+    if finding.problems.is_empty() {
+        return format!("{}: ok", finding.database);
+    }
+    let lines: Vec<String> =
+        finding.problems.iter().map(|problem| format!("{}: {problem}", finding.database)).collect();
+    lines.join("\n")
+}

@@ -1,0 +1,131 @@
+//! The command line (contract section 10): one file for each command.
+//!
+//! Exit codes: 0 done, 1 it failed, 2 wrong usage. The last line on standard error says why.
+
+mod check;
+mod key;
+mod output;
+mod tenant;
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use clap::builder::BoolishValueParser;
+use clap::{Args, Parser, Subcommand};
+
+use crate::clock::Clock;
+use crate::store::registry::{Registry, TenantRow};
+use crate::store::{OpenError, registry};
+
+/// Customers, employees and hardware behind a JSON API: one binary, one SQLite file per tenant.
+#[derive(Debug, Parser)]
+#[command(name = "tenantdesk", version, max_term_width = 100, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(flatten)]
+    general: General,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+struct General {
+    /// Where the databases lie
+    #[arg(long, global = true, env = "TENANTDESK_DATA_DIR", default_value = "data", value_name = "DIR")]
+    data_dir: PathBuf,
+    /// Print one JSON document, for scripts
+    #[arg(long, global = true, env = "TENANTDESK_JSON", value_parser = BoolishValueParser::new())]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make, list, suspend and delete tenants
+    #[command(subcommand)]
+    Tenant(tenant::Command),
+    /// Make, list, revoke and delete API keys
+    #[command(subcommand)]
+    Key(key::Command),
+    /// Examine every database: integrity, foreign keys, schema version
+    Check,
+}
+
+/// How a command was called wrongly, beyond what its grammar says: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct WrongUsage(&'static str);
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are no errors. Where they cannot be printed, nothing else can.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let reason = format!("{error:#}").replace('\n', " ");
+            let _ = writeln!(io::stderr(), "error: {reason}");
+            ExitCode::from(if error.is::<WrongUsage>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let general = &arguments.general;
+    match arguments.command {
+        Command::Tenant(command) => tenant::run(general, command),
+        Command::Key(command) => key::run(general, command),
+        Command::Check => check::run(general),
+    }
+}
+
+impl General {
+    fn clock(&self) -> Clock {
+        Clock::system()
+    }
+
+    /// The registry of a data directory that is there.
+    fn open_registry(&self) -> anyhow::Result<Registry> {
+        Registry::open(&self.data_dir).map_err(|error| self.explain(error))
+    }
+
+    /// Where there is no registry, this is no data directory.
+    fn explain(&self, error: OpenError) -> anyhow::Error {
+        match error {
+            OpenError::Missing(path) if path.ends_with(registry::FILE) => anyhow!(
+                "{} is no data directory (it has no {}); \"serve\" and \"tenant create\" make one",
+                self.data_dir.display(),
+                registry::FILE
+            ),
+            other => other.into(),
+        }
+    }
+}
+
+fn find_tenant(registry: &Registry, name: &str) -> anyhow::Result<TenantRow> {
+    registry.find_tenant(name)?.ok_or_else(|| anyhow!("there is no tenant {name}"))
+}
+
+/// A new tenant's name, for the grammar.
+fn tenant_name(text: &str) -> Result<String, &'static str> {
+    registry::check_tenant_name(text).map(|()| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_sound() {
+        Arguments::command().debug_assert();
+    }
+}

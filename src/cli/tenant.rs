@@ -1,0 +1,225 @@
+//! `tenant …`: make, list, suspend, activate and delete tenants, set trials and passwords.
+
+use std::io::{self, IsTerminal as _};
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use clap::{ArgAction, Subcommand};
+use serde_json::{Value, json};
+
+use super::output::{print, print_json, print_table, remark};
+use super::{General, WrongUsage, find_tenant, tenant_name};
+use crate::clock::Moment;
+use crate::password;
+use crate::resources::field::is_date;
+use crate::store::registry::{Registry, TenantRow};
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a tenant and its panel password, which is shown this once
+    Create {
+        /// Small letters, digits and hyphens, up to 63
+        #[arg(value_parser = tenant_name)]
+        name: String,
+        /// The last day of its trial, YYYY-MM-DD, UTC
+        #[arg(long, value_name = "DATE", value_parser = date)]
+        trial_until: Option<String>,
+    },
+    /// List all tenants
+    List,
+    /// Refuse a tenant's keys until it is activated
+    Suspend { name: String },
+    /// Lift a suspension and end a trial for good
+    Activate { name: String },
+    /// Set the last day of a tenant's trial
+    Trial {
+        name: String,
+        /// YYYY-MM-DD, UTC
+        #[arg(value_name = "DATE", value_parser = date)]
+        until: String,
+    },
+    /// Set the panel password and end all sessions; asks for it twice on a terminal
+    Password {
+        name: String,
+        /// Read it from standard input, one line
+        #[arg(long, conflicts_with = "generate")]
+        stdin: bool,
+        /// Make one and print it
+        #[arg(long)]
+        generate: bool,
+    },
+    /// Delete a tenant with its keys, sessions and records
+    Delete {
+        name: String,
+        /// Say that this is meant: nothing brings the records back
+        #[arg(long, required = true, action = ArgAction::SetTrue)]
+        yes: bool,
+    },
+}
+
+pub fn run(general: &General, command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Create { name, trial_until } => create(general, &name, trial_until.as_deref()),
+        Command::List => list(general),
+        Command::Suspend { name } => report(general, "suspended", &general.open_registry()?.suspend(&name)?),
+        Command::Activate { name } => report(general, "activated", &general.open_registry()?.activate(&name)?),
+        Command::Trial { name, until } => {
+            report(general, "trial set", &general.open_registry()?.set_trial(&name, &until)?)
+        }
+        Command::Password { name, stdin, generate } => set_password(general, &name, stdin, generate),
+        Command::Delete { name, yes: _ } => delete(general, &name),
+    }
+}
+
+/// Makes the tenant with a password of our own; the password is its second part.
+pub fn make(
+    registry: &Registry,
+    name: &str,
+    trial_until: Option<&str>,
+    now: Moment,
+) -> anyhow::Result<(TenantRow, String)> {
+    let password = password::generate()?;
+    let tenant = registry.create_tenant(name, trial_until, &password::hash(&password)?, now)?;
+    Ok((tenant, password))
+}
+
+fn create(general: &General, name: &str, trial_until: Option<&str>) -> anyhow::Result<()> {
+    let registry = Registry::create(&general.data_dir)?;
+    let now = general.clock().now();
+    let (tenant, password) = make(&registry, name, trial_until, now)?;
+    if general.json {
+        let mut document = document(&tenant, now);
+        if let Some(members) = document.as_object_mut() {
+            members.insert("password".to_owned(), Value::String(password));
+        }
+        return print_json(&document);
+    }
+    print(&format!("tenant {name} (id {})\npanel password, shown this once: {password}", tenant.id))
+}
+
+fn document(tenant: &TenantRow, now: Moment) -> Value {
+    json!({
+        "id": tenant.id,
+        "name": tenant.name,
+        "state": tenant.state(&now.date()).as_str(),
+        "trial_until": tenant.trial_until,
+        "created_at": tenant.created_at,
+    })
+}
+
+fn list(general: &General) -> anyhow::Result<()> {
+    let tenants = general.open_registry()?.list_tenants()?;
+    let now = general.clock().now();
+    if general.json {
+        let documents = tenants.iter().map(|(tenant, keys)| {
+            let mut document = document(tenant, now);
+            if let Some(members) = document.as_object_mut() {
+                members.insert("keys".to_owned(), Value::from(*keys));
+            }
+            document
+        });
+        return print_json(&documents.collect());
+    }
+    if tenants.is_empty() {
+        remark("there are no tenants");
+        return Ok(());
+    }
+    print_table(
+        ["ID", "NAME", "STATE", "TRIAL UNTIL", "CREATED", "KEYS"],
+        tenants.into_iter().map(|(tenant, keys)| {
+            let state = tenant.state(&now.date()).as_str().to_owned();
+            let trial = tenant.trial_until.unwrap_or_else(|| "-".to_owned());
+            [tenant.id.to_string(), tenant.name, state, trial, tenant.created_at, keys.to_string()]
+        }),
+    )
+}
+
+fn report(general: &General, done: &str, tenant: &TenantRow) -> anyhow::Result<()> {
+    let now = general.clock().now();
+    if general.json {
+        return print_json(&json!({
+            "done": done,
+            "id": tenant.id,
+            "name": tenant.name,
+            "state": tenant.state(&now.date()).as_str(),
+            "trial_until": tenant.trial_until,
+        }));
+    }
+    let trial = tenant.trial_until.as_deref().map_or_else(String::new, |until| format!(", trial until {until}"));
+    print(&format!("tenant {}: {done}; it is {}{trial}", tenant.name, tenant.state(&now.date()).as_str()))
+}
+
+fn set_password(general: &General, name: &str, stdin: bool, generate: bool) -> anyhow::Result<()> {
+    let registry = general.open_registry()?;
+    let tenant = find_tenant(&registry, name)?;
+    let password = if generate {
+        password::generate()?
+    } else if stdin {
+        read_password(io::stdin().lock())?
+    } else if io::stdin().is_terminal() {
+        ask_twice(name)?
+    } else {
+        bail!(WrongUsage("there is no terminal to ask for a password on; use --stdin or --generate"));
+    };
+    password::check(&password)?;
+    registry.set_password(tenant.id, &password::hash(&password)?)?;
+    if general.json {
+        let mut document = json!({"name": name});
+        if let (true, Some(members)) = (generate, document.as_object_mut()) {
+            members.insert("password".to_owned(), Value::String(password));
+        }
+        return print_json(&document);
+    }
+    if generate {
+        return print(&format!("panel password of {name}, shown this once: {password}"));
+    }
+    print(&format!("the panel password of {name} is set; all its sessions are ended"))
+}
+
+/// The first line, without its end. More than a password can be is not read.
+fn read_password(input: impl io::Read) -> anyhow::Result<String> {
+    const ENOUGH: u64 = 4096;
+    let mut text = Vec::new();
+    let mut input = io::BufReader::new(input.take(ENOUGH));
+    io::BufRead::read_until(&mut input, b'\n', &mut text).context("cannot read the password from standard input")?;
+    let line = text.strip_suffix(b"\n").unwrap_or(&text);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let line = str::from_utf8(line).map_err(|_| anyhow!("the password on standard input is not UTF-8"))?;
+    Ok(line.to_owned())
+}
+
+fn ask_twice(name: &str) -> anyhow::Result<String> {
+    let ask = |prompt: String| rpassword::prompt_password(prompt).context("cannot ask for a password");
+    let first = ask(format!("New panel password of {name}: "))?;
+    password::check(&first)?;
+    let second = ask("Once more: ".to_owned())?;
+    ensure!(first == second, "the two passwords differ; nothing was changed");
+    Ok(first)
+}
+
+fn delete(general: &General, name: &str) -> anyhow::Result<()> {
+    let deleted = general.open_registry()?.delete_tenant(name)?;
+    if general.json {
+        return print_json(&json!({"done": "deleted", "id": deleted.id, "name": deleted.name}));
+    }
+    print(&format!("tenant {name} is deleted, with its keys, its sessions and its file"))
+}
+
+fn date(text: &str) -> Result<String, &'static str> {
+    if is_date(text) { Ok(text.to_owned()) } else { Err("not a date that exists in the form YYYY-MM-DD") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_the_first_line_of_the_input() {
+        let read = |bytes: &[u8]| read_password(bytes).unwrap();
+        assert_eq!(read(b"a secret word\n"), "a secret word");
+        assert_eq!(read(b"a secret word\r\nsecond"), "a secret word");
+        assert_eq!(read(b" spaces stay "), " spaces stay ");
+        assert_eq!(read(b""), "");
+        assert!(read_password(&b"\xff\xfe"[..]).is_err());
+        assert!(read(&[b'a'; 100_000]).len() <= 4096);
+    }
+}
