@@ -1,1 +1,255 @@
+//! tiny_http on a private Unix socket, and the workers that serve it.
+//!
+//! Only the gate connects here: the socket lies in a folder that nobody else may enter.
 
+use std::cell::RefCell;
+use std::fs::DirBuilder;
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::http::private::{self, Note};
+use crate::http::reply::{self, Reply};
+use crate::http::request::{Body, MAX_BODY, Method, Request};
+use crate::http::response::Response;
+use crate::turns::Turns;
+
+/// What answers requests: the pipeline, or a test's or bench's own.
+pub type Handler = Arc<dyn Fn(Request, Reply) + Send + Sync>;
+
+/// How many workers there are, and how many of them may be busy at once.
+#[derive(Clone, Debug)]
+pub struct Workers {
+    pub threads: usize,
+    pub turns: Arc<Turns>,
+}
+
+/// A worker's stack: enough for SQLite and a deep JSON document, in a debug build too.
+const STACK: usize = 2 * 1024 * 1024;
+
+/// Between two tries to wake the workers while the server stops.
+const STOP_STEP: Duration = Duration::from_millis(5);
+
+/// How often it is tried: a worker that still does not end is left behind.
+const STOP_STEPS: u32 = 300;
+
+/// A running server. Stops when dropped.
+pub struct Server {
+    shared: Arc<Shared>,
+    directory: PathBuf,
+    socket: PathBuf,
+}
+
+struct Shared {
+    listener: tiny_http::Server,
+    handler: Handler,
+    clock: Clock,
+    turns: Arc<Turns>,
+    /// Held by the one worker that waits for a request, so that an arrival wakes one and not all.
+    next: Mutex<()>,
+    running: AtomicUsize,
+    stopping: AtomicBool,
+    /// tiny_http has given up accepting.
+    failed: AtomicBool,
+}
+
+impl Server {
+    /// Makes the private socket and starts the workers. Fails where there is no folder, descriptor or thread to be had.
+    pub fn start(handler: Handler, clock: Clock, workers: &Workers) -> io::Result<Server> {
+        note_panics();
+        let directory = private_directory()?;
+        let socket = directory.join("s");
+        let listener = match tiny_http::Server::http_unix(&socket) {
+            Ok(listener) => listener,
+            Err(problem) => {
+                let _ = std::fs::remove_dir(&directory);
+                return Err(io::Error::other(problem));
+            }
+        };
+        let shared = Arc::new(Shared {
+            listener,
+            handler,
+            clock,
+            turns: Arc::clone(&workers.turns),
+            next: Mutex::new(()),
+            running: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+        });
+        let server = Server { shared, directory, socket };
+        for number in 0..workers.threads.max(1) {
+            server.start_worker(number)?;
+        }
+        Ok(server)
+    }
+
+    fn start_worker(&self, number: usize) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        self.shared.running.fetch_add(1, Ordering::SeqCst);
+        let started = thread::Builder::new().name(format!("worker-{number}")).stack_size(STACK).spawn(move || {
+            shared.work();
+            shared.running.fetch_sub(1, Ordering::SeqCst);
+        });
+        if started.is_err() {
+            self.shared.running.fetch_sub(1, Ordering::SeqCst);
+        }
+        started.map(drop)
+    }
+
+    /// Where the gate connects.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// tiny_http takes no new connections any more; what is connected is still served.
+    pub fn failed(&self) -> bool {
+        self.shared.failed.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Server {
+    /// Waits for the workers to finish what they are doing, for a second and a half at most.
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        for _ in 0..STOP_STEPS {
+            if self.shared.running.load(Ordering::SeqCst) == 0 {
+                break;
+            }
+            self.shared.listener.unblock();
+            thread::sleep(STOP_STEP);
+        }
+        let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+impl Shared {
+    /// One worker's life.
+    fn work(&self) {
+        while !self.stopping.load(Ordering::SeqCst) {
+            let leading = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(arrived) = self.wait_for_request() else { continue };
+            let turn = self.turns.take();
+            drop(leading);
+            self.serve(arrived);
+            drop(turn);
+        }
+    }
+
+    /// `None` when there is reason to look whether the server stops.
+    fn wait_for_request(&self) -> Option<tiny_http::Request> {
+        if self.stopping.load(Ordering::SeqCst) {
+            return None;
+        }
+        match self.listener.recv() {
+            Ok(arrived) => Some(arrived),
+            Err(_) if self.stopping.load(Ordering::SeqCst) => None,
+            Err(problem) => {
+                // Its accept loop has ended. Those already connected are served on; the gate looks at `failed`.
+                tracing::error!(%problem, "the inner server stopped accepting connections");
+                self.failed.store(true, Ordering::SeqCst);
+                None
+            }
+        }
+    }
+
+    fn serve(&self, mut arrived: tiny_http::Request) {
+        let Some(note) = find_note(&arrived) else {
+            return answer_probe(arrived);
+        };
+        let Ok(request) = read(&mut arrived, note, &self.clock) else {
+            // The line broke in the middle of a body: nobody is left to be answered.
+            return;
+        };
+        let id = request.id;
+        let reply = Reply::new(&request, arrived, self.clock.clone());
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| (self.handler)(request, reply)));
+        if outcome.is_err() {
+            let (place, message) = LAST_PANIC.take().unwrap_or_default();
+            tracing::error!(request_id = %id, place, message, "a handler panicked");
+        }
+    }
+}
+
+fn find_note(arrived: &tiny_http::Request) -> Option<Note> {
+    arrived
+        .headers()
+        .iter()
+        .find(|header| header.field.equiv(private::NOTE))
+        .and_then(|h| Note::decode(h.value.as_str()))
+}
+
+/// What comes without a note is the gate's probe.
+fn answer_probe(arrived: tiny_http::Request) {
+    let bytes = reply::encode(&Response::empty(204), Uuid::nil(), false);
+    let mut line = arrived.into_writer();
+    let _ = line.write_all(&bytes).and_then(|()| line.flush());
+}
+
+fn read(arrived: &mut tiny_http::Request, note: Note, clock: &Clock) -> io::Result<Request> {
+    let received_at = clock.now();
+    let announced = arrived.body_length().unwrap_or(0);
+    let mut bytes = Vec::with_capacity(announced.min(MAX_BODY));
+    if announced > 0 {
+        arrived.as_reader().take(MAX_BODY as u64).read_to_end(&mut bytes)?;
+        if bytes.len() != announced {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let target = arrived.url();
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query.to_owned())),
+        None => (target, None),
+    };
+    let headers = arrived.headers().iter().filter(|header| !header.field.equiv(private::NOTE));
+    Ok(Request {
+        method: Method::parse(arrived.method().as_str()),
+        path: path.to_owned(),
+        query,
+        headers: headers
+            .map(|h| (h.field.as_str().as_str().to_ascii_lowercase(), private::unescape(h.value.as_str())))
+            .collect(),
+        body: if note.body_too_large { Body::TooLarge } else { Body::Whole(bytes) },
+        id: note.id,
+        client: note.client,
+        secure: note.secure,
+        received_at,
+    })
+}
+
+/// A fresh folder that only this user may enter, with a short path: a socket's has at most 108 bytes.
+fn private_directory() -> io::Result<PathBuf> {
+    const LONGEST: usize = 70;
+    let usual = std::env::temp_dir();
+    let parent = if usual.as_os_str().len() > LONGEST { PathBuf::from("/tmp") } else { usual };
+    let directory = parent.join(format!("tenantdesk-{}", Uuid::new_v4().simple()));
+    DirBuilder::new().mode(0o700).create(&directory)?;
+    Ok(directory)
+}
+
+thread_local! {
+    /// Place and message of this thread's last panic.
+    static LAST_PANIC: RefCell<Option<(String, String)>> = const { RefCell::new(None) };
+}
+
+/// Keeps where a panic happened, so that the log can say it beside the request's id.
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let place = info.location().map(ToString::to_string).unwrap_or_default();
+            let message = info.payload_as_str().unwrap_or_default().to_owned();
+            LAST_PANIC.with_borrow_mut(|last| *last = Some((place, message)));
+            previous(info);
+        }));
+    });
+}

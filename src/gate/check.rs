@@ -1,0 +1,167 @@
+//! What hyper lets through and we refuse.
+//!
+//! hyper itself refuses what breaks the grammar, lengths that differ or are no numbers, and transfer encodings that do not
+//! end in `chunked`; a length beside `chunked` it drops, and closes after the answer.
+
+use hyper::header::{EXPECT, HOST, HeaderMap, TRANSFER_ENCODING};
+use hyper::http::request::Parts;
+use hyper::{Method, Version};
+
+use super::limits::MAX_TARGET;
+use crate::error::{Error, Framing};
+
+/// What is left of a request line and `Host` when nothing is wrong with them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Checked {
+    /// A path with its query, or `*`.
+    pub(super) target: String,
+    /// The host asked for, where one is named: by the target before `Host`.
+    pub(super) host: Option<Vec<u8>>,
+    /// The client waits for `100 Continue` before it sends the body.
+    pub(super) expects_continue: bool,
+}
+
+/// Refuses what could be understood in two ways or is not served.
+pub(super) fn check(head: &Parts) -> Result<Checked, Error> {
+    check_version(head.version)?;
+    let target = check_target(head)?;
+    check_transfer_encoding(&head.headers)?;
+    let host = check_host(head)?;
+    let expects_continue = check_expectation(head)?;
+    Ok(Checked { target, host, expects_continue })
+}
+
+fn refuse<T>(framing: Framing, message: &str) -> Result<T, Error> {
+    Err(Error::MalformedRequest(framing, message.into()))
+}
+
+fn check_version(version: Version) -> Result<(), Error> {
+    match version {
+        Version::HTTP_10 | Version::HTTP_11 => Ok(()),
+        _ => refuse(Framing::Version, "Only HTTP/1.0 and HTTP/1.1 are served."),
+    }
+}
+
+fn check_target(head: &Parts) -> Result<String, Error> {
+    let uri = &head.uri;
+    if head.method == Method::CONNECT {
+        return refuse(Framing::NotImplemented, "The method CONNECT is not implemented.");
+    }
+    let target = uri.path_and_query().map_or("/", |target| target.as_str());
+    if target.len() > MAX_TARGET {
+        return refuse(Framing::TargetTooLong, "The request target is longer than 8 KiB.");
+    }
+    match (uri.scheme_str(), uri.authority()) {
+        (None, None) if target.starts_with('/') => Ok(target.to_owned()),
+        (None, None) if target == "*" && head.method == Method::OPTIONS => Ok(target.to_owned()),
+        (Some("http" | "https"), Some(_)) if target.starts_with('/') => Ok(target.to_owned()),
+        (Some("http" | "https"), Some(_)) if target.starts_with('?') => Ok(format!("/{target}")),
+        _ => refuse(Framing::Malformed, "The request target is neither a path nor an absolute http address."),
+    }
+}
+
+fn check_transfer_encoding(headers: &HeaderMap) -> Result<(), Error> {
+    let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (encodings.next(), encodings.next()) {
+        (None, _) => Ok(()),
+        (Some(only), None) if only.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        _ => refuse(Framing::NotImplemented, "The only transfer encoding is \"chunked\", once."),
+    }
+}
+
+fn check_host(head: &Parts) -> Result<Option<Vec<u8>>, Error> {
+    let mut hosts = head.headers.get_all(HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return refuse(Framing::Malformed, "The header \"Host\" came more than once.");
+    }
+    if host.is_none() && head.version == Version::HTTP_11 {
+        return refuse(Framing::Malformed, "HTTP/1.1 asks for the header \"Host\".");
+    }
+    if host.is_some_and(|host| !host.as_bytes().iter().all(|byte| is_of_host(*byte))) {
+        return refuse(Framing::Malformed, "The header \"Host\" is not a host with an optional port.");
+    }
+    let of_target = head.uri.authority().map(|authority| authority.as_str().as_bytes());
+    if of_target.is_some_and(|authority| !authority.iter().all(|byte| is_of_host(*byte))) {
+        return refuse(Framing::Malformed, "The request target names no plain host.");
+    }
+    Ok(of_target.or(host.map(|host| host.as_bytes())).map(<[u8]>::to_vec))
+}
+
+/// What RFC 3986 allows in a host, with the colon of a port.
+fn is_of_host(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(&byte)
+}
+
+fn check_expectation(head: &Parts) -> Result<bool, Error> {
+    if head.version != Version::HTTP_11 {
+        return Ok(false);
+    }
+    let mut expects = false;
+    for value in head.headers.get_all(EXPECT) {
+        if !value.as_bytes().eq_ignore_ascii_case(b"100-continue") {
+            return refuse(Framing::Expectation, "The only expectation that can be met is \"100-continue\".");
+        }
+        expects = true;
+    }
+    Ok(expects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::Request;
+
+    fn checked(method: &str, target: &str, headers: &[(&str, &str)]) -> Result<Checked, u16> {
+        let mut request = Request::builder().method(method).uri(target);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        check(&request.body(()).unwrap().into_parts().0).map_err(|error| error.status())
+    }
+
+    #[test]
+    fn targets_are_paths_or_absolute() {
+        let host = [("Host", "shop.example")];
+        assert_eq!(checked("GET", "/a?b", &host).unwrap().target, "/a?b");
+        let absolute = checked("GET", "http://other.example:80/a", &host).unwrap();
+        assert_eq!((absolute.target.as_str(), absolute.host.unwrap().as_slice()), ("/a", &b"other.example:80"[..]));
+        assert_eq!(checked("GET", "http://other.example", &host).unwrap().target, "/");
+        assert_eq!(checked("OPTIONS", "*", &host).unwrap().target, "*");
+        assert_eq!(checked("GET", "*", &host), Err(400));
+        assert_eq!(checked("GET", "ftp://other.example/", &host), Err(400));
+        assert_eq!(checked("GET", "http://user@other.example/", &host), Err(400));
+        assert_eq!(checked("CONNECT", "other.example:443", &host), Err(501));
+        assert_eq!(checked("GET", &format!("/{}", "a".repeat(8192)), &host), Err(414));
+        assert!(checked("GET", &format!("/{}", "a".repeat(8191)), &host).is_ok());
+    }
+
+    #[test]
+    fn one_host_is_needed() {
+        assert_eq!(checked("GET", "/", &[]), Err(400));
+        assert_eq!(checked("GET", "/", &[("Host", "a"), ("Host", "a")]), Err(400));
+        assert_eq!(checked("GET", "/", &[("Host", "a b")]), Err(400));
+        assert_eq!(checked("GET", "/", &[("Host", "a/b")]), Err(400));
+        assert!(checked("GET", "/", &[("Host", "[::1]:8080")]).is_ok());
+    }
+
+    #[test]
+    fn only_chunked_and_only_once() {
+        let with = |encodings: &[&str]| {
+            let mut headers = vec![("Host", "a")];
+            headers.extend(encodings.iter().map(|encoding| ("Transfer-Encoding", *encoding)));
+            checked("POST", "/", &headers).err()
+        };
+        assert_eq!(with(&["chunked"]), None);
+        assert_eq!(with(&["Chunked"]), None);
+        for bad in [&["gzip, chunked"][..], &["chunked, chunked"], &["chunked", "chunked"], &["identity"]] {
+            assert_eq!(with(bad), Some(501), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn expectations() {
+        assert!(checked("POST", "/", &[("Host", "a"), ("Expect", "100-Continue")]).unwrap().expects_continue);
+        assert_eq!(checked("POST", "/", &[("Host", "a"), ("Expect", "a miracle")]), Err(417));
+    }
+}

@@ -1,0 +1,163 @@
+//! The public door: it reads whole, checked requests from clients and hands them to tiny_http.
+//!
+//! tiny_http was written for friendly peers. Here stands what keeps the others out: one thread, the only asynchronous
+//! code of the program and the only place that names hyper, tokio or rustls. The files in the order of a request's way:
+//!
+//! | file | its one concern |
+//! |---|---|
+//! | `limits` | every number: times, sizes, counts |
+//! | `accept` | the listener and the caps on connections |
+//! | `tls` | the handshake, and certificates that can be exchanged while running |
+//! | `stream` | deadlines: idle, a slow head, a peer that does not read |
+//! | `connection` | one client's connection from accept to the lingering close |
+//! | `check` | what hyper lets through and we refuse |
+//! | `client` | whose request it is: the peer's address, or what a trusted proxy says |
+//! | `body` | collecting the body, or giving up on it |
+//! | `service` | a request's way through all of these |
+//! | `job` | handing on: a whole request as bytes, and the way back for its answer |
+//! | `queue` | waiting requests, taken in turn by client address |
+//! | `lines` | the connections to tiny_http |
+//! | `answer` | reading an answer from a line; answers of the gate's own |
+//! | `budget` | how much memory bodies and answers may take together |
+//! | `watch` | noticing that tiny_http has died, and making a new one |
+
+mod accept;
+mod answer;
+mod body;
+mod budget;
+mod check;
+mod client;
+mod connection;
+mod job;
+mod limits;
+mod lines;
+mod queue;
+mod service;
+mod stream;
+mod tls;
+mod watch;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+
+use tokio::sync::Notify;
+
+pub use client::{Network, NetworkError};
+pub use limits::Limits;
+pub use tls::{Tls, TlsError};
+pub use watch::StartServer;
+
+/// What a gate is made with.
+pub struct Settings {
+    pub listen: SocketAddr,
+    pub limits: Limits,
+    pub proxies: Vec<Network>,
+    pub tls: Option<Arc<Tls>>,
+}
+
+/// Why a gate ended that nobody asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    #[error("cannot listen on {0}: {1}")]
+    Listen(SocketAddr, #[source] io::Error),
+    #[error("cannot start the server behind the gate: {0}")]
+    Start(#[source] io::Error),
+    #[error("the server behind the gate stopped answering and could not be replaced: {0}")]
+    Deaf(String),
+    #[error("the gate's thread panicked")]
+    Panicked,
+}
+
+/// A running gate: one thread.
+pub struct Gate {
+    address: SocketAddr,
+    stopper: Stopper,
+    thread: JoinHandle<Result<(), GateError>>,
+}
+
+/// Asks a gate to stop; can be cloned and kept where signals are handled.
+#[derive(Clone, Debug, Default)]
+pub struct Stopper(Arc<StopState>);
+
+#[derive(Debug, Default)]
+struct StopState {
+    asked: AtomicBool,
+    notify: Notify,
+}
+
+impl Stopper {
+    /// No new connections or requests from now on; [`Gate::wait`] returns when those under way are answered.
+    pub fn stop(&self) {
+        self.0.asked.store(true, Ordering::SeqCst);
+        self.0.notify.notify_waiters();
+    }
+
+    fn is_asked(&self) -> bool {
+        self.0.asked.load(Ordering::SeqCst)
+    }
+
+    async fn asked(&self) {
+        let notified = self.0.notify.notified();
+        if !self.is_asked() {
+            notified.await;
+        }
+    }
+}
+
+impl Gate {
+    /// Starts the server behind it, proves that it answers, listens, and returns.
+    pub fn start(settings: Settings, start_server: StartServer) -> Result<Gate, GateError> {
+        let listener = accept::listen(settings.listen).map_err(|e| GateError::Listen(settings.listen, e))?;
+        let address = listener.local_addr().map_err(|e| GateError::Listen(settings.listen, e))?;
+        let stopper = Stopper::default();
+        let (ready, started) = mpsc::channel();
+        let asked = stopper.clone();
+        let thread = thread::Builder::new()
+            .name("gate".into())
+            .spawn(move || run(listener, settings, start_server, asked, &ready))
+            .map_err(GateError::Start)?;
+        match started.recv() {
+            Ok(()) => Ok(Gate { address, stopper, thread }),
+            Err(_) => Err(thread.join().unwrap_or(Err(GateError::Panicked)).err().unwrap_or(GateError::Panicked)),
+        }
+    }
+
+    /// Where it listens; with the port that the system chose where 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Blocks until the gate has stopped because it was asked to, or has failed.
+    pub fn wait(self) -> Result<(), GateError> {
+        self.thread.join().unwrap_or(Err(GateError::Panicked))
+    }
+}
+
+fn run(
+    listener: std::net::TcpListener,
+    settings: Settings,
+    start_server: StartServer,
+    stopper: Stopper,
+    ready: &mpsc::Sender<()>,
+) -> Result<(), GateError> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(GateError::Start)?;
+    runtime.block_on(async {
+        let behind = watch::Behind::start(start_server).await?;
+        let listener =
+            tokio::net::TcpListener::from_std(listener).map_err(|e| GateError::Listen(settings.listen, e))?;
+        let lines = Arc::clone(behind.lines());
+        let door = Arc::new(service::Door::new(&settings, lines));
+        // Nobody waits for it only where `start` was given up.
+        let _ = ready.send(());
+        let accepting = accept::serve(listener, Arc::clone(&door), settings.tls, stopper);
+        watch::until(accepting, behind).await
+    })
+}

@@ -1,0 +1,166 @@
+//! A request's way through the gate.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::HeaderMap;
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+use super::Settings;
+use super::answer::{self, AnswerBody, Raw};
+use super::body::{self, Collected};
+use super::budget::{Allowance, Answers};
+use super::check;
+use super::client::{self, Client, Network};
+use super::connection::State;
+use super::job::{self, Failure, Job};
+use super::limits::{BODY_BUDGET, HEALTH_TIMEOUT, Limits};
+use super::lines::Lines;
+use crate::error::{Error, Framing};
+use crate::http::access;
+use crate::http::private::Note;
+
+/// What all connections share.
+pub(super) struct Door {
+    pub(super) limits: Limits,
+    proxies: Vec<Network>,
+    lines: Arc<Lines>,
+    bodies: Arc<Allowance>,
+    answers: Arc<Answers>,
+}
+
+/// An answer, and whether the connection closes after it.
+enum Given {
+    ByLine { raw: Raw, close: bool },
+    Own { response: crate::http::Response, close: bool },
+}
+
+impl Given {
+    fn refusal(error: Error, close: bool) -> Given {
+        Given::Own { response: error.into(), close }
+    }
+}
+
+impl Door {
+    pub(super) fn new(settings: &Settings, lines: Arc<Lines>) -> Door {
+        Door {
+            limits: settings.limits.clone(),
+            proxies: settings.proxies.clone(),
+            lines,
+            bodies: Allowance::new(BODY_BUDGET),
+            answers: Arc::new(Answers::default()),
+        }
+    }
+
+    /// Answers one request: by handing it on, or with a refusal.
+    pub(super) async fn answer(
+        self: Arc<Door>,
+        request: Request<Incoming>,
+        peer: IpAddr,
+        tls: bool,
+        connection: Arc<State>,
+    ) -> Response<AnswerBody> {
+        let started = Instant::now();
+        let (head, body) = request.into_parts();
+        let client = client::identify(peer, tls, &head.headers, &self.proxies);
+        let id = request_id(&head.headers);
+        match self.pass(&head, body, client, id, connection.spare).await {
+            Given::ByLine { raw, close } => answer::pass_on(raw, close, &self.answers, &connection),
+            Given::Own { response, close } => {
+                log(&head, response.status(), started, id, client.address);
+                answer::own(&response, id, close, &connection)
+            }
+        }
+    }
+
+    async fn pass(&self, head: &Parts, body: Incoming, client: Client, id: Uuid, spare: bool) -> Given {
+        let checked = match check::check(head) {
+            Ok(checked) => checked,
+            Err(error) => return Given::refusal(error, true),
+        };
+        let health = is_health(head, &checked.target);
+        if spare {
+            return if health { healthy(true) } else { Given::refusal(Error::Overloaded, true) };
+        }
+        let mut memory = self.bodies.portion();
+        let collecting = body::collect(body, checked.expects_continue, &mut memory);
+        let collected = match timeout(self.limits.body_timeout, collecting).await {
+            Ok(Ok(collected)) => collected,
+            Ok(Err(error)) => return Given::refusal(error, true),
+            Err(_) => {
+                let slow = Error::MalformedRequest(Framing::TooSlow, "The body did not come in time.".into());
+                return Given::refusal(slow, true);
+            }
+        };
+        let (bytes, body_too_large, close) = match collected {
+            Collected::Whole(bytes) => (bytes, false, false),
+            Collected::TooLarge { unread } => (Vec::new(), true, unread),
+        };
+        let note = Note { id, client: client.address, secure: client.secure, body_too_large };
+        let bytes = job::rebuild(head, &checked, &note, &bytes);
+        let (answer, waiting) = oneshot::channel();
+        let head_only = head.method == Method::HEAD;
+        let job = Job { bytes, head_only, client: client.address, answer, memory };
+        if health { self.check_health(job, waiting, close).await } else { self.hand_on(job, waiting, close).await }
+    }
+
+    async fn hand_on(&self, job: Job, waiting: oneshot::Receiver<job::Outcome>, close: bool) -> Given {
+        if self.lines.hand_on(job).is_err() {
+            return Given::refusal(Error::Overloaded, close);
+        }
+        match waiting.await {
+            Ok(Ok(raw)) => Given::ByLine { raw, close },
+            Ok(Err(Failure::Displaced)) => Given::refusal(Error::Overloaded, close),
+            Ok(Err(Failure::Broken)) | Err(_) => Given::refusal(Error::InternalError, close),
+        }
+    }
+
+    /// `/healthz` says that the process serves, in overload too: then the gate says it itself.
+    async fn check_health(&self, job: Job, waiting: oneshot::Receiver<job::Outcome>, close: bool) -> Given {
+        if self.lines.is_crowded() {
+            return healthy(close);
+        }
+        match timeout(HEALTH_TIMEOUT, self.hand_on(job, waiting, close)).await {
+            Ok(given @ Given::ByLine { .. }) => given,
+            _ => healthy(close),
+        }
+    }
+}
+
+fn is_health(head: &Parts, target: &str) -> bool {
+    let path = target.split('?').next();
+    path == Some("/healthz") && (head.method == Method::GET || head.method == Method::HEAD)
+}
+
+fn healthy(close: bool) -> Given {
+    let response = crate::http::Response::json_bytes(200, &br#"{"status":"ok"}"#[..]);
+    Given::Own { response, close }
+}
+
+/// The client's own `X-Request-Id` where it is one UUID, else a new one.
+fn request_id(headers: &HeaderMap) -> Uuid {
+    let mut sent = headers.get_all("x-request-id").iter();
+    let only = sent.next().filter(|_| sent.next().is_none());
+    let id = only.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<Hyphenated>().ok());
+    id.map_or_else(Uuid::new_v4, Uuid::from)
+}
+
+fn log(head: &Parts, status: u16, started: Instant, id: Uuid, client: IpAddr) {
+    access::Line {
+        method: head.method.as_str(),
+        path: head.uri.path(),
+        status,
+        duration: started.elapsed(),
+        tenant: "",
+        key: "",
+        request_id: id,
+        client,
+    }
+    .write();
+}

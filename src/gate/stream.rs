@@ -1,0 +1,160 @@
+//! A stream that insists: that a head comes in time, that an idle connection ends, that its peer reads.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use super::connection::{Phase, State};
+use super::limits::WRITE_PROGRESS;
+
+/// The times that a stream insists on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    pub(super) idle: Duration,
+    pub(super) head: Duration,
+    pub(super) write: Duration,
+}
+
+/// A client's socket with its deadlines. TLS, where there is any, lies above it.
+pub(super) struct Insistent {
+    socket: TcpStream,
+    state: Arc<State>,
+    patience: Patience,
+    /// When reading ends, and in which phase that was decided.
+    read_until: Option<(Phase, Instant)>,
+    /// When writing ends: from the first write that the peer's slowness blocked.
+    write_until: Option<Instant>,
+    /// Bytes written since then.
+    progress: usize,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Insistent {
+    pub(super) fn new(socket: TcpStream, state: Arc<State>, patience: Patience) -> Insistent {
+        Insistent { socket, state, patience, read_until: None, write_until: None, progress: 0, timer: None }
+    }
+
+    /// Whether the earlier of the deadlines is over; if not, this task is woken when it is.
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        let read_until = self.read_until.map(|(_, until)| until);
+        let Some(until) = [read_until, self.write_until].into_iter().flatten().min() else { return false };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        if timer.deadline() > until {
+            timer.as_mut().reset(until);
+        }
+        // A timer that was set for an earlier deadline rings early once, instead of being moved at every request.
+        while timer.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= until {
+                return true;
+            }
+            timer.as_mut().reset(until);
+        }
+        false
+    }
+
+    fn blocked_read<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let phase = self.state.phase();
+        if phase == Phase::Busy {
+            self.read_until = None;
+        } else if self.read_until.is_none_or(|(of, _)| of != phase) {
+            let patience = if phase == Phase::Head { self.patience.head } else { self.patience.idle };
+            self.read_until = Some((phase, Instant::now() + patience));
+        }
+        if phase == Phase::Head && self.state.is_stopping() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        self.timed(cx)
+    }
+
+    fn blocked_write<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if self.write_until.is_none() {
+            self.write_until = Some(Instant::now() + self.patience.write);
+            self.progress = 0;
+        }
+        self.timed(cx)
+    }
+
+    fn timed<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if self.is_over(cx) {
+            self.state.give_up();
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Poll::Pending
+    }
+
+    fn wrote(&mut self, bytes: usize) {
+        self.progress += bytes;
+        if self.progress >= WRITE_PROGRESS {
+            self.write_until = None;
+        }
+    }
+}
+
+impl AsyncRead for Insistent {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        match Pin::new(&mut this.socket).poll_read(cx, buf) {
+            Poll::Ready(Ok(())) => {
+                if buf.filled().len() == before {
+                    this.state.give_up();
+                } else if this.state.head_begins() {
+                    this.read_until = Some((Phase::Head, Instant::now() + this.patience.head));
+                } else if this.state.phase() == Phase::Head && this.is_over(cx) {
+                    // Bytes that keep coming do not buy time.
+                    return this.timed(cx);
+                }
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(problem)) => {
+                this.state.give_up();
+                Poll::Ready(Err(problem))
+            }
+            Poll::Pending => this.blocked_read(cx),
+        }
+    }
+}
+
+impl AsyncWrite for Insistent {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        match Pin::new(&mut this.socket).poll_write_vectored(cx, bufs) {
+            Poll::Ready(Ok(bytes)) => {
+                this.wrote(bytes);
+                Poll::Ready(Ok(bytes))
+            }
+            Poll::Ready(Err(problem)) => Poll::Ready(Err(problem)),
+            Poll::Pending => this.blocked_write(cx),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Called when all is written: the peer has kept up.
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.write_until = None;
+        Pin::new(&mut this.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(cx)
+    }
+}

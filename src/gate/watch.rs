@@ -1,0 +1,130 @@
+//! Noticing that tiny_http has died, and making a new one: never alive and deaf.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::GateError;
+use super::limits::WATCH_PERIOD;
+use super::lines::{self, Lines};
+use crate::http::server::Server;
+
+/// Makes the server behind the gate; called again when that server has died.
+pub type StartServer = Box<dyn Fn() -> io::Result<Server> + Send>;
+
+/// Tries at a new server, and the pause between them.
+const TRIES: usize = 3;
+const TRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long the old server may go on with what it has: longer than any request.
+const OLD_SERVER_TIME: Duration = Duration::from_secs(30);
+
+/// The server behind the gate, and the lines to it.
+pub(super) struct Behind {
+    start: StartServer,
+    server: Server,
+    lines: Arc<Lines>,
+}
+
+impl Behind {
+    /// Starts the server and proves that it answers.
+    pub(super) async fn start(start: StartServer) -> Result<Behind, GateError> {
+        let server = start().map_err(GateError::Start)?;
+        let lines = Lines::start(server.socket()).await.map_err(GateError::Start)?;
+        Ok(Behind { start, server, lines })
+    }
+
+    pub(super) fn lines(&self) -> &Arc<Lines> {
+        &self.lines
+    }
+
+    /// Looks at the server again and again; returns when it is dead and there is no other to be had.
+    async fn watch(&mut self) -> GateError {
+        loop {
+            // Whether it was the time or a line in trouble: it is looked at.
+            let _ = timeout(WATCH_PERIOD, self.lines.trouble.notified()).await;
+            if self.is_well().await {
+                continue;
+            }
+            tracing::error!("the inner server does not answer; a new one takes its place");
+            if let Err(problem) = self.replace().await {
+                return GateError::Deaf(problem.to_string());
+            }
+        }
+    }
+
+    /// It takes a new connection and answers on it; or, where that takes long, it answers others meanwhile.
+    async fn is_well(&self) -> bool {
+        const PROBES: usize = 2;
+        for _ in 0..PROBES {
+            if self.server.failed() {
+                return false;
+            }
+            let before = self.lines.answered();
+            match lines::connect(self.server.socket()).await {
+                Ok(_) => return true,
+                Err(problem) if problem.kind() == io::ErrorKind::TimedOut => {
+                    if self.lines.answered() != before {
+                        return true;
+                    }
+                }
+                Err(problem) => {
+                    tracing::warn!(%problem, "the inner server cannot be reached");
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    async fn replace(&mut self) -> io::Result<()> {
+        let mut last = io::Error::other("no try was made");
+        for _ in 0..TRIES {
+            match self.try_replace().await {
+                Ok(()) => return Ok(()),
+                Err(problem) => last = problem,
+            }
+            sleep(TRY_PAUSE).await;
+        }
+        Err(last)
+    }
+
+    async fn try_replace(&mut self) -> io::Result<()> {
+        let server = (self.start)()?;
+        prove(server.socket()).await?;
+        self.lines.move_to(server.socket());
+        let old = std::mem::replace(&mut self.server, server);
+        // What it still carries it may finish. Dropping waits for its workers, which the gate's thread must not.
+        let retired = std::thread::Builder::new().name("retired".into()).spawn(move || {
+            std::thread::sleep(OLD_SERVER_TIME);
+            drop(old);
+        });
+        retired.map(drop)
+    }
+}
+
+async fn prove(socket: &Path) -> io::Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    timeout(PATIENCE, lines::connect(socket)).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(drop)
+}
+
+/// Runs `accepting` to its end, or until there is nothing behind the gate any more.
+pub(super) async fn until(accepting: impl Future<Output = ()>, mut behind: Behind) -> Result<(), GateError> {
+    let outcome = {
+        let mut accepting = pin!(accepting);
+        let mut watching = pin!(behind.watch());
+        poll_fn(|cx| match accepting.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Ok(())),
+            Poll::Pending => watching.as_mut().poll(cx).map(Err),
+        })
+        .await
+    };
+    drop(behind.server);
+    outcome
+}

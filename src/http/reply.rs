@@ -1,0 +1,135 @@
+//! The way back for one request's answer.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use uuid::Uuid;
+
+use crate::clock::{Clock, Moment};
+use crate::error::Error;
+use crate::http::access;
+use crate::http::response::Response;
+
+/// Answers one request, from any thread, now or later. Dropped without an answer, as by a panic, it answers 500
+/// `internal_error`.
+pub struct Reply {
+    /// Taken when the answer is written.
+    request: Option<tiny_http::Request>,
+    /// HEAD: the head of GET's answer, its length included, and no body.
+    head_only: bool,
+    method: String,
+    path: String,
+    id: Uuid,
+    client: IpAddr,
+    received_at: Moment,
+    clock: Clock,
+    tenant: String,
+    key_prefix: String,
+    headers: Vec<(&'static str, String)>,
+}
+
+impl Reply {
+    pub(super) fn new(parts: &crate::http::Request, request: tiny_http::Request, clock: Clock) -> Reply {
+        let method = request.method().to_string();
+        Reply {
+            request: Some(request),
+            head_only: method == "HEAD",
+            method,
+            path: parts.path.clone(),
+            id: parts.id,
+            client: parts.client,
+            received_at: parts.received_at,
+            clock,
+            tenant: String::new(),
+            key_prefix: String::new(),
+            headers: Vec::new(),
+        }
+    }
+
+    /// Names the tenant and the key's first 8 characters for the log line.
+    pub fn caller(&mut self, tenant: &str, key_prefix: &str) {
+        tenant.clone_into(&mut self.tenant);
+        key_prefix.clone_into(&mut self.key_prefix);
+    }
+
+    /// Headers that the answer carries whatever it is, such as the rate limit's.
+    pub fn add_headers(&mut self, headers: impl IntoIterator<Item = (&'static str, String)>) {
+        self.headers.extend(headers);
+    }
+
+    /// Writes the answer in one piece and logs the request's line. A line that is gone is no error: nobody waits.
+    pub fn send(mut self, response: Response) {
+        self.finish(response);
+    }
+
+    fn finish(&mut self, response: Response) {
+        let Some(request) = self.request.take() else { return };
+        let response = response.with(std::mem::take(&mut self.headers));
+        let bytes = encode(&response, self.id, self.head_only);
+        let mut line = request.into_writer();
+        if let Err(problem) = line.write_all(&bytes).and_then(|()| line.flush()) {
+            tracing::debug!(request_id = %self.id, %problem, "the answer was not delivered");
+        }
+        drop(line);
+        access::Line {
+            method: &self.method,
+            path: &self.path,
+            status: response.status(),
+            duration: self.clock.now().monotonic.saturating_sub(self.received_at.monotonic),
+            tenant: &self.tenant,
+            key: &self.key_prefix,
+            request_id: self.id,
+            client: self.client,
+        }
+        .write();
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if self.request.is_some() {
+            tracing::error!(request_id = %self.id, path = self.path, "a request was dropped without an answer");
+            self.finish(Response::from(Error::InternalError));
+        }
+    }
+}
+
+/// The answer as it goes over the private line. 204 and 304 have neither body nor length.
+pub(super) fn encode(response: &Response, id: Uuid, head_only: bool) -> Vec<u8> {
+    let bare = matches!(response.status(), 204 | 304);
+    let body: &[u8] = if bare || head_only { &[] } else { response.body() };
+    let mut bytes = Vec::with_capacity(512 + body.len());
+    // Writing to a `Vec` cannot fail.
+    let _ = write!(bytes, "HTTP/1.1 {} \r\nX-Request-Id: {id}\r\nX-API-Version: v1\r\n", response.status());
+    if !bare {
+        let _ = write!(bytes, "Content-Length: {}\r\n", response.body().len());
+    }
+    for (name, value) in response.headers() {
+        let _ = write!(bytes, "{name}: {value}\r\n");
+    }
+    bytes.extend_from_slice(b"\r\n");
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(response: &Response, head_only: bool) -> String {
+        String::from_utf8(encode(response, Uuid::nil(), head_only)).unwrap()
+    }
+
+    #[test]
+    fn head_has_the_length_of_get_and_no_body() {
+        let page = Response::json_bytes(200, &b"{}"[..]);
+        assert!(text(&page, false).ends_with("\r\n\r\n{}"));
+        assert!(text(&page, true).ends_with("\r\n\r\n"));
+        assert!(text(&page, true).contains("Content-Length: 2\r\n"));
+    }
+
+    #[test]
+    fn no_content_has_no_length() {
+        assert!(!text(&Response::empty(204), false).contains("Content-Length"));
+    }
+}
