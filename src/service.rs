@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::api;
+use crate::app::App;
 use crate::clock::Clock;
 use crate::gate::{self, Gate, GateError, Limits, Network, Tls, TlsError};
 use crate::http::server::{Handler, Server, Workers};
@@ -84,6 +86,12 @@ impl TlsReloader {
 }
 
 impl Service {
+    /// Serves the API. Time is the app's clock's.
+    pub fn start(app: Arc<App>, options: &Options) -> Result<Service, ServiceError> {
+        let options = Options { clock: app.clock.clone(), ..options.clone() };
+        Service::start_with(Arc::new(move |request, reply| api::answer(&app, &request, reply)), &options)
+    }
+
     /// Serves with a handler of one's own. When this returns, requests are answered.
     pub fn start_with(handler: Handler, options: &Options) -> Result<Service, ServiceError> {
         let tls = options.tls.clone().map(|files| Tls::load(files.certificate, files.key)).transpose()?.map(Arc::new);

@@ -6,3 +6,10 @@ pub mod list;
 pub mod query;
 pub mod rate_limit;
 pub mod routes;
+
+mod caller;
+mod operations;
+mod pages;
+mod pipeline;
+
+pub use pipeline::answer;

@@ -1,0 +1,23 @@
+//! The paths that need no key (contract section 1).
+
+use serde_json::json;
+
+use super::routes::{PAGE_METHODS, Page};
+use crate::app::App;
+use crate::error::Error;
+use crate::http::{Method, Request, Response};
+
+/// Answers a page; unknown query parameters are ignored.
+pub fn answer(app: &App, page: Page, request: &Request) -> Response {
+    if !matches!(request.method, Method::Get | Method::Head) {
+        return Error::MethodNotAllowed(PAGE_METHODS).into();
+    }
+    match page {
+        Page::Health => Response::json(200, &json!({"status": "ok"})),
+        Page::Ready => match app.ready() {
+            Ok(()) => Response::json(200, &json!({"status": "ok"})),
+            Err(what) => Error::NotReady(what).into(),
+        },
+        Page::Root => Response::empty(302).header("Location", "/docs"),
+    }
+}
