@@ -4,7 +4,10 @@
 
 mod check;
 mod key;
+mod logging;
 mod output;
+mod prompt;
+mod serve;
 mod tenant;
 
 use std::io::{self, Write as _};
@@ -42,6 +45,8 @@ struct General {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the server
+    Serve(Box<serve::Options>),
     /// Make, list, suspend and delete tenants
     #[command(subcommand)]
     Tenant(tenant::Command),
@@ -70,16 +75,29 @@ pub fn main() -> ExitCode {
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let reason = format!("{error:#}").replace('\n', " ");
-            let _ = writeln!(io::stderr(), "error: {reason}");
+            let _ = writeln!(io::stderr(), "error: {}", reason(&error));
             ExitCode::from(if error.is::<WrongUsage>() { 2 } else { 1 })
         }
     }
 }
 
+/// The error and its causes in one line, each said once: many say their cause themselves.
+fn reason(error: &anyhow::Error) -> String {
+    let mut reason = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if reason.is_empty() {
+            reason = cause;
+        } else if !reason.contains(&cause) {
+            reason = format!("{reason}: {cause}");
+        }
+    }
+    reason.replace('\n', " ")
+}
+
 fn run(arguments: Arguments) -> anyhow::Result<()> {
     let general = &arguments.general;
     match arguments.command {
+        Command::Serve(options) => serve::run(general, *options),
         Command::Tenant(command) => tenant::run(general, command),
         Command::Key(command) => key::run(general, command),
         Command::Check => check::run(general),
@@ -127,5 +145,11 @@ mod tests {
     #[test]
     fn the_grammar_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_reason_is_one_line_that_says_each_cause_once() {
+        let error = anyhow!("no\ndisk").context("cannot write: no\ndisk").context("it failed");
+        assert_eq!(reason(&error), "it failed: cannot write: no disk");
     }
 }

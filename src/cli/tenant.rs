@@ -2,12 +2,12 @@
 
 use std::io::{self, IsTerminal as _};
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::bail;
 use clap::{ArgAction, Subcommand};
 use serde_json::{Value, json};
 
 use super::output::{print, print_json, print_table, remark};
-use super::{General, WrongUsage, find_tenant, tenant_name};
+use super::{General, WrongUsage, find_tenant, prompt, tenant_name};
 use crate::clock::Moment;
 use crate::password;
 use crate::resources::field::is_date;
@@ -154,9 +154,9 @@ fn set_password(general: &General, name: &str, stdin: bool, generate: bool) -> a
     let password = if generate {
         password::generate()?
     } else if stdin {
-        read_password(io::stdin().lock())?
+        prompt::read_line(&mut io::stdin().lock())?
     } else if io::stdin().is_terminal() {
-        ask_twice(name)?
+        prompt::ask_twice(name)?
     } else {
         bail!(WrongUsage("there is no terminal to ask for a password on; use --stdin or --generate"));
     };
@@ -175,27 +175,6 @@ fn set_password(general: &General, name: &str, stdin: bool, generate: bool) -> a
     print(&format!("the panel password of {name} is set; all its sessions are ended"))
 }
 
-/// The first line, without its end. More than a password can be is not read.
-fn read_password(input: impl io::Read) -> anyhow::Result<String> {
-    const ENOUGH: u64 = 4096;
-    let mut text = Vec::new();
-    let mut input = io::BufReader::new(input.take(ENOUGH));
-    io::BufRead::read_until(&mut input, b'\n', &mut text).context("cannot read the password from standard input")?;
-    let line = text.strip_suffix(b"\n").unwrap_or(&text);
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let line = str::from_utf8(line).map_err(|_| anyhow!("the password on standard input is not UTF-8"))?;
-    Ok(line.to_owned())
-}
-
-fn ask_twice(name: &str) -> anyhow::Result<String> {
-    let ask = |prompt: String| rpassword::prompt_password(prompt).context("cannot ask for a password");
-    let first = ask(format!("New panel password of {name}: "))?;
-    password::check(&first)?;
-    let second = ask("Once more: ".to_owned())?;
-    ensure!(first == second, "the two passwords differ; nothing was changed");
-    Ok(first)
-}
-
 fn delete(general: &General, name: &str) -> anyhow::Result<()> {
     let deleted = general.open_registry()?.delete_tenant(name)?;
     if general.json {
@@ -206,20 +185,4 @@ fn delete(general: &General, name: &str) -> anyhow::Result<()> {
 
 fn date(text: &str) -> Result<String, &'static str> {
     if is_date(text) { Ok(text.to_owned()) } else { Err("not a date that exists in the form YYYY-MM-DD") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_password_is_the_first_line_of_the_input() {
-        let read = |bytes: &[u8]| read_password(bytes).unwrap();
-        assert_eq!(read(b"a secret word\n"), "a secret word");
-        assert_eq!(read(b"a secret word\r\nsecond"), "a secret word");
-        assert_eq!(read(b" spaces stay "), " spaces stay ");
-        assert_eq!(read(b""), "");
-        assert!(read_password(&b"\xff\xfe"[..]).is_err());
-        assert!(read(&[b'a'; 100_000]).len() <= 4096);
-    }
 }

@@ -179,7 +179,7 @@ impl Registry {
     /// The registry of a data directory that is made where there is none, private to the owner.
     pub fn create(data_dir: &Path) -> Result<Registry, OpenError> {
         let path = data_dir.join(FILE);
-        make_data_dir(data_dir).map_err(|error| unusable(data_dir, &error))?;
+        make_data_dir(data_dir)?;
         let writer = connection::create(&path, &SCHEMA)?;
         Registry::with(data_dir, &path, writer)
     }
@@ -384,17 +384,22 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
+/// Makes the data directory where there is none.
+///
 /// A folder that others could read becomes private when we are the first to put something in it; hidden files, such as a
 /// `.gitignore`, do not count. One that is in use already keeps the mode that its owner gave it.
-fn make_data_dir(data_dir: &Path) -> io::Result<()> {
-    make_private_dir(data_dir)?;
+pub fn make_data_dir(data_dir: &Path) -> Result<(), OpenError> {
     let is_hidden = |entry: io::Result<fs::DirEntry>| {
         entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
     };
-    if fs::read_dir(data_dir)?.all(is_hidden) {
-        fs::set_permissions(data_dir, Permissions::from_mode(0o700))?;
-    }
-    make_private_dir(&tenants::folder(data_dir))
+    let make = || {
+        make_private_dir(data_dir)?;
+        if fs::read_dir(data_dir)?.all(is_hidden) {
+            fs::set_permissions(data_dir, Permissions::from_mode(0o700))?;
+        }
+        make_private_dir(&tenants::folder(data_dir))
+    };
+    make().map_err(|error| unusable(data_dir, &error))
 }
 
 fn make_private_dir(path: &Path) -> io::Result<()> {
