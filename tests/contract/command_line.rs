@@ -1,0 +1,525 @@
+//! Contract section 10: `serve`, `tenant`, `key` and `check`.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::support::contract::{SCOPES, is_timestamp};
+use crate::support::desk::run;
+use crate::support::{ALL, Desk, Place, Setup, database};
+
+/// A place with a data directory and no server.
+fn place_with(tenants: &[&str]) -> Arc<Place> {
+    let place = Place::new(false);
+    for tenant in tenants {
+        place.tenant(tenant);
+    }
+    place
+}
+
+#[track_caller]
+fn members(object: &Value, expected: &[&str]) {
+    let names: Vec<&str> =
+        object.as_object().unwrap_or_else(|| panic!("no object: {object}")).keys().map(String::as_str).collect();
+    assert_eq!(names, expected, "{object}");
+}
+
+const TENANT: [&str; 6] = ["id", "name", "state", "trial_until", "created_at", "password"];
+
+#[test]
+fn tenant_create_makes_a_tenant_and_prints_its_password() {
+    let place = place_with(&[]);
+    let made = place.cli(&["--json", "tenant", "create", "acme"]).done().json();
+    members(&made, &TENANT);
+    assert_eq!((&made["name"], &made["state"], &made["trial_until"]), (&json!("acme"), &json!("active"), &Value::Null));
+    assert!(made["id"] == 1 && is_timestamp(made["created_at"].as_str().unwrap()));
+    let password = made["password"].as_str().unwrap();
+    assert!((12..=128).contains(&password.chars().count()), "{password}");
+    let made = place.cli(&["tenant", "create", "other", "--trial-until", "2999-12-31", "--json"]).done().json();
+    assert_eq!(
+        (&made["id"], &made["state"], &made["trial_until"]),
+        (&json!(2), &json!("active"), &json!("2999-12-31"))
+    );
+    assert_ne!(made["password"], password);
+    let plain = place.cli(&["tenant", "create", "third"]).done();
+    assert!(plain.stdout.to_lowercase().contains("password"), "{plain:?}");
+    place.cli(&["tenant", "create", "acme"]).fails_saying("acme");
+    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_tenants_name_is_lower_case_letters_digits_and_hyphens() {
+    let place = place_with(&[]);
+    let longest = "a".repeat(63);
+    for good in ["a", "0", "a-", "a--b", "acme-2", &longest] {
+        place.cli(&["tenant", "create", good]).done();
+    }
+    let too_long = "a".repeat(64);
+    for bad in ["", "A", "acme_2", "a.b", "a b", "ä", "a/b", "../x", "a\n", &too_long] {
+        let output = place.cli(&["tenant", "create", bad]);
+        assert!([Some(1), Some(2)].contains(&output.code), "{bad:?}: {output:?}");
+    }
+    // With a hyphen in front it looks like an option.
+    assert_ne!(place.cli(&["tenant", "create", "--", "-a"]).code, Some(0));
+    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 6);
+}
+
+#[test]
+fn tenant_list_shows_states_and_how_many_keys() {
+    let place = place_with(&["active", "suspended", "over", "both"]);
+    let suspend = |name: &str| place.cli(&["tenant", "suspend", name]).done();
+    suspend("suspended");
+    suspend("both");
+    for name in ["over", "both"] {
+        place.cli(&["tenant", "trial", name, "2020-02-29"]).done();
+    }
+    for _ in 0..2 {
+        place.cli(&["key", "create", "active", "--name", "x", "--scope", "all"]).done();
+    }
+    place.cli(&["key", "revoke", "active", "1"]).done();
+    let list = place.cli(&["--json", "tenant", "list"]).done().json();
+    let rows: Vec<(&str, &str, i64, Option<&str>)> = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            members(row, &["id", "name", "state", "trial_until", "created_at", "keys"]);
+            let text = |name: &str| row[name].as_str();
+            (text("name").unwrap(), text("state").unwrap(), row["keys"].as_i64().unwrap(), text("trial_until"))
+        })
+        .collect();
+    let mut sorted = rows.clone();
+    sorted.sort_unstable();
+    let expected = [
+        ("active", "active", 2, None),
+        ("both", "suspended", 0, Some("2020-02-29")),
+        ("over", "trial_over", 0, Some("2020-02-29")),
+        ("suspended", "suspended", 0, None),
+    ];
+    assert_eq!(sorted, expected);
+    let plain = place.cli(&["tenant", "list"]).done().stdout;
+    assert!(rows.iter().all(|(name, ..)| plain.contains(name)), "{plain}");
+}
+
+#[test]
+fn activate_lifts_a_suspension_and_ends_a_trial_for_good() {
+    let place = place_with(&["acme"]);
+    let state = || {
+        let list = place.cli(&["--json", "tenant", "list"]).done().json();
+        (list[0]["state"].as_str().unwrap().to_owned(), list[0]["trial_until"].clone())
+    };
+    place.cli(&["tenant", "suspend", "acme"]).done();
+    place.cli(&["tenant", "trial", "acme", "2020-01-01"]).done();
+    assert_eq!(state(), ("suspended".to_owned(), json!("2020-01-01")));
+    place.cli(&["tenant", "trial", "acme", "2999-01-01"]).done();
+    assert_eq!(state(), ("suspended".to_owned(), json!("2999-01-01")), "a trial lifts nothing");
+    place.cli(&["tenant", "activate", "acme"]).done();
+    assert_eq!(state(), ("active".to_owned(), Value::Null));
+    place.cli(&["tenant", "trial", "acme", "2020-01-01"]).done();
+    assert_eq!(state(), ("trial_over".to_owned(), json!("2020-01-01")));
+    for bad in ["2023-02-29", "soon", "", "2024-1-1"] {
+        assert_ne!(place.cli(&["tenant", "trial", "acme", bad]).code, Some(0), "{bad}");
+        assert_ne!(place.cli(&["tenant", "create", "other", "--trial-until", bad]).code, Some(0), "{bad}");
+    }
+    assert_eq!(state(), ("trial_over".to_owned(), json!("2020-01-01")));
+}
+
+#[test]
+fn commands_say_as_one_object_what_they_did() {
+    let place = place_with(&["acme"]);
+    place.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
+    let commands: [&[&str]; 6] = [
+        &["tenant", "suspend", "acme"],
+        &["tenant", "activate", "acme"],
+        &["tenant", "trial", "acme", "2999-01-01"],
+        &["key", "revoke", "acme", "1"],
+        &["key", "delete", "acme", "1"],
+        &["tenant", "delete", "acme", "--yes"],
+    ];
+    for command in commands {
+        let output = place.cli(&[&["--json"], command].concat()).done();
+        assert!(output.json().is_object(), "{output:?}");
+    }
+}
+
+#[test]
+fn a_tenant_that_is_not_there_is_named() {
+    let place = place_with(&["acme"]);
+    let commands: [&[&str]; 11] = [
+        &["tenant", "suspend", "nobody"],
+        &["tenant", "activate", "nobody"],
+        &["tenant", "trial", "nobody", "2999-01-01"],
+        &["tenant", "password", "nobody", "--generate"],
+        &["tenant", "password", "nobody", "--stdin"],
+        &["tenant", "delete", "nobody", "--yes"],
+        &["key", "create", "nobody", "--name", "x", "--scope", "all"],
+        &["key", "list", "nobody"],
+        &["key", "revoke", "nobody", "1"],
+        &["key", "delete", "nobody", "1"],
+        &["--json", "key", "list", "nobody"],
+    ];
+    for command in commands {
+        place.cli_with_input(command, "a long enough password\n").fails_saying("nobody");
+    }
+}
+
+#[test]
+fn tenant_delete_wants_to_be_meant() {
+    let place = place_with(&["acme"]);
+    assert_ne!(place.cli(&["tenant", "delete", "acme"]).code, Some(0));
+    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
+    place.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
+    place.cli(&["tenant", "delete", "acme", "--yes"]).done();
+    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json(), json!([]));
+    let left: Vec<_> = std::fs::read_dir(place.data().join("tenants")).unwrap().map(|e| e.unwrap().path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    let again = place.tenant("acme");
+    assert_eq!(again.id, 2, "ids are never used again");
+    assert_eq!(again.key(ALL).id, 2, "nor are keys'");
+}
+
+#[test]
+fn tenant_password_takes_a_line_or_makes_one() {
+    let place = place_with(&["acme"]);
+    let made = place.cli(&["--json", "tenant", "password", "acme", "--generate"]).done().json();
+    members(&made, &["name", "password"]);
+    assert!(made["password"].as_str().unwrap().chars().count() >= 12);
+    let printed = place.cli(&["tenant", "password", "acme", "--generate"]).done();
+    assert!(!printed.stdout.trim().is_empty());
+    let set = |line: &str| place.cli_with_input(&["--json", "tenant", "password", "acme", "--stdin"], line);
+    for good in ["twelve chars\n".to_owned(), "ä".repeat(12), format!("{}\r\n", "x".repeat(128))] {
+        let output = set(&good).done();
+        assert!(!output.stdout.contains(good.trim()), "one that was given is not printed");
+    }
+    for bad in ["", "\n", "eleven char\n", &format!("{}\n", "x".repeat(129))] {
+        set(bad).fails_saying("password");
+    }
+    let stored = std::fs::read(place.registry_file()).unwrap();
+    let has = |wanted: &[u8]| stored.windows(wanted.len()).any(|window| window == wanted);
+    assert!(has(b"$argon2id$v=19$"), "in PHC text form");
+    assert!(!has(b"twelve chars"));
+}
+
+#[test]
+fn key_create_prints_the_key_alone() {
+    let place = place_with(&["acme"]);
+    let output = place.cli(&["key", "create", "acme", "--name", "Till", "--scope", "customers:read"]).done();
+    let key = output.stdout.strip_suffix('\n').unwrap();
+    assert!(key.starts_with("tdk_") && key.len() == 47 && !key.contains(char::is_whitespace), "{output:?}");
+    let create = |scopes: &[&str]| {
+        let mut command = vec!["--json", "key", "create", "acme", "--name", "Till"];
+        command.extend(scopes.iter().flat_map(|scope| ["--scope", scope]));
+        place.cli(&command).done().json()
+    };
+    let made = create(&["hardware:write", "customers:read", "hardware:write"]);
+    members(&made, &["id", "name", "prefix", "scopes", "created_at", "key"]);
+    assert_eq!(made["scopes"], json!(["customers:read", "hardware:write"]));
+    assert_eq!((&made["id"], &made["name"]), (&json!(2), &json!("Till")));
+    assert!(made["key"].as_str().unwrap().starts_with(made["prefix"].as_str().unwrap()));
+    assert_eq!(create(&["all"])["scopes"], json!(SCOPES));
+    assert_eq!(create(&["read"])["scopes"], json!(["customers:read", "employees:read", "hardware:read"]));
+    let read_and_one = create(&["read", "customers:write"]);
+    assert_eq!(read_and_one["scopes"], json!(["customers:read", "customers:write", "employees:read", "hardware:read"]));
+}
+
+#[test]
+fn a_keys_name_has_up_to_100_characters_and_needs_not_be_unique() {
+    let place = place_with(&["acme"]);
+    let create = |name: &str| place.cli(&["--json", "key", "create", "acme", "--name", name, "--scope", "read"]);
+    let longest = "ü".repeat(100);
+    for (given, kept) in [("x", "x"), ("x", "x"), ("  trimmed\t", "trimmed"), (&longest, &longest), ("<b>", "<b>")] {
+        assert_eq!(create(given).done().json()["name"], kept);
+    }
+    let too_long = "x".repeat(101);
+    for bad in ["", "  ", "a\nb", "a\u{7f}b", "a\u{85}b", &too_long] {
+        let output = create(bad);
+        assert!([Some(1), Some(2)].contains(&output.code), "{bad:?}: {output:?}");
+    }
+    for bad in [
+        &["--name", "x"][..],
+        &["--scope", "all"],
+        &["--name", "x", "--scope", "bogus:read"],
+        &["--name", "x", "--scope", ""],
+    ] {
+        let output = place.cli(&[&["key", "create", "acme"], bad].concat());
+        assert!([Some(1), Some(2)].contains(&output.code), "{output:?}");
+    }
+    assert_eq!(place.cli(&["--json", "key", "list", "acme"]).done().json().as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn key_list_shows_a_tenants_own_keys_and_their_state() {
+    let place = place_with(&["acme", "other"]);
+    let tenants = ["acme", "acme", "other"];
+    let keys = tenants.map(|name| place.cli(&["key", "create", name, "--name", "x", "--scope", "read"]).done().stdout);
+    place.cli(&["key", "revoke", "acme", "2"]).done();
+    place.cli(&["key", "revoke", "acme", "2"]).done();
+    let list = place.cli(&["--json", "key", "list", "acme"]).done().json();
+    let rows = list.as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        members(row, &["id", "name", "prefix", "scopes", "created_at", "last_used_at", "state"]);
+        assert_eq!(row["last_used_at"], Value::Null);
+        let id = usize::try_from(row["id"].as_i64().unwrap()).unwrap();
+        assert_eq!(row["prefix"], keys[id - 1][..8]);
+        assert_eq!(row["state"], if id == 2 { "revoked" } else { "active" });
+    }
+    let plain = place.cli(&["key", "list", "acme"]).done().stdout;
+    assert!(plain.contains(&keys[0][..8]) && !plain.contains(&keys[0][..12]), "{plain}");
+    // Another tenant's key is not there, and neither is one that never was.
+    for command in ["revoke", "delete"] {
+        for id in ["3", "99"] {
+            place.cli(&["key", command, "acme", id]).fails_saying(id);
+        }
+    }
+    assert_eq!(place.cli(&["--json", "key", "list", "other"]).done().json()[0]["state"], "active");
+    place.cli(&["key", "delete", "acme", "2"]).done();
+    place.cli(&["key", "delete", "acme", "2"]).fails_saying("2");
+    assert_eq!(
+        place.cli(&["--json", "key", "create", "acme", "--name", "x", "--scope", "read"]).done().json()["id"],
+        4
+    );
+}
+
+#[test]
+fn a_key_can_be_made_for_a_tenant_that_is_inactive() {
+    let place = place_with(&["acme"]);
+    place.cli(&["tenant", "suspend", "acme"]).done();
+    place.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
+    place.cli(&["tenant", "trial", "acme", "2020-01-01"]).done();
+    place.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
+}
+
+#[test]
+fn check_finds_nothing_wrong_with_good_databases() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    desk.tenant("other");
+    api.employee(api.customer("Someone"));
+    let report = desk.cli(&["--json", "check"]).done().json();
+    let rows = report.as_array().unwrap();
+    assert_eq!(rows.len(), 3, "the registry and two tenants: {report}");
+    for row in rows {
+        members(row, &["database", "ok", "problems"]);
+        assert_eq!((&row["ok"], &row["problems"]), (&json!(true), &json!([])));
+    }
+    desk.cli(&["check"]).done();
+}
+
+#[test]
+fn check_finds_what_is_wrong() {
+    let place = place_with(&["good", "garbage", "missing", "dangling"]);
+    let file = |id: u8| place.data().join(format!("tenants/{id}.db"));
+    std::fs::write(file(2), "no database ".repeat(1_000)).unwrap();
+    std::fs::remove_file(file(3)).unwrap();
+    let dangling = database(&file(4));
+    dangling.pragma_update(None, "foreign_keys", false).unwrap();
+    let insert = "INSERT INTO employees (customer_id, email, is_active, created_at, updated_at, search)
+                  VALUES (9, 'a@shop.example', 1, '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z', 'a@shop.example')";
+    dangling.execute_batch(insert).unwrap();
+    drop(dangling);
+    let report = place.cli(&["--json", "check"]).ends_with(1).json();
+    let bad: Vec<&Value> = report.as_array().unwrap().iter().filter(|row| row["ok"] == false).collect();
+    assert_eq!((report.as_array().unwrap().len(), bad.len()), (5, 3), "{report}");
+    for row in bad {
+        assert!(!row["problems"].as_array().unwrap().is_empty(), "{row}");
+        let database = row["database"].as_str().unwrap();
+        assert!(["2", "3", "4", "garbage", "missing", "dangling"].iter().any(|name| database.contains(name)), "{row}");
+    }
+    let plain = place.cli(&["check"]).ends_with(1);
+    assert!(!plain.stderr.contains("panicked") && !plain.stderr.is_empty(), "{plain:?}");
+}
+
+#[test]
+fn only_serve_and_tenant_create_make_a_data_directory() {
+    let place = Place::new(false);
+    let commands: [&[&str]; 11] = [
+        &["tenant", "list"],
+        &["tenant", "suspend", "acme"],
+        &["tenant", "activate", "acme"],
+        &["tenant", "trial", "acme", "2999-01-01"],
+        &["tenant", "password", "acme", "--generate"],
+        &["tenant", "delete", "acme", "--yes"],
+        &["key", "create", "acme", "--name", "x", "--scope", "all"],
+        &["key", "list", "acme"],
+        &["key", "revoke", "acme", "1"],
+        &["key", "delete", "acme", "1"],
+        &["check"],
+    ];
+    for command in commands {
+        place.cli(command).fails_saying("data");
+        assert!(!place.data().exists(), "{command:?} makes none");
+    }
+    place.cli(&["tenant", "create", "acme"]).done();
+    assert!(place.data().is_dir());
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    let place = place_with(&["acme"]);
+    let commands: [&[&str]; 15] = [
+        &[],
+        &["bogus"],
+        &["--bogus"],
+        &["tenant"],
+        &["tenant", "bogus"],
+        &["tenant", "create"],
+        &["tenant", "trial", "acme"],
+        &["key", "create", "acme"],
+        &["key", "revoke", "acme", "x"],
+        &["serve", "--rate-limit", "0"],
+        &["serve", "--rate-limit", "-1"],
+        &["serve", "--rate-limit", "many"],
+        &["serve", "--listen", "nowhere"],
+        &["serve", "--log-format", "xml"],
+        &["serve", "--bogus"],
+    ];
+    for command in commands {
+        let output = place.cli(command).ends_with(2);
+        assert!(!output.stderr.is_empty(), "{output:?}");
+    }
+    place.cli(&["--help"]).done();
+    place.cli(&["--version"]).done();
+    place.cli(&["serve", "--help"]).done();
+}
+
+#[test]
+fn a_second_server_on_the_same_data_directory_refuses() {
+    let mut desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let second = desk.cli(&["serve", "--listen", "127.0.0.1:0"]).fails_saying("data");
+    assert!(!second.stdout.contains("listening"), "{second:?}");
+    api.get("/customers.php").is(200);
+    // The other commands go on beside it.
+    desk.cli(&["check"]).done();
+    desk.kill();
+    desk.restart();
+    api.get("/customers.php").is(200);
+}
+
+#[test]
+fn a_port_that_is_taken_is_a_clear_failure() {
+    let desk = Desk::start();
+    let place = Place::new(false);
+    let address = desk.address().to_string();
+    place.cli(&["serve", "--listen", &address]).fails_saying(&desk.address().port().to_string());
+}
+
+/// The keys in what a server printed.
+fn keys_in(output: &str) -> Vec<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let words = output.split(|c: char| !is_part(c)).filter(|word| word.starts_with("tdk_") && word.len() == 47);
+    let mut keys: Vec<String> = words.map(str::to_owned).collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+#[test]
+fn serve_can_make_tenants_and_says_their_secrets_once() {
+    let mut desk =
+        Setup::plain().option("--create-tenant").option("demo").option("--create-tenant").option("two").start();
+    let output = desk.output();
+    assert!(output.to_lowercase().contains("password"), "{output}");
+    let keys = keys_in(&output);
+    assert_eq!(keys.len(), 2, "one key of each: {output}");
+    for key in &keys {
+        desk.keep_secret(key);
+        let api = desk.with_key(key);
+        for path in ["/customers.php", "/employees.php", "/hardware.php"] {
+            api.get(path).is(200);
+            api.post(path, json!({})).is(422);
+        }
+    }
+    let list = || desk.cli(&["--json", "tenant", "list"]).done().json();
+    let rows = list();
+    assert!(rows.as_array().unwrap().iter().all(|row| row["keys"] == 1), "{rows}");
+    desk.restart();
+    let output = desk.output();
+    assert!(!output.contains("tdk_") && !output.to_lowercase().contains("password"), "{output}");
+    assert_eq!(desk.cli(&["--json", "tenant", "list"]).done().json(), rows);
+}
+
+#[test]
+fn the_curl_line_that_serve_prints_works_when_pasted() {
+    let desk = Setup::plain().option("--create-tenant").option("demo").start();
+    let output = desk.output();
+    let start = output.find("curl ").unwrap_or_else(|| panic!("no curl line: {output}"));
+    let mut line = String::new();
+    for part in output[start..].lines() {
+        line.push_str(part);
+        line.push('\n');
+        if !part.ends_with('\\') {
+            break;
+        }
+    }
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(&line);
+    let pasted = run(shell, "").done();
+    let answer: Value = serde_json::from_str(pasted.stdout.trim()).unwrap_or_else(|_| panic!("{pasted:?}"));
+    assert!(answer.get("error").is_none(), "{answer}");
+}
+
+#[test]
+fn options_can_be_environment_variables() {
+    let place = place_with(&["acme"]);
+    let with = |variables: &[(&str, &str)], arguments: &[&str]| {
+        let mut command = place.command();
+        command.envs(variables.iter().copied()).args(arguments);
+        run(command, "")
+    };
+    let data = place.data();
+    let data = ("TENANTDESK_DATA_DIR", data.to_str().unwrap());
+    assert!(with(&[data], &["tenant", "list"]).done().stdout.contains("acme"));
+    let list = with(&[data, ("TENANTDESK_JSON", "true")], &["tenant", "list"]).done().json();
+    assert_eq!(list[0]["name"], "acme");
+    let plain = with(&[data, ("TENANTDESK_JSON", "false")], &["tenant", "list"]).done();
+    assert!(serde_json::from_str::<Value>(&plain.stdout).is_err(), "{plain:?}");
+    with(&[data, ("TENANTDESK_RATE_LIMIT", "0")], &["serve"]).ends_with(2);
+    with(&[data, ("TENANTDESK_LISTEN", "nowhere")], &["serve"]).ends_with(2);
+    with(&[("TENANTDESK_DATA_DIR", "elsewhere")], &["tenant", "list"]).ends_with(1);
+}
+
+#[test]
+fn serves_options_can_be_environment_variables() {
+    let setup = Setup::plain().variable("TENANTDESK_RATE_LIMIT", "7").variable("TENANTDESK_LOG_FORMAT", "json");
+    let desk = setup.variable("TENANTDESK_CREATE_TENANT", "one,two").start();
+    let keys = keys_in(&desk.output());
+    assert_eq!(keys.len(), 2, "a list has commas: {}", desk.output());
+    assert_eq!(desk.with_key(&keys[0]).get("/customers.php").is(200).limit("Limit"), 7);
+    crate::support::until("the log is JSON", || desk.log().lines().next().map(|line| assert!(line.starts_with('{'))));
+    // What stands on the command line counts before what stands around it.
+    let setup = Setup::plain().variable("TENANTDESK_RATE_LIMIT", "7").option("--rate-limit").option("9");
+    let desk = setup.start();
+    assert_eq!(desk.tenant("acme").with_scopes(ALL).get("/customers.php").is(200).limit("Limit"), 9);
+}
+
+#[test]
+fn the_data_directory_is_data_unless_told_otherwise() {
+    let place = Place::new(false);
+    let mut command = place.command();
+    command.args(["tenant", "create", "acme"]);
+    run(command, "").done();
+    assert!(place.data().join("registry.db").exists(), "./data");
+}
+
+#[test]
+fn commands_run_beside_each_other() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    std::thread::scope(|scope| {
+        for n in 0..6 {
+            let (desk, api) = (&desk, api.clone());
+            scope.spawn(move || {
+                let name = format!("tenant-{n}");
+                desk.tenant(&name).with_scopes(ALL).customer("First");
+                for _ in 0..10 {
+                    api.get("/customers.php").is(200);
+                }
+            });
+        }
+    });
+    let list = desk.cli(&["--json", "tenant", "list"]).done().json();
+    assert_eq!(list.as_array().unwrap().len(), 7);
+}

@@ -1,0 +1,243 @@
+//! Contract section 6: every condition with its code, status, headers and members. The client checks these on every
+//! reply; here is shown that each condition can be reached at all.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use serde_json::json;
+use tenantdesk::error::{Condition, FieldCode};
+
+use crate::support::client::{exchange, parse};
+use crate::support::contract::{CODES, FIELD_CODES};
+use crate::support::{ALL, Api, Desk, Inside, Reply, Tenant, uuid};
+
+const RECORDS: &str = "/customers.php";
+
+/// A desk with a tenant that has a customer, an employee of theirs and that one's laptop.
+struct Scene {
+    desk: Desk,
+    tenant: Tenant,
+    api: Api,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let desk = Desk::start();
+        let tenant = desk.tenant("acme");
+        let api = tenant.with_scopes(ALL);
+        let employee = api.employee(api.customer("Needed"));
+        api.create("/hardware.php", json!({"name": "Laptop", "employee_id": employee}));
+        Scene { desk, tenant, api }
+    }
+}
+
+/// Makes the service answer with this condition. There is no `_` arm: a new condition needs a way to be reached.
+fn provoke(condition: Condition) -> Reply {
+    match condition {
+        Condition::MissingAuthorization
+        | Condition::MalformedApiKey
+        | Condition::InvalidApiKey
+        | Condition::RevokedApiKey
+        | Condition::TenantInactive
+        | Condition::TenantUnavailable
+        | Condition::InsufficientScope
+        | Condition::RateLimited => provoke_before_the_limit(condition, &Scene::new()),
+        Condition::MethodNotAllowed
+        | Condition::InvalidJson
+        | Condition::NotFound
+        | Condition::MissingId
+        | Condition::NoUpdatableFields
+        | Condition::BadRequest
+        | Condition::ValidationFailed
+        | Condition::CustomerNotFound
+        | Condition::EmployeeNotFound
+        | Condition::HasDependents
+        | Condition::UnsupportedMediaType
+        | Condition::PayloadTooLarge
+        | Condition::InvalidIdempotencyKey
+        | Condition::IdempotencyKeyReused => provoke_in_an_operation(condition, &Scene::new().api),
+        Condition::EndpointNotFound => Desk::start().anonymous().get("/nowhere"),
+        Condition::MalformedRequest => two_hosts(&Desk::start()),
+        Condition::InternalError => panic_in_a_handler(),
+        Condition::Overloaded => more_than_it_can_hold(),
+        Condition::NotReady => without_a_data_directory(),
+    }
+}
+
+fn provoke_before_the_limit(condition: Condition, scene: &Scene) -> Reply {
+    let Scene { desk, tenant, api } = scene;
+    match condition {
+        Condition::MissingAuthorization => desk.anonymous().get(RECORDS),
+        Condition::MalformedApiKey => desk.with_key("tdk_short").get(RECORDS),
+        Condition::InvalidApiKey => desk.with_key(&format!("tdk_{}", "x".repeat(43))).get(RECORDS),
+        Condition::RevokedApiKey => {
+            let key = tenant.key(ALL);
+            tenant.key_command("revoke", &key);
+            desk.with_key(&key.key).get(RECORDS)
+        }
+        Condition::TenantInactive => {
+            tenant.ask("suspend", &[]);
+            api.get(RECORDS)
+        }
+        Condition::TenantUnavailable => {
+            std::fs::remove_file(tenant.file()).unwrap();
+            api.get(RECORDS)
+        }
+        Condition::InsufficientScope => tenant.with_scopes(&["customers:read"]).delete(RECORDS),
+        _ => (0..=100).map(|_| api.get(RECORDS)).last().unwrap(),
+    }
+}
+
+fn provoke_in_an_operation(condition: Condition, api: &Api) -> Reply {
+    match condition {
+        Condition::MethodNotAllowed => api.call("PATCH", RECORDS).send(),
+        Condition::InvalidJson => api.post_bytes(RECORDS, "{"),
+        Condition::NotFound => api.get("/customers.php?id=9"),
+        Condition::MissingId => api.delete(RECORDS),
+        Condition::NoUpdatableFields => api.put("/customers.php?id=1", json!({})),
+        Condition::BadRequest => api.get("/customers.php?limit=0"),
+        Condition::ValidationFailed => api.post(RECORDS, json!({})),
+        Condition::CustomerNotFound => api.put("/employees.php?id=1", json!({"customer_id": 9})),
+        Condition::EmployeeNotFound => api.put("/hardware.php?id=1", json!({"employee_id": 9})),
+        Condition::HasDependents => api.delete("/employees.php?id=1"),
+        Condition::UnsupportedMediaType => api.call("POST", RECORDS).body("{}").send(),
+        Condition::PayloadTooLarge => api.post_bytes(RECORDS, " ".repeat(65_537)),
+        Condition::InvalidIdempotencyKey => api.call("POST", RECORDS).key("7").send(),
+        _ => {
+            let key = uuid();
+            api.call("POST", RECORDS).key(&key).json(&json!({"name": "One"})).send().is(201);
+            api.call("POST", RECORDS).key(&key).json(&json!({"name": "Two"})).send()
+        }
+    }
+}
+
+fn two_hosts(desk: &Desk) -> Reply {
+    let bytes = b"GET /customers.php HTTP/1.1\r\nHost: a.example\r\nHost: b.example\r\n\r\n";
+    let reply = parse(&exchange(desk.address(), bytes), "GET", RECORDS);
+    reply.check();
+    assert_eq!(reply.header("Connection"), Some("close"));
+    reply
+}
+
+fn panic_in_a_handler() -> Reply {
+    let desk = Inside::answering(Arc::new(|_, _| panic!("on purpose")));
+    let id = uuid();
+    let reply = desk.anonymous().call("GET", RECORDS).header("X-Request-Id", &id).send();
+    assert_eq!(reply.header("X-Request-Id"), Some(id.as_str()));
+    assert!(!reply.message().contains("on purpose"), "no detail but the request id");
+    desk.anonymous().get("/healthz").is(500).fails_with(500, "internal_error");
+    reply
+}
+
+/// Holds every request back until told to let them go.
+#[derive(Default)]
+struct Dam(Mutex<bool>, Condvar);
+
+impl Dam {
+    fn wait(&self) {
+        drop(self.1.wait_while(self.0.lock().unwrap(), |open| !*open).unwrap());
+    }
+
+    fn open(&self) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_all();
+    }
+}
+
+fn more_than_it_can_hold() -> Reply {
+    let dam = Arc::new(Dam::default());
+    let held = Arc::clone(&dam);
+    let desk = Inside::answering(Arc::new(move |_, reply| {
+        held.wait();
+        reply.send(tenantdesk::http::Response::empty(204));
+    }));
+    let api = desk.anonymous();
+    let mut waiting = Vec::new();
+    let mut refused = None;
+    // One after the other: a refusal comes at once, everything else waits behind the dam.
+    while refused.is_none() && waiting.len() < 4_000 {
+        let pending = api.call("GET", RECORDS).start();
+        waiting.push(pending);
+        if waiting.len() % 64 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let answered = waiting.iter().position(|pending| pending.is_answered());
+            refused = answered.map(|at| (waiting.len(), waiting.remove(at).reply()));
+        }
+    }
+    dam.open();
+    let (held, reply) = refused.expect("4,000 requests wait and none is refused");
+    assert!(held > 64, "never below 64 requests at once, but {held}");
+    let (accepted, refused): (Vec<Reply>, Vec<Reply>) =
+        waiting.into_iter().map(|pending| pending.reply()).partition(|reply| reply.status == 204);
+    assert!(accepted.len() >= 64, "what was let in is answered: {}", accepted.len());
+    assert!(refused.iter().all(|reply| reply.code() == "overloaded"));
+    reply
+}
+
+fn without_a_data_directory() -> Reply {
+    let desk = Desk::start();
+    let aside = desk.home().join("aside");
+    std::fs::rename(desk.data(), &aside).unwrap();
+    let reply = desk.anonymous().get("/readyz");
+    desk.anonymous().get("/healthz").is(200);
+    std::fs::rename(&aside, desk.data()).unwrap();
+    desk.anonymous().get("/readyz").is(200);
+    reply
+}
+
+#[test]
+fn every_condition_is_reached_with_its_code_and_status() {
+    for condition in Condition::ALL {
+        let reply = provoke(condition);
+        let described = condition.describe();
+        reply.fails_with(described.status, described.code);
+    }
+}
+
+#[test]
+fn the_conditions_are_those_of_the_contract() {
+    let declared: Vec<(&str, u16)> =
+        Condition::ALL.iter().map(|condition| (condition.describe().code, condition.describe().status)).collect();
+    let mut contract = CODES.to_vec();
+    let mut sorted = declared.clone();
+    contract.sort_unstable();
+    sorted.sort_unstable();
+    assert_eq!(sorted, contract);
+    assert_eq!(FieldCode::ALL.map(|(code, _)| code.as_str()), FIELD_CODES);
+}
+
+#[test]
+fn a_failed_request_changes_nothing() {
+    let scene = Scene::new();
+    let before: Vec<_> = ["/customers.php", "/employees.php", "/hardware.php"].map(|path| scene.api.all(path)).into();
+    let api = &scene.api;
+    api.put("/customers.php?id=1", json!({"name": "New", "email": "x"})).is(422);
+    api.put("/employees.php?id=1", json!({"first_name": "New", "customer_id": 9})).is(422);
+    api.put("/hardware.php?id=1", json!({"name": "New", "employee_id": 9})).is(422);
+    api.put("/hardware.php?id=1", json!({"name": "New", "model": 5})).is(400);
+    api.post("/employees.php", json!({"customer_id": 9, "email": "a@shop.example"})).is(422);
+    api.delete("/customers.php?id=1").is(409);
+    api.delete("/employees.php?id=1").is(409);
+    let after: Vec<_> = ["/customers.php", "/employees.php", "/hardware.php"].map(|path| api.all(path)).into();
+    assert_eq!(after, before);
+}
+
+#[test]
+fn an_inactive_tenants_message_says_why() {
+    let scene = Scene::new();
+    scene.tenant.ask("trial", &["2020-02-29"]);
+    let over = scene.api.get(RECORDS).fails_with(403, "tenant_inactive").saying("trial").message();
+    scene.tenant.ask("suspend", &[]);
+    let suspended = scene.api.get(RECORDS).fails_with(403, "tenant_inactive").saying("suspended").message();
+    assert_ne!(over, suspended);
+    assert!(!suspended.contains("trial"), "where both hold, the suspension is named");
+}
+
+#[test]
+fn no_answer_echoes_what_could_split_a_header() {
+    let scene = Scene::new();
+    let target = "/customers.php?limit=1&q=%0D%0ASet-Cookie:%20a=b&x%0D%0AX-Evil:%201=2";
+    let reply = scene.api.get(target).fails_with(400, "bad_request");
+    assert!(reply.header("Set-Cookie").is_none() && reply.header("X-Evil").is_none());
+    let reply = scene.api.get("/customers.php?limit=1&q=needed%0D%0A").is(200);
+    assert!(reply.header("Link").is_none_or(|link| !link.contains('\n')));
+}

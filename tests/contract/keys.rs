@@ -1,0 +1,261 @@
+//! Contract section 5 but for the order of checks: keys, scopes, and who is let in.
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::support::contract::{RESOURCES, SCOPES};
+use crate::support::{ALL, Desk, Inside};
+
+const RECORDS: &str = "/customers.php";
+
+#[test]
+fn a_key_is_256_bits_behind_a_prefix() {
+    let desk = Desk::start();
+    let tenant = desk.tenant("acme");
+    let keys = [tenant.key(ALL), tenant.key(ALL)];
+    for key in &keys {
+        let secret = key.key.strip_prefix("tdk_").unwrap();
+        assert_eq!(secret.len(), 43);
+        assert!(secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'));
+        assert_eq!(key.prefix, key.key[..8]);
+    }
+    assert_ne!(keys[0].key, keys[1].key);
+}
+
+#[test]
+fn only_the_hash_of_a_key_is_stored() {
+    let mut desk = Desk::start();
+    let tenant = desk.tenant("acme");
+    let key = tenant.key(ALL);
+    desk.with_key(&key.key).get(RECORDS).is(200);
+    desk.stop();
+    let mut stored = Vec::new();
+    for file in std::fs::read_dir(desk.data()).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file())
+    {
+        stored.extend(std::fs::read(file).unwrap());
+    }
+    let has = |wanted: &[u8]| stored.windows(wanted.len()).any(|window| window == wanted);
+    let hash = Sha256::digest(key.key.as_bytes());
+    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(has(&hash) || has(hex.as_bytes()), "the SHA-256 of the whole key is stored");
+    assert!(has(key.prefix.as_bytes()), "and its first 8 characters");
+    assert!(!has(&key.key.as_bytes()[..12]), "but nothing more of it");
+    assert!(!has(tenant.password.as_bytes()), "and nothing of the password");
+}
+
+#[test]
+fn a_key_is_well_formed_from_40_characters_on() {
+    let desk = Desk::start();
+    let of = |length: usize| format!("tdk_{}", "a".repeat(length - 4));
+    desk.with_key(&of(39)).get(RECORDS).fails_with(401, "malformed_api_key");
+    for length in [40, 47, 48, 400] {
+        desk.with_key(&of(length)).get(RECORDS).fails_with(401, "invalid_api_key");
+    }
+    let long = "a".repeat(43);
+    for key in
+        ["tdk_", "x", &format!("tdk-{long}"), &format!("TDK_{long}"), &format!("sk_{long}"), &format!("xtdk_{long}")]
+    {
+        desk.with_key(key).get(RECORDS).fails_with(401, "malformed_api_key");
+    }
+}
+
+#[test]
+fn the_scheme_is_bearer_in_any_case_with_any_spaces() {
+    let desk = Desk::start();
+    let key = desk.tenant("acme").key(ALL).key;
+    let by = |value: String| desk.anonymous().authorized_by(&value).get(RECORDS);
+    for good in ["Bearer ", "bearer ", "BEARER ", "bEaReR    "] {
+        by(format!("{good}{key}")).is(200);
+    }
+    for bad in ["Bearer", "Bearer ", "Basic dXNlcjpwYXNz", "Token abc", "", "tdk_"] {
+        by(bad.to_owned()).fails_with(401, "missing_authorization");
+    }
+    for other in
+        [format!("Basic {key}"), format!("Token {key}"), key.clone(), format!("Bearer{key}"), format!("Bearerx {key}")]
+    {
+        by(other).fails_with(401, "missing_authorization");
+    }
+    for more in
+        [format!("Bearer {key} x"), format!("Bearer {key},"), format!("Bearer \"{key}\""), format!("Bearer x{key}")]
+    {
+        let reply = by(more).is(401);
+        assert!(["malformed_api_key", "invalid_api_key"].contains(&reply.code().as_str()), "{reply}");
+    }
+}
+
+#[test]
+fn two_authorization_headers_are_a_bad_request() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let key = desk.tenant("other").key(ALL).key;
+    let call = api.call("GET", RECORDS).header("Authorization", &format!("Bearer {key}"));
+    call.send().fails_with(400, "bad_request").saying("Authorization");
+    api.call("GET", RECORDS).header("authorization", "Basic x").send().fails_with(400, "bad_request");
+}
+
+#[test]
+fn a_key_is_read_from_nowhere_else() {
+    let desk = Desk::start();
+    let key = desk.tenant("acme").key(ALL).key;
+    let anyone = desk.anonymous();
+    for name in ["X-API-Key", "Api-Key", "Proxy-Authorization", "Cookie", "X-Authorization"] {
+        let reply = anyone.call("GET", RECORDS).header(name, &format!("Bearer {key}")).send();
+        reply.fails_with(401, "missing_authorization");
+    }
+    for name in ["api_key", "key", "access_token", "token"] {
+        anyone.get(&format!("{RECORDS}?{name}={key}")).fails_with(401, "missing_authorization");
+    }
+}
+
+#[test]
+fn each_scope_opens_its_own_operations_and_no_others() {
+    let desk = Desk::start();
+    let tenant = desk.tenant("acme");
+    let all = tenant.with_scopes(ALL);
+    let customer = all.customer("Needed");
+    let employee = all.employee(customer);
+    all.create("/hardware.php", json!({"name": "Laptop", "employee_id": employee}));
+    for scope in SCOPES {
+        let api = tenant.with_scopes(&[scope]);
+        for resource in RESOURCES {
+            for method in ["GET", "HEAD", "POST", "PUT", "DELETE"] {
+                let access = if ["GET", "HEAD"].contains(&method) { "read" } else { "write" };
+                let reply = api.call(method, resource.path).send();
+                if scope == format!("{}:{access}", resource.plural) {
+                    assert!([200, 400, 415].contains(&reply.status), "{scope} lets in: {reply}");
+                } else {
+                    assert_eq!(reply.status, 403, "{scope} lets nobody in: {reply}");
+                    assert!(method == "HEAD" || reply.code() == "insufficient_scope", "{reply}");
+                }
+            }
+            // A method that no endpoint has needs no scope.
+            api.call("PATCH", resource.path).send().fails_with(405, "method_not_allowed");
+        }
+    }
+}
+
+#[test]
+fn a_key_that_was_revoked_or_deleted_is_refused_from_the_next_request_on() {
+    let desk = Desk::start();
+    let tenant = desk.tenant("acme");
+    let key = tenant.key(ALL);
+    let api = desk.with_key(&key.key);
+    let other = tenant.with_scopes(ALL);
+    api.get(RECORDS).is(200);
+    tenant.key_command("revoke", &key);
+    api.get(RECORDS).fails_with(401, "revoked_api_key");
+    tenant.key_command("revoke", &key);
+    api.get(RECORDS).fails_with(401, "revoked_api_key");
+    tenant.key_command("delete", &key);
+    api.get(RECORDS).fails_with(401, "invalid_api_key");
+    other.get(RECORDS).is(200);
+}
+
+#[test]
+fn a_suspended_tenant_is_refused_until_it_is_activated() {
+    let desk = Desk::start();
+    let tenant = desk.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    let other = desk.tenant("other").with_scopes(ALL);
+    api.customer("Kept");
+    tenant.ask("suspend", &[]);
+    api.get(RECORDS).fails_with(403, "tenant_inactive").saying("suspended");
+    api.post(RECORDS, json!({"name": "No"})).fails_with(403, "tenant_inactive");
+    other.get(RECORDS).is(200);
+    tenant.ask("activate", &[]);
+    assert_eq!(api.total(RECORDS), 1);
+}
+
+#[test]
+fn a_trial_that_is_set_to_a_day_gone_by_holds_from_the_next_request_on() {
+    let desk = Desk::start();
+    let tenant = desk.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    api.get(RECORDS).is(200);
+    tenant.ask("trial", &["2020-01-31"]);
+    api.get(RECORDS).fails_with(403, "tenant_inactive").saying("trial");
+    tenant.ask("trial", &["2999-12-31"]);
+    api.get(RECORDS).is(200);
+    tenant.ask("suspend", &[]);
+    tenant.ask("trial", &["2020-01-31"]);
+    api.get(RECORDS).fails_with(403, "tenant_inactive").saying("suspended");
+    tenant.ask("trial", &["2999-12-31"]);
+    api.get(RECORDS).fails_with(403, "tenant_inactive").saying("suspended");
+    tenant.ask("trial", &["2020-01-31"]);
+    tenant.ask("activate", &[]);
+    api.get(RECORDS).is(200);
+}
+
+#[test]
+fn a_trial_is_over_at_the_end_of_its_date_in_utc() {
+    let desk = Inside::at("2999-06-29T12:00:00Z");
+    let tenant = desk.tenant_with("acme", &["--trial-until", "2999-06-30"]);
+    let api = tenant.with_scopes(ALL);
+    api.get(RECORDS).is(200);
+    desk.advance(36 * 3600 - 1);
+    api.get(RECORDS).is(200);
+    desk.advance(1);
+    api.get(RECORDS).fails_with(403, "tenant_inactive").saying("trial");
+    tenant.ask("activate", &[]);
+    api.get(RECORDS).is(200);
+    desk.advance(3600 * 24 * 400);
+    api.get(RECORDS).is(200);
+}
+
+#[test]
+fn a_tenant_that_was_deleted_takes_its_keys_along() {
+    let desk = Desk::start();
+    let tenant = desk.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    let other = desk.tenant("other").with_scopes(ALL);
+    api.customer("Gone soon");
+    tenant.ask("delete", &["--yes"]);
+    api.get(RECORDS).fails_with(401, "invalid_api_key");
+    assert!(tenant.files().iter().all(|file| !file.exists()));
+    let again = desk.tenant("acme");
+    assert!(again.id > tenant.id, "ids are never used again");
+    assert_eq!(again.with_scopes(ALL).total(RECORDS), 0);
+    other.get(RECORDS).is(200);
+}
+
+#[test]
+fn the_last_use_of_a_key_is_kept_to_the_minute() {
+    let mut desk = Desk::start();
+    let tenant = desk.tenant("acme");
+    let used = tenant.key(&["customers:read"]);
+    let refused = tenant.key(&["customers:read"]);
+    let place = std::sync::Arc::clone(&desk);
+    let last_use = |id: i64| {
+        let keys = place.cli(&["--json", "key", "list", "acme"]).done().json();
+        let row = keys.as_array().unwrap().iter().find(|row| row["id"] == id).unwrap().clone();
+        row["last_used_at"].clone()
+    };
+    assert_eq!(last_use(used.id), json!(null));
+    desk.with_key(&used.key).get(RECORDS).is(200);
+    desk.with_key(&refused.key).get("/hardware.php").fails_with(403, "insufficient_scope");
+    desk.stop();
+    let at = last_use(used.id);
+    assert!(at.as_str().is_some_and(|at| at.ends_with(":00Z")), "written when the server ends at the latest: {at}");
+    assert_eq!(last_use(refused.id), json!(null), "only what passed the scope check is a use");
+}
+
+#[test]
+fn many_keys_of_many_tenants_do_not_get_mixed_up() {
+    let desk = Desk::roomy();
+    let apis: Vec<_> = (0..6).map(|n| desk.tenant(&format!("tenant-{n}")).with_scopes(ALL)).collect();
+    std::thread::scope(|scope| {
+        for (n, api) in apis.iter().enumerate() {
+            let api = api.clone();
+            scope.spawn(move || {
+                for record in 0..20 {
+                    api.customer(&format!("{n} has {record}"));
+                }
+            });
+        }
+    });
+    for (n, api) in apis.iter().enumerate() {
+        let all = api.all("/customers.php");
+        assert_eq!(all.len(), 20);
+        assert!(all.iter().all(|record| record["name"].as_str().unwrap().starts_with(&format!("{n} has"))));
+    }
+}

@@ -1,0 +1,401 @@
+//! Contract section 4: what a list shows, its filters, its pages and their parameters.
+
+use serde_json::{Value, json};
+
+use crate::support::contract::{CUSTOMERS, Kind, RESOURCES};
+use crate::support::{ALL, Api, Desk, Inside, encoded};
+
+/// No record.
+const NONE: [i64; 0] = [];
+
+fn refuse(api: &Api, query: &str) -> crate::support::Reply {
+    api.get(&format!("/customers.php?{query}")).fails_with(400, "bad_request")
+}
+
+fn customers(api: &Api, count: usize) {
+    for n in 1..=count {
+        api.customer(&format!("Customer {n}"));
+    }
+}
+
+#[test]
+fn an_empty_list_is_an_empty_page() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for resource in RESOURCES {
+        let page = api.get(&format!("{}?total=true", resource.path)).found();
+        assert_eq!(page, json!({"data": [], "next_cursor": null, "total": 0}));
+    }
+}
+
+#[test]
+fn a_page_has_fifty_records_unless_told_otherwise() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    customers(&api, 51);
+    let length = |query: &str| {
+        let page = api.get(&format!("/customers.php{query}")).found();
+        (page["data"].as_array().unwrap().len(), page["next_cursor"].is_string())
+    };
+    assert_eq!(length(""), (50, true));
+    for (limit, expected) in [("1", (1, true)), ("50", (50, true)), ("51", (51, false)), ("200", (51, false))] {
+        assert_eq!(length(&format!("?limit={limit}")), expected);
+    }
+    for bad in ["0", "201", "-1", "1.5", "abc", "", "%20", "1e2", "99999999999999999999", "null"] {
+        refuse(&api, &format!("limit={bad}")).saying("limit");
+    }
+}
+
+#[test]
+fn the_total_counts_all_that_match_and_comes_when_asked_for() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    customers(&api, 5);
+    api.put("/customers.php?id=2", json!({"status": "inactive", "city": "Bonn"})).is(200);
+    assert!(api.get(CUSTOMERS.path).found().get("total").is_none());
+    assert_eq!(api.total(CUSTOMERS.path), 5);
+    assert_eq!(api.total("/customers.php?status=active"), 4);
+    assert_eq!(api.total("/customers.php?q=bonn"), 1);
+    assert_eq!(api.total("/customers.php?city=null&q=customer"), 4);
+    let first = api.get("/customers.php?limit=2").found();
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let second = api.get(&format!("/customers.php?limit=2&cursor={cursor}&total=true")).found();
+    assert_eq!(second["total"], 5, "of all pages, not of the rest");
+    refuse(&api, "total=maybe").saying("total");
+    refuse(&api, "total=").saying("total");
+}
+
+#[test]
+fn the_order_is_by_id_unless_told_otherwise() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    customers(&api, 4);
+    assert_eq!(api.ids("/customers.php?limit=3"), [1, 2, 3, 4]);
+    assert_eq!(api.ids("/customers.php?sort=id&limit=3"), [1, 2, 3, 4]);
+    assert_eq!(api.ids("/customers.php?sort=-id&limit=3"), [4, 3, 2, 1]);
+    for bad in ["notes", "-notes", "bogus", "", "-", "--id", "+id", "id,name", "ID", "search", "customer_id"] {
+        refuse(&api, &format!("sort={bad}")).saying("sort");
+    }
+}
+
+#[test]
+fn text_sorts_by_code_point_with_nulls_first_and_ties_by_id() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    // In order: null, digits, capitals, small letters, umlauts, beyond the basic plane.
+    for city in ["b", "ä", "Z", "😀", "a", "", "10", "9", "\u{ffff}", "a", "ab"] {
+        api.create("/customers.php", json!({"name": "In a city", "city": city}));
+    }
+    let expected = [6, 7, 8, 3, 5, 10, 11, 1, 2, 9, 4];
+    assert_eq!(api.ids("/customers.php?sort=city&limit=2"), expected);
+    let mut reversed = expected;
+    reversed.reverse();
+    assert_eq!(api.ids("/customers.php?sort=-city&limit=2"), reversed);
+}
+
+#[test]
+fn enumerated_values_sort_by_name_booleans_false_first_and_numbers_as_numbers() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let things = [
+        ("retired", 0, json!(10)),
+        ("in_use", 1, json!(9)),
+        ("lost", 0, json!(null)),
+        ("in_repair", 1, json!(-1)),
+        ("in_stock", 0, json!(i64::MAX)),
+        ("in_use", 1, json!(i64::MIN)),
+    ];
+    for (status, is_leased, cost) in things {
+        let body = json!({"name": "Thing", "status": status, "is_leased": is_leased, "purchase_cost_cents": cost});
+        api.create("/hardware.php", body);
+    }
+    assert_eq!(api.ids("/hardware.php?sort=status&limit=2"), [4, 5, 2, 6, 3, 1]);
+    assert_eq!(api.ids("/hardware.php?sort=-status&limit=2"), [1, 3, 6, 2, 5, 4]);
+    assert_eq!(api.ids("/hardware.php?sort=is_leased&limit=2"), [1, 3, 5, 2, 4, 6]);
+    assert_eq!(api.ids("/hardware.php?sort=-is_leased&limit=2"), [6, 4, 2, 5, 3, 1]);
+    assert_eq!(api.ids("/hardware.php?sort=purchase_cost_cents&limit=2"), [3, 6, 4, 2, 1, 5]);
+    assert_eq!(api.ids("/hardware.php?sort=-purchase_cost_cents&limit=2"), [5, 1, 2, 4, 6, 3]);
+}
+
+#[test]
+fn every_field_but_id_and_notes_is_a_filter() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for resource in RESOURCES {
+        let mut bodies = [api.smallest(resource), api.smallest(resource)];
+        for (n, field) in resource.fields.iter().enumerate() {
+            let refers = resource.reference.is_some_and(|(name, ..)| name == field.name);
+            if !refers {
+                bodies[1][field.name] = field.sample(n + 1);
+            }
+        }
+        let [plain, full] = bodies.map(|body| api.post(resource.path, body).created());
+        for field in resource.fields.iter().filter(|field| field.name != "notes") {
+            let value = &full[field.name];
+            let text = value.as_str().map_or(value.to_string(), str::to_owned);
+            let matching = api.ids(&format!("{}?{}={}", resource.path, field.name, encoded(&text)));
+            let expected: Vec<i64> = api
+                .all(resource.path)
+                .iter()
+                .filter(|record| record[field.name] == *value)
+                .map(|record| record["id"].as_i64().unwrap())
+                .collect();
+            assert_eq!(matching, expected, "{}={text}", field.name);
+            assert!(matching.contains(&full["id"].as_i64().unwrap()) || value.is_null());
+            let nulls = api.ids(&format!("{}?{}=null", resource.path, field.name));
+            assert_eq!(nulls.contains(&plain["id"].as_i64().unwrap()), plain[field.name].is_null(), "{}", field.name);
+        }
+        refuse(&api, "notes=x").saying("notes");
+        for name in ["created_at", "updated_at"] {
+            let at = encoded(full[name].as_str().unwrap());
+            let found = api.ids(&format!("{}?{name}={at}", resource.path));
+            assert!(found.contains(&full["id"].as_i64().unwrap()));
+            assert_eq!(api.total(&format!("{}?{name}=null", resource.path)), 0);
+        }
+    }
+}
+
+#[test]
+fn filters_narrow_a_list_together() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for (city, status) in [("Bonn", "active"), ("Bonn", "inactive"), ("Ulm", "active"), ("Bonn", "active")] {
+        api.create("/customers.php", json!({"name": "Someone", "city": city, "status": status}));
+    }
+    assert_eq!(api.ids("/customers.php?city=Bonn&status=active"), [1, 4]);
+    assert_eq!(api.ids("/customers.php?city=Bonn&status=active&sort=-id"), [4, 1]);
+    assert_eq!(api.total("/customers.php?city=Bonn&status=prospect"), 0);
+}
+
+#[test]
+fn text_compares_exactly_and_takes_any_value() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let cities =
+        ["Bonn", "bonn", "Bonn ", "Bönn", "Bo%n", "Bo_n", "null", "'", "\"x\"", "a&b=c", "1+1", "é", "e\u{301}"];
+    for city in cities {
+        api.create("/customers.php", json!({"name": "Someone", "city": city}));
+    }
+    for city in cities.into_iter().filter(|city| *city != "null") {
+        let found = api.all(&format!("/customers.php?city={}", encoded(city)));
+        assert_eq!(found.iter().map(|record| record["city"].as_str().unwrap()).collect::<Vec<_>>(), [city]);
+    }
+    assert_eq!(api.total("/customers.php?city=null"), 0, "`null` finds nulls, not the text");
+    api.customer("Nowhere");
+    assert_eq!(api.total("/customers.php?city=null"), 1);
+    assert_eq!(api.total(&format!("/customers.php?city={}", "x".repeat(300))), 0);
+    assert_eq!(api.total("/customers.php?email=no-address"), 0);
+}
+
+#[test]
+fn a_value_that_the_field_cannot_hold_is_a_bad_request() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for resource in RESOURCES {
+        for field in resource.fields.iter().filter(|field| field.name != "notes") {
+            let bad: &[&str] = match field.kind {
+                Kind::Text(..) | Kind::Email => &[],
+                Kind::Integer => &["abc", "1.5", "1e2", "0x1", "9223372036854775808"],
+                Kind::Boolean => &["yes", "2", "TRUE", "01"],
+                Kind::Date => &["2023-02-29", "2024-1-1", "today", "2024-01-01T00:00:00Z"],
+                Kind::Choice(_) => &["bogus", "ACTIVE", "active,inactive"],
+            };
+            for value in bad.iter().chain(&["", "%20", "+%09", "%E3%80%80"]) {
+                let reply = api.get(&format!("{}?{}={value}", resource.path, field.name));
+                reply.fails_with(400, "bad_request").saying(field.name);
+            }
+        }
+    }
+    for query in
+        ["created_at=", "created_at=soon", "created_at=2026-11-20", "updated_at=2026-11-20T25:00:00Z", "status"]
+    {
+        refuse(&api, query);
+    }
+}
+
+#[test]
+fn booleans_are_found_by_word_and_by_digit() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for is_leased in [true, false, false] {
+        api.create("/hardware.php", json!({"name": "Thing", "is_leased": is_leased}));
+    }
+    for (value, count) in [("true", 1), ("1", 1), ("false", 2), ("0", 2), ("null", 0)] {
+        assert_eq!(api.total(&format!("/hardware.php?is_leased={value}")), count, "{value}");
+    }
+}
+
+#[test]
+fn dates_have_a_from_and_a_to_that_are_inclusive() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for date in ["2023-12-31", "2024-01-01", "2024-02-29", "2024-12-31", "2025-01-01", ""] {
+        api.create("/customers.php", json!({"name": "Someone", "customer_since": date}));
+    }
+    let ids = |query: &str| api.ids(&format!("/customers.php?{query}"));
+    assert_eq!(ids("customer_since=2024-02-29"), [3]);
+    assert_eq!(ids("customer_since_from=2024-01-01&customer_since_to=2024-12-31"), [2, 3, 4]);
+    assert_eq!(ids("customer_since_from=2024-12-31"), [4, 5]);
+    assert_eq!(ids("customer_since_to=2023-12-31"), [1]);
+    assert_eq!(ids("customer_since_from=2025-01-02"), NONE);
+    assert_eq!(ids("customer_since=null"), [6]);
+    for bad in
+        ["customer_since_from=2024", "customer_since_to=2023-02-29", "customer_since_from=", "customer_since_to=+"]
+    {
+        refuse(&api, bad);
+    }
+    refuse(&api, "customer_since_from=2024-01-01T00:00:00Z");
+}
+
+#[test]
+fn timestamps_have_a_from_and_a_to_with_any_offset_or_a_date() {
+    let desk = Inside::at("2026-11-20T23:59:58Z");
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for name in ["At :58", "At :59", "At midnight", "A day later"] {
+        api.customer(name);
+        desk.advance(if name == "At midnight" { 24 * 3600 } else { 1 });
+    }
+    let ids = |query: &str| api.ids(&format!("/customers.php?{query}"));
+    assert_eq!(ids("created_at=2026-11-20T23:59:59Z"), [2]);
+    assert_eq!(ids("created_at=2026-11-21T01:59:59%2B02:00"), [2]);
+    assert_eq!(ids("created_at=2026-11-20T18:59:59-05:00"), [2]);
+    assert_eq!(ids("created_at_from=2026-11-20T23:59:59Z&created_at_to=2026-11-21T00:00:00Z"), [2, 3]);
+    assert_eq!(ids("created_at_to=2026-11-20"), [1, 2], "the last second of that day");
+    assert_eq!(ids("created_at_from=2026-11-21"), [3, 4], "the first second of that day");
+    assert_eq!(ids("created_at_from=2026-11-21&created_at_to=2026-11-21"), [3]);
+    assert_eq!(ids("updated_at_from=2026-11-21T05:30:00%2B05:30"), [3, 4]);
+    refuse(&api, "created_at=2026-11-21T01:59:59+02:00").saying("%2B");
+    refuse(&api, "created_at_from=2026-11-21T01:59:59+02:00").saying("%2B");
+    for bad in ["2026-11-20T23:59:59", "2026-11-20 23:59:59Z", "2026-13-01T00:00:00Z", "2026-02-29", "1763683199", ""] {
+        refuse(&api, &format!("created_at_from={}", encoded(bad)));
+    }
+}
+
+#[test]
+fn a_cursor_belongs_to_its_resource_sort_filters_and_search() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    customers(&api, 6);
+    for _ in 0..3 {
+        api.employee(1);
+    }
+    let cursor_of = |query: &str| {
+        let page = api.get(&format!("/customers.php?limit=2&{query}")).found();
+        page["next_cursor"].as_str().unwrap_or_else(|| panic!("no next page: {query}")).to_owned()
+    };
+    let queries =
+        ["sort=id", "sort=-id", "sort=name", "status=active", "q=customer", "q=cust", "city=null", "name_x=1"];
+    for query in queries.into_iter().filter(|query| !query.starts_with("name_x")) {
+        let cursor = cursor_of(query);
+        assert!(cursor.len() <= 2048);
+        for other in queries {
+            let target = format!("/customers.php?{other}&cursor={cursor}");
+            if other == query {
+                api.get(&target).is(200);
+            } else {
+                api.get(&target).fails_with(400, "bad_request");
+            }
+        }
+        api.get(&format!("/employees.php?{query}&cursor={cursor}")).fails_with(400, "bad_request");
+    }
+    let cursor = cursor_of("sort=id");
+    api.get(&format!("/employees.php?sort=id&cursor={cursor}")).fails_with(400, "bad_request").saying("cursor");
+    // What stands for the default is the default.
+    api.get(&format!("/customers.php?cursor={cursor}")).is(200);
+}
+
+#[test]
+fn limit_and_total_may_change_from_page_to_page() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    customers(&api, 9);
+    let first = api.get("/customers.php?limit=2&total=true").found();
+    let at = |page: &Value, more: &str| {
+        api.get(&format!("/customers.php?cursor={}{more}", page["next_cursor"].as_str().unwrap())).found()
+    };
+    let second = at(&first, "&limit=3");
+    assert_eq!(second["data"].as_array().unwrap().iter().map(|r| r["id"].clone()).collect::<Vec<_>>(), [3, 4, 5]);
+    let third = at(&second, "&limit=1&total=true");
+    assert_eq!((third["data"][0]["id"].clone(), third["total"].clone()), (json!(6), json!(9)));
+    let last = at(&third, "");
+    assert_eq!((last["data"].as_array().unwrap().len(), last["next_cursor"].clone()), (3, Value::Null));
+}
+
+#[test]
+fn a_damaged_cursor_is_a_bad_request() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    customers(&api, 3);
+    let page = api.get("/customers.php?limit=1&sort=name").found();
+    let cursor = page["next_cursor"].as_str().unwrap();
+    for at in 0..cursor.len() {
+        let other = if cursor.as_bytes()[at] == b'A' { "B" } else { "A" };
+        let damaged = format!("{}{other}{}", &cursor[..at], &cursor[at + 1..]);
+        let reply = api.get(&format!("/customers.php?sort=name&cursor={damaged}"));
+        assert!(reply.status == 400, "character {at} of {cursor} can be changed unnoticed: {reply}");
+    }
+    let half = &cursor[..cursor.len() / 2];
+    let long = "A".repeat(4_000);
+    for bad in ["", "x", "1", "%20", "%00", "null", half, &format!("{cursor}A"), &format!("{cursor}{cursor}"), &long] {
+        let reply = api.get(&format!("/customers.php?sort=name&cursor={bad}"));
+        reply.fails_with(400, "bad_request").saying("cursor");
+    }
+}
+
+#[test]
+fn a_cursor_outlives_a_restart_and_its_records_deletion() {
+    let mut desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    customers(&api, 5);
+    let page = api.get("/customers.php?limit=2&sort=name").found();
+    let target = format!("/customers.php?sort=name&cursor={}", page["next_cursor"].as_str().unwrap());
+    desk.restart();
+    api.delete("/customers.php?id=2").is(204);
+    assert_eq!(api.ids(&target.replace("&cursor", "&limit=9&cursor")), [3, 4, 5]);
+}
+
+#[test]
+fn a_cursor_is_short_whatever_it_stands_for() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let name = "𝄞".repeat(200);
+    for _ in 0..2 {
+        api.customer(&name);
+    }
+    let filter = encoded(&name);
+    for query in ["sort=name".to_owned(), format!("sort=-name&name={filter}"), format!("sort=name&q={filter}")] {
+        let page = api.get(&format!("/customers.php?limit=1&{query}")).found();
+        let cursor = page["next_cursor"].as_str().unwrap();
+        assert!(cursor.len() <= 2048, "{} bytes", cursor.len());
+        assert!(cursor.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte)), "{cursor}");
+        let next = api.get(&format!("/customers.php?limit=1&{query}&cursor={cursor}")).found();
+        assert_eq!(next["data"].as_array().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn the_link_is_the_whole_next_address() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for n in 0..7 {
+        api.create("/customers.php", json!({"name": format!("Müller & Söhne {n}"), "city": "a&b=c +%"}));
+    }
+    for base in ["", "/v1"] {
+        let query = "limit=2&sort=-name&total=true&city=a%26b%3Dc+%2B%25&q=m%C3%9CLLER+%26";
+        let mut target = format!("{base}/customers.php?{query}");
+        let mut names = Vec::new();
+        loop {
+            let reply = api.get(&target).is(200);
+            let page = reply.json();
+            assert_eq!(page["total"], 7);
+            names.extend(page["data"].as_array().unwrap().iter().map(|record| record["name"].clone()));
+            let Some(link) = reply.header("Link") else { break };
+            let next = link.strip_prefix('<').and_then(|link| link.strip_suffix(">; rel=\"next\""));
+            target = next.unwrap_or_else(|| panic!("no address: {link}")).to_owned();
+            assert!(target.starts_with(&format!("{base}/customers.php?")), "{target}");
+            let cursor = encoded(page["next_cursor"].as_str().unwrap());
+            assert!(target.contains(&format!("cursor={cursor}")), "{target}");
+        }
+        assert_eq!(names, (0..7).rev().map(|n| json!(format!("Müller & Söhne {n}"))).collect::<Vec<_>>());
+    }
+}

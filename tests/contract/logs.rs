@@ -1,0 +1,132 @@
+//! What the log says of each request, and what it never says (issue 2, point 14).
+
+use serde_json::{Value, json};
+
+use crate::support::{ALL, Desk, Setup, until, uuid};
+
+/// Makes requests of many kinds and returns, for each, its id and what its line has to say.
+fn make_requests(desk: &Desk) -> Vec<(String, Vec<String>)> {
+    let tenant = desk.tenant("acme");
+    let key = tenant.key(ALL);
+    let api = desk.with_key(&key.key);
+    let mut expected = Vec::new();
+    let mut ask = |call: crate::support::client::Call<'_>, method: &str, path: &str, status: u16, known: bool| {
+        let id = uuid();
+        call.header("X-Request-Id", &id).send().is(status);
+        let mut words = vec![method.to_owned(), path.to_owned(), status.to_string()];
+        if known {
+            words.extend(["acme".to_owned(), key.prefix.clone()]);
+        }
+        expected.push((id, words));
+    };
+    let body = json!({"name": "A name that is nobody's business", "email": "private@shop.example"});
+    ask(api.call("POST", "/customers.php").json(&body), "POST", "/customers.php", 201, true);
+    ask(api.call("GET", "/v1/customers.php?q=PRIVATEWORD"), "GET", "/v1/customers.php", 200, true);
+    ask(
+        api.call("PUT", "/customers.php?id=1").json(&json!({"notes": "PRIVATENOTE"})),
+        "PUT",
+        "/customers.php",
+        200,
+        true,
+    );
+    let broken = api.call("POST", "/customers.php").header("Content-Type", "application/json");
+    ask(broken.body("{\"PRIVATEBROKEN\":tdk_"), "POST", "/customers.php", 400, true);
+    let invalid = json!({"name": "", "email": "PRIVATEMAIL", "status": "PRIVATESTATUS"});
+    ask(api.call("POST", "/customers.php").json(&invalid), "POST", "/customers.php", 422, true);
+    ask(
+        api.call("POST", "/customers.php").json(&json!({"name": ["PRIVATETYPE"]})),
+        "POST",
+        "/customers.php",
+        400,
+        true,
+    );
+    ask(api.call("DELETE", "/customers.php?id=77"), "DELETE", "/customers.php", 404, true);
+    ask(api.call("PATCH", "/hardware.php"), "PATCH", "/hardware.php", 405, true);
+    let (wrong, short) = (format!("tdk_{}", "PRIVATEKEY".repeat(5)), "PRIVATETOKEN");
+    ask(desk.with_key(&wrong).call("GET", "/employees.php"), "GET", "/employees.php", 401, false);
+    ask(desk.with_key(short).call("GET", "/employees.php"), "GET", "/employees.php", 401, false);
+    let target = format!("/employees.php?api_key={}", key.key);
+    ask(desk.anonymous().call("GET", &target), "GET", "/employees.php", 401, false);
+    ask(desk.anonymous().call("GET", "/nowhere"), "GET", "/nowhere", 404, false);
+    ask(desk.anonymous().call("HEAD", "/healthz"), "HEAD", "/healthz", 200, false);
+    expected
+}
+
+const PRIVATE: [&str; 11] = [
+    "nobody's business",
+    "private@shop.example",
+    "PRIVATEWORD",
+    "PRIVATENOTE",
+    "PRIVATEBROKEN",
+    "PRIVATEMAIL",
+    "PRIVATESTATUS",
+    "PRIVATETYPE",
+    "PRIVATEKEYPRIVATEKEY",
+    "PRIVATETOKEN",
+    "api_key=",
+];
+
+/// The lines of a log that has everything in it. That no key and no password is there, every desk checks at its end.
+fn log_of(setup: Setup) -> (Vec<(String, Vec<String>)>, Vec<String>) {
+    let desk = setup.start();
+    let expected = make_requests(&desk);
+    until("every request has its line", || {
+        expected.iter().all(|(id, _)| desk.log().contains(id.as_str())).then_some(())
+    });
+    let log = desk.log();
+    for private in PRIVATE {
+        assert!(!log.contains(private), "{private} is in the log:\n{log}");
+    }
+    (expected, log.lines().map(str::to_owned).collect())
+}
+
+#[test]
+fn each_request_logs_one_line_as_text() {
+    let (expected, lines) = log_of(Setup::plain());
+    for (id, words) in expected {
+        let its: Vec<&String> = lines.iter().filter(|line| line.contains(&id)).collect();
+        assert_eq!(its.len(), 1, "{its:?}");
+        for word in words {
+            assert!(its[0].contains(&word), "{word} is not in {}", its[0]);
+        }
+    }
+}
+
+/// Every value within a JSON document, as text.
+fn values(value: &Value) -> Vec<String> {
+    match value {
+        Value::Object(members) => members.values().flat_map(values).collect(),
+        Value::Array(items) => items.iter().flat_map(values).collect(),
+        Value::String(text) => vec![text.clone()],
+        other => vec![other.to_string()],
+    }
+}
+
+#[test]
+fn each_request_logs_one_line_as_json() {
+    let (expected, lines) = log_of(Setup::plain().option("--log-format").option("json"));
+    let documents: Vec<Value> = lines
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("no JSON ({error}): {line}")))
+        .collect();
+    for (id, words) in expected {
+        let its: Vec<&Value> = documents.iter().filter(|document| values(document).contains(&id)).collect();
+        assert_eq!(its.len(), 1, "{its:?}");
+        let said = values(its[0]);
+        for word in words {
+            assert!(said.contains(&word), "{word} is not in {}", its[0]);
+        }
+    }
+}
+
+#[test]
+fn a_path_cannot_forge_a_line() {
+    let desk = Desk::start();
+    let id = uuid();
+    let call = desk.anonymous();
+    call.call("GET", "/x%0AERROR%20forged%1b[31m").header("X-Request-Id", &id).send().is(404);
+    until("the request has its line", || desk.log().contains(&id).then_some(()));
+    let log = desk.log();
+    assert!(!log.contains('\u{1b}'), "{log}");
+    assert!(log.lines().all(|line| !line.starts_with("ERROR forged")), "{log}");
+}

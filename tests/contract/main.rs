@@ -1,0 +1,22 @@
+//! The contract, seen from outside: one module for each of its sections, every test a sentence about what a client or
+//! an operator sees.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod addressing;
+mod command_line;
+mod errors;
+mod faults;
+mod idempotency;
+mod json;
+mod keys;
+mod lists;
+mod logs;
+mod operations;
+mod order_of_checks;
+mod paging;
+mod rate_limit;
+mod records;
+mod search;
+mod storage;

@@ -1,0 +1,399 @@
+//! Contract section 3: the five operations, their addresses and their bodies. What JSON is has a module of its own.
+
+use serde_json::{Value, json};
+
+use crate::support::contract::{CUSTOMERS, RESOURCES};
+use crate::support::{ALL, Desk};
+
+#[test]
+fn a_record_is_created_read_changed_and_deleted() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for resource in RESOURCES {
+        let made = api.post(resource.path, api.smallest(resource)).created();
+        let address = resource.at(made["id"].as_i64().unwrap());
+        assert_eq!(api.get(&address).found(), made);
+        let changed = api.put(&address, json!({"notes": "Changed."})).found();
+        assert_eq!(changed["notes"], "Changed.");
+        assert_eq!(api.get(&address).found(), changed);
+        assert!(api.all(resource.path).contains(&changed));
+        api.delete(&address).is(204);
+        for method in ["GET", "DELETE"] {
+            api.call(method, &address).send().fails_with(404, "not_found");
+        }
+        api.put(&address, json!({"notes": "Too late."})).fails_with(404, "not_found");
+        assert!(!api.all(resource.path).contains(&changed));
+    }
+}
+
+#[test]
+fn put_and_delete_need_an_id() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for resource in RESOURCES {
+        api.put(resource.path, json!({"notes": "x"})).fails_with(400, "missing_id");
+        api.delete(resource.path).fails_with(400, "missing_id");
+        api.put(&format!("{}?", resource.path), json!({"notes": "x"})).fails_with(400, "missing_id");
+    }
+}
+
+#[test]
+fn an_id_is_decimal_digits_without_sign_or_leading_zero() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let id = api.customer("The first");
+    assert_eq!(id, 1);
+    let wrong =
+        ["0", "-1", "%2B1", "+1", "01", "1.0", "1e0", "abc", "", "%201", "1%20", "0x1", "1,2", "%D9%A1", "null", "-0"];
+    for id in wrong {
+        let address = format!("/customers.php?id={id}");
+        api.get(&address).fails_with(400, "bad_request").saying("id");
+        api.put(&address, json!({"name": "Other"})).fails_with(400, "bad_request");
+        api.delete(&address).fails_with(400, "bad_request");
+    }
+    api.get("/customers.php?id").fails_with(400, "bad_request");
+    assert_eq!(api.get("/customers.php?id=1").found()["name"], "The first");
+}
+
+#[test]
+fn an_id_beyond_64_bits_is_no_records() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for id in ["2", "9223372036854775807", "9223372036854775808", "18446744073709551617", &"9".repeat(100)] {
+        let address = format!("/customers.php?id={id}");
+        api.get(&address).fails_with(404, "not_found");
+        api.put(&address, json!({"name": "Other"})).fails_with(404, "not_found");
+        api.delete(&address).fails_with(404, "not_found");
+    }
+}
+
+#[test]
+fn the_query_is_decoded_as_forms_are() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    api.customer("Two words");
+    assert_eq!(api.get("/customers.php?%69d=%31").found()["id"], 1);
+    assert_eq!(api.total("/customers.php?name=Two+words"), 1);
+    assert_eq!(api.total("/customers.php?name=Two%20words"), 1);
+    assert_eq!(api.total("/customers.php?name=Two%2Bwords"), 0);
+    for query in ["name=%FF", "name=%C3%28", "%FF=1", "q=%ED%A0%80", "id=%FF"] {
+        api.get(&format!("/customers.php?{query}")).fails_with(400, "bad_request");
+    }
+}
+
+#[test]
+fn a_parameter_that_is_not_known_is_named_and_so_is_the_one_that_was_meant() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    api.customer("One");
+    let typos = [
+        ("lmit", "limit"),
+        ("Limit", "limit"),
+        ("curser", "cursor"),
+        ("custmer_number", "customer_number"),
+        ("statuss", "status"),
+        ("sorting", "sort"),
+        ("created_at_form", "created_at_from"),
+    ];
+    for (typo, meant) in typos {
+        let reply = api.get(&format!("/customers.php?{typo}=1")).fails_with(400, "bad_request");
+        reply.saying(typo).saying(meant);
+    }
+    for query in ["bogus=1", "notes=x", "notes_from=2024-01-01", "status_from=a", "name_to=b", "id_from=1", "=1"] {
+        let name = query.split('=').next().unwrap();
+        api.get(&format!("/customers.php?{query}")).fails_with(400, "bad_request").saying(name);
+    }
+}
+
+#[test]
+fn a_parameter_is_given_once() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    api.customer("One");
+    for query in
+        ["id=1&id=1", "id=1&%69d=2", "limit=1&limit=1", "status=active&status=inactive", "q=a&q=a", "sort=id&sort=id"]
+    {
+        api.get(&format!("/customers.php?{query}")).fails_with(400, "bad_request");
+    }
+    api.delete("/customers.php?id=1&id=1").fails_with(400, "bad_request").saying("id");
+    api.put("/customers.php?id=1&id=1", json!({"name": "Other"})).fails_with(400, "bad_request").saying("id");
+}
+
+#[test]
+fn beside_the_id_no_other_parameter_is_known() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    api.customer("One");
+    for other in ["limit=1", "sort=id", "q=One", "status=active", "total=true", "x=1"] {
+        let address = format!("/customers.php?id=1&{other}");
+        api.get(&address).fails_with(400, "bad_request");
+        api.put(&address, json!({"name": "Other"})).fails_with(400, "bad_request");
+        api.delete(&address).fails_with(400, "bad_request");
+    }
+    for query in ["id=1", "limit=1", "x=1", "name=x"] {
+        let name = query.split('=').next().unwrap();
+        let reply = api.post(&format!("/customers.php?{query}"), json!({"name": "Another"}));
+        reply.fails_with(400, "bad_request").saying(name);
+    }
+    assert_eq!(api.total("/customers.php"), 1);
+}
+
+#[test]
+fn a_body_needs_the_content_type_of_json() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let body = json!({"name": "Typed"}).to_string();
+    let post = |content_type: &str| {
+        api.call("POST", "/customers.php").header("Content-Type", content_type).body(body.as_str()).send()
+    };
+    for good in [
+        "application/json",
+        "Application/JSON",
+        "application/json; charset=utf-8",
+        "application/json;charset=utf-8;x=y",
+        "application/json ; a=b",
+    ] {
+        post(good).is(201);
+    }
+    for bad in [
+        "text/plain",
+        "text/json",
+        "application/x-www-form-urlencoded",
+        "application/jsonx",
+        "application/json-patch+json",
+        "application/vnd.api+json",
+        "application",
+        "json",
+        "*/*",
+        "",
+        "application/json, text/plain",
+    ] {
+        post(bad).fails_with(415, "unsupported_media_type");
+        let put = api.call("PUT", "/customers.php?id=1").header("Content-Type", bad).body(body.as_str());
+        put.send().fails_with(415, "unsupported_media_type");
+    }
+    api.call("POST", "/customers.php").body(body.as_str()).send().fails_with(415, "unsupported_media_type");
+    api.call("POST", "/customers.php").send().fails_with(415, "unsupported_media_type");
+    api.call("PUT", "/customers.php?id=1").send().fails_with(415, "unsupported_media_type");
+}
+
+#[test]
+fn any_content_encoding_is_refused() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for encoding in ["gzip", "identity", "br"] {
+        let post = api.call("POST", "/customers.php").json(&json!({"name": "Packed"}));
+        post.header("Content-Encoding", encoding).send().fails_with(415, "unsupported_media_type");
+    }
+    assert_eq!(api.total("/customers.php"), 0);
+}
+
+#[test]
+fn a_body_has_at_most_64_kib() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let padded = |length: usize| {
+        let mut body = br#"{"name":"As long as can be"}"#.to_vec();
+        body.resize(length, b' ');
+        body
+    };
+    api.post_bytes("/customers.php", padded(64 * 1024)).is(201);
+    api.post_bytes("/customers.php", padded(64 * 1024 + 1)).fails_with(413, "payload_too_large");
+    api.post_bytes("/customers.php", padded(300 * 1024)).fails_with(413, "payload_too_large");
+    let put = api.call("PUT", "/customers.php?id=1").header("Content-Type", "application/json");
+    put.body(padded(64 * 1024 + 1)).send().fails_with(413, "payload_too_large");
+    assert_eq!(api.total("/customers.php"), 1, "the connection is in step and nothing was made");
+}
+
+#[test]
+fn a_body_with_get_head_or_delete_is_ignored() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    api.customer("One");
+    api.customer("Two");
+    for body in ["{\"name\":", "\u{fffd}", &"x".repeat(70_000)] {
+        api.call("GET", "/customers.php?id=1").body(body).send().is(200);
+        api.call("HEAD", "/customers.php?id=1").body(body).send().is(200);
+    }
+    api.call("DELETE", "/customers.php?id=1").header("Content-Type", "text/plain").body("{").send().is(204);
+    api.call("DELETE", "/customers.php?id=2").body("x".repeat(70_000)).send().is(204);
+}
+
+#[test]
+fn a_put_needs_a_field_that_can_be_changed() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let made = api.post("/customers.php", json!({"name": "Unchanged"})).created();
+    let empty: [Value; 4] = [
+        json!({}),
+        json!({"id": 7, "created_at": "2020-01-01T00:00:00Z", "updated_at": null}),
+        json!({"Name": "Other", "nmae": "Other"}),
+        json!({"first_name": "no field of a customer"}),
+    ];
+    for body in empty {
+        api.put("/customers.php?id=1", body).fails_with(400, "no_updatable_fields");
+    }
+    assert_eq!(api.get("/customers.php?id=1").found(), made);
+    api.put("/customers.php?id=1", json!({"nmae": "ignored", "phone": null})).is(200);
+}
+
+#[test]
+fn a_put_changes_only_the_fields_it_names() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for resource in RESOURCES {
+        let mut full: Value = api.smallest(resource);
+        for (n, field) in resource.fields.iter().enumerate() {
+            let refers = resource.reference.is_some_and(|(name, ..)| name == field.name);
+            if !refers {
+                full[field.name] = field.sample(n);
+            }
+        }
+        let mut expected = api.post(resource.path, full).created();
+        let address = resource.at(expected["id"].as_i64().unwrap());
+        for (n, field) in resource.fields.iter().enumerate() {
+            if resource.reference.is_some_and(|(name, ..)| name == field.name) {
+                continue;
+            }
+            let value = field.sample(n + 1);
+            let got = api.put(&address, json!({field.name: value})).found();
+            expected[field.name] = value;
+            expected["updated_at"] = got["updated_at"].clone();
+            assert_eq!(got, expected, "after {}", field.name);
+        }
+        assert_eq!(api.get(&address).found(), expected);
+    }
+}
+
+#[test]
+fn a_customer_with_employees_and_an_employee_with_hardware_stay() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let customer = api.customer("Needed");
+    let employee = api.employee(customer);
+    let hardware = api.create("/hardware.php", json!({"name": "Laptop", "employee_id": employee}));
+    for address in [format!("/customers.php?id={customer}"), format!("/employees.php?id={employee}")] {
+        let body = api.delete(&address).fails_with(409, "has_dependents").json();
+        assert_eq!(body["details"], "FOREIGN KEY constraint failed");
+        api.get(&address).is(200);
+    }
+    assert_eq!(api.total("/hardware.php?employee_id=1"), 1);
+    api.put(&format!("/hardware.php?id={hardware}"), json!({"employee_id": null})).is(200);
+    api.delete(&format!("/employees.php?id={employee}")).is(204);
+    api.delete(&format!("/customers.php?id={customer}")).is(204);
+    api.delete(&format!("/hardware.php?id={hardware}")).is(204);
+}
+
+#[test]
+fn an_employee_needs_an_existing_customer() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for id in [7, 0, -1, i64::MAX] {
+        let body = json!({"customer_id": id, "email": "a@shop.example"});
+        api.post("/employees.php", body).fails_with(422, "customer_not_found");
+    }
+    assert_eq!(api.total("/employees.php"), 0);
+    let employee = api.employee(api.customer("There"));
+    let address = format!("/employees.php?id={employee}");
+    api.put(&address, json!({"customer_id": 7})).fails_with(422, "customer_not_found");
+    assert_eq!(api.get(&address).found()["customer_id"], 1);
+}
+
+#[test]
+fn hardware_needs_an_existing_employee_or_none() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let body = json!({"name": "Laptop", "employee_id": 3});
+    api.post("/hardware.php", body).fails_with(422, "employee_not_found");
+    assert_eq!(api.total("/hardware.php"), 0);
+    let id = api.create("/hardware.php", json!({"name": "Laptop", "employee_id": null}));
+    let address = format!("/hardware.php?id={id}");
+    api.put(&address, json!({"employee_id": 3})).fails_with(422, "employee_not_found");
+    let employee = api.employee(api.customer("Theirs"));
+    assert_eq!(api.put(&address, json!({"employee_id": employee})).found()["employee_id"], employee);
+    assert_eq!(api.put(&address, json!({"employee_id": ""})).found()["employee_id"], Value::Null);
+}
+
+#[test]
+fn ids_rise_from_one_and_never_return() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for resource in RESOURCES {
+        let body = api.smallest(resource);
+        let first = api.create(resource.path, body.clone());
+        if resource.plural != "customers" {
+            assert_eq!(first, 1, "each resource counts for itself");
+        }
+        let mut last = first;
+        for _ in 0..3 {
+            let id = api.create(resource.path, body.clone());
+            assert!(id > last, "{id} after {last}");
+            last = id;
+            api.delete(&resource.at(id)).is(204);
+        }
+        api.delete(&resource.at(first)).is(204);
+        assert!(api.create(resource.path, body) > last, "not even when nothing is left");
+    }
+    let other = desk.tenant("other").with_scopes(ALL);
+    assert_eq!(other.customer("Its first"), 1, "each tenant counts for itself");
+}
+
+#[test]
+fn an_id_does_not_return_after_a_restart_either() {
+    let mut desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    api.customer("One");
+    let highest = api.customer("Two");
+    api.delete(&CUSTOMERS.at(highest)).is(204);
+    desk.restart();
+    assert!(api.customer("Three") > highest);
+}
+
+#[test]
+fn nothing_but_the_id_is_unique() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for resource in RESOURCES {
+        let mut body = api.smallest(resource);
+        for (n, field) in resource.fields.iter().enumerate() {
+            if resource.reference.is_none_or(|(name, ..)| name != field.name) {
+                body[field.name] = field.sample(n);
+            }
+        }
+        let one = api.create(resource.path, body.clone());
+        let two = api.create(resource.path, body);
+        assert_ne!(one, two);
+    }
+}
+
+#[test]
+fn no_tenant_reaches_anothers_records() {
+    let desk = Desk::roomy();
+    let ours = desk.tenant("ours").with_scopes(ALL);
+    let theirs = desk.tenant("theirs").with_scopes(ALL);
+    // Ids that the other tenant does not have: theirs has one of each, ours three.
+    let customer = theirs.customer("Theirs");
+    let employee = theirs.employee(customer);
+    theirs.create("/hardware.php", json!({"name": "Theirs", "employee_id": employee}));
+    let mut last = (0, 0, 0);
+    for n in 0..3 {
+        let customer = ours.customer(&format!("Ours {n}"));
+        let employee = ours.employee(customer);
+        last = (customer, employee, ours.create("/hardware.php", json!({"name": "Ours", "employee_id": employee})));
+    }
+    for (resource, id) in RESOURCES.into_iter().zip([last.0, last.1, last.2]) {
+        let address = resource.at(id);
+        let before = ours.get(&address).found();
+        theirs.get(&address).fails_with(404, "not_found");
+        theirs.head(&address).is(404);
+        theirs.put(&address, json!({"notes": "Taken"})).fails_with(404, "not_found");
+        theirs.delete(&address).fails_with(404, "not_found");
+        assert_eq!(theirs.total(resource.path), 1);
+        assert_eq!(ours.get(&address).found(), before);
+    }
+    let across = json!({"customer_id": last.0, "email": "a@shop.example"});
+    theirs.post("/employees.php", across).fails_with(422, "customer_not_found");
+    theirs.put("/employees.php?id=1", json!({"customer_id": last.0})).fails_with(422, "customer_not_found");
+    theirs.post("/hardware.php", json!({"name": "X1", "employee_id": last.1})).fails_with(422, "employee_not_found");
+    theirs.put("/hardware.php?id=1", json!({"employee_id": last.1})).fails_with(422, "employee_not_found");
+}

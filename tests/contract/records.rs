@@ -1,0 +1,501 @@
+//! Contract section 2: what each field takes, at its limits, and what it gives back.
+
+use serde_json::{Map, Value, json};
+
+use crate::support::contract::{Field, Kind, RESOURCES, Resource, is_timestamp};
+use crate::support::{ALL, Api, Desk, Inside, Reply, Tenant};
+
+/// Clients for one resource after the other, each on a smallest body that is ready to be changed.
+fn each_resource(tenant: &Tenant, mut see: impl FnMut(&Api, &'static Resource, &Value)) {
+    let api = tenant.with_scopes(ALL);
+    for resource in RESOURCES {
+        let smallest = api.smallest(resource);
+        see(&api, resource, &smallest);
+    }
+}
+
+/// Posts the smallest body with this field changed.
+#[track_caller]
+fn post_with(api: &Api, resource: &Resource, smallest: &Value, field: &str, value: Value) -> Reply {
+    let mut body = smallest.clone();
+    body[field] = value;
+    api.post(resource.path, body)
+}
+
+fn fields_of(resource: &Resource, wanted: impl Fn(Kind) -> bool) -> impl Iterator<Item = &'static Field> {
+    resource.fields.iter().filter(move |field| wanted(field.kind))
+}
+
+/// A value of each JSON type.
+fn every_type() -> Vec<Value> {
+    vec![
+        json!(5),
+        json!(-1),
+        json!(1.5),
+        json!(true),
+        json!(false),
+        json!([]),
+        json!(["a"]),
+        json!({}),
+        json!({"a": 1}),
+    ]
+}
+
+#[test]
+fn a_new_record_has_every_field_with_its_default_or_null() {
+    let desk = Desk::start();
+    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+        let made = api.post(resource.path, smallest.clone()).created();
+        for field in resource.fields {
+            let expected = smallest.get(field.name).cloned().unwrap_or(field.default_value());
+            assert_eq!(made[field.name], expected, "{}", field.name);
+        }
+    });
+}
+
+#[test]
+fn text_is_measured_in_characters_whatever_their_bytes() {
+    let desk = Desk::roomy();
+    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+        for field in fields_of(resource, |kind| matches!(kind, Kind::Text(..))) {
+            let Kind::Text(min, max) = field.kind else { continue };
+            for letter in ["a", "ü", "語", "𝄞", "e\u{301}"] {
+                let width = letter.chars().count();
+                let longest: String = letter.chars().cycle().take(max).collect();
+                let made = post_with(api, resource, smallest, field.name, json!(longest)).created();
+                assert_eq!(made[field.name], longest, "{} of {width} scalar values each", field.name);
+                let too_long = format!("{longest}{letter}");
+                post_with(api, resource, smallest, field.name, json!(too_long)).fails_on(&[(field.name, "too_long")]);
+                if min > 0 {
+                    let shortest: String = letter.chars().cycle().take(min).collect();
+                    let made = post_with(api, resource, smallest, field.name, json!(shortest)).created();
+                    assert_eq!(made[field.name], shortest);
+                    let too_short: String = letter.chars().take(1).collect();
+                    let reply = post_with(api, resource, smallest, field.name, json!(too_short));
+                    reply.fails_on(&[(field.name, "too_short")]);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn text_is_stored_as_it_was_sent() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for text in [
+        "  space around  ",
+        "line\nbreaks\r\nand\ttabs",
+        "Z\u{351}alg\u{300}o",
+        "e\u{301} is not é",
+        "שלום עולם \u{202e}right to left",
+        "👩‍👩‍👧‍👦 family",
+        "'; DROP TABLE customers; --",
+        "<b>&amp;</b>",
+        "NULL",
+        "null",
+        "\u{200b}x",
+        "C:\\path\\%41+%20",
+    ] {
+        let id = api.create("/customers.php", json!({"name": text, "city": text}));
+        let kept = api.get(&format!("/customers.php?id={id}")).found();
+        assert_eq!((kept["name"].as_str(), kept["city"].as_str()), (Some(text), Some(text)));
+    }
+}
+
+#[test]
+fn plain_text_of_another_type_is_a_bad_request_that_names_the_field() {
+    let desk = Desk::roomy();
+    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+        for field in fields_of(resource, |kind| matches!(kind, Kind::Text(..))) {
+            for value in every_type() {
+                let reply = post_with(api, resource, smallest, field.name, value);
+                reply.fails_with(400, "bad_request").saying(field.name);
+            }
+        }
+    });
+}
+
+#[test]
+fn the_character_nul_is_a_bad_request_in_text() {
+    let desk = Desk::roomy();
+    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+        for field in fields_of(resource, |kind| matches!(kind, Kind::Text(..))) {
+            for text in ["a\0b", "\0\0", "\0"] {
+                let reply = post_with(api, resource, smallest, field.name, json!(text));
+                reply.fails_with(400, "bad_request").saying(field.name);
+            }
+        }
+        for field in fields_of(resource, |kind| !matches!(kind, Kind::Text(..))) {
+            let reply = post_with(api, resource, smallest, field.name, json!("a\0b"));
+            reply.fails_on(&[(field.name, own_code(field.kind))]);
+        }
+    });
+}
+
+/// What a field says to a value that it cannot take.
+fn own_code(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Text(..) => unreachable!("plain text has no code of its own"),
+        Kind::Email => "invalid_email",
+        Kind::Integer => "invalid_int",
+        Kind::Boolean => "invalid_bool",
+        Kind::Date => "invalid_date",
+        Kind::Choice(_) => "not_in_list",
+    }
+}
+
+#[test]
+fn a_value_of_another_type_gives_the_fields_own_code() {
+    let desk = Desk::roomy();
+    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+        for field in fields_of(resource, |kind| !matches!(kind, Kind::Text(..))) {
+            for value in every_type() {
+                let fits = match field.kind {
+                    Kind::Integer => value.is_i64(),
+                    Kind::Boolean => value.is_boolean(),
+                    _ => false,
+                };
+                if !fits {
+                    let reply = post_with(api, resource, smallest, field.name, value);
+                    reply.fails_on(&[(field.name, own_code(field.kind))]);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn null_the_empty_string_and_white_space_are_empty() {
+    let desk = Desk::roomy();
+    let empties = [json!(null), json!(""), json!(" "), json!("\t\r\n "), json!("\u{a0}\u{2003}\u{3000}\u{2028}\u{85}")];
+    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+        let mut full = smallest.clone();
+        for (n, field) in resource.fields.iter().enumerate() {
+            if resource.reference.is_none_or(|(name, ..)| name != field.name) {
+                full[field.name] = field.sample(n + 1);
+            }
+        }
+        let made = api.post(resource.path, full).created();
+        let address = resource.at(made["id"].as_i64().unwrap());
+        for field in resource.fields {
+            for empty in &empties {
+                let post = post_with(api, resource, smallest, field.name, empty.clone());
+                let put = api.put(&address, json!({field.name: empty}));
+                if field.required {
+                    post.fails_on(&[(field.name, "required")]);
+                    put.fails_on(&[(field.name, "required")]);
+                } else {
+                    assert_eq!(post.created()[field.name], field.default_value(), "{}", field.name);
+                    assert_eq!(put.found()[field.name], field.default_value(), "{}", field.name);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_zero_width_space_is_no_white_space() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let made = api.post("/customers.php", json!({"name": "\u{200b}\u{200b}"})).created();
+    assert_eq!(made["name"], "\u{200b}\u{200b}");
+}
+
+#[test]
+fn a_required_field_has_to_be_sent() {
+    let desk = Desk::start();
+    each_resource(&desk.tenant("acme"), |api, resource, _| {
+        let required: Vec<(&str, &str)> =
+            resource.fields.iter().filter(|field| field.required).map(|field| (field.name, "required")).collect();
+        api.post(resource.path, json!({})).fails_on(&required);
+        api.post(resource.path, json!({"unknown": 1, "Name": "not this"})).fails_on(&required);
+    });
+}
+
+#[test]
+fn all_failing_fields_come_together_in_their_order() {
+    let desk = Desk::start();
+    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+        let mut body = Map::new();
+        let mut faults = Vec::new();
+        // Sent backwards; the answer has the order of section 2.
+        for field in resource.fields.iter().rev() {
+            let (value, code) = match field.kind {
+                _ if field.required => (json!(" "), "required"),
+                Kind::Text(_, max) => (json!("x".repeat(max + 1)), "too_long"),
+                kind => (json!("what?"), own_code(kind)),
+            };
+            body.insert(field.name.to_owned(), value);
+            faults.insert(0, (field.name, code));
+        }
+        let before = api.total(resource.path);
+        api.post(resource.path, Value::Object(body.clone())).fails_on(&faults);
+        assert_eq!(api.total(resource.path), before);
+        let made = api.post(resource.path, smallest.clone()).created();
+        let address = resource.at(made["id"].as_i64().unwrap());
+        api.put(&address, Value::Object(body)).fails_on(&faults);
+        assert_eq!(api.get(&address).found(), made);
+    });
+}
+
+#[test]
+fn a_put_with_one_bad_field_changes_none() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let made = api.post("/customers.php", json!({"name": "As it was"})).created();
+    let reply = api.put("/customers.php?id=1", json!({"name": "Changed", "country": "GER"}));
+    reply.fails_on(&[("country", "too_long")]);
+    assert_eq!(api.get("/customers.php?id=1").found(), made);
+}
+
+#[test]
+fn integers_are_json_integers_of_64_bits() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let post = |number: &str| {
+        api.post_bytes("/hardware.php", format!("{{\"name\":\"Thing\",\"purchase_cost_cents\":{number}}}"))
+    };
+    for good in ["0", "12", "-12", "9223372036854775807", "-9223372036854775808"] {
+        let made = post(good).created();
+        assert_eq!(made["purchase_cost_cents"].to_string(), good);
+    }
+    for bad in [
+        "9223372036854775808",
+        "-9223372036854775809",
+        "18446744073709551616",
+        "1.5",
+        "12.0",
+        "1e2",
+        "\"12\"",
+        "true",
+        "1E0",
+        "[1]",
+    ] {
+        post(bad).fails_on(&[("purchase_cost_cents", "invalid_int")]);
+    }
+    let reply = api.post_bytes("/employees.php", r#"{"customer_id":"1","email":"a@shop.example"}"#);
+    reply.fails_on(&[("customer_id", "invalid_int")]);
+    let reply = api.post_bytes("/hardware.php", r#"{"name":"Thing","employee_id":1.0}"#);
+    reply.fails_on(&[("employee_id", "invalid_int")]);
+}
+
+#[test]
+fn booleans_are_true_false_one_or_zero_and_come_back_as_booleans() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let post = |value: &str| api.post_bytes("/hardware.php", format!("{{\"name\":\"Thing\",\"is_leased\":{value}}}"));
+    for (sent, kept) in [("true", true), ("false", false), ("1", true), ("0", false), ("null", false), ("\"\"", false)]
+    {
+        assert_eq!(post(sent).created()["is_leased"], kept, "{sent}");
+    }
+    for bad in ["2", "-1", "1.0", "0.0", "1e0", "\"true\"", "\"1\"", "\"yes\"", "[]", "{}", "10", "1e400"] {
+        post(bad).fails_on(&[("is_leased", "invalid_bool")]);
+    }
+    let customer = api.customer("Theirs");
+    let inactive = json!({"customer_id": customer, "email": "a@shop.example", "is_active": 0});
+    let made = api.post("/employees.php", inactive).created();
+    assert_eq!(made["is_active"], false);
+    let address = format!("/employees.php?id={}", made["id"]);
+    assert_eq!(api.put(&address, json!({"is_active": null})).found()["is_active"], true, "never null");
+}
+
+#[test]
+fn dates_exist_and_are_written_in_one_way() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let post = |date: &str| api.post("/customers.php", json!({"name": "Dated", "customer_since": date}));
+    for good in ["2024-02-29", "2000-02-29", "2023-02-28", "1999-12-31", "0001-01-01", "9999-12-31", "2024-04-30"] {
+        assert_eq!(post(good).created()["customer_since"], good);
+    }
+    for bad in [
+        "2023-02-29",
+        "1900-02-29",
+        "2100-02-29",
+        "2024-02-30",
+        "2024-04-31",
+        "2024-13-01",
+        "2024-00-10",
+        "2024-01-00",
+        "2024-1-01",
+        "2024-01-1",
+        "24-01-01",
+        "02024-01-01",
+        "20240101",
+        "2024/01/01",
+        "01-02-2024",
+        "2024-01-01T00:00:00Z",
+        " 2024-01-01",
+        "2024-01-01 ",
+        "+2024-01-01",
+        "-2024-01-01",
+        "2024-W01-1",
+        "2024-001",
+        "٢٠٢٤-٠١-٠١",
+        "2024‐01‐01",
+        "today",
+    ] {
+        post(bad).fails_on(&[("customer_since", "invalid_date")]);
+    }
+}
+
+#[test]
+fn enumerated_values_are_exactly_those() {
+    let desk = Desk::roomy();
+    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+        for field in fields_of(resource, |kind| matches!(kind, Kind::Choice(_))) {
+            let Kind::Choice(names) = field.kind else { continue };
+            for name in names {
+                assert_eq!(post_with(api, resource, smallest, field.name, json!(name)).created()[field.name], *name);
+                for near in [name.to_uppercase(), format!("{name} "), format!(" {name}"), format!("{name}s")] {
+                    let reply = post_with(api, resource, smallest, field.name, json!(near));
+                    reply.fails_on(&[(field.name, "not_in_list")]);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn e_mail_addresses_are_one_plain_address() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let post = |email: &str| api.post("/customers.php", json!({"name": "Mailed", "email": email}));
+    let local_64 = format!("{}@shop.example", "l".repeat(64));
+    let local_64_octets = format!("{}@shop.example", "ü".repeat(32));
+    for good in [
+        "a@b.example",
+        "first.last+tag@shop.example",
+        "o'brien@shop.example",
+        "UPPER@SHOP.EXAMPLE",
+        "x_y-z@a-b.example",
+        "!#$%&'*+-/=?^_`{|}~@shop.example",
+        "1@2.3c",
+        "müller@bücher.example",
+        "用户@例子.广告",
+        "a@xn--bcher-kva.example",
+        "a@b.c.d.e.example",
+        &local_64,
+        &local_64_octets,
+    ] {
+        assert_eq!(post(good).created()["email"], good);
+    }
+    let local_65 = format!("{}@shop.example", "l".repeat(65));
+    let local_66_octets = format!("{}@shop.example", "ü".repeat(33));
+    for bad in [
+        "plain",
+        "@shop.example",
+        "a@",
+        "a@b",
+        "a@localhost",
+        "a@@b.example",
+        "a@b@c.example",
+        "a b@shop.example",
+        "a@shop .example",
+        " a@shop.example",
+        "a@shop.example ",
+        "a@shop.example\n",
+        "\"a b\"@shop.example",
+        "\"a\"@shop.example",
+        "Eva <a@shop.example>",
+        "<a@shop.example>",
+        "a@[127.0.0.1]",
+        "a@[IPv6:::1]",
+        "a@.example",
+        "a@shop..example",
+        "a@shop.example.",
+        "a@-shop.example",
+        "a@shop-.example",
+        "a@shop.-example",
+        "a@sh_op.example",
+        "a@sh!op.example",
+        ".a@shop.example",
+        "a.@shop.example",
+        "a..b@shop.example",
+        "a@shop.example,b@shop.example",
+        "a@shop.example;b@shop.example",
+        "mailto:a@shop.example@x",
+        "a(comment)@shop.example",
+        &local_65,
+        &local_66_octets,
+    ] {
+        post(bad).fails_on(&[("email", "invalid_email")]);
+    }
+}
+
+#[test]
+fn an_e_mail_address_of_more_than_254_characters_is_too_long() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let post = |email: &str| api.post("/customers.php", json!({"name": "Mailed", "email": email}));
+    let domain = [["d".repeat(60).as_str(); 3].join("."), "example".to_owned()].join(".");
+    let of = |length: usize| {
+        let rest = length - domain.len() - 2;
+        format!("{}@{}.{domain}", "l".repeat(rest - 4), "s".repeat(4))
+    };
+    assert_eq!(of(254).chars().count(), 254);
+    post(&of(254)).is(201);
+    post(&of(255)).fails_on(&[("email", "too_long")]);
+    post(&"x".repeat(255)).fails_on(&[("email", "too_long")]);
+    post(&"x".repeat(254)).fails_on(&[("email", "invalid_email")]);
+    post(&"ü".repeat(254)).fails_on(&[("email", "invalid_email")]);
+    post(&"ü".repeat(255)).fails_on(&[("email", "too_long")]);
+}
+
+#[test]
+fn unknown_and_read_only_fields_are_ignored() {
+    let desk = Desk::start();
+    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+        let mut body = smallest.clone();
+        for (name, value) in [
+            ("id", json!(777)),
+            ("created_at", json!("1999-01-01T00:00:00Z")),
+            ("updated_at", json!(false)),
+            ("search", json!("x")),
+            ("", json!("x")),
+            ("tenant_id", json!(2)),
+            ("x'; --", json!({"deep": [1, null]})),
+        ] {
+            body[name] = value;
+        }
+        let made = api.post(resource.path, body.clone()).created();
+        assert_ne!(made["id"], 777);
+        assert!(!made["created_at"].as_str().unwrap().starts_with("1999"));
+        let address = resource.at(made["id"].as_i64().unwrap());
+        let changed = api.put(&address, body).found();
+        assert_eq!((&changed["id"], &changed["created_at"]), (&made["id"], &made["created_at"]));
+        assert!(changed["updated_at"].is_string());
+    });
+}
+
+#[test]
+fn the_timestamps_are_equal_at_first_and_every_put_moves_one() {
+    let desk = Inside::at("2026-11-20T19:30:00.9Z");
+    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+        let made = api.post(resource.path, smallest.clone()).created();
+        let created = made["created_at"].as_str().unwrap().to_owned();
+        assert!(is_timestamp(&created) && created.starts_with("2026-11-20T19:3"), "{created}");
+        assert_eq!(made["updated_at"], created);
+        let address = resource.at(made["id"].as_i64().unwrap());
+        desk.advance(65);
+        let changed = api.put(&address, json!({"notes": null})).found();
+        assert_eq!(changed["created_at"], created);
+        assert!(changed["updated_at"].as_str().unwrap() > created.as_str(), "also when nothing changes");
+        desk.advance(65);
+        let same = api.get(&address).found();
+        assert_eq!(same["updated_at"], changed["updated_at"], "reading changes nothing");
+        api.put(&address, json!({"notes": 7})).fails_with(400, "bad_request");
+        assert_eq!(api.get(&address).found(), same, "and neither does a PUT that failed");
+    });
+}
+
+#[test]
+fn timestamps_are_utc_in_whole_seconds() {
+    let desk = Inside::at("2026-11-20T23:59:59.999Z");
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let made = api.post("/customers.php", json!({"name": "Late"})).created();
+    assert_eq!(made["created_at"], "2026-11-20T23:59:59Z");
+    desk.advance_millis(1);
+    let made = api.post("/customers.php", json!({"name": "Later"})).created();
+    assert_eq!(made["created_at"], "2026-11-21T00:00:00Z");
+}

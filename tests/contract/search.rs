@@ -1,0 +1,219 @@
+//! Contract section 4, `q`: every word of it, in whatever case, as part of any text or e-mail field.
+
+use serde_json::json;
+
+use crate::support::{ALL, Api, Desk, encoded};
+
+/// No record.
+const NONE: [i64; 0] = [];
+
+fn found(api: &Api, q: &str) -> Vec<i64> {
+    api.ids(&format!("/customers.php?q={}", encoded(q)))
+}
+
+#[test]
+fn a_word_is_found_as_part_of_any_text_or_e_mail_field() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let fields = ["customer_number", "phone", "street", "postal_code", "city", "notes"];
+    for field in fields {
+        api.create("/customers.php", json!({"name": "Plain", field: "before needle after"}));
+    }
+    api.create("/customers.php", json!({"name": "haNEEDLEstack"}));
+    api.create("/customers.php", json!({"name": "Plain", "email": "the.needle@shop.example"}));
+    api.create(
+        "/customers.php",
+        json!({"name": "Plain", "country": "QZ", "status": "prospect", "customer_since": "2024-05-06"}),
+    );
+    assert_eq!(found(&api, "needle"), [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(found(&api, "eedl"), [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(found(&api, "needle@"), [8]);
+    assert_eq!(found(&api, "qz"), [9], "the country is text");
+    assert_eq!(found(&api, "prospect"), NONE, "an enumerated value is not");
+    assert_eq!(found(&api, "2024-05"), NONE, "nor is a date");
+    assert_eq!(found(&api, "needles"), NONE);
+    let employee = json!({"customer_id": 1, "email": "x@shop.example", "job_title": "Needle maker"});
+    api.create("/employees.php", employee);
+    assert_eq!(api.total("/employees.php?q=NEEDLE"), 1);
+    api.create("/hardware.php", json!({"name": "Sewing machine", "serial_number": "NEEDLE-1"}));
+    assert_eq!(api.total("/hardware.php?q=needle-1"), 1);
+}
+
+#[test]
+fn every_word_has_to_be_there_in_whichever_field() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    api.create("/customers.php", json!({"name": "Alpha Works", "city": "Bonn"}));
+    api.create("/customers.php", json!({"name": "Beta Works", "city": "Bonn"}));
+    api.create("/customers.php", json!({"name": "Alpha", "notes": "works in Ulm"}));
+    assert_eq!(found(&api, "alpha works"), [1, 3]);
+    assert_eq!(found(&api, "works   bonn"), [1, 2]);
+    assert_eq!(found(&api, "bonn alpha"), [1]);
+    assert_eq!(found(&api, "alpha\u{3000}bonn\n"), [1], "any white space parts words");
+    assert_eq!(found(&api, "alpha alpha ALPHA"), [1, 3]);
+    assert_eq!(found(&api, "alpha beta"), NONE);
+    assert_eq!(found(&api, "worksbonn"), NONE, "fields are not run together");
+}
+
+#[test]
+fn short_words_are_found_as_long_ones_are() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for name in ["xy", "ab cd", "Äb", "語", "cd 語 ab"] {
+        api.create("/customers.php", json!({"name": if name.chars().count() < 2 { "語語" } else { name }}));
+    }
+    assert_eq!(found(&api, "x"), [1]);
+    assert_eq!(found(&api, "XY"), [1]);
+    assert_eq!(found(&api, "b"), [2, 3, 5]);
+    assert_eq!(found(&api, "ab"), [2, 5]);
+    assert_eq!(found(&api, "äb"), [3]);
+    assert_eq!(found(&api, "語"), [4, 5]);
+    assert_eq!(found(&api, "c a 語"), [5]);
+}
+
+#[test]
+fn letters_that_mean_something_to_a_database_mean_themselves() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let names = [
+        "100% sure",
+        "100 sure",
+        "under_score",
+        "underxscore",
+        "back\\slash",
+        "it's",
+        "say \"hi\"",
+        "star*",
+        "a AND b",
+        "NEAR(x y)",
+        "name:value",
+        "-minus",
+        "(paren)",
+        "semi; --",
+        "caret^",
+        "{brace}",
+        "plus+plus",
+    ];
+    for name in names {
+        api.customer(name);
+    }
+    let id = |name: &str| i64::try_from(names.iter().position(|n| *n == name).unwrap()).unwrap() + 1;
+    let only = [
+        ("100%", "100% sure"),
+        ("%", "100% sure"),
+        ("_", "under_score"),
+        ("under_score", "under_score"),
+        ("\\", "back\\slash"),
+        ("back\\slash", "back\\slash"),
+        ("'", "it's"),
+        ("it's", "it's"),
+        ("\"hi\"", "say \"hi\""),
+        ("\"", "say \"hi\""),
+        ("*", "star*"),
+        ("star*", "star*"),
+        ("and", "a AND b"),
+        ("near(x", "NEAR(x y)"),
+        ("name:value", "name:value"),
+        ("-minus", "-minus"),
+        ("(paren)", "(paren)"),
+        ("--", "semi; --"),
+        ("caret^", "caret^"),
+        ("{brace}", "{brace}"),
+        ("plus+plus", "plus+plus"),
+    ];
+    for (q, name) in only {
+        assert_eq!(found(&api, q), [id(name)], "{q}");
+    }
+    for nothing in ["sta*r", "OR 1=1", "%%", "__", "\"\"", "a* b*", "NOT x", "\\\\"] {
+        assert_eq!(found(&api, nothing), NONE, "{nothing}");
+    }
+}
+
+#[test]
+fn case_is_folded_as_unicode_folds_it() {
+    let desk = Desk::roomy();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let pairs = [
+        ("Müller", "MÜLLER"),
+        ("ÄÖÜ", "äöü"),
+        ("Straße", "STRASSE"),
+        ("FUSSBALL", "fußball"),
+        ("GROẞ", "gross"),
+        ("Ωμέγα", "ΩΜΈΓΑ"),
+        ("ΣΊΣΥΦΟΣ", "σίσυφος"),
+        ("σίγμας", "ΣΊΓΜΑΣ"),
+        ("Москва", "МОСКВА"),
+        ("ÉCOLE", "école"),
+        ("ﬁnale", "FINALE"),
+        ("ŒUVRE", "œuvre"),
+        ("Ǆep", "ǆEP"),
+        ("\u{212a}elvin", "kelvin"),
+        ("Ծով", "ԾՈՎ"),
+        ("Ꮳꮃꭹ", "ꮳꮃꭹ"),
+        ("\u{149}", "\u{2bc}N"),
+        ("ΐota", "\u{399}\u{308}\u{301}OTA"),
+        ("𐐀𐐁𐐂", "𐐨𐐩𐐪"),
+    ];
+    for (stored, _) in pairs {
+        api.customer(&format!("{stored} {stored}"));
+    }
+    for (n, (stored, asked)) in pairs.into_iter().enumerate() {
+        let id = i64::try_from(n).unwrap() + 1;
+        for q in [stored, asked] {
+            assert!(found(&api, q).contains(&id), "{q} finds {stored}");
+        }
+    }
+    assert!(!found(&api, "MULLER").contains(&1), "folding takes no marks away");
+}
+
+#[test]
+fn a_search_takes_twenty_words() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let words = |count: usize| (0..count).map(|n| format!("w{n}")).collect::<Vec<_>>().join(" ");
+    api.create("/customers.php", json!({"name": "Wordy", "notes": words(30)}));
+    assert_eq!(found(&api, &words(20)), [1]);
+    let reply = api.get(&format!("/customers.php?q={}", encoded(&words(21))));
+    reply.fails_with(400, "bad_request").saying("20");
+}
+
+#[test]
+fn a_blank_search_is_none() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    api.customer("One");
+    api.customer("Two");
+    for q in ["", " ", "\t\n", "\u{3000}\u{a0}"] {
+        assert_eq!(found(&api, q), [1, 2], "{q:?}");
+    }
+    assert_eq!(api.ids("/customers.php?q"), [1, 2]);
+}
+
+#[test]
+fn a_search_sees_the_present_state() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    api.customer("Oldname");
+    api.put("/customers.php?id=1", json!({"name": "Newname"})).is(200);
+    assert_eq!((found(&api, "oldname"), found(&api, "newname")), (vec![], vec![1]));
+    api.put("/customers.php?id=1", json!({"notes": "remark"})).is(200);
+    assert_eq!((found(&api, "remark"), found(&api, "newname")), (vec![1], vec![1]));
+    api.put("/customers.php?id=1", json!({"notes": null})).is(200);
+    assert_eq!(found(&api, "remark"), NONE);
+    api.delete("/customers.php?id=1").is(204);
+    assert_eq!((found(&api, "newname"), found(&api, "ne")), (vec![], vec![]));
+}
+
+#[test]
+fn a_search_is_sorted_filtered_and_paged_like_any_list() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    for n in 0..9 {
+        let name = format!("{} number {n}", if n % 3 == 0 { "Other" } else { "Match" });
+        api.create("/customers.php", json!({"name": name, "status": if n == 4 { "inactive" } else { "active" }}));
+    }
+    assert_eq!(api.ids("/customers.php?q=match&limit=2"), [2, 3, 5, 6, 8, 9]);
+    assert_eq!(api.ids("/customers.php?q=match&limit=2&sort=-name"), [9, 8, 6, 5, 3, 2]);
+    assert_eq!(api.ids("/customers.php?q=ma&limit=2&status=active"), [2, 3, 6, 8, 9]);
+    assert_eq!(api.total("/customers.php?q=match&status=active"), 5);
+}

@@ -1,0 +1,197 @@
+//! Contract section 11: files, their modes, their versions, and the end of the process.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::support::{ALL, Desk, Setup, database, until};
+
+const RECORDS: &str = "/customers.php";
+
+/// Everything below a folder, the folder too.
+fn tree(folder: &Path) -> Vec<PathBuf> {
+    let mut found = vec![folder.to_owned()];
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(tree(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+#[test]
+fn files_and_folders_are_private_to_the_owner() {
+    let desk = Desk::start();
+    let tenant = desk.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    api.customer("Private");
+    let paths = tree(&desk.data());
+    assert!(paths.contains(&desk.registry_file()) && paths.contains(&tenant.file()));
+    assert!(paths.contains(&tenant.files()[1]), "the write-ahead log is there and looked at too");
+    for path in paths {
+        let mode = path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_tenants_file_is_what_schema_sql_says() {
+    let desk = Desk::start();
+    let tenant = desk.tenant("acme");
+    let dump = |connection: &rusqlite::Connection| -> Vec<(String, Option<String>)> {
+        let mut rows = connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name").unwrap();
+        let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        rows.map(Result::unwrap).collect()
+    };
+    let model = database(&desk.home().join("model.db"));
+    model.execute_batch(&std::fs::read_to_string("schema.sql").unwrap()).unwrap();
+    let file = database(&tenant.file());
+    assert_eq!(dump(&file), dump(&model));
+    for (connection, path) in [(file, tenant.file()), (database(&desk.registry_file()), desk.registry_file())] {
+        let pragma = |name: &str| -> String {
+            connection
+                .query_row(&format!("SELECT CAST(\"{name}\" AS TEXT) FROM pragma_{name}"), [], |row| row.get(0))
+                .unwrap()
+        };
+        assert_eq!(pragma("journal_mode"), "wal", "{}", path.display());
+        assert!(pragma("user_version").parse::<u32>().unwrap() >= 1);
+    }
+}
+
+#[test]
+fn each_tenant_has_a_file_of_its_own_named_by_its_id() {
+    let desk = Desk::start();
+    let (one, two) = (desk.tenant("one"), desk.tenant("two"));
+    one.with_scopes(ALL).customer("Only of one");
+    let count = |path: &Path| -> i64 {
+        database(path).query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((count(&one.file()), count(&two.file())), (1, 0));
+}
+
+#[test]
+fn a_tenants_file_of_a_newer_schema_makes_that_tenant_unavailable() {
+    let desk = Desk::start();
+    let (newer, other) = (desk.tenant("newer"), desk.tenant("other"));
+    let (api, others) = (newer.with_scopes(ALL), other.with_scopes(ALL));
+    database(&newer.file()).pragma_update(None, "user_version", 99).unwrap();
+    api.get(RECORDS).fails_with(503, "tenant_unavailable");
+    others.get(RECORDS).is(200);
+    until("the log says it", || desk.log().contains("newer").then_some(()));
+    let report = desk.cli(&["--json", "check"]).ends_with(1).json();
+    let faults: Vec<bool> = report.as_array().unwrap().iter().map(|row| row["ok"].as_bool().unwrap()).collect();
+    assert_eq!(faults.iter().filter(|ok| !**ok).count(), 1, "{report}");
+    database(&newer.file()).pragma_update(None, "user_version", 1).unwrap();
+    until("it is served again", || (api.get(RECORDS).status == 200).then_some(()));
+}
+
+#[test]
+fn a_registry_of_a_newer_schema_ends_every_command() {
+    let mut desk = Desk::start();
+    let tenant = desk.tenant("acme");
+    desk.stop();
+    database(&desk.registry_file()).pragma_update(None, "user_version", 99).unwrap();
+    let commands: [&[&str]; 7] = [
+        &["serve", "--listen", "127.0.0.1:0"],
+        &["tenant", "list"],
+        &["tenant", "create", "other"],
+        &["tenant", "suspend", "acme"],
+        &["key", "list", "acme"],
+        &["key", "create", "acme", "--name", "x", "--scope", "all"],
+        &["check"],
+    ];
+    for command in commands {
+        let output = desk.cli(command).ends_with(1);
+        let said = format!("{}{}", output.stdout, output.stderr).to_lowercase();
+        assert!(said.contains("newer"), "{output:?}");
+    }
+    assert!(tenant.file().exists());
+}
+
+#[test]
+fn a_registry_that_is_garbage_is_a_clear_failure() {
+    let mut desk = Desk::start();
+    desk.tenant("acme");
+    desk.stop();
+    for suffix in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(format!("{}{suffix}", desk.registry_file().display()));
+    }
+    std::fs::write(desk.registry_file(), "no database ".repeat(1_000)).unwrap();
+    for command in [&["serve", "--listen", "127.0.0.1:0"][..], &["tenant", "list"], &["check"]] {
+        let output = desk.cli(command).ends_with(1);
+        assert!(!output.stderr.contains("panicked"), "{output:?}");
+        assert!(output.stderr.contains("registry.db") || output.stdout.contains("registry"), "{output:?}");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill() {
+    let mut desk = Desk::start();
+    let tenant = desk.tenant("acme");
+    let key = tenant.key(ALL);
+    let api = desk.with_key(&key.key);
+    for n in 0..5 {
+        let made = api.post(RECORDS, json!({"name": format!("Round {n}")})).created();
+        desk.kill();
+        desk.restart();
+        assert_eq!(api.get(&format!("{RECORDS}?id={}", made["id"])).found(), made);
+    }
+    tenant.key_command("revoke", &key);
+    desk.kill();
+    desk.restart();
+    api.get(RECORDS).fails_with(401, "revoked_api_key");
+    desk.cli(&["check"]).done();
+}
+
+/// Starts a POST that cannot finish before a lock is gone, asks the server to end, and only then lets go.
+fn ends_with_requests_in_flight(signal: &str) {
+    let mut desk = Setup::roomy().start();
+    let tenant = desk.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    api.customer("Before");
+    let locked = database(&tenant.file());
+    locked.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let pending: Vec<_> =
+        (0..4).map(|n| api.call("POST", RECORDS).json(&json!({"name": format!("In flight {n}")})).start()).collect();
+    // The requests are with the service when it has answered another one that came after them.
+    api.clone().get(RECORDS).is(200);
+    let started = Instant::now();
+    desk.signal(signal);
+    until("it listens no more", || std::net::TcpStream::connect(desk.address()).is_err().then_some(()));
+    assert!(pending.iter().all(|request| !request.is_answered()), "they wait for the lock");
+    locked.execute_batch("COMMIT").unwrap();
+    for request in pending {
+        request.reply().is(201);
+    }
+    assert_eq!(desk.ended().code(), Some(0), "{}", desk.log());
+    assert!(started.elapsed().as_secs() < 15);
+    drop(locked);
+    let wal = &tenant.files()[1];
+    assert!(!wal.exists() || wal.metadata().unwrap().len() == 0, "no work is left in the write-ahead log");
+    let kept: i64 = database(&tenant.file()).query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
+    assert_eq!(kept, 5);
+}
+
+#[test]
+fn requests_in_flight_finish_before_sigterm_ends_the_process() {
+    ends_with_requests_in_flight("TERM");
+}
+
+#[test]
+fn requests_in_flight_finish_before_sigint_ends_the_process() {
+    ends_with_requests_in_flight("INT");
+}
+
+#[test]
+fn an_idle_server_with_open_connections_ends_at_once() {
+    let mut desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let others: Vec<_> = (0..10).map(|_| api.clone()).collect();
+    for other in &others {
+        other.get(RECORDS).is(200);
+    }
+    let started = Instant::now();
+    desk.stop();
+    assert!(started.elapsed().as_secs() < 8, "idle connections are not waited for");
+}

@@ -1,0 +1,142 @@
+//! The house rules that the sources keep: what may be named where, and that no layer calls upward (ARCHITECTURE.md).
+
+use std::path::{Path, PathBuf};
+
+/// A source file: its path below `src/`, and its lines without comments.
+struct Source {
+    path: String,
+    code: String,
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(rust_files(&path)),
+            false if path.extension().is_some_and(|extension| extension == "rs") => found.push(path),
+            false => (),
+        }
+    }
+    found
+}
+
+/// Whether the line is a comment and nothing else: prose may name what it likes.
+fn is_comment(line: &str) -> bool {
+    line.trim_start().starts_with("//")
+}
+
+fn sources(folder: &str) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code: Vec<&str> = text.lines().filter(|line| !is_comment(line)).collect();
+        let path = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+        Source { path, code: code.join("\n") }
+    };
+    let files = rust_files(&root);
+    assert!(files.len() > 3, "the sources are where they are looked for");
+    files.into_iter().map(read).collect()
+}
+
+/// Whether `word` stands in `code` as a word of its own.
+fn names(code: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(word).any(|(at, _)| {
+        let before = code[..at].chars().next_back();
+        let after = code[at + word.len()..].chars().next();
+        !before.is_some_and(is_part) && !after.is_some_and(is_part)
+    })
+}
+
+#[test]
+fn each_outside_library_is_named_under_one_folder_alone() {
+    let homes = [
+        ("tiny_http", "http/"),
+        ("rusqlite", "store/"),
+        ("r2d2", "store/"),
+        ("r2d2_sqlite", "store/"),
+        ("scheduled_thread_pool", "store/"),
+        ("hyper", "gate/"),
+        ("hyper_util", "gate/"),
+        ("http_body_util", "gate/"),
+        ("tokio", "gate/"),
+        ("tokio_rustls", "gate/"),
+        ("rustls", "gate/"),
+        ("clap", "cli/"),
+        ("anyhow", "cli/"),
+        ("comfy_table", "cli/"),
+        ("indicatif", "cli/"),
+        ("askama", "panel/"),
+    ];
+    let mut strays = Vec::new();
+    for source in sources("src") {
+        for (library, home) in homes {
+            let at_home = source.path.starts_with(home) || (home == "cli/" && source.path == "main.rs");
+            let uses = format!("{library}::");
+            if !at_home && source.code.split(&uses).count() > 1 && names(&source.code, library) {
+                strays.push(format!("{} names {library}, which belongs under {home}", source.path));
+            }
+        }
+    }
+    assert!(strays.is_empty(), "{strays:#?}");
+}
+
+/// What each layer must not reach for: everything that stands above it, or beside it.
+const ABOVE: [(&str, &[&str]); 7] = [
+    ("resources/", &["store", "api", "panel", "cli", "gate", "app", "service"]),
+    ("store/", &["http", "api", "panel", "cli", "gate", "app", "service"]),
+    ("http/", &["store", "api", "panel", "cli", "gate", "app", "service"]),
+    ("api/", &["panel", "cli", "gate", "service"]),
+    ("panel/", &["cli", "gate", "service"]),
+    ("gate/", &["store", "api", "panel", "cli", "app", "service"]),
+    ("clock.rs", &["http", "store", "api", "panel", "cli", "gate", "app", "service", "error", "resources"]),
+];
+
+#[test]
+fn no_layer_calls_upward() {
+    let mut strays = Vec::new();
+    for source in sources("src") {
+        for (layer, above) in ABOVE {
+            for other in above.iter().filter(|_| source.path.starts_with(layer)) {
+                if names(&source.code, &format!("crate::{other}")) {
+                    strays.push(format!("{} reaches for crate::{other}", source.path));
+                }
+            }
+        }
+    }
+    assert!(strays.is_empty(), "{strays:#?}");
+}
+
+#[test]
+fn the_command_line_is_named_by_main_alone() {
+    for source in sources("src") {
+        let is_its_own = source.path.starts_with("cli/") || source.path == "main.rs" || source.path == "lib.rs";
+        assert!(is_its_own || !names(&source.code, "crate::cli"), "{}", source.path);
+    }
+}
+
+#[test]
+fn nothing_is_allowed_without_a_reason() {
+    for folder in ["src", "tests"] {
+        for source in sources(folder) {
+            let allow = ["#[al", "low("].concat();
+            assert!(
+                !source.code.contains(&allow) && !source.code.contains(&allow.replace("#[", "#![")),
+                "{}",
+                source.path
+            );
+        }
+    }
+}
+
+#[test]
+fn no_module_is_a_drawer_for_everything() {
+    for folder in ["src", "tests"] {
+        for source in sources(folder) {
+            let name = Path::new(&source.path).file_stem().unwrap().to_str().unwrap().to_owned();
+            let drawer = ["utils", "util", "helpers", "common", "manager", "misc"].contains(&name.as_str());
+            assert!(!drawer && !source.path.contains("utils/"), "{folder}/{}", source.path);
+        }
+    }
+}

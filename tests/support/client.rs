@@ -1,0 +1,365 @@
+//! An HTTP client that sends what it is told, byte for byte, and shows what came, every header included. It keeps one
+//! connection alive and reads one reply for each request, so an answer that is out of step shows.
+
+use std::cell::RefCell;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::desk::Place;
+use super::reply::{Asked, Reply};
+use super::{PATIENCE, contract};
+
+/// A client with one key, or with none. A clone has a connection of its own.
+#[derive(Debug)]
+pub struct Api {
+    place: Arc<Place>,
+    /// What `Authorization` says.
+    authorization: Option<String>,
+    /// What stands before every path: nothing, or `/v1`.
+    base: &'static str,
+    line: RefCell<Option<BufReader<TcpStream>>>,
+}
+
+impl Clone for Api {
+    fn clone(&self) -> Api {
+        Api {
+            place: Arc::clone(&self.place),
+            authorization: self.authorization.clone(),
+            base: self.base,
+            line: RefCell::new(None),
+        }
+    }
+}
+
+impl Api {
+    pub fn new(place: Arc<Place>, key: Option<&str>) -> Api {
+        let authorization = key.map(|key| format!("Bearer {key}"));
+        Api { place, authorization, base: "", line: RefCell::new(None) }
+    }
+
+    /// The same client below `/v1`.
+    pub fn below_v1(&self) -> Api {
+        Api { base: "/v1", ..self.clone() }
+    }
+
+    /// The same client with this `Authorization` header, whatever it is.
+    pub fn authorized_by(&self, value: &str) -> Api {
+        Api { authorization: Some(value.to_owned()), ..self.clone() }
+    }
+
+    pub fn call(&self, method: &str, target: &str) -> Call<'_> {
+        let authorization = self.authorization.iter().map(|value| ("Authorization".to_owned(), value.clone()));
+        Call {
+            api: self,
+            method: method.to_owned(),
+            target: format!("{}{target}", self.base),
+            headers: authorization.collect(),
+            body: None,
+        }
+    }
+
+    #[track_caller]
+    pub fn get(&self, target: &str) -> Reply {
+        self.call("GET", target).send()
+    }
+
+    #[track_caller]
+    pub fn head(&self, target: &str) -> Reply {
+        self.call("HEAD", target).send()
+    }
+
+    #[track_caller]
+    pub fn post(&self, target: &str, body: Value) -> Reply {
+        self.call("POST", target).json(&body).send()
+    }
+
+    #[track_caller]
+    pub fn put(&self, target: &str, body: Value) -> Reply {
+        self.call("PUT", target).json(&body).send()
+    }
+
+    #[track_caller]
+    pub fn delete(&self, target: &str) -> Reply {
+        self.call("DELETE", target).send()
+    }
+
+    /// Posts these very bytes as JSON.
+    #[track_caller]
+    pub fn post_bytes(&self, target: &str, body: impl Into<Vec<u8>>) -> Reply {
+        self.call("POST", target).header("Content-Type", "application/json").body(body).send()
+    }
+
+    /// Makes a record and returns its id.
+    #[track_caller]
+    pub fn create(&self, path: &str, body: Value) -> i64 {
+        self.post(path, body).created()["id"].as_i64().unwrap()
+    }
+
+    /// Makes a customer and returns its id.
+    #[track_caller]
+    pub fn customer(&self, name: &str) -> i64 {
+        self.create("/customers.php", serde_json::json!({"name": name}))
+    }
+
+    /// Makes an employee of the customer and returns its id.
+    #[track_caller]
+    pub fn employee(&self, customer: i64) -> i64 {
+        self.create("/employees.php", serde_json::json!({"customer_id": customer, "email": "eva@shop.example"}))
+    }
+
+    /// The smallest body that makes a record of `resource`, with what it refers to in place.
+    #[track_caller]
+    pub fn smallest(&self, resource: &contract::Resource) -> Value {
+        match resource.plural {
+            "employees" => {
+                serde_json::json!({"customer_id": self.customer("Its customer"), "email": "eva@shop.example"})
+            }
+            _ => serde_json::json!({"name": "Something"}),
+        }
+    }
+
+    /// How many records a list has in all.
+    #[track_caller]
+    pub fn total(&self, target: &str) -> i64 {
+        let sign = if target.contains('?') { '&' } else { '?' };
+        self.get(&format!("{target}{sign}total=true&limit=1")).found()["total"].as_i64().unwrap()
+    }
+
+    /// All records of a list, by its cursors.
+    #[track_caller]
+    pub fn all(&self, target: &str) -> Vec<Value> {
+        let sign = if target.contains('?') { '&' } else { '?' };
+        let mut records = Vec::new();
+        let mut page = self.get(target).found();
+        loop {
+            records.extend(page["data"].as_array().unwrap().iter().cloned());
+            match page["next_cursor"].as_str() {
+                Some(cursor) => page = self.get(&format!("{target}{sign}cursor={cursor}")).found(),
+                None => return records,
+            }
+        }
+    }
+
+    /// The ids of all records of a list, in its order.
+    #[track_caller]
+    pub fn ids(&self, target: &str) -> Vec<i64> {
+        self.all(target).iter().map(|record| record["id"].as_i64().unwrap()).collect()
+    }
+}
+
+/// One request on its way.
+#[derive(Debug)]
+#[must_use]
+pub struct Call<'a> {
+    api: &'a Api,
+    method: String,
+    target: String,
+    headers: Vec<(String, String)>,
+    body: Option<Vec<u8>>,
+}
+
+impl Call<'_> {
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = Some(body.into());
+        self
+    }
+
+    pub fn json(self, body: &Value) -> Self {
+        self.header("Content-Type", "application/json").body(body.to_string())
+    }
+
+    /// With this idempotency key.
+    pub fn key(self, key: &str) -> Self {
+        self.header("Idempotency-Key", key)
+    }
+
+    /// Sends it, awaits the reply and checks what is true of every reply.
+    #[track_caller]
+    pub fn send(self) -> Reply {
+        let what = format!("{} {}", self.method, self.target);
+        let reply = self.try_send().unwrap_or_else(|error| panic!("{what}: {error}"));
+        reply.check();
+        reply
+    }
+
+    /// Sends it where the server may go away at any moment. The reply is not checked.
+    pub fn try_send(self) -> io::Result<Reply> {
+        let mut line = self.api.line.borrow_mut();
+        let mut connection = match line.take().filter(is_alive) {
+            Some(connection) => connection,
+            None => connect(self.api.place.address())?,
+        };
+        connection.get_mut().write_all(&self.bytes())?;
+        let asked = Asked { method: self.method, target: self.target, headers: self.headers };
+        let reply = read_reply(&mut connection, asked)?;
+        let closes = reply.headers.iter().any(|(n, v)| n.eq_ignore_ascii_case("connection") && v == "close");
+        if !closes {
+            *line = Some(connection);
+        }
+        Ok(reply)
+    }
+
+    /// Sends it without awaiting the reply: the connection from which to read it.
+    pub fn start(self) -> Pending {
+        let mut connection = connect(self.api.place.address()).unwrap();
+        connection.get_mut().write_all(&self.bytes()).unwrap();
+        Pending { connection, asked: Asked { method: self.method, target: self.target, headers: self.headers } }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut head = format!("{} {} HTTP/1.1\r\nHost: desk.example\r\n", self.method, self.target);
+        for (name, value) in &self.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if let Some(body) = &self.body {
+            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        head.push_str("\r\n");
+        let mut bytes = head.into_bytes();
+        bytes.extend(self.body.iter().flatten());
+        bytes
+    }
+}
+
+/// A request whose reply is still to come.
+#[derive(Debug)]
+pub struct Pending {
+    connection: BufReader<TcpStream>,
+    asked: Asked,
+}
+
+impl Pending {
+    /// Awaits the reply and checks it.
+    #[track_caller]
+    pub fn reply(mut self) -> Reply {
+        let reply = read_reply(&mut self.connection, self.asked).unwrap();
+        reply.check();
+        reply
+    }
+
+    /// Whether a reply has begun to come.
+    pub fn is_answered(&self) -> bool {
+        !matches!(peek(&self.connection), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+/// Sends raw bytes on a connection of their own and returns all that comes until it closes.
+pub fn exchange(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut connection = connect(address).unwrap();
+    connection.get_mut().write_all(bytes).unwrap();
+    let mut answer = Vec::new();
+    // A reset after the answer is an end like any other.
+    let _ = connection.read_to_end(&mut answer);
+    answer
+}
+
+/// Reads one reply from bytes that a connection gave.
+#[track_caller]
+pub fn parse(bytes: &[u8], method: &str, target: &str) -> Reply {
+    let asked = Asked { method: method.to_owned(), target: target.to_owned(), headers: Vec::new() };
+    read_reply(&mut BufReader::new(bytes), asked).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
+}
+
+fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(BufReader::new(stream))
+}
+
+fn peek(connection: &BufReader<TcpStream>) -> io::Result<usize> {
+    let stream = connection.get_ref();
+    stream.set_nonblocking(true)?;
+    let seen = stream.peek(&mut [0]);
+    stream.set_nonblocking(false)?;
+    seen
+}
+
+/// Whether a kept connection can take another request. Bytes that nobody asked for are a fault.
+fn is_alive(connection: &BufReader<TcpStream>) -> bool {
+    assert!(connection.buffer().is_empty(), "bytes after the reply: {:?}", connection.buffer());
+    match peek(connection) {
+        Ok(0) => false,
+        Ok(_) => panic!("bytes that nobody asked for"),
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
+}
+
+fn read_reply(connection: &mut impl BufRead, asked: Asked) -> io::Result<Reply> {
+    loop {
+        let status_line = read_line(connection)?;
+        let status = status_line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+        let status: u16 = status.ok_or_else(|| broken(format!("no status line: {status_line:?}")))?;
+        let mut headers = Vec::new();
+        loop {
+            let line = read_line(connection)?;
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':').ok_or_else(|| broken(format!("no header: {line:?}")))?;
+            headers.push((name.to_owned(), value.trim().to_owned()));
+        }
+        if status < 200 {
+            continue;
+        }
+        let body = read_body(connection, &asked.method, status, &headers)?;
+        return Ok(Reply { asked, status, headers, body });
+    }
+}
+
+fn read_line(connection: &mut impl BufRead) -> io::Result<String> {
+    let mut line = Vec::new();
+    connection.read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let line = String::from_utf8(line).map_err(broken)?;
+    line.strip_suffix("\r\n").map(str::to_owned).ok_or_else(|| broken(format!("no line: {line:?}")))
+}
+
+fn read_body(
+    connection: &mut impl BufRead,
+    method: &str,
+    status: u16,
+    headers: &[(String, String)],
+) -> io::Result<Vec<u8>> {
+    let header = |name: &str| headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str());
+    let mut body = Vec::new();
+    if method == "HEAD" || status == 204 || status == 304 {
+        return Ok(body);
+    }
+    match (header("content-length"), header("transfer-encoding")) {
+        (Some(length), None) => {
+            body.resize(length.parse().map_err(broken)?, 0);
+            connection.read_exact(&mut body)?;
+        }
+        (None, Some("chunked")) => loop {
+            let size = usize::from_str_radix(&read_line(connection)?, 16).map_err(broken)?;
+            let start = body.len();
+            body.resize(start + size, 0);
+            connection.read_exact(&mut body[start..])?;
+            read_line(connection)?;
+            if size == 0 {
+                break;
+            }
+        },
+        (None, None) => {
+            connection.read_to_end(&mut body)?;
+        }
+        other => return Err(broken(format!("two lengths: {other:?}"))),
+    }
+    Ok(body)
+}
+
+fn broken(why: impl ToString) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.to_string())
+}

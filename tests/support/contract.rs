@@ -1,0 +1,247 @@
+//! What the contract's tables say, written down a second time: the tests compare with these, not with the declarations
+//! of the service.
+
+use serde_json::{Value, json};
+
+/// Codes and statuses of contract section 6. `malformed_request` may come with another of [`FRAMING`].
+pub const CODES: [(&str, u16); 27] = [
+    ("missing_authorization", 401),
+    ("malformed_api_key", 401),
+    ("invalid_api_key", 401),
+    ("revoked_api_key", 401),
+    ("tenant_inactive", 403),
+    ("tenant_unavailable", 503),
+    ("insufficient_scope", 403),
+    ("rate_limited", 429),
+    ("method_not_allowed", 405),
+    ("invalid_json", 400),
+    ("not_found", 404),
+    ("missing_id", 400),
+    ("no_updatable_fields", 400),
+    ("bad_request", 400),
+    ("validation_failed", 422),
+    ("customer_not_found", 422),
+    ("employee_not_found", 422),
+    ("has_dependents", 409),
+    ("endpoint_not_found", 404),
+    ("unsupported_media_type", 415),
+    ("payload_too_large", 413),
+    ("malformed_request", 400),
+    ("invalid_idempotency_key", 400),
+    ("idempotency_key_reused", 422),
+    ("internal_error", 500),
+    ("overloaded", 503),
+    ("not_ready", 503),
+];
+
+/// The statuses of `malformed_request`.
+pub const FRAMING: [u16; 7] = [400, 408, 414, 417, 431, 501, 505];
+
+/// The codes of fields, exactly these.
+pub const FIELD_CODES: [&str; 8] = [
+    "required",
+    "invalid_email",
+    "invalid_int",
+    "invalid_date",
+    "invalid_bool",
+    "too_long",
+    "too_short",
+    "not_in_list",
+];
+
+/// The scopes of contract section 5.
+pub const SCOPES: [&str; 6] =
+    ["customers:read", "customers:write", "employees:read", "employees:write", "hardware:read", "hardware:write"];
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Shortest and longest length, in characters.
+    Text(usize, usize),
+    Email,
+    Integer,
+    Boolean,
+    Date,
+    Choice(&'static [&'static str]),
+}
+
+/// One row of contract section 2.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub required: bool,
+    /// As JSON.
+    pub default: &'static str,
+}
+
+impl Field {
+    pub fn default_value(&self) -> Value {
+        serde_json::from_str(self.default).unwrap()
+    }
+
+    /// A value that fits, `n` makes it different.
+    pub fn sample(&self, n: usize) -> Value {
+        match self.kind {
+            Kind::Text(_, 2) => json!(["DE", "AT", "CH"][n % 3]),
+            Kind::Text(..) => json!(format!("{} {n}", self.name)),
+            Kind::Email => json!(format!("person{n}@shop.example")),
+            Kind::Integer => json!(n + 1),
+            Kind::Boolean => json!(n.is_multiple_of(2)),
+            Kind::Date => json!(format!("20{:02}-{:02}-{:02}", n % 100, n % 12 + 1, n % 28 + 1)),
+            Kind::Choice(names) => json!(names[n % names.len()]),
+        }
+    }
+}
+
+/// One resource of contract section 2.
+#[derive(Debug)]
+pub struct Resource {
+    pub singular: &'static str,
+    pub plural: &'static str,
+    pub path: &'static str,
+    pub fields: &'static [Field],
+    /// The field that refers to another resource, that resource's path, and the code when it is not there.
+    pub reference: Option<(&'static str, &'static str, &'static str)>,
+}
+
+impl Resource {
+    /// Every field of an answer, `id` first.
+    pub fn members(&self) -> Vec<&'static str> {
+        let own = self.fields.iter().map(|field| field.name);
+        std::iter::once("id").chain(own).chain(["created_at", "updated_at"]).collect()
+    }
+
+    /// The address of one record.
+    pub fn at(&self, id: i64) -> String {
+        format!("{}?id={id}", self.path)
+    }
+}
+
+const fn field(name: &'static str, kind: Kind) -> Field {
+    Field { name, kind, required: false, default: "null" }
+}
+
+const fn required(name: &'static str, kind: Kind) -> Field {
+    Field { name, kind, required: true, default: "null" }
+}
+
+const fn with_default(name: &'static str, kind: Kind, default: &'static str) -> Field {
+    Field { name, kind, required: false, default }
+}
+
+const fn up_to(max: usize) -> Kind {
+    Kind::Text(0, max)
+}
+
+pub static CUSTOMERS: Resource = Resource {
+    singular: "customer",
+    plural: "customers",
+    path: "/customers.php",
+    fields: &[
+        required("name", Kind::Text(2, 200)),
+        field("customer_number", up_to(50)),
+        field("email", Kind::Email),
+        field("phone", up_to(50)),
+        field("street", up_to(200)),
+        field("postal_code", up_to(20)),
+        field("city", up_to(100)),
+        field("country", Kind::Text(2, 2)),
+        with_default("status", Kind::Choice(&["prospect", "active", "inactive"]), "\"active\""),
+        field("customer_since", Kind::Date),
+        field("notes", up_to(5000)),
+    ],
+    reference: None,
+};
+
+pub static EMPLOYEES: Resource = Resource {
+    singular: "employee",
+    plural: "employees",
+    path: "/employees.php",
+    fields: &[
+        required("customer_id", Kind::Integer),
+        required("email", Kind::Email),
+        field("first_name", up_to(100)),
+        field("last_name", up_to(100)),
+        field("phone", up_to(50)),
+        field("department", up_to(50)),
+        field("job_title", up_to(100)),
+        with_default("is_active", Kind::Boolean, "true"),
+        field("start_date", Kind::Date),
+        field("end_date", Kind::Date),
+        field("notes", up_to(5000)),
+    ],
+    reference: Some(("customer_id", "/customers.php", "customer_not_found")),
+};
+
+const TYPES: &[&str] =
+    &["laptop", "desktop", "server", "monitor", "phone", "tablet", "printer", "network", "peripheral", "other"];
+
+pub static HARDWARE: Resource = Resource {
+    singular: "hardware",
+    plural: "hardware",
+    path: "/hardware.php",
+    fields: &[
+        required("name", Kind::Text(2, 200)),
+        field("employee_id", Kind::Integer),
+        with_default("type", Kind::Choice(TYPES), "\"other\""),
+        field("manufacturer", up_to(100)),
+        field("model", up_to(100)),
+        field("serial_number", up_to(100)),
+        field("asset_tag", up_to(50)),
+        with_default("status", Kind::Choice(&["in_use", "in_stock", "in_repair", "retired", "lost"]), "\"in_stock\""),
+        field("purchase_date", Kind::Date),
+        field("warranty_until", Kind::Date),
+        field("purchase_cost_cents", Kind::Integer),
+        with_default("is_leased", Kind::Boolean, "false"),
+        field("notes", up_to(5000)),
+    ],
+    reference: Some(("employee_id", "/employees.php", "employee_not_found")),
+};
+
+/// The three resources, in the order in which one may refer to another.
+pub static RESOURCES: [&Resource; 3] = [&CUSTOMERS, &EMPLOYEES, &HARDWARE];
+
+/// The resource that `path` (with or without `/v1`) names.
+pub fn resource_at(path: &str) -> Option<&'static Resource> {
+    let path = path.strip_prefix("/v1").unwrap_or(path);
+    RESOURCES.into_iter().find(|resource| resource.path == path)
+}
+
+/// Whether `text` is 8-4-4-4-12 hexadecimal digits.
+pub fn is_uuid(text: &str) -> bool {
+    let groups: Vec<&str> = text.split('-').collect();
+    groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
+        && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
+}
+
+/// Whether `text` has the shape of `2026-11-20T19:30:00Z`.
+pub fn is_timestamp(text: &str) -> bool {
+    text.len() == 20
+        && text.bytes().zip(b"0000-00-00T00:00:00Z").all(|(a, b)| a == *b || (*b == b'0' && a.is_ascii_digit()))
+}
+
+/// Checks that `record` has every field of `resource`, `id` first, each of a type that the field can hold.
+#[track_caller]
+pub fn check_record(resource: &Resource, record: &Value) {
+    let object = record.as_object().unwrap_or_else(|| panic!("no record: {record}"));
+    let names: Vec<&str> = object.keys().map(String::as_str).collect();
+    assert_eq!(names, resource.members(), "every field of a {}, in its order", resource.singular);
+    assert!(record["id"].as_i64().is_some_and(|id| id >= 1), "{record}");
+    for name in ["created_at", "updated_at"] {
+        assert!(record[name].as_str().is_some_and(is_timestamp), "{name} of {record}");
+    }
+    for field in resource.fields {
+        let value = &record[field.name];
+        let never_null = field.required || field.default != "null";
+        let fits = match field.kind {
+            _ if value.is_null() => !never_null,
+            Kind::Text(..) | Kind::Email => value.is_string(),
+            Kind::Integer => value.is_i64(),
+            Kind::Boolean => value.is_boolean(),
+            Kind::Date => value.as_str().is_some_and(|date| date.len() == 10),
+            Kind::Choice(names) => value.as_str().is_some_and(|name| names.contains(&name)),
+        };
+        assert!(fits, "{} is {value}", field.name);
+    }
+}

@@ -1,0 +1,56 @@
+//! The harness of every test binary: a desk to talk to, and a client that checks of every reply what is true of all.
+//!
+//! [`Desk`] runs the shipped binary on a data directory of its own; [`Inside`] runs the library in this process, for
+//! tests that move the clock or break something on purpose. Both are a [`Place`] with tenants, keys and a command line.
+
+pub mod client;
+pub mod contract;
+pub mod desk;
+pub mod inside;
+pub mod reply;
+
+pub use client::Api;
+pub use desk::{ALL, Desk, Place, Setup, Tenant};
+pub use inside::Inside;
+pub use reply::Reply;
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up on it. Generous: a busy machine is no fault of the service.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks again and again until there is an answer.
+#[track_caller]
+pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A database of the service, opened beside it as another process would.
+#[expect(clippy::disallowed_methods, reason = "the test is the other process here and wants no pragmas of the service")]
+pub fn database(path: &std::path::Path) -> rusqlite::Connection {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    connection.busy_timeout(PATIENCE).unwrap();
+    connection
+}
+
+/// A new idempotency key.
+pub fn uuid() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+/// `text` as it stands in a query.
+pub fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}

@@ -1,0 +1,328 @@
+//! One reply, and what is true of every reply.
+
+use serde_json::Value;
+
+use super::contract::{CODES, FIELD_CODES, FRAMING, check_record, is_uuid, resource_at};
+
+/// What was asked for; a check of the reply needs it.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub method: String,
+    /// With the query.
+    pub target: String,
+    pub headers: Vec<(String, String)>,
+}
+
+impl Asked {
+    pub fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or_default()
+    }
+
+    fn has_two_authorizations(&self) -> bool {
+        self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("authorization")).count() > 1
+    }
+}
+
+/// One reply as it came.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub asked: Asked,
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+/// The refusals that come before the rate limit; a 503 or 500 can come before or after it.
+const BEFORE_THE_LIMIT: [&str; 8] = [
+    "missing_authorization",
+    "malformed_api_key",
+    "invalid_api_key",
+    "revoked_api_key",
+    "tenant_inactive",
+    "insufficient_scope",
+    "malformed_request",
+    "overloaded",
+];
+
+const LIMIT_HEADERS: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+
+impl Reply {
+    /// The value of the header `name`, which must not come twice.
+    #[track_caller]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut found = self.headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
+        let first = found.next().map(|(_, value)| value.as_str());
+        assert!(found.next().is_none(), "{name} comes twice: {self}");
+        first
+    }
+
+    /// The body as JSON.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("no JSON ({error}): {self}"))
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The error's code, or nothing.
+    pub fn code(&self) -> String {
+        if self.status < 400 {
+            return String::new();
+        }
+        let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        body["error"]["code"].as_str().unwrap_or_default().to_owned()
+    }
+
+    #[track_caller]
+    pub fn message(&self) -> String {
+        self.json()["error"]["message"].as_str().unwrap_or_else(|| panic!("no message: {self}")).to_owned()
+    }
+
+    #[track_caller]
+    pub fn is(self, status: u16) -> Reply {
+        assert_eq!(self.status, status, "{self}");
+        self
+    }
+
+    /// The record that a 201 carries.
+    #[track_caller]
+    pub fn created(self) -> Value {
+        self.is(201).json()
+    }
+
+    /// What a 200 carries.
+    #[track_caller]
+    pub fn found(self) -> Value {
+        self.is(200).json()
+    }
+
+    #[track_caller]
+    pub fn fails_with(self, status: u16, code: &str) -> Reply {
+        assert_eq!((self.status, self.code().as_str()), (status, code), "{self}");
+        self
+    }
+
+    /// The message has `what` in it, in whatever case.
+    #[track_caller]
+    pub fn saying(self, what: &str) -> Reply {
+        assert!(
+            self.message().to_lowercase().contains(&what.to_lowercase()),
+            "the message does not say {what:?}: {self}"
+        );
+        self
+    }
+
+    /// 422 `validation_failed` with exactly these fields and codes, in this order.
+    #[track_caller]
+    pub fn fails_on(self, faults: &[(&str, &str)]) -> Reply {
+        let reply = self.fails_with(422, "validation_failed");
+        let body = reply.json();
+        let errors = body["errors"].as_object().unwrap();
+        let got: Vec<(&str, &str)> =
+            errors.iter().map(|(field, error)| (field.as_str(), error["code"].as_str().unwrap_or_default())).collect();
+        assert_eq!(got, faults, "{reply}");
+        reply
+    }
+
+    pub fn was_replayed(&self) -> bool {
+        self.header("Idempotent-Replayed").is_some()
+    }
+
+    /// One of the `X-RateLimit-` headers as a number.
+    #[track_caller]
+    pub fn limit(&self, which: &str) -> i64 {
+        let value = self.header(&format!("X-RateLimit-{which}"));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no X-RateLimit-{which}: {self}"))
+    }
+
+    /// Checks what the contract says of every reply; the client calls it for each.
+    #[track_caller]
+    pub fn check(&self) {
+        self.check_headers();
+        self.check_body();
+        let path = self.asked.path().to_owned();
+        let is_panel = path == "/api_keys.php";
+        if self.status >= 400 && !is_panel && self.asked.method != "HEAD" {
+            self.check_envelope();
+        }
+        match resource_at(&path) {
+            Some(_) if self.code() == "malformed_request" => {}
+            Some(resource) => {
+                assert_eq!(self.header("Cache-Control"), Some("no-store"), "{self}");
+                self.check_limit_headers();
+                if (self.status == 200 || self.status == 201) && self.asked.method != "HEAD" {
+                    self.check_success(resource);
+                }
+            }
+            None => {
+                for name in LIMIT_HEADERS {
+                    assert_eq!(self.header(name), None, "no limit here: {self}");
+                }
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check_headers(&self) {
+        let id = self.header("X-Request-Id").unwrap_or_else(|| panic!("no X-Request-Id: {self}"));
+        assert!(is_uuid(id), "{self}");
+        let own = self.asked.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("x-request-id"));
+        if let Some((_, own)) = own.filter(|(_, own)| is_uuid(own)) {
+            assert!(own.eq_ignore_ascii_case(id), "the request's own id {own} is taken over: {self}");
+        }
+        assert_eq!(self.header("X-API-Version"), Some("v1"), "{self}");
+        for (name, value) in &self.headers {
+            assert!(name.eq_ignore_ascii_case("set-cookie") || self.header(name) == Some(value), "{self}");
+            assert!(!name.to_lowercase().starts_with("access-control-"), "there is no CORS: {self}");
+        }
+        let retry_after = match self.status {
+            429 => Some("60"),
+            503 if self.code() == "overloaded" => Some("1"),
+            503 => Some("5"),
+            _ => None,
+        };
+        assert_eq!(self.header("Retry-After"), retry_after, "{self}");
+        if self.status == 405 {
+            self.check_allow();
+        } else {
+            assert_eq!(self.header("Allow"), None, "{self}");
+        }
+    }
+
+    #[track_caller]
+    fn check_allow(&self) {
+        let mut allowed: Vec<&str> = self.header("Allow").unwrap_or_default().split(", ").collect();
+        allowed.sort_unstable();
+        let expected: &[&str] = match self.asked.path() {
+            "/api_keys.php" => &["GET", "HEAD", "POST"],
+            path if resource_at(path).is_some() => &["DELETE", "GET", "HEAD", "POST", "PUT"],
+            _ => &["GET", "HEAD"],
+        };
+        assert_eq!(allowed, expected, "{self}");
+    }
+
+    #[track_caller]
+    fn check_body(&self) {
+        let content_type = self.header("Content-Type");
+        if self.status == 204 {
+            assert_eq!((self.body.len(), content_type), (0, None), "204 has no body: {self}");
+        }
+        let is_json = self.body.first().is_some_and(|byte| *byte == b'{' || *byte == b'[');
+        if is_json {
+            assert_eq!(content_type, Some("application/json; charset=utf-8"), "{self}");
+        }
+    }
+
+    #[track_caller]
+    fn check_envelope(&self) {
+        let body = self.json();
+        let code = self.code();
+        let error = body["error"].as_object().unwrap_or_else(|| panic!("no envelope: {self}"));
+        assert_eq!(error.keys().collect::<Vec<_>>(), ["code", "message", "status"], "{self}");
+        assert_eq!(error["status"], self.status, "{self}");
+        assert!(error["message"].as_str().is_some_and(|text| text.len() > 10 && text.len() < 4096), "{self}");
+        let status = CODES.iter().find(|(name, _)| *name == code).map(|(_, status)| *status);
+        let status = status.unwrap_or_else(|| panic!("an unknown code: {self}"));
+        assert!(status == self.status || (code == "malformed_request" && FRAMING.contains(&self.status)), "{self}");
+        let extra: Vec<&str> = body.as_object().unwrap().keys().map(String::as_str).filter(|k| *k != "error").collect();
+        match code.as_str() {
+            "validation_failed" => {
+                assert_eq!(extra, ["errors", "fields"], "{self}");
+                self.check_field_errors(&body);
+            }
+            "has_dependents" => {
+                assert_eq!(extra, ["details"], "{self}");
+                assert!(body["details"].is_string(), "{self}");
+            }
+            _ => assert!(extra.is_empty(), "{self}"),
+        }
+        self.check_challenge(&code);
+    }
+
+    #[track_caller]
+    fn check_field_errors(&self, body: &Value) {
+        let errors = body["errors"].as_object().unwrap();
+        let declared = resource_at(self.asked.path()).unwrap().members();
+        let order: Vec<&str> = declared.into_iter().filter(|name| errors.contains_key(*name)).collect();
+        assert_eq!(errors.keys().collect::<Vec<_>>(), order, "in the order of section 2: {self}");
+        assert_eq!(body["fields"], serde_json::json!(order), "{self}");
+        for error in errors.values() {
+            let members: Vec<&String> = error.as_object().unwrap().keys().collect();
+            assert_eq!(members, ["code", "message"], "{self}");
+            assert!(FIELD_CODES.contains(&error["code"].as_str().unwrap()), "{self}");
+            assert!(error["message"].as_str().is_some_and(|text| !text.is_empty()), "{self}");
+        }
+    }
+
+    #[track_caller]
+    fn check_challenge(&self, code: &str) {
+        let challenge = self.header("WWW-Authenticate");
+        match code {
+            "missing_authorization" => assert_eq!(challenge, Some("Bearer"), "{self}"),
+            "malformed_api_key" | "invalid_api_key" | "revoked_api_key" => {
+                assert_eq!(challenge, Some("Bearer error=\"invalid_token\""), "{self}");
+            }
+            "insufficient_scope" => {
+                let plural = resource_at(self.asked.path()).unwrap().plural;
+                let access = if ["GET", "HEAD"].contains(&self.asked.method.as_str()) { "read" } else { "write" };
+                let expected = format!("Bearer error=\"insufficient_scope\", scope=\"{plural}:{access}\"");
+                assert_eq!(challenge, Some(expected.as_str()), "{self}");
+            }
+            _ => assert_eq!(challenge, None, "{self}"),
+        }
+    }
+
+    #[track_caller]
+    fn check_limit_headers(&self) {
+        let code = self.code();
+        let refused_before = BEFORE_THE_LIMIT.contains(&code.as_str())
+            || self.status == 401
+            || self.status == 403
+            || (self.status == 400 && self.asked.has_two_authorizations());
+        let present = LIMIT_HEADERS.iter().filter(|name| self.header(name).is_some()).count();
+        match self.status {
+            _ if refused_before => assert_eq!(present, 0, "refused before the rate limit: {self}"),
+            500 | 503 => assert!(present == 0 || present == 3, "{self}"),
+            _ => assert_eq!(present, 3, "after the rate limit: {self}"),
+        }
+        if present == 3 {
+            let (limit, remaining) = (self.limit("Limit"), self.limit("Remaining"));
+            assert!(limit >= 1 && (0..limit).contains(&remaining), "{self}");
+            assert!(self.limit("Reset") > 1_700_000_000, "{self}");
+        }
+    }
+
+    #[track_caller]
+    fn check_success(&self, resource: &'static super::contract::Resource) {
+        let body = self.json();
+        if self.asked.method != "GET" || body.get("data").is_none() {
+            check_record(resource, &body);
+            assert_eq!(self.header("Link"), None, "{self}");
+        } else {
+            let members: Vec<&str> = body.as_object().unwrap().keys().map(String::as_str).collect();
+            assert!(members == ["data", "next_cursor"] || members == ["data", "next_cursor", "total"], "{members:?}");
+            for record in body["data"].as_array().unwrap() {
+                check_record(resource, record);
+            }
+            assert_eq!(self.header("Link").is_some(), body["next_cursor"].is_string(), "{self}");
+        }
+        if self.status == 201 {
+            let expected = format!("{}?id={}", self.asked.path(), body["id"]);
+            let location = self.header("Location").unwrap_or_default();
+            assert!(self.was_replayed() || location == expected, "{self}");
+        }
+    }
+}
+
+impl std::fmt::Display for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "\n  {} {} answered {}", self.asked.method, self.asked.target, self.status)?;
+        for (name, value) in &self.headers {
+            writeln!(f, "  {name}: {value}")?;
+        }
+        let text: String = self.text().chars().take(1500).collect();
+        write!(f, "\n  {text}")
+    }
+}
