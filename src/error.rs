@@ -326,7 +326,19 @@ pub enum Framing {
 }
 
 impl Framing {
-    const fn status(self) -> u16 {
+    /// Every one, for the reference.
+    pub const ALL: [Framing; 7] = [
+        Framing::Malformed,
+        Framing::TooSlow,
+        Framing::TargetTooLong,
+        Framing::Expectation,
+        Framing::HeadTooLarge,
+        Framing::NotImplemented,
+        Framing::Version,
+    ];
+
+    /// The HTTP status.
+    pub const fn status(self) -> u16 {
         match self {
             Framing::Malformed => 400,
             Framing::TooSlow => 408,

@@ -266,7 +266,7 @@ fn split_offset(text: &str) -> Option<(&str, SignedDuration)> {
 const VERSION: u8 = 1;
 const SUM: usize = 8;
 /// The most characters of a cursor; the longest sort value, an e-mail address, fits.
-const MAX_CURSOR: usize = 2048;
+pub const MAX_CURSOR: usize = 2048;
 
 /// The cursor that stands for `position` in the list.
 pub fn write_cursor(position: &Position, listing: &Listing) -> String {

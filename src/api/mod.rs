@@ -1,8 +1,10 @@
 //! A request's way from its path to its answer.
 
+pub mod docs;
 pub mod idempotency;
 pub mod json;
 pub mod list;
+pub mod openapi;
 pub mod query;
 pub mod rate_limit;
 pub mod routes;

@@ -2,6 +2,8 @@
 
 use serde_json::json;
 
+use super::docs;
+use super::openapi;
 use super::routes::{PAGE_METHODS, Page};
 use crate::app::App;
 use crate::error::Error;
@@ -13,6 +15,8 @@ pub fn answer(app: &App, page: Page, request: &Request) -> Response {
         return Error::MethodNotAllowed(PAGE_METHODS).into();
     }
     match page {
+        Page::OpenApi => Response::json_bytes(200, openapi::JSON.as_bytes()),
+        Page::Docs => docs::answer(request),
         Page::Health => Response::json(200, &json!({"status": "ok"})),
         Page::Ready => match app.ready() {
             Ok(()) => Response::json(200, &json!({"status": "ok"})),

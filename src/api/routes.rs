@@ -15,9 +15,29 @@ pub enum Route {
 /// The paths that look at no key and have no rate limit (contract section 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
+    /// The document that clients are made from.
+    OpenApi,
+    /// The reference that people read.
+    Docs,
     Health,
     Ready,
     Root,
+}
+
+/// Every page with its path.
+pub const PAGES: [(&str, Page); 5] = [
+    ("/openapi.json", Page::OpenApi),
+    ("/docs", Page::Docs),
+    ("/healthz", Page::Health),
+    ("/readyz", Page::Ready),
+    ("/", Page::Root),
+];
+
+impl Page {
+    /// Whether the page also stands below [`PREFIX`].
+    pub const fn is_prefixed(self) -> bool {
+        matches!(self, Page::OpenApi | Page::Docs)
+    }
 }
 
 /// What can be done with records.
@@ -53,12 +73,8 @@ pub fn find(path: &str) -> Option<Route> {
     if let Some(resource) = ALL.into_iter().find(|resource| resource.path == bare) {
         return Some(Route::Records { resource, prefix });
     }
-    match path {
-        "/healthz" => Some(Route::Page(Page::Health)),
-        "/readyz" => Some(Route::Page(Page::Ready)),
-        "/" => Some(Route::Page(Page::Root)),
-        _ => None,
-    }
+    let (_, page) = PAGES.into_iter().find(|(known, page)| *known == if page.is_prefixed() { bare } else { path })?;
+    Some(Route::Page(page))
 }
 
 /// What the method means on a record path, and the scope that it needs. A method that the endpoint lacks needs none.
