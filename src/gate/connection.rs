@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::task::Poll;
 
 use hyper::server::conn::http1;
@@ -35,6 +35,8 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct State {
     phase: AtomicU8,
+    /// Answers given so far.
+    rounds: AtomicU32,
     /// Over the cap: everything but `/healthz` is refused, and the connection closes.
     pub(super) spare: bool,
     stopping: AtomicBool,
@@ -48,6 +50,7 @@ impl State {
     pub(super) fn new(spare: bool) -> Arc<State> {
         Arc::new(State {
             phase: AtomicU8::new(Phase::Idle as u8),
+            rounds: AtomicU32::new(0),
             spare,
             stopping: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
@@ -62,6 +65,11 @@ impl State {
             1 => Phase::Head,
             _ => Phase::Busy,
         }
+    }
+
+    /// Tells one rest of this connection from the next.
+    pub(super) fn round(&self) -> u32 {
+        self.rounds.load(Ordering::Relaxed)
     }
 
     /// The first bytes after a pause; false if there was none.
@@ -79,6 +87,7 @@ impl State {
 
     /// An answer is given, or nothing was asked yet.
     pub(super) fn rests(&self) {
+        self.rounds.fetch_add(1, Ordering::Relaxed);
         self.phase.store(Phase::Idle as u8, Ordering::Relaxed);
     }
 

@@ -27,8 +27,8 @@ pub(super) struct Insistent {
     socket: TcpStream,
     state: Arc<State>,
     patience: Patience,
-    /// When reading ends, and in which phase that was decided.
-    read_until: Option<(Phase, Instant)>,
+    /// When reading ends, and for which phase of which round that was decided.
+    read_until: Option<(Phase, u32, Instant)>,
     /// When writing ends: from the first write that the peer's slowness blocked.
     write_until: Option<Instant>,
     /// Bytes written since then.
@@ -41,10 +41,15 @@ impl Insistent {
         Insistent { socket, state, patience, read_until: None, write_until: None, progress: 0, timer: None }
     }
 
+    /// The end of reading, unless the connection has moved on since that was decided.
+    fn read_until(&self) -> Option<Instant> {
+        let now = (self.state.phase(), self.state.round());
+        self.read_until.filter(|(phase, round, _)| (*phase, *round) == now).map(|(_, _, until)| until)
+    }
+
     /// Whether the earlier of the deadlines is over; if not, this task is woken when it is.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        let read_until = self.read_until.map(|(_, until)| until);
-        let Some(until) = [read_until, self.write_until].into_iter().flatten().min() else { return false };
+        let Some(until) = [self.read_until(), self.write_until].into_iter().flatten().min() else { return false };
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         if timer.deadline() > until {
             timer.as_mut().reset(until);
@@ -59,13 +64,15 @@ impl Insistent {
         false
     }
 
+    fn expect_bytes(&mut self, phase: Phase) {
+        let patience = if phase == Phase::Head { self.patience.head } else { self.patience.idle };
+        self.read_until = Some((phase, self.state.round(), Instant::now() + patience));
+    }
+
     fn blocked_read<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let phase = self.state.phase();
-        if phase == Phase::Busy {
-            self.read_until = None;
-        } else if self.read_until.is_none_or(|(of, _)| of != phase) {
-            let patience = if phase == Phase::Head { self.patience.head } else { self.patience.idle };
-            self.read_until = Some((phase, Instant::now() + patience));
+        if phase != Phase::Busy && self.read_until().is_none() {
+            self.expect_bytes(phase);
         }
         if phase == Phase::Head && self.state.is_stopping() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
@@ -94,6 +101,10 @@ impl Insistent {
         if self.progress >= WRITE_PROGRESS {
             self.write_until = None;
         }
+        // While an answer is being read, its connection is not idle.
+        if self.state.phase() == Phase::Idle {
+            self.expect_bytes(Phase::Idle);
+        }
     }
 }
 
@@ -106,7 +117,7 @@ impl AsyncRead for Insistent {
                 if buf.filled().len() == before {
                     this.state.give_up();
                 } else if this.state.head_begins() {
-                    this.read_until = Some((Phase::Head, Instant::now() + this.patience.head));
+                    this.expect_bytes(Phase::Head);
                 } else if this.state.phase() == Phase::Head && this.is_over(cx) {
                     // Bytes that keep coming do not buy time.
                     return this.timed(cx);
@@ -147,10 +158,18 @@ impl AsyncWrite for Insistent {
         true
     }
 
-    /// Called when all is written: the peer has kept up.
+    /// Called when all is written: the peer has kept up. If that was an answer's end, the idle time begins; hyper, which
+    /// may still have a read pending, does not ask again.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.write_until = None;
+        if this.state.phase() == Phase::Idle {
+            if this.read_until().is_none() {
+                this.expect_bytes(Phase::Idle);
+            }
+            // This only sets the timer: the time has just begun.
+            let _ = this.is_over(cx);
+        }
         Pin::new(&mut this.socket).poll_flush(cx)
     }
 
