@@ -89,7 +89,9 @@ impl Drop for Reply {
     fn drop(&mut self) {
         if self.request.is_some() {
             tracing::error!(request_id = %self.id, path = self.path, "a request was dropped without an answer");
-            self.finish(Response::from(Error::InternalError));
+            let stored = self.headers.iter().any(|(name, _)| *name == "Cache-Control");
+            let response = Response::from(Error::InternalError);
+            self.finish(if stored { response } else { response.header("Cache-Control", "no-store") });
         }
     }
 }

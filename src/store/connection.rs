@@ -49,6 +49,7 @@ pub fn open(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
     if !path.try_exists().map_err(|error| unusable(path, error))? {
         return Err(OpenError::Missing(path.to_owned()));
     }
+    match_modes(path);
     let mut connection = connect(path, flags).map_err(|error| refused(path, &error))?;
     match version(&connection).map_err(|error| refused(path, &error))? {
         0 => Err(OpenError::Damaged { path: path.to_owned(), cause: "it has no schema".to_owned() }),
@@ -61,6 +62,25 @@ pub fn open(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
             Ok(connection)
         }
     }
+}
+
+/// SQLite gives the files beside a database its mode when it makes them. Where the database was read-only then and is
+/// not any more, they still are, and nothing could be written. What cannot be changed shows when it is opened.
+fn match_modes(path: &Path) {
+    let Ok(database) = fs::metadata(path) else { return };
+    for suffix in ["-wal", "-shm"] {
+        let beside = beside(path, suffix);
+        if fs::metadata(&beside).is_ok_and(|found| found.permissions() != database.permissions()) {
+            let _ = fs::set_permissions(&beside, database.permissions());
+        }
+    }
+}
+
+/// The name of what SQLite keeps beside a database: `-wal`, `-shm`.
+pub fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 /// A new database, private to the owner. One that is there already is opened instead.

@@ -214,9 +214,7 @@ pub fn file(folder: &Path, id: i64) -> PathBuf {
 pub fn remove_file(data_dir: &Path, id: i64) -> io::Result<()> {
     let path = file(&folder(data_dir), id);
     for suffix in ["", "-wal", "-shm"] {
-        let mut name = path.clone().into_os_string();
-        name.push(suffix);
-        match fs::remove_file(&name) {
+        match fs::remove_file(connection::beside(&path, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => (),
         }
@@ -242,7 +240,7 @@ impl Slot {
             State::Open(tenant) => {
                 let tenant = Arc::clone(tenant);
                 drop(state);
-                if tenant.identity.still_holds() {
+                if tenant.identity.still_holds() && !self.trouble.take_read_only() {
                     return Some(Ok(tenant));
                 }
                 self.set(State::Closed);

@@ -15,6 +15,8 @@ pub struct Trouble {
     tenant: i64,
     reading: Report,
     writing: Report,
+    /// A write found the file read-only. SQLite keeps what it could open as it was, so the file has to be opened again.
+    read_only: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -26,7 +28,7 @@ struct Report {
 
 impl Trouble {
     pub fn new(tenant: i64) -> Trouble {
-        Trouble { tenant, reading: Report::default(), writing: Report::default() }
+        Trouble { tenant, reading: Report::default(), writing: Report::default(), read_only: AtomicBool::new(false) }
     }
 
     pub fn cannot_open(&self, cause: &dyn Display) {
@@ -62,8 +64,16 @@ impl Trouble {
         Error::TenantUnavailable
     }
 
+    /// Whether a write has found the file read-only since this was asked last.
+    pub fn take_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed) && self.read_only.swap(false, Ordering::Relaxed)
+    }
+
     /// What a write that failed in the database answers.
     pub fn writing(&self, error: &rusqlite::Error) -> Error {
+        if error.sqlite_error_code() == Some(ErrorCode::ReadOnly) {
+            self.read_only.store(true, Ordering::Relaxed);
+        }
         if !is_the_files(error) {
             return internal(self.tenant, error);
         }
