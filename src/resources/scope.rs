@@ -26,7 +26,13 @@ impl Scope {
 
     /// The scope that `text` spells.
     pub fn parse(text: &str) -> Option<Scope> {
-        Scope::all().find(|scope| scope.to_string() == text)
+        let (plural, access) = text.split_once(':')?;
+        let access = match access {
+            "read" => Access::Read,
+            "write" => Access::Write,
+            _ => return None,
+        };
+        Resource::find(plural).map(|resource| Scope { resource, access })
     }
 
     fn bit(self) -> u32 {
