@@ -114,10 +114,11 @@ async fn enter(
     match tls {
         None => connection::serve(door, stream, peer, false, state, stopper).await,
         Some(tls) => {
-            // A handshake that fails or does not come is the peer's affair.
-            if let Ok(Ok(stream)) = timeout(patience.head, tls.acceptor().accept(stream)).await {
+            // A handshake that fails or does not come is the peer's affair. Boxed: a plain connection need not be as large.
+            let shaken = Box::pin(timeout(patience.head, tls.acceptor().accept(stream))).await;
+            if let Ok(Ok(stream)) = shaken {
                 state.rests();
-                connection::serve(door, stream, peer, true, state, stopper).await;
+                Box::pin(connection::serve(door, stream, peer, true, state, stopper)).await;
             }
         }
     }

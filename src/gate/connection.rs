@@ -152,7 +152,7 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     let reading = async {
         stream.shutdown().await?;
         let mut left = MAX_DISCARDED;
-        let mut buffer = [0; 4096];
+        let mut buffer = vec![0; 4096];
         while left > 0 {
             match stream.read(&mut buffer).await? {
                 0 => break,
