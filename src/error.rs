@@ -564,7 +564,8 @@ fn validation_failed(faults: &[FieldError]) -> Answer {
 }
 
 impl From<Error> for Response {
-    /// The envelope `{"error": {"code", "message", "status"}}` with the condition's headers and extra members.
+    /// The envelope `{"error": {"code", "message", "status"}}` with the condition's headers and extra members. No failure is
+    /// worth keeping in a cache, wherever it comes from.
     fn from(error: Error) -> Response {
         let status = error.status();
         let answer = error.answer();
@@ -572,10 +573,7 @@ impl From<Error> for Response {
         let mut body = Map::new();
         body.insert("error".to_owned(), json!({"code": code, "message": answer.message, "status": status}));
         body.extend(answer.extra);
-        answer
-            .headers
-            .into_iter()
-            .fold(Response::json(status, &Value::Object(body)), |response, (name, value)| response.header(name, value))
+        Response::json(status, &Value::Object(body)).header("Cache-Control", "no-store").with(answer.headers)
     }
 }
 

@@ -52,7 +52,7 @@ impl Reply {
         key_prefix.clone_into(&mut self.key_prefix);
     }
 
-    /// Headers that the answer carries whatever it is, such as the rate limit's.
+    /// Headers that the answer carries whatever it is, such as the rate limit's, unless it has its own of that name.
     pub fn add_headers(&mut self, headers: impl IntoIterator<Item = (&'static str, String)>) {
         self.headers.extend(headers);
     }
@@ -64,7 +64,11 @@ impl Reply {
 
     fn finish(&mut self, response: Response) {
         let Some(request) = self.request.take() else { return };
-        let response = response.with(std::mem::take(&mut self.headers));
+        let headers = std::mem::take(&mut self.headers);
+        let response = headers.into_iter().fold(response, |response, (name, value)| match response.find_header(name) {
+            Some(_) => response,
+            None => response.header(name, value),
+        });
         let bytes = encode(&response, self.id, self.head_only);
         let mut line = request.into_writer();
         if let Err(problem) = line.write_all(&bytes).and_then(|()| line.flush()) {
@@ -89,9 +93,7 @@ impl Drop for Reply {
     fn drop(&mut self) {
         if self.request.is_some() {
             tracing::error!(request_id = %self.id, path = self.path, "a request was dropped without an answer");
-            let stored = self.headers.iter().any(|(name, _)| *name == "Cache-Control");
-            let response = Response::from(Error::InternalError);
-            self.finish(if stored { response } else { response.header("Cache-Control", "no-store") });
+            self.finish(Response::from(Error::InternalError));
         }
     }
 }
