@@ -1,4 +1,10 @@
 //! TenantDesk: a JSON REST API for customers, employees and hardware, one SQLite file per tenant.
+//!
+//! A request goes through the modules in one direction: [`gate`] reads it whole from the client and checks that it is clean
+//! HTTP, [`http`] brings it to a worker, [`api`] takes it through the checks of contract section 5 in their order,
+//! [`resources`] says what a record is, and [`store`] keeps it. [`cli`] is the operator's way in. No layer calls upward.
+//!
+//! Absent on purpose: async code outside the gate, an ORM, global state, caches of keys or records. ARCHITECTURE.md says why.
 
 pub mod api;
 pub mod app;
