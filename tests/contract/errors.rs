@@ -31,40 +31,12 @@ impl Scene {
 }
 
 /// Makes the service answer with this condition. There is no `_` arm: a new condition needs a way to be reached.
-fn provoke(condition: Condition) -> Reply {
-    match condition {
-        Condition::MissingAuthorization
-        | Condition::MalformedApiKey
-        | Condition::InvalidApiKey
-        | Condition::RevokedApiKey
-        | Condition::TenantInactive
-        | Condition::TenantUnavailable
-        | Condition::InsufficientScope
-        | Condition::RateLimited => provoke_before_the_limit(condition, &Scene::new()),
-        Condition::MethodNotAllowed
-        | Condition::InvalidJson
-        | Condition::NotFound
-        | Condition::MissingId
-        | Condition::NoUpdatableFields
-        | Condition::BadRequest
-        | Condition::ValidationFailed
-        | Condition::CustomerNotFound
-        | Condition::EmployeeNotFound
-        | Condition::HasDependents
-        | Condition::UnsupportedMediaType
-        | Condition::PayloadTooLarge
-        | Condition::InvalidIdempotencyKey
-        | Condition::IdempotencyKeyReused => provoke_in_an_operation(condition, &Scene::new().api),
-        Condition::EndpointNotFound => Desk::start().anonymous().get("/nowhere"),
-        Condition::MalformedRequest => two_hosts(&Desk::start()),
-        Condition::InternalError => panic_in_a_handler(),
-        Condition::Overloaded => more_than_it_can_hold(),
-        Condition::NotReady => without_a_data_directory(),
-    }
-}
-
-fn provoke_before_the_limit(condition: Condition, scene: &Scene) -> Reply {
-    let Scene { desk, tenant, api } = scene;
+fn provoke(condition: Condition, Scene { desk, tenant, api }: &Scene) -> Reply {
+    let tenant_of_its_own = |name: &str| {
+        let tenant = desk.tenant(name);
+        let api = tenant.with_scopes(ALL);
+        (tenant, api)
+    };
     match condition {
         Condition::MissingAuthorization => desk.anonymous().get(RECORDS),
         Condition::MalformedApiKey => desk.with_key("tdk_short").get(RECORDS),
@@ -75,38 +47,43 @@ fn provoke_before_the_limit(condition: Condition, scene: &Scene) -> Reply {
             desk.with_key(&key.key).get(RECORDS)
         }
         Condition::TenantInactive => {
-            tenant.ask("suspend", &[]);
+            let (suspended, api) = tenant_of_its_own("suspended");
+            suspended.ask("suspend", &[]);
             api.get(RECORDS)
         }
         Condition::TenantUnavailable => {
-            std::fs::remove_file(tenant.file()).unwrap();
+            let (lost, api) = tenant_of_its_own("lost");
+            std::fs::remove_file(lost.file()).unwrap();
             api.get(RECORDS)
         }
         Condition::InsufficientScope => tenant.with_scopes(&["customers:read"]).delete(RECORDS),
-        _ => (0..=100).map(|_| api.get(RECORDS)).last().unwrap(),
-    }
-}
-
-fn provoke_in_an_operation(condition: Condition, api: &Api) -> Reply {
-    match condition {
+        Condition::RateLimited => {
+            let busy = tenant.with_scopes(ALL);
+            (0..=100).map(|_| busy.get(RECORDS)).last().unwrap()
+        }
         Condition::MethodNotAllowed => api.call("PATCH", RECORDS).send(),
         Condition::InvalidJson => api.post_bytes(RECORDS, "{"),
-        Condition::NotFound => api.get("/customers.php?id=9"),
+        Condition::NotFound => api.get("/customers.php?id=99"),
         Condition::MissingId => api.delete(RECORDS),
         Condition::NoUpdatableFields => api.put("/customers.php?id=1", json!({})),
         Condition::BadRequest => api.get("/customers.php?limit=0"),
         Condition::ValidationFailed => api.post(RECORDS, json!({})),
-        Condition::CustomerNotFound => api.put("/employees.php?id=1", json!({"customer_id": 9})),
-        Condition::EmployeeNotFound => api.put("/hardware.php?id=1", json!({"employee_id": 9})),
+        Condition::CustomerNotFound => api.put("/employees.php?id=1", json!({"customer_id": 99})),
+        Condition::EmployeeNotFound => api.put("/hardware.php?id=1", json!({"employee_id": 99})),
         Condition::HasDependents => api.delete("/employees.php?id=1"),
+        Condition::EndpointNotFound => desk.anonymous().get("/nowhere"),
         Condition::UnsupportedMediaType => api.call("POST", RECORDS).body("{}").send(),
         Condition::PayloadTooLarge => api.post_bytes(RECORDS, " ".repeat(65_537)),
+        Condition::MalformedRequest => two_hosts(desk),
         Condition::InvalidIdempotencyKey => api.call("POST", RECORDS).key("7").send(),
-        _ => {
+        Condition::IdempotencyKeyReused => {
             let key = uuid();
             api.call("POST", RECORDS).key(&key).json(&json!({"name": "One"})).send().is(201);
             api.call("POST", RECORDS).key(&key).json(&json!({"name": "Two"})).send()
         }
+        Condition::InternalError => panic_in_a_handler(),
+        Condition::Overloaded => more_than_it_can_hold(),
+        Condition::NotReady => without_a_data_directory(desk),
     }
 }
 
@@ -173,8 +150,7 @@ fn more_than_it_can_hold() -> Reply {
     reply
 }
 
-fn without_a_data_directory() -> Reply {
-    let desk = Desk::start();
+fn without_a_data_directory(desk: &Desk) -> Reply {
     let aside = desk.home().join("aside");
     std::fs::rename(desk.data(), &aside).unwrap();
     let reply = desk.anonymous().get("/readyz");
@@ -186,8 +162,9 @@ fn without_a_data_directory() -> Reply {
 
 #[test]
 fn every_condition_is_reached_with_its_code_and_status() {
+    let scene = Scene::new();
     for condition in Condition::ALL {
-        let reply = provoke(condition);
+        let reply = provoke(condition, &scene);
         let described = condition.describe();
         reply.fails_with(described.status, described.code);
     }

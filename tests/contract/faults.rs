@@ -205,18 +205,20 @@ fn a_full_disk_refuses_writes_and_leaves_the_database_sound() {
     let mut scene = Scene::new(Setup::roomy().largest_file(3 << 20));
     let mut kept = Vec::new();
     let notes: String = (0..5_000).map(|n| char::from(b'a' + u8::try_from(n * 7 % 26).unwrap())).collect();
-    let refused = until("the disk is full", || {
+    let mut refusals = 0;
+    // What is refused now may fit later: SQLite makes room when it moves its log into the file.
+    until("the disk is full", || {
         let reply = scene.api.post(RECORDS, json!({"name": format!("Number {}", kept.len()), "notes": notes}));
-        if reply.status != 201 {
-            return Some(reply);
+        match reply.status {
+            201 => kept.push(reply.json()),
+            _ => {
+                reply.fails_with(503, "tenant_unavailable");
+                refusals += 1;
+            }
         }
-        kept.push(reply.json());
-        None
+        (refusals == 20).then_some(())
     });
-    refused.fails_with(503, "tenant_unavailable");
-    scene.api.put("/customers.php?id=1", json!({"notes": notes.to_uppercase()})).fails_with(503, "tenant_unavailable");
-    assert_eq!(scene.api.total(RECORDS), i64::try_from(kept.len()).unwrap(), "reads go on and nothing has changed");
-    assert_eq!(scene.api.get("/customers.php?id=1").found(), kept[0]);
+    assert_eq!(scene.api.all(RECORDS), kept, "reads go on and what was refused is not there");
     scene.other.customer("Has room");
     assert_eq!(scene.complaints().len(), 1, "said once, not for every request: {:#?}", scene.complaints());
     scene.desk.cli(&["check"]).done();
