@@ -12,6 +12,7 @@ pub mod cli;
 pub mod clock;
 pub mod error;
 pub mod gate;
+pub mod html;
 pub mod http;
 pub mod password;
 pub mod resources;

@@ -9,6 +9,7 @@ use super::examples::{CURSOR, RESET, UUID, error_example};
 use super::schemas::{schema_ref, title};
 use crate::api::routes::{Operation, PAGES, Page, RECORD_METHODS};
 use crate::error::{Condition, FieldCode, Framing};
+use crate::html;
 use crate::resources::{ALL, CUSTOMER, Field, Resource};
 
 /// What is asked for, as far as errors depend on it.
@@ -351,12 +352,15 @@ pub fn references(kind: &str, names: impl IntoIterator<Item = &'static str>) -> 
 /// `components.headers`.
 pub fn headers() -> impl Iterator<Item = (String, Value)> {
     let header = |name: &str, required: bool, about: &str, schema: Value, example: Value| {
-        let value = json!({ "description": about, "required": required, "schema": schema, "example": example });
+        let mut value = json!({ "description": about, "required": required, "schema": schema });
+        if let (false, Some(members)) = (example.is_null(), value.as_object_mut()) {
+            members.insert("example".to_owned(), example);
+        }
         (name.to_owned(), value)
     };
     let number = || json!({ "type": "integer", "minimum": 0 });
     let text = || json!({ "type": "string" });
-    [
+    let named = [
         header(
             "X-Request-Id",
             true,
@@ -411,6 +415,9 @@ pub fn headers() -> impl Iterator<Item = (String, Value)> {
             json!("Bearer error=\"insufficient_scope\", scope=\"customers:write\""),
         ),
         header("Allow", true, "The methods that the endpoint has.", text(), json!(RECORD_METHODS)),
-    ]
-    .into_iter()
+    ];
+    let of_pages = html::HEADERS.map(|name| {
+        header(name, true, "Keeps browsers from doing more with the page than it needs.", text(), Value::Null)
+    });
+    named.into_iter().chain(of_pages)
 }

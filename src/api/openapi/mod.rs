@@ -14,7 +14,10 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-pub use examples::{record_example, update_example};
+pub use answers::Target;
+pub use examples::{example_of, page_example, record_example, update_example};
+pub use operations::{article, list_parameters_in_words, operation_id};
+pub use schemas::title;
 
 use crate::error::{Condition, FieldCode};
 use crate::resources::{ALL, Scope};
@@ -70,22 +73,19 @@ fn components(named: impl IntoIterator<Item = (String, Value)>) -> Value {
 }
 
 fn tags() -> Value {
-    let mut tags: Vec<Value> = ALL
-        .into_iter()
-        .map(|resource| json!({ "name": tag(resource.plural), "description": resource.about }))
-        .collect();
+    let mut tags: Vec<Value> =
+        ALL.into_iter().map(|resource| json!({ "name": resource.plural, "description": resource.about })).collect();
     tags.push(json!({ "name": "service", "description": "About the service itself. No key is needed." }));
     Value::Array(tags)
 }
 
-fn tag(plural: &str) -> String {
-    plural.to_owned()
-}
-
 /// What is true of every request, and the tables of errors.
 fn introduction() -> String {
-    let mut text = String::from(INTRODUCTION);
-    text.push_str("\n## Scopes\n\n");
+    let mut text = String::new();
+    for (_, title, paragraph) in SECTIONS {
+        let _ = writeln!(text, "## {title}\n\n{paragraph}\n");
+    }
+    text.push_str("## Scopes\n\n");
     for scope in Scope::all() {
         let _ = writeln!(text, "- `{scope}`");
     }
@@ -102,32 +102,44 @@ fn introduction() -> String {
     text
 }
 
-const INTRODUCTION: &str = "\
-A key belongs to one tenant and reaches that tenant's records alone. Send it with every request to a record path: \
-`Authorization: Bearer tdk_…`.
-
-## Values
-
-Types are strict: `12` is an integer, `\"12\"` and `12.0` are not. Dates are `YYYY-MM-DD`, timestamps RFC 3339 in UTC with \
-whole seconds. Lengths count Unicode characters. Null, an empty text and white space alone are empty, whatever the field's \
-type: an error on a required field, else the field's default, or null. A boolean is also taken as `1` or `0`. Unknown and \
-read-only members of a body are ignored. A PUT changes only the fields that it names.
-
-## Lists
-
-A GET without `id` is a list. Pages follow the sort order: send the `next_cursor` of one page as `cursor` for the next, or \
-follow the `Link` header; `null` is the end. A filter by `null` finds empty fields.
-
-## Safe retries
-
-Send a new UUID as `Idempotency-Key` with a POST, PUT or DELETE. A repeat within 24 hours gets the first answer again, with \
-`Idempotent-Replayed: true`, and changes nothing. Only successes are remembered.
-
-## Rate limit
-
-A key has a fixed number of requests a minute; `X-RateLimit-Limit`, `-Remaining` and `-Reset` say how many, how many are left \
-and when the minute ends. Beyond it the answer is 429.
-";
+/// What is true of every request: an anchor, a heading, and one paragraph in which code stands between back quotes.
+pub const SECTIONS: [(&str, &str, &str); 5] = [
+    (
+        "keys",
+        "Keys",
+        "A key belongs to one tenant and reaches that tenant's records alone. The panel at `/api_keys.php` makes it. Send it \
+         with every request to a record path, as `Authorization: Bearer tdk_…`. It belongs in a server, not in a browser's \
+         page: there are no CORS headers.",
+    ),
+    (
+        "values",
+        "Values",
+        "Types are strict: `12` is an integer, `\"12\"` and `12.0` are not. Dates are `YYYY-MM-DD`, timestamps RFC 3339 in UTC \
+         with whole seconds. Lengths count Unicode characters. Null, an empty text and white space alone are empty, whatever \
+         the field's type: an error on a required field, else the field's default, or null. A boolean is also taken as `1` \
+         or `0`. Unknown and read-only members of a body are ignored. A PUT changes only the fields that it names.",
+    ),
+    (
+        "lists",
+        "Lists",
+        "A GET without `id` is a list. Pages follow the sort order: send the `next_cursor` of one page as `cursor` for the \
+         next, or follow the `Link` header; null is the end. Filters compare exactly, `null` finds empty fields, and dates \
+         and timestamps also have `_from` and `_to`, both inclusive. `q` finds words in any text.",
+    ),
+    (
+        "retries",
+        "Safe retries",
+        "Send a new UUID as `Idempotency-Key` with a POST, PUT or DELETE. A repeat within 24 hours gets the first answer \
+         again, with `Idempotent-Replayed: true`, and changes nothing. Only successes are remembered: a request that failed \
+         changed nothing and runs anew.",
+    ),
+    (
+        "rate-limit",
+        "Rate limit",
+        "A key has a fixed number of requests a minute. `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` \
+         say how many, how many are left and when the minute ends. Beyond it the answer is 429 with `Retry-After`.",
+    ),
+];
 
 #[cfg(test)]
 mod tests {

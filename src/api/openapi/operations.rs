@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 use super::answers::{RATE_LIMIT, Target, references};
 use super::examples::{CURSOR, UUID, create_example, page_example, record_example, update_example};
 use super::schemas::{filter, schema_ref, title};
-use crate::api::list::{DEFAULT_LIMIT, MAX_LIMIT, MAX_WORDS, Side, filters, sortable};
+use crate::api::list::{DEFAULT_LIMIT, MAX_CURSOR, MAX_LIMIT, MAX_WORDS, Side, filters, sortable};
 use crate::api::routes::{OPERATIONS, Operation, PAGES, Page};
+use crate::html;
 use crate::http::Method;
 use crate::resources::{ALL, Access, Field, Resource, Scope};
 use crate::store::Column;
@@ -114,7 +115,8 @@ fn record_operation(resource: &'static Resource, method: Method, operation: Oper
     Value::Object(members)
 }
 
-fn article(noun: &str) -> &'static str {
+/// `a`, `an` or `a piece of`.
+pub fn article(noun: &str) -> &'static str {
     match noun {
         "hardware" => "a piece of",
         _ if noun.starts_with(['a', 'e', 'i', 'o', 'u']) => "an",
@@ -141,40 +143,53 @@ fn query(name: &str, about: &str, schema: Value, example: Value) -> Value {
     json!({ "name": name, "in": "query", "description": about, "schema": schema, "example": example })
 }
 
-/// [`crate::api::list::PARAMETERS`], described.
-fn list_parameters(resource: &'static Resource) -> [Value; 5] {
+/// [`crate::api::list::PARAMETERS`] for people: name, values, meaning.
+pub fn list_parameters_in_words() -> [(&'static str, String, String); 5] {
+    [
+        ("limit", format!("1 to {MAX_LIMIT}, default {DEFAULT_LIMIT}"), "Records a page.".to_owned()),
+        (
+            "cursor",
+            "opaque".to_owned(),
+            "The `next_cursor` of the page before, with the same sort, filters and `q`.".to_owned(),
+        ),
+        (
+            "sort",
+            "a field, default id".to_owned(),
+            "The order, `-` in front for descending. Nulls come first; ties fall to `id`.".to_owned(),
+        ),
+        (
+            "total",
+            "true or false, default false".to_owned(),
+            "Whether the answer has `total`, the number of all records that match.".to_owned(),
+        ),
+        (
+            "q",
+            format!("words, at most {MAX_WORDS}"),
+            "A record matches that has each word in some text or e-mail field, in any case.".to_owned(),
+        ),
+    ]
+}
+
+fn list_parameters(resource: &'static Resource) -> impl Iterator<Item = Value> {
     let columns = sortable(resource).map(Column::name);
     let orders: Vec<String> = columns.flat_map(|name| [name.to_owned(), format!("-{name}")]).collect();
-    let truth = json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "enum": ["1", "0"] }], "default": false });
-    [
-        query(
-            "limit",
-            "Records a page.",
+    let schemas = [
+        (
             json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT }),
             json!(DEFAULT_LIMIT),
         ),
-        query(
-            "cursor",
-            "The `next_cursor` of the page before, with the same sort, filters and `q`.",
-            json!({ "type": "string", "minLength": 1, "maxLength": crate::api::list::MAX_CURSOR }),
-            json!(CURSOR),
+        (json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }), json!(CURSOR)),
+        (json!({ "type": "string", "enum": orders, "default": "id" }), json!("-updated_at")),
+        (
+            json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "enum": ["1", "0"] }], "default": false }),
+            json!(true),
         ),
-        query(
-            "sort",
-            "The order, `-` in front for descending. Nulls come first; ties fall to `id`.",
-            json!({ "type": "string", "enum": orders, "default": "id" }),
-            json!("-updated_at"),
-        ),
-        query("total", "Whether the answer has `total`, the number of all records that match.", truth, json!(true)),
-        query(
-            "q",
-            &format!(
-                "Words, at most {MAX_WORDS}. A record matches that has each of them in some text or e-mail field, in any case."
-            ),
-            json!({ "type": "string" }),
-            json!("eva"),
-        ),
-    ]
+        (json!({ "type": "string" }), json!("eva")),
+    ];
+    let words = list_parameters_in_words().into_iter().zip(schemas);
+    words.map(|((name, values, about), (schema, example))| {
+        query(name, &format!("{about} Values: {values}."), schema, example)
+    })
 }
 
 fn filter_parameter(resource: &Resource, name: &str, column: Column, side: Side) -> Value {
@@ -334,7 +349,7 @@ fn page_operation(page: Page) -> (&'static str, &'static str, (&'static str, Val
     let html = |about: &str| {
         json!({
             "description": about,
-            "headers": references("headers", always),
+            "headers": references("headers", always.into_iter().chain(html::HEADERS)),
             "content": { "text/html": { "schema": { "type": "string" }, "example": "<!doctype html>…" } },
         })
     };
