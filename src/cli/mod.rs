@@ -5,6 +5,7 @@
 mod check;
 mod key;
 mod logging;
+mod openapi;
 mod output;
 mod prompt;
 mod serve;
@@ -55,6 +56,8 @@ enum Command {
     Key(key::Command),
     /// Examine every database: integrity, foreign keys, schema version
     Check,
+    /// Print the OpenAPI document of the interface
+    Openapi,
 }
 
 /// How a command was called wrongly, beyond what its grammar says: exit code 2.
@@ -101,6 +104,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Tenant(command) => tenant::run(general, command),
         Command::Key(command) => key::run(general, command),
         Command::Check => check::run(general),
+        Command::Openapi => openapi::run(general),
     }
 }
 

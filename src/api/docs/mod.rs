@@ -95,6 +95,7 @@ struct OperationView {
     id: String,
     /// A further anchor on the same operation.
     alias: Option<String>,
+    verb: &'static str,
     name: String,
     method: &'static str,
     target: String,
@@ -234,10 +235,21 @@ impl Shape {
     fn name(self, resource: &Resource) -> String {
         match self {
             Shape::List => format!("List {}", resource.plural),
-            Shape::Read => format!("Read one {}", resource.name),
+            Shape::Read => format!("Read {} {}", openapi::article(resource.name), resource.name),
             Shape::Create => format!("Create {} {}", openapi::article(resource.name), resource.name),
             Shape::Update => format!("Change {} {}", openapi::article(resource.name), resource.name),
             Shape::Delete => format!("Delete {} {}", openapi::article(resource.name), resource.name),
+        }
+    }
+
+    /// The name where the resource's stands above it.
+    const fn verb(self) -> &'static str {
+        match self {
+            Shape::List => "List",
+            Shape::Read => "Read",
+            Shape::Create => "Create",
+            Shape::Update => "Change",
+            Shape::Delete => "Delete",
         }
     }
 
@@ -295,6 +307,7 @@ impl Shape {
         OperationView {
             id,
             alias,
+            verb: self.verb(),
             name: self.name(resource),
             method: method.as_str(),
             summary: paragraph(self.summary()),

@@ -3,32 +3,23 @@
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const one = (selector, within = document) => within.querySelector(selector);
 
-// Search: what has every word stays, with its chapter; an empty search shows everything.
+// Search: a part that has every word stays, with its chapter; an empty search shows everything.
 const search = one("#search");
-const parts = all(".topic, .operation, .errors > div, .fields > div");
+const overview = ".chapter > .pair:not(.operation)";
+const parts = all(`.topic, .operation, .errors > div, ${overview}`);
 const texts = new Map(parts.map((part) => [part, (part.id + " " + part.textContent).toLowerCase()]));
 const chapters = all(".chapter").filter((chapter) => chapter.id !== "try");
 const found = one("#found");
 one(".search").hidden = false;
 search.addEventListener("input", () => {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const matches = (part) => words.every((word) => texts.get(part).includes(word));
   let count = 0;
-  const fields = parts.filter((part) => part.matches(".fields > div"));
   for (const part of parts) {
-    if (fields.includes(part)) continue;
-    part.hidden = words.length > 0 && !matches(part);
+    part.hidden = !words.every((word) => texts.get(part).includes(word));
     if (!part.hidden) count += 1;
   }
   for (const chapter of chapters) {
-    const overview = one(":scope > .pair:not(.operation)", chapter);
-    let fits = false;
-    if (overview) {
-      fits = words.length === 0 || all(".fields > div", overview).some(matches);
-      overview.hidden = !fits;
-      if (fits) count += 1;
-    }
-    chapter.hidden = words.length > 0 && !fits && !all(".topic, .operation, .errors > div", chapter).some((p) => !p.hidden);
+    chapter.hidden = words.length > 0 && parts.every((part) => part.hidden || !chapter.contains(part));
   }
   for (const link of all(".contents li li a")) {
     const target = document.getElementById(link.hash.slice(1));

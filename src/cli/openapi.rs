@@ -1,0 +1,9 @@
+//! `openapi`: the OpenAPI document, indented; with `--json` on one line.
+
+use super::General;
+use super::output::print;
+use crate::api::openapi;
+
+pub fn run(general: &General) -> anyhow::Result<()> {
+    if general.json { print(&openapi::JSON) } else { print(openapi::pretty().trim_end()) }
+}
