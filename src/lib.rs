@@ -8,6 +8,7 @@
 
 pub mod api;
 pub mod app;
+pub mod bulk;
 pub mod cli;
 pub mod clock;
 pub mod error;

@@ -21,9 +21,26 @@ pub struct Object<'a> {
     members: Vec<(Cow<'a, str>, Input<'a>)>,
 }
 
+/// Where something is no JSON object, and why. Line and column count from 1, columns in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    pub line: usize,
+    pub column: usize,
+    pub what: String,
+}
+
 impl<'a> Object<'a> {
     /// Reads a body, or says where it is wrong.
     pub fn parse(body: &'a [u8]) -> Result<Object<'a>, Error> {
+        Object::read(body).map_err(|Mistake { line, column, what }| {
+            Error::InvalidJson(format!(
+                "The body is not valid JSON at line {line}, column {column}: {what}. Send one JSON object in UTF-8."
+            ))
+        })
+    }
+
+    /// Reads one object that is all of `body`.
+    pub fn read(body: &'a [u8]) -> Result<Object<'a>, Mistake> {
         let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
         let text = str::from_utf8(body).map_err(|error| {
             let (line, column) = position(body.get(..error.valid_up_to()).unwrap_or_default());
@@ -36,7 +53,12 @@ impl<'a> Object<'a> {
         }
         let members = source.members(whole.get())?;
         let read = |(name, raw): (Cow<'a, str>, &'a RawValue)| Ok((name, source.input(raw.get(), 1)?));
-        Ok(Object { members: members.0.into_iter().map(read).collect::<Result<_, Error>>()? })
+        Ok(Object { members: members.0.into_iter().map(read).collect::<Result<_, Mistake>>()? })
+    }
+
+    /// The names of all members in the order sent, those given twice as often.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().map(|(name, _)| name.as_ref())
     }
 
     /// The member `name`; `None` where it is absent, which is not the same as null.
@@ -82,7 +104,7 @@ struct Source<'a> {
 
 impl<'a> Source<'a> {
     /// What a field is checked against. What stands in arrays and objects is only looked through for mistakes.
-    fn input(self, raw: &'a str, depth: usize) -> Result<Input<'a>, Error> {
+    fn input(self, raw: &'a str, depth: usize) -> Result<Input<'a>, Mistake> {
         match raw.as_bytes().first() {
             Some(b'"') => serde_json::from_str::<Name<'a>>(raw)
                 .map(|text| Input::Text(text.0))
@@ -109,11 +131,11 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn members(self, raw: &'a str) -> Result<Members<'a>, Error> {
+    fn members(self, raw: &'a str) -> Result<Members<'a>, Mistake> {
         serde_json::from_str(raw).map_err(|error| self.syntax(raw, &error))
     }
 
-    fn descend(self, raw: &str, depth: usize) -> Result<(), Error> {
+    fn descend(self, raw: &str, depth: usize) -> Result<(), Mistake> {
         match depth >= DEPTH {
             true => Err(self.at(raw, &format!("more than {DEPTH} levels of nesting"))),
             false => Ok(()),
@@ -126,13 +148,13 @@ impl<'a> Source<'a> {
         position(self.text.as_bytes().get(..offset).unwrap_or_default())
     }
 
-    fn at(self, part: &str, what: &str) -> Error {
+    fn at(self, part: &str, what: &str) -> Mistake {
         let (line, column) = self.before(part);
         invalid(line, column, what)
     }
 
     /// serde_json counts lines from 1 and columns from the line's start, within the part it was given.
-    fn syntax(self, part: &str, error: &serde_json::Error) -> Error {
+    fn syntax(self, part: &str, error: &serde_json::Error) -> Mistake {
         let (line, column) = self.before(part);
         let what = error.to_string();
         let what = what.split(" at line ").next().unwrap_or_default();
@@ -150,10 +172,8 @@ fn position(text: &[u8]) -> (usize, usize) {
     (line, column)
 }
 
-fn invalid(line: usize, column: usize, what: &str) -> Error {
-    Error::InvalidJson(format!(
-        "The body is not valid JSON at line {line}, column {column}: {what}. Send one JSON object in UTF-8."
-    ))
+fn invalid(line: usize, column: usize, what: &str) -> Mistake {
+    Mistake { line, column, what: what.to_owned() }
 }
 
 #[cfg(test)]

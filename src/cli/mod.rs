@@ -3,6 +3,8 @@
 //! Exit codes: 0 done, 1 it failed, 2 wrong usage. The last line on standard error says why.
 
 mod check;
+mod export;
+mod import;
 mod key;
 mod logging;
 mod openapi;
@@ -20,6 +22,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use crate::clock::Clock;
+use crate::resources::{self, Resource};
 use crate::store::registry::{Registry, TenantRow};
 use crate::store::{OpenError, registry};
 
@@ -54,6 +57,10 @@ enum Command {
     /// Make, list, revoke and delete API keys
     #[command(subcommand)]
     Key(key::Command),
+    /// Read records from a CSV or JSON Lines file, all of them or none
+    Import(import::Arguments),
+    /// Write all records as CSV or JSON Lines
+    Export(export::Arguments),
     /// Examine every database: integrity, foreign keys, schema version
     Check,
     /// Print the OpenAPI document of the interface
@@ -103,6 +110,8 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Serve(options) => serve::run(general, *options),
         Command::Tenant(command) => tenant::run(general, command),
         Command::Key(command) => key::run(general, command),
+        Command::Import(arguments) => import::run(general, &arguments),
+        Command::Export(arguments) => export::run(general, &arguments),
         Command::Check => check::run(general),
         Command::Openapi => openapi::run(general),
     }
@@ -138,6 +147,14 @@ fn find_tenant(registry: &Registry, name: &str) -> anyhow::Result<TenantRow> {
 /// A new tenant's name, for the grammar.
 fn tenant_name(text: &str) -> Result<String, &'static str> {
     registry::check_tenant_name(text).map(|()| text.to_owned())
+}
+
+/// A resource, for the grammar.
+fn resource(plural: &str) -> Result<&'static Resource, String> {
+    Resource::find(plural).ok_or_else(|| {
+        let names: Vec<&str> = resources::ALL.iter().map(|resource| resource.plural).collect();
+        format!("there is no such resource; there are {}", names.join(", "))
+    })
 }
 
 #[cfg(test)]

@@ -28,5 +28,6 @@ pub static CUSTOMER: Resource = Resource {
         date("customer_since").about("The day the customer became one.").example("\"2019-04-01\""),
         text("notes").at_most(5000).about("Anything else.").example("\"Invoices by e-mail only.\""),
     ],
+    natural_keys: &["customer_number", "email"],
     missing: Some(Error::CustomerNotFound),
 };

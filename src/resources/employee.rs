@@ -26,5 +26,6 @@ pub static EMPLOYEE: Resource = Resource {
         date("end_date").about("The last day.").example("null"),
         text("notes").at_most(5000).about("Anything else.").example("\"Works from home on Fridays.\""),
     ],
+    natural_keys: &["email"],
     missing: Some(Error::EmployeeNotFound),
 };

@@ -152,7 +152,7 @@ pub enum Input<'a> {
 
 impl Input<'_> {
     /// Null, the empty string and white space alone are empty, whatever the field's type.
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         match self {
             Input::Null => true,
             Input::Text(text) => text.chars().all(char::is_whitespace),

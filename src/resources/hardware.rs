@@ -35,5 +35,6 @@ pub static HARDWARE: Resource = Resource {
         boolean("is_leased").default("false").about("Whether it is leased.").example("false"),
         text("notes").at_most(5000).about("Anything else.").example("\"Docking station on the desk.\""),
     ],
+    natural_keys: &["asset_tag"],
     missing: None,
 };

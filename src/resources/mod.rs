@@ -27,6 +27,8 @@ pub struct Resource {
     pub about: &'static str,
     /// The writable fields in the order of contract section 2, which is also the order of every answer.
     pub fields: &'static [Field],
+    /// Fields that people know a record by: in an imported file they may stand in for its id. Not always unique.
+    pub natural_keys: &'static [&'static str],
     /// What a reference to a record that does not exist answers; `None` where nothing refers to the resource.
     pub missing: Option<fn(i64) -> Error>,
 }

@@ -1,5 +1,6 @@
 //! The databases: the registry of tenants and keys, and one file of records for each tenant.
 
+pub mod bulk;
 pub mod check;
 pub mod connection;
 pub mod records;

@@ -125,6 +125,10 @@ impl<'a> Reading<'a> {
         Reading(connection)
     }
 
+    pub(super) fn connection(&self) -> &'a Connection {
+        self.0
+    }
+
     /// The record as JSON, already written.
     pub fn json(&self, resource: &Resource, id: i64) -> rusqlite::Result<Option<Vec<u8>>> {
         let sql = format!("SELECT {} FROM {} WHERE id = ?", columns(resource), resource.plural);
@@ -190,21 +194,29 @@ impl<'a> Writing<'a> {
         Writing(Reading::new(connection))
     }
 
-    fn connection(&self) -> &Connection {
-        self.0.0
-    }
-
     /// Adds a record with the next id. `now` is RFC 3339.
     pub fn insert(&self, resource: &Resource, values: Vec<Value>, now: &str) -> rusqlite::Result<Record> {
+        self.insert_as(resource, None, values, now)
+    }
+
+    /// Adds a record with the id that it must have, or the next.
+    pub(super) fn insert_as(
+        &self,
+        resource: &Resource,
+        id: Option<i64>,
+        values: Vec<Value>,
+        now: &str,
+    ) -> rusqlite::Result<Record> {
         let names: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
         let sql = format!(
-            "INSERT INTO {} ({}, created_at, updated_at, search) VALUES ({}?, ?, ?)",
+            "INSERT INTO {} (id, {}, created_at, updated_at, search) VALUES (?, {}?, ?, ?)",
             resource.plural,
             names.join(", "),
             "?, ".repeat(names.len())
         );
         let search = search_text(resource, &values);
-        let mut bound: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
+        let mut bound: Vec<&dyn ToSql> = vec![&id];
+        bound.extend(values.iter().map(|value| value as &dyn ToSql));
         bound.extend([&now as &dyn ToSql, &now, &search]);
         self.connection().prepare_cached(&sql)?.execute(bound.as_slice())?;
         let id = self.connection().last_insert_rowid();
@@ -295,7 +307,7 @@ impl ToSql for Value {
 }
 
 /// `id`, the fields, the timestamps: the order of every answer.
-fn columns(resource: &Resource) -> String {
+pub(super) fn columns(resource: &Resource) -> String {
     let mut names = String::from("id, ");
     for field in resource.fields {
         names.push_str(field.name);
@@ -304,7 +316,7 @@ fn columns(resource: &Resource) -> String {
     names + "created_at, updated_at"
 }
 
-fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Result<Record> {
+pub(super) fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Result<Record> {
     let last = resource.fields.len();
     let values = resource.fields.iter().enumerate().map(|(at, field)| read_value(row.get_ref(at + 1)?, field.kind));
     Ok(Record {
