@@ -86,8 +86,8 @@ impl Import {
         }
         source.rewind()?;
         pass.stage = Stage::Storing;
-        file.write(|writing| {
-            pass.run(source, writing, None, &mut |row| writing.add(self.resource, row.id, row.values, now))
+        file.add(self.resource, |adding| {
+            pass.run(source, adding.reading(), None, &mut |row| adding.record(row.id, row.values, now))
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 
 use super::connection::{self, OpenError};
@@ -9,7 +10,7 @@ use super::records::{self, Reading, Record, Writing};
 use super::tenants::{self, SCHEMA};
 use crate::resources::{Field, Resource, Value};
 
-/// A connection of one's own to a tenant's file.
+/// A connection of one's own to a tenant's file. It runs no triggers: see [`TenantFile::add`].
 #[derive(Debug)]
 pub struct TenantFile {
     connection: Connection,
@@ -31,6 +32,7 @@ impl TenantFile {
         let connection = connection::open(&path, &SCHEMA)?;
         connection
             .pragma_update(None, "cache_size", -CACHE_KIB)
+            .and_then(|()| connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false))
             .map_err(|error| OpenError::Unusable { path, cause: error.to_string() })?;
         Ok(TenantFile { connection })
     }
@@ -43,11 +45,22 @@ impl TenantFile {
         answer
     }
 
-    /// One transaction, which waits for the file's other writers and makes them wait: all of `work`, or nothing.
-    pub fn write<T, E: From<FileError>>(&mut self, work: impl FnOnce(&Writing<'_>) -> Result<T, E>) -> Result<T, E> {
+    /// Adds records in one transaction, which waits for the file's other writers and makes them wait: all of `work`, or
+    /// nothing.
+    ///
+    /// The search table is filled at the end, in one statement, instead of by its trigger: with each row on its own, SQLite
+    /// would write a piece of the index to disk for every single one, which takes longer than all the rest.
+    pub fn add<T, E: From<FileError>>(
+        &mut self,
+        resource: &'static Resource,
+        work: impl FnOnce(&Adding<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(FileError)?;
-        let answer = work(&Writing::new(&transaction))?;
+        let adding = Adding { writing: Writing::new(&transaction), resource };
+        let highest = adding.highest_id()?;
+        let answer = work(&adding)?;
+        adding.index_beyond(highest)?;
         transaction.commit().map_err(FileError)?;
         Ok(answer)
     }
@@ -107,9 +120,7 @@ impl Reading<'_> {
 
     /// Whether the resource has, or ever had, a record.
     pub fn has_ever_held(&self, resource: &Resource) -> Result<bool, FileError> {
-        let sql = "SELECT seq FROM sqlite_sequence WHERE name = ?";
-        let highest: Option<i64> = self.connection().query_row(sql, [resource.plural], |row| row.get(0)).optional()?;
-        Ok(highest.unwrap_or(0) > 0 || self.number_of(resource)? > 0)
+        Ok(highest_id(self.connection(), resource)? > 0 || self.number_of(resource)? > 0)
     }
 
     /// Whether the resource has a record `id`.
@@ -128,10 +139,43 @@ impl Reading<'_> {
     }
 }
 
-impl Writing<'_> {
+/// Records of one resource on their way into the file. See [`TenantFile::add`].
+#[derive(Debug)]
+pub struct Adding<'a> {
+    writing: Writing<'a>,
+    resource: &'static Resource,
+}
+
+impl Adding<'_> {
+    /// The file as it is in the middle of this.
+    pub fn reading(&self) -> &Reading<'_> {
+        &self.writing
+    }
+
     /// Adds a record with this id, or with the next. `now` is RFC 3339.
-    pub fn add(&self, resource: &Resource, id: Option<i64>, values: Vec<Value>, now: &str) -> Result<(), FileError> {
-        self.insert_as(resource, id, values, now)?;
+    pub fn record(&self, id: Option<i64>, values: Vec<Value>, now: &str) -> Result<(), FileError> {
+        self.writing.insert_as(self.resource, id, values, now)?;
         Ok(())
     }
+
+    fn highest_id(&self) -> Result<i64, FileError> {
+        Ok(highest_id(self.writing.connection(), self.resource)?)
+    }
+
+    /// Enters the records with higher ids into the search table.
+    fn index_beyond(&self, id: i64) -> Result<(), FileError> {
+        let table = self.resource.plural;
+        let sql = format!(
+            "INSERT INTO {table}_search (rowid, search) SELECT id, search FROM {table} WHERE id > ? ORDER BY id"
+        );
+        self.writing.connection().execute(&sql, [id])?;
+        Ok(())
+    }
+}
+
+/// The highest id that was ever given, 0 before the first.
+fn highest_id(connection: &Connection, resource: &Resource) -> rusqlite::Result<i64> {
+    let sql = "SELECT seq FROM sqlite_sequence WHERE name = ?";
+    let highest: Option<i64> = connection.query_row(sql, [resource.plural], |row| row.get(0)).optional()?;
+    Ok(highest.unwrap_or(0))
 }
