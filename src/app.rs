@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::api::rate_limit::Limiter;
 use crate::clock::Clock;
+use crate::panel;
 use crate::store::registry::Registry;
 use crate::store::{Limits, OpenError, Tenants};
 
@@ -42,6 +43,7 @@ pub struct App {
     pub tenants: Tenants,
     pub limiter: Limiter,
     pub clock: Clock,
+    pub panel: panel::State,
 }
 
 impl App {
@@ -52,6 +54,7 @@ impl App {
             tenants: Tenants::new(&settings.data_dir, settings.tenants),
             limiter: Limiter::new(settings.rate_limit),
             clock,
+            panel: panel::State::default(),
             settings,
         }))
     }

@@ -10,6 +10,7 @@ use super::routes::{self, Operation, RECORD_METHODS, Route};
 use crate::app::App;
 use crate::error::Error;
 use crate::http::{Reply, Request, Response};
+use crate::panel;
 use crate::resources::Resource;
 use crate::store::Tenant;
 
@@ -18,6 +19,7 @@ pub fn answer(app: &Arc<App>, request: &Request, mut reply: Reply) {
     match routes::find(&request.path) {
         None => reply.send(Error::EndpointNotFound.into()),
         Some(Route::Page(page)) => reply.send(pages::answer(app, page, request)),
+        Some(Route::Panel) => reply.send(panel::answer(app, request)),
         Some(Route::Records { resource, prefix }) => {
             reply.add_headers([("Cache-Control", "no-store".to_owned())]);
             match admit(app, request, resource, &mut reply) {

@@ -1,6 +1,7 @@
 //! Every path and what it takes: one table, in which no operation can be written without its scope.
 
 use crate::http::Method;
+use crate::panel;
 use crate::resources::{ALL, Access, Resource, Scope};
 
 /// Where a path leads.
@@ -10,6 +11,8 @@ pub enum Route {
     Records { resource: &'static Resource, prefix: &'static str },
     /// What needs no key.
     Page(Page),
+    /// The panel, which answers every method itself.
+    Panel,
 }
 
 /// The paths that look at no key and have no rate limit (contract section 1).
@@ -72,6 +75,9 @@ pub fn find(path: &str) -> Option<Route> {
     let (prefix, bare) = path.strip_prefix(PREFIX).map_or(("", path), |bare| (PREFIX, bare));
     if let Some(resource) = ALL.into_iter().find(|resource| resource.path == bare) {
         return Some(Route::Records { resource, prefix });
+    }
+    if path == panel::PATH {
+        return Some(Route::Panel);
     }
     let (_, page) = PAGES.into_iter().find(|(known, page)| *known == if page.is_prefixed() { bare } else { path })?;
     Some(Route::Page(page))

@@ -9,15 +9,19 @@ use crate::clock::Moment;
 pub const SESSION_SECONDS: i64 = 8 * 60 * 60;
 
 impl Registry {
-    /// Begins a session of the tenant, and forgets those of all tenants that are over.
-    pub fn create_session(&self, tenant_id: i64, hash: &[u8; 32], now: Moment) -> Result<(), RegistryError> {
+    /// Begins a session of the tenant, and forgets those of all tenants that are over. Whether it did: not where the
+    /// tenant has got another password since it was read, for that ended its sessions, this one too.
+    pub fn create_session(&self, tenant: &TenantRow, hash: &[u8; 32], now: Moment) -> Result<bool, RegistryError> {
         let now = now.unix_seconds();
         self.change(|transaction| {
             transaction.prepare_cached("DELETE FROM sessions WHERE expires_at <= ?1")?.execute([now])?;
-            transaction
-                .prepare_cached("INSERT INTO sessions (tenant_id, hash, expires_at) VALUES (?1, ?2, ?3)")?
-                .execute(params![tenant_id, hash, now + SESSION_SECONDS])?;
-            Ok(())
+            let made = transaction
+                .prepare_cached(
+                    "INSERT INTO sessions (tenant_id, hash, expires_at)
+                     SELECT id, ?2, ?3 FROM tenants WHERE id = ?1 AND password_hash = ?4",
+                )?
+                .execute(params![tenant.id, hash, now + SESSION_SECONDS, tenant.password_hash])?;
+            Ok(made == 1)
         })
     }
 

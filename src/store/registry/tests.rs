@@ -129,7 +129,7 @@ fn deleting_a_tenant_takes_keys_sessions_and_events_with_it() {
     let desk = Desk::new();
     let acme = desk.tenant("acme");
     let (_, key) = desk.key(&acme);
-    desk.registry.create_session(acme.id, &[7; 32], desk.clock.now()).unwrap();
+    desk.registry.create_session(&acme, &[7; 32], desk.clock.now()).unwrap();
     desk.registry.delete_tenant("acme").unwrap();
     assert_eq!(desk.caller(&key), None);
     assert_eq!(desk.registry.find_session(&[7; 32], desk.clock.now()).unwrap(), None);
@@ -145,19 +145,22 @@ fn a_session_lasts_eight_hours_and_ends_with_a_new_password() {
     let desk = Desk::new();
     let acme = desk.tenant("acme");
     let find = |hash: u8| desk.registry.find_session(&[hash; 32], desk.clock.now()).unwrap();
-    desk.registry.create_session(acme.id, &[1; 32], desk.clock.now()).unwrap();
+    desk.registry.create_session(&acme, &[1; 32], desk.clock.now()).unwrap();
     assert_eq!(find(1).unwrap(), acme);
     desk.clock.advance(Duration::from_secs(8 * 3600 - 1));
     assert!(find(1).is_some());
     desk.clock.advance(Duration::from_secs(1));
     assert!(find(1).is_none());
-    desk.registry.create_session(acme.id, &[2; 32], desk.clock.now()).unwrap();
-    desk.registry.create_session(acme.id, &[3; 32], desk.clock.now()).unwrap();
+    desk.registry.create_session(&acme, &[2; 32], desk.clock.now()).unwrap();
+    desk.registry.create_session(&acme, &[3; 32], desk.clock.now()).unwrap();
     desk.registry.end_session(&[2; 32]).unwrap();
     assert!(find(2).is_none() && find(3).is_some());
     desk.registry.set_password(acme.id, "$new").unwrap();
     assert!(find(3).is_none());
     assert_eq!(desk.registry.find_tenant("acme").unwrap().unwrap().password_hash, "$new");
+    // `acme` was read before: a sign-in with the former password that was under way.
+    assert!(!desk.registry.create_session(&acme, &[4; 32], desk.clock.now()).unwrap());
+    assert!(find(4).is_none());
 }
 
 #[test]

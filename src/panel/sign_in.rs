@@ -1,0 +1,121 @@
+//! Signing in and out, and the check of a password that both sign-in and a change of it go through.
+
+use super::attempts::{Exhausted, Subject};
+use super::cookies::Cookie;
+use super::form::Form;
+use super::hashing::Busy;
+use super::page::{self, Done};
+use super::refusal::Refusal;
+use super::session::{Session, form_token, is_same};
+use super::view::{self, Notice, SignInPage};
+use super::{PATH, State};
+use crate::app::App;
+use crate::http::{Request, Response};
+use crate::{password, secret};
+
+/// What the sign-in form's token is for.
+const PURPOSE: &str = "sign in";
+
+/// The most of a name that is sent back, in characters: as long as a tenant's can be, and a bit.
+const ECHOED: usize = 80;
+
+/// The form to sign in, bound to its cookie.
+pub(super) fn page(request: &Request, notice: Option<Notice>, tenant: &str, status: u16) -> Result<Response, Refusal> {
+    let cookie = match Cookie::SignIn.read(request) {
+        Some(cookie) => cookie.to_owned(),
+        None => secret::generate_token()?,
+    };
+    let tenant: String = tenant.chars().take(ECHOED).collect();
+    let page = SignInPage { notice, tenant: &tenant, token: &form_token(PURPOSE, &cookie) };
+    Ok(Cookie::SignIn.set(request, &cookie, view::page(status, &page)?))
+}
+
+/// The form again, with why it was refused. A cookie of a session that is over goes.
+pub(super) fn refuse(request: &Request, refusal: &Refusal, tenant: &str) -> Result<Response, Refusal> {
+    page(request, Some(Notice::refused(refusal)), tenant, refusal.status()).map(|page| refusal.mark(page))
+}
+
+/// Takes the sign-in form.
+pub(super) fn sign_in(app: &App, request: &Request, form: &Form) -> Result<Response, Refusal> {
+    let name = form.get("tenant");
+    let bound =
+        Cookie::SignIn.read(request).is_some_and(|cookie| is_same(form.get("token"), &form_token(PURPOSE, cookie)));
+    if !bound {
+        return refuse(request, &Refusal::SignInToken, name);
+    }
+    match check(app, request, name, form.get("password")) {
+        Ok(token) => {
+            let response = Cookie::Session.set(request, &token, page::redirect(PATH));
+            Ok(Cookie::SignIn.clear(request, response))
+        }
+        Err(refusal) => {
+            if refusal == Refusal::WrongSignIn {
+                tracing::warn!(client = %request.client, request_id = %request.id, "a sign-in to the panel failed");
+            }
+            refuse(request, &refusal, name)
+        }
+    }
+}
+
+/// The token of a new session. The one that the browser had ends.
+fn check(app: &App, request: &Request, name: &str, password: &str) -> Result<String, Refusal> {
+    let tenant = app.registry.find_tenant(name)?;
+    let stored = tenant.as_ref().map(|tenant| tenant.password_hash.as_str());
+    let matches = verify(&app.panel, request, Subject::sign_in(name), password, stored)?;
+    let Some(tenant) = tenant.filter(|_| matches) else { return Err(Refusal::WrongSignIn) };
+    if let Some(former) = Session::find(app, request)? {
+        end(app, &former)?;
+    }
+    let token = secret::generate_token()?;
+    if app.registry.create_session(&tenant, &secret::hash(&token), request.received_at)? {
+        Ok(token)
+    } else {
+        // The password was changed while this one was checked.
+        Err(Refusal::WrongSignIn)
+    }
+}
+
+/// Signs out.
+pub(super) fn sign_out(app: &App, request: &Request, session: &Session) -> Result<Response, Refusal> {
+    end(app, session)?;
+    Ok(Cookie::Session.clear(request, Done::SignedOut.redirect()))
+}
+
+fn end(app: &App, session: &Session) -> Result<(), Refusal> {
+    app.registry.end_session(&session.hash)?;
+    app.panel.new_keys.forget(session.hash);
+    Ok(())
+}
+
+/// Whether `password` is the one that `stored` was made from; without one, which is an unknown tenant's, no after the same
+/// work. Wrong ones are counted, and the work waits its turn.
+pub(super) fn verify(
+    state: &State,
+    request: &Request,
+    subject: Subject,
+    password: &str,
+    stored: Option<&str>,
+) -> Result<bool, Refusal> {
+    let now = request.received_at.monotonic;
+    state.attempts.check(&subject, now)?;
+    state.hashing.run(|| {
+        let attempt = state.attempts.begin(subject, now)?;
+        let matches = password::verify(password, stored);
+        if !matches {
+            attempt.fail();
+        }
+        Ok(matches)
+    })?
+}
+
+impl From<Exhausted> for Refusal {
+    fn from(Exhausted: Exhausted) -> Refusal {
+        Refusal::TooManyAttempts
+    }
+}
+
+impl From<Busy> for Refusal {
+    fn from(Busy: Busy) -> Refusal {
+        Refusal::Busy
+    }
+}
