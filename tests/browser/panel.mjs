@@ -1,0 +1,283 @@
+// The panel in a real browser: one admin's whole visit, every state looked at on the way.
+//
+//   node panel.mjs JAVASCRIPT ADDRESS BINARY DATA_DIR
+//
+// JAVASCRIPT is "on" or "off". With SHOTS=folder every state is also photographed, wide and narrow, light and dark.
+// Exits with 1 and the reason where something is not as it should be.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+const [javascript, address, binary, data] = process.argv.slice(2);
+const path = "/api_keys.php";
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const largest = 30 * 1024;
+
+const desk = (...words) => execFileSync(binary, ["--data-dir", data, ...words], { encoding: "utf8", stdio: "pipe" });
+const newTenant = (name) => JSON.parse(desk("--json", "tenant", "create", name)).password;
+
+/** Asks the API with a key; the status and, of a refusal, the code. */
+async function api(key, resource = "customers") {
+  const reply = await fetch(`${address}/${resource}.php`, { headers: { Authorization: `Bearer ${key}` } });
+  const body = await reply.json();
+  return [reply.status, body.error?.code ?? "fine"];
+}
+
+const profile = mkdtempSync(join(tmpdir(), "panel-"));
+const context = await chromium.launchPersistentContext(profile, {
+  executablePath: ["/usr/bin/chromium", "/usr/bin/chromium-browser"].find(existsSync),
+  javaScriptEnabled: javascript === "on",
+  headless: true,
+  viewport: { width: 1280, height: 800 },
+  permissions: ["clipboard-read", "clipboard-write"],
+  args: [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+  ],
+});
+const page = context.pages()[0] ?? (await context.newPage());
+page.setDefaultTimeout(20_000);
+
+const heaviest = { bytes: 0 };
+const faults = [];
+page.on("request", (request) => {
+  const url = new URL(request.url());
+  const own = url.origin === address && url.pathname === path;
+  if (!own && url.protocol !== "data:") faults.push(`the page asked for ${request.url()}`);
+});
+page.on("console", (message) => {
+  // A refusal's status is reported as an error too; the policy's reports are what counts.
+  if (message.type() === "error" && !message.text().startsWith("Failed to load resource")) faults.push(message.text());
+});
+page.on("pageerror", (error) => faults.push(String(error)));
+
+/** Looks at a state of the page: its weight, its access, its width, in every size and light. */
+async function look(state) {
+  const bytes = Buffer.byteLength(await page.content());
+  if (bytes > heaviest.bytes) Object.assign(heaviest, { bytes, state });
+  assert.ok(bytes < largest, `${state}: ${bytes} bytes`);
+  for (const colorScheme of ["light", "dark"]) {
+    for (const width of [1280, 390, 320]) {
+      await page.emulateMedia({ colorScheme });
+      await page.setViewportSize({ width, height: 800 });
+      const where = `${state}, ${width} wide, ${colorScheme}`;
+      const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      assert.ok(overflow <= 0, `${where}: ${overflow} pixels too wide`);
+      // Without JavaScript axe cannot run either; the pages are the same.
+      if (width !== 320 && javascript === "on") await checkAccess(where);
+      if (process.env.SHOTS && width !== 320) {
+        const file = join(process.env.SHOTS, `${state}-${width}-${colorScheme}.png`);
+        await page.screenshot({ path: file, fullPage: true });
+      }
+    }
+  }
+  await page.setViewportSize({ width: 1280, height: 800 });
+}
+
+async function checkAccess(where) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() =>
+    axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }),
+  );
+  const told = violations.map(({ id, help, nodes }) => `${id}: ${help}\n  ${nodes.map((node) => node.html).join("\n  ")}`);
+  assert.equal(told.length, 0, `${where}:\n${told.join("\n")}`);
+}
+
+/** Presses a button or follows a link, and waits for the page after. */
+async function go(role, name, within = page) {
+  const loaded = page.waitForEvent("load");
+  await within.getByRole(role, { name, exact: true }).click();
+  await loaded;
+}
+
+const answers = (status) => page.waitForResponse((response) => response.status() === status);
+const row = (name) => page.getByRole("row").filter({ hasText: name });
+
+async function signIn(tenant, password) {
+  await page.getByLabel("Tenant").fill(tenant);
+  await page.getByLabel("Password").fill(password);
+  await go("button", "Sign in");
+}
+
+async function createKey(name, scopes) {
+  await page.getByLabel("Name").fill(name);
+  for (const scope of scopes) await page.getByLabel(scope, { exact: true }).check();
+  await go("button", "Create key");
+  return (await page.locator("#secret").textContent()).trim();
+}
+
+/** A page of its own for what has none of ours to stand on. */
+async function refusals() {
+  await page.evaluate(() => {
+    const name = document.querySelector("#name");
+    name.removeAttribute("maxlength");
+    name.value = "x".repeat(20_000);
+  });
+  await Promise.all([answers(413), go("button", "Create key")]);
+  await look("too-large");
+  await go("link", "Back to the API keys");
+}
+
+async function visit() {
+  const password = newTenant("acme");
+  await page.goto(address + path);
+  await look("sign-in");
+  await Promise.all([answers(401), signIn("acme", "not the password")]);
+  assert.equal(await page.getByLabel("Tenant").inputValue(), "acme");
+  await look("sign-in-wrong");
+  await signIn("acme", password);
+  assert.match(page.url(), /\/api_keys\.php$/);
+  await page.getByText("No keys yet.").waitFor();
+  await look("empty");
+
+  const session = (await context.cookies()).find((cookie) => cookie.name === "tenantdesk-session");
+  assert.ok(session.httpOnly && session.sameSite === "Strict" && session.path === "/" && !session.secure);
+
+  const key = await createKey("Web shop", ["customers:read", "customers:write"]);
+  assert.match(key, /^tdk_[A-Za-z0-9_-]{43}$/);
+  await look("new-key");
+  const copy = page.getByRole("button", { name: "Copy", exact: true });
+  if (javascript === "on") {
+    await copy.click();
+    await page.getByText("Copied.").waitFor();
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), key);
+  } else {
+    assert.equal(await copy.count(), 0, "no copy button without JavaScript");
+  }
+  await page.reload();
+  assert.ok(!(await page.content()).includes(key), "the key is shown once");
+  assert.equal(await page.getByRole("row").count(), 2, "reloading made no second key");
+  await look("shown-once");
+
+  await row("Web shop").getByText("Never").waitFor();
+  assert.deepEqual(await api(key), [200, "fine"]);
+  assert.deepEqual(await api(key, "hardware"), [403, "insufficient_scope"]);
+  await page.goto(address + path);
+  assert.match(await row("Web shop").getByRole("cell").nth(2).textContent(), /^\d{4}-\d\d-\d\d \d\d:\d\d\sUTC$/);
+
+  await shortcuts();
+  await mistakes();
+  await look("list");
+  await refusals();
+  await revokeAndDelete(key);
+  await changePassword(password);
+  await suspended();
+  await tooMany();
+}
+
+async function shortcuts() {
+  const ticked = () => page.locator("[name=scope]:checked").count();
+  const press = async (name) => {
+    const loaded = javascript === "on" ? undefined : page.waitForEvent("load");
+    await page.getByRole("button", { name, exact: true }).click();
+    await loaded;
+  };
+  await page.getByLabel("Name").fill("Import");
+  await press("All");
+  assert.equal(await ticked(), 6);
+  assert.equal(await page.getByLabel("Name").inputValue(), "Import", "what was typed stays");
+  await press("Read only");
+  assert.equal(await ticked(), 3);
+  // The Enter key makes the key; it does not press the first shortcut.
+  const loaded = page.waitForEvent("load");
+  await page.getByLabel("Name").press("Enter");
+  await loaded;
+  assert.match(await page.locator("#secret").textContent(), /^tdk_/);
+}
+
+async function mistakes() {
+  await page.getByLabel("Name").fill("<b>\u202ebold\u202c</b> & \"quotes\" ".repeat(3));
+  await Promise.all([answers(422), go("button", "Create key")]);
+  await page.getByText("Tick at least one scope.").waitFor();
+  await look("form-wrong");
+  await page.getByLabel("hardware:read", { exact: true }).check();
+  await go("button", "Create key");
+  assert.equal(await page.locator("tbody b").count(), 0, "a name is text");
+  await createKey("A long-winded name of a key ".repeat(3), ["customers:read", "employees:read"]);
+}
+
+async function revokeAndDelete(key) {
+  await go("link", "Revoke Web shop");
+  await look("confirm-revoke");
+  await go("link", "Keep it");
+  assert.deepEqual(await api(key), [200, "fine"]);
+  await go("link", "Revoke Web shop");
+  await go("button", "Revoke key");
+  await page.getByText("The key is revoked.").waitFor();
+  assert.deepEqual(await api(key), [401, "revoked_api_key"]);
+  await look("revoked");
+  await go("link", "Delete Web shop");
+  await look("confirm-delete");
+  await go("button", "Delete key");
+  assert.equal(await row("Web shop").count(), 0);
+  assert.deepEqual(await api(key), [401, "invalid_api_key"]);
+  await look("deleted");
+  const events = await page.locator(".events li").allTextContents();
+  assert.match(events[0], /UTC Deleted Web shop tdk_.{4}… by the panel/);
+}
+
+async function changePassword(present) {
+  const next = "correct horse battery staple";
+  const fill = async (old, again) => {
+    const details = page.getByText("Change the password");
+    if (!(await page.getByLabel("Present password").isVisible())) await details.click();
+    await page.getByLabel("Present password").fill(old);
+    await page.getByLabel("New password", { exact: true }).fill(next);
+    await page.getByLabel("New password, once more").fill(again);
+    await go("button", "Change password");
+  };
+  await fill("not the present one", "something else");
+  await look("password-wrong");
+  await fill("not the present one", next);
+  await page.getByText("This is not the present password.").waitFor();
+  await fill(present, next);
+  await page.getByText("The password is changed").waitFor();
+  await look("password-changed");
+  await signIn("acme", next);
+  const stolen = await context.cookies();
+  await go("button", "Sign out");
+  await page.getByText("You are signed out.").waitFor();
+  await look("signed-out");
+  await context.addCookies(stolen);
+  await page.goto(address + path);
+  await page.getByRole("heading", { name: "Sign in" }).waitFor();
+}
+
+async function suspended() {
+  const password = newTenant("idle");
+  desk("key", "create", "idle", "--name", "Nightly import", "--scope", "all");
+  desk("tenant", "suspend", "idle");
+  await signIn("idle", password);
+  await page.getByText("The operator has suspended this tenant.").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Create key" }).count(), 0);
+  await look("suspended");
+  await go("button", "Sign out");
+}
+
+async function tooMany() {
+  for (let count = 0; count < 5; count += 1) await signIn("nobody", "not the password");
+  await Promise.all([answers(429), signIn("nobody", "not the password")]);
+  await look("too-many");
+}
+
+try {
+  await visit();
+  assert.deepEqual(faults, []);
+  console.log(`done; the heaviest page is ${heaviest.state} with ${heaviest.bytes} bytes`);
+} catch (error) {
+  console.error(`at ${page.url()}\n${error.stack}\n${faults.join("\n")}`);
+  process.exitCode = 1;
+} finally {
+  await context.close();
+  rmSync(profile, { recursive: true, force: true });
+}
