@@ -12,13 +12,16 @@ pub struct Lines<R> {
     bytes: Vec<u8>,
 }
 
+/// A line's number, and its bytes or why they cannot be taken.
+pub type Line<'a> = (u64, Result<&'a [u8], &'static str>);
+
 impl<R: BufRead> Lines<R> {
     pub fn new(source: R) -> Lines<R> {
         Lines { source, line: 0, bytes: Vec::new() }
     }
 
     /// The next line with its number; `Err` in the pair where it is too long.
-    pub fn next(&mut self) -> io::Result<Option<(u64, Result<&[u8], &'static str>)>> {
+    pub fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         loop {
             self.bytes.clear();
             let Some(fits) = self.read_line()? else { return Ok(None) };

@@ -130,7 +130,7 @@ fn a_file_that_is_replaced_by_another_good_one_is_served_at_once() {
 
 #[test]
 fn a_file_that_is_read_only_can_be_read() {
-    let mut scene = Scene::new(Setup::roomy().as_nobody());
+    let mut scene = Scene::new(Setup::roomy().unprivileged());
     scene.api.customer("Before");
     let file = scene.tenant.file();
     let set_mode = |mode: u32| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();

@@ -25,17 +25,17 @@ const NOBODY: u32 = 65_534;
 pub struct Place {
     home: tempfile::TempDir,
     binary: PathBuf,
-    as_nobody: bool,
+    unprivileged: bool,
     address: Mutex<Option<SocketAddr>>,
     secrets: Mutex<Vec<String>>,
 }
 
 impl Place {
-    pub fn new(as_nobody: bool) -> Arc<Place> {
+    pub fn new(unprivileged: bool) -> Arc<Place> {
         let home = tempfile::tempdir().unwrap();
         let mut binary = PathBuf::from(env!("CARGO_BIN_EXE_tenantdesk"));
-        let as_nobody = as_nobody && is_root();
-        if as_nobody {
+        let unprivileged = unprivileged && is_root();
+        if unprivileged {
             // Nobody may not be able to reach the build's folder.
             let copy = home.path().join("tenantdesk");
             std::fs::copy(&binary, &copy).unwrap();
@@ -44,7 +44,7 @@ impl Place {
             binary = copy;
         }
         let (address, secrets) = (Mutex::new(None), Mutex::new(Vec::new()));
-        Arc::new(Place { home, binary, as_nobody, address, secrets })
+        Arc::new(Place { home, binary, unprivileged, address, secrets })
     }
 
     /// A folder beside the data directory, for whatever a test needs.
@@ -121,7 +121,7 @@ impl Place {
                 command.env_remove(name);
             }
         }
-        if self.as_nobody {
+        if self.unprivileged {
             command.uid(NOBODY).gid(NOBODY);
         }
     }
@@ -257,14 +257,14 @@ impl Tenant {
 pub struct Setup {
     options: Vec<String>,
     variables: Vec<(String, String)>,
-    as_nobody: bool,
+    unprivileged: bool,
     largest_file: Option<u64>,
 }
 
 impl Setup {
     /// The contract's defaults.
     pub fn plain() -> Setup {
-        Setup { options: Vec::new(), variables: Vec::new(), as_nobody: false, largest_file: None }
+        Setup { options: Vec::new(), variables: Vec::new(), unprivileged: false, largest_file: None }
     }
 
     /// With a rate limit that no test reaches.
@@ -285,8 +285,8 @@ impl Setup {
     }
 
     /// Served by a user who has no rights but on the data directory.
-    pub fn as_nobody(mut self) -> Setup {
-        self.as_nobody = true;
+    pub fn unprivileged(mut self) -> Setup {
+        self.unprivileged = true;
         self
     }
 
@@ -298,7 +298,7 @@ impl Setup {
 
     #[track_caller]
     pub fn start(self) -> Desk {
-        let place = Place::new(self.as_nobody);
+        let place = Place::new(self.unprivileged);
         self.start_at(place)
     }
 
