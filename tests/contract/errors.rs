@@ -125,7 +125,7 @@ fn more_than_it_can_hold() -> Reply {
     let held = Arc::clone(&dam);
     let desk = Inside::answering(Arc::new(move |_, reply| {
         held.wait();
-        reply.send(tenantdesk::http::Response::empty(204));
+        reply.send(tenantdesk::http::Response::empty(204).header("Cache-Control", "no-store"));
     }));
     let api = desk.anonymous();
     let mut waiting = Vec::new();
