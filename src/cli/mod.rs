@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 it failed, 2 wrong usage. The last line on standard error says why.
 
+mod backup;
 mod check;
 mod export;
 mod import;
@@ -10,6 +11,7 @@ mod logging;
 mod openapi;
 mod output;
 mod prompt;
+mod restore;
 mod serve;
 mod tenant;
 
@@ -61,6 +63,10 @@ enum Command {
     Import(import::Arguments),
     /// Write all records as CSV or JSON Lines
     Export(export::Arguments),
+    /// Copy all tenants, or one, into a new folder in DIR, also while the server runs
+    Backup(backup::Arguments),
+    /// Bring back a backup, whole or one tenant
+    Restore(restore::Arguments),
     /// Examine every database: integrity, foreign keys, schema version
     Check,
     /// Print the OpenAPI document of the interface
@@ -112,6 +118,8 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Key(command) => key::run(general, command),
         Command::Import(arguments) => import::run(general, &arguments),
         Command::Export(arguments) => export::run(general, &arguments),
+        Command::Backup(arguments) => backup::run(general, &arguments),
+        Command::Restore(arguments) => restore::run(general, &arguments),
         Command::Check => check::run(general),
         Command::Openapi => openapi::run(general),
     }
@@ -131,7 +139,7 @@ impl General {
     fn explain(&self, error: OpenError) -> anyhow::Error {
         match error {
             OpenError::Missing(path) if path.ends_with(registry::FILE) => anyhow!(
-                "{} is no data directory (it has no {}); \"serve\" and \"tenant create\" make one",
+                "{} is no data directory (it has no {}); \"serve\", \"tenant create\" and \"restore\" make one",
                 self.data_dir.display(),
                 registry::FILE
             ),

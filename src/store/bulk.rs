@@ -32,6 +32,7 @@ impl TenantFile {
         let connection = connection::open(&path, &SCHEMA)?;
         connection
             .pragma_update(None, "cache_size", -CACHE_KIB)
+            .and_then(|()| connection::be_patient(&connection))
             .and_then(|()| connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false))
             .map_err(|error| OpenError::Unusable { path, cause: error.to_string() })?;
         Ok(TenantFile { connection })

@@ -91,12 +91,16 @@ fn tenant_files(data_dir: &Path) -> io::Result<BTreeSet<i64>> {
 }
 
 fn examine(path: &Path, schema: &Schema) -> Vec<String> {
-    let connection = match connection::open(path, schema) {
-        Ok(connection) => connection,
-        Err(error) => return vec![error.to_string()],
-    };
-    let integrity = integrity(&connection);
-    let references = broken_references(&connection);
+    match connection::open(path, schema) {
+        Ok(connection) => problems_of(&connection),
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+/// What is wrong inside a database: integrity and foreign keys.
+pub(super) fn problems_of(connection: &Connection) -> Vec<String> {
+    let integrity = integrity(connection);
+    let references = broken_references(connection);
     let mut problems = Vec::new();
     for found in [integrity, references] {
         match found {

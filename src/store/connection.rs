@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use r2d2_sqlite::SqliteConnectionManager;
+use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use crate::turns;
@@ -57,8 +58,8 @@ pub fn open(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
         found if found > schema.version => {
             Err(OpenError::Newer { path: path.to_owned(), found, known: schema.version })
         }
-        found => {
-            migrate(path, &mut connection, found, schema)?;
+        _older => {
+            migrate(path, &mut connection, schema)?;
             Ok(connection)
         }
     }
@@ -158,38 +159,113 @@ pub fn version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// Copies the file beside itself, then takes every step in one transaction: it is migrated whole or not at all.
-fn migrate(path: &Path, connection: &mut Connection, found: u32, schema: &Schema) -> Result<(), OpenError> {
-    let copy = path.with_extension(format!("db.v{found}"));
-    if !copy.try_exists().map_err(|error| unusable(path, error))? {
-        let partial = path.with_extension(format!("db.v{found}.partial"));
-        match fs::remove_file(&partial) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unusable(&partial, error)),
-            _ => (),
-        }
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&partial)
-            .map_err(|e| unusable(&partial, e))?;
-        connection.backup("main", &partial, None).map_err(|error| refused(path, &error))?;
-        fs::File::open(&partial).and_then(|file| file.sync_all()).map_err(|error| unusable(&partial, error))?;
-        fs::rename(&partial, &copy).and_then(|()| sync_folder(&copy)).map_err(|error| unusable(&copy, error))?;
+/// Copies the file beside itself and takes every step in one transaction: it is migrated whole or not at all. Whoever comes
+/// second finds it done.
+fn migrate(path: &Path, connection: &mut Connection, schema: &Schema) -> Result<(), OpenError> {
+    let failed = |error: rusqlite::Error| refused(path, &error);
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let found = version(&transaction).map_err(failed)?;
+    if found >= schema.version {
+        return Ok(());
     }
-    let mut steps = || -> rusqlite::Result<()> {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let found = version(&transaction)?;
-        let taken = usize::try_from(found.saturating_sub(1)).unwrap_or(usize::MAX);
+    keep_copy(path, found)?;
+    let taken = usize::try_from(found.saturating_sub(1)).unwrap_or(usize::MAX);
+    let steps = || -> rusqlite::Result<()> {
         for step in schema.migrations.iter().skip(taken) {
             transaction.execute_batch(step)?;
         }
-        transaction.pragma_update(None, "user_version", schema.version)?;
-        transaction.commit()
+        transaction.pragma_update(None, "user_version", schema.version)
     };
-    steps().map_err(|error| refused(path, &error))?;
+    steps().and_then(|()| transaction.commit()).map_err(|error| {
+        let cause = format!("migrating it from schema {found} to {} failed ({error})", schema.version);
+        unusable(path, cause)
+    })?;
     tracing::info!(file = %path.display(), from = found, to = schema.version, "schema migrated");
     Ok(())
+}
+
+/// `1.db.v1` beside `1.db`. The transaction around it keeps others from writing; reading goes on, also for the copy.
+fn keep_copy(path: &Path, found: u32) -> Result<(), OpenError> {
+    let copy = path.with_extension(format!("db.v{found}"));
+    if copy.try_exists().map_err(|error| unusable(path, error))? {
+        return Ok(());
+    }
+    let partial = path.with_extension(format!("db.v{found}.partial"));
+    match fs::remove_file(&partial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unusable(&partial, error)),
+        _ => (),
+    }
+    let source = plain(path).map_err(|error| refused(path, &error))?;
+    copy_to(&source, &partial)?;
+    fs::rename(&partial, &copy).and_then(|()| sync_folder(&copy)).map_err(|error| unusable(&copy, error))
+}
+
+/// A copy of one moment of the database, in a new private file that is whole in itself and on disk. Writers go on meanwhile.
+///
+/// All pages are taken in one step: in several, each commit by somebody else would begin the copy anew.
+pub fn copy_to(source: &Connection, path: &Path) -> Result<(), OpenError> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| unusable(path, error))?;
+    let mut target = plain(path).map_err(|error| refused(path, &error))?;
+    let mut copy = || -> rusqlite::Result<()> {
+        let backup = Backup::new(source, &mut target)?;
+        let mut tries = 0;
+        while backup.step(-1)? != StepResult::Done {
+            if !wait_for_lock(tries) {
+                let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+                return Err(rusqlite::Error::SqliteFailure(busy, Some("the database stayed locked".to_owned())));
+            }
+            tries += 1;
+        }
+        drop(backup);
+        // In WAL mode it could not be read without writing beside it.
+        target.pragma_update(None, "journal_mode", "DELETE")
+    };
+    copy().map_err(|error| refused(path, &error))?;
+    drop(target);
+    file.sync_all().map_err(|error| unusable(path, error))
+}
+
+/// A database as it is: no schema is looked for and no WAL begun. For copies, and for files that [`open`] refuses.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that opens connections")]
+pub fn plain(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_handler(Some(wait_for_lock))?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    Ok(connection)
+}
+
+/// Makes another database readable on this connection under the name `schema`, which is ours.
+pub fn attach(connection: &Connection, path: &Path, schema: &str) -> rusqlite::Result<()> {
+    let name = path.to_str().ok_or_else(|| rusqlite::Error::InvalidPath(path.to_owned()))?;
+    connection.execute(&format!("ATTACH ? AS {schema}"), [name]).map(drop)
+}
+
+/// Ids go on from the higher count: each of the main database's tables takes over the count of its namesake in `schema`
+/// where that is higher.
+pub fn raise_counts(connection: &Connection, schema: &str) -> rusqlite::Result<()> {
+    connection.execute_batch(&format!(
+        "UPDATE main.sqlite_sequence AS own SET seq = other.seq
+           FROM {schema}.sqlite_sequence AS other WHERE other.name = own.name AND other.seq > own.seq;
+         INSERT INTO main.sqlite_sequence (name, seq) SELECT name, seq FROM {schema}.sqlite_sequence AS other
+           WHERE NOT EXISTS (SELECT 1 FROM main.sqlite_sequence AS own WHERE own.name = other.name);"
+    ))
+}
+
+/// Makes the connection wait longer for its turn to write: a server that is busy leaves the lock only for moments.
+pub fn be_patient(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_handler(Some(wait_patiently))
+}
+
+/// Half a minute in naps of a millisecond.
+fn wait_patiently(tries: i32) -> bool {
+    std::thread::sleep(Duration::from_millis(1));
+    tries < 30_000
 }
 
 fn unusable(path: &Path, cause: impl ToString) -> OpenError {

@@ -1,10 +1,12 @@
 //! The databases: the registry of tenants and keys, and one file of records for each tenant.
 
+pub mod backup;
 pub mod bulk;
 pub mod check;
 pub mod connection;
 pub mod records;
 pub mod registry;
+pub mod restore;
 pub mod serving;
 pub mod tenants;
 mod trouble;

@@ -3,6 +3,7 @@
 //! Every change is one transaction of the one writing connection. Every question is asked of the file, so that a change by
 //! another process holds at the next one.
 
+mod adopt;
 mod keys;
 mod sessions;
 
@@ -256,10 +257,8 @@ impl Registry {
         let folder = tenants::folder(&self.data_dir);
         make_private_dir(&folder).map_err(|error| failed(&error))?;
         let path = tenants::file(&folder, id);
-        for suffix in ["", "-wal", "-shm"] {
-            let mut name = path.clone().into_os_string();
-            name.push(suffix);
-            if Path::new(&name).try_exists().map_err(|error| failed(&error))? {
+        for name in tenants::with_companions(&path) {
+            if name.try_exists().map_err(|error| failed(&error))? {
                 return Ok(false);
             }
         }

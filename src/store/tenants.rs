@@ -210,16 +210,40 @@ pub fn file(folder: &Path, id: i64) -> PathBuf {
     folder.join(format!("{id}.db"))
 }
 
-/// Removes a tenant's file and what SQLite keeps beside it. A file that is not there is no error.
+/// Removes a tenant's file, what SQLite keeps beside it, and copies from before migrations. A file that is not there is no
+/// error.
 pub fn remove_file(data_dir: &Path, id: i64) -> io::Result<()> {
     let path = file(&folder(data_dir), id);
-    for suffix in ["", "-wal", "-shm"] {
-        match fs::remove_file(connection::beside(&path, suffix)) {
+    for name in files_of(&path)? {
+        match fs::remove_file(&name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => (),
         }
     }
     connection::sync_folder(&path)
+}
+
+/// The file itself first, then `-wal` and `-shm`, then what begins with its name and a dot.
+fn files_of(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = with_companions(path).into();
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(files) };
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?.file_name();
+        let rest = entry.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+        if rest.is_some_and(|rest| rest.starts_with(b".")) {
+            files.push(folder.join(entry));
+        }
+    }
+    Ok(files)
+}
+
+/// A database's file and the two that SQLite keeps beside it.
+pub(super) fn with_companions(path: &Path) -> [PathBuf; 3] {
+    ["", "-wal", "-shm"].map(|suffix| connection::beside(path, suffix))
 }
 
 impl Slot {

@@ -1,0 +1,318 @@
+//! Backups: consistent copies while the service runs (contract section 10).
+//!
+//! A backup is a folder. It is made under another name, checked and synced, and only then gets its own: a folder with a
+//! backup's name is whole.
+
+pub mod manifest;
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+
+pub use manifest::{Kind, Manifest, SavedFile, SavedTenant};
+
+use super::check;
+use super::connection::{self, OpenError, Schema};
+use super::records::Reading;
+use super::registry::{self, Registry, RegistryError, TenantRow};
+use super::tenants;
+use crate::clock::Moment;
+use crate::resources::ALL;
+
+/// Why there is no backup.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    #[error("{}: {cause}", .path.display())]
+    File { path: PathBuf, cause: io::Error },
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(
+        "tenant {name}: {cause}; no backup was made. Repair or restore it, or back up the other tenants one by one"
+    )]
+    Tenant { name: String, cause: String },
+    #[error("{database} is not sound: {problem}; no backup was made")]
+    Unsound { database: String, problem: String },
+    #[error("another backup into {} is under way", .0.display())]
+    UnderWay(PathBuf),
+    #[error("the backup {} is made, but older ones could not be removed: {cause}", .folder.display())]
+    NotRemoved { folder: PathBuf, cause: Box<BackupError> },
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    #[error("the copy cannot be used: {0}")]
+    Database(#[from] rusqlite::Error),
+}
+
+/// A backup that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    pub folder: PathBuf,
+    pub manifest: Manifest,
+    /// Older ones that were removed after it.
+    pub removed: Vec<PathBuf>,
+}
+
+/// Makes a backup of all tenants, or of one, in a new folder in `dir`. Then removes older ones of the same kind beyond the
+/// newest `keep`.
+pub fn make(
+    registry: &Registry,
+    dir: &Path,
+    tenant: Option<&TenantRow>,
+    keep: Option<usize>,
+    now: Moment,
+) -> Result<Made, BackupError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(at(dir))?;
+    let _alone = lock(dir)?;
+    remove_leftovers(dir).map_err(at(dir))?;
+    let name = free_name(dir, now).map_err(at(dir))?;
+    let partial = dir.join(format!(".{name}{PARTIAL}"));
+    let folder = dir.join(name);
+    let outcome = fill(registry, &partial, tenant, now).and_then(|manifest| {
+        fs::rename(&partial, &folder).and_then(|()| File::open(dir)?.sync_all()).map_err(at(&folder))?;
+        Ok(manifest)
+    });
+    let manifest = match outcome {
+        Ok(manifest) => manifest,
+        Err(error) => {
+            // The first failure is the one to tell; what is left here goes with the next backup.
+            let _ = fs::remove_dir_all(&partial);
+            return Err(error);
+        }
+    };
+    let removed = match keep {
+        Some(keep) => remove_older(dir, &folder, &manifest, keep)
+            .map_err(|cause| BackupError::NotRemoved { folder: folder.clone(), cause: Box::new(cause) })?,
+        None => Vec::new(),
+    };
+    Ok(Made { folder, manifest, removed })
+}
+
+/// The end of the name of a backup that is being made, or removed.
+const PARTIAL: &str = ".partial";
+
+/// Two that make and remove backups in one folder would be in each other's way. Where the file system knows no locks we trust
+/// the operator.
+fn lock(dir: &Path) -> Result<File, BackupError> {
+    let file = File::open(dir).map_err(at(dir))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(BackupError::UnderWay(dir.to_owned())),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+    }
+}
+
+/// What a backup that was killed has left behind.
+fn remove_leftovers(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let ours = name.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(PARTIAL)).is_some_and(is_name);
+        if ours && entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// `2026-11-20T19-30-00Z`, and `-2` and so on behind it where one was made in the same second.
+fn free_name(dir: &Path, now: Moment) -> io::Result<String> {
+    let time = now.wall.strftime(TIME).to_string();
+    let mut name = time.clone();
+    let mut count = 1;
+    while dir.join(&name).try_exists()? {
+        count += 1;
+        name = format!("{time}-{count}");
+    }
+    Ok(name)
+}
+
+const TIME: &str = "%Y-%m-%dT%H-%M-%SZ";
+
+/// The length of a name without a count.
+const TIME_LENGTH: usize = "2026-11-20T19-30-00Z".len();
+
+fn is_name(name: &str) -> bool {
+    order_in_second(name).is_some()
+}
+
+/// A backup's place among those of its second; nothing where this is no backup's name.
+fn order_in_second(name: &str) -> Option<u32> {
+    let (time, count) = name.split_at_checked(TIME_LENGTH)?;
+    let shape = time.bytes().zip("0000-00-00T00-00-00Z".bytes()).all(|(byte, model)| match model {
+        b'0' => byte.is_ascii_digit(),
+        other => byte == other,
+    });
+    match (shape, count) {
+        (false, _) => None,
+        (true, "") => Some(1),
+        (true, count) => count.strip_prefix('-')?.parse().ok(),
+    }
+}
+
+/// Everything of a backup: copies, checks, manifest.
+fn fill(registry: &Registry, folder: &Path, tenant: Option<&TenantRow>, now: Moment) -> Result<Manifest, BackupError> {
+    for private in [folder.to_owned(), tenants::folder(folder)] {
+        DirBuilder::new().mode(0o700).create(&private).map_err(at(&private))?;
+    }
+    let copy = folder.join(registry::FILE);
+    let live = connection::open(&registry.data_dir().join(registry::FILE), &registry::SCHEMA)?;
+    connection::copy_to(&live, &copy)?;
+    drop(live);
+    let copied = connection::plain(&copy)?;
+    let mut saved = Vec::new();
+    let mut files = Vec::new();
+    for (id, name) in tenants_in(&copied)? {
+        let wanted = tenant.is_none_or(|tenant| tenant.id == id);
+        let records = if wanted { save_tenant(registry, folder, id, &name)? } else { None };
+        match records {
+            Some(records) => {
+                files.push(described(folder, format!("tenants/{id}.db"), &tenants::SCHEMA)?);
+                saved.push(SavedTenant { id, name, records });
+            }
+            // Not asked for, or deleted since the registry was copied.
+            None => drop(copied.execute("DELETE FROM tenants WHERE id = ?", [id])?),
+        }
+    }
+    if let Some(tenant) = tenant.filter(|_| saved.is_empty()) {
+        return Err(BackupError::Tenant { name: tenant.name.clone(), cause: "it was deleted meanwhile".to_owned() });
+    }
+    // What is deleted must not be found in the file either.
+    copied.execute_batch("DELETE FROM sessions; VACUUM")?;
+    check_copy(&copied, registry::FILE)?;
+    drop(copied);
+    sync(&copy)?;
+    files.insert(0, described(folder, registry::FILE.to_owned(), &registry::SCHEMA)?);
+    let manifest = Manifest {
+        format: manifest::FORMAT,
+        tenantdesk: env!("CARGO_PKG_VERSION").to_owned(),
+        created_at: now.rfc3339(),
+        kind: if tenant.is_some() { Kind::Tenant } else { Kind::All },
+        tenants: saved,
+        files,
+    };
+    write_manifest(folder, &manifest)?;
+    for folder in [&tenants::folder(folder), folder] {
+        sync(folder)?;
+    }
+    Ok(manifest)
+}
+
+fn tenants_in(registry: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {
+    let mut statement = registry.prepare("SELECT id, name FROM tenants ORDER BY id")?;
+    statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
+/// Copies a tenant's file and counts what is in it; nothing where the tenant is gone.
+fn save_tenant(
+    registry: &Registry,
+    folder: &Path,
+    id: i64,
+    name: &str,
+) -> Result<Option<BTreeMap<String, i64>>, BackupError> {
+    let failed = |cause: String| BackupError::Tenant { name: name.to_owned(), cause };
+    let live = match connection::open(&tenants::file(&tenants::folder(registry.data_dir()), id), &tenants::SCHEMA) {
+        Ok(live) => live,
+        Err(OpenError::Missing(_)) if registry.tenant(id)?.is_none() => return Ok(None),
+        Err(error) => return Err(failed(error.to_string())),
+    };
+    let copy = tenants::file(&tenants::folder(folder), id);
+    connection::copy_to(&live, &copy).map_err(|error| failed(error.to_string()))?;
+    drop(live);
+    let copied = connection::plain(&copy)?;
+    check_copy(&copied, &format!("tenants/{id}.db ({name})"))?;
+    Ok(Some(count(&copied).map_err(|error| failed(error.to_string()))?))
+}
+
+/// Resource → number of its records.
+pub(super) fn count(connection: &Connection) -> Result<BTreeMap<String, i64>, super::bulk::FileError> {
+    let reading = Reading::new(connection);
+    ALL.into_iter().map(|resource| Ok((resource.plural.to_owned(), reading.number_of(resource)?))).collect()
+}
+
+fn check_copy(copy: &Connection, database: &str) -> Result<(), BackupError> {
+    match check::problems_of(copy).into_iter().next() {
+        Some(problem) => Err(BackupError::Unsound { database: database.to_owned(), problem }),
+        None => Ok(()),
+    }
+}
+
+fn described(folder: &Path, path: String, schema: &Schema) -> Result<SavedFile, BackupError> {
+    manifest::describe(folder, &path, schema.version).map_err(at(&folder.join(path)))
+}
+
+fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<(), BackupError> {
+    let path = folder.join(manifest::NAME);
+    let write = || -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(&serde_json::to_vec_pretty(manifest)?)?;
+        file.write_all(b"\n")?;
+        file.sync_all()
+    };
+    write().map_err(at(&path))
+}
+
+fn sync(path: &Path) -> Result<(), BackupError> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(at(path))
+}
+
+/// The backups in `dir`, the newest first. A folder with a backup's name but without a manifest is an error: who asks for
+/// the newest must not get an older one in its place.
+pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, BackupError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(at(dir))? {
+        let entry = entry.map_err(at(dir))?;
+        let Some(order) = entry.file_name().to_str().and_then(order_in_second) else { continue };
+        let folder = entry.path();
+        if entry.file_type().map_err(at(&folder))?.is_dir() {
+            let manifest = Manifest::read(&folder).map_err(at(&folder.join(manifest::NAME)))?;
+            found.push((order, folder, manifest));
+        }
+    }
+    found.sort_by(|(a_order, _, a), (b_order, _, b)| (&b.created_at, b_order).cmp(&(&a.created_at, a_order)));
+    Ok(found.into_iter().map(|(_, folder, manifest)| (folder, manifest)).collect())
+}
+
+/// Removes the backups of the same kind beyond the newest `keep`. Each gets another name first, so that none is ever found
+/// half removed.
+fn remove_older(dir: &Path, newest: &Path, made: &Manifest, keep: usize) -> Result<Vec<PathBuf>, BackupError> {
+    let whose = |manifest: &Manifest| -> Vec<(i64, String)> {
+        match manifest.kind {
+            Kind::All => Vec::new(),
+            Kind::Tenant => manifest.tenants.iter().map(|tenant| (tenant.id, tenant.name.clone())).collect(),
+        }
+    };
+    let same = |manifest: &Manifest| manifest.kind == made.kind && whose(manifest) == whose(made);
+    let mut removed = Vec::new();
+    // The one just made stays, also where the clock was set back since the others.
+    let older = list(dir)?.into_iter().filter(|(folder, manifest)| folder != newest && same(manifest));
+    for (folder, _) in older.skip(keep.saturating_sub(1)) {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let going = dir.join(format!(".{name}{PARTIAL}"));
+        fs::rename(&folder, &going).and_then(|()| fs::remove_dir_all(&going)).map_err(at(&folder))?;
+        removed.push(folder);
+    }
+    Ok(removed)
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
+    let path = path.to_owned();
+    |cause| BackupError::File { path, cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_is_named_by_its_time() {
+        assert_eq!(order_in_second("2026-11-20T19-30-00Z"), Some(1));
+        assert_eq!(order_in_second("2026-11-20T19-30-00Z-12"), Some(12));
+        for other in
+            ["", "2026-11-20", "2026-11-20T19:30:00Z", "2026-11-20T19-30-00Z-", "2026-11-20T19-30-00Z-x", "äöü"]
+        {
+            assert_eq!(order_in_second(other), None, "{other}");
+        }
+    }
+}

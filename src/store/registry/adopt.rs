@@ -1,0 +1,90 @@
+//! Tenants from the registry of a backup, with their keys.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
+
+use super::{FILE, Registry, RegistryError, SCHEMA};
+use crate::store::connection;
+
+/// A tenant that comes from a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adopted {
+    /// Its id in the backup.
+    pub saved: i64,
+    /// Its id from now on: the same, unless that is another's by now.
+    pub id: i64,
+}
+
+impl Registry {
+    /// Takes over the tenants `saved` (ids) from the registry at `source`, with their keys and key events, in one
+    /// transaction. `place` is called for each with the id that it had and the one that it would get, and puts its file
+    /// there; where it says `false`, because a file of another is in that place, the tenant gets the next id.
+    ///
+    /// From here on ids go on from the higher count of both registries.
+    pub(in crate::store) fn adopt<E: From<RegistryError>>(
+        &self,
+        source: &Path,
+        saved: &[i64],
+        mut place: impl FnMut(i64, i64) -> Result<bool, E>,
+    ) -> Result<Vec<Adopted>, E> {
+        let path = self.data_dir.join(FILE);
+        let mut connection =
+            connection::open(&path, &SCHEMA).map_err(|error| RegistryError::File(error.to_string()))?;
+        connection::attach(&connection, source, "saved").map_err(RegistryError::from)?;
+        let transaction =
+            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(RegistryError::from)?;
+        connection::raise_counts(&transaction, "saved").map_err(RegistryError::from)?;
+        let mut adopted = Vec::new();
+        for saved in saved {
+            let mut wanted = Some(*saved).filter(|id| is_free(&transaction, *id));
+            let id = loop {
+                let id = insert(&transaction, *saved, wanted.take()).map_err(RegistryError::from)?;
+                if place(*saved, id)? {
+                    break id;
+                }
+                transaction.execute("DELETE FROM tenants WHERE id = ?", [id]).map_err(RegistryError::from)?;
+            };
+            insert_keys(&transaction, *saved, id).map_err(RegistryError::from)?;
+            adopted.push(Adopted { saved: *saved, id });
+        }
+        transaction.commit().map_err(RegistryError::from)?;
+        Ok(adopted)
+    }
+}
+
+fn is_free(connection: &Connection, id: i64) -> bool {
+    let taken = connection.query_row("SELECT 1 FROM main.tenants WHERE id = ?", [id], |_| Ok(())).optional();
+    matches!(taken, Ok(None))
+}
+
+/// The id that the tenant got: `wanted`, or the next.
+fn insert(connection: &Connection, saved: i64, wanted: Option<i64>) -> rusqlite::Result<i64> {
+    let inserted = connection.execute(
+        "INSERT INTO main.tenants (id, name, suspended, trial_until, password_hash, created_at)
+         SELECT ?2, name, suspended, trial_until, password_hash, created_at FROM saved.tenants WHERE id = ?1",
+        params![saved, wanted],
+    )?;
+    if inserted == 0 {
+        return Err(rusqlite::Error::QueryReturnedNoRows);
+    }
+    Ok(connection.last_insert_rowid())
+}
+
+fn insert_keys(connection: &Connection, saved: i64, id: i64) -> rusqlite::Result<()> {
+    connection.execute(
+        "INSERT INTO main.keys (id, tenant_id, name, hash, prefix, scopes, created_at, last_used_at, revoked_at)
+         SELECT CASE WHEN EXISTS (SELECT 1 FROM main.keys AS taken WHERE taken.id = k.id) THEN NULL ELSE k.id END,
+                ?2, k.name, k.hash, k.prefix, k.scopes, k.created_at, k.last_used_at, k.revoked_at
+         FROM saved.keys AS k
+         WHERE k.tenant_id = ?1 AND NOT EXISTS (SELECT 1 FROM main.keys AS known WHERE known.hash = k.hash)
+         ORDER BY k.id",
+        [saved, id],
+    )?;
+    connection.execute(
+        "INSERT INTO main.key_events (tenant_id, at, actor, action, key_id, key_name, prefix)
+         SELECT ?2, at, actor, action, key_id, key_name, prefix FROM saved.key_events WHERE tenant_id = ?1 ORDER BY id",
+        [saved, id],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,486 @@
+//! Bringing back what a backup holds, whole or for one tenant while the others are served (contract section 10).
+//!
+//! Everything is verified before anything is touched, and copied into the data directory before anything is replaced. A
+//! tenant's file that is sound gets its new content in one transaction of its own: whoever reads it sees the old rows or
+//! the new ones, a server's connections go on, and no id is given twice, since the count of ids is raised in that same
+//! transaction. (SQLite's backup API would write the same pages, but between reading the old count and writing the new one
+//! another connection could add a record.) Only a file that is missing or broken is replaced by name.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, TransactionBehavior};
+use uuid::Uuid;
+
+use super::backup::manifest::{self, digest};
+use super::backup::{self, BackupError, Kind, Manifest, SavedFile, SavedTenant};
+use super::check;
+use super::connection::{self, OpenError, Schema};
+use super::registry::{self, Registry, RegistryError};
+use super::serving::{Serving, ServingError};
+use super::tenants;
+
+/// What is to be restored.
+#[derive(Clone, Copy, Debug)]
+pub struct Restore<'a> {
+    pub data_dir: &'a Path,
+    /// A backup's folder, or one that holds such folders.
+    pub source: &'a Path,
+    /// One tenant's name; all tenants of the backup without it.
+    pub tenant: Option<&'a str>,
+    /// Replace what is there.
+    pub force: bool,
+}
+
+/// Why nothing was restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error("{} holds no backup {wanted}", .dir.display())]
+    NoBackup { dir: PathBuf, wanted: String },
+    #[error("the backup {} does not hold the tenant {tenant}", .folder.display())]
+    NotInBackup { folder: PathBuf, tenant: String },
+    #[error("the backup is damaged: {} {what}", .path.display())]
+    Damaged { path: PathBuf, what: String },
+    #[error("the backup was made by a newer version of tenantdesk (schema {found} in {}, this binary knows {known}); use that version", .path.display())]
+    Newer { path: PathBuf, found: u32, known: u32 },
+    #[error("{} would be overwritten; say --force if that is meant", .0.join(", "))]
+    WouldOverwrite(Vec<String>),
+    #[error("{0}; stop it first, or restore one tenant")]
+    Served(ServingError),
+    #[error("{cause}; everything is as it was before")]
+    Undone { cause: Box<RestoreError> },
+    #[error("{cause}; and what was there could not be brought back ({undoing}): it lies in {}", .kept.display())]
+    Stuck { cause: Box<RestoreError>, undoing: Box<RestoreError>, kept: PathBuf },
+    #[error("{}: {cause}", .path.display())]
+    File { path: PathBuf, cause: io::Error },
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    #[error("the tenant's file cannot be used: {0}")]
+    Database(#[from] rusqlite::Error),
+}
+
+/// What was restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    pub folder: PathBuf,
+    pub created_at: String,
+    pub tenants: Vec<RestoredTenant>,
+}
+
+/// One tenant that was restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredTenant {
+    pub id: i64,
+    pub name: String,
+    /// It existed, and its keys, password and state are as they were.
+    pub existed: bool,
+    pub records: BTreeMap<String, i64>,
+}
+
+/// Restores, all of it or nothing.
+pub fn restore(wanted: &Restore<'_>) -> Result<Restored, RestoreError> {
+    let (folder, manifest) = locate(wanted)?;
+    let chosen = choose(&folder, &manifest, wanted.tenant)?;
+    let files = verify(&folder, &manifest, &chosen)?;
+    registry::make_data_dir(wanted.data_dir)?;
+    let whole = manifest.kind == Kind::All && wanted.tenant.is_none();
+    // Kept to the end: no server may start in the middle.
+    let _serving = whole.then(|| Serving::begin(wanted.data_dir)).transpose().map_err(RestoreError::Served)?;
+    let stage = Stage::new(wanted.data_dir)?;
+    stage.fill(&folder, &files)?;
+    let broken_registry = whole && wanted.force && stage.set_broken_registry_aside()?;
+    let outcome = Registry::create(wanted.data_dir)
+        .map_err(RestoreError::from)
+        .and_then(|registry| bring_back(wanted, &registry, &stage, &chosen));
+    let tenants = match outcome {
+        Ok(tenants) => tenants,
+        Err(error) => {
+            if broken_registry {
+                stage.put_broken_registry_back()?;
+            }
+            return Err(error);
+        }
+    };
+    Ok(Restored { folder, created_at: manifest.created_at, tenants })
+}
+
+/// The backup itself, or the newest in the folder that has what is wanted.
+fn locate(wanted: &Restore<'_>) -> Result<(PathBuf, Manifest), RestoreError> {
+    let dir = wanted.source;
+    let own = dir.join(manifest::NAME);
+    if own.try_exists().map_err(at(&own))? {
+        return Ok((dir.to_owned(), Manifest::read(dir).map_err(at(&own))?));
+    }
+    let fits = |manifest: &Manifest| match wanted.tenant {
+        Some(name) => manifest.tenant(name).is_some(),
+        None => manifest.kind == Kind::All,
+    };
+    backup::list(dir)?.into_iter().find(|(_, manifest)| fits(manifest)).ok_or_else(|| RestoreError::NoBackup {
+        dir: dir.to_owned(),
+        wanted: wanted.tenant.map_or_else(|| "of all tenants".to_owned(), |name| format!("of the tenant {name}")),
+    })
+}
+
+fn choose(folder: &Path, manifest: &Manifest, tenant: Option<&str>) -> Result<Vec<SavedTenant>, RestoreError> {
+    match tenant {
+        None => Ok(manifest.tenants.clone()),
+        Some(name) => match manifest.tenant(name) {
+            Some(tenant) => Ok(vec![tenant.clone()]),
+            None => Err(RestoreError::NotInBackup { folder: folder.to_owned(), tenant: name.to_owned() }),
+        },
+    }
+}
+
+/// The registry and the tenants' files, each as the manifest describes it.
+fn verify(
+    folder: &Path,
+    manifest: &Manifest,
+    chosen: &[SavedTenant],
+) -> Result<Vec<(SavedFile, &'static Schema)>, RestoreError> {
+    let names = chosen.iter().map(|tenant| (format!("tenants/{}.db", tenant.id), &tenants::SCHEMA));
+    let mut files = Vec::new();
+    for (name, schema) in [(registry::FILE.to_owned(), &registry::SCHEMA)].into_iter().chain(names) {
+        let path = folder.join(&name);
+        let Some(file) = manifest.file(&name) else {
+            return Err(RestoreError::Damaged { path, what: "is not in the manifest".to_owned() });
+        };
+        if file.schema > schema.version {
+            return Err(RestoreError::Newer { path, found: file.schema, known: schema.version });
+        }
+        let found = File::open(&path).and_then(|content| digest(content, io::sink()));
+        compare(&path, file, found)?;
+        files.push((file.clone(), schema));
+    }
+    Ok(files)
+}
+
+fn compare(path: &Path, file: &SavedFile, found: io::Result<(u64, String)>) -> Result<(), RestoreError> {
+    let what = match found {
+        Ok((bytes, sha256)) if bytes == file.bytes && sha256 == file.sha256 => return Ok(()),
+        Ok((bytes, _)) if bytes != file.bytes => format!("has {bytes} bytes, the manifest says {}", file.bytes),
+        Ok(_) => "is not what the manifest's SHA-256 says".to_owned(),
+        Err(error) => format!("cannot be read ({error})"),
+    };
+    Err(RestoreError::Damaged { path: path.to_owned(), what })
+}
+
+/// A tenant whose file is to be filled, and what it is at the moment.
+struct Target<'a> {
+    saved: &'a SavedTenant,
+    /// The id that it has, or is to have.
+    id: i64,
+    existed: bool,
+}
+
+/// Finds out what would be overwritten, then does it: tenants that exist first, each in a moment of its own, then those
+/// that come new.
+fn bring_back(
+    wanted: &Restore<'_>,
+    registry: &Registry,
+    stage: &Stage,
+    chosen: &[SavedTenant],
+) -> Result<Vec<RestoredTenant>, RestoreError> {
+    let mut targets = Vec::new();
+    let mut overwritten = Vec::new();
+    for saved in chosen {
+        let target = match registry.find_tenant(&saved.name)? {
+            Some(row) => Target { saved, id: row.id, existed: true },
+            None => Target { saved, id: saved.id, existed: false },
+        };
+        let path = tenants::file(&tenants::folder(wanted.data_dir), target.id);
+        // A file without a tenant in the place of one that comes back is probably its own.
+        let lies_there = registry.tenant(saved.id)?.is_none() && path.try_exists().map_err(at(&path))?;
+        match (target.existed, lies_there) {
+            (true, _) => overwritten.push(format!("the tenant {}", saved.name)),
+            (false, true) => overwritten.push(path.display().to_string()),
+            (false, false) => (),
+        }
+        targets.push(target);
+    }
+    if !overwritten.is_empty() && !wanted.force {
+        return Err(RestoreError::WouldOverwrite(overwritten));
+    }
+    let mut undo = Undo { stage, done: Vec::new() };
+    match replace_all(wanted.data_dir, registry, stage, &targets, &mut undo) {
+        Ok(restored) => Ok(restored),
+        Err(cause) => Err(undo.run(cause)),
+    }
+}
+
+fn replace_all(
+    data_dir: &Path,
+    registry: &Registry,
+    stage: &Stage,
+    targets: &[Target<'_>],
+    undo: &mut Undo<'_>,
+) -> Result<Vec<RestoredTenant>, RestoreError> {
+    let live = |id| tenants::file(&tenants::folder(data_dir), id);
+    for target in targets.iter().filter(|target| target.existed) {
+        replace(&live(target.id), &stage.tenant(target.saved.id), undo)?;
+    }
+    let (old, new): (Vec<&Target<'_>>, Vec<_>) = targets.iter().partition(|target| target.existed);
+    let told = |id, saved: &SavedTenant, existed| RestoredTenant {
+        id,
+        name: saved.name.clone(),
+        existed,
+        records: saved.records.clone(),
+    };
+    let old = old.iter().map(|target| told(target.id, target.saved, true));
+    if new.is_empty() {
+        return Ok(old.collect());
+    }
+    let ids: Vec<i64> = new.iter().map(|target| target.saved.id).collect();
+    let adopted = registry.adopt(&stage.registry(), &ids, |saved, id| -> Result<bool, RestoreError> {
+        let path = live(id);
+        if path.try_exists().map_err(at(&path))? && id != saved {
+            return Ok(false);
+        }
+        replace(&path, &stage.tenant(saved), undo)?;
+        Ok(true)
+    })?;
+    let new = new.iter().zip(&adopted).map(|(target, adopted)| told(adopted.id, target.saved, false));
+    Ok(old.chain(new).collect())
+}
+
+/// Puts what is staged in the place of a live file. What was there is kept first.
+fn replace(live: &Path, staged: &Path, undo: &mut Undo<'_>) -> Result<(), RestoreError> {
+    let connection = match sound(live) {
+        Ok(connection) => connection,
+        Err(error @ OpenError::Unusable { .. }) => return Err(error.into()),
+        Err(_) => return replace_by_name(live, staged, undo),
+    };
+    let kept = undo.stage.kept(live);
+    connection::copy_to(&connection, &kept)?;
+    replace_content(connection, staged)?;
+    undo.done.push(Done::Content { live: live.to_owned(), kept });
+    Ok(())
+}
+
+/// The live file, if it can take new content.
+fn sound(live: &Path) -> Result<Connection, OpenError> {
+    let connection = connection::open(live, &tenants::SCHEMA)?;
+    match check::problems_of(&connection).into_iter().next() {
+        Some(cause) => Err(OpenError::Damaged { path: live.to_owned(), cause }),
+        None => Ok(connection),
+    }
+}
+
+/// One transaction, which waits for the file's other writers: every table emptied and filled with the rows of its
+/// namesake, the search tables' own tables and the remembered answers too. Without triggers and foreign keys SQLite copies such tables and their
+/// indexes page by page.
+fn replace_content(mut connection: Connection, staged: &Path) -> Result<(), RestoreError> {
+    connection::be_patient(&connection)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
+    connection.pragma_update(None, "foreign_keys", false)?;
+    connection::attach(&connection, staged, "staged")?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for table in tables(&transaction)? {
+        // An emptied table keeps its count of ids.
+        transaction.execute(&format!("DELETE FROM main.\"{table}\""), [])?;
+        transaction.execute(&format!("INSERT INTO main.\"{table}\" SELECT * FROM staged.\"{table}\""), [])?;
+    }
+    connection::raise_counts(&transaction, "staged")?;
+    transaction.commit()?;
+    Ok(())
+}
+
+fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare(
+        "SELECT name FROM main.sqlite_master
+         WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND sql NOT LIKE 'CREATE VIRTUAL %'",
+    )?;
+    statement.query_map([], |row| row.get(0))?.collect()
+}
+
+/// A missing or broken file gives its name to the staged one. Its write-ahead log goes first: to the new file it would be
+/// somebody else's.
+fn replace_by_name(live: &Path, staged: &Path, undo: &mut Undo<'_>) -> Result<(), RestoreError> {
+    if live.try_exists().map_err(at(live))? {
+        // As far as it can still be read.
+        let _ = connection::plain(staged).and_then(|connection| {
+            connection::attach(&connection, live, "live")?;
+            connection::raise_counts(&connection, "live")
+        });
+    }
+    let kept = undo.stage.kept(live);
+    undo.done.push(Done::Name { live: live.to_owned(), kept: kept.clone() });
+    for (old, aside) in tenants::with_companions(live).iter().zip(tenants::with_companions(&kept)).rev() {
+        move_if_there(old, &aside)?;
+    }
+    fs::rename(staged, live).and_then(|()| connection::sync_folder(live)).map_err(at(live))
+}
+
+fn move_if_there(from: &Path, to: &Path) -> Result<(), RestoreError> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(from)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// What was done so far and how to take it back.
+struct Undo<'a> {
+    stage: &'a Stage,
+    done: Vec<Done>,
+}
+
+enum Done {
+    /// `kept` is a copy of what `live` was.
+    Content { live: PathBuf, kept: PathBuf },
+    /// `kept` is where the file was moved to, if there was one.
+    Name { live: PathBuf, kept: PathBuf },
+}
+
+impl Undo<'_> {
+    /// Takes everything back after `cause`.
+    fn run(self, cause: RestoreError) -> RestoreError {
+        let cause = Box::new(cause);
+        for done in self.done.into_iter().rev() {
+            let undone = match &done {
+                Done::Content { live, kept } => connection::open(live, &tenants::SCHEMA)
+                    .map_err(RestoreError::from)
+                    .and_then(|connection| replace_content(connection, kept)),
+                Done::Name { live, kept } => put_back(live, kept),
+            };
+            if let Err(undoing) = undone {
+                let kept = self.stage.keep();
+                return RestoreError::Stuck { cause, undoing: Box::new(undoing), kept };
+            }
+        }
+        RestoreError::Undone { cause }
+    }
+}
+
+fn put_back(live: &Path, kept: &Path) -> Result<(), RestoreError> {
+    for (new, old) in tenants::with_companions(live).iter().zip(tenants::with_companions(kept)) {
+        match fs::remove_file(new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(new)(error)),
+            _ => (),
+        }
+        move_if_there(&old, new)?;
+    }
+    connection::sync_folder(live).map_err(at(live))
+}
+
+/// A folder in the data directory, on the same disk as what it is for: what comes, and what was there. It goes at the end.
+struct Stage {
+    data_dir: PathBuf,
+    folder: PathBuf,
+    /// Says that somebody is at work in the folder.
+    _lock: File,
+    stays: std::cell::Cell<bool>,
+}
+
+/// How the names of such folders begin.
+const STAGE: &str = ".restore-";
+
+/// Where in it lies what was there before.
+const REPLACED: &str = "replaced";
+
+/// What a restore that was killed has left. Where it had begun to replace files, they are somebody's only copy, and stay.
+fn remove_leftovers(data_dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(data_dir)? {
+        let entry = entry?;
+        if !entry.file_name().to_string_lossy().starts_with(STAGE) || !entry.file_type()?.is_dir() {
+            continue;
+        }
+        let folder = entry.path();
+        let replaced = fs::read_dir(folder.join(REPLACED)).map(|mut entries| entries.next().is_some());
+        if matches!(replaced, Ok(false)) && File::open(&folder)?.try_lock().is_ok() {
+            fs::remove_dir_all(&folder)?;
+        }
+    }
+    Ok(())
+}
+
+impl Stage {
+    fn new(data_dir: &Path) -> Result<Stage, RestoreError> {
+        remove_leftovers(data_dir).map_err(at(data_dir))?;
+        let folder = data_dir.join(format!("{STAGE}{}", Uuid::new_v4()));
+        let make = |path: &Path| DirBuilder::new().mode(0o700).create(path).map_err(at(path));
+        make(&folder)?;
+        let lock = File::open(&folder).map_err(at(&folder))?;
+        // Where the file system knows no locks, nobody else finds it unlocked either.
+        let _ = lock.try_lock();
+        let stage = Stage { data_dir: data_dir.to_owned(), folder, _lock: lock, stays: std::cell::Cell::new(false) };
+        make(&tenants::folder(&stage.folder))?;
+        make(&stage.folder.join(REPLACED))?;
+        Ok(stage)
+    }
+
+    fn registry(&self) -> PathBuf {
+        self.folder.join(registry::FILE)
+    }
+
+    fn tenant(&self, id: i64) -> PathBuf {
+        tenants::file(&tenants::folder(&self.folder), id)
+    }
+
+    /// Where what was at `live` is kept.
+    fn kept(&self, live: &Path) -> PathBuf {
+        self.folder.join(REPLACED).join(live.file_name().unwrap_or_default())
+    }
+
+    /// Copies the backup's files, verifies them on the way, and brings them up to this version's schema.
+    fn fill(&self, folder: &Path, files: &[(SavedFile, &'static Schema)]) -> Result<(), RestoreError> {
+        for (file, schema) in files {
+            let (from, to) = (folder.join(&file.path), self.folder.join(&file.path));
+            let target = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to).map_err(at(&to))?;
+            let copied = File::open(&from).and_then(|source| digest(source, &target));
+            compare(&from, file, copied)?;
+            target.sync_all().map_err(at(&to))?;
+            connection::open(&to, schema)?;
+        }
+        Ok(())
+    }
+
+    /// Whether there was one that is damaged. It gives way to a new one.
+    fn set_broken_registry_aside(&self) -> Result<bool, RestoreError> {
+        let live = self.data_dir.join(registry::FILE);
+        match Registry::open(&self.data_dir) {
+            Err(OpenError::Damaged { .. }) => (),
+            _ => return Ok(false),
+        }
+        for (old, aside) in
+            tenants::with_companions(&live).iter().zip(tenants::with_companions(&self.kept(&live))).rev()
+        {
+            move_if_there(old, &aside)?;
+        }
+        Ok(true)
+    }
+
+    fn put_broken_registry_back(&self) -> Result<(), RestoreError> {
+        let live = self.data_dir.join(registry::FILE);
+        put_back(&live, &self.kept(&live))
+    }
+
+    /// The folder stays when this is dropped.
+    fn keep(&self) -> PathBuf {
+        self.stays.set(true);
+        self.folder.join(REPLACED)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !self.stays.get() {
+            // Nothing in it is needed any more; the next one has another name.
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> RestoreError {
+    let path = path.to_owned();
+    |cause| RestoreError::File { path, cause }
+}
+
+#[cfg(test)]
+mod tests;
