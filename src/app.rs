@@ -8,7 +8,9 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::api::rate_limit::Limiter;
+use crate::api::routes;
 use crate::clock::Clock;
+use crate::metrics::Metrics;
 use crate::panel;
 use crate::store::registry::Registry;
 use crate::store::{Limits, OpenError, Tenants};
@@ -44,17 +46,20 @@ pub struct App {
     pub limiter: Limiter,
     pub clock: Clock,
     pub panel: panel::State,
+    pub metrics: Arc<Metrics>,
 }
 
 impl App {
     /// Opens the registry in the data directory, which must be there. Tenants are opened when they are asked for.
     pub fn open(settings: Settings, clock: Clock) -> Result<Arc<App>, OpenError> {
+        let metrics = Arc::new(Metrics::new(routes::label));
         Ok(Arc::new(App {
             registry: Registry::open(&settings.data_dir)?,
-            tenants: Tenants::new(&settings.data_dir, settings.tenants),
+            tenants: Tenants::new(&settings.data_dir, settings.tenants, Arc::clone(&metrics)),
             limiter: Limiter::new(settings.rate_limit),
             clock,
             panel: panel::State::default(),
+            metrics,
             settings,
         }))
     }

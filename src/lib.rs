@@ -15,6 +15,7 @@ pub mod error;
 pub mod gate;
 pub mod html;
 pub mod http;
+pub mod metrics;
 pub mod panel;
 pub mod password;
 pub mod resources;

@@ -3,12 +3,15 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crate::api;
 use crate::app::App;
 use crate::clock::Clock;
 use crate::gate::{self, Gate, GateError, Limits, Network, Tls, TlsError};
+use crate::http::Response;
 use crate::http::server::{Handler, Server, Workers};
+use crate::metrics::{self, Metrics};
 use crate::turns::Turns;
 
 /// How a service listens and how much it takes on.
@@ -22,6 +25,9 @@ pub struct Options {
     /// Whose `X-Forwarded-For` and `-Proto` are believed, besides this machine's.
     pub trusted_proxies: Vec<Network>,
     pub tls: Option<TlsFiles>,
+    /// Where to answer `/metrics`, if anywhere. Only a service that [`Service::start`] has started does.
+    pub metrics_listen: Option<SocketAddr>,
+    pub metrics: Arc<Metrics>,
     pub clock: Clock,
 }
 
@@ -43,6 +49,8 @@ impl Default for Options {
             limits: Limits::default(),
             trusted_proxies: Vec::new(),
             tls: None,
+            metrics_listen: None,
+            metrics: Arc::default(),
             clock: Clock::system(),
         }
     }
@@ -86,23 +94,35 @@ impl TlsReloader {
 }
 
 impl Service {
-    /// Serves the API. Time is the app's clock's.
+    /// Serves the API. Clock and metrics are the app's.
     pub fn start(app: Arc<App>, options: &Options) -> Result<Service, ServiceError> {
-        let options = Options { clock: app.clock.clone(), ..options.clone() };
-        Service::start_with(Arc::new(move |request, reply| api::answer(&app, &request, reply)), &options)
+        let options = Options { clock: app.clock.clone(), metrics: Arc::clone(&app.metrics), ..options.clone() };
+        let scrape = options.metrics_listen.map(|address| (address, metrics_page(Arc::clone(&app))));
+        Service::begin(Arc::new(move |request, reply| api::answer(&app, &request, reply)), &options, scrape)
     }
 
     /// Serves with a handler of one's own. When this returns, requests are answered.
     pub fn start_with(handler: Handler, options: &Options) -> Result<Service, ServiceError> {
+        Service::begin(handler, options, None)
+    }
+
+    fn begin(
+        handler: Handler,
+        options: &Options,
+        scrape: Option<(SocketAddr, gate::Page)>,
+    ) -> Result<Service, ServiceError> {
         let tls = options.tls.clone().map(|files| Tls::load(files.certificate, files.key)).transpose()?.map(Arc::new);
         let workers = Workers { threads: options.workers.max(THREADS), turns: Turns::new(options.workers) };
-        let clock = options.clock.clone();
-        let start_server = Box::new(move || Server::start(Arc::clone(&handler), clock.clone(), &workers));
+        let (clock, metrics) = (options.clock.clone(), Arc::clone(&options.metrics));
+        let start_server =
+            Box::new(move || Server::start(Arc::clone(&handler), clock.clone(), Arc::clone(&metrics), &workers));
         let settings = gate::Settings {
             listen: options.listen,
             limits: options.limits.clone(),
             proxies: options.trusted_proxies.clone(),
             tls: tls.clone(),
+            metrics: Arc::clone(&options.metrics),
+            scrape,
         };
         Ok(Service { gate: Gate::start(settings, start_server)?, tls })
     }
@@ -110,6 +130,16 @@ impl Service {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.gate.address()
+    }
+
+    /// Where it answers `/metrics`.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.gate.metrics_address()
+    }
+
+    /// Rises every few seconds, as long as requests are answered.
+    pub fn pulse(&self) -> Arc<AtomicU64> {
+        self.gate.pulse()
     }
 
     /// `http` or `https`.
@@ -135,4 +165,11 @@ impl Service {
         self.stopper().stop();
         self.wait()
     }
+}
+
+fn metrics_page(app: Arc<App>) -> gate::Page {
+    Arc::new(move || {
+        let text = app.metrics.render(app.tenants.open_count());
+        Response::new(200, metrics::CONTENT_TYPE, text.into_bytes())
+    })
 }

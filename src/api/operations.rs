@@ -6,7 +6,7 @@ use super::list;
 use super::query::Query;
 use crate::clock::Moment;
 use crate::error::{Error, FieldError};
-use crate::http::{Body, Method, Reply, Request, Response};
+use crate::http::{Body, Method, REPLAYED, Reply, Request, Response};
 use crate::resources::field::{Fault, Input};
 use crate::resources::{Field, Resource, Value};
 use crate::store::{Change, Deleted, ReadError, Reading, Remembered, Tenant, Writing};
@@ -298,7 +298,7 @@ fn replay(answer: Remembered) -> Response {
         true => Response::empty(answer.status),
         false => Response::json_bytes(answer.status, answer.body),
     };
-    response.with(answer.location.map(|location| ("Location", location))).header("Idempotent-Replayed", "true")
+    response.with(answer.location.map(|location| ("Location", location))).header(REPLAYED, "true")
 }
 
 /// A change whose client waits.

@@ -52,7 +52,8 @@ fn admit(app: &App, request: &Request, resource: &'static Resource, reply: &mut 
         return Err(Error::InsufficientScope(scope));
     }
     app.registry.note_use(caller.key_id, request.received_at);
-    let allowance = app.limiter.take(caller.key_id, request.received_at)?;
+    let allowance =
+        app.limiter.take(caller.key_id, request.received_at).inspect_err(|_| app.metrics.rate_limited.add(1))?;
     Ok(Admitted { tenant, operation, allowance })
 }
 

@@ -1,6 +1,7 @@
 //! Every path and what it takes: one table, in which no operation can be written without its scope.
 
 use crate::http::Method;
+use crate::metrics;
 use crate::panel;
 use crate::resources::{ALL, Access, Resource, Scope};
 
@@ -81,6 +82,18 @@ pub fn find(path: &str) -> Option<Route> {
     }
     let (_, page) = PAGES.into_iter().find(|(known, page)| *known == if page.is_prefixed() { bare } else { path })?;
     Some(Route::Page(page))
+}
+
+/// What the path is counted under: the known path without its prefix, or one word for all that nobody knows.
+pub fn label(path: &str) -> &'static str {
+    match find(path) {
+        None => metrics::OTHER,
+        Some(Route::Records { resource, .. }) => resource.path,
+        Some(Route::Panel) => panel::PATH,
+        Some(Route::Page(page)) => {
+            PAGES.iter().find(|(_, known)| *known == page).map_or(metrics::OTHER, |(path, _)| path)
+        }
+    }
 }
 
 /// What the method means on a record path, and the scope that it needs. A method that the endpoint lacks needs none.

@@ -13,6 +13,7 @@ mod output;
 mod prompt;
 mod restore;
 mod serve;
+mod supervisor;
 mod tenant;
 
 use std::io::{self, Write as _};

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use signal_hook::iterator::Signals;
 
 use super::logging::{self, LogFormat};
 use super::output::{print, print_json};
+use super::supervisor::Supervisor;
 use super::{General, tenant, tenant_name};
 use crate::app::{App, Settings};
 use crate::clock::Clock;
@@ -52,6 +53,9 @@ pub struct Options {
     /// The certificate's private key (PEM)
     #[arg(long, env = "TENANTDESK_TLS_KEY", requires = "tls_cert", value_name = "FILE")]
     tls_key: Option<PathBuf>,
+    /// Answer Prometheus here on /metrics, in plain HTTP; not for the outside [default: off]
+    #[arg(long, env = "TENANTDESK_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
     /// How the log on standard error looks
     #[arg(long, env = "TENANTDESK_LOG_FORMAT", default_value = "text", value_enum)]
     log_format: LogFormat,
@@ -97,13 +101,18 @@ pub fn run(general: &General, options: Options) -> anyhow::Result<()> {
     let app = App::open(settings(general, &options, descriptors), general.clock())?;
     let service = Service::start(Arc::clone(&app), &service_options(&options, general.clock()))?;
     let writing = write_last_uses(Arc::clone(&app))?;
-    stop_on_signal(signals, &service)?;
+    let supervisor = Arc::new(Supervisor::from_environment());
+    heed_signals(signals, &service, Arc::clone(&supervisor))?;
 
     let announced = announce(general, &app, &service, &options.create_tenants);
-    if announced.is_err() {
-        service.stopper().stop();
+    match announced {
+        Ok(()) => supervisor.ready(&status(&service)),
+        Err(_) => service.stopper().stop(),
     }
+    let pulse = service.pulse();
+    let watch = supervisor.watch(move || pulse.load(Ordering::Relaxed))?;
     let ended = service.wait();
+    drop(watch);
     drop(writing.stop);
     // Its panic would have been logged; what it had to write is lost then, a minute's last uses.
     let _ = writing.thread.join();
@@ -138,7 +147,9 @@ fn service_options(options: &Options, clock: Clock) -> service::Options {
         },
         trusted_proxies: options.trusted_proxies.clone(),
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
+        metrics_listen: options.metrics_listen,
         clock,
+        ..defaults
     }
 }
 
@@ -179,19 +190,26 @@ fn write_last_uses(app: Arc<App>) -> anyhow::Result<Writing> {
     Ok(Writing { stop, thread })
 }
 
-fn stop_on_signal(mut signals: Signals, service: &Service) -> anyhow::Result<()> {
-    let (stopper, reloader) = (service.stopper(), service.tls_reloader());
+fn status(service: &Service) -> String {
+    format!("listening on {}://{}", service.scheme(), service.address())
+}
+
+fn heed_signals(mut signals: Signals, service: &Service, supervisor: Arc<Supervisor>) -> anyhow::Result<()> {
+    let (stopper, reloader, status) = (service.stopper(), service.tls_reloader(), status(service));
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if signal != SIGHUP {
                 tracing::info!("stopping");
+                supervisor.stopping();
                 stopper.stop();
                 continue;
             }
+            supervisor.reloading();
             match reloader.reload() {
                 Ok(()) => tracing::info!("certificate read again"),
                 Err(error) => tracing::error!(%error, "the new certificate cannot be used; the old one stays"),
             }
+            supervisor.ready(&status);
         }
     })?;
     Ok(())
@@ -214,13 +232,17 @@ fn announce(general: &General, app: &App, service: &Service, tenants: &[String])
     }
     let listening = format!("{}://{}", service.scheme(), service.address());
     tracing::info!(address = %listening, "listening");
+    let metrics = service.metrics_address().map(|address| format!("http://{address}/metrics"));
     if general.json {
         let created: Vec<Value> = created.iter().map(document).collect();
-        return print_json(&json!({"listening": listening, "created": created}));
+        return print_json(&json!({"listening": listening, "created": created, "metrics": metrics}));
     }
     let mut text = String::new();
     for created in &created {
         text += &introduction(created, service);
+    }
+    if let Some(metrics) = metrics {
+        text += &format!("metrics on {metrics}\n");
     }
     print(&format!("{text}listening on {listening}"))
 }

@@ -117,5 +117,11 @@ pub(super) const WATCH_PERIOD: Duration = Duration::from_secs(4);
 /// How long a probe may take before somebody asks whether anything else was answered.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// Connections at once to the listener for metrics.
+pub(super) const SCRAPES: usize = 8;
+
+/// How long one of these may take altogether.
+pub(super) const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// For everything under way when the gate is asked to stop.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(8);

@@ -19,6 +19,7 @@
 //! | `lines` | the connections to tiny_http |
 //! | `answer` | reading an answer from a line; answers of the gate's own |
 //! | `budget` | how much memory bodies and answers may take together |
+//! | `scrape` | the operator's listener for metrics |
 //! | `watch` | noticing that tiny_http has died, and making a new one |
 
 mod accept;
@@ -32,6 +33,7 @@ mod job;
 mod limits;
 mod lines;
 mod queue;
+mod scrape;
 mod service;
 mod stream;
 mod tls;
@@ -39,14 +41,17 @@ mod watch;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use tokio::sync::Notify;
 
+use crate::metrics::Metrics;
+
 pub use client::{Network, NetworkError};
 pub use limits::Limits;
+pub use scrape::Page;
 pub use tls::{Tls, TlsError};
 pub use watch::StartServer;
 
@@ -56,6 +61,10 @@ pub struct Settings {
     pub limits: Limits,
     pub proxies: Vec<Network>,
     pub tls: Option<Arc<Tls>>,
+    /// Counts what the gate answers itself.
+    pub metrics: Arc<Metrics>,
+    /// Where else to listen, and what to answer there on `/metrics`.
+    pub scrape: Option<(SocketAddr, Page)>,
 }
 
 /// Why a gate ended that nobody asked to.
@@ -74,6 +83,8 @@ pub enum GateError {
 /// A running gate: one thread.
 pub struct Gate {
     address: SocketAddr,
+    metrics_address: Option<SocketAddr>,
+    pulse: Arc<AtomicU64>,
     stopper: Stopper,
     thread: JoinHandle<Result<(), GateError>>,
 }
@@ -112,15 +123,20 @@ impl Gate {
     pub fn start(settings: Settings, start_server: StartServer) -> Result<Gate, GateError> {
         let listener = accept::listen(settings.listen).map_err(|e| GateError::Listen(settings.listen, e))?;
         let address = listener.local_addr().map_err(|e| GateError::Listen(settings.listen, e))?;
+        let scrapes = settings.scrape.as_ref().map(|(address, _)| listen_for_scrapes(*address)).transpose()?;
+        let (scrapes, metrics_address) = scrapes.unzip();
+        let listeners = Listeners { clients: listener, scrapes };
         let stopper = Stopper::default();
         let (ready, started) = mpsc::channel();
         let asked = stopper.clone();
+        let pulse = Arc::<AtomicU64>::default();
+        let beating = Arc::clone(&pulse);
         let thread = thread::Builder::new()
             .name("gate".into())
-            .spawn(move || run(listener, settings, start_server, asked, &ready))
+            .spawn(move || run(listeners, settings, start_server, asked, beating, &ready))
             .map_err(GateError::Start)?;
         match started.recv() {
-            Ok(()) => Ok(Gate { address, stopper, thread }),
+            Ok(()) => Ok(Gate { address, metrics_address, pulse, stopper, thread }),
             Err(_) => Err(thread.join().unwrap_or(Err(GateError::Panicked)).err().unwrap_or(GateError::Panicked)),
         }
     }
@@ -128,6 +144,17 @@ impl Gate {
     /// Where it listens; with the port that the system chose where 0 was asked for.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it listens for those who ask for metrics.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
+    }
+
+    /// How often this thread has seen so far that a worker answers; it looks every few seconds. What does not rise any more
+    /// has stopped serving.
+    pub fn pulse(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.pulse)
     }
 
     pub fn stopper(&self) -> Stopper {
@@ -140,19 +167,35 @@ impl Gate {
     }
 }
 
+/// What is bound before the thread starts, so that a taken address is an error of `start`.
+struct Listeners {
+    clients: std::net::TcpListener,
+    scrapes: Option<std::net::TcpListener>,
+}
+
+fn listen_for_scrapes(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), GateError> {
+    let listening = scrape::listen(address).and_then(|listener| listener.local_addr().map(|bound| (listener, bound)));
+    listening.map_err(|e| GateError::Listen(address, e))
+}
+
 fn run(
-    listener: std::net::TcpListener,
+    listeners: Listeners,
     settings: Settings,
     start_server: StartServer,
     stopper: Stopper,
+    pulse: Arc<AtomicU64>,
     ready: &mpsc::Sender<()>,
 ) -> Result<(), GateError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(GateError::Start)?;
     runtime.block_on(async {
-        let behind = watch::Behind::start(start_server).await?;
-        let listener =
-            tokio::net::TcpListener::from_std(listener).map_err(|e| GateError::Listen(settings.listen, e))?;
+        let behind = watch::Behind::start(start_server, pulse).await?;
+        let listen =
+            |listener| tokio::net::TcpListener::from_std(listener).map_err(|e| GateError::Listen(settings.listen, e));
+        let listener = listen(listeners.clients)?;
+        if let Some((scrapes, (_, page))) = listeners.scrapes.zip(settings.scrape.clone()) {
+            tokio::spawn(scrape::serve(listen(scrapes)?, page));
+        }
         let lines = Arc::clone(behind.lines());
         let door = Arc::new(service::Door::new(&settings, lines));
         // Nobody waits for it only where `start` was given up.

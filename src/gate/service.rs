@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::HeaderMap;
@@ -25,6 +26,7 @@ use super::lines::Lines;
 use crate::error::{Error, Framing};
 use crate::http::access;
 use crate::http::private::Note;
+use crate::metrics::Metrics;
 
 /// What all connections share.
 pub(super) struct Door {
@@ -33,6 +35,7 @@ pub(super) struct Door {
     lines: Arc<Lines>,
     bodies: Arc<Allowance>,
     answers: Arc<Answers>,
+    metrics: Arc<Metrics>,
 }
 
 /// An answer, and whether the connection closes after it.
@@ -55,6 +58,7 @@ impl Door {
             lines,
             bodies: Allowance::new(BODY_BUDGET),
             answers: Arc::new(Answers::default()),
+            metrics: Arc::clone(&settings.metrics),
         }
     }
 
@@ -73,7 +77,7 @@ impl Door {
         match self.pass(&head, body, client, id, connection.spare).await {
             Given::ByLine { raw, close } => answer::pass_on(raw, close, &self.answers, &connection),
             Given::Own { response, close } => {
-                log(&head, response.status(), started, id, client.address);
+                self.note(&head, response.status(), started.elapsed(), id, client.address);
                 answer::own(&response, id, close, &connection)
             }
         }
@@ -131,6 +135,13 @@ impl Door {
             _ => healthy(close),
         }
     }
+
+    /// Logs and counts an answer that the gate gave itself.
+    fn note(&self, head: &Parts, status: u16, duration: Duration, id: Uuid, client: IpAddr) {
+        let (method, path) = (head.method.as_str(), head.uri.path());
+        self.metrics.answered(method, path, status, duration);
+        access::Line { method, path, status, duration, tenant: "", key: "", request_id: id, client }.write();
+    }
 }
 
 fn is_health(head: &Parts, target: &str) -> bool {
@@ -149,18 +160,4 @@ fn request_id(headers: &HeaderMap) -> Uuid {
     let only = sent.next().filter(|_| sent.next().is_none());
     let id = only.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<Hyphenated>().ok());
     id.map_or_else(Uuid::new_v4, Uuid::from)
-}
-
-fn log(head: &Parts, status: u16, started: Instant, id: Uuid, client: IpAddr) {
-    access::Line {
-        method: head.method.as_str(),
-        path: head.uri.path(),
-        status,
-        duration: started.elapsed(),
-        tenant: "",
-        key: "",
-        request_id: id,
-        client,
-    }
-    .write();
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -30,14 +31,15 @@ pub(super) struct Behind {
     start: StartServer,
     server: Server,
     lines: Arc<Lines>,
+    pulse: Arc<AtomicU64>,
 }
 
 impl Behind {
     /// Starts the server and proves that it answers.
-    pub(super) async fn start(start: StartServer) -> Result<Behind, GateError> {
+    pub(super) async fn start(start: StartServer, pulse: Arc<AtomicU64>) -> Result<Behind, GateError> {
         let server = start().map_err(GateError::Start)?;
         let lines = Lines::start(server.socket()).await.map_err(GateError::Start)?;
-        Ok(Behind { start, server, lines })
+        Ok(Behind { start, server, lines, pulse })
     }
 
     pub(super) fn lines(&self) -> &Arc<Lines> {
@@ -50,6 +52,7 @@ impl Behind {
             // Whether it was the time or a line in trouble: it is looked at.
             let _ = timeout(WATCH_PERIOD, self.lines.trouble.notified()).await;
             if self.is_well().await {
+                self.pulse.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
             tracing::error!("the inner server does not answer; a new one takes its place");

@@ -7,6 +7,6 @@ pub mod request;
 pub mod response;
 pub mod server;
 
-pub use reply::Reply;
+pub use reply::{REPLAYED, Reply};
 pub use request::{Body, Method, Request};
 pub use response::Response;

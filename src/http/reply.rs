@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use uuid::Uuid;
 
@@ -9,6 +10,10 @@ use crate::clock::{Clock, Moment};
 use crate::error::Error;
 use crate::http::access;
 use crate::http::response::Response;
+use crate::metrics::Metrics;
+
+/// The header of an answer that was remembered (contract section 8).
+pub const REPLAYED: &str = "Idempotent-Replayed";
 
 /// Answers one request, from any thread, now or later. Dropped without an answer, as by a panic, it answers 500
 /// `internal_error`.
@@ -23,13 +28,19 @@ pub struct Reply {
     client: IpAddr,
     received_at: Moment,
     clock: Clock,
+    metrics: Arc<Metrics>,
     tenant: String,
     key_prefix: String,
     headers: Vec<(&'static str, String)>,
 }
 
 impl Reply {
-    pub(super) fn new(parts: &crate::http::Request, request: tiny_http::Request, clock: Clock) -> Reply {
+    pub(super) fn new(
+        parts: &crate::http::Request,
+        request: tiny_http::Request,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+    ) -> Reply {
         let method = request.method().to_string();
         Reply {
             request: Some(request),
@@ -40,6 +51,7 @@ impl Reply {
             client: parts.client,
             received_at: parts.received_at,
             clock,
+            metrics,
             tenant: String::new(),
             key_prefix: String::new(),
             headers: Vec::new(),
@@ -75,11 +87,14 @@ impl Reply {
             tracing::debug!(request_id = %self.id, %problem, "the answer was not delivered");
         }
         drop(line);
+        let duration = self.clock.now().monotonic.saturating_sub(self.received_at.monotonic);
+        self.metrics.answered(&self.method, &self.path, response.status(), duration);
+        self.metrics.replays.add(response.find_header(REPLAYED).is_some().into());
         access::Line {
             method: &self.method,
             path: &self.path,
             status: response.status(),
-            duration: self.clock.now().monotonic.saturating_sub(self.received_at.monotonic),
+            duration,
             tenant: &self.tenant,
             key: &self.key_prefix,
             request_id: self.id,

@@ -20,6 +20,7 @@ use crate::http::private::{self, Note};
 use crate::http::reply::{self, Reply};
 use crate::http::request::{Body, MAX_BODY, Method, Request};
 use crate::http::response::Response;
+use crate::metrics::Metrics;
 use crate::turns::Turns;
 
 /// What answers requests: the pipeline, or a test's or bench's own.
@@ -53,6 +54,7 @@ struct Shared {
     handler: Handler,
     clock: Clock,
     turns: Arc<Turns>,
+    metrics: Arc<Metrics>,
     /// Held by the one worker that waits for a request, so that an arrival wakes one and not all.
     next: Mutex<()>,
     running: AtomicUsize,
@@ -63,7 +65,7 @@ struct Shared {
 
 impl Server {
     /// Makes the private socket and starts the workers. Fails where there is no folder, descriptor or thread to be had.
-    pub fn start(handler: Handler, clock: Clock, workers: &Workers) -> io::Result<Server> {
+    pub fn start(handler: Handler, clock: Clock, metrics: Arc<Metrics>, workers: &Workers) -> io::Result<Server> {
         note_panics();
         let directory = private_directory()?;
         let socket = directory.join("s");
@@ -79,6 +81,7 @@ impl Server {
             handler,
             clock,
             turns: Arc::clone(&workers.turns),
+            metrics,
             next: Mutex::new(()),
             running: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
@@ -165,12 +168,13 @@ impl Shared {
         let Some(note) = find_note(&arrived) else {
             return answer_probe(arrived);
         };
+        let _busy = self.metrics.busy_workers.enter();
         let Ok(request) = read(&mut arrived, note, &self.clock) else {
             // The line broke in the middle of a body: nobody is left to be answered.
             return;
         };
         let id = request.id;
-        let reply = Reply::new(&request, arrived, self.clock.clone());
+        let reply = Reply::new(&request, arrived, self.clock.clone(), Arc::clone(&self.metrics));
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| (self.handler)(request, reply)));
         if outcome.is_err() {
             let (place, message) = LAST_PANIC.take().unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The one place where a database is opened: pragmas, schema, migrations.
 
+use std::cell::Cell;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -142,9 +143,22 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "foreign_keys", true)
 }
 
+thread_local! {
+    /// Locks that this thread had to wait for. SQLite hands its callback nothing to count in.
+    static LOCK_WAITS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many locks this thread has waited for since it was asked last.
+pub fn take_lock_waits() -> u64 {
+    LOCK_WAITS.take()
+}
+
 /// SQLite's own busy wait would keep the worker's turn while it sleeps. Short naps at first, then 25 ms each, 5 s in all.
 fn wait_for_lock(tries: i32) -> bool {
     const NAP: Duration = Duration::from_millis(25);
+    if tries == 0 {
+        LOCK_WAITS.set(LOCK_WAITS.get() + 1);
+    }
     let long = u32::try_from(tries.saturating_sub(5)).unwrap_or(0);
     if NAP * long >= LOCK_WAIT {
         return false;

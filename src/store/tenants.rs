@@ -19,6 +19,7 @@ use super::records::Reading;
 use super::trouble::Trouble;
 use super::writer::{Change, Writer};
 use crate::error::Error;
+use crate::metrics::Metrics;
 use crate::turns;
 
 /// The layout of a tenant's file.
@@ -50,6 +51,7 @@ pub struct Tenants {
     uses: AtomicU64,
     /// r2d2 starts three threads for each pool unless it is given some.
     opener: Arc<ScheduledThreadPool>,
+    metrics: Arc<Metrics>,
 }
 
 impl std::fmt::Debug for Tenants {
@@ -86,6 +88,7 @@ pub struct Tenant {
     reads_at_once: usize,
     writer: Writer,
     trouble: Arc<Trouble>,
+    metrics: Arc<Metrics>,
 }
 
 /// Which file a path names, and whether it was written to by other means than SQLite's.
@@ -100,13 +103,14 @@ struct Identity {
 
 impl Tenants {
     /// The tenants whose files lie in `data_dir`/tenants.
-    pub fn new(data_dir: &Path, limits: Limits) -> Tenants {
+    pub fn new(data_dir: &Path, limits: Limits, metrics: Arc<Metrics>) -> Tenants {
         Tenants {
             folder: folder(data_dir),
             limits,
             slots: Mutex::default(),
             uses: AtomicU64::new(0),
             opener: Arc::new(ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("opener").build()),
+            metrics,
         }
     }
 
@@ -162,8 +166,9 @@ impl Tenants {
             readers,
             reading: AtomicUsize::new(0),
             reads_at_once: self.limits.reads_at_once,
-            writer: Writer::new(path, Arc::clone(&slot.trouble)),
+            writer: Writer::new(path, Arc::clone(&slot.trouble), Arc::clone(&self.metrics)),
             trouble: Arc::clone(&slot.trouble),
+            metrics: Arc::clone(&self.metrics),
         }))
     }
 
@@ -291,12 +296,16 @@ impl Tenant {
         let Some(_place) = Place::take(&self.reading, self.reads_at_once) else { return Err(Error::TenantUnavailable) };
         let connection = match self.readers.try_get() {
             Some(connection) => connection,
-            None => turns::while_waiting(|| self.readers.get()).map_err(|error| {
-                self.trouble.cannot_read(&error);
-                Error::TenantUnavailable
-            })?,
+            None => {
+                self.metrics.pool_waits.add(1);
+                turns::while_waiting(|| self.readers.get()).map_err(|error| {
+                    self.trouble.cannot_read(&error);
+                    Error::TenantUnavailable
+                })?
+            }
         };
         let answer = work(&Reading::new(&connection));
+        self.metrics.lock_waits.add(connection::take_lock_waits());
         match answer {
             Ok(answer) => {
                 self.trouble.could_read();

@@ -14,6 +14,7 @@ use super::records::{ReadError, Writing};
 use super::tenants::{SCHEMA, lock};
 use super::trouble::Trouble;
 use crate::error::Error;
+use crate::metrics::Metrics;
 use crate::turns;
 
 /// One change that waits for its tenant's writer.
@@ -37,6 +38,7 @@ const STUCK: Duration = Duration::from_millis(250);
 pub(super) struct Writer {
     path: PathBuf,
     trouble: Arc<Trouble>,
+    metrics: Arc<Metrics>,
     queue: Mutex<Queue>,
     /// Opened with the first change: a tenant that is only read needs none.
     connection: Mutex<Option<Connection>>,
@@ -58,8 +60,8 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Writer {
-    pub fn new(path: PathBuf, trouble: Arc<Trouble>) -> Writer {
-        Writer { path, trouble, queue: Mutex::default(), connection: Mutex::new(None) }
+    pub fn new(path: PathBuf, trouble: Arc<Trouble>, metrics: Arc<Metrics>) -> Writer {
+        Writer { path, trouble, metrics, queue: Mutex::default(), connection: Mutex::new(None) }
     }
 
     /// Queues the change. The first to come leads: it works through the queue until it is empty, also for those who came
@@ -81,6 +83,7 @@ impl Writer {
         let leading = Leading(self);
         while leading.goes_on() {
             self.run_batch();
+            self.metrics.lock_waits.add(connection::take_lock_waits());
         }
     }
 
