@@ -4,7 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::json;
-use tenantdesk::error::{Condition, FieldCode};
+use tenantdesk::error::{Condition, Error, FieldCode};
 
 use crate::support::client::{exchange, parse};
 use crate::support::contract::{CODES, FIELD_CODES};
@@ -125,7 +125,7 @@ fn more_than_it_can_hold() -> Reply {
     let held = Arc::clone(&dam);
     let desk = Inside::answering(Arc::new(move |_, reply| {
         held.wait();
-        reply.send(tenantdesk::http::Response::empty(204).header("Cache-Control", "no-store"));
+        reply.send(Error::MissingAuthorization.into());
     }));
     let api = desk.anonymous();
     let mut waiting = Vec::new();
@@ -144,7 +144,7 @@ fn more_than_it_can_hold() -> Reply {
     let (held, reply) = refused.expect("4,000 requests wait and none is refused");
     assert!(held > 64, "never below 64 requests at once, but {held}");
     let (accepted, refused): (Vec<Reply>, Vec<Reply>) =
-        waiting.into_iter().map(|pending| pending.reply()).partition(|reply| reply.status == 204);
+        waiting.into_iter().map(|pending| pending.reply()).partition(|reply| reply.status == 401);
     assert!(accepted.len() >= 64, "what was let in is answered: {}", accepted.len());
     assert!(refused.iter().all(|reply| reply.code() == "overloaded"));
     reply
