@@ -12,15 +12,15 @@ pub struct Lines<R> {
     bytes: Vec<u8>,
 }
 
-/// A line's number, and its bytes or why they cannot be taken.
-pub type Line<'a> = (u64, Result<&'a [u8], &'static str>);
+/// A line's number and what stands on it, or why it is not read.
+type Line<'a> = (u64, Result<&'a [u8], &'static str>);
 
 impl<R: BufRead> Lines<R> {
     pub fn new(source: R) -> Lines<R> {
         Lines { source, line: 0, bytes: Vec::new() }
     }
 
-    /// The next line with its number; `Err` in the pair where it is too long.
+    /// The next line.
     pub fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         loop {
             self.bytes.clear();

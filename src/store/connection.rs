@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
@@ -242,6 +243,22 @@ pub fn copy_to(source: &Connection, path: &Path) -> Result<(), OpenError> {
     copy().map_err(|error| refused(path, &error))?;
     drop(target);
     file.sync_all().map_err(|error| unusable(path, error))
+}
+
+/// Whether the file, apart from its write-ahead log, begins as a database does.
+///
+/// It is read through SQLite, not opened as a file: to close any descriptor of a file drops all locks that this process has
+/// on it, and then another process that closes the same database takes itself for the last one, and removes the log in
+/// which this one goes on writing.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that opens connections")]
+pub fn has_header(path: &Path) -> bool {
+    /// What has a meaning of its own in a URI's path is percent-encoded, and all that is not ASCII.
+    const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
+    let name = percent_encode(path.as_os_str().as_encoded_bytes(), KEPT);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)
+        .and_then(|connection| version(&connection))
+        .is_ok()
 }
 
 /// A database as it is: no schema is looked for and no WAL begun. For copies, and for files that [`open`] refuses.

@@ -360,19 +360,12 @@ impl Identity {
             return false;
         }
         let now = modified(&found);
-        self.modified.swap(now, Ordering::Relaxed) == now || has_header(&self.path)
+        self.modified.swap(now, Ordering::Relaxed) == now || connection::has_header(&self.path)
     }
 }
 
 fn modified(metadata: &fs::Metadata) -> u64 {
     metadata.mtime().wrapping_mul(1_000_000_000).wrapping_add(metadata.mtime_nsec()).cast_unsigned()
-}
-
-/// The first 16 bytes of every SQLite file.
-fn has_header(path: &Path) -> bool {
-    let mut start = [0; 16];
-    fs::File::open(path).and_then(|mut file| io::Read::read_exact(&mut file, &mut start)).is_ok()
-        && &start == b"SQLite format 3\0"
 }
 
 /// The connections that read. The first is the one that the file was checked with.

@@ -1,1 +1,478 @@
+//! Backups made and brought back, in this process, also under load.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::*;
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::resources::{ALL, CUSTOMER, EMPLOYEE, Scopes, Value};
+use crate::secret;
+use crate::store::bulk::TenantFile;
+use crate::store::registry::{Actor, TenantRow};
+use crate::store::{Change, Limits, ReadError, Record, Tenant, Tenants, Writing};
+
+struct Desk {
+    folder: tempfile::TempDir,
+    clock: Clock,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
+        Desk { folder: tempfile::tempdir().unwrap(), clock }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.folder.path().join("backups")
+    }
+
+    fn registry(&self) -> Registry {
+        Registry::create(&self.data()).unwrap()
+    }
+
+    fn tenant(&self, name: &str) -> TenantRow {
+        self.registry().create_tenant(name, None, "$phc", self.clock.now()).unwrap()
+    }
+
+    fn backup(&self, tenant: Option<&str>) -> backup::Made {
+        self.clock.advance(Duration::from_secs(1));
+        let registry = self.registry();
+        let tenant = tenant.map(|name| registry.find_tenant(name).unwrap().unwrap());
+        backup::make(&registry, &self.dir(), tenant.as_ref(), None, self.clock.now()).unwrap()
+    }
+
+    fn restore(&self, tenant: Option<&str>, force: bool) -> Result<Restored, RestoreError> {
+        restore(&Restore { data_dir: &self.data(), source: &self.dir(), tenant, force })
+    }
+
+    fn rows(&self, id: i64) -> Vec<(&'static str, Record)> {
+        rows(&self.data(), id)
+    }
+
+    fn add(&self, id: i64, names: &[&str]) {
+        let mut file = TenantFile::open(&self.data(), id).unwrap();
+        let added: Result<(), super::super::bulk::FileError> = file.add(&CUSTOMER, |adding| {
+            names.iter().try_for_each(|name| adding.record(None, customer(name), "2026-11-20T19:30:00Z"))
+        });
+        added.unwrap();
+    }
+
+    fn problems(&self) -> Vec<String> {
+        check::check(&self.data()).unwrap().into_iter().flat_map(|finding| finding.problems).collect()
+    }
+
+    /// Nothing but what belongs there.
+    fn is_tidy(&self) {
+        let mut names: Vec<String> = Vec::new();
+        for folder in [self.data(), self.dir()].iter().filter(|folder| folder.exists()) {
+            let entries = fs::read_dir(folder).unwrap();
+            names.extend(entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()));
+        }
+        assert!(!names.iter().any(|name| name.starts_with('.')), "{names:?}");
+    }
+}
+
+fn rows(data: &Path, id: i64) -> Vec<(&'static str, Record)> {
+    let mut all = Vec::new();
+    let file = TenantFile::open(data, id).unwrap();
+    let read: Result<(), super::super::bulk::FileError> = file.read(|reading| {
+        for resource in ALL {
+            reading.each(resource, |record| {
+                all.push((resource.plural, record.clone()));
+                Ok::<(), super::super::bulk::FileError>(())
+            })?;
+        }
+        Ok(())
+    });
+    read.unwrap();
+    all
+}
+
+fn customer(name: &str) -> Vec<Value> {
+    let fields = CUSTOMER.fields.iter();
+    fields
+        .map(|field| if field.name == "name" { Value::Text(name.to_owned()) } else { field.default_value() })
+        .collect()
+}
+
+fn employee(email: &str) -> Vec<Value> {
+    let value = |field: &crate::resources::Field| match field.name {
+        "customer_id" => Value::Integer(1),
+        "email" => Value::Text(email.to_owned()),
+        _ => field.default_value(),
+    };
+    EMPLOYEE.fields.iter().map(value).collect()
+}
+
+#[test]
+fn a_backup_is_private_whole_and_describes_itself() {
+    let desk = Desk::new();
+    desk.tenant("one");
+    desk.tenant("two");
+    desk.add(1, &["Eins", "Zwei"]);
+    let registry = desk.registry();
+    registry.create_session(1, &[7; 32], desk.clock.now()).unwrap();
+    let made = desk.backup(None);
+    assert_eq!(made.folder.file_name().unwrap(), "2026-11-20T19-30-01Z");
+    assert_eq!(Manifest::read(&made.folder).unwrap(), made.manifest);
+    assert_eq!(made.manifest.tenants[0].records["customers"], 2);
+    let paths: Vec<&str> = made.manifest.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, ["registry.db", "tenants/1.db", "tenants/2.db"]);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&made.folder), 0o700);
+    for file in &made.manifest.files {
+        let path = made.folder.join(&file.path);
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(fs::metadata(&path).unwrap().len(), file.bytes);
+        assert!(!path.with_extension("db-wal").exists());
+    }
+    let copy = connection::plain(&made.folder.join("registry.db")).unwrap();
+    assert_eq!(copy.query_row("SELECT count(*) FROM sessions", [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+    desk.is_tidy();
+}
+
+#[test]
+fn one_tenants_backup_has_nothing_of_the_others() {
+    let desk = Desk::new();
+    desk.tenant("one");
+    desk.tenant("two");
+    let (_, key) =
+        desk.registry().create_key(1, "secret of one", Scopes::every(), Actor::Panel, desk.clock.now()).unwrap();
+    let made = desk.backup(Some("two"));
+    assert_eq!(made.manifest.kind, Kind::Tenant);
+    assert_eq!(made.manifest.tenants.len(), 1);
+    let bytes = fs::read(made.folder.join("registry.db")).unwrap();
+    let has = |needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
+    assert!(!has(b"secret of one") && !has(&secret::hash(&key)));
+}
+
+#[test]
+fn older_backups_of_the_same_kind_go() {
+    let desk = Desk::new();
+    desk.tenant("one");
+    desk.tenant("two");
+    let old = [desk.backup(None), desk.backup(Some("one")), desk.backup(None), desk.backup(Some("two"))];
+    let registry = desk.registry();
+    let made = backup::make(&registry, &desk.dir(), None, Some(2), desk.clock.now()).unwrap();
+    assert_eq!(made.removed, [old[0].folder.clone()]);
+    assert!(old[1..].iter().all(|made| made.folder.exists()));
+    // In the same second, and with the clock set back.
+    let made = backup::make(&registry, &desk.dir(), None, Some(1), desk.clock.now()).unwrap();
+    assert_eq!(made.removed.len(), 2);
+    let past = Clock::manual("2020-01-01T00:00:00Z".parse().unwrap());
+    let made = backup::make(&registry, &desk.dir(), None, Some(1), past.now()).unwrap();
+    assert!(made.folder.exists());
+    desk.is_tidy();
+    // One that fails removes nothing.
+    fs::write(desk.data().join("tenants/1.db"), "not a database, but long enough for a header of SQLite").unwrap();
+    let failed = backup::make(&registry, &desk.dir(), None, Some(1), desk.clock.now());
+    assert!(matches!(failed, Err(BackupError::Tenant { .. })), "{failed:?}");
+    assert!(made.folder.exists());
+    desk.is_tidy();
+}
+
+#[test]
+fn everything_comes_back_into_an_empty_place() {
+    let desk = Desk::new();
+    desk.tenant("one");
+    desk.tenant("gone");
+    desk.tenant("two");
+    desk.registry().delete_tenant("gone").unwrap();
+    desk.registry().suspend("two").unwrap();
+    let (_, key) = desk.registry().create_key(3, "a key", Scopes::every(), Actor::Panel, desk.clock.now()).unwrap();
+    desk.add(1, &["Eins", "Zwei"]);
+    desk.add(3, &["Drei"]);
+    let before = (desk.rows(1), desk.rows(3));
+    desk.backup(None);
+    fs::remove_dir_all(desk.data()).unwrap();
+    let restored = desk.restore(None, false).unwrap();
+    assert_eq!(restored.tenants.iter().map(|t| (t.id, t.existed)).collect::<Vec<_>>(), [(1, false), (3, false)]);
+    assert_eq!((desk.rows(1), desk.rows(3)), before);
+    let registry = desk.registry();
+    let caller = registry.find_caller(&secret::hash(&key)).unwrap().unwrap();
+    assert_eq!((caller.tenant_id, caller.suspended), (3, true));
+    assert_eq!(desk.tenant("four").id, 4);
+    assert_eq!(desk.problems(), Vec::<String>::new());
+    desk.is_tidy();
+}
+
+#[test]
+fn what_exists_is_overwritten_only_by_force_and_keeps_its_keys_and_counts() {
+    let desk = Desk::new();
+    let one = desk.tenant("one");
+    desk.add(1, &["Eins", "Zwei"]);
+    let before = desk.rows(1);
+    let registry = desk.registry();
+    let (revoked, _) =
+        registry.create_key(1, "revoked later", Scopes::every(), Actor::Panel, desk.clock.now()).unwrap();
+    desk.backup(Some("one"));
+    registry.revoke_key(one.id, revoked.id, Actor::Panel, desk.clock.now()).unwrap();
+    registry.set_password(one.id, "$new").unwrap();
+    desk.add(1, &["Drei", "Vier"]);
+    let changed = desk.rows(1);
+    let refused = desk.restore(Some("one"), false).unwrap_err();
+    assert_eq!(refused.to_string(), "the tenant one would be overwritten; say --force if that is meant");
+    assert_eq!(desk.rows(1), changed);
+    desk.restore(Some("one"), true).unwrap();
+    assert_eq!(desk.rows(1), before);
+    assert_eq!(registry.list_keys(1).unwrap()[0].state(), "revoked");
+    assert_eq!(registry.tenant(1).unwrap().unwrap().password_hash, "$new");
+    desk.add(1, &["Fünf"]);
+    assert_eq!(desk.rows(1).last().unwrap().1.id, 5);
+    assert_eq!(desk.problems(), Vec::<String>::new());
+    desk.is_tidy();
+}
+
+#[test]
+fn a_deleted_tenant_comes_back_with_its_keys_beside_the_others() {
+    let desk = Desk::new();
+    desk.tenant("one");
+    desk.tenant("two");
+    desk.add(2, &["Zwei"]);
+    let registry = desk.registry();
+    let (_, key) = registry.create_key(2, "a key", Scopes::read_only(), Actor::Panel, desk.clock.now()).unwrap();
+    let before = desk.rows(2);
+    desk.backup(None);
+    registry.delete_tenant("two").unwrap();
+    let restored = desk.restore(Some("two"), false).unwrap();
+    assert_eq!((restored.tenants.len(), restored.tenants[0].id), (1, 2));
+    assert_eq!(desk.rows(2), before);
+    assert_eq!(registry.find_caller(&secret::hash(&key)).unwrap().unwrap().tenant_id, 2);
+    assert_eq!(registry.key_events(2, 10).unwrap().len(), 1);
+    // Its id is another's by now, and the next one's place is taken by a file.
+    registry.delete_tenant("two").unwrap();
+    let other = connection::plain(&desk.data().join("registry.db")).unwrap();
+    other.execute("UPDATE tenants SET id = 2, name = 'other' WHERE id = 1", []).unwrap();
+    fs::rename(desk.data().join("tenants/1.db"), desk.data().join("tenants/2.db")).unwrap();
+    fs::copy(desk.data().join("tenants/2.db"), desk.data().join("tenants/3.db")).unwrap();
+    let restored = desk.restore(Some("two"), false).unwrap();
+    assert_eq!(restored.tenants[0].id, 4);
+    assert_eq!(desk.rows(4), before);
+    assert_eq!(registry.find_caller(&secret::hash(&key)).unwrap().unwrap().tenant_id, 4);
+}
+
+#[test]
+fn missing_and_damaged_files_are_replaced() {
+    let desk = Desk::new();
+    for name in ["one", "two", "three"] {
+        desk.tenant(name);
+    }
+    let before: Vec<_> = (1..=3).map(|id| desk.rows(id)).collect();
+    desk.add(3, &["Eins"]);
+    let made = desk.backup(None);
+    let file = |id: i64| tenants::file(&tenants::folder(&desk.data()), id);
+    fs::remove_file(file(1)).unwrap();
+    fs::write(file(1).with_extension("db-wal"), "an old log").unwrap();
+    fs::write(file(2), "not a database, but long enough to have a header of SQLite's, were it one").unwrap();
+    let three = fs::OpenOptions::new().write(true).open(file(3)).unwrap();
+    three.write_all_at(&[0xaa; 4096], 3 * 4096).unwrap();
+    assert_eq!(desk.restore(None, true).unwrap().tenants.len(), 3);
+    assert_eq!((desk.rows(1), desk.rows(2)), (before[0].clone(), before[1].clone()));
+    assert_eq!(desk.rows(3).len(), 1);
+    assert_eq!(desk.problems(), Vec::<String>::new());
+
+    // A registry that is damaged, too.
+    fs::write(desk.data().join("registry.db"), "not a database either, and long enough for a header, surely").unwrap();
+    assert!(desk.restore(None, false).is_err());
+    assert!(desk.restore(Some("one"), true).is_err());
+    let refused = restore(&Restore { data_dir: &desk.data(), source: &made.folder, tenant: None, force: true });
+    assert_eq!(refused.unwrap().tenants.len(), 3);
+    assert_eq!(desk.problems(), Vec::<String>::new());
+    desk.is_tidy();
+}
+
+#[test]
+fn a_backup_is_verified_before_anything_is_touched() {
+    let desk = Desk::new();
+    desk.tenant("one");
+    desk.add(1, &["Eins"]);
+    let made = desk.backup(None);
+    desk.add(1, &["Zwei"]);
+    let before = desk.rows(1);
+    let saved = made.folder.join("tenants/1.db");
+    let sound = fs::read(&saved).unwrap();
+    let expect = |what: &str| {
+        let error = desk.restore(None, true).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+        assert_eq!(desk.rows(1), before);
+        desk.is_tidy();
+    };
+    let mut damaged = sound.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    fs::write(&saved, &damaged).unwrap();
+    expect("SHA-256");
+    fs::write(&saved, &sound[..4096]).unwrap();
+    expect("4096 bytes");
+    fs::remove_file(&saved).unwrap();
+    expect("cannot be read");
+    fs::write(&saved, &sound).unwrap();
+    let manifest = fs::read_to_string(made.folder.join("manifest.json")).unwrap();
+    fs::write(made.folder.join("manifest.json"), manifest.replace("\"schema\": 1", "\"schema\": 9")).unwrap();
+    expect("newer version");
+    fs::write(made.folder.join("manifest.json"), manifest.replace("\"format\": 1", "\"format\": 2")).unwrap();
+    expect("newer version");
+    fs::write(made.folder.join("manifest.json"), "{").unwrap();
+    expect("manifest.json");
+    fs::write(made.folder.join("manifest.json"), manifest).unwrap();
+    assert!(desk.restore(Some("two"), true).unwrap_err().to_string().contains("no backup of the tenant two"));
+    desk.restore(None, true).unwrap();
+    assert_eq!(desk.rows(1).len(), 1);
+}
+
+#[test]
+fn a_data_directory_that_is_served_takes_one_tenant_but_not_all() {
+    let desk = Desk::new();
+    desk.tenant("one");
+    desk.backup(None);
+    let serving = Serving::begin(&desk.data()).unwrap();
+    assert!(matches!(desk.restore(None, true), Err(RestoreError::Served(_))));
+    assert!(desk.restore(Some("one"), true).is_ok());
+    drop(serving);
+    assert!(desk.restore(None, true).is_ok());
+}
+
+#[test]
+fn what_fails_in_the_middle_is_taken_back() {
+    let desk = Desk::new();
+    for name in ["one", "two", "three"] {
+        desk.tenant(name);
+    }
+    desk.backup(None);
+    desk.add(1, &["Eins"]);
+    fs::write(desk.data().join("tenants/2.db"), "not a database, but long enough to have a header of SQLite's")
+        .unwrap();
+    let rows = desk.rows(1);
+    // The last one's place is a folder that is not empty: neither to be opened nor to be replaced.
+    fs::remove_file(desk.data().join("tenants/3.db")).unwrap();
+    fs::create_dir_all(desk.data().join("tenants/3.db/x")).unwrap();
+    let error = desk.restore(None, true).unwrap_err();
+    assert!(matches!(error, RestoreError::Undone { .. }), "{error}");
+    assert_eq!(desk.rows(1), rows);
+    assert!(fs::read(desk.data().join("tenants/2.db")).unwrap().starts_with(b"not a database"));
+    desk.is_tidy();
+}
+
+/// Adds one record and tells its id.
+struct Add {
+    employee: bool,
+    name: String,
+    id: Option<i64>,
+    told: mpsc::Sender<Result<i64, Error>>,
+}
+
+impl Change for Add {
+    fn run(&mut self, writing: &Writing<'_>) -> Result<(), ReadError> {
+        let now = "2026-11-20T19:30:00Z";
+        let record = match self.employee {
+            true => writing.insert(&EMPLOYEE, employee(&self.name), now)?,
+            false => writing.insert(&CUSTOMER, customer(&self.name), now)?,
+        };
+        self.id = Some(record.id);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, outcome: Result<(), Error>) {
+        let _ = self.told.send(outcome.map(|()| self.id.unwrap()));
+    }
+}
+
+fn add(tenant: &Tenant, employee: bool, name: &str) -> i64 {
+    let (told, answer) = mpsc::channel();
+    tenant.change(Box::new(Add { employee, name: name.to_owned(), id: None, told }));
+    answer.recv().unwrap().unwrap()
+}
+
+/// The test of issue 6, point 2: writers never stop, readers never see anything but whole states, no id comes twice, and in
+/// the end there is exactly what the backup held and what was added after the restore.
+#[test]
+fn a_tenant_is_restored_under_load_row_by_row() {
+    let desk = Desk::new();
+    desk.tenant("one");
+    desk.tenant("two");
+    desk.add(1, &["First"]);
+    let tenants = Tenants::new(&desk.data(), Limits { open: 10, reads_at_once: 16 });
+    let tenant = tenants.open(1).unwrap();
+    for n in 0..300 {
+        add(&tenant, n % 3 == 0, &format!("before-{n}@shop.example"));
+    }
+    let stop = AtomicBool::new(false);
+    let (saved, given) = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4)
+            .map(|writer| {
+                let (tenants, stop) = (&tenants, &stop);
+                scope.spawn(move || {
+                    let mut given = Vec::new();
+                    for n in 0.. {
+                        let name = format!("w{writer}-{n}@shop.example");
+                        let id = add(&tenants.open(1).unwrap(), writer % 2 == 0, &name);
+                        given.push((writer % 2 == 0, id, name));
+                        if stop.load(Ordering::SeqCst) {
+                            break;
+                        }
+                        std::thread::sleep(Duration::from_millis(2));
+                    }
+                    given
+                })
+            })
+            .collect();
+        let reader = scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                let found = tenants.open(1).unwrap().read(|reading| {
+                    assert!(reading.record(&CUSTOMER, 1)?.is_some());
+                    Ok(())
+                });
+                found.unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        let made = desk.backup(None);
+        std::thread::sleep(Duration::from_millis(200));
+        for _ in 0..3 {
+            desk.restore(Some("one"), true).unwrap();
+            std::thread::sleep(Duration::from_millis(150));
+        }
+        stop.store(true, Ordering::SeqCst);
+        reader.join().unwrap();
+        let given: Vec<_> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+        (made.folder, given)
+    });
+    // No id was given twice, before, between and after the restores.
+    let mut ids: Vec<(bool, i64)> = given.iter().map(|(employee, id, _)| (*employee, *id)).collect();
+    ids.sort_unstable();
+    let count = ids.len();
+    ids.dedup();
+    assert_eq!(ids.len(), count);
+
+    let live: BTreeMap<(&str, i64), Record> = desk.rows(1).into_iter().map(|(table, r)| ((table, r.id), r)).collect();
+    let copy = tempfile::tempdir().unwrap();
+    fs::create_dir(copy.path().join("tenants")).unwrap();
+    fs::copy(saved.join("tenants/1.db"), copy.path().join("tenants/1.db")).unwrap();
+    let in_backup = rows(copy.path(), 1);
+    assert!(in_backup.len() > 301, "the backup was made under load");
+    for (table, record) in &in_backup {
+        assert_eq!(live.get(&(*table, record.id)), Some(record));
+    }
+    let acknowledged: BTreeMap<(&str, i64), &str> = given
+        .iter()
+        .map(|(employee, id, name)| ((if *employee { "employees" } else { "customers" }, *id), name.as_str()))
+        .collect();
+    let saved: std::collections::BTreeSet<_> = in_backup.iter().map(|(table, record)| (*table, record.id)).collect();
+    let since: Vec<_> = live.iter().filter(|(key, _)| !saved.contains(*key)).collect();
+    assert!(!since.is_empty() && since.len() < given.len(), "{} of {}", since.len(), given.len());
+    for (key, record) in since {
+        let name = acknowledged.get(key).unwrap();
+        assert!(record.values.contains(&Value::Text((*name).to_owned())), "{record:?}");
+    }
+    drop((tenant, tenants));
+    assert_eq!(desk.problems(), Vec::<String>::new());
+    desk.is_tidy();
+}
