@@ -50,7 +50,12 @@ fn sources(texts: &[&str]) -> String {
 
 /// A page with the headers that every page has. It is not to be framed, guessed at, or told of to others.
 pub fn page(status: u16, body: String, policy: &Policy) -> Response {
-    Response::new(status, HTML, body.into_bytes())
+    protect(Response::new(status, HTML, body.into_bytes()), policy)
+}
+
+/// Adds the headers that every page has, also to what is none itself, such as a redirect between pages.
+pub fn protect(response: Response, policy: &Policy) -> Response {
+    response
         .header("Content-Security-Policy", policy.0.clone())
         .header("X-Frame-Options", "DENY")
         .header("X-Content-Type-Options", "nosniff")

@@ -6,16 +6,15 @@ use askama::Template;
 
 use super::refusal::Refusal;
 use crate::error::Inactive;
+use crate::html::HTML;
 use crate::http::Response;
 use crate::resources::{Scope, Scopes};
 use crate::store::registry::{KeyEvent, KeyRow, TenantRow};
 
-/// Stands in every page; the policy knows it by its hash.
+/// Stands in every page after what all pages share; the policy knows it by its hash.
 pub(super) const STYLE: &str = include_str!("style.css");
 /// Stands at the end of the pages that it can do something for.
 pub(super) const SCRIPT: &str = include_str!("script.js");
-
-const HTML: &str = "text/html; charset=utf-8";
 
 /// A message at the top of a page.
 #[derive(Debug)]
@@ -139,14 +138,21 @@ impl From<KeyEvent> for EventView {
     }
 }
 
-/// A stored moment, RFC 3339 in UTC. It is shown to the minute and with its zone.
-#[derive(Debug)]
+/// A stored moment, RFC 3339 in UTC. It is shown to the minute and with its zone; where it is narrow it breaks in two.
+#[derive(Debug, Template)]
+#[template(
+    ext = "html",
+    source = r#"<time datetime="{{ self.0 }}"><span>{{ self.date() }}</span> <span>{{ self.minute() }} UTC</span></time>"#
+)]
 pub(super) struct Time(String);
 
 impl Time {
-    fn shown(&self) -> String {
-        let (date, time) = self.0.split_once('T').unwrap_or((&self.0, ""));
-        format!("{date} {}\u{a0}UTC", time.get(..5).unwrap_or(time))
+    fn date(&self) -> &str {
+        self.0.split('T').next().unwrap_or_default()
+    }
+
+    fn minute(&self) -> &str {
+        self.0.split('T').nth(1).and_then(|time| time.get(..5)).unwrap_or_default()
     }
 }
 
@@ -216,7 +222,9 @@ mod tests {
 
     #[test]
     fn times_are_shown_with_their_zone() {
-        assert_eq!(Time("2026-11-20T19:30:42Z".to_owned()).shown(), "2026-11-20 19:30\u{a0}UTC");
+        let shown = Time("2026-11-20T19:30:42Z".to_owned()).render().unwrap();
+        let expected = r#"<time datetime="2026-11-20T19:30:42Z"><span>2026-11-20</span> <span>19:30 UTC</span></time>"#;
+        assert_eq!(shown, expected);
     }
 
     #[test]
