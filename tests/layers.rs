@@ -66,6 +66,8 @@ fn each_outside_library_is_named_under_one_folder_alone() {
         ("tokio_rustls", "gate/"),
         ("rustls", "gate/"),
         ("clap", "cli/"),
+        ("clap_complete", "cli/"),
+        ("clap_mangen", "cli/"),
         ("anyhow", "cli/"),
         ("comfy_table", "cli/"),
         ("indicatif", "cli/"),

@@ -4,6 +4,9 @@
 
 mod backup;
 mod check;
+mod completions;
+mod doctor;
+mod examples;
 mod export;
 mod import;
 mod key;
@@ -22,7 +25,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::builder::BoolishValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::clock::Clock;
 use crate::resources::{self, Resource};
@@ -70,8 +73,14 @@ enum Command {
     Restore(restore::Arguments),
     /// Examine every database: integrity, foreign keys, schema version
     Check,
+    /// Look at everything that an operator would look at first; exit code 1 where something is wrong
+    Doctor(doctor::Arguments),
     /// Print the OpenAPI document of the interface
     Openapi,
+    /// Print completions for a shell
+    Completions(completions::Completions),
+    /// Print the manual page, or write a page for each command
+    Manual(completions::Manual),
 }
 
 /// How a command was called wrongly, beyond what its grammar says: exit code 2.
@@ -81,7 +90,8 @@ struct WrongUsage(&'static str);
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let given = grammar().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
+    let arguments = match given {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are no errors. Where they cannot be printed, nothing else can.
@@ -96,6 +106,11 @@ pub fn main() -> ExitCode {
             ExitCode::from(if error.is::<WrongUsage>() { 2 } else { 1 })
         }
     }
+}
+
+/// The whole command line, with the examples of every command.
+fn grammar() -> clap::Command {
+    examples::add(Arguments::command())
 }
 
 /// The error and its causes in one line, each said once: many say their cause themselves.
@@ -122,7 +137,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Backup(arguments) => backup::run(general, &arguments),
         Command::Restore(arguments) => restore::run(general, &arguments),
         Command::Check => check::run(general),
+        Command::Doctor(arguments) => doctor::run(general, &arguments),
         Command::Openapi => openapi::run(general),
+        Command::Completions(arguments) => completions::complete(grammar(), &arguments),
+        Command::Manual(arguments) => completions::manual(general, grammar(), &arguments),
     }
 }
 
@@ -168,13 +186,11 @@ fn resource(plural: &str) -> Result<&'static Resource, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
     fn the_grammar_is_sound() {
-        Arguments::command().debug_assert();
+        grammar().debug_assert();
     }
 
     #[test]

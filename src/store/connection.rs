@@ -169,6 +169,11 @@ fn wait_for_lock(tries: i32) -> bool {
     true
 }
 
+/// The version of the SQLite library in this binary.
+pub fn sqlite_version() -> &'static str {
+    rusqlite::version()
+}
+
 /// The schema version that the file says it has.
 pub fn version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))

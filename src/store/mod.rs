@@ -15,7 +15,7 @@ pub mod writer;
 #[cfg(test)]
 mod schema_tests;
 
-pub use connection::OpenError;
+pub use connection::{OpenError, sqlite_version};
 pub use records::{Column, Deleted, Listing, Page, Position, ReadError, Reading, Record, Remembered, Test, Writing};
 pub use registry::Registry;
 pub use tenants::{Limits, Tenant, Tenants};
