@@ -119,7 +119,8 @@ fn a_backup_is_private_whole_and_describes_itself() {
     desk.tenant("two");
     desk.add(1, &["Eins", "Zwei"]);
     let registry = desk.registry();
-    registry.create_session(1, &[7; 32], desk.clock.now()).unwrap();
+    let tenant = registry.tenant(1).unwrap().unwrap();
+    registry.create_session(&tenant, &[7; 32], desk.clock.now()).unwrap();
     let made = desk.backup(None);
     assert_eq!(made.folder.file_name().unwrap(), "2026-11-20T19-30-01Z");
     assert_eq!(Manifest::read(&made.folder).unwrap(), made.manifest);
@@ -398,7 +399,8 @@ fn a_tenant_is_restored_under_load_row_by_row() {
     desk.tenant("one");
     desk.tenant("two");
     desk.add(1, &["First"]);
-    let tenants = Tenants::new(&desk.data(), Limits { open: 10, reads_at_once: 16 });
+    let limits = Limits { open: 10, reads_at_once: 16 };
+    let tenants = Tenants::new(&desk.data(), limits, crate::metrics::Metrics::new(|_| "").into());
     let tenant = tenants.open(1).unwrap();
     for n in 0..300 {
         add(&tenant, n % 3 == 0, &format!("before-{n}@shop.example"));
