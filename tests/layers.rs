@@ -52,34 +52,32 @@ fn names(code: &str, word: &str) -> bool {
 }
 
 #[test]
-fn each_outside_library_is_named_under_one_folder_alone() {
-    let homes = [
-        ("tiny_http", "http/"),
-        ("rusqlite", "store/"),
-        ("r2d2", "store/"),
-        ("r2d2_sqlite", "store/"),
-        ("scheduled_thread_pool", "store/"),
-        ("hyper", "gate/"),
-        ("hyper_util", "gate/"),
-        ("http_body_util", "gate/"),
-        ("tokio", "gate/"),
-        ("tokio_rustls", "gate/"),
-        ("rustls", "gate/"),
-        ("clap", "cli/"),
-        ("clap_complete", "cli/"),
-        ("clap_mangen", "cli/"),
-        ("anyhow", "cli/"),
-        ("comfy_table", "cli/"),
-        ("indicatif", "cli/"),
-        ("askama", "panel/"),
+fn each_outside_library_is_named_in_its_place_alone() {
+    let homes: [(&str, &[&str]); 16] = [
+        ("tiny_http", &["http/"]),
+        ("rusqlite", &["store/"]),
+        ("r2d2", &["store/"]),
+        ("r2d2_sqlite", &["store/"]),
+        ("scheduled_thread_pool", &["store/"]),
+        ("hyper", &["gate/"]),
+        ("hyper_util", &["gate/"]),
+        ("http_body_util", &["gate/"]),
+        ("tokio", &["gate/"]),
+        ("tokio_rustls", &["gate/"]),
+        ("rustls", &["gate/"]),
+        ("clap", &["cli/", "main.rs"]),
+        ("anyhow", &["cli/", "main.rs"]),
+        ("comfy_table", &["cli/"]),
+        ("indicatif", &["cli/"]),
+        ("askama", &["panel/", "api/docs/"]),
     ];
     let mut strays = Vec::new();
     for source in sources("src") {
-        for (library, home) in homes {
-            let at_home = source.path.starts_with(home) || (home == "cli/" && source.path == "main.rs");
+        for (library, homes) in homes {
+            let at_home = homes.iter().any(|home| source.path.starts_with(home));
             let uses = format!("{library}::");
             if !at_home && source.code.split(&uses).count() > 1 && names(&source.code, library) {
-                strays.push(format!("{} names {library}, which belongs under {home}", source.path));
+                strays.push(format!("{} names {library}, which belongs under {homes:?}", source.path));
             }
         }
     }
@@ -91,11 +89,18 @@ const ABOVE: [(&str, &[&str]); 7] = [
     ("resources/", &["store", "api", "panel", "cli", "gate", "app", "service"]),
     ("store/", &["http", "api", "panel", "cli", "gate", "app", "service"]),
     ("http/", &["store", "api", "panel", "cli", "gate", "app", "service"]),
-    ("api/", &["panel", "cli", "gate", "service"]),
-    ("panel/", &["cli", "gate", "service"]),
+    // The table of routes has the panel's too, so `api` may name it.
+    ("api/", &["cli", "gate", "service"]),
+    ("panel/", &["api", "cli", "gate", "service"]),
     ("gate/", &["store", "api", "panel", "cli", "app", "service"]),
     ("clock.rs", &["http", "store", "api", "panel", "cli", "gate", "app", "service", "error", "resources"]),
 ];
+
+/// Whether `code` reaches for a module of the crate, in a path or in a list of imports.
+fn reaches(code: &str, module: &str) -> bool {
+    let in_a_list = |list: &str| list.split(';').next().is_some_and(|list| names(list, module));
+    names(code, &format!("crate::{module}")) || code.split("crate::{").skip(1).any(in_a_list)
+}
 
 #[test]
 fn no_layer_calls_upward() {
@@ -103,7 +108,7 @@ fn no_layer_calls_upward() {
     for source in sources("src") {
         for (layer, above) in ABOVE {
             for other in above.iter().filter(|_| source.path.starts_with(layer)) {
-                if names(&source.code, &format!("crate::{other}")) {
+                if reaches(&source.code, other) {
                     strays.push(format!("{} reaches for crate::{other}", source.path));
                 }
             }
@@ -116,7 +121,7 @@ fn no_layer_calls_upward() {
 fn the_command_line_is_named_by_main_alone() {
     for source in sources("src") {
         let is_its_own = source.path.starts_with("cli/") || source.path == "main.rs" || source.path == "lib.rs";
-        assert!(is_its_own || !names(&source.code, "crate::cli"), "{}", source.path);
+        assert!(is_its_own || !reaches(&source.code, "cli"), "{}", source.path);
     }
 }
 
