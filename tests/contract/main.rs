@@ -13,6 +13,7 @@ mod json;
 mod keys;
 mod lists;
 mod logs;
+mod model;
 mod operations;
 mod order_of_checks;
 mod paging;

@@ -79,7 +79,7 @@ fn come_and_go(api: &Api, resource: &Resource, stop: &AtomicBool) {
 }
 
 /// Nulls first, false before true, numbers as numbers, text by code point.
-fn compare(a: &Value, b: &Value) -> Ordering {
+pub fn compare(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Null, Value::Null) => Ordering::Equal,
         (Value::Null, _) => Ordering::Less,
