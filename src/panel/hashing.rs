@@ -4,6 +4,7 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::password::Memory;
 use crate::turns;
 
 /// The most that run at once, on any machine.
@@ -26,6 +27,8 @@ pub(super) struct Hashing {
 #[derive(Debug, Default)]
 struct Queue {
     running: usize,
+    /// Of those that ran before: as many as ran at once, at most.
+    spare: Vec<Memory>,
     waiting: usize,
     finished: u64,
 }
@@ -39,24 +42,28 @@ impl Default for Hashing {
 }
 
 /// A place among those that run.
-struct Place<'a>(&'a Hashing);
+struct Place<'a> {
+    hashing: &'a Hashing,
+    memory: Memory,
+}
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut queue = self.0.lock();
+        let mut queue = self.hashing.lock();
         queue.running -= 1;
         queue.finished += 1;
+        queue.spare.push(std::mem::take(&mut self.memory));
         drop(queue);
-        self.0.freed.notify_one();
+        self.hashing.freed.notify_one();
     }
 }
 
 impl Hashing {
     /// Runs `work` once it is its turn. The thread waits and works without its turn at the API's requests.
-    pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Busy> {
+    pub(super) fn run<T>(&self, work: impl FnOnce(&mut Memory) -> T) -> Result<T, Busy> {
         turns::while_waiting(|| {
-            let _place = self.enter()?;
-            Ok(work())
+            let mut place = self.enter()?;
+            Ok(work(&mut place.memory))
         })
     }
 
@@ -78,7 +85,9 @@ impl Hashing {
             queue.waiting -= 1;
         }
         queue.running += 1;
-        Ok(Place(self))
+        let memory = queue.spare.pop().unwrap_or_default();
+        drop(queue);
+        Ok(Place { hashing: self, memory })
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -104,7 +113,7 @@ mod tests {
             gates.push(open);
             let (hashing, running, most, told) = (hashing.clone(), running.clone(), most.clone(), told.clone());
             thread::spawn(move || {
-                let end = hashing.run(|| {
+                let end = hashing.run(|_| {
                     most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     let _ = gate.recv();
                     running.fetch_sub(1, Ordering::SeqCst);

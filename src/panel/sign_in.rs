@@ -98,9 +98,9 @@ pub(super) fn verify(
 ) -> Result<bool, Refusal> {
     let now = request.received_at.monotonic;
     state.attempts.check(&subject, now)?;
-    state.hashing.run(|| {
+    state.hashing.run(|memory| {
         let attempt = state.attempts.begin(subject, now)?;
-        let matches = password::verify(password, stored);
+        let matches = password::verify(password, stored, memory);
         if !matches {
             attempt.fail();
         }

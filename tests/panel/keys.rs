@@ -1,0 +1,189 @@
+//! Keys on the page: made, shown once, listed, revoked, deleted, and what is told of it.
+
+use std::fs;
+use std::path::Path;
+
+use tenantdesk::http::Method;
+use tenantdesk::resources::Scopes;
+use tenantdesk::secret;
+use tenantdesk::store::registry::Actor;
+
+use super::visitor::Panel;
+
+impl Panel {
+    /// Whether these bytes stand in any file of the data directory.
+    pub fn is_on_disk(&self, secret: &str) -> bool {
+        fn search(folder: &Path, secret: &[u8]) -> bool {
+            fs::read_dir(folder).unwrap().any(|entry| {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => search(&path, secret),
+                    false => fs::read(&path).unwrap().windows(secret.len()).any(|piece| piece == secret),
+                }
+            })
+        }
+        search(self.folder.path(), secret.as_bytes())
+    }
+}
+
+#[test]
+fn a_new_key_works_and_is_shown_once_and_never_stored() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut visitor = panel.signed_in("acme");
+    let made =
+        visitor.send("create", &[("name", "  Web shop "), ("scope", "customers:read"), ("scope", "hardware:write")]);
+    let place = made.is(303).query().to_owned();
+    // Whoever only looks at the head does not use it up, nor does another session.
+    visitor.ask(Method::Head, &place, None).is(200);
+    assert_eq!(panel.signed_in("acme").get(&place).new_key(), None);
+    let key = visitor.get(&place).is(200).new_key().unwrap();
+
+    let caller = panel.app.registry.find_caller(&secret::hash(&key)).unwrap().unwrap();
+    assert_eq!((caller.tenant_id, caller.scopes.to_string().as_str()), (acme.id, "customers:read hardware:write"));
+    assert_eq!(panel.keys(&acme)[0].name, "Web shop");
+    assert!(!panel.is_on_disk(&key));
+
+    let again = visitor.get(&place).is(200).saying("shown once");
+    assert!(!again.text().contains(&key));
+    assert!(!visitor.get("").text().contains(&key));
+    assert_eq!(panel.keys(&acme).len(), 1, "reloading makes no second key");
+}
+
+#[test]
+fn a_key_that_nobody_fetched_is_forgotten() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let mut visitor = panel.signed_in("acme");
+    let place = visitor.send("create", &[("name", "x"), ("scope", "all")]).is(303).query().to_owned();
+    panel.advance(5 * 60);
+    assert_eq!(visitor.get(&place).is(200).new_key(), None);
+}
+
+#[test]
+fn two_keys_made_at_once_are_both_shown() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let mut visitor = panel.signed_in("acme");
+    let places: Vec<String> = ["one", "two"]
+        .map(|name| visitor.send("create", &[("name", name), ("scope", "read")]).is(303).query().to_owned())
+        .into();
+    let keys: Vec<_> = places.iter().map(|place| visitor.get(place).new_key().unwrap()).collect();
+    assert_ne!(keys[0], keys[1]);
+}
+
+#[test]
+fn a_form_that_cannot_be_accepted_says_why_and_keeps_what_was_typed() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut visitor = panel.signed_in("acme");
+    let page = visitor.send("create", &[("name", " \u{3000} "), ("scope", "employees:write")]).is(422);
+    let page = page.saying("A key&#39;s name must not be empty.").saying("aria-invalid=\"true\"");
+    page.saying("value=\"employees:write\" checked");
+    visitor.send("create", &[("name", "Web shop")]).is(422).saying("at least one scope").saying("value=\"Web shop\"");
+    visitor.send("create", &[("name", "Web shop"), ("scope", "customers:fly")]).is(422).saying("at least one scope");
+    visitor.send("create", &[("name", "a\u{7}b"), ("scope", "all")]).is(422).saying("no control characters");
+    visitor.send("create", &[("name", &"x".repeat(101)), ("scope", "all")]).is(422).saying("at most 100 characters");
+    visitor.send("create", &[("name", &"ü".repeat(100)), ("scope", "all")]).is(303);
+    visitor.send("create", &[("name", &"ü".repeat(100)), ("scope", "all")]).is(303);
+    assert_eq!(panel.keys(&acme).len(), 2, "names need not differ");
+}
+
+#[test]
+fn shortcuts_tick_boxes_and_make_nothing() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut visitor = panel.signed_in("acme");
+    let all = visitor.send("select-all", &[("name", "Web shop")]).is(200).saying("value=\"Web shop\"");
+    assert_eq!(all.text().matches(" checked>").count(), 6);
+    let read = visitor.send("select-read", &[("scope", "hardware:write")]).is(200);
+    assert_eq!(read.text().matches(" checked>").count(), 3);
+    assert_eq!(read.text().matches(":read\" checked>").count(), 3);
+    assert!(panel.keys(&acme).is_empty());
+}
+
+#[test]
+fn a_name_of_any_kind_is_harmless() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let mut visitor = panel.signed_in("acme");
+    let names = [
+        "<script>alert(1)</script>",
+        "\"><img src=x onerror=alert(1)>",
+        "'; DROP TABLE keys; --",
+        "</title></style>&amp;<!--",
+        "\u{202e}evil\u{2066}\u{200f}",
+        "{{ 7 * 7 }}{% raw %}",
+    ];
+    for name in names {
+        visitor.create_key(name, &["all"]);
+    }
+    let id = visitor.panel.keys(&visitor.panel.app.registry.find_tenant("acme").unwrap().unwrap())[1].id;
+    for page in [visitor.get(""), visitor.get(&format!("delete={id}"))] {
+        let text = page.is(200).text();
+        for harm in ["<script>alert", "<img", "</title></style>", "<!--", ">49"] {
+            assert!(!text.contains(harm), "{harm}: {text}");
+        }
+    }
+    let list = visitor.get("").text();
+    // Marks that turn the direction of text act up to the end of their own element and no further.
+    assert!(list.contains("<bdi>\u{202e}evil\u{2066}\u{200f}</bdi>"));
+    assert_eq!(list.matches('\u{202e}').count(), list.matches("<bdi>\u{202e}").count());
+
+    let page = visitor.send("create", &[("name", &format!("<x>{}", "x".repeat(9_997))), ("scope", "all")]).is(422);
+    assert!(page.text().len() < 30 * 1024, "{}", page.text().len());
+    assert!(!page.text().contains("<x>"));
+}
+
+#[test]
+fn the_list_shows_all_of_a_key_but_the_key() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut visitor = panel.signed_in("acme");
+    visitor.get("").is(200).saying("No keys yet.");
+    let key = visitor.create_key("Web shop", &["customers:read"]);
+    let row = panel.keys(&acme)[0].clone();
+    visitor.get("").saying("Web shop").saying(&key[..8]).saying("customers:read").saying("Never").saying("Active");
+    let shown = "<time datetime=\"2026-11-20T19:30:42Z\"><span>2026-11-20</span> <span>19:30 UTC</span></time>";
+    visitor.get("").saying(shown);
+    panel.advance(3600);
+    panel.app.registry.note_use(row.id, panel.clock.now());
+    visitor.get("").saying("<span>20:30 UTC</span>");
+
+    let page = visitor.send("revoke", &[("key", &row.id.to_string())]).is(303);
+    let place = page.query().to_owned();
+    visitor.get(&place).saying("The key is revoked.").saying("Revoked");
+    assert!(panel.app.registry.find_caller(&secret::hash(&key)).unwrap().unwrap().revoked);
+    // To revoke it again is no error, and no event.
+    visitor.send("revoke", &[("key", &row.id.to_string())]).is(303);
+    visitor.get(&format!("revoke={}", row.id)).is(200);
+    visitor.send("delete", &[("key", &row.id.to_string())]).is(303);
+    visitor.get("done=deleted").saying("The key is deleted.").saying("No keys yet.");
+    visitor.send("delete", &[("key", &row.id.to_string())]).is(422);
+    let told: Vec<_> =
+        panel.app.registry.key_events(acme.id, 20).unwrap().into_iter().map(|event| event.action).collect();
+    assert_eq!(told, ["deleted", "revoked", "created"]);
+}
+
+#[test]
+fn the_last_twenty_events_stand_at_the_foot() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut visitor = panel.signed_in("acme");
+    visitor.get("").is(200).saying("Nothing has happened yet.");
+    for count in 0..20 {
+        visitor.create_key(&format!("panel's {count}"), &["read"]);
+    }
+    let now = panel.clock.now();
+    panel.app.registry.create_key(acme.id, "typed", Scopes::every(), Actor::CommandLine, now).unwrap();
+    let text = visitor.get("").text();
+    let events: Vec<&str> = text.split("<li>").skip(1).collect();
+    assert_eq!(events.len(), 20);
+    assert!(
+        events[0].contains("Created <bdi>typed</bdi>") && events[0].contains("by the command line"),
+        "{}",
+        events[0]
+    );
+    assert!(events[19].contains("panel&#39;s 1</bdi>") && events[19].contains("by the panel"), "{}", events[19]);
+    assert!(events.iter().all(|event| event.contains("UTC")));
+}

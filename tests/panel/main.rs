@@ -1,0 +1,14 @@
+//! The panel (contract section 9). Most tests talk to the library with a clock of their own; a few to the service over
+//! sockets; and one lets a real browser pay a whole visit.
+
+mod browser;
+mod changes;
+mod keys;
+mod pages;
+mod sessions;
+mod sign_in;
+mod sockets;
+#[path = "../support/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "the harness serves other suites too")]
+mod support;
+mod visitor;

@@ -1,0 +1,102 @@
+//! Every page: its methods, its weight, and that a policy without exceptions suffices for it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
+use tenantdesk::http::Method;
+
+use super::visitor::{PASSWORD, Panel, Visitor};
+
+#[test]
+fn other_methods_are_refused_with_a_page() {
+    let panel = Panel::new();
+    for method in [Method::Put, Method::Delete, Method::Other] {
+        let page = panel.ask(&panel.request(method)).is(405);
+        assert_eq!(page.header("Allow"), Some("GET, HEAD, POST"));
+    }
+    panel.ask(&panel.request(Method::Head)).is(200);
+}
+
+#[test]
+fn unknown_parameters_are_ignored() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    panel.visitor().get("what=ever&done=nothing&%ff=%").is(200);
+    let mut visitor = panel.signed_in("acme");
+    let text = visitor.get("").text();
+    assert_eq!(visitor.get("what=ever&done=nothing&revoke=x&new=").is(200).text(), text);
+}
+
+/// One page of each kind.
+fn every_page(panel: &Panel) -> Vec<String> {
+    panel.tenant("acme");
+    let mut stranger = panel.visitor();
+    let mut pages = vec![stranger.get("").text(), stranger.sign_in("acme", "no").is(401).text()];
+    let mut visitor = panel.signed_in("acme");
+    pages.push(visitor.get("").text());
+    pages.push(visitor.send("create", &[]).is(422).text());
+    let place = visitor.send("create", &[("name", "a"), ("scope", "all")]).is(303).query().to_owned();
+    pages.push(visitor.get(&place).text());
+    pages.push(visitor.get("revoke=1").text());
+    pages.push(visitor.get("delete=1").text());
+    pages.push(visitor.send("password", &[]).is(422).text());
+    pages.push(panel.ask(&panel.request(Method::Put)).is(405).text());
+    pages
+}
+
+#[test]
+fn the_policy_names_what_stands_in_the_page_and_nothing_else_does() {
+    let panel = Panel::new();
+    let pages = every_page(&panel);
+    let answer = panel.ask(&panel.request(Method::Get));
+    let policy = answer.header("Content-Security-Policy").unwrap();
+    for text in pages {
+        for (tag, directive) in [("style", "style-src"), ("script", "script-src")] {
+            let allowed = policy.split("; ").find(|part| part.starts_with(directive)).unwrap();
+            for piece in text.split(&format!("<{tag}>")).skip(1) {
+                let inline = piece.split(&format!("</{tag}>")).next().unwrap();
+                let hash = format!("'sha256-{}'", STANDARD.encode(Sha256::digest(inline)));
+                assert!(allowed.contains(&hash), "{tag} of {text}");
+            }
+        }
+        for forbidden in [" style=", " onclick", " onload", "javascript:", "src=", "<iframe", "@import", "url("] {
+            assert!(!text.contains(forbidden), "{forbidden} in {text}");
+        }
+        for address in text.split("http").skip(1) {
+            assert!(address.starts_with("://www.w3.org/2000/svg'"), "it asks somewhere else: {address}");
+        }
+    }
+}
+
+#[test]
+fn a_busy_page_weighs_less_than_30_kib() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let mut visitor = panel.signed_in("acme");
+    for count in 0..12 {
+        visitor.create_key(&format!("Nightly import of branch {count}"), &["all"]);
+    }
+    for key in 1..=8 {
+        visitor.send("revoke", &[("key", &key.to_string())]).is(303);
+    }
+    let weight = visitor.get("").text().len();
+    println!("12 keys of all scopes and 20 events: {weight} bytes");
+    assert!(weight < 30 * 1024, "{weight}");
+}
+
+#[test]
+fn every_refusal_is_a_page_that_leads_on() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let leads_on = |visitor: &mut Visitor<'_>| {
+        let page = visitor.send("sign-in", &[("tenant", "acme"), ("password", "no")]);
+        assert!(page.text().contains("<form"), "{}", page.text());
+        page.status()
+    };
+    let mut visitor = panel.visitor();
+    assert_eq!(leads_on(&mut visitor), 403);
+    let statuses: Vec<u16> = (0..6).map(|_| leads_on(&mut visitor)).collect();
+    assert_eq!(statuses, [401, 401, 401, 401, 401, 429]);
+    panel.advance(60);
+    visitor.send("sign-in", &[("tenant", "acme"), ("password", PASSWORD)]).is(303);
+}

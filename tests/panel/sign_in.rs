@@ -1,0 +1,127 @@
+//! Signing in: who may, how often, and what a refusal gives away.
+
+use tenantdesk::http::Method;
+
+use super::visitor::{PASSWORD, Panel, encode};
+
+#[test]
+fn the_right_password_leads_to_the_keys() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let mut visitor = panel.visitor();
+    let page = visitor.sign_in("acme", PASSWORD).is(303);
+    assert_eq!(page.header("Location"), Some("/api_keys.php"));
+    visitor.get("").is(200).saying("<h1>API keys</h1>").saying("acme");
+}
+
+#[test]
+fn a_wrong_sign_in_is_401_and_does_not_say_what_is_wrong() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let wrong = panel.visitor().sign_in("acme", "not the password").is(401);
+    let unknown = panel.visitor().sign_in("acmf", "not the password").is(401);
+    let alike = |text: String| {
+        let token = text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        text.replace("acmf", "acme").replace(&token, "")
+    };
+    assert_eq!(alike(wrong.text()), alike(unknown.text()));
+    assert!(wrong.text().contains("The tenant or the password is wrong."));
+    panel.visitor().sign_in("", "").is(401);
+}
+
+#[test]
+fn an_unknown_tenant_costs_the_same_work_as_a_wrong_password() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let work = |name: &str| {
+        let before = panel.app.panel.passwords_worked_on();
+        panel.visitor().sign_in(name, "not the password").is(401);
+        panel.app.panel.passwords_worked_on() - before
+    };
+    // password.rs shows that one check of nobody's hash has the parameters of every other.
+    assert_eq!((work("acme"), work("nobody"), work("Not a name!")), (1, 1, 1));
+}
+
+#[test]
+fn the_sixth_wrong_password_in_a_minute_is_refused_and_so_is_the_right_one() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    panel.tenant("other");
+    for _ in 0..5 {
+        panel.visitor().sign_in("acme", "not the password").is(401);
+        panel.advance(10);
+    }
+    let before = panel.app.panel.passwords_worked_on();
+    panel.visitor().sign_in("acme", "not the password").is(429).saying("Too many wrong passwords");
+    panel.visitor().sign_in("acme", PASSWORD).is(429);
+    assert_eq!(panel.app.panel.passwords_worked_on(), before, "a refusal costs nothing");
+    panel.visitor().sign_in("other", PASSWORD).is(303);
+    panel.advance(9);
+    panel.visitor().sign_in("acme", PASSWORD).is(429);
+    panel.advance(1);
+    panel.visitor().sign_in("acme", PASSWORD).is(303);
+}
+
+#[test]
+fn names_are_counted_as_typed_known_or_not() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    for name in ["nobody", "Acme", " acme"] {
+        for _ in 0..5 {
+            panel.visitor().sign_in(name, PASSWORD).is(401);
+        }
+        panel.visitor().sign_in(name, PASSWORD).is(429);
+    }
+    panel.visitor().sign_in("acme", PASSWORD).is(303);
+}
+
+#[test]
+fn the_sign_in_form_is_bound_to_its_cookie() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let right = [("tenant", "acme"), ("password", PASSWORD)];
+
+    let mut without_token = panel.visitor();
+    without_token.get("");
+    without_token.send_with("", "sign-in", &right).is(403).saying("too old");
+    let mut other = panel.visitor();
+    other.get("");
+    let others_token = other.token.clone();
+    let mut visitor = panel.visitor();
+    visitor.get("");
+    visitor.send_with(&others_token, "sign-in", &right).is(403);
+    let mut without_cookie = panel.visitor();
+    without_cookie.get("");
+    without_cookie.cookies.clear();
+    without_cookie.send("sign-in", &right).is(403);
+    // The page that refuses has a form that works.
+    without_cookie.send("sign-in", &right).is(303);
+}
+
+#[test]
+fn the_sign_in_cookie_is_short_lived_and_goes_with_the_sign_in() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let mut visitor = panel.visitor();
+    let page = visitor.get("");
+    let cookie = page.cookie("tenantdesk-sign-in").unwrap();
+    assert!(cookie.ends_with("; Max-Age=3600; Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
+    let token = visitor.token.clone();
+    // A second page of the same browser leaves the first one's form as it is.
+    visitor.get("");
+    assert_eq!(visitor.token, token);
+    visitor.send("sign-in", &[("tenant", "acme"), ("password", PASSWORD)]).is(303);
+    assert_eq!(visitor.cookies.keys().collect::<Vec<_>>(), ["tenantdesk-session"]);
+}
+
+#[test]
+fn what_is_no_form_is_a_form_without_a_token() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let mut request = panel.request(Method::Post);
+    panel.ask(&request).is(403);
+    request.headers.push(("content-type".to_owned(), "application/json".to_owned()));
+    let fields = encode(&[("action", "sign-in"), ("tenant", "acme"), ("password", PASSWORD)]);
+    request.body = tenantdesk::http::Body::Whole(fields.into_bytes());
+    panel.ask(&request).is(403);
+}

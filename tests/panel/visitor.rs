@@ -1,0 +1,262 @@
+//! A panel with a clock of its own, and visitors who keep cookies and send the forms of the page they see.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenantdesk::app::{App, Settings};
+use tenantdesk::clock::Clock;
+use tenantdesk::http::{Body, Method, Request, Response};
+use tenantdesk::panel;
+use tenantdesk::password;
+use tenantdesk::store::registry::{KeyRow, Registry, TenantRow};
+
+/// Every tenant's password, until it is changed.
+pub const PASSWORD: &str = "correct horse battery";
+
+pub const SESSION: &str = "tenantdesk-session";
+
+/// A panel in this process.
+pub struct Panel {
+    pub folder: tempfile::TempDir,
+    pub app: Arc<App>,
+    pub clock: Clock,
+}
+
+impl Panel {
+    pub fn new() -> Panel {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::manual("2026-11-20T19:30:42Z".parse().unwrap());
+        Registry::create(&folder.path().join("data")).unwrap();
+        let app = App::open(Settings::new(folder.path().join("data")), clock.clone()).unwrap();
+        Panel { folder, app, clock }
+    }
+
+    /// The same data served anew, as after a restart.
+    pub fn restarted(self) -> Panel {
+        let Panel { folder, app, clock } = self;
+        drop(app);
+        let app = App::open(Settings::new(folder.path().join("data")), clock.clone()).unwrap();
+        Panel { folder, app, clock }
+    }
+
+    pub fn tenant(&self, name: &str) -> TenantRow {
+        let hash = password::hash(PASSWORD).unwrap();
+        self.app.registry.create_tenant(name, None, &hash, self.clock.now()).unwrap()
+    }
+
+    pub fn keys(&self, tenant: &TenantRow) -> Vec<KeyRow> {
+        self.app.registry.list_keys(tenant.id).unwrap()
+    }
+
+    pub fn advance(&self, seconds: u64) {
+        self.clock.advance(Duration::from_secs(seconds));
+    }
+
+    pub fn visitor(&self) -> Visitor<'_> {
+        Visitor { panel: self, cookies: BTreeMap::new(), secure: false, token: String::new() }
+    }
+
+    /// A visitor who makes a tenant's keys.
+    #[track_caller]
+    pub fn signed_in(&self, tenant: &str) -> Visitor<'_> {
+        let mut visitor = self.visitor();
+        visitor.sign_in(tenant, PASSWORD).is(303);
+        visitor.get("").is(200);
+        visitor
+    }
+
+    /// Asks the panel, and checks what is true of every answer of it.
+    #[track_caller]
+    pub fn ask(&self, request: &Request) -> Page {
+        let page = Page { response: panel::answer(&self.app, request) };
+        page.check();
+        page
+    }
+
+    pub fn request(&self, method: Method) -> Request {
+        Request::new(method, panel::PATH, self.clock.now())
+    }
+}
+
+/// A browser: cookies, and the token of the page that it shows.
+pub struct Visitor<'a> {
+    pub panel: &'a Panel,
+    pub cookies: BTreeMap<String, String>,
+    pub secure: bool,
+    pub token: String,
+}
+
+impl Visitor<'_> {
+    #[track_caller]
+    pub fn get(&mut self, query: &str) -> Page {
+        self.ask(Method::Get, query, None)
+    }
+
+    /// Sends a form of the page that is shown; `action` is its button.
+    #[track_caller]
+    pub fn send(&mut self, action: &str, fields: &[(&str, &str)]) -> Page {
+        let token = self.token.clone();
+        self.send_with(&token, action, fields)
+    }
+
+    /// Sends a form with another token.
+    #[track_caller]
+    pub fn send_with(&mut self, token: &str, action: &str, fields: &[(&str, &str)]) -> Page {
+        let fields = [&[("action", action), ("token", token)], fields].concat();
+        self.ask(Method::Post, "", Some(encode(&fields)))
+    }
+
+    #[track_caller]
+    pub fn sign_in(&mut self, tenant: &str, password: &str) -> Page {
+        self.get("").is(200);
+        self.send("sign-in", &[("tenant", tenant), ("password", password)])
+    }
+
+    /// Makes a key and reads it off the page after.
+    #[track_caller]
+    pub fn create_key(&mut self, name: &str, scopes: &[&str]) -> String {
+        let mut fields = vec![("name", name)];
+        fields.extend(scopes.iter().map(|scope| ("scope", *scope)));
+        let made = self.send("create", &fields).is(303);
+        self.get(made.query()).is(200).new_key().expect("the key is shown")
+    }
+
+    /// Whether the cookies that the visitor has open a session.
+    #[track_caller]
+    pub fn is_signed_in(&mut self) -> bool {
+        self.get("").text().contains("Sign out")
+    }
+
+    #[track_caller]
+    pub fn ask(&mut self, method: Method, query: &str, form: Option<String>) -> Page {
+        let mut request = self.panel.request(method);
+        request.query = (!query.is_empty()).then(|| query.to_owned());
+        request.secure = self.secure;
+        let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        request.headers.push(("cookie".to_owned(), cookies.join("; ")));
+        if let Some(form) = form {
+            request.headers.push(("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
+            request.body = Body::Whole(form.into_bytes());
+        }
+        let page = self.panel.ask(&request);
+        self.keep_cookies(&page);
+        if let Some(token) = page.token() {
+            self.token = token;
+        }
+        page
+    }
+
+    fn keep_cookies(&mut self, page: &Page) {
+        for cookie in page.all("Set-Cookie") {
+            let (name, value) = cookie.split(';').next().unwrap().split_once('=').unwrap();
+            if cookie.contains("Max-Age=0") {
+                self.cookies.remove(name);
+            } else {
+                self.cookies.insert(name.to_owned(), value.to_owned());
+            }
+        }
+    }
+}
+
+/// Fields as a browser encodes them.
+pub fn encode(fields: &[(&str, &str)]) -> String {
+    let pair =
+        |(name, value): &(&str, &str)| format!("{}={}", crate::support::encoded(name), crate::support::encoded(value));
+    fields.iter().map(pair).collect::<Vec<_>>().join("&")
+}
+
+/// One answer.
+#[derive(Debug)]
+pub struct Page {
+    response: Response,
+}
+
+impl Page {
+    #[track_caller]
+    pub fn is(self, status: u16) -> Page {
+        assert_eq!(self.response.status(), status, "{}", self.text());
+        self
+    }
+
+    /// The text is on the page.
+    #[track_caller]
+    pub fn saying(self, what: &str) -> Page {
+        assert!(self.text().contains(what), "the page does not say {what:?}: {}", self.text());
+        self
+    }
+
+    pub fn status(&self) -> u16 {
+        self.response.status()
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8(self.response.body().to_vec()).unwrap()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.response.find_header(name)
+    }
+
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.response
+            .headers()
+            .iter()
+            .filter(move |(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_ref())
+    }
+
+    /// The cookie of this name, as it is set.
+    pub fn cookie(&self, name: &str) -> Option<&str> {
+        self.all("Set-Cookie").find(|cookie| cookie.starts_with(&format!("{name}=")))
+    }
+
+    /// The query of the place that a redirect leads to.
+    #[track_caller]
+    pub fn query(&self) -> &str {
+        let place = self.header("Location").expect("a redirect");
+        place.strip_prefix(panel::PATH).expect("to the panel").trim_start_matches('?')
+    }
+
+    /// The token of the page's forms.
+    pub fn token(&self) -> Option<String> {
+        between(&self.text(), "name=\"token\" value=\"", "\"")
+    }
+
+    /// The new key that the page shows.
+    pub fn new_key(&self) -> Option<String> {
+        between(&self.text(), "<code id=\"secret\" tabindex=\"0\">", "<")
+    }
+
+    /// What is true of every answer, whatever it is.
+    #[track_caller]
+    fn check(&self) {
+        for (name, value) in [
+            ("Cache-Control", "no-store"),
+            ("X-Frame-Options", "DENY"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Referrer-Policy", "no-referrer"),
+        ] {
+            assert_eq!(self.all(name).collect::<Vec<_>>(), [value], "{name} of a {}", self.status());
+        }
+        let policy = self.header("Content-Security-Policy").unwrap();
+        assert!(policy.starts_with("default-src 'none'; ") && policy.contains("frame-ancestors 'none'"), "{policy}");
+        assert!(!policy.contains("unsafe") && !policy.contains('*') && !policy.contains("http"), "{policy}");
+        let retry_after = match self.status() {
+            429 => Some("60"),
+            503 => Some("5"),
+            _ => None,
+        };
+        assert_eq!(self.header("Retry-After"), retry_after);
+        if self.status() == 303 {
+            assert!(self.text().is_empty());
+        } else {
+            assert_eq!(self.header("Content-Type"), Some("text/html; charset=utf-8"));
+            assert!(self.text().ends_with("</html>"), "{}", self.text());
+        }
+    }
+}
+
+fn between(text: &str, start: &str, end: &str) -> Option<String> {
+    text.split_once(start)?.1.split_once(end).map(|(found, _)| found.to_owned())
+}
