@@ -6,6 +6,8 @@
 mod support;
 
 mod addressing;
+mod backup;
+mod bulk;
 mod command_line;
 mod errors;
 mod faults;
