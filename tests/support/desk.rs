@@ -426,14 +426,6 @@ impl Desk {
         assert_eq!(status.code(), Some(0), "{}", self.log());
     }
 
-    /// The most memory that the process has had so far, in KiB.
-    #[track_caller]
-    pub fn peak_memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.as_ref().unwrap().id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
-    }
-
     /// Ends the server at once, as a crash would.
     pub fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
