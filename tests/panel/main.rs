@@ -1,7 +1,6 @@
 //! The panel (contract section 9). Most tests talk to the library with a clock of their own; a few to the service over
-//! sockets; and one lets a real browser pay a whole visit.
+//! sockets. What a person sees and does is in `tests/browser`.
 
-mod browser;
 mod changes;
 mod keys;
 mod pages;

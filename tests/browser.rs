@@ -1,11 +1,11 @@
-//! A real browser pays the panel a whole visit (`tests/browser/panel.mjs`), with JavaScript and without.
+//! The pages in a real browser: the scripts of `tests/browser` drive it against the shipped binary.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Needs Chromium, Node.js and `npm ci` in `tests/browser`. Where one is missing the test says so and is left out, but not
-/// where `CI` is `true`.
-fn visit(javascript: &str) {
+/// Runs a script. Needs Chromium, Node.js and `npm ci` in `tests/browser`. Where one is missing the test says so and is left
+/// out, but not where `CI` is `true`.
+fn run(script: &str, arguments: &[&str]) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
     let chromium = std::env::var("CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".to_owned());
     let missing = if !Path::new(&chromium).exists() {
@@ -16,12 +16,12 @@ fn visit(javascript: &str) {
         None
     };
     if let Some(missing) = missing {
-        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "the panel cannot be driven in a browser: {missing}");
-        eprintln!("\n!!! LEFT OUT: the panel in a browser, JavaScript {javascript}: {missing}\n");
+        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{script} cannot drive a browser: {missing}");
+        eprintln!("\n!!! LEFT OUT: {script} {arguments:?} in a browser: {missing}\n");
         return;
     }
     let mut node = Command::new("node");
-    node.arg("panel.mjs").arg(env!("CARGO_BIN_EXE_tenantdesk")).arg(javascript).current_dir(&folder);
+    node.arg(script).arg(env!("CARGO_BIN_EXE_tenantdesk")).args(arguments).current_dir(&folder);
     let output = node.output().expect("Node.js");
     let (told, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{told}{errors}");
@@ -29,11 +29,16 @@ fn visit(javascript: &str) {
 }
 
 #[test]
-fn a_whole_visit_with_javascript() {
-    visit("on");
+fn the_panel_with_javascript() {
+    run("panel.mjs", &["on"]);
 }
 
 #[test]
-fn a_whole_visit_without_javascript() {
-    visit("off");
+fn the_panel_without_javascript() {
+    run("panel.mjs", &["off"]);
+}
+
+#[test]
+fn the_reference() {
+    run("docs.mjs", &[]);
 }
