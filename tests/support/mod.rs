@@ -8,6 +8,7 @@ pub mod contract;
 pub mod desk;
 pub mod inside;
 pub mod reply;
+pub mod schema;
 
 pub use client::Api;
 pub use desk::{ALL, Desk, Place, Setup, Tenant};

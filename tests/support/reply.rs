@@ -140,6 +140,14 @@ impl Reply {
     /// Checks what the contract says of every reply; the client calls it for each.
     #[track_caller]
     pub fn check(&self) {
+        let answer = super::schema::Answer {
+            method: &self.asked.method,
+            target: &self.asked.target,
+            status: self.status,
+            headers: &self.headers,
+            body: &self.body,
+        };
+        answer.check().unwrap_or_else(|fault| panic!("not as described: {fault}: {self}"));
         self.check_headers();
         self.check_body();
         let path = self.asked.path().to_owned();

@@ -290,11 +290,8 @@ impl Refusal {
     }
 
     fn headers(&self) -> Vec<&'static str> {
-        let mut names = vec!["X-Request-Id", "X-API-Version"];
+        let mut names = vec!["X-Request-Id", "X-API-Version", "Cache-Control"];
         let of_records = self.conditions.iter().any(|condition| is_of_records(*condition));
-        if of_records {
-            names.push("Cache-Control");
-        }
         if of_records && !matches!(self.status, 401 | 403) {
             names.extend(RATE_LIMIT);
         }
@@ -378,7 +375,7 @@ pub fn headers() -> impl Iterator<Item = (String, Value)> {
         header(
             "Cache-Control",
             false,
-            "Records are not to be stored.",
+            "Records and failures are not to be stored.",
             json!({ "type": "string", "const": "no-store" }),
             json!("no-store"),
         ),

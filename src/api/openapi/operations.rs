@@ -40,7 +40,8 @@ pub fn parameters() -> impl Iterator<Item = (String, Value)> {
             header(
                 "Idempotency-Key",
                 "A new UUID for every new request, the same one for its repeats.",
-                json!({ "type": "string", "format": "uuid" }),
+                // Not the format `uuid`: clients would then put an object of theirs where a header's text belongs.
+                json!({ "type": "string", "pattern": "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$" }),
             ),
         ),
         (
@@ -170,20 +171,17 @@ pub fn list_parameters_in_words() -> [(&'static str, String, String); 5] {
     ]
 }
 
+/// The defaults stand in the words alone: clients made from the document would send them beside `id`, which takes no others.
 fn list_parameters(resource: &'static Resource) -> impl Iterator<Item = Value> {
-    let columns = sortable(resource).map(Column::name);
-    let orders: Vec<String> = columns.flat_map(|name| [name.to_owned(), format!("-{name}")]).collect();
+    let columns = || sortable(resource).map(Column::name);
+    let orders: Vec<String> = columns().flat_map(|name| [name.to_owned(), format!("-{name}")]).collect();
+    // Generators make names of values, and none of a leading minus.
+    let names: Vec<String> = columns().flat_map(|name| [name.to_owned(), format!("{name}_descending")]).collect();
     let schemas = [
-        (
-            json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT }),
-            json!(DEFAULT_LIMIT),
-        ),
+        (json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }), json!(DEFAULT_LIMIT)),
         (json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }), json!(CURSOR)),
-        (json!({ "type": "string", "enum": orders, "default": "id" }), json!("-updated_at")),
-        (
-            json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "enum": ["1", "0"] }], "default": false }),
-            json!(true),
-        ),
+        (json!({ "type": "string", "enum": orders, "x-enum-varnames": names }), json!("-updated_at")),
+        (json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "enum": ["1", "0"] }] }), json!(true)),
         (json!({ "type": "string" }), json!("eva")),
     ];
     let words = list_parameters_in_words().into_iter().zip(schemas);

@@ -1,0 +1,221 @@
+//! Every answer against the interface description: an undocumented status, header or member is a fault.
+//!
+//! The description is its golden copy, which `tests/openapi.rs` compares with what the service serves. The checker knows
+//! the keywords that the schemas of answers use, and refuses others, so that none is passed over. Schemas of answers allow
+//! further members, so that clients do; here they do not.
+
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+static DOCUMENT: LazyLock<Value> =
+    LazyLock::new(|| serde_json::from_str(include_str!("../golden/openapi.json")).expect("the golden copy is JSON"));
+
+/// Headers that HTTP itself gives an answer.
+const OF_HTTP: [&str; 5] = ["content-type", "content-length", "date", "connection", "transfer-encoding"];
+
+/// Statuses that may come alone where a message could not be read at all (contract section 6).
+const UNREAD: [u16; 3] = [400, 408, 431];
+
+/// One answer and what it answers.
+pub struct Answer<'a> {
+    pub method: &'a str,
+    /// With or without a query.
+    pub target: &'a str,
+    pub status: u16,
+    pub headers: &'a [(String, String)],
+    pub body: &'a [u8],
+}
+
+impl Answer<'_> {
+    /// What is not as the description has it. The panel is not described: it is for people.
+    pub fn check(&self) -> Result<(), String> {
+        let path = self.target.split('?').next().unwrap_or_default();
+        if path == "/api_keys.php" || (UNREAD.contains(&self.status) && self.body.is_empty() && self.headers.len() < 4)
+        {
+            return Ok(());
+        }
+        let response = self.documented(path).ok_or_else(|| format!("status {} is not documented", self.status))?;
+        self.check_headers(response)?;
+        self.check_body(response)
+    }
+
+    /// The response that the description has for the status.
+    fn documented(&self, path: &str) -> Option<&'static Value> {
+        let status = self.status.to_string();
+        let failed = self.status >= 400;
+        let Some(item) = path_item(path) else {
+            return match self.status {
+                404 => component("EndpointNotFound"),
+                // What the gate and the server say of any request.
+                _ => DOCUMENT
+                    .pointer("/paths/~1openapi.json/get/responses")?
+                    .get(&status)
+                    .filter(|_| failed)
+                    .map(resolve),
+            };
+        };
+        // Methods are case-sensitive.
+        let operation = item.get(self.method.to_lowercase()).filter(|_| self.method == self.method.to_uppercase());
+        let response = match operation {
+            Some(operation) => operation.get("responses")?.get(&status),
+            None if self.status == 405 => component("MethodNotAllowed"),
+            // A method that the endpoint lacks passes the checks that come before the method, and needs no scope.
+            None => item.pointer("/get/responses")?.get(&status).filter(|_| failed && self.status != 404),
+        };
+        response.map(resolve)
+    }
+
+    fn check_headers(&self, response: &'static Value) -> Result<(), String> {
+        let documented: Vec<(&String, &'static Value)> =
+            response.get("headers").and_then(Value::as_object).into_iter().flatten().collect();
+        for (name, value) in self.headers {
+            let found = documented.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+            match found {
+                Some((_, header)) => check_header(name, value, resolve(header))?,
+                None if OF_HTTP.iter().any(|known| known.eq_ignore_ascii_case(name)) => (),
+                None => return Err(format!("the header {name} is not documented")),
+            }
+        }
+        for (name, header) in &documented {
+            let required = resolve(header).get("required") == Some(&Value::Bool(true));
+            if required && !self.headers.iter().any(|(sent, _)| sent.eq_ignore_ascii_case(name)) {
+                return Err(format!("the header {name} is documented as always there"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_body(&self, response: &'static Value) -> Result<(), String> {
+        let Some(content) = response.get("content").and_then(Value::as_object).filter(|_| self.method != "HEAD") else {
+            return if self.body.is_empty() { Ok(()) } else { Err("a body is not documented".to_owned()) };
+        };
+        let sent = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let sent = sent.map(|(_, value)| value.split(';').next().unwrap_or_default().trim()).unwrap_or_default();
+        let media = content.get(sent).ok_or_else(|| format!("the media type {sent:?} is not documented"))?;
+        if sent != "application/json" {
+            return Ok(());
+        }
+        let body: Value = serde_json::from_slice(self.body).map_err(|error| format!("the body is no JSON: {error}"))?;
+        check(&body, &media["schema"], "the body")
+    }
+}
+
+/// The paths with all that stands below `/v1` too.
+fn path_item(path: &str) -> Option<&'static Value> {
+    let paths = &DOCUMENT["paths"];
+    let prefixed =
+        path.strip_prefix("/v1").and_then(|bare| paths.get(bare)).filter(|item| item.get("servers").is_none());
+    paths.get(path).or(prefixed)
+}
+
+fn component(name: &str) -> Option<&'static Value> {
+    DOCUMENT["components"]["responses"].get(name)
+}
+
+fn resolve(value: &'static Value) -> &'static Value {
+    match value.get("$ref").and_then(Value::as_str) {
+        Some(target) => DOCUMENT.pointer(target.trim_start_matches('#')).expect("a reference that leads somewhere"),
+        None => value,
+    }
+}
+
+fn check_header(name: &str, text: &str, header: &'static Value) -> Result<(), String> {
+    let schema = &header["schema"];
+    let value = match schema["type"].as_str() {
+        Some("integer") => text.parse::<i64>().map_or_else(|_| text.into(), Value::from),
+        _ => Value::from(text),
+    };
+    check(&value, schema, name)
+}
+
+/// Whether `value` is as `schema` says; `place` names it.
+fn check(value: &Value, schema: &'static Value, place: &str) -> Result<(), String> {
+    let schema = resolve(schema);
+    for (keyword, rule) in schema.as_object().expect("a schema is an object") {
+        let holds = match keyword.as_str() {
+            "description" | "example" | "examples" | "default" | "readOnly" | "additionalProperties" => true,
+            "type" => {
+                let types = rule.as_array().map_or(std::slice::from_ref(rule), Vec::as_slice);
+                types.iter().any(|name| is_of_type(value, name.as_str().unwrap_or_default()))
+            }
+            "enum" => rule.as_array().is_some_and(|values| values.contains(value)),
+            "const" => value == rule,
+            "minimum" => value.as_i64().is_none_or(|number| Some(number) >= rule.as_i64()),
+            "maximum" => value.as_i64().is_none_or(|number| Some(number) <= rule.as_i64()),
+            "maxLength" => value.as_str().is_none_or(|text| text.chars().count() as u64 <= rule.as_u64().unwrap_or(0)),
+            "format" => value.as_str().is_none_or(|text| has_format(text, rule.as_str().unwrap_or_default())),
+            "required" => {
+                rule.as_array().into_iter().flatten().all(|name| value.get(name.as_str().unwrap_or_default()).is_some())
+            }
+            "properties" => return check_members(value, schema, place),
+            "items" => {
+                for (at, item) in value.as_array().into_iter().flatten().enumerate() {
+                    check(item, rule, &format!("{place}, item {at}"))?;
+                }
+                true
+            }
+            "oneOf" | "anyOf" => {
+                let branches = rule.as_array().expect("branches");
+                let outcomes: Vec<_> = branches.iter().map(|branch| check(value, branch, place)).collect();
+                let good = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+                if good == 0 || (keyword == "oneOf" && good > 1) {
+                    return Err(format!("{place} fits {good} of the branches: {outcomes:?}"));
+                }
+                true
+            }
+            unknown => panic!("the checker does not know the keyword {unknown:?}"),
+        };
+        if !holds {
+            return Err(format!("{place} is {value}, against {keyword} {rule}"));
+        }
+    }
+    Ok(())
+}
+
+/// Every member by its schema; one without a schema is not documented. `required` is checked here too, since `properties`
+/// ends the walk.
+fn check_members(value: &Value, schema: &'static Value, place: &str) -> Result<(), String> {
+    let Some(members) = value.as_object() else { return Ok(()) };
+    for name in schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+        if !members.contains_key(name) {
+            return Err(format!("{place} lacks {name}"));
+        }
+    }
+    for (name, member) in members {
+        let rule =
+            schema["properties"].get(name).ok_or_else(|| format!("{place} has {name}, which is not documented"))?;
+        check(member, rule, &format!("{place}.{name}"))?;
+    }
+    Ok(())
+}
+
+fn is_of_type(value: &Value, name: &str) -> bool {
+    match name {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "integer" => value.is_i64(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        _ => false,
+    }
+}
+
+fn has_format(text: &str, format: &str) -> bool {
+    let shape = |pattern: &str| {
+        text.len() == pattern.len()
+            && text.bytes().zip(pattern.bytes()).all(|(b, p)| match p {
+                b'0' => b.is_ascii_digit(),
+                b'x' => b.is_ascii_hexdigit(),
+                other => b == other,
+            })
+    };
+    match format {
+        "date" => shape("0000-00-00"),
+        "date-time" => shape("0000-00-00T00:00:00Z"),
+        "uuid" => shape("xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"),
+        "email" => text.contains('@'),
+        _ => false,
+    }
+}
