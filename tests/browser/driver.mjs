@@ -22,7 +22,7 @@ const require = createRequire(import.meta.url);
 export async function startDesk(binary, options = []) {
   const folder = mkdtempSync(join(tmpdir(), "tenantdesk-"));
   const data = join(folder, "data");
-  const run = (parameters) => execFileSync(binary, ["--data-dir", data, ...parameters], { encoding: "utf8" });
+  const run = (parameters) => execFileSync(binary, ["--data-dir", data, ...parameters], { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
   const { password } = JSON.parse(run(["--json", "tenant", "create", "acme"]));
   const key = run(["key", "create", "acme", "--name", "tests", "--scope", "all"]).trim();
   const parameters = ["--data-dir", data, "serve", "--listen", "127.0.0.1:0", "--rate-limit", "1000000", ...options];

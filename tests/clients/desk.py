@@ -1,0 +1,50 @@
+"""The server under test: the binary on a port of its own, with a tenant and a key, ended when the block ends.
+
+    with Desk(binary) as desk:
+        desk.url, desk.key
+"""
+
+import json
+import re
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+
+
+class Desk:
+    def __init__(self, binary, *options):
+        self.binary = str(Path(binary).resolve())
+        self.options = options
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="tenantdesk-")
+        self.data = str(Path(self.folder.name) / "data")
+        json.loads(self.run("--json", "tenant", "create", "acme"))
+        made = self.run("--json", "key", "create", "acme", "--name", "clients", "--scope", "all")
+        self.key = json.loads(made)["key"]
+        self.log = open(Path(self.folder.name) / "log", "w+")
+        self.server = subprocess.Popen(
+            [self.binary, "--data-dir", self.data, "serve", "--listen", "127.0.0.1:0", "--rate-limit", "10000000", *self.options],
+            stdout=subprocess.PIPE, stderr=self.log, text=True,
+        )
+        line = self.server.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        if not found:
+            raise RuntimeError(f"the server did not start: {line!r}")
+        self.url = found.group()
+        return self
+
+    def __exit__(self, *_):
+        self.server.send_signal(signal.SIGTERM)
+        status = self.server.wait(timeout=20)
+        self.log.close()
+        self.folder.cleanup()
+        if status != 0:
+            raise RuntimeError(f"the server ended with {status}")
+
+    def run(self, *arguments):
+        return subprocess.run(
+            [self.binary, "--data-dir", self.data, *arguments], check=True, capture_output=True, text=True
+        ).stdout

@@ -1,0 +1,23 @@
+"""Schemathesis against the real server, with the document that it serves: every check, every operation, links too.
+
+    python run_schemathesis.py BINARY [further options of `schemathesis run`]
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from desk import Desk
+
+HERE = Path(__file__).resolve().parent
+
+with Desk(sys.argv[1]) as desk:
+    # From a folder of its own: nothing that a run leaves behind decides about the next.
+    outcome = subprocess.run(
+        [str(Path(sys.executable).parent / "schemathesis"), "--config-file", str(HERE / "schemathesis.toml"),
+         "run", f"{desk.url}/openapi.json", *sys.argv[2:]],
+        cwd=desk.folder.name,
+        env={**os.environ, "TENANTDESK_KEY": desk.key, "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+sys.exit(outcome.returncode)

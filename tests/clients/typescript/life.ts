@@ -1,0 +1,80 @@
+// The whole life of a customer, an employee and a piece of hardware through openapi-fetch, with the types that
+// openapi-typescript makes of the served document. The compiler checks every access; running it checks the service.
+// run.py makes the types, compiles this and runs it.
+
+import createClient from "openapi-fetch";
+import type { components, paths } from "./generated/schema.js";
+
+type Customer = components["schemas"]["Customer"];
+type Hardware = components["schemas"]["Hardware"];
+
+declare const process: { env: Record<string, string | undefined> };
+const { TENANTDESK_URL: url = "", TENANTDESK_KEY: key = "" } = process.env;
+
+const api = createClient<paths>({ baseUrl: `${url}/v1`, headers: { Authorization: `Bearer ${key}` } });
+const stranger = createClient<paths>({ baseUrl: url, headers: { Authorization: `Bearer tdk_${"x".repeat(43)}` } });
+
+function check(holds: unknown, what: string): asserts holds {
+  if (!holds) throw new Error(what);
+}
+
+function isPage<Page extends { data: unknown }>(answer: { id: number } | Page): answer is Page {
+  return "data" in answer;
+}
+
+const idempotencyKey = crypto.randomUUID();
+const body = { name: "Müller & Söhne", country: "DE", customer_since: "2019-04-01" };
+const made = await api.POST("/customers.php", { params: { header: { "Idempotency-Key": idempotencyKey } }, body });
+check(made.data, "a customer is made");
+const customer: Customer = made.data;
+check(customer.status === "active" && customer.email === null, "defaults and null");
+check(made.response.headers.get("Location") === `/v1/customers.php?id=${customer.id}`, "Location");
+const again = await api.POST("/customers.php", { params: { header: { "Idempotency-Key": idempotencyKey } }, body });
+check(again.data?.id === customer.id && again.response.headers.get("Idempotent-Replayed") === "true", "a repeat");
+
+const one = await api.GET("/customers.php", { params: { query: { id: customer.id } } });
+check(one.data && !isPage(one.data) && one.data.name === customer.name, "read by id");
+const byId = { params: { query: { id: customer.id } } };
+const changed = await api.PUT("/customers.php", { ...byId, body: { status: "inactive" } });
+check(changed.data?.status === "inactive" && changed.data.name === customer.name, "only what is named changes");
+
+const employee = await api.POST("/employees.php", { body: { customer_id: customer.id, email: "eva@mueller.example" } });
+check(employee.data?.is_active === true, "an employee is made");
+const device = await api.POST("/hardware.php", { body: { name: "Laptop", employee_id: employee.data.id, type: "laptop" } });
+check(device.data?.status === "in_stock", "a piece of hardware is made");
+
+for (let number = 0; number < 5; number += 1) await api.POST("/hardware.php", { body: { name: `Monitor ${number}` } });
+const listed: Hardware[] = [];
+for (let cursor: string | null | undefined; cursor !== null; ) {
+  const query = { limit: 2, sort: "-name" as const, total: true, ...(cursor ? { cursor } : {}) };
+  const page = await api.GET("/hardware.php", { params: { query } });
+  check(page.data && isPage(page.data) && page.data.total === 6, "a page");
+  listed.push(...page.data.data);
+  cursor = page.data.next_cursor;
+}
+check(listed.length === 6 && listed[5]?.name === "Laptop", "every record once, in order");
+
+const wrong = await api.POST("/customers.php", { body: { name: "x" } });
+check(wrong.error && "errors" in wrong.error, "a typed error");
+check(wrong.error.error.code === "validation_failed" && wrong.error.errors?.name?.code === "too_short", "its codes");
+check(wrong.error.fields?.[0] === "name", "its fields");
+const orphan = await api.POST("/employees.php", { body: { customer_id: 999, email: "a@b.example" } });
+check(orphan.error?.error.code === "customer_not_found", "a reference to nothing");
+const kept = await api.DELETE("/customers.php", byId);
+check(kept.error?.error.code === "has_dependents" && "details" in kept.error, "what others refer to stays");
+const refused = await stranger.GET("/customers.php");
+check(refused.response.status === 401 && refused.error?.error.code === "invalid_api_key", "a key that does not exist");
+
+const freed = await api.PUT("/hardware.php", { params: { query: { id: device.data.id } }, body: { employee_id: null } });
+check(freed.data?.employee_id === null, "null empties a field");
+const ends = [
+  await api.DELETE("/hardware.php", { params: { query: { id: device.data.id } } }),
+  await api.DELETE("/employees.php", { params: { query: { id: employee.data.id } } }),
+  await api.DELETE("/customers.php", byId),
+];
+check(ends.every(({ response }) => response.status === 204), "all are deleted");
+const gone = await api.GET("/customers.php", byId);
+check(gone.error?.error.code === "not_found", "and gone");
+const health = await api.GET("/healthz", { baseUrl: url });
+check(health.data?.status === "ok", "health");
+console.log("typescript client: ok");

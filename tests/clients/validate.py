@@ -1,0 +1,19 @@
+"""The document that the binary prints is the one that it serves, and a valid one for openapi-spec-validator.
+
+    python validate.py BINARY
+"""
+
+import json
+import sys
+import urllib.request
+
+from desk import Desk
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+with Desk(sys.argv[1]) as desk:
+    printed = json.loads(desk.run("openapi"))
+    for path in ("/openapi.json", "/v1/openapi.json"):
+        with urllib.request.urlopen(desk.url + path) as answer:
+            assert json.load(answer) == printed, path
+faults = [str(fault.message) for fault in OpenAPIV31SpecValidator(printed).iter_errors()]
+sys.exit("\n".join(faults) if faults else print("document: ok"))
