@@ -1,9 +1,12 @@
 //! The log line of a request.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use uuid::Uuid;
+
+use crate::secret::{KEY_START, PREFIX_LENGTH};
 
 /// What the log says about one request. Never its query, headers or body: they may hold secrets and personal data.
 #[derive(Debug)]
@@ -26,7 +29,7 @@ impl Line<'_> {
         tracing::info!(
             target: "request",
             method = self.method,
-            path = self.path,
+            path = %without_key(self.path),
             status = self.status,
             duration_ms = self.duration.as_secs_f64() * 1e3,
             tenant = self.tenant,
@@ -34,5 +37,25 @@ impl Line<'_> {
             request_id = %self.request_id,
             client = %self.client,
         );
+    }
+}
+
+/// A client may put a key where it does not belong. Of one in the path, only what tells keys apart is kept.
+fn without_key(path: &str) -> Cow<'_, str> {
+    match path.find(KEY_START).and_then(|at| path.get(..at + PREFIX_LENGTH).filter(|kept| kept.len() < path.len())) {
+        Some(kept) => format!("{kept}…").into(),
+        None => path.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_in_the_path_is_cut() {
+        assert_eq!(without_key("/customers.php"), "/customers.php");
+        assert_eq!(without_key("/v1/tdk_abcdefgh"), "/v1/tdk_abcd…");
+        assert_eq!(without_key("/tdk_"), "/tdk_");
     }
 }

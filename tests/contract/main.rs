@@ -1,7 +1,6 @@
 //! The contract, seen from outside: one module for each of its sections, every test a sentence about what a client or
 //! an operator sees.
 
-#[expect(dead_code, reason = "the harness serves other suites too")]
 #[path = "../support/mod.rs"]
 mod support;
 
