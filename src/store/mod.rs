@@ -14,6 +14,8 @@ pub mod writer;
 
 #[cfg(test)]
 mod schema_tests;
+#[cfg(test)]
+mod upgrade_tests;
 
 pub use connection::{OpenError, sqlite_version};
 pub use records::{Column, Deleted, Listing, Page, Position, ReadError, Reading, Record, Remembered, Test, Writing};

@@ -45,6 +45,7 @@ pub struct Limits {
 /// All tenants' files.
 pub struct Tenants {
     folder: PathBuf,
+    schema: &'static Schema,
     limits: Limits,
     slots: Mutex<HashMap<i64, Arc<Slot>>>,
     /// Counts uses; a slot's last one says how recently it was used.
@@ -106,12 +107,19 @@ impl Tenants {
     pub fn new(data_dir: &Path, limits: Limits, metrics: Arc<Metrics>) -> Tenants {
         Tenants {
             folder: folder(data_dir),
+            schema: &SCHEMA,
             limits,
             slots: Mutex::default(),
             uses: AtomicU64::new(0),
             opener: Arc::new(ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("opener").build()),
             metrics,
         }
+    }
+
+    /// The same with another schema: one that today's files have yet to be migrated to.
+    #[cfg(test)]
+    pub(super) fn with_schema(self, schema: &'static Schema) -> Tenants {
+        Tenants { schema, ..self }
     }
 
     /// The tenant's file, opened if need be: 503 `tenant_unavailable` where it is missing, damaged, of a newer schema or
@@ -148,7 +156,7 @@ impl Tenants {
     fn connect(&self, id: i64, slot: &Slot) -> Result<Arc<Tenant>, OpenError> {
         let path = file(&self.folder, id);
         // Opened here, not in the pool: that would try again in the background and keep the caller waiting.
-        let first = connection::open(&path, &SCHEMA)?;
+        let first = connection::open(&path, self.schema)?;
         let identity =
             Identity::of(&path).map_err(|e| OpenError::Unusable { path: path.clone(), cause: e.to_string() })?;
         let manager = Readers { first: Mutex::new(Some(first)), further: connection::readers(&path) };
@@ -166,7 +174,7 @@ impl Tenants {
             readers,
             reading: AtomicUsize::new(0),
             reads_at_once: self.limits.reads_at_once,
-            writer: Writer::new(path, Arc::clone(&slot.trouble), Arc::clone(&self.metrics)),
+            writer: Writer::new(path, self.schema, Arc::clone(&slot.trouble), Arc::clone(&self.metrics)),
             trouble: Arc::clone(&slot.trouble),
             metrics: Arc::clone(&self.metrics),
         }))
@@ -195,7 +203,7 @@ impl Tenants {
 
     /// Makes the file of a new tenant.
     pub fn create(&self, id: i64) -> Result<(), OpenError> {
-        connection::create(&file(&self.folder, id), &SCHEMA).map(drop)
+        connection::create(&file(&self.folder, id), self.schema).map(drop)
     }
 
     /// Closes all files, so that nothing is left in a write-ahead log.

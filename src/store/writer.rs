@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::connection;
+use super::connection::{self, Schema};
 use super::records::{ReadError, Writing};
-use super::tenants::{SCHEMA, lock};
+use super::tenants::lock;
 use super::trouble::Trouble;
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -37,6 +37,7 @@ const STUCK: Duration = Duration::from_millis(250);
 
 pub(super) struct Writer {
     path: PathBuf,
+    schema: &'static Schema,
     trouble: Arc<Trouble>,
     metrics: Arc<Metrics>,
     queue: Mutex<Queue>,
@@ -60,8 +61,8 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Writer {
-    pub fn new(path: PathBuf, trouble: Arc<Trouble>, metrics: Arc<Metrics>) -> Writer {
-        Writer { path, trouble, metrics, queue: Mutex::default(), connection: Mutex::new(None) }
+    pub fn new(path: PathBuf, schema: &'static Schema, trouble: Arc<Trouble>, metrics: Arc<Metrics>) -> Writer {
+        Writer { path, schema, trouble, metrics, queue: Mutex::default(), connection: Mutex::new(None) }
     }
 
     /// Queues the change. The first to come leads: it works through the queue until it is empty, also for those who came
@@ -92,7 +93,7 @@ impl Writer {
         // Taken out, and put back only after a commit: after a failure the next change begins with a new connection.
         let mut place = lock(&self.connection);
         lock(&self.queue).waits_since = Some(Instant::now());
-        let opened = place.take().map_or_else(|| connection::open(&self.path, &SCHEMA), Ok);
+        let opened = place.take().map_or_else(|| connection::open(&self.path, self.schema), Ok);
         let mut connection = match opened {
             Ok(connection) => connection,
             Err(error) => {
