@@ -543,7 +543,7 @@ impl Error {
             )
             .header("Retry-After", "1"),
             Error::NotReady(what) => {
-                new(Condition::NotReady, format!("The service is not ready: {what}.")).header("Retry-After", "5")
+                new(Condition::NotReady, format!("The service is not ready: {what}. Ask again in 5 seconds.")).header("Retry-After", "5")
             }
         }
     }

@@ -157,11 +157,34 @@ impl<'a> Source<'a> {
     fn syntax(self, part: &str, error: &serde_json::Error) -> Mistake {
         let (line, column) = self.before(part);
         let what = error.to_string();
-        let what = what.split(" at line ").next().unwrap_or_default();
+        let what = in_our_words(what.split(" at line ").next().unwrap_or_default());
         match error.line() {
             0 | 1 => invalid(line, (column + error.column()).saturating_sub(1).max(1), what),
             further => invalid(line + further - 1, error.column(), what),
         }
+    }
+}
+
+/// What serde_json says, for people who have not read its source. What is not here stays as it is.
+fn in_our_words(what: &str) -> &str {
+    match what {
+        "EOF while parsing a value" | "EOF while parsing an object" | "EOF while parsing a list" => {
+            "the body ends too early"
+        }
+        "EOF while parsing a string" => "the body ends within a text; its closing double quote is missing",
+        "key must be a string" => "a name in double quotes is missing (a comma before a closing brace is one too many)",
+        "expected ident" | "expected value" => "there is no JSON value here (the words are true, false and null)",
+        "trailing characters" => "something follows the object",
+        "trailing comma" => "this comma is one too many",
+        "invalid number" => "this is not a number as JSON writes it",
+        "lone leading surrogate in hex escape" | "unexpected end of hex escape" => {
+            "half of a surrogate pair in a text; send both halves, or the character itself"
+        }
+        "invalid escape" => "there is no such escape in a text; write a backslash as two",
+        _ if what.starts_with("control character") => {
+            "a control character in a text, such as a line break; write it as an escape, such as \\n"
+        }
+        other => other,
     }
 }
 

@@ -156,8 +156,10 @@ fn parse_sort(resource: &'static Resource, query: &Query) -> Result<(Column, boo
 fn parse_words(query: &Query) -> Result<Vec<String>, Error> {
     let words: Vec<String> = query.get("q").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
     if words.len() > MAX_WORDS {
-        let sent = format!("{} words", words.len());
-        return Err(bad("q", &sent, &format!("send at most {MAX_WORDS} words")));
+        return Err(Error::BadRequest(format!(
+            "The query parameter \"q\" has {} words; send at most {MAX_WORDS}.",
+            words.len()
+        )));
     }
     Ok(words)
 }
@@ -165,7 +167,8 @@ fn parse_words(query: &Query) -> Result<Vec<String>, Error> {
 fn parse_test(name: &str, column: Column, side: Side, text: &str) -> Result<Test, Error> {
     let kind = type_of(column);
     if text.trim().is_empty() {
-        return Err(bad(name, text, &format!("{}, or null", expectation(kind, side))));
+        let null = if side == Side::Equal { ", or null" } else { "" };
+        return Err(bad(name, text, &format!("{}{null}", expectation(kind, side))));
     }
     if side == Side::Equal && text == "null" {
         return Ok(Test::Equals(Value::Null));

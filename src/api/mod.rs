@@ -10,6 +10,8 @@ pub mod rate_limit;
 pub mod routes;
 
 mod caller;
+#[cfg(test)]
+mod messages;
 mod operations;
 mod pages;
 mod pipeline;

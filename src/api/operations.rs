@@ -127,7 +127,12 @@ fn json_body(request: &Request) -> Result<&[u8], Error> {
         .next()
         .ok_or_else(|| Error::UnsupportedMediaType(format!("The header \"Content-Type\" is missing. {right}.")))?;
     let media_type = declared.split(';').next().unwrap_or_default().trim();
-    if !media_type.eq_ignore_ascii_case("application/json") || types.next().is_some() {
+    if types.next().is_some() {
+        return Err(Error::UnsupportedMediaType(
+            "The header \"Content-Type\" is given twice. Send it once.".to_owned(),
+        ));
+    }
+    if !media_type.eq_ignore_ascii_case("application/json") {
         let shown: String = declared.chars().take(60).collect();
         return Err(Error::UnsupportedMediaType(format!("The body's type is {shown:?}. {right}.")));
     }

@@ -36,7 +36,7 @@ pub(super) async fn collect(
         let Ok(frame) = frame else {
             return Err(Error::MalformedRequest(
                 Framing::Malformed,
-                "The body ended early or is not framed as HTTP asks.".into(),
+                "The body ended early or is not framed as HTTP asks. Send as many bytes as its length says.".into(),
             ));
         };
         // Trailers are read and dropped.

@@ -45,18 +45,27 @@ fn check_version(version: Version) -> Result<(), Error> {
 fn check_target(head: &Parts) -> Result<String, Error> {
     let uri = &head.uri;
     if head.method == Method::CONNECT {
-        return refuse(Framing::NotImplemented, "The method CONNECT is not implemented.");
+        return refuse(
+            Framing::NotImplemented,
+            "The method CONNECT is not implemented. Use a method that the endpoint has.",
+        );
     }
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     if target.len() > MAX_TARGET {
-        return refuse(Framing::TargetTooLong, "The request target is longer than 8 KiB.");
+        return refuse(
+            Framing::TargetTooLong,
+            "The request target is longer than 8 KiB. Send a shorter path and query.",
+        );
     }
     match (uri.scheme_str(), uri.authority()) {
         (None, None) if target.starts_with('/') => Ok(target.to_owned()),
         (None, None) if target == "*" && head.method == Method::OPTIONS => Ok(target.to_owned()),
         (Some("http" | "https"), Some(_)) if target.starts_with('/') => Ok(target.to_owned()),
         (Some("http" | "https"), Some(_)) if target.starts_with('?') => Ok(format!("/{target}")),
-        _ => refuse(Framing::Malformed, "The request target is neither a path nor an absolute http address."),
+        _ => refuse(
+            Framing::Malformed,
+            "The request target is neither a path nor an absolute http address. Send a path that begins with a slash.",
+        ),
     }
 }
 
@@ -73,13 +82,16 @@ fn check_host(head: &Parts) -> Result<Option<Vec<u8>>, Error> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() {
-        return refuse(Framing::Malformed, "The header \"Host\" came more than once.");
+        return refuse(Framing::Malformed, "The header \"Host\" came more than once. Send it once.");
     }
     if host.is_none() && head.version == Version::HTTP_11 {
-        return refuse(Framing::Malformed, "HTTP/1.1 asks for the header \"Host\".");
+        return refuse(
+            Framing::Malformed,
+            "The header \"Host\" is missing. HTTP/1.1 asks for it; send the name of this host.",
+        );
     }
     if host.is_some_and(|host| !host.as_bytes().iter().all(|byte| is_of_host(*byte))) {
-        return refuse(Framing::Malformed, "The header \"Host\" is not a host with an optional port.");
+        return refuse(Framing::Malformed, "The header \"Host\" is malformed. Send a host with an optional port.");
     }
     let of_target = head.uri.authority().map(|authority| authority.as_str().as_bytes());
     if of_target.is_some_and(|authority| !authority.iter().all(|byte| is_of_host(*byte))) {

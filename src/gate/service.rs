@@ -98,7 +98,10 @@ impl Door {
             Ok(Ok(collected)) => collected,
             Ok(Err(error)) => return Given::refusal(error, true),
             Err(_) => {
-                let slow = Error::MalformedRequest(Framing::TooSlow, "The body did not come in time.".into());
+                let slow = Error::MalformedRequest(
+                    Framing::TooSlow,
+                    "The body did not come in time. Send it without long pauses.".into(),
+                );
                 return Given::refusal(slow, true);
             }
         };

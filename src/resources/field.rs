@@ -264,14 +264,14 @@ impl Field {
             _ if length < min => FieldCode::TooShort,
             _ => return Ok(Value::Text(text.to_string())),
         };
-        Err(self.fault(code, format!("\"{}\" has {length} characters; {}.", self.name, self.expectation())))
+        Err(self.fault(code, format!("\"{}\" has {}; {}.", self.name, characters(length), self.expectation())))
     }
 
     fn check_email(&self, input: &Input<'_>) -> Result<Value, Fault> {
         match input {
             Input::Text(text) if text.chars().count() > MAX_EMAIL => Err(self.fault(
                 FieldCode::TooLong,
-                format!("\"{}\" has {} characters; {}.", self.name, text.chars().count(), self.expectation()),
+                format!("\"{}\" has {}; {}.", self.name, characters(text.chars().count()), self.expectation()),
             )),
             Input::Text(text) if is_email(text) => Ok(Value::Text(text.to_string())),
             _ => Err(self.refused(FieldCode::InvalidEmail, input)),
@@ -295,6 +295,10 @@ impl Field {
             _ => Err(self.refused(FieldCode::InvalidBool, input)),
         }
     }
+}
+
+fn characters(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "character" } else { "characters" })
 }
 
 /// Whether `text` is a calendar date that exists, `YYYY-MM-DD`. The shape comes first: jiff reads other forms too.

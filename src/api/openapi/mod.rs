@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 
 pub use answers::Target;
-pub use examples::{example_of, page_example, record_example, update_example};
+pub use examples::{error_example, example_of, page_example, record_example, update_example};
 pub use operations::{article, list_parameters_in_words, operation_id};
 pub use schemas::title;
 
