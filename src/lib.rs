@@ -17,6 +17,7 @@ pub mod html;
 pub mod http;
 pub mod metrics;
 pub mod panel;
+pub mod panics;
 pub mod password;
 pub mod resources;
 pub mod secret;

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Stopper;
 use super::connection::{self, State};
-use super::limits::{ACCEPT_PAUSE, BACKLOG, SEND_BUFFER, SPARE_CONNECTIONS, SPARE_TIMEOUT, STOP_TIMEOUT, USER_TIMEOUT};
+use super::limits::{ACCEPT_PAUSE, BACKLOG, SEND_BUFFER, SPARE_TIMEOUT, STOP_TIMEOUT, USER_TIMEOUT};
 use super::service::Door;
 use super::stream::{Insistent, Patience};
 use super::tls::Tls;
@@ -59,7 +59,7 @@ impl Drop for Place {
 /// Takes connections until it is asked to stop; returns when those that are open have ended, or their time is up.
 pub(super) async fn serve(listener: TcpListener, door: Arc<Door>, tls: Option<Arc<Tls>>, stopper: Stopper) {
     let open = Arc::new(Open::default());
-    let cap = door.limits.connections();
+    let (cap, spare) = (door.limits.connections(), door.limits.spare_connections());
     let mut asked = pin!(stopper.asked());
     loop {
         let accepted = poll_fn(|cx| match asked.as_mut().poll(cx) {
@@ -70,7 +70,7 @@ pub(super) async fn serve(listener: TcpListener, door: Arc<Door>, tls: Option<Ar
             None => break,
             Some(Ok((socket, peer))) => {
                 let (place, before) = open.take();
-                if before < cap + SPARE_CONNECTIONS {
+                if before < cap + spare {
                     let entered = enter(Arc::clone(&door), socket, peer, tls.clone(), before >= cap, stopper.clone());
                     tokio::spawn(async move {
                         entered.await;

@@ -35,6 +35,11 @@ impl Limits {
     pub(super) fn connections(&self) -> usize {
         self.max_connections.unwrap_or_else(|| (descriptors() / 2).min(10_000)).max(1)
     }
+
+    /// Connections beyond the cap: few where the cap is low, since it is low for want of descriptors.
+    pub(super) fn spare_connections(&self) -> usize {
+        (self.connections() / 8).clamp(2, MOST_SPARE_CONNECTIONS)
+    }
 }
 
 /// The soft limit on open files; 1024, the usual one, where it cannot be read.
@@ -75,8 +80,8 @@ pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections that wait for `accept`.
 pub(super) const BACKLOG: i32 = 1024;
 
-/// Connections beyond the cap that are told 503, or answered on `/healthz`, instead of being dropped.
-pub(super) const SPARE_CONNECTIONS: usize = 64;
+/// The most connections beyond the cap that are told 503, or answered on `/healthz`, instead of being dropped.
+const MOST_SPARE_CONNECTIONS: usize = 64;
 
 /// How long such a connection has for its request.
 pub(super) const SPARE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -97,7 +102,7 @@ pub(super) const MIN_LINES: usize = 2;
 pub(super) const RESERVED_LINES: usize = 16;
 
 /// When a line that has nothing to do closes.
-pub(super) const LINE_IDLE: Duration = Duration::from_secs(30);
+pub(super) const LINE_IDLE: Duration = Duration::from_secs(10);
 
 /// When an answer is not waited for any longer. No request takes this long.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -111,11 +116,19 @@ pub(super) const BODY_BUDGET: usize = 64 * 1024 * 1024;
 /// Answers that wait for their readers, in bytes, all connections together.
 pub(super) const ANSWER_BUDGET: usize = 64 * 1024 * 1024;
 
-/// Between two looks at tiny_http.
-pub(super) const WATCH_PERIOD: Duration = Duration::from_secs(4);
+/// Between two looks at tiny_http. This, [`PROBES`] probes and the tries at a new server end within 15 s.
+pub(super) const WATCH_PERIOD: Duration = Duration::from_secs(3);
 
 /// How long a probe may take before somebody asks whether anything else was answered.
-pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Probes that may fail, one after the other: together longer than the 5 s for which all workers may wait for a lock.
+pub(super) const PROBES: usize = 2;
+
+/// Tries at a new server, how long each may take to answer, and the pause after it.
+pub(super) const TRIES: usize = 3;
+pub(super) const TRY_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const TRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Connections at once to the listener for metrics.
 pub(super) const SCRAPES: usize = 8;

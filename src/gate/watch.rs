@@ -12,16 +12,12 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::GateError;
-use super::limits::WATCH_PERIOD;
+use super::limits::{PROBES, TRIES, TRY_PAUSE, TRY_TIMEOUT, WATCH_PERIOD};
 use super::lines::{self, Lines};
 use crate::http::server::Server;
 
 /// Makes the server behind the gate; called again when that server has died.
 pub type StartServer = Box<dyn Fn() -> io::Result<Server> + Send>;
-
-/// Tries at a new server, and the pause between them.
-const TRIES: usize = 3;
-const TRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// How long the old server may go on with what it has: longer than any request.
 const OLD_SERVER_TIME: Duration = Duration::from_secs(30);
@@ -64,18 +60,21 @@ impl Behind {
 
     /// It takes a new connection and answers on it; or, where that takes long, it answers others meanwhile.
     async fn is_well(&self) -> bool {
-        const PROBES: usize = 2;
+        let before = self.lines.answered();
         for _ in 0..PROBES {
             if self.server.failed() {
                 return false;
             }
-            let before = self.lines.answered();
             match lines::connect(self.server.socket()).await {
                 Ok(_) => return true,
                 Err(problem) if problem.kind() == io::ErrorKind::TimedOut => {
                     if self.lines.answered() != before {
                         return true;
                     }
+                }
+                Err(problem) if is_shortage(&problem) => {
+                    tracing::warn!(%problem, "the inner server could not be looked at");
+                    return !self.server.failed();
                 }
                 Err(problem) => {
                     tracing::warn!(%problem, "the inner server cannot be reached");
@@ -103,6 +102,7 @@ impl Behind {
         prove(server.socket()).await?;
         self.lines.move_to(server.socket());
         let old = std::mem::replace(&mut self.server, server);
+        old.hide();
         // What it still carries it may finish. Dropping waits for its workers, which the gate's thread must not.
         let retired = std::thread::Builder::new().name("retired".into()).spawn(move || {
             std::thread::sleep(OLD_SERVER_TIME);
@@ -112,9 +112,14 @@ impl Behind {
     }
 }
 
+/// No descriptor to be had: that says nothing about the server, which goes on with the lines that are open.
+fn is_shortage(problem: &io::Error) -> bool {
+    let shortages = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    shortages.iter().any(|errno| problem.raw_os_error() == Some(errno.raw_os_error()))
+}
+
 async fn prove(socket: &Path) -> io::Result<()> {
-    const PATIENCE: Duration = Duration::from_secs(1);
-    timeout(PATIENCE, lines::connect(socket)).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(drop)
+    timeout(TRY_TIMEOUT, lines::connect(socket)).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map(drop)
 }
 
 /// Runs `accepting` to its end, or until there is nothing behind the gate any more.

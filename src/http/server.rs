@@ -2,14 +2,13 @@
 //!
 //! Only the gate connects here: the socket lies in a folder that nobody else may enter.
 
-use std::cell::RefCell;
 use std::fs::DirBuilder;
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use crate::http::reply::{self, Reply};
 use crate::http::request::{Body, MAX_BODY, Method, Request};
 use crate::http::response::Response;
 use crate::metrics::Metrics;
+use crate::panics::{self, Panicked};
 use crate::turns::Turns;
 
 /// What answers requests: the pipeline, or a test's or bench's own.
@@ -66,7 +66,7 @@ struct Shared {
 impl Server {
     /// Makes the private socket and starts the workers. Fails where there is no folder, descriptor or thread to be had.
     pub fn start(handler: Handler, clock: Clock, metrics: Arc<Metrics>, workers: &Workers) -> io::Result<Server> {
-        note_panics();
+        panics::note();
         let directory = private_directory()?;
         let socket = directory.join("s");
         let listener = match tiny_http::Server::http_unix(&socket) {
@@ -112,6 +112,13 @@ impl Server {
         &self.socket
     }
 
+    /// Removes the socket: nobody finds it any more, and those who are connected notice nothing.
+    pub fn hide(&self) {
+        // What is gone already is as good.
+        let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+
     /// tiny_http takes no new connections any more; what is connected is still served.
     pub fn failed(&self) -> bool {
         self.shared.failed.load(Ordering::SeqCst)
@@ -129,8 +136,7 @@ impl Drop for Server {
             self.shared.listener.unblock();
             thread::sleep(STOP_STEP);
         }
-        let _ = std::fs::remove_file(&self.socket);
-        let _ = std::fs::remove_dir(&self.directory);
+        self.hide();
     }
 }
 
@@ -177,7 +183,7 @@ impl Shared {
         let reply = Reply::new(&request, arrived, self.clock.clone(), Arc::clone(&self.metrics));
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| (self.handler)(request, reply)));
         if outcome.is_err() {
-            let (place, message) = LAST_PANIC.take().unwrap_or_default();
+            let Panicked { place, message } = panics::last();
             tracing::error!(request_id = %id, place, message, "a handler panicked");
         }
     }
@@ -237,23 +243,4 @@ fn private_directory() -> io::Result<PathBuf> {
     let directory = parent.join(format!("tenantdesk-{}", Uuid::new_v4().simple()));
     DirBuilder::new().mode(0o700).create(&directory)?;
     Ok(directory)
-}
-
-thread_local! {
-    /// Place and message of this thread's last panic.
-    static LAST_PANIC: RefCell<Option<(String, String)>> = const { RefCell::new(None) };
-}
-
-/// Keeps where a panic happened, so that the log can say it beside the request's id.
-fn note_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let previous = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            let place = info.location().map(ToString::to_string).unwrap_or_default();
-            let message = info.payload_as_str().unwrap_or_default().to_owned();
-            LAST_PANIC.with_borrow_mut(|last| *last = Some((place, message)));
-            previous(info);
-        }));
-    });
 }

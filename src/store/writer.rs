@@ -15,6 +15,7 @@ use super::tenants::lock;
 use super::trouble::Trouble;
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::panics::{self, Panicked};
 use crate::turns;
 
 /// One change that waits for its tenant's writer.
@@ -171,7 +172,11 @@ impl Writer {
             Ok(Ok(())) => Ok(()),
             Ok(Err(ReadError::Refused(error))) => Err(error),
             Ok(Err(ReadError::Database(error))) => Err(failed(error)),
-            Err(_) => Err(Error::InternalError),
+            Err(_) => {
+                let Panicked { place, message } = panics::last();
+                tracing::error!(place, message, file = %self.path.display(), "a change panicked and is undone");
+                Err(Error::InternalError)
+            }
         };
         if outcome.is_err() && !transaction.is_autocommit() {
             execute(transaction, "ROLLBACK TO change").map_err(failed)?;
@@ -199,7 +204,8 @@ fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
 /// A panic while one answer is sent must not keep the others from theirs.
 fn finish(change: Box<dyn Change>, outcome: Result<(), Error>) {
     if catch_unwind(AssertUnwindSafe(|| change.finish(outcome))).is_err() {
-        tracing::error!("finishing a change panicked");
+        let Panicked { place, message } = panics::last();
+        tracing::error!(place, message, "finishing a change panicked");
     }
 }
 

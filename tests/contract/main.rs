@@ -2,6 +2,7 @@
 //! an operator sees.
 
 #[path = "../support/mod.rs"]
+#[expect(dead_code, reason = "each test binary needs another part of it")]
 mod support;
 
 mod addressing;
@@ -18,6 +19,7 @@ mod logs;
 mod model;
 mod operations;
 mod order_of_checks;
+mod over_tls;
 mod paging;
 mod rate_limit;
 mod records;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use socket2::{SockAddr, SockRef, Socket};
 use tenantdesk::service::Service;
 
-use crate::desk::{Client, Desk, get};
+use crate::desk::Desk;
+use crate::support::raw::{Client, get};
 
 #[test]
 fn a_panic_is_a_500_and_the_workers_live_on() {
@@ -30,7 +31,7 @@ fn clients_that_reset_harm_nobody() {
     for _ in 0..300 {
         let mut client = desk.connect();
         client.send(get("/a"));
-        SockRef::from(client.socket()).set_linger(Some(Duration::ZERO)).unwrap();
+        client.reset();
     }
     assert_eq!(desk.ask(get("/a")).status, 200);
 }

@@ -1,6 +1,7 @@
 //! What is HTTP is right on the wire; what could be read in two ways is refused.
 
-use crate::desk::{Desk, get};
+use crate::desk::Desk;
+use crate::support::raw::get;
 
 /// What a smuggler would have run: it must never be seen behind the gate.
 const SMUGGLED: &str = "DELETE /smuggled HTTP/1.1\r\nHost: desk\r\n\r\n";

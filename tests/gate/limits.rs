@@ -3,7 +3,8 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use crate::desk::{Desk, get};
+use crate::desk::Desk;
+use crate::support::raw::get;
 
 #[test]
 fn a_head_has_16_kib_and_a_target_8() {

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::desk::{Client, Desk, get};
+use crate::desk::Desk;
+use crate::support::raw::{Client, get};
 
 #[test]
 fn keep_alive_connections_that_come_together_are_all_served() {

@@ -2,28 +2,18 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tenantdesk::gate::Tls;
 use tenantdesk::service::TlsFiles;
 
 use crate::desk::Desk;
+use crate::support::tls::Certificate;
 
-/// Writes a certificate for 127.0.0.1 with its key.
 fn make_pair(folder: &Path) -> TlsFiles {
-    let files = TlsFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") };
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
-        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-out"])
-        .arg(&files.certificate)
-        .arg("-keyout")
-        .arg(&files.key)
-        .stderr(Stdio::null())
-        .status()
-        .expect("openssl");
-    assert!(made.success());
-    files
+    let made = Certificate::make(folder);
+    TlsFiles { certificate: made.certificate, key: made.key }
 }
 
 fn curl(desk: &Desk, files: &TlsFiles, version: &str) -> String {

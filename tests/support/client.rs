@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::desk::Place;
 use super::reply::{Asked, Reply};
+use super::tls::Line;
 use super::{PATIENCE, contract};
 
 /// A client with one key, or with none. A clone has a connection of its own.
@@ -20,7 +21,7 @@ pub struct Api {
     authorization: Option<String>,
     /// What stands before every path: nothing, or `/v1`.
     base: &'static str,
-    line: RefCell<Option<BufReader<TcpStream>>>,
+    line: RefCell<Option<BufReader<Line>>>,
 }
 
 impl Clone for Api {
@@ -195,9 +196,9 @@ impl Call<'_> {
         let mut line = self.api.line.borrow_mut();
         let mut connection = match line.take().filter(is_alive) {
             Some(connection) => connection,
-            None => connect(self.api.place.address())?,
+            None => connect(&self.api.place)?,
         };
-        connection.get_mut().write_all(&self.bytes())?;
+        say(&mut connection, &self.bytes())?;
         let asked = Asked { method: self.method, target: self.target, headers: self.headers };
         let reply = read_reply(&mut connection, asked)?;
         let closes = reply.headers.iter().any(|(n, v)| n.eq_ignore_ascii_case("connection") && v == "close");
@@ -209,8 +210,8 @@ impl Call<'_> {
 
     /// Sends it without awaiting the reply: the connection from which to read it.
     pub fn start(self) -> Pending {
-        let mut connection = connect(self.api.place.address()).unwrap();
-        connection.get_mut().write_all(&self.bytes()).unwrap();
+        let mut connection = connect(&self.api.place).unwrap();
+        say(&mut connection, &self.bytes()).unwrap();
         Pending { connection, asked: Asked { method: self.method, target: self.target, headers: self.headers } }
     }
 
@@ -232,7 +233,7 @@ impl Call<'_> {
 /// A request whose reply is still to come.
 #[derive(Debug)]
 pub struct Pending {
-    connection: BufReader<TcpStream>,
+    connection: BufReader<Line>,
     asked: Asked,
 }
 
@@ -253,8 +254,8 @@ impl Pending {
 
 /// Sends raw bytes on a connection of their own and returns all that comes until it closes.
 pub fn exchange(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
-    let mut connection = connect(address).unwrap();
-    connection.get_mut().write_all(bytes).unwrap();
+    let mut connection = dial(address).unwrap();
+    connection.write_all(bytes).unwrap();
     let mut answer = Vec::new();
     // A reset after the answer is an end like any other.
     let _ = connection.read_to_end(&mut answer);
@@ -268,16 +269,25 @@ pub fn parse(bytes: &[u8], method: &str, target: &str) -> Reply {
     read_reply(&mut BufReader::new(bytes), asked).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
 }
 
-fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
+fn connect(place: &Place) -> io::Result<BufReader<Line>> {
+    Ok(BufReader::new(Line::new(dial(place.address())?, place.https())))
+}
+
+fn say(connection: &mut BufReader<Line>, bytes: &[u8]) -> io::Result<()> {
+    connection.get_mut().write_all(bytes)?;
+    connection.get_mut().flush()
+}
+
+fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    Ok(BufReader::new(stream))
+    Ok(stream)
 }
 
-fn peek(connection: &BufReader<TcpStream>) -> io::Result<usize> {
-    let stream = connection.get_ref();
+fn peek(connection: &BufReader<Line>) -> io::Result<usize> {
+    let stream = connection.get_ref().socket();
     stream.set_nonblocking(true)?;
     let seen = stream.peek(&mut [0]);
     stream.set_nonblocking(false)?;
@@ -285,10 +295,12 @@ fn peek(connection: &BufReader<TcpStream>) -> io::Result<usize> {
 }
 
 /// Whether a kept connection can take another request. Bytes that nobody asked for are a fault.
-fn is_alive(connection: &BufReader<TcpStream>) -> bool {
+fn is_alive(connection: &BufReader<Line>) -> bool {
     assert!(connection.buffer().is_empty(), "bytes after the reply: {:?}", connection.buffer());
     match peek(connection) {
         Ok(0) => false,
+        // TLS says goodbye in bytes.
+        Ok(_) if matches!(connection.get_ref(), Line::Tls(_)) => false,
         Ok(_) => panic!("bytes that nobody asked for"),
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }

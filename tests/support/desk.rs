@@ -6,12 +6,14 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use serde_json::Value;
+use tokio_rustls::rustls::ClientConfig;
 
 use super::client::Api;
+use super::tls::Certificate;
 use super::until;
 
 /// Every scope.
@@ -27,6 +29,8 @@ pub struct Place {
     binary: PathBuf,
     unprivileged: bool,
     address: Mutex<Option<SocketAddr>>,
+    /// Served by HTTPS, and what its clients trust then.
+    https: OnceLock<(Certificate, Arc<ClientConfig>)>,
     secrets: Mutex<Vec<String>>,
 }
 
@@ -44,7 +48,7 @@ impl Place {
             binary = copy;
         }
         let (address, secrets) = (Mutex::new(None), Mutex::new(Vec::new()));
-        Arc::new(Place { home, binary, unprivileged, address, secrets })
+        Arc::new(Place { home, binary, unprivileged, address, https: OnceLock::new(), secrets })
     }
 
     /// A folder beside the data directory, for whatever a test needs.
@@ -66,6 +70,21 @@ impl Place {
 
     pub fn serves_at(&self, address: SocketAddr) {
         *self.address.lock().unwrap() = Some(address);
+    }
+
+    /// The certificate that it is served with; made at the first call.
+    pub fn certificate(&self) -> &Certificate {
+        let make = || {
+            let made = Certificate::make(self.home());
+            let trusted = made.trusted();
+            (made, trusted)
+        };
+        &self.https.get_or_init(make).0
+    }
+
+    /// What its clients trust, where it is served by HTTPS.
+    pub fn https(&self) -> Option<Arc<ClientConfig>> {
+        self.https.get().map(|(_, trusted)| Arc::clone(trusted))
     }
 
     /// A client without a key.
@@ -258,13 +277,19 @@ pub struct Setup {
     options: Vec<String>,
     variables: Vec<(String, String)>,
     unprivileged: bool,
-    largest_file: Option<u64>,
+    /// `ulimit`'s options.
+    limits: Vec<String>,
+    https: bool,
 }
+
+/// Set where the suite runs itself once more over TLS.
+pub const OVER_TLS: &str = "OVER_TLS";
 
 impl Setup {
     /// The contract's defaults.
     pub fn plain() -> Setup {
-        Setup { options: Vec::new(), variables: Vec::new(), unprivileged: false, largest_file: None }
+        let https = std::env::var_os(OVER_TLS).is_some();
+        Setup { options: Vec::new(), variables: Vec::new(), unprivileged: false, limits: Vec::new(), https }
     }
 
     /// With a rate limit that no test reaches.
@@ -291,8 +316,19 @@ impl Setup {
     }
 
     /// No file can grow beyond so many bytes.
-    pub fn largest_file(mut self, bytes: u64) -> Setup {
-        self.largest_file = Some(bytes);
+    pub fn largest_file(self, bytes: u64) -> Setup {
+        self.limited_to(&format!("-f {}", bytes / 512))
+    }
+
+    /// Under a limit of the system, as options of `ulimit`.
+    pub fn limited_to(mut self, limit: &str) -> Setup {
+        self.limits.push(limit.to_owned());
+        self
+    }
+
+    /// Served by HTTPS.
+    pub fn over_tls(mut self) -> Setup {
+        self.https = true;
         self
     }
 
@@ -313,16 +349,20 @@ impl Setup {
 
     /// The running process, what it logs, and what it prints.
     fn spawn(&self, place: &Arc<Place>) -> (Child, Text, Text) {
-        let mut command = match self.largest_file {
-            None => place.command(),
-            Some(bytes) => {
-                let mut command = Command::new("sh");
-                command.arg("-c").arg(format!("ulimit -f {}; exec \"$@\"", bytes / 512)).arg("sh").arg(&place.binary);
-                place.as_its_user(&mut command);
-                command
-            }
+        let mut command = if self.limits.is_empty() {
+            place.command()
+        } else {
+            let limits: String = self.limits.iter().map(|limit| format!("ulimit {limit} && ")).collect();
+            let mut command = Command::new("sh");
+            command.arg("-c").arg(format!("{limits} exec \"$@\"")).arg("sh").arg(&place.binary);
+            place.as_its_user(&mut command);
+            command
         };
         command.arg("--data-dir").arg(place.data()).args(["serve", "--listen", "127.0.0.1:0"]).args(&self.options);
+        if self.https {
+            let files = place.certificate();
+            command.arg("--tls-cert").arg(&files.certificate).arg("--tls-key").arg(&files.key);
+        }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -386,7 +426,9 @@ impl Desk {
             let ended = self.child.as_mut().unwrap().try_wait().unwrap();
             assert!(ended.is_none(), "the server ended: {}", self.log());
             let output = self.output();
-            let line = output.lines().find_map(|line| line.strip_prefix("listening on http://").map(str::to_owned));
+            let scheme = if self.setup.https { "https" } else { "http" };
+            let start = format!("listening on {scheme}://");
+            let line = output.lines().find_map(|line| line.strip_prefix(&start).map(str::to_owned));
             line.filter(|_| output.ends_with('\n'))
         });
         self.place.serves_at(address.parse().unwrap());
@@ -402,9 +444,14 @@ impl Desk {
         self.output.0.lock().unwrap().clone()
     }
 
+    /// The server's process.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it has ended").id()
+    }
+
     /// Asks the server to end and returns at once.
     pub fn signal(&self, name: &str) {
-        let pid = self.child.as_ref().unwrap().id();
+        let pid = self.pid();
         let done = Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")).status().unwrap();
         assert!(done.success());
     }
@@ -412,10 +459,16 @@ impl Desk {
     /// Waits until the process has ended.
     #[track_caller]
     pub fn ended(&mut self) -> ExitStatus {
-        let mut child = self.child.take().unwrap();
-        let status = until("the server ends", || child.try_wait().unwrap());
+        let status = self.ended_whatever_it_said();
         self.check_log();
         status
+    }
+
+    /// The same where something was broken on purpose, and the log may speak of panics.
+    #[track_caller]
+    pub fn ended_whatever_it_said(&mut self) -> ExitStatus {
+        let mut child = self.child.take().unwrap();
+        until("the server ends", || child.try_wait().unwrap())
     }
 
     /// Ends the server as its supervisor would; it has to end with 0.

@@ -7,8 +7,11 @@ pub mod client;
 pub mod contract;
 pub mod desk;
 pub mod inside;
+pub mod raw;
 pub mod reply;
 pub mod schema;
+pub mod tls;
+pub mod vitals;
 
 pub use client::Api;
 pub use desk::{ALL, Desk, Place, Setup, Tenant};

@@ -1,0 +1,85 @@
+//! The shipped binary with a tenant and a key, and clients that send it any bytes.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::support::raw::{Answer, Client, request};
+use crate::support::vitals::Vitals;
+use crate::support::{ALL, Api, Desk, PATIENCE, Setup, Tenant};
+
+pub const RECORDS: &str = "/customers.php";
+
+pub struct Scene {
+    pub desk: Desk,
+    pub tenant: Tenant,
+    pub key: String,
+}
+
+impl Scene {
+    /// With a rate limit that is out of the way.
+    pub fn new() -> Scene {
+        Scene::with(Setup::roomy())
+    }
+
+    pub fn with(setup: Setup) -> Scene {
+        let desk = setup.start();
+        let tenant = desk.tenant("acme");
+        let key = tenant.key(ALL).key;
+        Scene { desk, tenant, key }
+    }
+
+    /// A client that checks what it gets.
+    pub fn api(&self) -> Api {
+        self.desk.with_key(&self.key)
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(self.desk.address())
+    }
+
+    pub fn get(&self, target: &str) -> String {
+        request("GET", target, &self.key, "", "")
+    }
+
+    /// One GET on a connection of its own.
+    pub fn ask(&self, target: &str) -> Answer {
+        let mut client = self.connect();
+        client.send(self.get(target));
+        client.answer()
+    }
+
+    #[track_caller]
+    pub fn is_served(&self) {
+        assert_eq!(self.ask(RECORDS).status, 200, "{}", self.desk.log());
+        assert_eq!(self.ask("/healthz").status, 200);
+    }
+
+    pub fn vitals(&self) -> Vitals {
+        Vitals::of(self.desk.pid())
+    }
+
+    /// What it takes when its databases are open and nothing is asked of it.
+    pub fn settled(&self) -> Vitals {
+        (0..5).for_each(|_| self.is_served());
+        self.vitals()
+    }
+
+    /// Waits until threads and descriptors are what they were, and memory is as far as an allocator gives it back: of the
+    /// 20 KiB that each of 2,000 connections took it may keep all, for the next ones.
+    #[track_caller]
+    pub fn is_back_at(&self, before: Vitals) {
+        const KEPT: usize = 48 * 1024;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let now = self.vitals();
+            let back = now.threads <= before.threads
+                && now.descriptors <= before.descriptors
+                && now.memory <= before.memory + KEPT;
+            if back {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{now:?}, but before {before:?}");
+            sleep(Duration::from_millis(50));
+        }
+    }
+}

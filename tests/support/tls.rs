@@ -1,0 +1,95 @@
+//! HTTPS as a client of the tests speaks it, and certificates for 127.0.0.1.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, IpAddr};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+/// A certificate that signs itself, with its key, as files in PEM form.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+impl Certificate {
+    /// Makes one for 127.0.0.1, in `folder`; files of an earlier one are overwritten.
+    pub fn make(folder: &Path) -> Certificate {
+        let files = Certificate { certificate: folder.join("cert.pem"), key: folder.join("key.pem") };
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
+            .args(["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"])
+            // rustls takes no authority's certificate for a server's.
+            .args(["-addext", "basicConstraints=critical,CA:FALSE", "-out"])
+            .arg(&files.certificate)
+            .arg("-keyout")
+            .arg(&files.key)
+            .stderr(Stdio::null())
+            .status()
+            .expect("openssl");
+        assert!(made.success());
+        files
+    }
+
+    /// A client's settings that trust this certificate and no other.
+    pub fn trusted(&self) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&self.certificate).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap();
+        Arc::new(config.with_root_certificates(roots).with_no_client_auth())
+    }
+}
+
+/// A connection to a desk, by HTTP or HTTPS.
+#[derive(Debug)]
+pub enum Line {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Line {
+    pub fn new(socket: TcpStream, https: Option<Arc<ClientConfig>>) -> Line {
+        let Some(config) = https else { return Line::Plain(socket) };
+        let name = IpAddr::from(socket.peer_addr().unwrap().ip()).into();
+        Line::Tls(Box::new(StreamOwned::new(ClientConnection::new(config, name).unwrap(), socket)))
+    }
+
+    pub fn socket(&self) -> &TcpStream {
+        match self {
+            Line::Plain(socket) => socket,
+            Line::Tls(stream) => &stream.sock,
+        }
+    }
+}
+
+impl Read for Line {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Line::Plain(socket) => socket.read(buffer),
+            Line::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Line::Plain(socket) => socket.write(bytes),
+            Line::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Line::Plain(socket) => socket.flush(),
+            Line::Tls(stream) => stream.flush(),
+        }
+    }
+}

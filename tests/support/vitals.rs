@@ -1,0 +1,34 @@
+//! What a process takes of its machine.
+
+use std::fs;
+
+/// Threads, open descriptors, and memory in KiB: now, and the most there ever was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vitals {
+    pub threads: usize,
+    pub descriptors: usize,
+    pub memory: usize,
+    pub peak_memory: usize,
+}
+
+impl Vitals {
+    /// Of a process that lives.
+    pub fn of(pid: u32) -> Vitals {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let number = |name: &str| -> usize {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        Vitals {
+            threads: number("Threads:"),
+            descriptors: fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(),
+            memory: number("VmRSS:"),
+            peak_memory: number("VmHWM:"),
+        }
+    }
+
+    /// The same with so many more tenants' files open, each with a connection that reads and one that writes.
+    pub fn with_open_tenants(self, tenants: usize) -> Vitals {
+        Vitals { descriptors: self.descriptors + 5 * tenants, ..self }
+    }
+}
