@@ -13,6 +13,7 @@ use super::output::{print, print_json};
 
 #[derive(Debug, Args)]
 pub struct Completions {
+    /// Whose completions
     shell: Shell,
 }
 

@@ -133,4 +133,17 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn everything_in_the_grammar_is_explained() {
+        let mut silent = Vec::new();
+        for path in paths(&Arguments::command(), "") {
+            let below = |command: Command, name: &str| command.find_subcommand(name).unwrap().clone();
+            let command = path.split_whitespace().fold(Arguments::command(), below);
+            silent.extend(command.get_about().is_none().then(|| path.clone()));
+            let arguments = command.get_arguments().filter(|argument| argument.get_help().is_none());
+            silent.extend(arguments.map(|argument| format!("{path}: {}", argument.get_id())));
+        }
+        assert!(silent.is_empty(), "{silent:#?}");
+    }
 }

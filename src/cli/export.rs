@@ -19,6 +19,7 @@ use crate::store::bulk::{FileError, TenantFile};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
+    /// The tenant's name
     tenant: String,
     /// customers, employees or hardware
     #[arg(value_parser = resource)]

@@ -17,6 +17,7 @@ use crate::store::bulk::TenantFile;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
+    /// The tenant's name
     tenant: String,
     /// customers, employees or hardware
     #[arg(value_parser = resource)]

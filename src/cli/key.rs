@@ -12,6 +12,7 @@ use crate::store::registry::{self, Actor, KeyRow};
 pub enum Command {
     /// Make a key; it is shown this once
     Create {
+        /// The tenant's name
         tenant: String,
         /// What people call it: 1 to 100 characters
         #[arg(long, value_parser = key_name)]
@@ -21,11 +22,24 @@ pub enum Command {
         scopes: Vec<Scopes>,
     },
     /// List a tenant's keys
-    List { tenant: String },
+    List {
+        /// The tenant's name
+        tenant: String,
+    },
     /// Revoke a key for good; to revoke it again is no error
-    Revoke { tenant: String, id: i64 },
+    Revoke {
+        /// The tenant's name
+        tenant: String,
+        /// The key's number, as `key list` shows it
+        id: i64,
+    },
     /// Remove a key
-    Delete { tenant: String, id: i64 },
+    Delete {
+        /// The tenant's name
+        tenant: String,
+        /// The key's number, as `key list` shows it
+        id: i64,
+    },
 }
 
 pub fn run(general: &General, command: Command) -> anyhow::Result<()> {

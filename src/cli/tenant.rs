@@ -27,11 +27,18 @@ pub enum Command {
     /// List all tenants
     List,
     /// Refuse a tenant's keys until it is activated
-    Suspend { name: String },
+    Suspend {
+        /// The tenant's name
+        name: String,
+    },
     /// Lift a suspension and end a trial for good
-    Activate { name: String },
+    Activate {
+        /// The tenant's name
+        name: String,
+    },
     /// Set the last day of a tenant's trial
     Trial {
+        /// The tenant's name
         name: String,
         /// YYYY-MM-DD, UTC
         #[arg(value_name = "DATE", value_parser = date)]
@@ -39,6 +46,7 @@ pub enum Command {
     },
     /// Set the panel password and end all sessions; asks for it twice on a terminal
     Password {
+        /// The tenant's name
         name: String,
         /// Read it from standard input, one line
         #[arg(long, conflicts_with = "generate")]
@@ -49,6 +57,7 @@ pub enum Command {
     },
     /// Delete a tenant with its keys, sessions and records
     Delete {
+        /// The tenant's name
         name: String,
         /// Say that this is meant: nothing brings the records back
         #[arg(long, required = true, action = ArgAction::SetTrue)]

@@ -1,0 +1,85 @@
+//! `tenantdesk doctor`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::support::desk::{Output, Place};
+use crate::support::{Desk, database};
+
+/// The state of one check.
+fn state(output: &Output, check: &str) -> String {
+    let document = output.json();
+    let checks = document["checks"].as_array().unwrap();
+    let found =
+        checks.iter().find(|report| report["check"] == check).unwrap_or_else(|| panic!("no {check}: {document}"));
+    found["state"].as_str().unwrap().to_owned()
+}
+
+fn with_tenants() -> Arc<Place> {
+    let place = Place::new(false);
+    place.tenant("acme");
+    place.tenant("umbrella");
+    place
+}
+
+#[test]
+fn a_sound_desk_has_no_faults_served_or_not() {
+    let desk = Desk::start();
+    desk.tenant("acme");
+    let output = desk.cli(&["--json", "doctor"]).done();
+    assert_eq!(output.json()["ok"], Value::Bool(true), "{output:?}");
+    for check in ["version", "directory", "permissions", "registry.db", "tenants", "clock", "descriptors"] {
+        assert_eq!(state(&output, check), "ok", "{check}: {output:?}");
+    }
+    let text = desk.cli(&["doctor"]).done().stdout;
+    assert!(text.contains("serves, with") && text.contains("SQLite 3."), "{text}");
+    let idle = with_tenants();
+    let text = idle.cli(&["doctor"]).done().stdout;
+    assert!(text.contains("2 sound"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_is_a_fault_and_ends_with_1() {
+    let place = with_tenants();
+    let file = place.data().join("tenants/2.db");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let output = place.cli(&["--json", "doctor"]).fails_saying("one thing is wrong");
+    assert_eq!(state(&output, "permissions"), "fault");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    database(&file).pragma_update(None, "user_version", 99).unwrap();
+    fs::remove_file(place.data().join("tenants/1.db")).unwrap();
+    let output = place.cli(&["--json", "doctor"]).fails_saying("2 things are wrong");
+    assert_eq!(state(&output, "tenants/1.db"), "fault");
+    assert_eq!(state(&output, "tenants/2.db"), "fault");
+    Place::new(false).cli(&["doctor"]).fails_saying("no data directory");
+}
+
+#[test]
+fn a_backup_that_is_missing_old_or_not_whole_is_a_fault() {
+    let place = with_tenants();
+    let dir = place.home().join("backups");
+    let ask = || place.cli(&["--json", "doctor", "--backups", dir.to_str().unwrap()]);
+    assert_eq!(state(&ask().ends_with(1), "backup"), "fault");
+    let folder = dir.join("2026-11-20T19-30-00Z");
+    fs::create_dir_all(&folder).unwrap();
+    assert_eq!(state(&ask().ends_with(1), "backup"), "fault", "a folder is no backup");
+    let write = |made: &str, bytes: usize| {
+        let files = serde_json::json!([{"path": "registry.db", "schema": 1, "bytes": bytes, "sha256": ""}]);
+        let manifest =
+            serde_json::json!({"format": 1, "created_at": made, "kind": "all", "tenants": [], "files": files});
+        fs::write(folder.join("manifest.json"), manifest.to_string()).unwrap();
+    };
+    fs::write(folder.join("registry.db"), "four").unwrap();
+    let now = tenantdesk::clock::Clock::system().now();
+    write(&now.rfc3339(), 4);
+    assert_eq!(state(&ask().done(), "backup"), "ok");
+    write(&now.rfc3339(), 5);
+    assert_eq!(state(&ask().ends_with(1), "backup"), "fault", "cut short");
+    write(&tenantdesk::clock::rfc3339(now.unix_seconds() - 3 * 86_400), 4);
+    assert_eq!(state(&ask().ends_with(1), "backup"), "fault", "three days old");
+    let patient = ["doctor", "--backup-age", "4", "--backups", dir.to_str().unwrap()];
+    place.cli(&patient).done();
+}

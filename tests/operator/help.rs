@@ -1,0 +1,81 @@
+//! What the command line says of itself.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::desk::{Place, run};
+
+/// The words of every command below `path`, itself first.
+fn commands(path: &[String]) -> Vec<Vec<String>> {
+    let help = help(path);
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // A name is indented by two; a description that goes on, by more.
+    let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
+    let below = names.flat_map(|line| {
+        let name = line.split_whitespace().next().unwrap().to_owned();
+        commands(&[path, &[name]].concat())
+    });
+    std::iter::once(path.to_vec()).chain(below).collect()
+}
+
+fn help(path: &[String]) -> String {
+    let place = Place::new(false);
+    let mut command: Command = place.command();
+    command.args(path).arg("--help");
+    run(command, "").done().stdout
+}
+
+#[test]
+fn every_command_explains_itself_as_it_did_when_last_looked_at() {
+    let mut text = String::new();
+    for path in commands(&[]) {
+        let call = [&["tenantdesk".to_owned()], &path[..], &["--help".to_owned()]].concat().join(" ");
+        text += &format!("$ {call}\n{}\n", help(&path));
+    }
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&golden, &text).unwrap();
+    }
+    let known = fs::read_to_string(&golden).unwrap_or_default();
+    for (number, (now, before)) in text.lines().zip(known.lines()).enumerate() {
+        assert_eq!(now, before, "line {} of help.txt; if that is meant, run with UPDATE_GOLDEN=1", number + 1);
+    }
+    assert_eq!(text.lines().count(), known.lines().count(), "if that is meant, run with UPDATE_GOLDEN=1");
+}
+
+#[test]
+fn completions_know_every_command() {
+    let place = Place::new(false);
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = place.cli(&["completions", shell]).done().stdout;
+        for word in ["serve", "tenant", "suspend", "metrics-listen", "doctor"] {
+            assert!(script.contains(word), "{shell} does not know {word}");
+        }
+    }
+    let file = place.home().join("completions.bash");
+    fs::write(&file, place.cli(&["completions", "bash"]).done().stdout).unwrap();
+    let asked = Command::new("bash")
+        .arg("-c")
+        .arg("source \"$1\"; COMP_WORDS=(tenantdesk ten); COMP_CWORD=1; _tenantdesk tenantdesk ten ''; echo ${COMPREPLY[@]}")
+        .arg("bash")
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(asked.stdout).unwrap().trim(), "tenant");
+    place.cli(&["completions", "sh"]).ends_with(2);
+}
+
+#[test]
+fn the_manual_has_a_page_for_every_command() {
+    let place = Place::new(false);
+    let page = place.cli(&["manual"]).done().stdout;
+    assert!(page.contains(".TH tenantdesk 1") && page.contains("tenantdesk\\-serve(1)"), "{page}");
+    let folder = place.home().join("man");
+    place.cli(&["manual", "--output", folder.to_str().unwrap()]).done();
+    for path in commands(&[]) {
+        let name = [&["tenantdesk".to_owned()], &path[..]].concat().join("-");
+        let page = fs::read_to_string(folder.join(format!("{name}.1"))).unwrap();
+        assert!(page.contains("Examples"), "{name}: {page}");
+    }
+}

@@ -1,0 +1,117 @@
+//! `/metrics` on its own listener.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde_json::json;
+
+use crate::support::client::exchange;
+use crate::support::{ALL, Desk, Setup, database, until, uuid};
+
+fn metered() -> (Desk, SocketAddr) {
+    let desk =
+        Setup::plain().option("--metrics-listen").option("127.0.0.1:0").option("--rate-limit").option("4").start();
+    let output = desk.output();
+    let address = output.lines().find_map(|line| line.strip_prefix("metrics on http://")?.strip_suffix("/metrics"));
+    let address = address.unwrap().parse().unwrap();
+    (desk, address)
+}
+
+fn ask(address: SocketAddr, method: &str, path: &str) -> String {
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: here\r\n\r\n");
+    String::from_utf8(exchange(address, request.as_bytes())).unwrap()
+}
+
+/// Every sample by its name and labels. Each has a type and a help text before it.
+fn samples(address: SocketAddr) -> BTreeMap<String, f64> {
+    let answer = ask(address, "GET", "/metrics");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+    let mut found = BTreeMap::new();
+    let mut family = String::new();
+    for line in body.lines() {
+        if let Some(declared) = line.strip_prefix("# TYPE ") {
+            family = declared.split(' ').next().unwrap().to_owned();
+        } else if !line.starts_with('#') {
+            assert!(line.starts_with(&family), "{line} stands below {family}");
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            assert_eq!(found.insert(series.to_owned(), value.parse().unwrap()), None, "{series} comes twice");
+        }
+    }
+    found
+}
+
+fn requests(route: &str, method: &str, status: u16) -> String {
+    format!("tenantdesk_requests_total{{route=\"{route}\",method=\"{method}\",status=\"{status}\"}}")
+}
+
+#[test]
+fn requests_are_counted_and_nobody_is_named() {
+    let (desk, metrics) = metered();
+    let tenant = desk.tenant("quite-private");
+    let key = tenant.key(ALL);
+    let api = desk.with_key(&key.key);
+    let retry = uuid();
+    for _ in 0..2 {
+        api.call("POST", "/v1/customers.php").json(&json!({"name": "Somebody"})).key(&retry).send().is(201);
+    }
+    api.get("/customers.php?id=1").is(200);
+    api.get("/customers.php?id=9").is(404);
+    api.get("/customers.php").is(429);
+    desk.anonymous().get("/nowhere-at-all").is(404);
+    desk.anonymous().call("BREW", "/employees.php").send().is(401);
+    exchange(desk.address(), b"GET /healthz HTTP/1.1\r\n\r\n");
+    // Counted when the answer is written, which its reader may notice first.
+    let found = until("all are counted", || {
+        Some(samples(metrics)).filter(|found| found.contains_key(&requests("/healthz", "GET", 400)))
+    });
+    assert_eq!(found[&requests("/customers.php", "POST", 201)], 2.0);
+    assert_eq!(found[&requests("/customers.php", "GET", 200)], 1.0);
+    assert_eq!(found[&requests("/customers.php", "GET", 404)], 1.0);
+    assert_eq!(found[&requests("/customers.php", "GET", 429)], 1.0);
+    assert_eq!(found[&requests("/employees.php", "OTHER", 401)], 1.0);
+    assert_eq!(found[&requests("other", "GET", 404)], 1.0);
+    let posts = "{route=\"/customers.php\",method=\"POST\"}";
+    assert_eq!(found[&format!("tenantdesk_request_duration_seconds_count{posts}")], 2.0);
+    assert_eq!(found["tenantdesk_rate_limited_total"], 1.0);
+    assert_eq!(found["tenantdesk_replays_total"], 1.0);
+    assert_eq!(found["tenantdesk_open_tenants"], 1.0);
+    assert_eq!(found["tenantdesk_workers_busy"], 0.0);
+    assert!(found["process_resident_memory_bytes"] > 1e6 && found["process_open_fds"] > 5.0);
+    let page = ask(metrics, "GET", "/metrics");
+    for name in ["quite-private", &key.prefix, "nowhere", "BREW"] {
+        assert!(!page.contains(name), "{name} is in {page}");
+    }
+}
+
+#[test]
+fn a_lock_that_had_to_be_waited_for_is_counted() {
+    let (desk, metrics) = metered();
+    let tenant = desk.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    api.customer("First");
+    assert_eq!(samples(metrics)["tenantdesk_sqlite_busy_total"], 0.0);
+    let other = database(&tenant.file());
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let waiting = api.call("POST", "/customers.php").json(&json!({"name": "Second"})).start();
+    until("a worker holds the request", || (samples(metrics)["tenantdesk_workers_busy"] > 0.0).then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    other.execute_batch("COMMIT").unwrap();
+    waiting.reply().is(201);
+    until("it is counted", || (samples(metrics)["tenantdesk_sqlite_busy_total"] > 0.0).then_some(()));
+}
+
+#[test]
+fn the_listener_answers_nothing_else_and_the_service_answers_no_metrics() {
+    let (desk, metrics) = metered();
+    desk.anonymous().get("/metrics").fails_with(404, "endpoint_not_found");
+    assert!(ask(metrics, "GET", "/customers.php").starts_with("HTTP/1.1 404"));
+    assert!(ask(metrics, "POST", "/metrics").starts_with("HTTP/1.1 405"));
+    assert!(ask(metrics, "HEAD", "/metrics").ends_with("\r\n\r\n"));
+    assert!(ask(metrics, "GET", "/metrics?x=1").starts_with("HTTP/1.1 200"));
+    let taken = metrics.to_string();
+    desk.cli(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", &taken]).fails_saying("serves");
+    let plain = Desk::start();
+    assert!(!plain.output().contains("metrics"), "off unless asked for");
+}
