@@ -1,6 +1,7 @@
 //! An operator's day: what a service is asked and told by those who run it.
 
 #[path = "../support/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;
 
 mod doctor;
