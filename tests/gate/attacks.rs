@@ -143,7 +143,8 @@ fn no_new_server_to_be_had_ends_the_process_with_a_message() {
 }
 
 fn threads_of_nobody() -> usize {
-    let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    let processes =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
     let processes = processes.filter_map(|name| std::fs::read_to_string(format!("/proc/{name}/status")).ok());
     let number = |status: &str, name: &str| -> Option<usize> {
         status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
@@ -158,13 +159,13 @@ fn more_work_than_threads() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let mut scene = Scene::with(Setup::roomy().as_nobody());
+    let mut scene = Scene::with(Setup::roomy().unprivileged());
     let needed = scene.vitals().threads;
     scene.desk.stop();
     let limit = threads_of_nobody() + needed + 6;
     // Debian's sh calls it -p.
     let limit = format!("-u {limit} 2>/dev/null || ulimit -p {limit}");
-    scene.desk = Setup::roomy().as_nobody().limited_to(&limit).start_at(Arc::clone(&scene.desk));
+    scene.desk = Setup::roomy().unprivileged().limited_to(&limit).start_at(Arc::clone(&scene.desk));
     let started = Instant::now();
     thread::scope(|scope| {
         for _ in 0..60 {

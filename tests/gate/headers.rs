@@ -4,17 +4,8 @@ use crate::scene::{RECORDS, Scene};
 use crate::support::raw::{Client, request};
 
 /// Line ends as attackers write them, raw ones last.
-const LINE_ENDS: [&str; 9] = [
-    "%0d%0a",
-    "%0D%0A",
-    "%0a",
-    "%250d%250a",
-    "%E5%98%8D%E5%98%8A",
-    "%u000d%u000a",
-    "\u{560d}\u{560a}",
-    "\r",
-    "\r\n ",
-];
+const LINE_ENDS: [&str; 9] =
+    ["%0d%0a", "%0D%0A", "%0a", "%250d%250a", "%E5%98%8D%E5%98%8A", "%u000d%u000a", "\u{560d}\u{560a}", "\r", "\r\n "];
 
 const KNOWN: [&str; 17] = [
     "x-request-id",

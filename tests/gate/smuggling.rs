@@ -21,17 +21,29 @@ fn shapes(key: &str, hidden: &str) -> Vec<(&'static str, String)> {
     let inside = hidden.len();
     let chunk = format!("{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len());
     vec![
-        ("a length beside chunked", post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", &format!("0\r\n\r\n{hidden}"))),
-        ("chunked beside a length", post(&format!("Transfer-Encoding: chunked\r\nContent-Length: {inside}\r\n"), &chunk)),
+        (
+            "a length beside chunked",
+            post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", &format!("0\r\n\r\n{hidden}")),
+        ),
+        (
+            "chunked beside a length",
+            post(&format!("Transfer-Encoding: chunked\r\nContent-Length: {inside}\r\n"), &chunk),
+        ),
         ("two lengths", post(&format!("Content-Length: {inside}\r\nContent-Length: 0\r\n"), hidden)),
-        ("two lengths, the other way round", post(&format!("Content-Length: 0\r\nContent-Length: {inside}\r\n"), hidden)),
+        (
+            "two lengths, the other way round",
+            post(&format!("Content-Length: 0\r\nContent-Length: {inside}\r\n"), hidden),
+        ),
         ("a list of lengths", post(&format!("Content-Length: 0, {inside}\r\n"), hidden)),
         ("a length that is no number", post("Content-Length: 0x0\r\n", hidden)),
         ("a signed length", post("Content-Length: +0\r\n", hidden)),
         ("an unknown transfer encoding", post("Transfer-Encoding: xchunked\r\n", hidden)),
         ("a transfer encoding with a tab", post("Transfer-Encoding:\x0bchunked\r\n", &format!("0\r\n\r\n{hidden}"))),
         ("identity", post(&format!("Transfer-Encoding: identity\r\nContent-Length: {inside}\r\n"), hidden)),
-        ("chunked twice", post("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", &format!("0\r\n\r\n{hidden}"))),
+        (
+            "chunked twice",
+            post("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", &format!("0\r\n\r\n{hidden}")),
+        ),
         ("a space before the colon", post(&format!("Content-Length : {inside}\r\n"), hidden)),
         ("a folded length", post(&format!("X-A: b\r\n Content-Length: {inside}\r\n"), hidden)),
         ("a bare CR", post(&format!("X-A: b\rContent-Length: {inside}\r\n"), hidden)),
@@ -39,7 +51,10 @@ fn shapes(key: &str, hidden: &str) -> Vec<(&'static str, String)> {
         ("a chunk extension with a line end", post("Transfer-Encoding: chunked\r\n", &format!("0;a\n\r\n{hidden}"))),
         ("a huge chunk size", post("Transfer-Encoding: chunked\r\n", &format!("10000000000000000\r\n\r\n{hidden}"))),
         ("a trailer", post("Transfer-Encoding: chunked\r\n", &format!("0\r\nContent-Length: 0\r\n \r\n{hidden}"))),
-        ("an expectation that is not met", post(&format!("Expect: 100-continue\r\nContent-Length: {}\r\n", 1_u64 << 21), hidden)),
+        (
+            "an expectation that is not met",
+            post(&format!("Expect: 100-continue\r\nContent-Length: {}\r\n", 1_u64 << 21), hidden),
+        ),
         ("a body that is too large", post(&format!("Content-Length: {}\r\n", 1_u64 << 40), hidden)),
         ("a body of a GET", request("GET", RECORDS, key, "", hidden)),
         ("a body of a DELETE", request("DELETE", "/customers.php?id=999", key, "", hidden)),
@@ -57,7 +72,9 @@ fn a_hidden_delete_does_not_run() {
     thread::scope(|scope| {
         for part in 0..4 {
             let (scene, shapes) = (&scene, &shapes);
-            scope.spawn(move || shapes.iter().skip(part).step_by(4).for_each(|(what, bytes)| try_often(scene, what, bytes)));
+            scope.spawn(move || {
+                shapes.iter().skip(part).step_by(4).for_each(|(what, bytes)| try_often(scene, what, bytes))
+            });
         }
     });
     assert_eq!(scene.api().get(&format!("{RECORDS}?id={id}")).found()["name"], "Still here");
