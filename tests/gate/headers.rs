@@ -7,7 +7,7 @@ use crate::support::raw::{Client, request};
 const LINE_ENDS: [&str; 9] =
     ["%0d%0a", "%0D%0A", "%0a", "%250d%250a", "%E5%98%8D%E5%98%8A", "%u000d%u000a", "\u{560d}\u{560a}", "\r", "\r\n "];
 
-const KNOWN: [&str; 17] = [
+const KNOWN: [&str; 21] = [
     "x-request-id",
     "x-api-version",
     "content-length",
@@ -24,6 +24,10 @@ const KNOWN: [&str; 17] = [
     "x-ratelimit-remaining",
     "x-ratelimit-reset",
     "content-security-policy",
+    "x-frame-options",
+    "x-content-type-options",
+    "referrer-policy",
+    "set-cookie",
     "vary",
 ];
 
