@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::desk::Place;
+use super::front;
 use super::reply::{Asked, Reply};
 use super::tls::Line;
 use super::{PATIENCE, contract};
@@ -194,15 +195,20 @@ impl Call<'_> {
     /// Sends it where the server may go away at any moment. The reply is not checked.
     pub fn try_send(self) -> io::Result<Reply> {
         let mut line = self.api.line.borrow_mut();
-        let mut connection = match line.take().filter(is_alive) {
+        let is_odd = self.is_odd();
+        let mut connection = match line.take_if(|_| !is_odd).filter(is_alive) {
             Some(connection) => connection,
-            None => connect(&self.api.place)?,
+            None => self.connect()?,
         };
         say(&mut connection, &self.bytes())?;
         let asked = Asked { method: self.method, target: self.target, headers: self.headers };
         let reply = read_reply(&mut connection, asked)?;
+        if reply.status == 502 {
+            // No answer of the service's: a proxy found nobody there.
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
         let closes = reply.headers.iter().any(|(n, v)| n.eq_ignore_ascii_case("connection") && v == "close");
-        if !closes {
+        if !closes && !is_odd {
             *line = Some(connection);
         }
         Ok(reply)
@@ -210,9 +216,23 @@ impl Call<'_> {
 
     /// Sends it without awaiting the reply: the connection from which to read it.
     pub fn start(self) -> Pending {
-        let mut connection = connect(&self.api.place).unwrap();
+        let mut connection = self.connect().unwrap();
         say(&mut connection, &self.bytes()).unwrap();
         Pending { connection, asked: Asked { method: self.method, target: self.target, headers: self.headers } }
+    }
+
+    /// Whether proxies refuse such a request by themselves: then it goes to the service directly.
+    fn is_odd(&self) -> bool {
+        let authorizations = self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("authorization")).count();
+        authorizations > 1 || !self.method.bytes().all(|byte| byte.is_ascii_uppercase())
+    }
+
+    fn connect(&self) -> io::Result<BufReader<Line>> {
+        let place = &self.api.place;
+        match place.line_to_front().filter(|_| !self.is_odd()) {
+            Some(line) => line.map(BufReader::new),
+            None => Ok(BufReader::new(Line::new(dial(place.address())?, place.https()))),
+        }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -269,10 +289,6 @@ pub fn parse(bytes: &[u8], method: &str, target: &str) -> Reply {
     read_reply(&mut BufReader::new(bytes), asked).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
 }
 
-fn connect(place: &Place) -> io::Result<BufReader<Line>> {
-    Ok(BufReader::new(Line::new(dial(place.address())?, place.https())))
-}
-
 fn say(connection: &mut BufReader<Line>, bytes: &[u8]) -> io::Result<()> {
     connection.get_mut().write_all(bytes)?;
     connection.get_mut().flush()
@@ -318,7 +334,9 @@ fn read_reply(connection: &mut impl BufRead, asked: Asked) -> io::Result<Reply> 
                 break;
             }
             let (name, value) = line.split_once(':').ok_or_else(|| broken(format!("no header: {line:?}")))?;
-            headers.push((name.to_owned(), value.trim().to_owned()));
+            if !front::adds(name) {
+                headers.push((name.to_owned(), value.trim().to_owned()));
+            }
         }
         if status < 200 {
             continue;

@@ -13,7 +13,8 @@ use serde_json::Value;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::client::Api;
-use super::tls::Certificate;
+use super::front::{Front, Kind};
+use super::tls::{Certificate, Line};
 use super::until;
 
 /// Every scope.
@@ -31,6 +32,8 @@ pub struct Place {
     address: Mutex<Option<SocketAddr>>,
     /// Served by HTTPS, and what its clients trust then.
     https: OnceLock<(Certificate, Arc<ClientConfig>)>,
+    /// What stands in front of it, where this test binary wants something there.
+    front: Mutex<Option<Front>>,
     secrets: Mutex<Vec<String>>,
 }
 
@@ -47,8 +50,8 @@ impl Place {
             chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
             binary = copy;
         }
-        let (address, secrets) = (Mutex::new(None), Mutex::new(Vec::new()));
-        Arc::new(Place { home, binary, unprivileged, address, https: OnceLock::new(), secrets })
+        let (address, front, secrets) = (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
+        Arc::new(Place { home, binary, unprivileged, address, https: OnceLock::new(), front, secrets })
     }
 
     /// A folder beside the data directory, for whatever a test needs.
@@ -69,7 +72,18 @@ impl Place {
     }
 
     pub fn serves_at(&self, address: SocketAddr) {
+        self.serves_directly_at(address);
+        *self.front.lock().unwrap() = Kind::of_this_binary().map(|kind| Front::start(kind, address));
+    }
+
+    /// The same with nothing in front, whatever the test binary.
+    pub fn serves_directly_at(&self, address: SocketAddr) {
         *self.address.lock().unwrap() = Some(address);
+    }
+
+    /// A connection to what stands in front of it, if anything does.
+    pub fn line_to_front(&self) -> Option<std::io::Result<Line>> {
+        self.front.lock().unwrap().as_ref().map(Front::connect)
     }
 
     /// The certificate that it is served with; made at the first call.

@@ -47,7 +47,8 @@ impl Inside {
         let place = Place::new(false);
         let clock = Clock::system();
         let service = Service::start_with(handler, &options(&clock)).unwrap();
-        place.serves_at(service.address());
+        // It shows how the service itself holds out; a proxy would hold out before it.
+        place.serves_directly_at(service.address());
         Inside { place, service: Some(service), clock }
     }
 

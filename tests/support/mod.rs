@@ -6,6 +6,7 @@
 pub mod client;
 pub mod contract;
 pub mod desk;
+pub mod front;
 pub mod inside;
 pub mod raw;
 pub mod reply;

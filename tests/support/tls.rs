@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, IpAddr};
+use tokio_rustls::rustls::pki_types::{CertificateDer, IpAddr, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// A certificate that signs itself, with its key, as files in PEM form.
@@ -58,6 +58,11 @@ impl Line {
     pub fn new(socket: TcpStream, https: Option<Arc<ClientConfig>>) -> Line {
         let Some(config) = https else { return Line::Plain(socket) };
         let name = IpAddr::from(socket.peer_addr().unwrap().ip()).into();
+        Line::secure(socket, config, name)
+    }
+
+    /// By HTTPS, to a server that has to show a certificate of this name.
+    pub fn secure(socket: TcpStream, config: Arc<ClientConfig>, name: ServerName<'static>) -> Line {
         Line::Tls(Box::new(StreamOwned::new(ClientConnection::new(config, name).unwrap(), socket)))
     }
 

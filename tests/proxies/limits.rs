@@ -1,0 +1,45 @@
+//! What the proxy holds off by itself, with the rates of the example.
+
+use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+
+use crate::support::front::{Front, HOST, Kind};
+use crate::support::{ALL, Desk};
+
+fn ask(front: &Front, request: &str, body: usize) -> String {
+    let mut connection = front.connect_from(Ipv4Addr::LOCALHOST).unwrap();
+    connection.write_all(request.as_bytes()).unwrap();
+    // It may be refused before all of it is sent.
+    let _ = connection.write_all(&vec![b' '; body]);
+    let mut answer = Vec::new();
+    let _ = connection.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_body_over_the_services_limit_gets_the_services_answer_and_a_huge_one_is_cut_short() {
+    let desk = Desk::start();
+    let key = desk.tenant("acme").key(ALL).key;
+    let front = Front::start_with(Kind::of_this_binary().unwrap(), desk.address(), |text| text);
+    let head = |length: usize| {
+        format!(
+            "POST /customers.php HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        )
+    };
+    let answer = ask(&front, &head(100_000), 100_000);
+    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("payload_too_large"), "{answer}");
+    let answer = ask(&front, &head(3_000_000), 3_000_000);
+    // Whoever gives up first: the proxy at its own limit, or the service, which does not read so much and closes.
+    let ends = ["HTTP/1.1 413", "HTTP/1.1 502"].iter().any(|start| answer.starts_with(start));
+    assert!(answer.is_empty() || ends, "{answer}");
+}
+
+#[test]
+fn a_service_that_is_away_is_a_gateway_error_and_no_hang() {
+    let mut desk = Desk::start();
+    let front = Front::start_with(Kind::of_this_binary().unwrap(), desk.address(), |text| text);
+    desk.stop();
+    let answer = ask(&front, &format!("GET /healthz HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n"), 0);
+    assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+}

@@ -1,0 +1,268 @@
+//! A proxy in front of a desk, with the configuration that users copy from `examples/`; only its ports, its certificate and
+//! its rates are a test's.
+//!
+//! The test binaries `nginx` and `caddy` have one in front of every desk. Requests then go to it, over TLS; raw bytes still
+//! go to the desk itself.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::tls::Line;
+use super::{PATIENCE, uuid};
+
+/// The host that every request names.
+pub const HOST: &str = "desk.example";
+
+/// Which proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Nginx,
+    Caddy,
+}
+
+impl Kind {
+    /// What this test binary wants before its desks.
+    pub fn of_this_binary() -> Option<Kind> {
+        match env!("CARGO_CRATE_NAME") {
+            "nginx" => Some(Kind::Nginx),
+            "caddy" => Some(Kind::Caddy),
+            _ => None,
+        }
+    }
+
+    /// The headers that it gives to every answer, by itself or because the example says so.
+    const ADDED: [&str; 2] = ["server", "strict-transport-security"];
+
+    fn program(self) -> &'static str {
+        match self {
+            Kind::Nginx => "nginx",
+            Kind::Caddy => "caddy",
+        }
+    }
+
+    /// Without the proxy nothing can be said about it: the whole binary ends, loudly, and where it has to be there, as
+    /// a failure.
+    fn insist(self) {
+        let program = self.program();
+        let there = Command::new(program).arg(if self == Kind::Nginx { "-v" } else { "version" }).output().is_ok();
+        if there {
+            return;
+        }
+        let must = std::env::var_os("CI").is_some();
+        // Not by a macro: the test harness would swallow it.
+        let _ =
+            writeln!(io::stderr(), "\n*** LEFT OUT: {program} is not installed, so nothing was tested behind it ***");
+        std::process::exit(i32::from(must));
+    }
+}
+
+/// Whether a header is the proxy's and no part of the service's answer.
+pub fn adds(name: &str) -> bool {
+    Kind::of_this_binary().is_some() && Kind::ADDED.iter().any(|added| name.eq_ignore_ascii_case(added))
+}
+
+/// A running proxy.
+#[derive(Debug)]
+pub struct Front {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Front {
+    /// Starts one in front of the desk at `desk`, with rates that no test reaches.
+    pub fn start(kind: Kind, desk: SocketAddr) -> Front {
+        Front::start_with(kind, desk, |text| text.replace("rate=50r/s", "rate=99999r/s").replace("s 50;", "s 5000;"))
+    }
+
+    /// Starts one whose configuration was `changed`.
+    pub fn start_with(kind: Kind, desk: SocketAddr, changed: impl Fn(String) -> String) -> Front {
+        kind.insist();
+        let home = certificate().folder.join(uuid());
+        fs::create_dir(&home).unwrap();
+        let mut log = String::new();
+        for _ in 0..10 {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+            let mut command = match kind {
+                Kind::Nginx => nginx(&home, address, desk, &changed),
+                Kind::Caddy => caddy(&home, address, desk, &changed),
+            };
+            let output = fs::File::create(home.join("log")).unwrap();
+            let streams = (Stdio::from(output.try_clone().unwrap()), Stdio::from(output));
+            let mut child = command.stdin(Stdio::null()).stdout(streams.0).stderr(streams.1).spawn().unwrap();
+            if answers(&mut child, address) {
+                return Front { child, address };
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+            log = fs::read_to_string(home.join("log")).unwrap_or_default();
+        }
+        panic!("{} does not start: {log}", kind.program());
+    }
+
+    /// A connection to it.
+    pub fn connect(&self) -> io::Result<Line> {
+        TcpStream::connect_timeout(&self.address, PATIENCE).and_then(secure)
+    }
+
+    /// A connection to it, from the address `from` of this machine.
+    pub fn connect_from(&self, from: Ipv4Addr) -> io::Result<Line> {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from((from, 0)).into())?;
+        socket.connect_timeout(&self.address.into(), PATIENCE)?;
+        secure(socket.into())
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        // Their own ways to end at once: nginx takes its workers with it.
+        let _ = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
+        let _ = self.child.wait();
+    }
+}
+
+/// Outside of the range that the system chooses from, where a desk may get the same a moment later.
+fn free_port() -> u16 {
+    loop {
+        let digits = u16::from_str_radix(&uuid()[..4], 16).unwrap();
+        let port = 20_000 + digits % 12_000;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+fn answers(child: &mut Child, address: SocketAddr) -> bool {
+    for _ in 0..500 {
+        if child.try_wait().unwrap().is_some() {
+            return false;
+        }
+        // The first byte is written when the hands are shaken, and not before.
+        let shaken = TcpStream::connect(address).and_then(secure).and_then(|mut line| line.write_all(b"\r\n"));
+        if shaken.is_ok() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+fn example(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)).unwrap()
+}
+
+/// Replaces what must be there.
+fn replace(text: &str, old: &str, new: &str) -> String {
+    assert!(text.contains(old), "the example has no {old:?} any more");
+    text.replace(old, new)
+}
+
+fn nginx(home: &Path, address: SocketAddr, desk: SocketAddr, changed: impl Fn(String) -> String) -> Command {
+    let Certificate { certificate, key, .. } = certificate();
+    let mut site = changed(example("nginx/tenantdesk.conf"));
+    let plain = free_port();
+    for (old, new) in [
+        ("server 127.0.0.1:8080;", format!("server {desk};")),
+        ("listen 80;", format!("listen 127.0.0.1:{plain};")),
+        ("listen [::]:80;", String::new()),
+        ("listen 443 ssl;", format!("listen {address} ssl;")),
+        ("listen [::]:443 ssl;", String::new()),
+        ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
+        ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),
+    ] {
+        site = replace(&site, old, &new);
+    }
+    fs::write(home.join("site.conf"), site).unwrap();
+    let (home, temp) = (home.display(), home.join("temp"));
+    let temp = temp.display();
+    let main = format!(
+        "daemon off; user {}; worker_processes 1; pid {home}/pid; error_log stderr;\n\
+         events {{ worker_connections 512; }}\n\
+         http {{ access_log off; client_body_temp_path {temp}-body; proxy_temp_path {temp}-proxy;\n\
+         fastcgi_temp_path {temp}-f; uwsgi_temp_path {temp}-u; scgi_temp_path {temp}-s;\n\
+         include {home}/site.conf; }}\n",
+        user()
+    );
+    let path = format!("{home}/nginx.conf");
+    fs::write(&path, main).unwrap();
+    let mut command = Command::new("nginx");
+    command.args(["-p", &home.to_string(), "-e", "stderr", "-c", &path]);
+    command
+}
+
+/// User and group of this process, so that nginx's workers can enter its folder.
+fn user() -> String {
+    let ask = |what: &str| String::from_utf8(Command::new("id").arg(what).output().unwrap().stdout).unwrap();
+    format!("{} {}", ask("-un").trim(), ask("-gn").trim())
+}
+
+fn caddy(home: &Path, address: SocketAddr, desk: SocketAddr, changed: impl Fn(String) -> String) -> Command {
+    let Certificate { certificate, key, .. } = certificate();
+    let site = format!(
+        "https://{HOST}:{} {{\n\tbind {}\n\ttls {} {}",
+        address.port(),
+        address.ip(),
+        certificate.display(),
+        key.display()
+    );
+    let text = changed(example("caddy/Caddyfile"));
+    let text = replace(&text, "\n{\n", "\n{\n\tadmin off\n\tauto_https off\n");
+    let text = replace(&text, "\ndesk.example {", &format!("\n{site}"));
+    let text = replace(&text, "127.0.0.1:8080 {", &format!("{desk} {{"));
+    let path = home.join("Caddyfile");
+    fs::write(&path, text).unwrap();
+    let mut command = Command::new("caddy");
+    command.args(["run", "--adapter", "caddyfile", "--config"]).arg(path);
+    command.env("HOME", home).env("XDG_DATA_HOME", home).env("XDG_CONFIG_HOME", home).env("GOMAXPROCS", "2");
+    command
+}
+
+struct Certificate {
+    folder: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+    config: Arc<ClientConfig>,
+    _home: tempfile::TempDir,
+}
+
+/// One for all proxies of this process, of an authority that only these tests trust.
+fn certificate() -> &'static Certificate {
+    static MADE: OnceLock<Certificate> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().to_owned();
+        let script = format!(
+            "cd '{}'\n\
+             new() {{ openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \"$@\"; }}\n\
+             new -x509 -subj /CN=authority -keyout ca.key -out ca.pem\n\
+             new -subj /CN={HOST} -keyout key.pem -out request.pem\n\
+             printf 'subjectAltName=DNS:{HOST}\\nbasicConstraints=CA:FALSE\\n' > names\n\
+             openssl x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem",
+            folder.display()
+        );
+        let made = Command::new("sh").args(["-ec", &script]).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(folder.join("ca.pem")).unwrap()).unwrap();
+        let config = Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
+        let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+        Certificate { folder, certificate, key, config, _home: home }
+    })
+}
+
+fn secure(socket: TcpStream) -> io::Result<Line> {
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    let name = ServerName::try_from(HOST).map_err(io::Error::other)?;
+    Ok(Line::secure(socket, Arc::clone(&certificate().config), name))
+}
