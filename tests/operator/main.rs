@@ -5,6 +5,7 @@
 mod support;
 
 mod doctor;
+mod examples;
 mod help;
 mod metrics;
 mod supervisor;

@@ -1,0 +1,96 @@
+"""A client for TenantDesk in one file, with nothing but Python's own library. Copy it.
+
+    from tenantdesk import Desk
+
+    desk = Desk("https://desk.example", "tdk_…")
+    shop = desk.create("customers", name="Shop", city="Berlin")
+    desk.update("customers", shop["id"], status="inactive")
+    for customer in desk.all("customers", status="inactive", sort="-created_at"):
+        print(customer["name"])
+"""
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+
+
+class DeskError(Exception):
+    """An answer that is an error. `fields` says what is wrong with which field, where that is the error."""
+
+    def __init__(self, status, code, message, fields=None, request_id=None):
+        super().__init__(f"{status} {code}: {message} (request {request_id})")
+        self.status, self.code, self.message = status, code, message
+        self.fields, self.request_id = fields or {}, request_id
+
+
+class Desk:
+    """One tenant's records. `tries` bounds how often a request is sent; a change takes effect once all the same."""
+
+    def __init__(self, url, key, tries=5, timeout=70):
+        self.url, self.key, self.tries, self.timeout = url.rstrip("/"), key, tries, timeout
+
+    def create(self, resource, **fields):
+        return self._call("POST", resource, body=fields)
+
+    def get(self, resource, id):
+        return self._call("GET", resource, {"id": id})
+
+    def update(self, resource, id, **fields):
+        return self._call("PUT", resource, {"id": id}, fields)
+
+    def delete(self, resource, id):
+        self._call("DELETE", resource, {"id": id})
+
+    def page(self, resource, **parameters):
+        """One page: {"data": […], "next_cursor": …}. True and False are written as the filters want them."""
+        named = {name: str(value).lower() if isinstance(value, bool) else value for name, value in parameters.items()}
+        return self._call("GET", resource, named)
+
+    def all(self, resource, **parameters):
+        """Every record that matches, page by page, each once."""
+        parameters = {"limit": 200, **parameters}
+        while True:
+            page = self.page(resource, **parameters)
+            yield from page["data"]
+            if page["next_cursor"] is None:
+                return
+            parameters["cursor"] = page["next_cursor"]
+
+    def _call(self, method, resource, parameters=None, body=None):
+        query = "?" + urllib.parse.urlencode(parameters) if parameters else ""
+        headers = {"Authorization": f"Bearer {self.key}"}
+        data = None
+        if body is not None:
+            headers["Content-Type"], data = "application/json", json.dumps(body).encode()
+        if method != "GET":
+            # The same in every try: whether or not the first one arrived, it takes effect once.
+            headers["Idempotency-Key"] = str(uuid.uuid4())
+        request = urllib.request.Request(f"{self.url}/{resource}.php{query}", data, headers, method=method)
+        for tries_left in reversed(range(self.tries)):
+            try:
+                with urllib.request.urlopen(request, timeout=self.timeout) as answer:
+                    text = answer.read()
+                    return json.loads(text) if text else None
+            except urllib.error.HTTPError as answer:
+                if answer.code not in (429, 502, 503, 504) or not tries_left:
+                    raise _error(answer) from None
+                time.sleep(int(answer.headers.get("Retry-After") or 1))
+            except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError):
+                if not tries_left:
+                    raise
+                time.sleep(1)
+
+
+def _error(answer):
+    request_id = answer.headers.get("X-Request-Id")
+    try:
+        document = json.loads(answer.read())
+        error = document["error"]
+    except (ValueError, KeyError, TypeError):
+        # Of a proxy in between, for instance.
+        return DeskError(answer.code, "unknown", answer.reason, request_id=request_id)
+    return DeskError(answer.code, error["code"], error["message"], document.get("errors"), request_id)

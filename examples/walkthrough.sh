@@ -1,0 +1,128 @@
+#!/bin/sh
+# A walk through TenantDesk's whole interface with curl. It needs a running server and a key with all scopes:
+#
+#     tenantdesk serve --create-tenant demo          # prints a key
+#     TENANTDESK_KEY=tdk_… examples/walkthrough.sh
+#
+# TENANTDESK_URL is http://127.0.0.1:8080 unless set. It shows every request with its answer, and stops with 1 at the first
+# that is not as it should be. What it creates it deletes again.
+set -eu
+
+url=${TENANTDESK_URL:-http://127.0.0.1:8080}
+key=${TENANTDESK_KEY:?set TENANTDESK_KEY to an API key with all scopes}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+step() { printf '\n# %s\n' "$*"; }
+
+# call STATUS METHOD PATH [BODY] [HEADER]…: makes a request, shows it, and insists on the status.
+call() {
+  expected=$1 method=$2 path=$3 body=${4:-}
+  shift 3
+  [ $# -eq 0 ] || shift
+  printf '%s %s %s\n' "$method" "$path" "$body"
+  set -- "$@" "Authorization: Bearer $key"
+  [ -z "$body" ] || set -- "$@" 'Content-Type: application/json'
+  send "$@"
+  sed 's/^/  /' "$work/head" | tr -d '\r' | grep -iE '^  (HTTP|location|link|retry-after|allow|x-ratelimit|idempotent)' || true
+  [ ! -s "$work/body" ] || printf '  %s\n' "$(cat "$work/body")"
+  [ "$status" = "$expected" ] || { printf 'expected %s, but it was %s\n' "$expected" "$status" >&2; exit 1; }
+}
+
+# send HEADER…: the request itself.
+send() {
+  for header; do
+    set -- "$@" --header "$header"
+    shift
+  done
+  [ -z "$body" ] || set -- "$@" --data-binary "$body"
+  [ "$method" != HEAD ] || set -- "$@" --head
+  status=$(curl --silent --show-error --max-time 30 --request "$method" "$@" \
+    --dump-header "$work/head" --output "$work/body" --write-out '%{http_code}' "$url$path")
+}
+
+# number MEMBER: a number out of the last answer. A script of your own would use jq.
+number() { sed -n "s/^{\"$1\":\([0-9]*\).*/\1/p" "$work/body"; }
+
+# says TEXT: insists that the last answer holds it.
+says() { grep -qF -- "$1" "$work/head" "$work/body" || { printf 'the answer does not say %s\n' "$1" >&2; exit 1; }; }
+
+step 'What needs no key'
+call 200 GET /healthz
+call 200 GET /readyz
+call 302 GET /
+says /docs
+
+step 'A customer. Fields that are left out have their default, or null.'
+call 201 POST /customers.php '{"name": "Müller & Söhne GmbH", "customer_number": "K-1001", "city": "Berlin", "country": "DE"}'
+customer=$(number id)
+says "ocation: /customers.php?id=$customer"
+says '"status":"active"'
+
+step 'One of its employees, and a laptop for her'
+call 201 POST /employees.php "{\"customer_id\": $customer, \"email\": \"eva@mueller.example\", \"first_name\": \"Eva\", \"department\": \"Lager\"}"
+employee=$(number id)
+call 201 POST /hardware.php "{\"name\": \"ThinkPad T14\", \"employee_id\": $employee, \"type\": \"laptop\", \"status\": \"in_use\", \"purchase_cost_cents\": 129900}"
+hardware=$(number id)
+
+step 'Read one, change some fields of it, read its head alone'
+call 200 GET "/customers.php?id=$customer"
+call 200 PUT "/customers.php?id=$customer" '{"phone": "+49 30 1234567", "status": "prospect"}'
+says '"phone":"+49 30 1234567"'
+call 200 HEAD "/customers.php?id=$customer"
+
+step 'Lists: filters, sorting, search, how many there are, and pages'
+call 200 GET '/customers.php?status=prospect&country=DE&sort=-created_at&total=true'
+says '"total":'
+call 200 GET '/customers.php?q=s%C3%B6hne+berlin'
+says "\"id\":$customer"
+call 200 GET "/employees.php?customer_id=$customer&is_active=true"
+call 200 GET '/hardware.php?purchase_date=null&limit=1'
+
+step 'The next page is where "Link" and "next_cursor" point'
+call 201 POST /customers.php '{"name": "Zweite GmbH"}'
+second=$(number id)
+call 200 GET '/customers.php?sort=name&limit=1'
+cursor=$(sed -n 's/.*"next_cursor":"\([^"]*\)".*/\1/p' "$work/body")
+call 200 GET "/customers.php?sort=name&limit=1&cursor=$cursor"
+
+step 'The same request twice, with an idempotency key, takes effect once'
+again="Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)"
+call 201 POST /customers.php '{"name": "Only once"}' "$again"
+once=$(number id)
+call 201 POST /customers.php '{"name": "Only once"}' "$again"
+[ "$(number id)" = "$once" ] || exit 1
+says 'empotent-'
+call 422 POST /customers.php '{"name": "Something else"}' "$again"
+says idempotency_key_reused
+
+step 'What can be wrong: every code is documented at /docs'
+call 422 POST /customers.php '{"name": "", "email": "office@", "status": "gone"}'
+says '"fields":["name","email","status"]'
+call 400 POST /customers.php '{"name": '
+says invalid_json
+call 422 POST /employees.php '{"customer_id": 999999999, "email": "nobody@shop.example"}'
+says customer_not_found
+call 404 GET '/customers.php?id=999999999'
+call 400 PUT /customers.php '{"name": "Which?"}'
+says missing_id
+call 405 PATCH /customers.php
+call 400 GET '/customers.php?stauts=active'
+says status
+call 404 GET /nowhere.php
+
+step 'A customer with employees stays; from the leaves to the root all can go'
+call 409 DELETE "/customers.php?id=$customer"
+says has_dependents
+call 204 DELETE "/hardware.php?id=$hardware"
+call 204 DELETE "/employees.php?id=$employee"
+for id in "$customer" "$second" "$once"; do
+  call 204 DELETE "/customers.php?id=$id"
+done
+
+step 'Below /v1 it is the same, and without a key it is 401'
+call 200 GET '/v1/customers.php?limit=1'
+key=none
+call 401 GET /customers.php
+
+printf '\nAll as it should be.\n'

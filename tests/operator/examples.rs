@@ -1,0 +1,291 @@
+//! `examples/` is what users copy: here it runs against the real binary.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{ALL, Api, Desk};
+
+fn example(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
+}
+
+/// Whether the tool is there. Without it the test is left out, loudly; in CI that is a failure.
+fn has(program: &str, version: &str) -> bool {
+    let there = Command::new(program).arg(version).output().is_ok_and(|output| output.status.success());
+    assert!(there || std::env::var_os("CI").is_none(), "{program} is not installed");
+    if !there {
+        // Not by a macro: the test harness would swallow it.
+        let _ = writeln!(std::io::stderr(), "\n*** LEFT OUT: {program} is not installed ***");
+    }
+    there
+}
+
+fn desk_with_a_key() -> (Desk, Api, String) {
+    let desk = Desk::start();
+    let key = desk.tenant("acme").key(ALL).key;
+    let api = desk.with_key(&key);
+    (desk, api, key)
+}
+
+/// Runs a program against the desk and returns what it prints.
+fn run(desk: &Desk, key: &str, program: &str, arguments: &[&str], input: &str) -> String {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env("TENANTDESK_URL", format!("http://{}", desk.address()))
+        .env("TENANTDESK_KEY", key)
+        .current_dir(example("clients"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}\n{complained}");
+    said.into_owned()
+}
+
+#[test]
+fn the_walk_through_ends_as_it_should_and_leaves_nothing_behind() {
+    let (desk, api, key) = desk_with_a_key();
+    let said = run(&desk, &key, example("walkthrough.sh").to_str().unwrap(), &[], "");
+    assert!(said.ends_with("All as it should be.\n"), "{said}");
+    assert!(!said.contains(&key), "the key is not shown");
+    for path in ["/customers.php", "/employees.php", "/hardware.php"] {
+        assert_eq!(api.total(path), 0, "{path}");
+    }
+}
+
+/// Every client does this: makes 205 customers, changes one, reads all page by page, meets an error, deletes one.
+fn check_client(api: &Api, said: &str) {
+    assert_eq!(said.trim(), "205 active, 1 renamed, 404 not_found, 422 validation_failed name", "{said}");
+    assert_eq!(api.total("/customers.php"), 204);
+    assert_eq!(api.total("/customers.php?name=Renamed"), 1);
+}
+
+fn roomy_desk() -> (Desk, Api, String) {
+    let desk = Desk::roomy();
+    let key = desk.tenant("acme").key(ALL).key;
+    let api = desk.with_key(&key);
+    (desk, api, key)
+}
+
+#[test]
+fn the_client_for_python() {
+    if !has("python3", "--version") {
+        return;
+    }
+    let (desk, api, key) = roomy_desk();
+    let script = r#"
+import os
+from tenantdesk import Desk, DeskError
+
+desk = Desk(os.environ["TENANTDESK_URL"], os.environ["TENANTDESK_KEY"])
+made = [desk.create("customers", name=f"Shop {n}")["id"] for n in range(205)]
+desk.update("customers", made[0], name="Renamed")
+active = list(desk.all("customers", status="active", sort="-name"))
+assert desk.page("employees", is_active=True)["data"] == []
+assert desk.get("customers", made[1])["name"] == "Shop 1"
+desk.delete("customers", made[2])
+def error(call):
+    try:
+        call()
+    except DeskError as error:
+        return error
+gone = error(lambda: desk.get("customers", made[2]))
+wrong = error(lambda: desk.create("customers", name=""))
+renamed = sum(customer["name"] == "Renamed" for customer in active)
+print(f"{len(active)} active, {renamed} renamed, {gone.status} {gone.code}, {wrong.status} {wrong.code} {' '.join(wrong.fields)}")
+"#;
+    check_client(&api, &run(&desk, &key, "python3", &["-B", "-c", script], ""));
+}
+
+#[test]
+fn the_client_for_node() {
+    if !has("node", "--version") {
+        return;
+    }
+    let (desk, api, key) = roomy_desk();
+    let script = r#"
+import { Desk } from "./tenantdesk.mjs";
+const desk = new Desk(process.env.TENANTDESK_URL, process.env.TENANTDESK_KEY);
+const made = [];
+for (let n = 0; n < 205; n++) made.push((await desk.create("customers", { name: `Shop ${n}` })).id);
+await desk.update("customers", made[0], { name: "Renamed" });
+const active = [];
+for await (const customer of desk.all("customers", { status: "active", sort: "-name" })) active.push(customer.name);
+if ((await desk.get("customers", made[1])).name !== "Shop 1") process.exit(1);
+await desk.delete("customers", made[2]);
+const error = (promise) => promise.then(() => null, (error) => error);
+const gone = await error(desk.get("customers", made[2]));
+const wrong = await error(desk.create("customers", { name: "" }));
+const renamed = active.filter((name) => name === "Renamed").length;
+console.log(`${active.length} active, ${renamed} renamed, ${gone.status} ${gone.code}, ${wrong.status} ${wrong.code} ${Object.keys(wrong.fields)}`);
+"#;
+    check_client(&api, &run(&desk, &key, "node", &["--input-type=module", "-"], script));
+}
+
+#[test]
+fn the_functions_for_the_shell() {
+    if !has("jq", "--version") {
+        return;
+    }
+    let (desk, api, key) = roomy_desk();
+    let script = r#"
+set -eu
+. ./tenantdesk.sh
+first=$(desk POST /customers.php '{"name": "Shop"}' | jq .id)
+desk PUT "/customers.php?id=$first" '{"name": "Renamed"}' > /dev/null
+for n in $(seq 204); do printf '{"name": "Shop %s"}\n' "$n"; done | while read -r body; do
+  desk POST /customers.php "$body" > /dev/null
+done
+desk_all '/customers.php?status=active' > all
+active=$(wc -l < all)
+renamed=$(grep -c '"Renamed"' all)
+rm all
+desk DELETE "/customers.php?id=$((first + 1))"
+gone=$(desk GET "/customers.php?id=$((first + 1))" 2>&1 | cut -d: -f1)
+wrong=$(desk POST /customers.php '{"name": ""}' 2>&1 | grep -o '^422 [a-z_]*\|: name' | tr -d ':\n')
+printf '%s active, %s renamed, %s, %s\n' "$active" "$renamed" "$gone" "$wrong"
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(example("clients/tenantdesk.sh"), folder.path().join("tenantdesk.sh")).unwrap();
+    let script = format!("cd '{}'\n{script}", folder.path().display());
+    check_client(&api, &run(&desk, &key, "sh", &["-c", &script], ""));
+}
+
+#[test]
+fn a_client_tries_again_and_its_change_takes_effect_once() {
+    if !has("python3", "--version") {
+        return;
+    }
+    let (desk, api, key) = roomy_desk();
+    // Between them stands one that cuts off the first answer to every change.
+    let script = r#"
+import http.server, os, threading, urllib.request
+import tenantdesk
+
+seen = set()
+class Rude(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        names = ("Authorization", "Content-Type", "Idempotency-Key")
+        request = urllib.request.Request(os.environ["TENANTDESK_URL"] + self.path, body, {n: self.headers[n] for n in names})
+        answer = urllib.request.urlopen(request)
+        if self.headers["Idempotency-Key"] in seen:
+            self.send_response(answer.status)
+            self.end_headers()
+            self.wfile.write(answer.read())
+        seen.add(self.headers["Idempotency-Key"])
+    def log_message(self, *_):
+        pass
+
+rude = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Rude)
+threading.Thread(target=rude.serve_forever, daemon=True).start()
+desk = tenantdesk.Desk(f"http://127.0.0.1:{rude.server_port}", os.environ["TENANTDESK_KEY"])
+print(desk.create("customers", name="Once")["id"], len(seen))
+"#;
+    assert_eq!(run(&desk, &key, "python3", &["-B", "-c", script], "").trim(), "1 1");
+    assert_eq!(api.total("/customers.php"), 1);
+}
+
+/// The exposure that systemd sees, 0 to 10, for each unit.
+#[test]
+fn the_units_are_as_closed_as_they_can_be() {
+    if !has("systemd-analyze", "--version") {
+        return;
+    }
+    for unit in ["tenantdesk.service", "tenantdesk-backup.service"] {
+        let path = example("systemd").join(unit);
+        let output = Command::new("systemd-analyze")
+            .args(["security", "--offline=yes", "--no-pager", "--threshold=20"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}");
+        let exposure = said.lines().find_map(|line| line.split("exposure level for ").nth(1)).unwrap();
+        let level: f64 = exposure.split_whitespace().nth(1).unwrap().parse().unwrap();
+        assert!(level < 2.0, "{exposure}");
+    }
+}
+
+/// What the units say is what the program has: every word of its command line is taken.
+#[test]
+fn the_units_call_the_program_as_it_wants_to_be_called() {
+    let desk = Desk::start();
+    for unit in ["tenantdesk.service", "tenantdesk-backup.service"] {
+        let text = std::fs::read_to_string(example("systemd").join(unit)).unwrap();
+        let calls = text.lines().filter_map(|line| line.strip_prefix("Exec")?.split_once("/usr/local/bin/tenantdesk "));
+        for (_, words) in calls {
+            let words: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
+            desk.cli(&words).done();
+        }
+        for variable in text.split_whitespace().filter(|word| word.starts_with("Environment=TENANTDESK_")) {
+            let name = variable.trim_start_matches("Environment=").split('=').next().unwrap();
+            assert!(desk.cli(&["serve", "--help"]).done().stdout.contains(name), "{name}");
+        }
+    }
+    desk.anonymous().get("/healthz").is(200);
+}
+
+#[test]
+fn litestream_brings_every_tenant_back() {
+    let program = std::env::var("LITESTREAM").unwrap_or_else(|_| "litestream".to_owned());
+    if !has(&program, "version") {
+        return;
+    }
+    let desk = Desk::roomy();
+    let early = desk.tenant("early");
+    early.with_scopes(ALL).customer("First");
+    let (data, replica) = (desk.data(), desk.home().join("replica"));
+    let config = std::fs::read_to_string(example("litestream/litestream.yml")).unwrap();
+    let config = config.replace("/var/lib/tenantdesk", data.to_str().unwrap());
+    let config = config.replace("/mnt/elsewhere/tenantdesk", replica.to_str().unwrap());
+    let file = desk.home().join("litestream.yml");
+    std::fs::write(&file, config).unwrap();
+    let mut running = Command::new(&program)
+        .args(["replicate", "-config"])
+        .arg(&file)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let late = desk.tenant("late");
+    let api = late.with_scopes(ALL);
+    for n in 0..20 {
+        api.customer(&format!("Late {n}"));
+    }
+    let back = crate::support::desk::Place::new(false);
+    std::fs::create_dir_all(back.data().join("tenants")).unwrap();
+    let restore = |name: &str, of: &str| {
+        let target = back.data().join(name);
+        let _ = std::fs::remove_file(&target);
+        let mut command = Command::new(&program);
+        let source = format!("file://{}/{of}", replica.display());
+        let done = command.args(["restore", "-o"]).arg(&target).arg(source).output().unwrap();
+        done.status.success()
+    };
+    crate::support::until("everything is brought back", || {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let all = restore("registry.db", "registry")
+            && restore("tenants/1.db", "tenants/1.db")
+            && restore("tenants/2.db", "tenants/2.db");
+        let count = || {
+            let listed = back.cli(&["export", "late", "customers", "--format", "jsonl"]);
+            (listed.code == Some(0)).then(|| listed.stdout.lines().count())
+        };
+        (all && count() == Some(20)).then_some(())
+    });
+    let findings = back.cli(&["--json", "check"]).done().json();
+    assert_eq!(findings.as_array().map(Vec::len), Some(3), "{findings}");
+    let first: Value =
+        serde_json::from_str(&back.cli(&["export", "early", "customers", "--format", "jsonl"]).done().stdout).unwrap();
+    assert_eq!(first["name"], "First");
+    running.kill().unwrap();
+    running.wait().unwrap();
+}
