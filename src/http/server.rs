@@ -184,7 +184,7 @@ impl Shared {
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| (self.handler)(request, reply)));
         if outcome.is_err() {
             let Panicked { place, message } = panics::last();
-            tracing::error!(request_id = %id, place, message, "a handler panicked");
+            tracing::error!(request_id = %id, place, panic = message, "a handler panicked");
         }
     }
 }

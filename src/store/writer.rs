@@ -174,7 +174,7 @@ impl Writer {
             Ok(Err(ReadError::Database(error))) => Err(failed(error)),
             Err(_) => {
                 let Panicked { place, message } = panics::last();
-                tracing::error!(place, message, file = %self.path.display(), "a change panicked and is undone");
+                tracing::error!(place, panic = message, file = %self.path.display(), "a change panicked and is undone");
                 Err(Error::InternalError)
             }
         };
@@ -205,7 +205,7 @@ fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
 fn finish(change: Box<dyn Change>, outcome: Result<(), Error>) {
     if catch_unwind(AssertUnwindSafe(|| change.finish(outcome))).is_err() {
         let Panicked { place, message } = panics::last();
-        tracing::error!(place, message, "finishing a change panicked");
+        tracing::error!(place, panic = message, "finishing a change panicked");
     }
 }
 

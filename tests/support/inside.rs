@@ -52,6 +52,18 @@ impl Inside {
         Inside { place, service: Some(service), clock }
     }
 
+    /// Serves what `handler` makes of a fresh service's state, with a rate limit that is out of the way.
+    pub fn made_of(handler: impl FnOnce(Arc<App>) -> Handler) -> Inside {
+        let place = Place::new(false);
+        let clock = Clock::system();
+        Registry::create(&place.data()).unwrap();
+        let settings = Settings { rate_limit: NonZeroU32::MAX, ..Settings::new(place.data()) };
+        let app = App::open(settings, clock.clone()).unwrap();
+        let service = Service::start_with(handler(app), &options(&clock)).unwrap();
+        place.serves_at(service.address());
+        Inside { place, service: Some(service), clock }
+    }
+
     pub fn advance(&self, seconds: u64) {
         self.clock.advance(Duration::from_secs(seconds));
     }

@@ -1,0 +1,89 @@
+//! JSON bodies to every resource, through the whole service: an answer that the contract knows, and what was made is what
+//! is found.
+
+use std::cell::RefCell;
+
+use serde_json::Value;
+use tenantdesk::resources;
+
+use crate::mutate::fuzz;
+use crate::support::raw::{Client, request};
+use crate::support::{ALL, Inside};
+
+const PIECES: &[&[u8]] = &[
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"\"",
+    b":",
+    b",",
+    b"null",
+    b"true",
+    b"1",
+    b"0",
+    b"-1",
+    b"1e2",
+    b"9223372036854775808",
+    b"\\u0000",
+    b"\\ud800",
+    b"\\ud83d\\ude00",
+    b"\xff",
+    b"\xc3\xa9",
+    b"\"name\":",
+    b"\"email\":",
+    b"\"customer_id\":1",
+    b"\"employee_id\":1",
+    b"\"status\":\"active\"",
+    b"\"is_active\":1",
+    b"\"customer_since\":\"2026-02-30\"",
+    b"\"a@b.example\"",
+    b"\"  \"",
+    b"\"id\":7",
+    b"\"created_at\":\"x\"",
+    b"\"country\":\"DE\"",
+    b"\"type\":\"laptop\"",
+    b"[[[[[[[[[[[[[[[[",
+    b"{\"a\":{\"a\":{\"a\":",
+];
+
+const STATUSES: [u16; 4] = [200, 201, 400, 422];
+
+#[test]
+fn body() {
+    let desk = Inside::made_of(|app| {
+        std::sync::Arc::new(move |request, reply| tenantdesk::api::answer(&app, &request, reply))
+    });
+    let tenant = desk.tenant("acme");
+    let key = tenant.key(ALL).key;
+    // What others may refer to, and what is changed.
+    let api = desk.with_key(&key);
+    let employee = api.employee(api.customer("First"));
+    api.create("/hardware.php", serde_json::json!({"name": "First", "employee_id": employee}));
+    let client = RefCell::new(Client::connect(desk.address()));
+    let ask = |method: &str, target: &str, body: &[u8]| {
+        let json = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+        let mut bytes = request(method, target, &key, &json, "").into_bytes();
+        bytes.extend_from_slice(body);
+        let mut client = client.borrow_mut();
+        client.send(bytes);
+        client.answer()
+    };
+    fuzz("body", PIECES, |input| {
+        // The gate's own business begins there.
+        let input = &input[..input.len().min(64 * 1024)];
+        for resource in resources::ALL {
+            for (method, target) in [("POST", resource.path.to_owned()), ("PUT", format!("{}?id=1", resource.path))] {
+                let answer = ask(method, &target, input);
+                assert!(STATUSES.contains(&answer.status), "{method} {target}: {answer:?}");
+                let told: Value = answer.json();
+                if answer.status >= 400 {
+                    assert_eq!(told["error"]["status"], answer.status);
+                } else {
+                    let found = ask("GET", &format!("{}?id={}", resource.path, told["id"]), b"");
+                    assert_eq!(found.json(), told);
+                }
+            }
+        }
+    });
+}

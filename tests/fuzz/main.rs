@@ -1,0 +1,15 @@
+//! Fuzzing on stable Rust: inputs are mutated from a small corpus and from pieces that matter, for as long as
+//! `FUZZ_SECONDS` says (3 without it). A target for each place where bytes of strangers are read:
+//!
+//!     FUZZ_SECONDS=1800 cargo test --release --test fuzz gate
+//!
+//! An input that fails is printed and written to `target/fuzz/`; put it into `tests/fuzz/corpus/TARGET/` with its mend.
+
+mod body;
+mod cursor;
+mod gate;
+mod mutate;
+mod query;
+#[path = "../support/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
+mod support;
