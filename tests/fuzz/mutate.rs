@@ -39,7 +39,7 @@ pub fn fuzz(target: &str, pieces: &[&[u8]], mut check: impl FnMut(&[u8])) {
         run(target, &input, &mut check);
         runs += 1;
         // Mutations of mutations get further from where they began.
-        if runs % 64 == 0 && corpus.len() < 4_096 {
+        if runs.is_multiple_of(64) && corpus.len() < 4_096 {
             corpus.push(input);
         }
     }
