@@ -80,13 +80,16 @@ fn gate() {
     options.limits.idle_timeout = Duration::from_millis(500);
     let service = Service::start_with(Arc::new(handler), &options).unwrap();
     let address = service.address();
+    let (mut inputs, mut came) = (0, 0);
     fuzz("gate", PIECES, |input| {
         let answers = exchange(address, input);
         let seen = std::mem::take(&mut *seen.lock().unwrap());
         let ids: Vec<String> = seen.iter().map(|request| request.id.to_string()).collect();
         assert_eq!(ids, answered(&answers), "{}", String::from_utf8_lossy(&answers));
         seen.iter().for_each(check);
+        (inputs, came) = (inputs + 1, came + seen.len());
     });
+    assert!(came > inputs / 10, "{inputs} inputs made no more than {came} requests");
     service.stop().unwrap();
 }
 

@@ -30,12 +30,13 @@ pub fn fuzz(target: &str, pieces: &[&[u8]], mut check: impl FnMut(&[u8])) {
     let seconds = std::env::var("FUZZ_SECONDS").map_or(3, |text| text.parse().expect("FUZZ_SECONDS is a number"));
     let mut chance = chance();
     let mut corpus = corpus(target);
+    let seeds = corpus.len();
     let started = Instant::now();
     let mut runs: u64 = 0;
     while runs < corpus.len() as u64 || started.elapsed() < Duration::from_secs(seconds) {
         // The corpus itself comes first.
         let known = usize::try_from(runs).ok().and_then(|run| corpus.get(run)).cloned();
-        let input = known.unwrap_or_else(|| mutated(&corpus, pieces, &mut chance));
+        let input = known.unwrap_or_else(|| mutated(&corpus, seeds, pieces, &mut chance));
         run(target, &input, &mut check);
         runs += 1;
         // Mutations of mutations get further from where they began.
@@ -77,9 +78,11 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     files.into_iter().map(|file| std::fs::read(file).unwrap()).collect()
 }
 
-fn mutated(corpus: &[Vec<u8>], pieces: &[&[u8]], chance: &mut Chance) -> Vec<u8> {
-    let mut input = corpus[chance.below(corpus.len())].clone();
-    for _ in 0..=chance.below(6) {
+fn mutated(corpus: &[Vec<u8>], seeds: usize, pieces: &[&[u8]], chance: &mut Chance) -> Vec<u8> {
+    // Mostly near a seed: what is far from all of them is refused at its first byte.
+    let among = if chance.below(4) == 0 { corpus.len() } else { seeds };
+    let mut input = corpus[chance.below(among)].clone();
+    for _ in 0..=chance.below(4) {
         let at = chance.below(input.len() + 1);
         let end = (at + chance.below(16)).min(input.len());
         match chance.below(8) {
