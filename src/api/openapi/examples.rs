@@ -36,7 +36,7 @@ pub fn update_example(resource: &'static Resource) -> Value {
     Value::Object(last.map(|field| (field.name.to_owned(), example_of(field))).collect())
 }
 
-/// The record that [`create_example`] makes.
+/// The record that the example of a POST makes.
 pub fn record_example(resource: &'static Resource) -> Value {
     let mut record = Map::new();
     record.insert("id".to_owned(), json!(1));

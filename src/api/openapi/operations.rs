@@ -12,6 +12,8 @@ use crate::http::Method;
 use crate::resources::{ALL, Access, Field, Resource, Scope};
 use crate::store::Column;
 
+const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$";
+
 /// `paths`.
 pub fn paths() -> Value {
     let records = ALL.into_iter().map(|resource| (resource.path.to_owned(), record_path(resource)));
@@ -41,7 +43,7 @@ pub fn parameters() -> impl Iterator<Item = (String, Value)> {
                 "Idempotency-Key",
                 "A new UUID for every new request, the same one for its repeats.",
                 // Not the format `uuid`: clients would then put an object of theirs where a header's text belongs.
-                json!({ "type": "string", "pattern": "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$" }),
+                json!({ "type": "string", "pattern": UUID_PATTERN }),
             ),
         ),
         (
