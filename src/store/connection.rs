@@ -43,6 +43,10 @@ pub enum OpenError {
 /// How long a connection waits for a lock that another process or connection holds (contract section 6, condition 6).
 pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 
+/// What the page caches of all connections may take together, in bytes. Without it each may grow to 2 MB, and the memory of
+/// the process with the number of tenants. SQLite then gives up the pages that were used least recently, whosever they are.
+const CACHES: u32 = 64 << 20;
+
 /// Statements kept prepared per connection.
 const STATEMENTS: usize = 64;
 
@@ -139,6 +143,7 @@ fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_handler(Some(wait_for_lock))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.pragma_update(None, "soft_heap_limit", CACHES)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", true)

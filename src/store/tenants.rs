@@ -29,8 +29,8 @@ pub static SCHEMA: Schema =
 /// How long a file that could not be opened is not tried again.
 const FAILURE_REMEMBERED: Duration = Duration::from_secs(1);
 
-/// Reading connections of one tenant.
-const READERS: u32 = 8;
+/// Reading connections of one tenant: reads are short, and few are under way at once.
+const READERS: u32 = 4;
 
 /// Limits of the set of open tenants.
 #[derive(Clone, Copy, Debug)]
