@@ -292,10 +292,13 @@ fn replace_content(mut connection: Connection, staged: &Path) -> Result<(), Rest
     Ok(())
 }
 
+/// The tables that are ours: both have them. Others, as Litestream's in the live file, stay what they are.
 fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut statement = connection.prepare(
         "SELECT name FROM main.sqlite_master
-         WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND sql NOT LIKE 'CREATE VIRTUAL %'",
+         WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND sql NOT LIKE 'CREATE VIRTUAL %'
+           AND name NOT LIKE '\\_litestream\\_%' ESCAPE '\\'
+           AND EXISTS (SELECT 1 FROM staged.sqlite_master AS other WHERE other.name = main.sqlite_master.name)",
     )?;
     statement.query_map([], |row| row.get(0))?.collect()
 }

@@ -1,6 +1,7 @@
 //! The open tenant files: found by id, bounded in number, watched for being removed or replaced.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -223,8 +224,8 @@ pub fn file(folder: &Path, id: i64) -> PathBuf {
     folder.join(format!("{id}.db"))
 }
 
-/// Removes a tenant's file, what SQLite keeps beside it, and copies from before migrations. A file that is not there is no
-/// error.
+/// Removes a tenant's file, what SQLite and Litestream keep beside it, and copies from before migrations. A file that is not
+/// there is no error.
 pub fn remove_file(data_dir: &Path, id: i64) -> io::Result<()> {
     let path = file(&folder(data_dir), id);
     for name in files_of(&path)? {
@@ -233,7 +234,19 @@ pub fn remove_file(data_dir: &Path, id: i64) -> io::Result<()> {
             _ => (),
         }
     }
+    match fs::remove_dir_all(litestreams(&path)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => (),
+    }
     connection::sync_folder(&path)
+}
+
+/// Where Litestream, if a copy is kept, holds the last changes of a database ready: a folder beside it, `.1.db-litestream`.
+fn litestreams(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push("-litestream");
+    path.with_file_name(name)
 }
 
 /// The file itself first, then `-wal` and `-shm`, then what begins with its name and a dot.

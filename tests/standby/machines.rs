@@ -1,0 +1,296 @@
+//! The first machine, the copy that Litestream makes of it, and the second machine that takes over.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::support::{Place, until, uuid};
+
+/// A port that sshd listens on must be named before it starts; this many are tried.
+const PORTS_TRIED: usize = 10;
+
+pub fn litestream() -> String {
+    std::env::var("LITESTREAM").unwrap_or_else(|_| "litestream".to_owned())
+}
+
+const SSHD: &str = "/usr/sbin/sshd";
+
+/// Whether what these tests drive is installed. Where it has to be, in CI, a missing program is a failure.
+pub fn equipped() -> bool {
+    let litestream = Command::new(litestream()).arg("version").output().is_ok_and(|output| output.status.success());
+    let missing: Vec<&str> = [("litestream", litestream), ("sshd", Path::new(SSHD).exists())]
+        .into_iter()
+        .filter_map(|(name, there)| (!there).then_some(name))
+        .collect();
+    if missing.is_empty() {
+        return true;
+    }
+    assert!(std::env::var_os("CI").is_none(), "not installed: {missing:?}");
+    // Not by a macro: the test harness would swallow it.
+    let _ =
+        writeln!(std::io::stderr(), "\n*** LEFT OUT: {missing:?} not installed, so no second machine was tried ***");
+    false
+}
+
+pub fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/standby").join(name)
+}
+
+/// Replaces what must be there.
+fn replace(text: &str, old: &str, new: &str) -> String {
+    assert!(text.contains(old), "the example has no {old:?} any more");
+    text.replace(old, new)
+}
+
+/// Where a copy goes.
+#[derive(Debug)]
+pub struct Copy {
+    folder: tempfile::TempDir,
+    sshd: Option<Sshd>,
+}
+
+#[derive(Debug)]
+struct Sshd {
+    child: Child,
+    port: u16,
+}
+
+impl Copy {
+    /// To a directory.
+    pub fn to_directory() -> Copy {
+        Copy { folder: tempfile::tempdir().unwrap(), sshd: None }
+    }
+
+    /// To a second host, over SFTP.
+    pub fn to_second_host() -> Copy {
+        let folder = tempfile::tempdir().unwrap();
+        let sshd = Sshd::start(folder.path());
+        Copy { folder, sshd: Some(sshd) }
+    }
+
+    /// The directory that holds it in the end.
+    pub fn directory(&self) -> PathBuf {
+        self.folder.path().join("copy")
+    }
+
+    /// The example's configuration for this place and this copy.
+    fn config(&self, data: &Path) -> String {
+        let data = data.to_str().unwrap();
+        let target = self.directory();
+        let target = target.to_str().unwrap();
+        let Some(sshd) = &self.sshd else {
+            let text = fs::read_to_string(example("to-directory.yml")).unwrap();
+            let text = replace(&text, "/var/lib/tenantdesk", data);
+            return replace(&text, "/mnt/elsewhere/tenantdesk", target);
+        };
+        let text = fs::read_to_string(example("to-second-machine.yml")).unwrap();
+        let key = self.folder.path().join("client");
+        let host_key = fs::read_to_string(self.folder.path().join("host.pub")).unwrap();
+        let host_key: Vec<&str> = host_key.split_whitespace().take(2).collect();
+        let mut text = replace(&text, "/var/lib/tenantdesk", data);
+        for (old, new) in [
+            ("second.example:22", format!("127.0.0.1:{}", sshd.port).as_str()),
+            ("user: tenantdesk-copy", &format!("user: {}", me())),
+            ("/etc/tenantdesk-copy.key", key.to_str().unwrap()),
+            ("ssh-ed25519 THE-SECOND-MACHINES-KEY", &host_key.join(" ")),
+            ("/srv/tenantdesk-copy", target),
+        ] {
+            text = replace(&text, old, new);
+        }
+        text
+    }
+
+    /// Starts Litestream on a machine's data.
+    pub fn begin(&self, place: &Place) -> Copying {
+        let config = self.folder.path().join("litestream.yml");
+        fs::write(&config, self.config(&place.data())).unwrap();
+        let log_file = self.folder.path().join("litestream.log");
+        let log = fs::OpenOptions::new().create(true).append(true).open(&log_file).unwrap();
+        let child = Command::new(litestream())
+            .args(["replicate", "-config"])
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Copying { child, log: log_file }
+    }
+
+    /// Waits until each of these files of the data directory has begun to be copied.
+    pub fn await_begun(&self, files: impl IntoIterator<Item = String>) {
+        for file in files {
+            let levels = self.directory().join(&file).join("ltx/0");
+            until(&format!("{file} is copied"), || {
+                fs::read_dir(&levels).is_ok_and(|mut entries| entries.next().is_some()).then_some(())
+            });
+        }
+    }
+}
+
+fn me() -> String {
+    String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap().trim().to_owned()
+}
+
+impl Sshd {
+    /// The system's sshd with the example's part of its configuration, on a port and with keys of its own.
+    fn start(folder: &Path) -> Sshd {
+        for name in ["host", "client"] {
+            let made = Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(folder.join(name))
+                .status()
+                .unwrap();
+            assert!(made.success());
+        }
+        // As root it insists on this folder, which its service's unit makes elsewhere.
+        let _ = fs::create_dir("/run/sshd");
+        let example = fs::read_to_string(example("sshd.conf")).unwrap();
+        let example = replace(&example, "Match User tenantdesk-copy", &format!("Match User {}", me()));
+        let keys = folder.join("client.pub");
+        let example = replace(&example, "/etc/ssh/tenantdesk-copy/authorized_keys", keys.to_str().unwrap());
+        let config = folder.join("sshd_config");
+        for _ in 0..PORTS_TRIED {
+            let port = 20_000 + u16::from_str_radix(&uuid()[..4], 16).unwrap() % 12_000;
+            let (host, log) = (folder.join("host"), folder.join("sshd.log"));
+            let own = format!(
+                "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nPidFile none\nStrictModes no\nUsePAM no\n\
+                 Subsystem sftp internal-sftp\n",
+                host.display()
+            );
+            fs::write(&config, format!("{own}{example}")).unwrap();
+            let mut child = Command::new(SSHD).arg("-D").arg("-f").arg(&config).arg("-E").arg(&log).spawn().unwrap();
+            let listens = until("sshd listens or ends", || {
+                let ended = child.try_wait().unwrap().is_some();
+                let connected = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+                (ended || connected).then_some(!ended)
+            });
+            if listens {
+                return Sshd { child, port };
+            }
+        }
+        panic!("sshd does not start: {}", fs::read_to_string(folder.join("sshd.log")).unwrap_or_default());
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A running Litestream.
+#[derive(Debug)]
+pub struct Copying {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Copying {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// As a crash would end it.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// What it has said so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// What it has complained about so far.
+    pub fn complaints(&self) -> Vec<String> {
+        let bad = |line: &&str| line.contains("level=ERROR") || line.contains("level=WARN");
+        self.log().lines().filter(bad).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A machine that serves.
+#[derive(Debug)]
+pub struct Machine {
+    pub place: Arc<Place>,
+    child: Child,
+    /// Kept open: who prints to a closed pipe fails.
+    _output: BufReader<ChildStdout>,
+    /// From the command to its first answer.
+    pub took: Duration,
+}
+
+impl Machine {
+    /// Serves what a place holds.
+    pub fn first(place: Arc<Place>) -> Machine {
+        let mut command = place.command();
+        command.arg("--data-dir").arg(place.data()).args(SERVE);
+        Machine::start(place, command)
+    }
+
+    /// The one command on the second machine.
+    pub fn second(copy: &Copy) -> Machine {
+        let place = Place::new(false);
+        let mut command = take_over(&place, copy);
+        command.args(SERVE);
+        Machine::start(place, command)
+    }
+
+    fn start(place: Arc<Place>, mut command: Command) -> Machine {
+        let log = fs::File::create(place.home().join("log")).unwrap();
+        let began = Instant::now();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let took = began.elapsed();
+        let address = line.trim().strip_prefix("listening on http://").map(str::parse);
+        let Some(Ok(address)) = address else {
+            panic!("it says {line:?}: {}", fs::read_to_string(place.home().join("log")).unwrap());
+        };
+        place.serves_at(address);
+        Machine { place, child, _output: output, took }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.place.home().join("log")).unwrap()
+    }
+
+    /// As a crash would end it.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const SERVE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--rate-limit", "100000000"];
+
+/// The script of the example, up to the words that it shall run in the end.
+pub fn take_over(place: &Place, copy: &Copy) -> Command {
+    let mut command = Command::new(example("take-over"));
+    command.arg(copy.directory()).arg(place.data());
+    command.env("TENANTDESK", env!("CARGO_BIN_EXE_tenantdesk")).env("LITESTREAM", litestream());
+    command
+}

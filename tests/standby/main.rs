@@ -1,0 +1,15 @@
+//! The warm copy on a second machine, as `examples/standby` has it, with the real Litestream and a real sshd. Left out,
+//! loudly, where they are not installed; a failure in CI.
+//!
+//! `LITESTREAM` names the program where it is not in the PATH.
+
+#[path = "../support/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
+mod support;
+
+mod cost;
+mod load;
+mod machines;
+mod moments;
+mod rounds;
+mod together;

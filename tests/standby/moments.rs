@@ -1,0 +1,119 @@
+//! Registry and tenant files in the copy may be of different moments.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::machines::{Copy, Machine, equipped, take_over};
+use crate::support::{ALL, Place, until};
+
+fn copy_folder(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
+}
+
+/// Waits until what the copy holds of a tenant has so many customers.
+fn await_customers(copy: &Copy, name: &str, count: usize) {
+    until("the copy has caught up", || {
+        let place = Place::new(false);
+        let fetched = take_over(&place, copy).output().unwrap();
+        let listed = place.cli(&["export", name, "customers", "--format", "jsonl"]);
+        (fetched.status.success() && listed.code == Some(0) && listed.stdout.lines().count() == count).then_some(())
+    });
+}
+
+#[test]
+fn a_file_without_a_row_and_a_row_without_a_file_trouble_nobody_else() {
+    if !equipped() {
+        return;
+    }
+    let copy = Copy::to_directory();
+    let first = Machine::first(Place::new(false));
+    let here = &first.place;
+    let (sound, fileless) = (here.tenant("sound"), here.tenant("fileless"));
+    let (sound_key, fileless_key) = (sound.key(ALL).key, fileless.key(ALL).key);
+    here.with_key(&sound_key).customer("Kept");
+    let mut copying = copy.begin(here);
+    await_customers(&copy, "sound", 1);
+
+    // The registry's copy stops here: what comes now has files, but no row, and its key is in the lost tail.
+    let registry = copy.directory().join("registry.db");
+    let old = copy.directory().join("registry.db.old");
+    copy_folder(&registry, &old);
+    let late_key = sound.key(ALL).key;
+    let rowless = here.tenant("rowless");
+    rowless.with_scopes(ALL).customer("Nobody's");
+    await_customers(&copy, "rowless", 1);
+    copying.kill();
+    fs::remove_dir_all(&registry).unwrap();
+    fs::rename(&old, &registry).unwrap();
+    fs::remove_dir_all(copy.directory().join(format!("tenants/{}.db", fileless.id))).unwrap();
+
+    let second = Machine::second(&copy);
+    let there = &second.place;
+    assert_eq!(there.with_key(&sound_key).total("/customers.php"), 1);
+    there.with_key(&late_key).get("/customers.php").fails_with(401, "invalid_api_key");
+    there.with_key(&fileless_key).get("/customers.php").fails_with(503, "tenant_unavailable");
+    there.anonymous().get("/readyz").is(200);
+
+    let checked = there.cli(&["--json", "check"]).ends_with(1).json();
+    let problem = |id: i64| {
+        let file = format!("tenants/{id}.db");
+        let finding = checked.as_array().unwrap().iter().find(|finding| finding["database"] == file.as_str());
+        finding.unwrap()["problems"].to_string()
+    };
+    assert_eq!(problem(sound.id), "[]");
+    assert!(problem(fileless.id).contains("does not exist"), "{checked}");
+    assert!(problem(rowless.id).contains("no tenant in the registry has this file"), "{checked}");
+    // Left alone, also by the tenant that is made next: its id is not given to another.
+    let file = there.data().join(format!("tenants/{}.db", rowless.id));
+    let content = fs::read(&file).unwrap();
+    let next = there.tenant("next");
+    next.with_scopes(ALL).customer("Its own");
+    assert_ne!(next.id, rowless.id);
+    assert_eq!(fs::read(&file).unwrap(), content);
+}
+
+#[test]
+fn nothing_that_is_there_is_overwritten() {
+    if !equipped() {
+        return;
+    }
+    let copy = Copy::to_directory();
+    let first = Machine::first(Place::new(false));
+    first.place.tenant("acme");
+    let _copying = copy.begin(&first.place);
+    await_customers(&copy, "acme", 0);
+    let output = take_over(&first.place, &copy).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("holds data already"), "{output:?}");
+    // Interrupted, it begins anew; and all of it is private.
+    let second = Place::new(false);
+    fs::create_dir_all(second.data().join(".take-over/tenants/half.db")).unwrap();
+    let output = take_over(&second, &copy).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let open =
+        Command::new("find").arg(second.data()).args(["-perm", "/077", "-not", "-path", "*/data"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&open.stdout), "");
+    assert!(!second.data().join(".take-over").exists());
+}
+
+/// Litestream's own address in place of a directory: what the registry knows is fetched.
+#[test]
+fn an_address_will_do_for_a_directory() {
+    if !equipped() {
+        return;
+    }
+    let copy = Copy::to_directory();
+    let first = Machine::first(Place::new(false));
+    first.place.tenant("acme").with_scopes(ALL).customer("First");
+    first.place.tenant("other");
+    let _copying = copy.begin(&first.place);
+    await_customers(&copy, "acme", 1);
+    let second = Place::new(false);
+    let mut command = Command::new(crate::machines::example("take-over"));
+    command.arg(format!("file://{}", copy.directory().display())).arg(second.data());
+    command.env("TENANTDESK", env!("CARGO_BIN_EXE_tenantdesk")).env("LITESTREAM", crate::machines::litestream());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(second.cli(&["--json", "check"]).done().json().as_array().map(Vec::len), Some(3));
+}

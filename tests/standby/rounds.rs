@@ -1,0 +1,119 @@
+//! The first machine dies at a random moment, and the second takes over.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::load::{self, Change, Known, Load, What};
+use crate::machines::{Copy, Machine, equipped};
+use crate::support::{Place, uuid};
+
+fn number(variable: &str, otherwise: usize) -> usize {
+    std::env::var(variable).map_or(otherwise, |text| text.parse().unwrap())
+}
+
+/// `STANDBY_ROUNDS=10 STANDBY_TENANTS=50` is the long form. Every other round copies over SFTP; each goes on with what the
+/// one before brought over.
+#[test]
+fn the_second_machine_holds_a_prefix_of_what_each_tenant_acknowledged() {
+    if !equipped() {
+        return;
+    }
+    let (rounds, tenants) = (number("STANDBY_ROUNDS", 2), number("STANDBY_TENANTS", 10));
+    let place = Place::new(false);
+    let known = load::tenants(&place, tenants);
+    let mut machine = Machine::first(place);
+    for round in 1..=rounds {
+        let copy = if round % 2 == 1 { Copy::to_directory() } else { Copy::to_second_host() };
+        machine = one_round(round, machine, &copy, &known);
+    }
+}
+
+fn one_round(round: usize, mut first: Machine, copy: &Copy, known: &[Known]) -> Machine {
+    let before: Vec<Records> = known.iter().map(|tenant| records(&first, tenant)).collect();
+    let mut copying = copy.begin(&first.place);
+    let load = Load::begin(&first.place, known, 16, true);
+    let files = known.iter().map(|tenant| format!("tenants/{}.db", tenant.id));
+    copy.await_begun(files.chain(["registry.db".to_owned()]));
+    let random = u64::from_str_radix(&uuid()[..8], 16).unwrap();
+    let began = Instant::now();
+    std::thread::sleep(Duration::from_millis(1000 + random % 4000));
+    let worked = began.elapsed();
+    let killed = Instant::now();
+    first.kill();
+    copying.kill();
+    let changes = load.end();
+
+    let second = Machine::second(copy);
+    let checked = second.place.cli(&["check"]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    let mut lost = Vec::new();
+    for (n, tenant) in known.iter().enumerate() {
+        let after = records(&second, tenant);
+        let old: Vec<&i64> = before[n].keys().filter(|id| !after.contains_key(id)).collect();
+        assert!(old.is_empty(), "{} has lost what it had long before: {old:?}", tenant.name);
+        let changes: Vec<&Change> = changes.iter().filter(|change| change.tenant == n).collect();
+        lost.extend(check_prefix(tenant, &after, &changes));
+        let api = second.place.with_key(&tenant.key);
+        let entries = after.values().filter(|(name, _)| name.starts_with("entry")).count();
+        assert_eq!(api.total("/customers.php?q=entry"), i64::try_from(entries).unwrap(), "the search goes with them");
+    }
+    let tail =
+        lost.iter().map(|change| killed.saturating_duration_since(change.acknowledged)).max().unwrap_or_default();
+    eprintln!(
+        "round {round}: {} changes acknowledged, the last {:.1} s of them measured; lost {}, the oldest {:.2} s before the end; \
+         second machine serves after {:.1} s",
+        changes.len(),
+        worked.as_secs_f64(),
+        lost.len(),
+        tail.as_secs_f64(),
+        second.took.as_secs_f64()
+    );
+    assert!(tail < Duration::from_secs(30), "lost {tail:?}: {}", copying.log());
+    second
+}
+
+/// Name and notes by id.
+type Records = BTreeMap<i64, (String, String)>;
+
+fn records(machine: &Machine, tenant: &Known) -> Records {
+    let api = machine.place.with_key(&tenant.key);
+    let text = |record: &Value, field: &str| record[field].as_str().unwrap_or_default().to_owned();
+    api.all("/customers.php?limit=200&sort=id")
+        .iter()
+        .map(|record| (record["id"].as_i64().unwrap(), (text(record, "name"), text(record, "notes"))))
+        .collect()
+}
+
+fn is_there(records: &Records, what: &What) -> bool {
+    match what {
+        What::Made { id, name } => records.get(id).is_some_and(|found| found == &(name.clone(), name.clone())),
+        What::Counted { id, number } => {
+            records.get(id).is_some_and(|(_, notes)| notes.parse::<u32>().is_ok_and(|found| found >= *number))
+        }
+    }
+}
+
+/// A change that is there, and was asked for when another was acknowledged already that is not there, would be out of
+/// order. Returns what was lost.
+#[track_caller]
+fn check_prefix<'a>(tenant: &Known, records: &Records, changes: &[&'a Change]) -> Vec<&'a Change> {
+    let (kept, lost): (Vec<&Change>, Vec<&Change>) =
+        changes.iter().copied().partition(|change| is_there(records, &change.what));
+    let first_lost = lost.iter().min_by_key(|change| change.acknowledged);
+    let last_kept = kept.iter().max_by_key(|change| change.sent);
+    if let (Some(first_lost), Some(last_kept)) = (first_lost, last_kept) {
+        assert!(
+            last_kept.sent < first_lost.acknowledged,
+            "{}: {first_lost:?} is lost, but {last_kept:?} is there",
+            tenant.name
+        );
+    }
+    let last = records.keys().last().copied().unwrap_or(0);
+    assert_eq!(i64::try_from(records.len()).unwrap(), last, "{}: ids without a gap", tenant.name);
+    for (name, notes) in records.values().filter(|(name, _)| name.starts_with("entry")) {
+        assert_eq!(name, notes, "nothing half");
+    }
+    lost
+}

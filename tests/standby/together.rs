@@ -1,0 +1,78 @@
+//! Litestream, the server and the command line at work on the same files.
+
+use std::time::{Duration, Instant};
+
+use crate::load::{self, Load};
+use crate::machines::{Copy, Machine, equipped, take_over};
+use crate::support::{Place, until};
+
+/// Rows of the import: its one transaction is larger than what Litestream lets the log grow to before it empties it.
+const ROWS: usize = 5000;
+
+#[test]
+fn backup_import_and_restore_go_on_beside_the_copy() {
+    if !equipped() {
+        return;
+    }
+    let copy = Copy::to_directory();
+    let first = Machine::first(Place::new(false));
+    let place = &first.place;
+    let known = load::tenants(place, 4);
+    let file = |name: &str| place.home().join(name).to_str().unwrap().to_owned();
+    let old_backup = file("old");
+    // Litestream's own tables are not in this one.
+    place.with_key(&known[0].key).customer("From before");
+    place.cli(&["backup", &old_backup, "shop-0"]).done();
+
+    let mut copying = copy.begin(place);
+    copy.await_begun(known.iter().map(|tenant| format!("tenants/{}.db", tenant.id)));
+    let load = Load::begin(place, &known[1..], 6, false);
+    let rows: String = (0..ROWS).map(|n| format!("Row {n},{}\n", "x".repeat(200))).collect();
+    std::fs::write(file("rows.csv"), format!("name,notes\n{rows}")).unwrap();
+    for _ in 0..2 {
+        place.cli(&["import", "shop-0", "customers", &file("rows.csv")]).done();
+        place.cli(&["backup", &file("all")]).done();
+        place.cli(&["import", "shop-1", "customers", &file("rows.csv")]).done();
+        place.cli(&["restore", &old_backup, "shop-0", "--force"]).done();
+        assert_eq!(place.with_key(&known[0].key).total("/customers.php"), 1);
+        place.cli(&["restore", &file("all"), "shop-0", "--force"]).done();
+        place.cli(&["check"]).done();
+    }
+    let changes = load.end();
+    let slowest = changes.iter().map(|change| change.acknowledged - change.sent).max().unwrap();
+    eprintln!("beside all that: {} changes, the slowest took {:.2} s", changes.len(), slowest.as_secs_f64());
+    assert!(slowest < Duration::from_secs(10));
+
+    let export = |place: &Place, name: &str| place.cli(&["export", name, "customers", "--format", "jsonl"]).stdout;
+    let ended = Instant::now();
+    until("the copy is what the first machine holds", || {
+        let second = Place::new(false);
+        let fetched = take_over(&second, &copy).output().unwrap();
+        let same = fetched.status.success()
+            && known.iter().all(|tenant| export(place, &tenant.name) == export(&second, &tenant.name));
+        same.then(|| second.cli(&["check"]).done())
+    });
+    eprintln!("the copy had caught up after {:.1} s", ended.elapsed().as_secs_f64());
+    assert_eq!(copying.complaints(), Vec::<String>::new());
+    assert!(!first.log().contains("cannot"), "{}", first.log());
+    copying.kill();
+}
+
+/// A tenant that is deleted goes, though Litestream holds its file open.
+#[test]
+fn a_deleted_tenant_leaves_nothing_in_the_data_directory() {
+    if !equipped() {
+        return;
+    }
+    let copy = Copy::to_directory();
+    let first = Machine::first(Place::new(false));
+    let tenant = first.place.tenant("acme");
+    let copying = copy.begin(&first.place);
+    copy.await_begun([format!("tenants/{}.db", tenant.id)]);
+    tenant.ask("delete", &["--yes"]);
+    let left =
+        || std::fs::read_dir(first.place.data().join("tenants")).unwrap().map(|entry| entry.unwrap().file_name());
+    until("nothing is left", || (left().count() == 0).then_some(()));
+    first.place.cli(&["check"]).done();
+    drop(copying);
+}
