@@ -263,10 +263,6 @@ impl Machine {
         Machine { place, child, _output: output, took }
     }
 
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     pub fn log(&self) -> String {
         fs::read_to_string(self.place.home().join("log")).unwrap()
     }
