@@ -22,6 +22,8 @@ pub struct Api {
     authorization: Option<String>,
     /// What stands before every path: nothing, or `/v1`.
     base: &'static str,
+    /// What `Host` says.
+    host: String,
     line: RefCell<Option<BufReader<Line>>>,
 }
 
@@ -31,6 +33,7 @@ impl Clone for Api {
             place: Arc::clone(&self.place),
             authorization: self.authorization.clone(),
             base: self.base,
+            host: self.host.clone(),
             line: RefCell::new(None),
         }
     }
@@ -39,7 +42,12 @@ impl Clone for Api {
 impl Api {
     pub fn new(place: Arc<Place>, key: Option<&str>) -> Api {
         let authorization = key.map(|key| format!("Bearer {key}"));
-        Api { place, authorization, base: "", line: RefCell::new(None) }
+        Api { place, authorization, base: "", host: front::host().to_owned(), line: RefCell::new(None) }
+    }
+
+    /// The same client, which names another host.
+    pub fn at_host(&self, host: &str) -> Api {
+        Api { host: host.to_owned(), ..self.clone() }
     }
 
     /// The same client below `/v1`.
@@ -236,7 +244,7 @@ impl Call<'_> {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let mut head = format!("{} {} HTTP/1.1\r\nHost: desk.example\r\n", self.method, self.target);
+        let mut head = format!("{} {} HTTP/1.1\r\nHost: {}\r\n", self.method, self.target, self.api.host);
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }

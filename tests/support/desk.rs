@@ -81,6 +81,11 @@ impl Place {
         *self.address.lock().unwrap() = Some(address);
     }
 
+    /// Its clients go through this from now on.
+    pub fn stands_behind(&self, front: Front) {
+        *self.front.lock().unwrap() = Some(front);
+    }
+
     /// A connection to what stands in front of it, if anything does.
     pub fn line_to_front(&self) -> Option<std::io::Result<Line>> {
         self.front.lock().unwrap().as_ref().map(Front::connect)

@@ -1,7 +1,8 @@
 //! A proxy in front of a desk, with the configuration that users copy from `examples/`; only its ports, its certificate and
 //! its rates are a test's.
 //!
-//! The test binaries `nginx` and `caddy` have one in front of every desk. Requests then go to it, over TLS; raw bytes still
+//! The test binaries `nginx` and `caddy` have one in front of every desk, `several_nginx` and `several_caddy` the one of
+//! `examples/several`. Requests then go to it, over TLS; raw bytes still
 //! go to the desk itself.
 
 use std::fs;
@@ -19,8 +20,21 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::tls::Line;
 use super::{PATIENCE, uuid};
 
-/// The host that every request names.
+/// The host that requests name unless they name another.
 pub const HOST: &str = "desk.example";
+
+/// The same where each tenant has its own.
+const TENANTS_HOST: &str = "acme.desk.example";
+
+/// The host that requests of this test binary name unless they name another.
+pub fn host() -> &'static str {
+    if is_several() { TENANTS_HOST } else { HOST }
+}
+
+/// Whether this test binary's proxy stands in front of several machines.
+fn is_several() -> bool {
+    env!("CARGO_CRATE_NAME").starts_with("several")
+}
 
 /// Which proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +47,8 @@ impl Kind {
     /// What this test binary wants before its desks.
     pub fn of_this_binary() -> Option<Kind> {
         match env!("CARGO_CRATE_NAME") {
-            "nginx" => Some(Kind::Nginx),
-            "caddy" => Some(Kind::Caddy),
+            "nginx" | "several_nginx" => Some(Kind::Nginx),
+            "caddy" | "several_caddy" => Some(Kind::Caddy),
             _ => None,
         }
     }
@@ -75,37 +89,69 @@ pub fn adds(name: &str) -> bool {
 pub struct Front {
     child: Child,
     address: SocketAddr,
+    /// The command that makes it read its configuration again.
+    reload: String,
+    home: PathBuf,
 }
 
 impl Front {
     /// Starts one in front of the desk at `desk`, with rates that no test reaches.
     pub fn start(kind: Kind, desk: SocketAddr) -> Front {
+        if is_several() {
+            let end = if kind == Kind::Nginx { ";" } else { "" };
+            return Front::start_several(kind, [desk, desk], &format!("{TENANTS_HOST} one{end}\n"));
+        }
         Front::start_with(kind, desk, |text| text.replace("rate=50r/s", "rate=99999r/s").replace("s 50;", "s 5000;"))
     }
 
     /// Starts one whose configuration was `changed`.
     pub fn start_with(kind: Kind, desk: SocketAddr, changed: impl Fn(String) -> String) -> Front {
+        Front::launch(kind, |home, address| match kind {
+            Kind::Nginx => nginx(home, &nginx_site(address, desk, &changed)),
+            Kind::Caddy => caddy(home, &caddy_site(address, desk, &changed)),
+        })
+    }
+
+    /// Starts one in front of two machines, `one` and `two`, with these lines as its routes.
+    pub fn start_several(kind: Kind, machines: [SocketAddr; 2], routes: &str) -> Front {
+        Front::launch(kind, |home, address| {
+            fs::write(home.join("routes"), routes).unwrap();
+            match kind {
+                Kind::Nginx => nginx(home, &several_nginx_site(home, address, machines)),
+                Kind::Caddy => caddy(home, &several_caddy_site(home, address, machines)),
+            }
+        })
+    }
+
+    fn launch(kind: Kind, command: impl Fn(&Path, SocketAddr) -> (Command, String)) -> Front {
         kind.insist();
         let home = certificate().folder.join(uuid());
         fs::create_dir(&home).unwrap();
         let mut log = String::new();
         for _ in 0..10 {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-            let mut command = match kind {
-                Kind::Nginx => nginx(&home, address, desk, &changed),
-                Kind::Caddy => caddy(&home, address, desk, &changed),
-            };
+            let (mut command, reload) = command(&home, address);
             let output = fs::File::create(home.join("log")).unwrap();
             let streams = (Stdio::from(output.try_clone().unwrap()), Stdio::from(output));
             let mut child = command.stdin(Stdio::null()).stdout(streams.0).stderr(streams.1).spawn().unwrap();
             if answers(&mut child, address) {
-                return Front { child, address };
+                return Front { child, address, reload, home };
             }
             let _ = child.kill();
             let _ = child.wait();
             log = fs::read_to_string(home.join("log")).unwrap_or_default();
         }
         panic!("{} does not start: {log}", kind.program());
+    }
+
+    /// A command for the shell that makes it read its configuration again.
+    pub fn reload(&self) -> &str {
+        &self.reload
+    }
+
+    /// The file with its routes, where it stands in front of several machines.
+    pub fn routes(&self) -> PathBuf {
+        self.home.join("routes")
     }
 
     /// A connection to it.
@@ -166,7 +212,7 @@ fn replace(text: &str, old: &str, new: &str) -> String {
     text.replace(old, new)
 }
 
-fn nginx(home: &Path, address: SocketAddr, desk: SocketAddr, changed: impl Fn(String) -> String) -> Command {
+fn nginx_site(address: SocketAddr, desk: SocketAddr, changed: impl Fn(String) -> String) -> String {
     let Certificate { certificate, key, .. } = certificate();
     let mut site = changed(example("nginx/tenantdesk.conf"));
     let plain = free_port();
@@ -181,6 +227,27 @@ fn nginx(home: &Path, address: SocketAddr, desk: SocketAddr, changed: impl Fn(St
     ] {
         site = replace(&site, old, &new);
     }
+    site
+}
+
+fn several_nginx_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr; 2]) -> String {
+    let Certificate { certificate, key, .. } = certificate();
+    let mut site = example("several/nginx.conf");
+    for (old, new) in [
+        ("server 10.0.0.11:8080;", format!("server {one};")),
+        ("server 10.0.0.12:8080;", format!("server {two};")),
+        ("listen 443 ssl;", format!("listen {address} ssl;")),
+        ("/etc/nginx/tenantdesk-routes", home.join("routes").display().to_string()),
+        ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
+        ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),
+    ] {
+        site = replace(&site, old, &new);
+    }
+    site
+}
+
+/// The command that runs it, and the one that makes it read its configuration again.
+fn nginx(home: &Path, site: &str) -> (Command, String) {
     fs::write(home.join("site.conf"), site).unwrap();
     let (home, temp) = (home.display(), home.join("temp"));
     let temp = temp.display();
@@ -196,7 +263,7 @@ fn nginx(home: &Path, address: SocketAddr, desk: SocketAddr, changed: impl Fn(St
     fs::write(&path, main).unwrap();
     let mut command = Command::new("nginx");
     command.args(["-p", &home.to_string(), "-e", "stderr", "-c", &path]);
-    command
+    (command, format!("nginx -p '{home}' -e stderr -c '{path}' -s reload"))
 }
 
 /// User and group of this process, so that nginx's workers can enter its folder.
@@ -205,7 +272,7 @@ fn user() -> String {
     format!("{} {}", ask("-un").trim(), ask("-gn").trim())
 }
 
-fn caddy(home: &Path, address: SocketAddr, desk: SocketAddr, changed: impl Fn(String) -> String) -> Command {
+fn caddy_site(address: SocketAddr, desk: SocketAddr, changed: impl Fn(String) -> String) -> String {
     let Certificate { certificate, key, .. } = certificate();
     let site = format!(
         "https://{HOST}:{} {{\n\tbind {}\n\ttls {} {}",
@@ -217,13 +284,39 @@ fn caddy(home: &Path, address: SocketAddr, desk: SocketAddr, changed: impl Fn(St
     let text = changed(example("caddy/Caddyfile"));
     let text = replace(&text, "\n{\n", "\n{\n\tadmin off\n\tauto_https off\n");
     let text = replace(&text, "\ndesk.example {", &format!("\n{site}"));
-    let text = replace(&text, "127.0.0.1:8080 {", &format!("{desk} {{"));
+    replace(&text, "127.0.0.1:8080 {", &format!("{desk} {{"))
+}
+
+fn several_caddy_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr; 2]) -> String {
+    let Certificate { certificate, key, .. } = certificate();
+    let mut text = example("several/Caddyfile");
+    let global = format!("\n{{\n\tadmin 127.0.0.1:{}\n\tauto_https off\n", free_port());
+    let site = format!("\nhttps://*.desk.example:{} {{\n\tbind {}\n", address.port(), address.ip());
+    for (old, new) in [
+        ("\n{\n", global),
+        ("\n*.desk.example {\n", site),
+        ("one 10.0.0.11:8080", format!("one {one}")),
+        ("two 10.0.0.12:8080", format!("two {two}")),
+        ("/etc/caddy/tenantdesk-routes", home.join("routes").display().to_string()),
+        ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
+        ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),
+    ] {
+        text = replace(&text, old, &new);
+    }
+    text
+}
+
+/// The command that runs it, and the one that makes it read its configuration again.
+fn caddy(home: &Path, text: &str) -> (Command, String) {
     let path = home.join("Caddyfile");
     fs::write(&path, text).unwrap();
     let mut command = Command::new("caddy");
-    command.args(["run", "--adapter", "caddyfile", "--config"]).arg(path);
+    command.args(["run", "--adapter", "caddyfile", "--config"]).arg(&path);
     command.env("HOME", home).env("XDG_DATA_HOME", home).env("XDG_CONFIG_HOME", home).env("GOMAXPROCS", "2");
-    command
+    let admin = text.lines().find_map(|line| line.strip_prefix("\tadmin ")).unwrap_or_default();
+    let reload =
+        format!("caddy reload --address {admin} --adapter caddyfile --config '{}' 2>/dev/null", path.display());
+    (command, reload)
 }
 
 struct Certificate {
@@ -245,7 +338,7 @@ fn certificate() -> &'static Certificate {
              new() {{ openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \"$@\"; }}\n\
              new -x509 -subj /CN=authority -keyout ca.key -out ca.pem\n\
              new -subj /CN={HOST} -keyout key.pem -out request.pem\n\
-             printf 'subjectAltName=DNS:{HOST}\\nbasicConstraints=CA:FALSE\\n' > names\n\
+             printf 'subjectAltName=DNS:{HOST},DNS:*.{HOST}\\nbasicConstraints=CA:FALSE\\n' > names\n\
              openssl x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem",
             folder.display()
         );
@@ -263,6 +356,6 @@ fn secure(socket: TcpStream) -> io::Result<Line> {
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.set_write_timeout(Some(PATIENCE))?;
-    let name = ServerName::try_from(HOST).map_err(io::Error::other)?;
+    let name = ServerName::try_from(host()).map_err(io::Error::other)?;
     Ok(Line::secure(socket, Arc::clone(&certificate().config), name))
 }
