@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 
 use super::connection::{self, OpenError};
 use super::records::{self, Reading, Record, Writing};
+use super::statements::Statements;
 use super::tenants::{self, SCHEMA};
 use crate::resources::{Field, Resource, Value};
 
@@ -102,7 +103,7 @@ impl Reading<'_> {
         resource: &Resource,
         mut take: impl FnMut(&Record) -> Result<(), E>,
     ) -> Result<u64, E> {
-        let sql = format!("SELECT {} FROM {} ORDER BY id", records::columns(resource), resource.plural);
+        let sql = format!("SELECT {} FROM {} ORDER BY id", Statements::of(resource).columns, resource.plural);
         let mut statement = self.connection().prepare_cached(&sql).map_err(FileError)?;
         let mut rows = statement.query([]).map_err(FileError)?;
         let mut count = 0;

@@ -8,6 +8,7 @@ pub mod records;
 pub mod registry;
 pub mod restore;
 pub mod serving;
+mod statements;
 pub mod tenants;
 mod trouble;
 pub mod writer;

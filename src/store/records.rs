@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::iter;
 use std::ops::Deref;
 
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
+use super::statements::Statements;
 pub use super::tenants::ReadError;
 use crate::resources::{Field, Kind, Resource, Value};
 
@@ -131,8 +133,7 @@ impl<'a> Reading<'a> {
 
     /// The record as JSON, already written.
     pub fn json(&self, resource: &Resource, id: i64) -> rusqlite::Result<Option<Vec<u8>>> {
-        let sql = format!("SELECT {} FROM {} WHERE id = ?", columns(resource), resource.plural);
-        let mut statement = self.0.prepare_cached(&sql)?;
+        let mut statement = self.0.prepare_cached(&Statements::of(resource).one)?;
         let mut rows = statement.query([id])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let mut json = Vec::with_capacity(512);
@@ -142,20 +143,25 @@ impl<'a> Reading<'a> {
 
     /// The record.
     pub fn record(&self, resource: &Resource, id: i64) -> rusqlite::Result<Option<Record>> {
-        let sql = format!("SELECT {} FROM {} WHERE id = ?", columns(resource), resource.plural);
-        self.0.prepare_cached(&sql)?.query_row([id], |row| read_record(resource, row)).optional()
+        self.0
+            .prepare_cached(&Statements::of(resource).one)?
+            .query_row([id], |row| read_record(resource, row))
+            .optional()
     }
 
     /// Whether the resource has a record `id`.
     pub fn exists(&self, resource: &Resource, id: i64) -> rusqlite::Result<bool> {
-        self.0.prepare_cached(&format!("SELECT 1 FROM {} WHERE id = ?", resource.plural))?.exists([id])
+        self.0.prepare_cached(&Statements::of(resource).exists)?.exists([id])
     }
 
     /// One page of a list. All of it, the count too, is of one moment.
     pub fn page(&self, listing: &Listing) -> rusqlite::Result<Page> {
-        let moment = self.0.unchecked_transaction()?;
+        let segments = segments(listing);
+        // One statement is of one moment by itself.
+        let needs_moment = listing.total || segments.len() > 1;
+        let moment = if needs_moment { Some(self.0.unchecked_transaction()?) } else { None };
         let mut page = PageWriter::new(listing);
-        for segment in segments(listing) {
+        for segment in segments {
             if page.is_full() {
                 break;
             }
@@ -167,7 +173,7 @@ impl<'a> Reading<'a> {
             }
         }
         let total = if listing.total { Some(self.count(listing)?) } else { None };
-        moment.finish()?;
+        moment.map_or(Ok(()), Transaction::finish)?;
         Ok(page.finish(total))
     }
 
@@ -207,18 +213,11 @@ impl<'a> Writing<'a> {
         values: Vec<Value>,
         now: &str,
     ) -> rusqlite::Result<Record> {
-        let names: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
-        let sql = format!(
-            "INSERT INTO {} (id, {}, created_at, updated_at, search) VALUES (?, {}?, ?, ?)",
-            resource.plural,
-            names.join(", "),
-            "?, ".repeat(names.len())
-        );
         let search = search_text(resource, &values);
         let mut bound: Vec<&dyn ToSql> = vec![&id];
         bound.extend(values.iter().map(|value| value as &dyn ToSql));
         bound.extend([&now as &dyn ToSql, &now, &search]);
-        self.connection().prepare_cached(&sql)?.execute(bound.as_slice())?;
+        self.connection().prepare_cached(&Statements::of(resource).insert)?.execute(bound.as_slice())?;
         let id = self.connection().last_insert_rowid();
         Ok(Record { id, values, created_at: now.to_owned(), updated_at: now.to_owned() })
     }
@@ -306,16 +305,6 @@ impl ToSql for Value {
     }
 }
 
-/// `id`, the fields, the timestamps: the order of every answer.
-pub(super) fn columns(resource: &Resource) -> String {
-    let mut names = String::from("id, ");
-    for field in resource.fields {
-        names.push_str(field.name);
-        names.push_str(", ");
-    }
-    names + "created_at, updated_at"
-}
-
 pub(super) fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Result<Record> {
     let last = resource.fields.len();
     let values = resource.fields.iter().enumerate().map(|(at, field)| read_value(row.get_ref(at + 1)?, field.kind));
@@ -338,17 +327,18 @@ fn read_value(stored: ValueRef<'_>, kind: Kind) -> rusqlite::Result<Value> {
 
 /// Writes a record's JSON from its row, without values in between.
 fn write_row(json: &mut Vec<u8>, resource: &Resource, row: &Row<'_>) -> rusqlite::Result<()> {
-    json.extend_from_slice(b"{\"id\":");
-    write_stored(json, row.get_ref(0)?, false)?;
-    for (at, field) in resource.fields.iter().enumerate() {
-        write_name(json, field.name);
-        write_stored(json, row.get_ref(at + 1)?, field.kind == Kind::Boolean)?;
+    let fields = resource.fields.iter().map(|field| field.kind == Kind::Boolean);
+    // `id` before them, the timestamps behind.
+    let are_booleans = iter::once(false).chain(fields).chain([false, false]);
+    let start = json.len();
+    for (at, (name, is_boolean)) in Statements::of(resource).names.iter().zip(are_booleans).enumerate() {
+        json.extend_from_slice(name.as_bytes());
+        write_stored(json, row.get_ref(at)?, is_boolean)?;
     }
-    let last = resource.fields.len();
-    write_name(json, "created_at");
-    write_stored(json, row.get_ref(last + 1)?, false)?;
-    write_name(json, "updated_at");
-    write_stored(json, row.get_ref(last + 2)?, false)?;
+    // In place of the first name's comma.
+    if let Some(first) = json.get_mut(start) {
+        *first = b'{';
+    }
     json.push(b'}');
     Ok(())
 }
@@ -379,7 +369,14 @@ fn write_integer(json: &mut Vec<u8>, number: i64) {
 }
 
 fn write_text(json: &mut Vec<u8>, text: &str) {
-    let _ = serde_json::to_writer(json, text);
+    if text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+        let _ = serde_json::to_writer(json, text);
+        return;
+    }
+    json.reserve(text.len() + 2);
+    json.push(b'"');
+    json.extend_from_slice(text.as_bytes());
+    json.push(b'"');
 }
 
 impl Record {
@@ -536,10 +533,9 @@ fn select(listing: &Listing, segment: &Segment, count: usize) -> (String, Vec<Va
     let mut query = Query::new(listing);
     query.filter(listing);
     query.begin(listing, segment);
-    let columns: Vec<String> = columns(listing.resource).split(", ").map(|name| format!("r.{name}")).collect();
+    let columns = &Statements::of(listing.resource).of_r;
     let order = query.order(listing, segment);
-    let sql =
-        format!("SELECT {} FROM {}{} ORDER BY {order} LIMIT ?", columns.join(", "), query.from, query.conditions());
+    let sql = format!("SELECT {columns} FROM {}{} ORDER BY {order} LIMIT ?", query.from, query.conditions());
     query.values.push(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
     (sql, query.values)
 }

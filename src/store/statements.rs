@@ -1,0 +1,52 @@
+//! SQL whose text depends on the resource alone: put together once, from declared names.
+
+use std::sync::LazyLock;
+
+use crate::resources::{ALL, Resource};
+
+/// The statements of one resource.
+#[derive(Debug)]
+pub(super) struct Statements {
+    resource: &'static str,
+    /// One record by its id: `id`, the fields, the timestamps, which is the order of every answer.
+    pub one: String,
+    /// Whether an id has a record.
+    pub exists: String,
+    /// A new record: its id, or null for the next, its fields, both timestamps, its search text.
+    pub insert: String,
+    /// The columns of `one`.
+    pub columns: String,
+    /// The columns of `one`, of the table `r`.
+    pub of_r: String,
+    /// What stands before each column's value in an answer: `,"name":`.
+    pub names: Vec<String>,
+}
+
+static OF_EACH: LazyLock<Vec<Statements>> = LazyLock::new(|| ALL.into_iter().map(Statements::new).collect());
+
+impl Statements {
+    /// The statements of a declared resource; every resource is.
+    pub fn of(resource: &Resource) -> &'static Statements {
+        let declared = OF_EACH.iter().find(|statements| statements.resource == resource.name);
+        declared.unwrap_or_else(|| unreachable!("a resource that is not declared"))
+    }
+
+    fn new(resource: &Resource) -> Statements {
+        let table = resource.plural;
+        let fields: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
+        let columns: Vec<&str> = ["id"].into_iter().chain(fields.clone()).chain(["created_at", "updated_at"]).collect();
+        Statements {
+            resource: resource.name,
+            one: format!("SELECT {} FROM {table} WHERE id = ?", columns.join(", ")),
+            exists: format!("SELECT 1 FROM {table} WHERE id = ?"),
+            insert: format!(
+                "INSERT INTO {table} (id, {}, created_at, updated_at, search) VALUES (?, {}?, ?, ?)",
+                fields.join(", "),
+                "?, ".repeat(fields.len())
+            ),
+            columns: columns.join(", "),
+            of_r: columns.iter().map(|name| format!("r.{name}")).collect::<Vec<_>>().join(", "),
+            names: columns.iter().map(|name| format!(",\"{name}\":")).collect(),
+        }
+    }
+}
