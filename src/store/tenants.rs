@@ -51,6 +51,8 @@ pub struct Tenants {
     slots: Mutex<HashMap<i64, Arc<Slot>>>,
     /// Counts uses; a slot's last one says how recently it was used.
     uses: AtomicU64,
+    /// Tenants whose files are open, those too that are closed when their last request ends.
+    open: Arc<AtomicUsize>,
     /// r2d2 starts three threads for each pool unless it is given some.
     opener: Arc<ScheduledThreadPool>,
     metrics: Arc<Metrics>,
@@ -91,6 +93,24 @@ pub struct Tenant {
     writer: Writer,
     trouble: Arc<Trouble>,
     metrics: Arc<Metrics>,
+    _counted: Counted,
+}
+
+/// Counts one while it lives.
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn one_more(count: &Arc<AtomicUsize>) -> Counted {
+        count.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Which file a path names, and whether it was written to by other means than SQLite's.
@@ -112,6 +132,7 @@ impl Tenants {
             limits,
             slots: Mutex::default(),
             uses: AtomicU64::new(0),
+            open: Arc::default(),
             opener: Arc::new(ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("opener").build()),
             metrics,
         }
@@ -158,6 +179,7 @@ impl Tenants {
         let path = file(&self.folder, id);
         // Opened here, not in the pool: that would try again in the background and keep the caller waiting.
         let first = connection::open(&path, self.schema)?;
+        connection::forget_pages(&first);
         let identity =
             Identity::of(&path).map_err(|e| OpenError::Unusable { path: path.clone(), cause: e.to_string() })?;
         let manager = Readers { first: Mutex::new(Some(first)), further: connection::readers(&path) };
@@ -178,20 +200,25 @@ impl Tenants {
             writer: Writer::new(path, self.schema, Arc::clone(&slot.trouble), Arc::clone(&self.metrics)),
             trouble: Arc::clone(&slot.trouble),
             metrics: Arc::clone(&self.metrics),
+            _counted: Counted::one_more(&self.open),
         }))
     }
 
     /// Closes the least recently used tenants where as many are open as may be: a few at once, since finding them costs
     /// more than closing them. Requests that are in one finish first.
     fn make_room(&self, wanted: i64) {
+        if self.open_count() < self.limits.open {
+            return;
+        }
         let slots = lock(&self.slots);
         let mut open: Vec<&Arc<Slot>> =
             slots.iter().filter(|(id, slot)| **id != wanted && slot.is_open()).map(|(_, slot)| slot).collect();
-        if open.len() < self.limits.open {
+        let surplus = (open.len() + 1).saturating_sub(self.limits.open);
+        if surplus == 0 {
             return;
         }
         open.sort_unstable_by_key(|slot| slot.last_use.load(Ordering::Relaxed));
-        let surplus = open.len() + 1 - self.limits.open + self.limits.open / 64;
+        let surplus = surplus + self.limits.open / 64;
         let closed: Vec<State> = open.iter().take(surplus).map(|slot| slot.set(State::Closed)).collect();
         drop(slots);
         drop(closed);
@@ -199,7 +226,7 @@ impl Tenants {
 
     /// How many tenants are open.
     pub fn open_count(&self) -> usize {
-        lock(&self.slots).values().filter(|slot| slot.is_open()).count()
+        self.open.load(Ordering::Relaxed)
     }
 
     /// Makes the file of a new tenant.
