@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+"""Soak: mixed load from 50 connections over 200 tenants while keys are revoked, tenants suspended and files locked.
+
+    cargo build --release && benches/soak.py --minutes 30
+
+Needs nothing but Python 3. It fails (exit code 1, the reasons at the end) where
+
+- an answer has a status that what was done to its tenant or key does not explain;
+- an answer to a read differs from what was acknowledged before;
+- memory or descriptors have grown since the first sixth of the time (five minutes of thirty);
+- a record that was acknowledged is missing or changed at the end, or one that was deleted is there;
+- the server does not stop cleanly, or `tenantdesk check` finds a fault.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+
+WORDS = "alder birch cedar dogwood elm fir gorse hazel ivy juniper larch maple oak pine rowan spruce".split()
+
+
+class Tenant:
+    """A tenant, its keys, and what is being done to it. Times are monotonic seconds."""
+
+    def __init__(self, name, number):
+        self.name, self.number = name, number
+        self.steady = None
+        # The key that comes and goes: (key, its id), and the moment of the last revocation.
+        self.passing = None
+        self.revoked = set()
+        self.suspended_until = 0.0
+        self.locked_until = 0.0
+
+    def may_be_suspended(self, since):
+        return self.suspended_until >= since - 0.5
+
+    def may_be_locked(self, since):
+        # A write that waits for the lock is answered up to 5 s after; others wait behind it.
+        return self.locked_until >= since - 12.0
+
+
+class Soak:
+    def __init__(self, options):
+        self.options = options
+        self.home = tempfile.mkdtemp(prefix="soak-", dir=options.folder)
+        self.data = os.path.join(self.home, "data")
+        self.tenants = []
+        self.counts = Counter()
+        self.faults = []
+        self.over = threading.Event()
+        self.lock = threading.Lock()
+        self.samples = []
+
+    def fault(self, text):
+        with self.lock:
+            self.counts["faults"] += 1
+            if len(self.faults) < 50:
+                self.faults.append(text)
+                print("FAULT", text, flush=True)
+
+    def cli(self, *arguments):
+        command = [self.options.binary, "--data-dir", self.data, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def make_key(self, tenant, name):
+        made = json.loads(self.cli("--json", "key", "create", tenant.name, "--name", name, "--scope", "all"))
+        return made["key"], made["id"]
+
+    def prepare(self):
+        print(f"making {self.options.tenants} tenants in {self.data}", flush=True)
+        for number in range(self.options.tenants):
+            name = f"soak-{number}"
+            made = json.loads(self.cli("--json", "tenant", "create", name))
+            tenant = Tenant(name, made["id"])
+            tenant.steady = self.make_key(tenant, "steady")[0]
+            tenant.passing = self.make_key(tenant, "passing")
+            self.tenants.append(tenant)
+
+    def serve(self):
+        self.log = open(os.path.join(self.home, "log"), "w")
+        command = [self.options.binary, "--data-dir", self.data, "serve", "--listen", "127.0.0.1:0",
+                   "--rate-limit", "4000000000"]
+        self.server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        for line in self.server.stdout:
+            if line.startswith("listening on http://"):
+                host, port = line.removeprefix("listening on http://").strip().rsplit(":", 1)
+                self.address = host, int(port)
+                return
+        raise SystemExit("the server did not start")
+
+    # What is done to the tenants.
+
+    def trouble(self):
+        """One piece of trouble after another, as `tenantdesk` and other programs would make it."""
+        dice = random.Random(self.options.seed)
+        while not self.over.wait(dice.uniform(0.1, 0.8)):
+            tenant = dice.choice(self.tenants)
+            kind = dice.choice(["revoke", "suspend", "lock", "lock"])
+            seconds = dice.choice([0.05, 0.5, 1.5, 3.0, 6.5])
+            self.counts[f"trouble: {kind}"] += 1
+            if kind == "revoke":
+                key, number = tenant.passing
+                tenant.revoked.add(key)
+                self.cli("key", "revoke", tenant.name, str(number))
+                tenant.passing = self.make_key(tenant, "passing")
+            elif kind == "suspend":
+                threading.Thread(target=self.suspend, args=(tenant, seconds)).start()
+            else:
+                threading.Thread(target=self.hold, args=(tenant, seconds)).start()
+
+    def suspend(self, tenant, seconds):
+        tenant.suspended_until = float("inf")
+        self.cli("tenant", "suspend", tenant.name)
+        time.sleep(seconds)
+        self.cli("tenant", "activate", tenant.name)
+        tenant.suspended_until = time.monotonic()
+
+    def hold(self, tenant, seconds):
+        path = os.path.join(self.data, "tenants", f"{tenant.number}.db")
+        tenant.locked_until = float("inf")
+        connection = sqlite3.connect(path, timeout=10, isolation_level=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            time.sleep(seconds)
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            self.counts["trouble: lock not had"] += 1
+        finally:
+            connection.close()
+            tenant.locked_until = time.monotonic()
+
+    # The load.
+
+    def client(self, number):
+        """One connection. Its records are its own: nobody else changes them, so it knows what they are."""
+        dice = random.Random(self.options.seed * 1000 + number)
+        mine = []
+        connection = http.client.HTTPConnection(*self.address, timeout=60)
+        try:
+            while not self.over.is_set():
+                tenant = dice.choice(self.tenants)
+                key = tenant.steady if dice.random() < 0.7 else tenant.passing[0]
+                self.step(dice, connection, tenant, key, mine)
+        except Exception as error:  # noqa: BLE001: whatever ends a client is a finding
+            self.fault(f"client {number} ended: {error!r}")
+        finally:
+            connection.close()
+        with self.lock:
+            self.records.extend(mine)
+
+    def step(self, dice, connection, tenant, key, mine):
+        of_tenant = [record for record in dice.sample(mine, min(len(mine), 20)) if record["state"] == "there"]
+        choice = dice.random()
+        if choice < 0.30 or not of_tenant:
+            self.create(dice, connection, tenant, key, mine)
+            return
+        record = dice.choice(of_tenant)
+        tenant = record["tenant"]
+        key = tenant.steady if dice.random() < 0.7 else tenant.passing[0]
+        path = f"/customers.php?id={record['id']}"
+        if choice < 0.65:
+            status, body = self.ask(connection, tenant, key, "GET", path)
+            if status == 200 and body["name"] != record["name"]:
+                self.fault(f"{tenant.name} {path}: read {body['name']!r}, acknowledged {record['name']!r}")
+            elif status == 404:
+                self.fault(f"{tenant.name} {path}: gone, but acknowledged")
+        elif choice < 0.75:
+            self.ask(connection, tenant, key, "GET", "/customers.php?sort=-name&status=active")
+        elif choice < 0.80:
+            self.ask(connection, tenant, key, "GET", f"/customers.php?q={dice.choice(WORDS)}&total=true")
+        elif choice < 0.95:
+            name = f"{dice.choice(WORDS)} {uuid.UUID(int=dice.getrandbits(128))}"
+            status, _ = self.ask(connection, tenant, key, "PUT", path, {"name": name})
+            if status == 200:
+                record["name"] = name
+        else:
+            status, _ = self.ask(connection, tenant, key, "DELETE", path)
+            if status == 204:
+                record["state"] = "deleted"
+
+    def create(self, dice, connection, tenant, key, mine):
+        name = f"{dice.choice(WORDS)} {uuid.UUID(int=dice.getrandbits(128))}"
+        again = {"Idempotency-Key": str(uuid.UUID(int=dice.getrandbits(128)))}
+        body = {"name": name, "city": dice.choice(WORDS), "notes": "n" * dice.choice([0, 10, 2000])}
+        status, first = self.ask(connection, tenant, key, "POST", "/customers.php", body, again)
+        if status != 201:
+            return
+        mine.append({"tenant": tenant, "id": first["id"], "name": name, "state": "there"})
+        if dice.random() < 0.2:
+            status, second = self.ask(connection, tenant, key, "POST", "/customers.php", body, again)
+            if status == 201 and second != first:
+                self.fault(f"{tenant.name}: a repeat made {second['id']} beside {first['id']}")
+
+    def ask(self, connection, tenant, key, method, path, body=None, headers=None):
+        headers = {"Authorization": f"Bearer {key}", **(headers or {})}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        begun = time.monotonic()
+        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        document = json.loads(text) if text else None
+        self.counts[f"{method} {answer.status}"] += 1
+        if answer.status >= 400 and not self.is_explained(tenant, key, answer.status, document, begun):
+            self.fault(f"{method} {path} of {tenant.name}: {answer.status} {text[:300]!r}")
+        return answer.status, document
+
+    @staticmethod
+    def is_explained(tenant, key, status, document, begun):
+        code = document["error"]["code"]
+        return (
+            (status == 404 and code == "not_found")
+            or (status == 401 and code == "revoked_api_key" and key in tenant.revoked)
+            or (status == 403 and code == "tenant_inactive" and tenant.may_be_suspended(begun))
+            or (status == 503 and code == "tenant_unavailable" and tenant.may_be_locked(begun))
+        )
+
+    # What is watched.
+
+    def sample(self):
+        folder = f"/proc/{self.server.pid}"
+        with open(f"{folder}/status") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        memory = int(fields["VmRSS"].split()[0]) / 1000
+        return memory, len(os.listdir(f"{folder}/fd")), int(fields["Threads"])
+
+    def watch(self):
+        begun = time.monotonic()
+        until = begun + self.options.minutes * 60
+        while time.monotonic() < until and self.server.poll() is None:
+            time.sleep(min(10.0, max(until - time.monotonic(), 0.1)))
+            memory, descriptors, threads = self.sample()
+            elapsed = time.monotonic() - begun
+            self.samples.append((elapsed, memory, descriptors, threads))
+            answered = sum(count for name, count in self.counts.items() if name[0].isupper())
+            print(f"{elapsed:6.0f} s  {answered:9} answered  {memory:6.1f} MB  {descriptors:5} descriptors  "
+                  f"{threads:3} threads  {len(self.faults)} faults", flush=True)
+
+    def judge_growth(self):
+        settled = [sample for sample in self.samples if sample[0] >= self.options.minutes * 10]
+        if len(settled) < 4:
+            return
+        half = len(settled) // 2
+        for name, at, slack in [("memory", 1, 10), ("descriptors", 2, 60), ("threads", 3, 8)]:
+            before = max(sample[at] for sample in settled[:half])
+            after = max(sample[at] for sample in settled[half:])
+            if after > before * 1.1 + slack:
+                self.fault(f"{name} grew from {before:.0f} to {after:.0f}")
+
+    def judge_records(self):
+        """Every acknowledged record, against what the API says now."""
+        connection = http.client.HTTPConnection(*self.address, timeout=60)
+        for tenant in self.tenants:
+            found, cursor = {}, ""
+            while cursor is not None:
+                path = "/customers.php?limit=200" + (f"&cursor={cursor}" if cursor else "")
+                connection.request("GET", path, headers={"Authorization": f"Bearer {tenant.steady}"})
+                answer = connection.getresponse()
+                page = json.loads(answer.read())
+                if answer.status != 200:
+                    self.fault(f"{tenant.name} at the end: {page}")
+                    break
+                found.update({record["id"]: record["name"] for record in page["data"]})
+                cursor = page["next_cursor"]
+            expected = {record["id"]: record["name"] for record in self.records
+                        if record["tenant"] is tenant and record["state"] == "there"}
+            for number, name in expected.items():
+                if found.get(number) != name:
+                    self.fault(f"{tenant.name} record {number}: acknowledged {name!r}, found {found.get(number)!r}")
+            if len(found) > len(expected):
+                self.fault(f"{tenant.name}: {len(found) - len(expected)} records that nobody was told of")
+        connection.close()
+
+    def stop(self):
+        self.server.send_signal(signal.SIGTERM)
+        try:
+            code = self.server.wait(15)
+        except subprocess.TimeoutExpired:
+            self.server.kill()
+            code = "killed after 15 s"
+        if code != 0:
+            self.fault(f"the server ended with {code}")
+        checked = subprocess.run([self.options.binary, "--data-dir", self.data, "check"], capture_output=True, text=True)
+        if checked.returncode != 0:
+            self.fault(f"check: {checked.stdout[-500:]} {checked.stderr[-500:]}")
+
+    def run(self):
+        self.records = []
+        self.prepare()
+        self.serve()
+        clients = [threading.Thread(target=self.client, args=(number,)) for number in range(self.options.connections)]
+        others = [threading.Thread(target=self.trouble)]
+        for thread in clients + others:
+            thread.start()
+        self.watch()
+        self.over.set()
+        for thread in clients + others:
+            thread.join()
+        # The last suspension or lock ends by itself.
+        time.sleep(8)
+        for tenant in self.tenants:
+            self.cli("tenant", "activate", tenant.name)
+        self.judge_growth()
+        self.judge_records()
+        self.stop()
+        for name, count in sorted(self.counts.items()):
+            print(f"{count:10}  {name}")
+        there = sum(record["state"] == "there" for record in self.records)
+        print(f"{there} acknowledged records looked for, {len(self.faults)} faults; data and log in {self.home}")
+        return 1 if self.faults else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--minutes", type=float, default=1)
+    parser.add_argument("--tenants", type=int, default=200)
+    parser.add_argument("--connections", type=int, default=50)
+    parser.add_argument("--binary", default="target/release/tenantdesk")
+    parser.add_argument("--folder", default="target/tmp", help="where the temporary data lies; on a real disk")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    os.makedirs(options.folder, exist_ok=True)
+    options.binary = os.path.abspath(options.binary)
+    return Soak(options).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
