@@ -1,0 +1,189 @@
+//! The load: keep-alive connections that each send the next request when the last is answered, on one thread over epoll.
+//! It checks the status of every answer and keeps every latency, and is cheap enough not to be what is measured.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+
+/// What is sent to whom, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub address: SocketAddr,
+    pub connections: usize,
+    /// How long is measured; a quarter of it goes before, unmeasured.
+    pub time: Duration,
+    /// The status that every answer must have.
+    pub status: u16,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    pub answered: usize,
+    pub seconds: f64,
+    /// Microseconds, ascending.
+    pub latencies: Vec<u32>,
+    /// Answers of another status.
+    pub others: usize,
+    /// Bytes of the last answer's body.
+    pub body: usize,
+}
+
+impl Outcome {
+    /// Answers a second.
+    pub fn rate(&self) -> f64 {
+        self.answered as f64 / self.seconds
+    }
+
+    /// The latency that the share `part` of all answers does not exceed, in microseconds.
+    pub fn percentile(&self, part: f64) -> f64 {
+        let last = self.latencies.len().saturating_sub(1);
+        let at = (last as f64 * part).round() as usize;
+        self.latencies.get(at).copied().map_or(0.0, f64::from)
+    }
+}
+
+struct Client {
+    stream: TcpStream,
+    out: Vec<u8>,
+    answer: Vec<u8>,
+    filled: usize,
+    sent_at: Instant,
+}
+
+/// An answer's parts, once all of it is there.
+struct Answer {
+    status: u16,
+    body: usize,
+}
+
+impl Load {
+    /// Sends what `next` writes into its buffer, as fast as it is answered.
+    pub fn run(&self, next: &mut dyn FnMut(&mut Vec<u8>)) -> io::Result<Outcome> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut clients = Vec::with_capacity(self.connections);
+        for number in 0..self.connections {
+            let mut stream = TcpStream::connect(self.address)?;
+            stream.set_nodelay(true)?;
+            // tiny_http alone leaves connections that come in a burst unserved: each is proved before the next.
+            let mut first = Vec::new();
+            next(&mut first);
+            exchange(&mut stream, &first)?;
+            stream.set_nonblocking(true)?;
+            epoll::add(&poll, &stream, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
+            clients.push(Client {
+                stream,
+                out: Vec::with_capacity(1024),
+                answer: vec![0; 128 * 1024],
+                filled: 0,
+                sent_at: Instant::now(),
+            });
+        }
+        let measured_from = Instant::now() + self.time / 4;
+        let until = measured_from + self.time;
+        for client in &mut clients {
+            client.send(next)?;
+        }
+        let mut outcome = Outcome { seconds: self.time.as_secs_f64(), ..Outcome::default() };
+        let mut under_way = clients.len();
+        let mut events = Vec::with_capacity(clients.len());
+        while under_way > 0 {
+            events.clear();
+            epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), None)?;
+            for event in &events {
+                let client = &mut clients[event.data.u64() as usize];
+                let Some(answer) = client.receive()? else { continue };
+                let now = Instant::now();
+                if client.sent_at >= measured_from && now < until {
+                    outcome.answered += 1;
+                    outcome.latencies.push((now - client.sent_at).as_micros() as u32);
+                    outcome.body = answer.body;
+                }
+                if answer.status != self.status {
+                    outcome.others += 1;
+                    if outcome.others == 1 {
+                        eprintln!("unexpected: {}", String::from_utf8_lossy(&client.answer[..client.filled.min(800)]));
+                    }
+                }
+                client.filled = 0;
+                if now < until {
+                    client.send(next)?;
+                } else {
+                    under_way -= 1;
+                }
+            }
+        }
+        outcome.latencies.sort_unstable();
+        Ok(outcome)
+    }
+}
+
+impl Client {
+    fn send(&mut self, next: &mut dyn FnMut(&mut Vec<u8>)) -> io::Result<()> {
+        self.out.clear();
+        next(&mut self.out);
+        self.sent_at = Instant::now();
+        // A request is far smaller than a socket's buffer, and one is under way at a time.
+        self.stream.write_all(&self.out)
+    }
+
+    fn receive(&mut self) -> io::Result<Option<Answer>> {
+        loop {
+            let free = self.answer.get_mut(self.filled..).unwrap_or_default();
+            let room = free.len();
+            match self.stream.read(free) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => {
+                    self.filled += bytes;
+                    match whole(&self.answer[..self.filled]) {
+                        Some(answer) => return Ok(Some(answer)),
+                        None if bytes < room => return Ok(None),
+                        None => self.answer.resize(self.answer.len() * 2, 0),
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn whole(bytes: &[u8]) -> Option<Answer> {
+    let head = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let status = std::str::from_utf8(bytes.get(9..12)?).ok()?.parse().ok()?;
+    let length = bytes[..head].split(|byte| *byte == b'\n').find_map(|line| {
+        let (name, value) = line.split_at_checked(15)?;
+        name.eq_ignore_ascii_case(b"content-length:").then_some(value)
+    });
+    let body = length.map_or(Some(0), |value| std::str::from_utf8(value).ok()?.trim().parse().ok())?;
+    (bytes.len() >= head + body).then_some(Answer { status, body })
+}
+
+/// One request and its answer, on a connection of its own.
+pub fn once(address: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    exchange(&mut stream, request)
+}
+
+/// One request and its answer, head and body.
+pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> io::Result<Vec<u8>> {
+    stream.write_all(request)?;
+    let mut answer = vec![0; 16 * 1024];
+    let mut filled = 0;
+    loop {
+        match stream.read(&mut answer[filled..])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            bytes => filled += bytes,
+        }
+        if whole(&answer[..filled]).is_some() {
+            answer.truncate(filled);
+            return Ok(answer);
+        }
+        if filled == answer.len() {
+            answer.resize(filled * 4, 0);
+        }
+    }
+}

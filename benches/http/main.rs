@@ -1,0 +1,141 @@
+//! `cargo bench --bench http`: every figure beside a ceiling taken in the same run on the same machine.
+//!
+//! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--chart FILE] [--full]`
+//! with the sections reads, writes, tenants, start, lists, memory, synced, growth; all but growth without one.
+
+mod ceilings;
+mod chart;
+mod data;
+mod load;
+mod process;
+mod sections;
+mod synced;
+mod table;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use table::Table;
+
+/// How the bench was asked to run.
+#[derive(Debug)]
+pub struct Settings {
+    /// One load's time.
+    pub time: Duration,
+    /// How often each pair of loads is repeated; the median counts.
+    pub rounds: usize,
+    pub chart: Option<PathBuf>,
+    /// Growth to a million records, which takes minutes to make.
+    pub full: bool,
+    pub sections: Vec<String>,
+}
+
+/// One part of the table.
+type Section = fn(&Settings, &mut Table) -> io::Result<()>;
+
+const SECTIONS: [(&str, Section); 8] = [
+    ("reads", sections::reads),
+    ("writes", sections::writes),
+    ("synced", synced::synced),
+    ("memory", sections::memory),
+    ("lists", sections::lists),
+    ("start", sections::start),
+    ("tenants", sections::tenants),
+    ("growth", chart::growth),
+];
+
+impl Settings {
+    fn parse(arguments: &[String]) -> Result<Settings, String> {
+        let mut settings =
+            Settings { time: Duration::from_secs(2), rounds: 5, chart: None, full: false, sections: Vec::new() };
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let mut value = || rest.next().ok_or_else(|| format!("{argument} wants a value"));
+            match argument.as_str() {
+                // cargo's own.
+                "--bench" => (),
+                "--seconds" => settings.time = Duration::from_secs_f64(value()?.parse().map_err(|_| "no number")?),
+                "--rounds" => settings.rounds = value()?.parse().map_err(|_| "no number")?,
+                "--chart" => settings.chart = Some(value()?.into()),
+                "--full" => settings.full = true,
+                name if SECTIONS.iter().any(|(known, _)| *known == name) => settings.sections.push(name.to_owned()),
+                other => {
+                    return Err(format!("{other} is unknown; sections: {}", SECTIONS.map(|(name, _)| name).join(", ")));
+                }
+            }
+        }
+        Ok(settings)
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        match self.sections.is_empty() {
+            true => name != "growth" || self.chart.is_some(),
+            false => self.sections.iter().any(|section| section == name),
+        }
+    }
+}
+
+/// `--put-load ADDRESS CONNECTIONS SECONDS STATUS REQUEST`: the load alone, for the peers' script. The request is a JSON object
+/// of `method`, `target`, `headers` and `body`; what is printed is one too.
+fn put_load(arguments: &[String]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let [_, address, connections, seconds, status, request] = arguments else { return Err("five arguments".into()) };
+    let request: serde_json::Value = serde_json::from_str(request)?;
+    let text = |name: &str| request[name].as_str().unwrap_or_default().to_owned();
+    let (method, target, body) = (text("method"), text("target"), text("body"));
+    let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\n");
+    for (name, value) in request["headers"].as_object().into_iter().flatten() {
+        head += &format!("{name}: {}\r\n", value.as_str().unwrap_or_default());
+    }
+    if !body.is_empty() {
+        head += &format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+    }
+    let bytes = format!("{head}\r\n{body}").into_bytes();
+    let load = load::Load {
+        address: address.parse()?,
+        connections: connections.parse()?,
+        time: Duration::from_secs_f64(seconds.parse()?),
+        status: status.parse()?,
+    };
+    let mut sent = 0;
+    let outcome = load.run(&mut |out| {
+        sent += 1;
+        out.extend_from_slice(&bytes);
+    })?;
+    if outcome.others > 0 {
+        return Err(format!("{} answers had another status", outcome.others).into());
+    }
+    let (median, p99) = (outcome.percentile(0.5), outcome.percentile(0.99));
+    println!("{}", serde_json::json!({"rate": outcome.rate(), "sent": sent, "median_us": median, "p99_us": p99}));
+    Ok(())
+}
+
+fn run() -> io::Result<ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if process::be_an_edge(&arguments)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.first().is_some_and(|first| first == "--put-load") {
+        put_load(&arguments).map_err(io::Error::other)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let settings = Settings::parse(&arguments).map_err(io::Error::other)?;
+    let mut table = Table::default();
+    for (_, section) in SECTIONS.iter().filter(|(name, _)| settings.wants(name)) {
+        section(&settings, &mut table)?;
+    }
+    println!("{table}");
+    match table.missed() {
+        0 => println!("every bar is met"),
+        missed => println!("{missed} bars are missed (✗)"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn main() -> ExitCode {
+    run().unwrap_or_else(|error| {
+        eprintln!("{error}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,430 @@
+//! The parts of the table.
+
+use std::io;
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tenantdesk::store::tenants::{file, folder};
+
+use crate::Settings;
+use crate::ceilings;
+use crate::data::{self, Customer, Data};
+use crate::load::{Load, Outcome, exchange, once};
+use crate::process::{Edge, Process, binary};
+use crate::table::{Bar, Table, median, thousands};
+
+/// The connections of every figure that does not say otherwise.
+const CONNECTIONS: usize = 32;
+
+/// Customers are numbered through all loads and ceilings of a run, so that no row comes twice.
+static NUMBERS: AtomicU64 = AtomicU64::new(1_000_000);
+
+/// A folder on the disk that the build is on: a temporary folder may be in memory, where an fsync costs nothing.
+pub fn place() -> io::Result<TempDir> {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// The file of the tenant `id`.
+pub fn tenant_file(data: &Data, id: usize) -> PathBuf {
+    file(&folder(&data.dir), id as i64)
+}
+
+/// A GET as a client would send it.
+pub fn get(key: &str, target: &str) -> Vec<u8> {
+    format!("GET {target} HTTP/1.1\r\nHost: desk.example\r\nAuthorization: Bearer {key}\r\nAccept: */*\r\n\r\n")
+        .into_bytes()
+}
+
+/// The next customer as a POST with an idempotency key.
+pub fn post(key: &str, out: &mut Vec<u8>) {
+    let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+    let body = Customer::nth(number).json();
+    let id = uuid::Uuid::from_bytes(data::idempotency_key(number));
+    let head = format!(
+        "POST /customers.php HTTP/1.1\r\nHost: desk.example\r\nAuthorization: Bearer {key}\r\nIdempotency-Key: {id}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(body.as_bytes());
+}
+
+/// A cheap row of numbers below `below` that looks random.
+pub fn scattered(below: usize) -> impl FnMut() -> usize {
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as usize % below
+    }
+}
+
+/// Loads a process with GETs, each of the requests in turn.
+pub fn load_gets(process: &Process, connections: usize, time: Duration, requests: &[Vec<u8>]) -> io::Result<Outcome> {
+    let mut next = requests.iter().cycle();
+    let load = Load { address: process.address, connections, time, status: 200 };
+    let outcome = load.run(&mut |out| out.extend_from_slice(next.next().map_or(&[][..], Vec::as_slice)))?;
+    complete(outcome)
+}
+
+/// A figure with wrong answers in it would be none.
+fn complete(outcome: Outcome) -> io::Result<Outcome> {
+    match outcome.others {
+        0 => Ok(outcome),
+        others => Err(io::Error::other(format!("{others} answers had another status than they should"))),
+    }
+}
+
+fn load_posts(process: &Process, keys: &[String], time: Duration) -> io::Result<Outcome> {
+    let mut next = keys.iter().cycle();
+    let load = Load { address: process.address, connections: CONNECTIONS, time, status: 201 };
+    complete(load.run(&mut |out| post(next.next().map_or("", String::as_str), out))?)
+}
+
+fn body_length(answer: &[u8]) -> usize {
+    answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |at| answer.len() - at - 4)
+}
+
+/// Several rounds of a load on two processes in turn.
+struct Duel {
+    ours: Vec<Outcome>,
+    theirs: Vec<Outcome>,
+}
+
+impl Duel {
+    fn fight(settings: &Settings, ours: &Process, theirs: &Process, requests: &[Vec<u8>]) -> io::Result<Duel> {
+        let mut duel = Duel { ours: Vec::new(), theirs: Vec::new() };
+        for _ in 0..settings.rounds {
+            duel.ours.push(load_gets(ours, CONNECTIONS, settings.time, requests)?);
+            duel.theirs.push(load_gets(theirs, CONNECTIONS, settings.time, requests)?);
+        }
+        Ok(duel)
+    }
+
+    /// The median of each side, and of the rounds' ratios.
+    fn compare(&self, figure: impl Fn(&Outcome) -> f64) -> (f64, f64, f64) {
+        let all = |side: &[Outcome]| side.iter().map(&figure).collect::<Vec<f64>>();
+        let (ours, theirs) = (all(&self.ours), all(&self.theirs));
+        let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
+        (median(ours), median(theirs), median(ratios))
+    }
+}
+
+fn per_second(rate: f64) -> String {
+    format!("{}/s", thousands(rate))
+}
+
+fn milliseconds(microseconds: f64) -> String {
+    format!("{:.2} ms", microseconds / 1e3)
+}
+
+/// GET one record and a page of 50, and what the way there costs.
+pub fn reads(settings: &Settings, table: &mut Table) -> io::Result<()> {
+    let place = place()?;
+    let data = Data::make(&place.path().join("one"), 1, 1000)?;
+    let server = Process::serve(&data.dir)?;
+    let one: Vec<Vec<u8>> = (1..=997).map(|id| get(&data.keys[0], &format!("/customers.php?id={id}"))).collect();
+    let edge = Process::edge(Edge::Bare, body_length(&once(server.address, &one[0])?))?;
+    let duel = Duel::fight(settings, &server, &edge, &one)?;
+    let (ours, theirs, ratio) = duel.compare(Outcome::rate);
+    table.add(
+        "GET one record",
+        per_second(ours),
+        format!("bare edge {}", per_second(theirs)),
+        ratio,
+        Bar::AtLeast(0.75),
+    );
+    let (ours, theirs, ratio) = duel.compare(|outcome| outcome.percentile(0.99));
+    let ceiling = format!("bare edge {}", milliseconds(theirs));
+    table.add("GET one record, p99", milliseconds(ours), ceiling, ratio, Bar::AtMost(1.5));
+
+    let page = [get(&data.keys[0], "/customers.php")];
+    let page_edge = Process::edge(Edge::Bare, body_length(&once(server.address, &page[0])?))?;
+    let duel = Duel::fight(settings, &server, &page_edge, &page)?;
+    let (ours, theirs, ratio) = duel.compare(Outcome::rate);
+    table.add(
+        "GET a page of 50",
+        per_second(ours),
+        format!("bare edge {}", per_second(theirs)),
+        ratio,
+        Bar::AtLeast(0.5),
+    );
+
+    for (figure, other) in [("bare edge", Edge::TinyHttp), ("bare edge, its log line", Edge::Silent)] {
+        let size = body_length(&once(edge.address, &one[0])?);
+        let duel = Duel::fight(settings, &edge, &Process::edge(other, size)?, &one)?;
+        let (ours, theirs, ratio) = duel.compare(Outcome::rate);
+        let name = if other == Edge::TinyHttp { "tiny_http alone" } else { "without it" };
+        table.add(figure, per_second(ours), format!("{name} {}", per_second(theirs)), ratio, Bar::None);
+    }
+    for (figure, process, requests) in [
+        ("bare edge", &edge, &one[..]),
+        ("GET one record", &server, &one[..]),
+        ("GET a page of 50", &server, &page[..]),
+    ] {
+        stages(settings, table, figure, process, requests)?;
+    }
+    Ok(())
+}
+
+/// Processor time for a request, by stage.
+fn stages(
+    settings: &Settings,
+    table: &mut Table,
+    figure: &str,
+    process: &Process,
+    requests: &[Vec<u8>],
+) -> io::Result<()> {
+    let before = process.processor_time();
+    let outcome = load_gets(process, CONNECTIONS, settings.time, requests)?;
+    // The unmeasured quarter counts too.
+    let answered = outcome.answered as f64 * 1.25;
+    let after = process.processor_time();
+    let each = |stage: &str| {
+        let spent = after.get(stage).copied().unwrap_or_default() - before.get(stage).copied().unwrap_or_default();
+        spent.as_secs_f64() * 1e6 / answered
+    };
+    let (gate, tiny_http, workers) = (each("gate"), each("tiny_http"), each("workers"));
+    let text = format!("{gate:.0} µs gate, {tiny_http:.0} µs tiny_http, {workers:.0} µs workers");
+    table.note(&format!("processor time of {figure}"), text);
+    Ok(())
+}
+
+/// POST into one tenant and into 200.
+pub fn writes(settings: &Settings, table: &mut Table) -> io::Result<()> {
+    let place = place()?;
+    table.note("one fsync of 4 KiB", milliseconds(ceilings::fsync(place.path())?));
+    for (tenants, threads, bar) in [(1, 1, 1.0), (200, 8, 0.6)] {
+        let ours = Data::make(&place.path().join(format!("ours-{tenants}")), tenants, 200)?;
+        let theirs = Data::make(&place.path().join(format!("theirs-{tenants}")), tenants, 200)?;
+        let files: Vec<PathBuf> = (1..=tenants).map(|id| tenant_file(&theirs, id)).collect();
+        let server = Process::serve(&ours.dir)?;
+        load_posts(&server, &ours.keys, settings.time / 2)?;
+        let (mut rates, mut ceilings, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut medians, mut slowest) = (Vec::new(), Vec::new());
+        for _ in 0..settings.rounds {
+            let outcome = load_posts(&server, &ours.keys, settings.time)?;
+            let ceiling = ceilings::commit_each(&files, threads, settings.time, &NUMBERS);
+            rates.push(outcome.rate());
+            ceilings.push(ceiling);
+            ratios.push(outcome.rate() / ceiling);
+            medians.push(outcome.percentile(0.5));
+            slowest.push(outcome.percentile(1.0));
+        }
+        let name = if tenants == 1 { "one tenant".to_owned() } else { format!("{tenants} tenants") };
+        let ceiling = format!("commit-each, {threads} threads {}", per_second(median(ceilings)));
+        table.add(
+            &format!("POST, {name}, durable"),
+            per_second(median(rates)),
+            ceiling,
+            median(ratios),
+            Bar::AtLeast(bar),
+        );
+        let ratio = median(slowest.iter().zip(&medians).map(|(slowest, median)| slowest / median).collect());
+        let ceiling = format!("median {}", milliseconds(median(medians)));
+        let figure = format!("slowest POST, {name}");
+        table.add(&figure, milliseconds(median(slowest)), ceiling, ratio, Bar::AtMost(20.0));
+    }
+    Ok(())
+}
+
+/// Ten thousand tenants, a thousand of them or all of them asked.
+pub fn tenants(settings: &Settings, table: &mut Table) -> io::Result<()> {
+    const RECORDS: u64 = 20;
+    let place = place()?;
+    let few = Data::make(&place.path().join("few"), 10, RECORDS)?;
+    let many = Data::make(&place.path().join("many"), 10_000, RECORDS)?;
+    rustix::fs::sync();
+    let (few_server, many_server) = (Process::serve(&few.dir)?, Process::serve(&many.dir)?);
+    let of = |keys: &[String]| {
+        let mut record = scattered(RECORDS as usize);
+        let mut key = scattered(keys.len());
+        let requests = (0..20_000).map(|_| get(&keys[key()], &format!("/customers.php?id={}", record() + 1)));
+        requests.collect::<Vec<_>>()
+    };
+    let (ten, active, all) = (of(&few.keys), of(&many.keys[..1000]), of(&many.keys));
+    let touch_each: Vec<_> = many.keys[..1000].iter().map(|key| get(key, "/customers.php?id=1")).collect();
+    load_gets(&many_server, 2, Duration::from_secs(3), &touch_each)?;
+    let mut rates = [Vec::new(), Vec::new(), Vec::new()];
+    for _ in 0..settings.rounds {
+        rates[0].push(load_gets(&few_server, CONNECTIONS, settings.time, &ten)?.rate());
+        rates[1].push(load_gets(&many_server, CONNECTIONS, settings.time, &active)?.rate());
+    }
+    let memory = many_server.memory();
+    for _ in 0..settings.rounds {
+        rates[2].push(load_gets(&many_server, CONNECTIONS, settings.time, &all)?.rate());
+    }
+    let [few, active, all] = rates.map(median);
+    let ceiling = format!("10 tenants {}", per_second(few));
+    table.add("GET, 1,000 of 10,000 tenants", per_second(active), ceiling.clone(), active / few, Bar::AtLeast(0.5));
+    table.add("memory with them", format!("{memory:.0} MB"), "150 MB", memory / 150.0, Bar::AtMost(1.0));
+    table.add("GET, evenly over 10,000 tenants", per_second(all), ceiling, all / few, Bar::AtLeast(0.1));
+    table.note("memory after that", format!("{:.0} MB", many_server.memory()));
+    Ok(())
+}
+
+/// From the start of the process to the first answer.
+pub fn start(settings: &Settings, table: &mut Table) -> io::Result<()> {
+    let place = place()?;
+    let one = Data::make(&place.path().join("one"), 1, 20)?;
+    let many = Data::make(&place.path().join("many"), 10_000, 0)?;
+    rustix::fs::sync();
+    let first_answer = |data: &Data| -> io::Result<f64> {
+        let process = Process::serve(&data.dir)?;
+        once(process.address, &get(&data.keys[0], "/customers.php"))?;
+        Ok(process.started.elapsed().as_secs_f64() * 1e6)
+    };
+    let (mut ones, mut manys) = (Vec::new(), Vec::new());
+    for _ in 0..settings.rounds.max(5) {
+        ones.push(first_answer(&one)?);
+        manys.push(first_answer(&many)?);
+    }
+    let (ones, manys) = (median(ones), median(manys));
+    let figure = "start to first answer, 10,000 tenants";
+    table.add(figure, milliseconds(manys), format!("1 tenant {}", milliseconds(ones)), manys / ones, Bar::AtMost(2.0));
+    table.add(figure, milliseconds(manys), "100 ms", manys / 100_000.0, Bar::AtMost(1.0));
+    Ok(())
+}
+
+/// The median of many answers on one connection, in microseconds.
+pub fn latency(process: &Process, request: &[u8], times: usize) -> io::Result<f64> {
+    let mut stream = TcpStream::connect(process.address)?;
+    stream.set_nodelay(true)?;
+    let mut costs = Vec::with_capacity(times);
+    for _ in 0..times {
+        let begun = Instant::now();
+        exchange(&mut stream, request)?;
+        costs.push(begun.elapsed().as_secs_f64() * 1e6);
+    }
+    Ok(median(costs))
+}
+
+/// The cursor of the next page in an answer.
+fn cursor(answer: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(answer).ok()?;
+    let (_, rest) = text.rsplit_once("\"next_cursor\":\"")?;
+    rest.split('"').next()
+}
+
+/// The records of the lists' figures.
+pub const RECORDS: u64 = 100_000;
+
+/// A tenant of 100,000 customers, as many employees and pieces of hardware.
+fn large_tenant(place: &TempDir) -> io::Result<Data> {
+    let data = Data::make(&place.path().join("large"), 1, 0)?;
+    data::fill(&tenant_file(&data, 1), 0, RECORDS).map_err(io::Error::other)?;
+    data::fill_others(&tenant_file(&data, 1), RECORDS).map_err(io::Error::other)?;
+    rustix::fs::sync();
+    Ok(data)
+}
+
+/// Pages, searches and filters over 100,000 records.
+pub fn lists(settings: &Settings, table: &mut Table) -> io::Result<()> {
+    let place = place()?;
+    let data = large_tenant(&place)?;
+    let server = Process::serve(&data.dir)?;
+    let key = &data.keys[0];
+    let (mut worst, mut at) = ((0.0, 0.0, 0.0), String::new());
+    for sort in SORTS.iter().flat_map(|name| [(*name).to_owned(), format!("-{name}")]) {
+        let first = get(key, &format!("/customers.php?sort={sort}"));
+        let deep = get(key, &format!("/customers.php?sort={sort}&cursor={}", thousandth(&server, key, &sort)?));
+        let (mut firsts, mut deeps) = (Vec::new(), Vec::new());
+        for _ in 0..settings.rounds {
+            firsts.push(latency(&server, &first, 40)?);
+            deeps.push(latency(&server, &deep, 40)?);
+        }
+        let ratio = median(deeps.iter().zip(&firsts).map(|(deep, first)| deep / first).collect());
+        if ratio > worst.2 {
+            (worst, at) = ((median(deeps), median(firsts), ratio), sort);
+        }
+    }
+    let (deep, first, ratio) = worst;
+    let figure = format!("page 1,000 of 100,000, worst sort ({at})");
+    table.add(&figure, milliseconds(deep), format!("page 1 {}", milliseconds(first)), ratio, Bar::AtMost(1.3));
+    searches(settings, table, &server, key)?;
+    filters(settings, table, &server, key)
+}
+
+/// Every sort of customers.
+const SORTS: [&str; 13] = [
+    "id",
+    "name",
+    "customer_number",
+    "email",
+    "phone",
+    "street",
+    "postal_code",
+    "city",
+    "country",
+    "status",
+    "customer_since",
+    "created_at",
+    "updated_at",
+];
+
+/// The cursor that leads to page 1,000.
+fn thousandth(server: &Process, key: &str, sort: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(server.address)?;
+    stream.set_nodelay(true)?;
+    let mut next = None;
+    // 1,000 pages of 50 in steps of 200.
+    for _ in 0..999 * 50 / 200 {
+        let from = next.map_or(String::new(), |cursor| format!("&cursor={cursor}"));
+        let answer = exchange(&mut stream, &get(key, &format!("/customers.php?limit=200&sort={sort}{from}")))?;
+        next = cursor(&answer).map(str::to_owned);
+    }
+    next.ok_or_else(|| io::Error::other("the list ended early"))
+}
+
+fn searches(settings: &Settings, table: &mut Table, server: &Process, key: &str) -> io::Result<()> {
+    let list = get(key, "/customers.php");
+    // A word in every eighth record, one in few, one in a single one, one in none.
+    for word in ["bakery", "juniperweg+17", "c-0077777", "zzyzx"] {
+        let request = get(key, &format!("/customers.php?q={word}"));
+        let (mut found, mut listed) = (Vec::new(), Vec::new());
+        for _ in 0..settings.rounds {
+            found.push(latency(server, &request, 30)?);
+            listed.push(latency(server, &list, 30)?);
+        }
+        let ratio = median(found.iter().zip(&listed).map(|(found, listed)| found / listed).collect());
+        let ceiling = format!("a list of 50 {}", milliseconds(median(listed)));
+        table.add(&format!("q={word} over 100,000"), milliseconds(median(found)), ceiling, ratio, Bar::AtMost(5.0));
+    }
+    Ok(())
+}
+
+fn filters(settings: &Settings, table: &mut Table, server: &Process, key: &str) -> io::Result<()> {
+    let one = get(key, "/customers.php?id=777");
+    for target in ["/customers.php?status=active", "/employees.php?customer_id=777", "/hardware.php?employee_id=777"] {
+        let request = get(key, target);
+        let (mut filtered, mut ones) = (Vec::new(), Vec::new());
+        for _ in 0..settings.rounds {
+            filtered.push(latency(server, &request, 50)?);
+            ones.push(latency(server, &one, 50)?);
+        }
+        let ratio = median(filtered.iter().zip(&ones).map(|(filtered, one)| filtered / one).collect());
+        let ceiling = format!("GET one record {}", milliseconds(median(ones)));
+        table.add(&format!("{target} of 100,000"), milliseconds(median(filtered)), ceiling, ratio, Bar::AtMost(5.0));
+    }
+    Ok(())
+}
+
+/// What it takes when nothing happens, and on the disk.
+pub fn memory(_: &Settings, table: &mut Table) -> io::Result<()> {
+    let place = place()?;
+    let data = Data::make(&place.path().join("one"), 1, 20)?;
+    let server = Process::serve(&data.dir)?;
+    once(server.address, &get(&data.keys[0], "/customers.php"))?;
+    let mut request = Vec::new();
+    post(&data.keys[0], &mut request);
+    once(server.address, &request)?;
+    let idle = server.memory();
+    table.add("idle memory, one tenant", format!("{idle:.1} MB"), "15 MB", idle / 15.0, Bar::AtMost(1.0));
+    let size = binary().metadata()?.len() as f64 / 1e6;
+    table.add("the binary, stripped", format!("{size:.1} MB"), "10 MB", size / 10.0, Bar::AtMost(1.0));
+    Ok(())
+}
