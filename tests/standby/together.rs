@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::load::{self, Load};
 use crate::machines::{Copy, Machine, equipped, take_over};
-use crate::support::{Place, until};
+use crate::support::{ALL, Place, until};
 
 /// Rows of the import: its one transaction is larger than what Litestream lets the log grow to before it empties it.
 const ROWS: usize = 5000;
@@ -75,4 +75,35 @@ fn a_deleted_tenant_leaves_nothing_in_the_data_directory() {
     until("nothing is left", || (left().count() == 0).then_some(()));
     first.place.cli(&["check"]).done();
     drop(copying);
+}
+
+/// A missing or broken file gives its name to another, and Litestream may lose sight of it. README.md says what helps.
+#[test]
+fn a_file_that_restore_replaced_is_copied_again_by_a_litestream_started_anew() {
+    if !equipped() {
+        return;
+    }
+    let copy = Copy::to_directory();
+    let first = Machine::first(Place::new(false));
+    let tenant = first.place.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    api.customer("First");
+    let backups = first.place.home().join("backups");
+    let backups = backups.to_str().unwrap();
+    first.place.cli(&["backup", backups, "acme"]).done();
+    let mut copying = copy.begin(&first.place);
+    copy.await_begun([format!("tenants/{}.db", tenant.id), "registry.db".to_owned()]);
+    for file in tenant.files() {
+        let _ = std::fs::remove_file(file);
+    }
+    first.place.cli(&["restore", backups, "acme", "--force"]).done();
+    api.customer("Second");
+    copying.kill();
+    let _copying = copy.begin(&first.place);
+    until("the copy is what the first machine holds", || {
+        let second = Place::new(false);
+        let fetched = take_over(&second, &copy).output().unwrap();
+        let listed = second.cli(&["export", "acme", "customers", "--format", "jsonl"]);
+        (fetched.status.success() && listed.stdout.lines().count() == 2).then_some(())
+    });
 }
