@@ -44,8 +44,8 @@ pub enum OpenError {
 /// How long a connection waits for a lock that another process or connection holds (contract section 6, condition 6).
 pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 
-/// What the page caches of all connections may take together, in bytes. Without it each may grow to 2 MB, and the memory of
-/// the process with the number of tenants. SQLite then gives up the pages that were used least recently, whosever they are.
+/// What SQLite may take for all connections together before it gives up cached pages, those first that were used least
+/// recently, whosever they are. In bytes. Without it each cache may grow to 2 MB, and the process with its tenants.
 const CACHES: u32 = 64 << 20;
 
 /// Statements kept prepared per connection.
