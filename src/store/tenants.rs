@@ -71,7 +71,7 @@ struct Slot {
     state: Mutex<State>,
     /// Held while the file is opened.
     opening: Mutex<()>,
-    waiting: AtomicUsize,
+    waiting: Places,
     last_use: AtomicU64,
     trouble: Arc<Trouble>,
 }
@@ -88,7 +88,7 @@ enum State {
 pub struct Tenant {
     identity: Identity,
     readers: Pool<Readers>,
-    reading: AtomicUsize,
+    reading: Places,
     reads_at_once: usize,
     writer: Writer,
     trouble: Arc<Trouble>,
@@ -152,7 +152,7 @@ impl Tenants {
         if let Some(answer) = slot.present() {
             return answer;
         }
-        let Some(_place) = Place::take(&slot.waiting, self.limits.reads_at_once) else {
+        let Some(_place) = slot.waiting.take(self.limits.reads_at_once) else {
             return Err(Error::TenantUnavailable);
         };
         // Opening may take as long as a lock is waited for. Whoever waits here finds the outcome.
@@ -195,7 +195,7 @@ impl Tenants {
         Ok(Arc::new(Tenant {
             identity,
             readers,
-            reading: AtomicUsize::new(0),
+            reading: Places::default(),
             reads_at_once: self.limits.reads_at_once,
             writer: Writer::new(path, self.schema, Arc::clone(&slot.trouble), Arc::clone(&self.metrics)),
             trouble: Arc::clone(&slot.trouble),
@@ -304,7 +304,7 @@ impl Slot {
         Slot {
             state: Mutex::new(State::Closed),
             opening: Mutex::new(()),
-            waiting: AtomicUsize::new(0),
+            waiting: Places::default(),
             last_use: AtomicU64::new(0),
             trouble: Arc::new(Trouble::new(id)),
         }
@@ -341,7 +341,7 @@ impl Slot {
 impl Tenant {
     /// Runs `work` on a connection that only reads.
     pub fn read<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, ReadError>) -> Result<T, Error> {
-        let Some(_place) = Place::take(&self.reading, self.reads_at_once) else { return Err(Error::TenantUnavailable) };
+        let Some(_place) = self.reading.take(self.reads_at_once) else { return Err(Error::TenantUnavailable) };
         let connection = match self.readers.try_get() {
             Some(connection) => connection,
             None => {
@@ -444,23 +444,86 @@ impl ManageConnection for Readers {
     }
 }
 
-/// One of a bounded number of places, given back when dropped.
-struct Place<'a>(&'a AtomicUsize);
+/// A bounded number of places. Where all are taken but get free by and by, one is waited for: so many requests may well
+/// come at once, while connections are still being opened. Where none got free for a while, the file does not answer.
+#[derive(Debug)]
+struct Places {
+    taken: AtomicUsize,
+    since: Instant,
+    /// Milliseconds from `since` to when a place was last given back, or the first one taken.
+    moved: AtomicU64,
+}
 
-impl Place<'_> {
-    fn take(taken: &AtomicUsize, most: usize) -> Option<Place<'_>> {
-        let place = Place(taken);
-        (taken.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
+/// From when on places that do not get free count as stuck.
+const STUCK: Duration = Duration::from_millis(250);
+
+impl Default for Places {
+    fn default() -> Places {
+        Places { taken: AtomicUsize::new(0), since: Instant::now(), moved: AtomicU64::new(0) }
     }
 }
 
+impl Places {
+    fn take(&self, most: usize) -> Option<Place<'_>> {
+        let begun = Instant::now();
+        loop {
+            match self.taken.fetch_add(1, Ordering::Relaxed) {
+                0 => self.note_move(),
+                taken if taken < most => (),
+                _ => {
+                    self.taken.fetch_sub(1, Ordering::Relaxed);
+                    let moved = self.since + Duration::from_millis(self.moved.load(Ordering::Relaxed));
+                    if moved.elapsed() > STUCK || begun.elapsed() > STUCK {
+                        return None;
+                    }
+                    turns::while_waiting(|| std::thread::sleep(Duration::from_millis(1)));
+                    continue;
+                }
+            }
+            return Some(Place(self));
+        }
+    }
+
+    fn note_move(&self) {
+        let milliseconds = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.moved.store(milliseconds, Ordering::Relaxed);
+    }
+}
+
+/// One of the places, given back when dropped.
+struct Place<'a>(&'a Places);
+
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.note_move();
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A poisoned lock guards nothing that a panic could have left half done here.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_waited_for_until_nothing_moves() {
+        let places = Places::default();
+        std::thread::scope(|scope| {
+            let place = places.take(1).unwrap();
+            scope.spawn(|| assert!(places.take(1).is_some(), "it got free in time"));
+            std::thread::sleep(Duration::from_millis(50));
+            drop(place);
+        });
+        let _kept = places.take(1).unwrap();
+        let begun = Instant::now();
+        assert!(places.take(1).is_none(), "nothing moved");
+        assert!(begun.elapsed() >= STUCK);
+        let begun = Instant::now();
+        assert!(places.take(1).is_none());
+        assert!(begun.elapsed() < STUCK, "that nothing moves is known by now");
+    }
 }
