@@ -125,7 +125,9 @@ fn what_was_changed_while_litestream_was_down_is_copied_afterwards() {
     let rows = first.place.home().join("rows.csv");
     std::fs::write(&rows, format!("name,notes\n{}", format!("Row,{}\n", "x".repeat(200)).repeat(ROWS))).unwrap();
     first.place.cli(&["import", "acme", "customers", rows.to_str().unwrap()]).done();
-    (0..50).for_each(|_| drop(api.customer("Between")));
+    for _ in 0..50 {
+        api.customer("Between");
+    }
     let _copying = copy.begin(&first.place);
     api.customer("Last");
     until("the copy is what the first machine holds", || {
