@@ -43,7 +43,14 @@ fn measure(tenants: usize, active: usize) {
     let copy = Copy::to_directory();
     let began = Instant::now();
     let copying = copy.begin(&machine.place);
-    copy.await_begun(known.iter().map(|tenant| tenant.id).chain(idle).map(|id| format!("tenants/{id}.db")));
+    for id in known.iter().map(|tenant| tenant.id).chain(idle) {
+        // Longer than a test's patience: a thousand files take their time.
+        let levels = copy.directory().join(format!("tenants/{id}.db/ltx/0"));
+        while fs::read_dir(&levels).map_or(0, Iterator::count) == 0 {
+            assert!(began.elapsed() < Duration::from_secs(300), "{}", copying.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
     let after = began.elapsed();
     std::thread::sleep(Duration::from_secs(10));
     let at_rest = busy(&copying, || std::thread::sleep(SPAN));
