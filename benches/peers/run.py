@@ -184,10 +184,13 @@ def count_syncs(generator, peer, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", choices=[*PEERS, []], default=list(PEERS))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(PEERS)}; all without one")
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    options.names = options.names or list(PEERS)
+    if unknown := set(options.names) - set(PEERS):
+        parser.error(f"unknown: {', '.join(unknown)}")
     built = [path for path in glob.glob(os.path.join(ROOT, "target", "release", "deps", "http-*")) if os.access(path, os.X_OK)]
     if not built:
         raise SystemExit("first: cargo bench --bench http --no-run")
