@@ -229,11 +229,6 @@ impl Tenants {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Makes the file of a new tenant.
-    pub fn create(&self, id: i64) -> Result<(), OpenError> {
-        connection::create(&file(&self.folder, id), self.schema).map(drop)
-    }
-
     /// Closes all files, so that nothing is left in a write-ahead log.
     pub fn close(&self) {
         let slots = std::mem::take(&mut *lock(&self.slots));

@@ -43,12 +43,4 @@ impl Registry {
             Ok(())
         })
     }
-
-    /// Ends all sessions of the tenant.
-    pub fn end_all_sessions(&self, tenant_id: i64) -> Result<(), RegistryError> {
-        self.change(|transaction| {
-            transaction.prepare_cached("DELETE FROM sessions WHERE tenant_id = ?1")?.execute([tenant_id])?;
-            Ok(())
-        })
-    }
 }
