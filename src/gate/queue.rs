@@ -1,11 +1,12 @@
 //! Requests that wait for a line, taken in turn by client address.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::job::{Failure, Job};
 use super::limits::{MAX_LINES, MAX_WAITING, RESERVED_LINES};
+use crate::http::address_of;
 
 /// A bounded queue with one place in the round for each address.
 #[derive(Default)]
@@ -34,7 +35,7 @@ impl Queue {
     /// displaces the last of the one with the most.
     pub(super) fn push(&self, job: Job) -> Result<(), Job> {
         let mut inner = self.lock();
-        if inner.waiting >= MAX_WAITING && !inner.drop_unwanted() && !inner.displace_for(key(job.client)) {
+        if inner.waiting >= MAX_WAITING && !inner.drop_unwanted() && !inner.displace_for(address_of(job.client)) {
             return Err(job);
         }
         inner.add(job, false);
@@ -44,7 +45,7 @@ impl Queue {
     /// Puts back a job that could not be started, as the first of its client.
     pub(super) fn put_back(&self, job: Job) {
         let mut inner = self.lock();
-        inner.ended(key(job.client));
+        inner.ended(address_of(job.client));
         inner.add(job, true);
     }
 
@@ -69,7 +70,7 @@ impl Queue {
 
     /// A job of this client has left its line.
     pub(super) fn done(&self, client: IpAddr) {
-        self.lock().ended(key(client));
+        self.lock().ended(address_of(client));
     }
 
     /// How many wait.
@@ -82,17 +83,9 @@ impl Queue {
     }
 }
 
-/// One customer of a provider has a whole /64 of IPv6.
-fn key(client: IpAddr) -> IpAddr {
-    match client {
-        IpAddr::V4(_) => client,
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-    }
-}
-
 impl Inner {
     fn add(&mut self, job: Job, first: bool) {
-        let address = key(job.client);
+        let address = address_of(job.client);
         let client = self.clients.entry(address).or_default();
         if client.waiting.is_empty() {
             self.round.push_back(address);

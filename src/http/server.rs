@@ -19,6 +19,7 @@ use crate::http::private::{self, Note};
 use crate::http::reply::{self, Reply};
 use crate::http::request::{Body, MAX_BODY, Method, Request};
 use crate::http::response::Response;
+use crate::http::round::Round;
 use crate::metrics::Metrics;
 use crate::panics::{self, Panicked};
 use crate::turns::Turns;
@@ -49,14 +50,21 @@ pub struct Server {
     socket: PathBuf,
 }
 
+/// A request of the gate's, its body not yet read.
+struct Arrived {
+    request: tiny_http::Request,
+    note: Note,
+}
+
 struct Shared {
     listener: tiny_http::Server,
     handler: Handler,
     clock: Clock,
     turns: Arc<Turns>,
     metrics: Arc<Metrics>,
-    /// Held by the one worker that waits for a request, so that an arrival wakes one and not all.
-    next: Mutex<()>,
+    /// What has arrived and waits for a turn. Held by the one worker that takes the next, so that an arrival wakes one and
+    /// not all.
+    waiting: Mutex<Round<Arrived>>,
     running: AtomicUsize,
     stopping: AtomicBool,
     /// tiny_http has given up accepting.
@@ -82,7 +90,7 @@ impl Server {
             clock,
             turns: Arc::clone(&workers.turns),
             metrics,
-            next: Mutex::new(()),
+            waiting: Mutex::default(),
             running: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             failed: AtomicBool::new(false),
@@ -144,43 +152,53 @@ impl Shared {
     /// One worker's life.
     fn work(&self) {
         while !self.stopping.load(Ordering::SeqCst) {
-            let leading = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(arrived) = self.wait_for_request() else { continue };
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if waiting.is_empty() {
+                self.admit(self.listener.recv().map(Some), &mut waiting);
+                if waiting.is_empty() {
+                    continue;
+                }
+            }
             let turn = self.turns.take();
-            drop(leading);
-            self.serve(arrived);
+            // Whoever came meanwhile is in the round too.
+            while self.admit(self.listener.try_recv(), &mut waiting) {}
+            let Some(next) = waiting.pop() else { continue };
+            drop(waiting);
+            self.serve(next);
             drop(turn);
         }
     }
 
-    /// `None` when there is reason to look whether the server stops.
-    fn wait_for_request(&self) -> Option<tiny_http::Request> {
-        if self.stopping.load(Ordering::SeqCst) {
-            return None;
-        }
-        match self.listener.recv() {
-            Ok(arrived) => Some(arrived),
-            Err(_) if self.stopping.load(Ordering::SeqCst) => None,
+    /// Puts what arrived in its client's row, or answers the gate's probe; whether anything had arrived.
+    fn admit(&self, arrived: io::Result<Option<tiny_http::Request>>, waiting: &mut Round<Arrived>) -> bool {
+        match arrived {
+            Ok(Some(request)) => {
+                match find_note(&request) {
+                    Some(note) => waiting.push(note.client, Arrived { request, note }),
+                    None => answer_probe(request),
+                }
+                true
+            }
+            Ok(None) => false,
             Err(problem) => {
-                // Its accept loop has ended. Those already connected are served on; the gate looks at `failed`.
-                tracing::error!(%problem, "the inner server stopped accepting connections");
-                self.failed.store(true, Ordering::SeqCst);
-                None
+                if !self.stopping.load(Ordering::SeqCst) {
+                    // Its accept loop has ended. Those already connected are served on; the gate looks at `failed`.
+                    tracing::error!(%problem, "the inner server stopped accepting connections");
+                    self.failed.store(true, Ordering::SeqCst);
+                }
+                false
             }
         }
     }
 
-    fn serve(&self, mut arrived: tiny_http::Request) {
-        let Some(note) = find_note(&arrived) else {
-            return answer_probe(arrived);
-        };
+    fn serve(&self, Arrived { request: mut line, note }: Arrived) {
         let _busy = self.metrics.busy_workers.enter();
-        let Ok(request) = read(&mut arrived, note, &self.clock) else {
+        let Ok(request) = read(&mut line, note, &self.clock) else {
             // The line broke in the middle of a body: nobody is left to be answered.
             return;
         };
         let id = request.id;
-        let reply = Reply::new(&request, arrived, self.clock.clone(), Arc::clone(&self.metrics));
+        let reply = Reply::new(&request, line, self.clock.clone(), Arc::clone(&self.metrics));
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| (self.handler)(request, reply)));
         if outcome.is_err() {
             let Panicked { place, message } = panics::last();

@@ -160,25 +160,37 @@ impl<'a> Reading<'a> {
         // One statement is of one moment by itself.
         let needs_moment = listing.total || segments.len() > 1;
         let moment = if needs_moment { Some(self.0.unchecked_transaction()?) } else { None };
+        let search = self.search(listing)?;
         let mut page = PageWriter::new(listing);
         for segment in segments {
             if page.is_full() {
                 break;
             }
-            let (sql, values) = select(listing, &segment, page.missing());
+            let (sql, values) = select(listing, &search, &segment, page.missing());
             let mut statement = self.0.prepare_cached(&sql)?;
             let mut rows = statement.query(rusqlite::params_from_iter(values.iter()))?;
             while let Some(row) = rows.next()? {
                 page.take(row)?;
             }
         }
-        let total = if listing.total { Some(self.count(listing)?) } else { None };
+        let total = if listing.total { Some(self.count(listing, &search)?) } else { None };
         moment.map_or(Ok(()), Transaction::finish)?;
         Ok(page.finish(total))
     }
 
-    fn count(&self, listing: &Listing) -> rusqlite::Result<i64> {
-        let mut query = Query::new(listing);
+    /// Looks at a few records to learn which of the words' trigrams nearly all have.
+    fn search(&self, listing: &Listing) -> rusqlite::Result<Search> {
+        let mut search = Search::of(listing);
+        if search.trigrams.len() > FEWEST_TRIGRAMS {
+            let mut statement = self.0.prepare_cached(&Statements::of(listing.resource).samples)?;
+            let samples: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+            search.leave_out_common(&samples);
+        }
+        Ok(search)
+    }
+
+    fn count(&self, listing: &Listing, search: &Search) -> rusqlite::Result<i64> {
+        let mut query = Query::new(listing, search);
         query.filter(listing);
         let sql = format!("SELECT count(*) FROM {}{}", query.from, query.conditions());
         self.0.prepare_cached(&sql)?.query_row(rusqlite::params_from_iter(query.values.iter()), |row| row.get(0))
@@ -458,19 +470,53 @@ struct Query {
 /// Words of fewer characters have no trigram and are looked for in every record.
 const TRIGRAM: usize = 3;
 
+/// As many trigrams are always asked for, so that rows are narrowed down even where all are common.
+const FEWEST_TRIGRAMS: usize = 2;
+
+/// The words of `q`, and by which trigrams the search table narrows the rows down to those that may have them.
+struct Search {
+    /// Folded.
+    words: Vec<String>,
+    trigrams: Vec<String>,
+}
+
+impl Search {
+    fn of(listing: &Listing) -> Search {
+        let words: Vec<String> = listing.words.iter().map(|word| fold(word)).collect();
+        let mut trigrams: Vec<String> = words.iter().flat_map(|word| trigrams(word)).collect();
+        trigrams.sort_unstable();
+        trigrams.dedup();
+        Search { words, trigrams }
+    }
+
+    /// Drops trigrams that half of the samples have: they narrow little down, and going through their long lists is what
+    /// a search for a serial number would spend its time with.
+    fn leave_out_common(&mut self, samples: &[String]) {
+        let having = |trigram: &String| samples.iter().filter(|text| text.contains(trigram.as_str())).count();
+        self.trigrams.sort_by_cached_key(having);
+        let rare = self.trigrams.partition_point(|trigram| having(trigram) * 2 < samples.len());
+        self.trigrams.truncate(rare.max(FEWEST_TRIGRAMS));
+    }
+
+    /// In the full-text query language. `None` where every word is too short.
+    fn expression(&self) -> Option<String> {
+        let quoted = |trigram: &String| format!("\"{}\"", trigram.replace('"', "\"\""));
+        let all: Vec<String> = self.trigrams.iter().map(quoted).collect();
+        (!all.is_empty()).then(|| all.join(" AND "))
+    }
+}
+
 impl Query {
     /// Where words are long enough, the search table comes first: its rows are in the order of ids.
-    fn new(listing: &Listing) -> Query {
+    fn new(listing: &Listing, search: &Search) -> Query {
         let table = listing.resource.plural;
-        let words: Vec<String> = listing.words.iter().map(|word| fold(word)).collect();
-        let trigrams: Vec<String> = words.iter().flat_map(|word| trigrams(word)).collect();
         let mut query = Query { from: format!("{table} AS r"), conditions: Vec::new(), values: Vec::new() };
-        if !trigrams.is_empty() {
+        if let Some(expression) = search.expression() {
             query.from = format!("{table}_search AS s CROSS JOIN {table} AS r ON r.id = s.rowid");
-            query.add(format!("s.{table}_search MATCH ?"), Value::Text(trigrams.join(" AND ")));
+            query.add(format!("s.{table}_search MATCH ?"), Value::Text(expression));
         }
-        for word in words {
-            query.add("instr(r.search, ?) > 0", Value::Text(word));
+        for word in &search.words {
+            query.add("instr(r.search, ?) > 0", Value::Text(word.clone()));
         }
         query
     }
@@ -529,8 +575,8 @@ impl Query {
 }
 
 /// The statement for a segment, of at most `count` rows, with its values.
-fn select(listing: &Listing, segment: &Segment, count: usize) -> (String, Vec<Value>) {
-    let mut query = Query::new(listing);
+fn select(listing: &Listing, search: &Search, segment: &Segment, count: usize) -> (String, Vec<Value>) {
+    let mut query = Query::new(listing, search);
     query.filter(listing);
     query.begin(listing, segment);
     let columns = &Statements::of(listing.resource).of_r;
@@ -543,14 +589,14 @@ fn select(listing: &Listing, segment: &Segment, count: usize) -> (String, Vec<Va
 /// The statements of a whole page, for the test that each is read along an index.
 #[cfg(test)]
 pub(super) fn statements(listing: &Listing) -> Vec<(String, Vec<Value>)> {
-    segments(listing).iter().map(|segment| select(listing, segment, 51)).collect()
+    let search = Search::of(listing);
+    segments(listing).iter().map(|segment| select(listing, &search, segment, 51)).collect()
 }
 
-/// Every three neighbouring characters of a folded word, each as a string of the full-text query language.
+/// Every three neighbouring characters of a folded word.
 fn trigrams(word: &str) -> Vec<String> {
     let characters: Vec<char> = word.chars().collect();
-    let quoted = |three: &[char]| format!("\"{}\"", three.iter().collect::<String>().replace('"', "\"\""));
-    characters.windows(TRIGRAM).map(quoted).collect()
+    characters.windows(TRIGRAM).map(|three| three.iter().collect()).collect()
 }
 
 /// Writes the rows of a page as they come, and looks one row further to know whether more follow.

@@ -14,6 +14,8 @@ pub(super) struct Statements {
     pub exists: String,
     /// A new record: its id, or null for the next, its fields, both timestamps, its search text.
     pub insert: String,
+    /// The search text of a few records, the oldest and the newest.
+    pub samples: String,
     /// The columns of `one`.
     pub columns: String,
     /// The columns of `one`, of the table `r`.
@@ -44,6 +46,9 @@ impl Statements {
                 fields.join(", "),
                 "?, ".repeat(fields.len())
             ),
+            samples: ["ASC", "DESC"]
+                .map(|order| format!("SELECT * FROM (SELECT search FROM {table} ORDER BY id {order} LIMIT 8)"))
+                .join(" UNION ALL "),
             columns: columns.join(", "),
             of_r: columns.iter().map(|name| format!("r.{name}")).collect::<Vec<_>>().join(", "),
             names: columns.iter().map(|name| format!(",\"{name}\":")).collect(),

@@ -447,18 +447,21 @@ struct Places {
     since: Instant,
     /// Milliseconds from `since` to when a place was last given back, or the first one taken.
     moved: AtomicU64,
+    /// From when on places that do not get free count as stuck.
+    stuck: Duration,
 }
-
-/// From when on places that do not get free count as stuck.
-const STUCK: Duration = Duration::from_millis(250);
 
 impl Default for Places {
     fn default() -> Places {
-        Places { taken: AtomicUsize::new(0), since: Instant::now(), moved: AtomicU64::new(0) }
+        Places::stuck_after(Duration::from_millis(250))
     }
 }
 
 impl Places {
+    fn stuck_after(stuck: Duration) -> Places {
+        Places { taken: AtomicUsize::new(0), since: Instant::now(), moved: AtomicU64::new(0), stuck }
+    }
+
     fn take(&self, most: usize) -> Option<Place<'_>> {
         let begun = Instant::now();
         loop {
@@ -468,7 +471,7 @@ impl Places {
                 _ => {
                     self.taken.fetch_sub(1, Ordering::Relaxed);
                     let moved = self.since + Duration::from_millis(self.moved.load(Ordering::Relaxed));
-                    if moved.elapsed() > STUCK || begun.elapsed() > STUCK {
+                    if moved.elapsed() > self.stuck || begun.elapsed() > self.stuck {
                         return None;
                     }
                     turns::while_waiting(|| std::thread::sleep(Duration::from_millis(1)));
@@ -506,19 +509,18 @@ mod tests {
 
     #[test]
     fn a_place_is_waited_for_until_nothing_moves() {
-        let places = Places::default();
+        let places = Places::stuck_after(Duration::from_secs(20));
         std::thread::scope(|scope| {
             let place = places.take(1).unwrap();
             scope.spawn(|| assert!(places.take(1).is_some(), "it got free in time"));
             std::thread::sleep(Duration::from_millis(50));
             drop(place);
         });
+        let places = Places::stuck_after(Duration::from_millis(50));
+        let begun = Instant::now();
         let _kept = places.take(1).unwrap();
-        let begun = Instant::now();
         assert!(places.take(1).is_none(), "nothing moved");
-        assert!(begun.elapsed() >= STUCK);
-        let begun = Instant::now();
-        assert!(places.take(1).is_none());
-        assert!(begun.elapsed() < STUCK, "that nothing moves is known by now");
+        // Counted in whole milliseconds.
+        assert!(begun.elapsed() >= Duration::from_millis(49));
     }
 }

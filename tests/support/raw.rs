@@ -1,7 +1,7 @@
 //! A client that sends any bytes and shows what came.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -82,7 +82,18 @@ impl Client {
 
     /// Whether the other side has closed; waits for it.
     pub fn is_closed(&mut self) -> bool {
-        self.rest().is_empty()
+        match self.stream.read(&mut [0]) {
+            Ok(read) => read == 0,
+            Err(problem) => !matches!(problem.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
+        }
+    }
+
+    /// Whether something has come that was not read yet. Does not wait.
+    pub fn is_answered(&self) -> bool {
+        self.socket().set_nonblocking(true).unwrap();
+        let found = self.socket().peek(&mut [0]);
+        self.socket().set_nonblocking(false).unwrap();
+        !matches!(found, Err(problem) if problem.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Ends the connection with a reset.
