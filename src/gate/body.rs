@@ -30,7 +30,8 @@ pub(super) async fn collect(
     if announced > MAX_DISCARDED || (announced > MAX_BODY && expects_continue) {
         return Ok(Collected::TooLarge { unread: true });
     }
-    let mut bytes = Vec::with_capacity(if announced > MAX_BODY { 0 } else { announced.min(4096) });
+    // All at once, since growing by and by would leave pieces of every size behind. Untouched it takes no memory.
+    let mut bytes = Vec::with_capacity(if announced > MAX_BODY { 0 } else { announced });
     let mut seen: usize = 0;
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {

@@ -12,6 +12,9 @@ pub const RECORDS: &str = "/customers.php";
 /// Descriptors of a tenant's reading connections beyond the first: seven, with two each.
 const POOLED: usize = 14;
 
+/// Pages of two databases, in KiB: each connection may keep 2 MiB.
+const CACHED: usize = 16 * 1024;
+
 /// Threads that tiny_http keeps for its next connection, once it had so many.
 const SPARE_THREADS: usize = 4;
 
@@ -70,15 +73,17 @@ impl Scene {
         self.vitals()
     }
 
-    /// Waits until threads and descriptors are what they were; connections to the databases and a few threads stay
-    /// for the next. Memory is given back to the allocator, which keeps what it
-    /// likes: the most that it may have is what the callers compare.
+    /// Waits until threads, descriptors and memory are what they were; connections to the databases and a few threads stay
+    /// for the next.
     #[track_caller]
     pub fn is_back_at(&self, before: Vitals) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let now = self.vitals();
-            if now.threads <= before.threads + SPARE_THREADS && now.descriptors <= before.descriptors + POOLED {
+            if now.threads <= before.threads + SPARE_THREADS
+                && now.descriptors <= before.descriptors + POOLED
+                && now.memory <= before.memory + CACHED
+            {
                 return;
             }
             assert!(Instant::now() < deadline, "{now:?}, but before {before:?}");
