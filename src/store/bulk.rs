@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 
 use super::connection::{self, OpenError};
@@ -11,7 +10,7 @@ use super::statements::Statements;
 use super::tenants::{self, SCHEMA};
 use crate::resources::{Field, Resource, Value};
 
-/// A connection of one's own to a tenant's file. It runs no triggers: see [`TenantFile::add`].
+/// A connection of one's own to a tenant's file.
 #[derive(Debug)]
 pub struct TenantFile {
     connection: Connection,
@@ -34,7 +33,6 @@ impl TenantFile {
         connection
             .pragma_update(None, "cache_size", -CACHE_KIB)
             .and_then(|()| connection::be_patient(&connection))
-            .and_then(|()| connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false))
             .map_err(|error| OpenError::Unusable { path, cause: error.to_string() })?;
         Ok(TenantFile { connection })
     }
@@ -50,8 +48,8 @@ impl TenantFile {
     /// Adds records in one transaction, which waits for the file's other writers and makes them wait: all of `work`, or
     /// nothing.
     ///
-    /// The search table is filled at the end, in one statement, instead of by its trigger: with each row on its own, SQLite
-    /// would write a piece of the index to disk for every single one, which takes longer than all the rest.
+    /// The search table is filled at the end, in one statement: with each row on its own, SQLite would
+    /// write a piece of the index to disk for every single one, which takes longer than all the rest.
     pub fn add<T, E: From<FileError>>(
         &mut self,
         resource: &'static Resource,

@@ -214,10 +214,13 @@ impl<'a> Writing<'a> {
 
     /// Adds a record with the next id. `now` is RFC 3339.
     pub fn insert(&self, resource: &Resource, values: Vec<Value>, now: &str) -> rusqlite::Result<Record> {
-        self.insert_as(resource, None, values, now)
+        let search = search_text(resource, &values);
+        let record = self.insert_as(resource, None, values, now)?;
+        self.index(resource, record.id, &search)?;
+        Ok(record)
     }
 
-    /// Adds a record with the id that it must have, or the next.
+    /// Adds a record with the id that it must have, or the next, and leaves the search table to the caller.
     pub(super) fn insert_as(
         &self,
         resource: &Resource,
@@ -254,19 +257,26 @@ impl<'a> Writing<'a> {
             }
         }
         now.clone_into(&mut record.updated_at);
-        let search = search_text(resource, &record.values);
+        let (old, search) = (self.search_text_of(resource, id)?, search_text(resource, &record.values));
         sql.push_str("updated_at = ?, search = ? WHERE id = ?");
         bound.extend([&now as &dyn ToSql, &search, &id]);
         self.connection().prepare_cached(&sql)?.execute(bound.as_slice())?;
+        if search != old {
+            self.unindex(resource, id, &old)?;
+            self.index(resource, id, &search)?;
+        }
         Ok(Some(record))
     }
 
     /// Removes a record.
     pub fn delete(&self, resource: &Resource, id: i64) -> rusqlite::Result<Deleted> {
+        let Some(search) = self.search_text_of(resource, id).optional()? else { return Ok(Deleted::NotThere) };
         let sql = format!("DELETE FROM {} WHERE id = ?", resource.plural);
         match self.connection().prepare_cached(&sql)?.execute([id]) {
-            Ok(0) => Ok(Deleted::NotThere),
-            Ok(_) => Ok(Deleted::Gone),
+            Ok(_) => {
+                self.unindex(resource, id, &search)?;
+                Ok(Deleted::Gone)
+            }
             Err(error) => match &error {
                 rusqlite::Error::SqliteFailure(cause, message)
                     if cause.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY =>
@@ -276,6 +286,19 @@ impl<'a> Writing<'a> {
                 _ => Err(error),
             },
         }
+    }
+
+    /// The search text that stands in the file, which another version of the program may have folded otherwise.
+    fn search_text_of(&self, resource: &Resource, id: i64) -> rusqlite::Result<String> {
+        self.connection().prepare_cached(&Statements::of(resource).search)?.query_row([id], |row| row.get(0))
+    }
+
+    fn index(&self, resource: &Resource, id: i64, search: &str) -> rusqlite::Result<()> {
+        self.connection().prepare_cached(&Statements::of(resource).index)?.execute(params![id, search]).map(drop)
+    }
+
+    fn unindex(&self, resource: &Resource, id: i64, search: &str) -> rusqlite::Result<()> {
+        self.connection().prepare_cached(&Statements::of(resource).unindex)?.execute(params![id, search]).map(drop)
     }
 
     /// Remembers an answer under an idempotency key, from `now` (Unix seconds) on, in place of one that is too old.

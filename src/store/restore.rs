@@ -12,7 +12,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 use uuid::Uuid;
 
@@ -274,11 +273,10 @@ fn sound(live: &Path) -> Result<Connection, OpenError> {
 }
 
 /// One transaction, which waits for the file's other writers: every table emptied and filled with the rows of its
-/// namesake, the search tables' own tables and the remembered answers too. Without triggers and foreign keys SQLite copies such tables and their
-/// indexes page by page.
+/// namesake, the search tables' own tables and the remembered answers too. Without foreign keys SQLite copies such tables and
+/// their indexes page by page.
 fn replace_content(mut connection: Connection, staged: &Path) -> Result<(), RestoreError> {
     connection::be_patient(&connection)?;
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
     connection.pragma_update(None, "foreign_keys", false)?;
     connection::attach(&connection, staged, "staged")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -14,6 +14,12 @@ pub(super) struct Statements {
     pub exists: String,
     /// A new record: its id, or null for the next, its fields, both timestamps, its search text.
     pub insert: String,
+    /// The search text of a record.
+    pub search: String,
+    /// Enters a record's search text into the search table: its id, the text.
+    pub index: String,
+    /// Takes it out again. The text must be the one that was entered.
+    pub unindex: String,
     /// The search text of a few records, the oldest and the newest.
     pub samples: String,
     /// The columns of `one`.
@@ -46,6 +52,9 @@ impl Statements {
                 fields.join(", "),
                 "?, ".repeat(fields.len())
             ),
+            search: format!("SELECT search FROM {table} WHERE id = ?"),
+            index: format!("INSERT INTO {table}_search (rowid, search) VALUES (?, ?)"),
+            unindex: format!("INSERT INTO {table}_search ({table}_search, rowid, search) VALUES ('delete', ?, ?)"),
             samples: ["ASC", "DESC"]
                 .map(|order| format!("SELECT * FROM (SELECT search FROM {table} ORDER BY id {order} LIMIT 8)"))
                 .join(" UNION ALL "),

@@ -25,7 +25,13 @@ use crate::turns;
 
 /// The layout of a tenant's file.
 pub static SCHEMA: Schema =
-    Schema { name: "tenant", version: 1, sql: include_str!("../../schema.sql"), migrations: &[] };
+    Schema { name: "tenant", version: 2, sql: include_str!("../../schema.sql"), migrations: &[WITHOUT_TRIGGERS] };
+
+/// To version 2: records.rs keeps the search tables.
+const WITHOUT_TRIGGERS: &str = "
+    DROP TRIGGER customers_search_insert; DROP TRIGGER customers_search_update; DROP TRIGGER customers_search_delete;
+    DROP TRIGGER employees_search_insert; DROP TRIGGER employees_search_update; DROP TRIGGER employees_search_delete;
+    DROP TRIGGER hardware_search_insert; DROP TRIGGER hardware_search_update; DROP TRIGGER hardware_search_delete;";
 
 /// How long a file that could not be opened is not tried again.
 const FAILURE_REMEMBERED: Duration = Duration::from_secs(1);
@@ -49,6 +55,8 @@ pub struct Tenants {
     schema: &'static Schema,
     limits: Limits,
     slots: Mutex<HashMap<i64, Arc<Slot>>>,
+    /// Those of them that are open, and some that have been closed since.
+    opened: Mutex<HashMap<i64, Arc<Slot>>>,
     /// Counts uses; a slot's last one says how recently it was used.
     uses: AtomicU64,
     /// Tenants whose files are open, those too that are closed when their last request ends.
@@ -131,6 +139,7 @@ impl Tenants {
             schema: &SCHEMA,
             limits,
             slots: Mutex::default(),
+            opened: Mutex::default(),
             uses: AtomicU64::new(0),
             open: Arc::default(),
             opener: Arc::new(ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("opener").build()),
@@ -160,11 +169,12 @@ impl Tenants {
         if let Some(answer) = slot.present() {
             return answer;
         }
-        self.make_room(id);
+        self.make_room();
         match self.connect(id, &slot) {
             Ok(tenant) => {
                 slot.trouble.opened();
                 slot.set(State::Open(Arc::clone(&tenant)));
+                lock(&self.opened).insert(id, Arc::clone(&slot));
                 Ok(tenant)
             }
             Err(error) => {
@@ -206,22 +216,24 @@ impl Tenants {
 
     /// Closes the least recently used tenants where as many are open as may be: a few at once, since finding them costs
     /// more than closing them. Requests that are in one finish first.
-    fn make_room(&self, wanted: i64) {
+    fn make_room(&self) {
         if self.open_count() < self.limits.open {
             return;
         }
-        let slots = lock(&self.slots);
-        let mut open: Vec<&Arc<Slot>> =
-            slots.iter().filter(|(id, slot)| **id != wanted && slot.is_open()).map(|(_, slot)| slot).collect();
-        let surplus = (open.len() + 1).saturating_sub(self.limits.open);
+        let mut opened = lock(&self.opened);
+        opened.retain(|_, slot| slot.is_open());
+        let surplus = (opened.len() + 1).saturating_sub(self.limits.open);
         if surplus == 0 {
             return;
         }
-        open.sort_unstable_by_key(|slot| slot.last_use.load(Ordering::Relaxed));
-        let surplus = surplus + self.limits.open / 64;
-        let closed: Vec<State> = open.iter().take(surplus).map(|slot| slot.set(State::Closed)).collect();
-        drop(slots);
-        drop(closed);
+        let mut by_use: Vec<(u64, i64)> =
+            opened.iter().map(|(id, slot)| (slot.last_use.load(Ordering::Relaxed), *id)).collect();
+        by_use.sort_unstable();
+        by_use.truncate(surplus + self.limits.open / 64);
+        let closed: Vec<Arc<Slot>> = by_use.iter().filter_map(|(_, id)| opened.remove(id)).collect();
+        drop(opened);
+        // Outside the lock, since closing a file takes its time.
+        closed.iter().for_each(|slot| drop(slot.set(State::Closed)));
     }
 
     /// How many tenants are open.
@@ -231,6 +243,7 @@ impl Tenants {
 
     /// Closes all files, so that nothing is left in a write-ahead log.
     pub fn close(&self) {
+        lock(&self.opened).clear();
         let slots = std::mem::take(&mut *lock(&self.slots));
         drop(slots);
     }

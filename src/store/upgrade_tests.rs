@@ -1,5 +1,5 @@
 //! Upgrades: files of every released schema version are opened by this one, and what a migration leaves is what a new file
-//! has. There is no second version yet; what migrations will do is tried with ones made up here.
+//! has. What migrations will do, and how one fails, is tried with ones made up here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,27 +19,27 @@ use crate::metrics::Metrics;
 use crate::resources::{ALL, CUSTOMER};
 
 /// Every schema version that was released, with the folder of its files.
-const RELEASED: [u32; 1] = [1];
+const RELEASED: [u32; 2] = [1, 2];
 
 const ADD_FAX: &str = "ALTER TABLE customers ADD COLUMN fax TEXT; CREATE INDEX customers_by_fax ON customers (fax);";
 
-/// A version 2 that adds a field.
-static SECOND: Schema = Schema {
+/// The next version, which adds a field.
+static NEXT: Schema = Schema {
     name: "tenant",
-    version: 2,
+    version: 3,
     sql: concat!(
         include_str!("../../schema.sql"),
         "ALTER TABLE customers ADD COLUMN fax TEXT; CREATE INDEX customers_by_fax ON customers (fax);"
     ),
-    migrations: &[ADD_FAX],
+    migrations: &["", ADD_FAX],
 };
 
-/// A version 3 whose last step a file with two customers of one name cannot take.
-static THIRD: Schema = Schema {
+/// A version 4 whose last step a file with two customers of one name cannot take.
+static BROKEN: Schema = Schema {
     name: "tenant",
-    version: 3,
+    version: 4,
     sql: "",
-    migrations: &[ADD_FAX, "CREATE TABLE extra (id INTEGER); CREATE UNIQUE INDEX one_of_each ON customers (name);"],
+    migrations: &["", ADD_FAX, "CREATE TABLE extra (id INTEGER); CREATE UNIQUE INDEX one_of_each ON customers (name);"],
 };
 
 fn fixture(version: u32) -> PathBuf {
@@ -132,25 +132,25 @@ fn the_present_version_has_its_fixture() {
 
 #[test]
 fn a_migration_keeps_a_copy_and_every_row() {
-    let data = data_of(1, 1);
+    let data = data_of(2, 1);
     let path = data.path().join("tenants/1.db");
     let before = records(data.path());
     // Two at once: one migrates, the other finds it done.
     std::thread::scope(|scope| {
-        let opened: Vec<_> = (0..4).map(|_| scope.spawn(|| connection::open(&path, &SECOND).map(drop))).collect();
+        let opened: Vec<_> = (0..4).map(|_| scope.spawn(|| connection::open(&path, &NEXT).map(drop))).collect();
         opened.into_iter().for_each(|opened| opened.join().unwrap().unwrap());
     });
-    let migrated = connection::open(&path, &SECOND).unwrap();
-    assert_eq!(described(&migrated), fresh(&SECOND));
-    assert_eq!(connection::version(&migrated).unwrap(), 2);
+    let migrated = connection::open(&path, &NEXT).unwrap();
+    assert_eq!(described(&migrated), fresh(&NEXT));
+    assert_eq!(connection::version(&migrated).unwrap(), 3);
     drop(migrated);
-    let copy = data.path().join("tenants/1.db.v1");
+    let copy = data.path().join("tenants/1.db.v2");
     assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
     let names: Vec<_> = fs::read_dir(data.path().join("tenants")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
     // This version refuses what is newer, and the copy is what was there.
     let refused = connection::open(&path, &tenants::SCHEMA).unwrap_err();
-    assert!(matches!(refused, OpenError::Newer { found: 2, known: 1, .. }), "{refused}");
+    assert!(matches!(refused, OpenError::Newer { found: 3, known: 2, .. }), "{refused}");
     assert!(refused.to_string().contains("newer version of tenantdesk"), "{refused}");
     fs::rename(&copy, &path).unwrap();
     assert_eq!(records(data.path()), before);
@@ -162,7 +162,7 @@ fn a_migration_keeps_a_copy_and_every_row() {
 
 #[test]
 fn a_file_that_cannot_be_migrated_stays_as_it_is_and_stands_alone() {
-    let data = data_of(1, 2);
+    let data = data_of(2, 2);
     let mut file = TenantFile::open(data.path(), 1).unwrap();
     let values = || {
         let fields = CUSTOMER.fields.iter();
@@ -177,14 +177,14 @@ fn a_file_that_cannot_be_migrated_stays_as_it_is_and_stands_alone() {
     drop(file);
     let before = records(data.path());
     let limits = Limits { open: 10, reads_at_once: 16 };
-    let tenants = Tenants::new(data.path(), limits, Metrics::new(|_| "").into()).with_schema(&THIRD);
+    let tenants = Tenants::new(data.path(), limits, Metrics::new(|_| "").into()).with_schema(&BROKEN);
     assert!(matches!(tenants.open(1), Err(Error::TenantUnavailable)));
     let other = tenants.open(2).unwrap();
     let found = other.read(|reading| reading.exists(&CUSTOMER, 1).map_err(ReadError::from)).unwrap();
     assert!(found);
     drop((other, tenants));
-    let failed = connection::open(&data.path().join("tenants/1.db"), &THIRD).unwrap_err().to_string();
-    assert!(failed.contains("migrating it from schema 1 to 3 failed"), "{failed}");
+    let failed = connection::open(&data.path().join("tenants/1.db"), &BROKEN).unwrap_err().to_string();
+    assert!(failed.contains("migrating it from schema 2 to 4 failed"), "{failed}");
     assert_eq!(records(data.path()), before);
     assert_eq!(fresh(&tenants::SCHEMA), described(&connection::plain(&data.path().join("tenants/1.db")).unwrap()));
 }

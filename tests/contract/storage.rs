@@ -75,6 +75,7 @@ fn a_tenants_file_of_a_newer_schema_makes_that_tenant_unavailable() {
     let desk = Desk::start();
     let (newer, other) = (desk.tenant("newer"), desk.tenant("other"));
     let (api, others) = (newer.with_scopes(ALL), other.with_scopes(ALL));
+    let version: u32 = database(&newer.file()).pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     database(&newer.file()).pragma_update(None, "user_version", 99).unwrap();
     api.get(RECORDS).fails_with(503, "tenant_unavailable");
     others.get(RECORDS).is(200);
@@ -82,7 +83,7 @@ fn a_tenants_file_of_a_newer_schema_makes_that_tenant_unavailable() {
     let report = desk.cli(&["--json", "check"]).ends_with(1).json();
     let faults: Vec<bool> = report.as_array().unwrap().iter().map(|row| row["ok"].as_bool().unwrap()).collect();
     assert_eq!(faults.iter().filter(|ok| !**ok).count(), 1, "{report}");
-    database(&newer.file()).pragma_update(None, "user_version", 1).unwrap();
+    database(&newer.file()).pragma_update(None, "user_version", version).unwrap();
     until("it is served again", || (api.get(RECORDS).status == 200).then_some(()));
 }
 
