@@ -4,21 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::machines::{Copy, Machine, equipped, take_over};
-use crate::support::{ALL, Place, until};
+use crate::machines::{Copy, Machine, equipped, example, litestream, take_over};
+use crate::support::{ALL, Place};
 
 fn copy_folder(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
-}
-
-/// Waits until what the copy holds of a tenant has so many customers.
-fn await_customers(copy: &Copy, name: &str, count: usize) {
-    until("the copy has caught up", || {
-        let place = Place::new(false);
-        let fetched = take_over(&place, copy).output().unwrap();
-        let listed = place.cli(&["export", name, "customers", "--format", "jsonl"]);
-        (fetched.status.success() && listed.code == Some(0) && listed.stdout.lines().count() == count).then_some(())
-    });
 }
 
 #[test]
@@ -33,7 +23,7 @@ fn a_file_without_a_row_and_a_row_without_a_file_trouble_nobody_else() {
     let (sound_key, fileless_key) = (sound.key(ALL).key, fileless.key(ALL).key);
     here.with_key(&sound_key).customer("Kept");
     let mut copying = copy.begin(here);
-    await_customers(&copy, "sound", 1);
+    copy.await_customers("sound", 1);
 
     // The registry's copy stops here: what comes now has files, but no row, and its key is in the lost tail.
     let registry = copy.directory().join("registry.db");
@@ -42,7 +32,7 @@ fn a_file_without_a_row_and_a_row_without_a_file_trouble_nobody_else() {
     let late_key = sound.key(ALL).key;
     let rowless = here.tenant("rowless");
     rowless.with_scopes(ALL).customer("Nobody's");
-    await_customers(&copy, "rowless", 1);
+    copy.await_customers("rowless", 1);
     copying.kill();
     fs::remove_dir_all(&registry).unwrap();
     fs::rename(&old, &registry).unwrap();
@@ -82,7 +72,7 @@ fn nothing_that_is_there_is_overwritten() {
     let first = Machine::first(Place::new(false));
     first.place.tenant("acme");
     let _copying = copy.begin(&first.place);
-    await_customers(&copy, "acme", 0);
+    copy.await_customers("acme", 0);
     let output = take_over(&first.place, &copy).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("holds data already"), "{output:?}");
@@ -108,11 +98,11 @@ fn an_address_will_do_for_a_directory() {
     first.place.tenant("acme").with_scopes(ALL).customer("First");
     first.place.tenant("other");
     let _copying = copy.begin(&first.place);
-    await_customers(&copy, "acme", 1);
+    copy.await_customers("acme", 1);
     let second = Place::new(false);
-    let mut command = Command::new(crate::machines::example("take-over"));
+    let mut command = Command::new(example("take-over"));
     command.arg(format!("file://{}", copy.directory().display())).arg(second.data());
-    command.env("TENANTDESK", env!("CARGO_BIN_EXE_tenantdesk")).env("LITESTREAM", crate::machines::litestream());
+    command.env("TENANTDESK", env!("CARGO_BIN_EXE_tenantdesk")).env("LITESTREAM", litestream());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(second.cli(&["--json", "check"]).done().json().as_array().map(Vec::len), Some(3));

@@ -34,8 +34,7 @@ fn one_round(round: usize, mut first: Machine, copy: &Copy, known: &[Known]) -> 
     let before: Vec<Records> = known.iter().map(|tenant| records(&first, tenant)).collect();
     let mut copying = copy.begin(&first.place);
     let load = Load::begin(&first.place, known, 16, true);
-    let files = known.iter().map(|tenant| format!("tenants/{}.db", tenant.id));
-    copy.await_begun(files.chain(["registry.db".to_owned()]));
+    copy.await_begun(known.iter().map(|tenant| tenant.id));
     let random = u64::from_str_radix(&uuid()[..8], 16).unwrap();
     let began = Instant::now();
     std::thread::sleep(Duration::from_millis(1000 + random % 4000));
