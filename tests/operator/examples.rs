@@ -193,17 +193,48 @@ print(desk.create("customers", name="Once")["id"], len(seen))
     assert_eq!(api.total("/customers.php"), 1);
 }
 
+const UNITS: [&str; 4] = [
+    "systemd/tenantdesk.service",
+    "systemd/tenantdesk-backup.service",
+    "standby/tenantdesk-copy.service",
+    "standby/tenantdesk-take-over.service",
+];
+
+/// A setting that it does not know, a value that it does not take.
+#[test]
+fn systemd_has_nothing_to_say_against_the_units() {
+    if !has("systemd-analyze", "--version") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let programs = folder.path().join("bin");
+    std::fs::create_dir(&programs).unwrap();
+    for program in ["tenantdesk", "litestream", "take-over"] {
+        std::os::unix::fs::symlink("/bin/true", programs.join(program)).unwrap();
+    }
+    let mut command = Command::new("systemd-analyze");
+    command.args(["verify", "--man=no", "--recursive-errors=no"]);
+    for unit in UNITS.into_iter().chain(["systemd/tenantdesk-backup.timer"]) {
+        let text = std::fs::read_to_string(example(unit)).unwrap();
+        let copy = folder.path().join(Path::new(unit).file_name().unwrap());
+        std::fs::write(&copy, text.replace("/usr/local/bin", programs.to_str().unwrap())).unwrap();
+        command.arg(copy);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("tenantdesk"), "{said}");
+}
+
 /// The exposure that systemd sees, 0 to 10, for each unit.
 #[test]
 fn the_units_are_as_closed_as_they_can_be() {
     if !has("systemd-analyze", "--version") {
         return;
     }
-    for unit in ["tenantdesk.service", "tenantdesk-backup.service"] {
-        let path = example("systemd").join(unit);
+    for unit in UNITS {
         let output = Command::new("systemd-analyze")
             .args(["security", "--offline=yes", "--no-pager", "--threshold=20"])
-            .arg(&path)
+            .arg(example(unit))
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
@@ -218,8 +249,8 @@ fn the_units_are_as_closed_as_they_can_be() {
 #[test]
 fn the_units_call_the_program_as_it_wants_to_be_called() {
     let desk = Desk::start();
-    for unit in ["tenantdesk.service", "tenantdesk-backup.service"] {
-        let text = std::fs::read_to_string(example("systemd").join(unit)).unwrap();
+    for unit in UNITS {
+        let text = std::fs::read_to_string(example(unit)).unwrap();
         let calls = text.lines().filter_map(|line| line.strip_prefix("Exec")?.split_once("/usr/local/bin/tenantdesk "));
         for (_, words) in calls {
             let words: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
