@@ -4,8 +4,6 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
-
 use crate::support::{ALL, Api, Desk};
 
 fn example(path: &str) -> PathBuf {
@@ -262,61 +260,4 @@ fn the_units_call_the_program_as_it_wants_to_be_called() {
         }
     }
     desk.anonymous().get("/healthz").is(200);
-}
-
-#[test]
-fn litestream_brings_every_tenant_back() {
-    let program = std::env::var("LITESTREAM").unwrap_or_else(|_| "litestream".to_owned());
-    if !has(&program, "version") {
-        return;
-    }
-    let desk = Desk::roomy();
-    let early = desk.tenant("early");
-    early.with_scopes(ALL).customer("First");
-    let (data, replica) = (desk.data(), desk.home().join("replica"));
-    let config = std::fs::read_to_string(example("litestream/litestream.yml")).unwrap();
-    let config = config.replace("/var/lib/tenantdesk", data.to_str().unwrap());
-    let config = config.replace("/mnt/elsewhere/tenantdesk", replica.to_str().unwrap());
-    let file = desk.home().join("litestream.yml");
-    std::fs::write(&file, config).unwrap();
-    let mut running = Command::new(&program)
-        .args(["replicate", "-config"])
-        .arg(&file)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let late = desk.tenant("late");
-    let api = late.with_scopes(ALL);
-    for n in 0..20 {
-        api.customer(&format!("Late {n}"));
-    }
-    let back = crate::support::desk::Place::new(false);
-    std::fs::create_dir_all(back.data().join("tenants")).unwrap();
-    let restore = |name: &str, of: &str| {
-        let target = back.data().join(name);
-        let _ = std::fs::remove_file(&target);
-        let mut command = Command::new(&program);
-        let source = format!("file://{}/{of}", replica.display());
-        let done = command.args(["restore", "-o"]).arg(&target).arg(source).output().unwrap();
-        done.status.success()
-    };
-    crate::support::until("everything is brought back", || {
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        let all = restore("registry.db", "registry")
-            && restore("tenants/1.db", "tenants/1.db")
-            && restore("tenants/2.db", "tenants/2.db");
-        let count = || {
-            let listed = back.cli(&["export", "late", "customers", "--format", "jsonl"]);
-            (listed.code == Some(0)).then(|| listed.stdout.lines().count())
-        };
-        (all && count() == Some(20)).then_some(())
-    });
-    let findings = back.cli(&["--json", "check"]).done().json();
-    assert_eq!(findings.as_array().map(Vec::len), Some(3), "{findings}");
-    let first: Value =
-        serde_json::from_str(&back.cli(&["export", "early", "customers", "--format", "jsonl"]).done().stdout).unwrap();
-    assert_eq!(first["name"], "First");
-    running.kill().unwrap();
-    running.wait().unwrap();
 }

@@ -41,7 +41,7 @@ pub fn example(name: &str) -> PathBuf {
 }
 
 /// Replaces what must be there.
-fn replace(text: &str, old: &str, new: &str) -> String {
+pub fn replace(text: &str, old: &str, new: &str) -> String {
     assert!(text.contains(old), "the example has no {old:?} any more");
     text.replace(old, new)
 }

@@ -4,8 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::machines::{Copy, Machine, equipped, example, litestream, take_over};
-use crate::support::{ALL, Place};
+use tenantdesk::clock::{Clock, rfc3339};
+
+use crate::machines::{Copy, Machine, equipped, example, litestream, replace, take_over};
+use crate::support::{ALL, Place, until};
 
 fn copy_folder(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
@@ -106,4 +108,45 @@ fn an_address_will_do_for_a_directory() {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(second.cli(&["--json", "check"]).done().json().as_array().map(Vec::len), Some(3));
+}
+
+/// The lines of README.md for one tenant.
+#[test]
+fn one_tenant_is_brought_back_as_it_was_at_a_moment() {
+    if !equipped() {
+        return;
+    }
+    let copy = Copy::to_directory();
+    let first = Machine::first(Place::new(false));
+    let here = &first.place;
+    let (acme, other) = (here.tenant("acme").with_scopes(ALL), here.tenant("other").with_scopes(ALL));
+    acme.customer("Kept");
+    let _copying = copy.begin(here);
+    copy.await_customers("acme", 1);
+    // To the second: the next one begins.
+    let second = || Clock::system().now().unix_seconds();
+    let before = second();
+    let moment = until("a second is over", || (second() > before).then(second));
+    acme.customer("By mistake");
+    copy.await_customers("acme", 2);
+
+    let readme = fs::read_to_string(example("README.md")).unwrap();
+    let mut script = readme.split("```sh\n").nth(1).unwrap().split("```").next().unwrap().to_owned();
+    for (old, new) in [
+        ("file:///mnt/elsewhere/tenantdesk", format!("file://{}", copy.directory().display())),
+        ("2026-11-21T10:00:00Z", rfc3339(moment)),
+        ("7.db", "1.db".to_owned()),
+        ("/var/lib/tenantdesk", here.data().display().to_string()),
+        ("tenantdesk --data", format!("{} --data", env!("CARGO_BIN_EXE_tenantdesk"))),
+        ("litestream restore", format!("{} restore", litestream())),
+    ] {
+        script = replace(&script, old, &new);
+    }
+    other.customer("Meanwhile");
+    let done = Command::new("sh").args(["-euc", &script]).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(acme.get("/customers.php").found()["data"][0]["name"], "Kept");
+    assert_eq!((acme.total("/customers.php"), other.total("/customers.php")), (1, 1));
+    acme.customer("After");
+    copy.await_customers("acme", 2);
 }
