@@ -51,6 +51,8 @@ pub fn replace(text: &str, old: &str, new: &str) -> String {
 pub struct Copy {
     folder: tempfile::TempDir,
     sshd: Option<Sshd>,
+    /// The directory's `monitor-interval`; Litestream's default without it.
+    interval: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -62,14 +64,19 @@ struct Sshd {
 impl Copy {
     /// To a directory.
     pub fn to_directory() -> Copy {
-        Copy { folder: tempfile::tempdir().unwrap(), sshd: None }
+        Copy { folder: tempfile::tempdir().unwrap(), sshd: None, interval: None }
+    }
+
+    /// To a directory; the tenants' files are looked at so often.
+    pub fn looking_every(interval: &'static str) -> Copy {
+        Copy { interval: Some(interval), ..Copy::to_directory() }
     }
 
     /// To a second host, over SFTP.
     pub fn to_second_host() -> Copy {
         let folder = tempfile::tempdir().unwrap();
         let sshd = Sshd::start(folder.path());
-        Copy { folder, sshd: Some(sshd) }
+        Copy { folder, sshd: Some(sshd), interval: None }
     }
 
     /// The directory that holds it in the end.
@@ -84,6 +91,12 @@ impl Copy {
         let target = target.to_str().unwrap();
         let Some(sshd) = &self.sshd else {
             let text = fs::read_to_string(example("to-directory.yml")).unwrap();
+            let text = match self.interval {
+                Some(interval) => {
+                    replace(&text, "watch: true", &format!("watch: true\n    monitor-interval: {interval}"))
+                }
+                None => text,
+            };
             let text = replace(&text, "/var/lib/tenantdesk", data);
             return replace(&text, "/mnt/elsewhere/tenantdesk", target);
         };
@@ -278,6 +291,10 @@ impl Machine {
         };
         place.serves_at(address);
         Machine { place, child, _output: output, took }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn log(&self) -> String {
