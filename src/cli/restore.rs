@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::General;
-use super::output::{print, print_json};
+use super::output::{print, print_json, remark};
 use crate::store::restore::{self, Restore, Restored, RestoredTenant};
 
 #[derive(Debug, Args)]
@@ -27,7 +27,18 @@ pub fn run(general: &General, arguments: &Arguments) -> anyhow::Result<()> {
         tenant: arguments.tenant.as_deref(),
         force: arguments.force,
     })?;
-    if general.json { print_json(&document(&restored)) } else { print(&text(&restored)) }
+    if general.json {
+        print_json(&document(&restored))?
+    } else {
+        print(&text(&restored))?
+    }
+    if restored.unseen_by_litestream {
+        remark(
+            "if Litestream copies from here, restart it (systemctl restart tenantdesk-copy): \
+             files were replaced, and it may not see them any more",
+        );
+    }
+    Ok(())
 }
 
 fn document(restored: &Restored) -> Value {

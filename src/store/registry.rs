@@ -281,6 +281,14 @@ impl Registry {
         })
     }
 
+    /// The highest id that a tenant ever had, 0 where there was none.
+    pub(super) fn last_tenant_id(&self) -> Result<i64, RegistryError> {
+        self.read(|connection| {
+            let sql = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'tenants'";
+            connection.query_row(sql, [], |row| row.get(0))
+        })
+    }
+
     /// Every tenant with the number of its keys, revoked ones too, in the order of their names.
     pub fn list_tenants(&self) -> Result<Vec<(TenantRow, i64)>, RegistryError> {
         self.read(|connection| {

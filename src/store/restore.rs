@@ -72,6 +72,8 @@ pub struct Restored {
     pub folder: PathBuf,
     pub created_at: String,
     pub tenants: Vec<RestoredTenant>,
+    /// Files got the names of others that Litestream copied: it may not see them until it is started anew.
+    pub unseen_by_litestream: bool,
 }
 
 /// One tenant that was restored.
@@ -96,11 +98,13 @@ pub fn restore(wanted: &Restore<'_>) -> Result<Restored, RestoreError> {
     let stage = Stage::new(wanted.data_dir)?;
     stage.fill(&folder, &files)?;
     let broken_registry = whole && wanted.force && stage.set_broken_registry_aside()?;
+    let registry_file = wanted.data_dir.join(registry::FILE);
+    let new_registry = !registry_file.try_exists().map_err(at(&registry_file))?;
     let outcome = Registry::create(wanted.data_dir)
         .map_err(RestoreError::from)
-        .and_then(|registry| bring_back(wanted, &registry, &stage, &chosen));
-    let tenants = match outcome {
-        Ok(tenants) => tenants,
+        .and_then(|registry| Ok((registry.last_tenant_id()?, bring_back(wanted, &registry, &stage, &chosen)?)));
+    let (last_id, (tenants, replaced)) = match outcome {
+        Ok(done) => done,
         Err(error) => {
             if broken_registry {
                 stage.put_broken_registry_back()?;
@@ -108,7 +112,20 @@ pub fn restore(wanted: &Restore<'_>) -> Result<Restored, RestoreError> {
             return Err(error);
         }
     };
-    Ok(Restored { folder, created_at: manifest.created_at, tenants })
+    // What comes under a name that was never used here is new to Litestream too.
+    let live = |tenant: &RestoredTenant| tenants::file(&tenants::folder(wanted.data_dir), tenant.id);
+    let known = tenants.iter().filter(|tenant| whole || tenant.id <= last_id).map(live);
+    let mut reused: Vec<PathBuf> = known.filter(|file| replaced.contains(file)).collect();
+    reused.extend(new_registry.then(|| registry_file.clone()));
+    let unseen_by_litestream =
+        !reused.is_empty() && (was_copied(&registry_file) || reused.iter().any(|file| was_copied(file)));
+    Ok(Restored { folder, created_at: manifest.created_at, tenants, unseen_by_litestream })
+}
+
+/// Whether Litestream has left a trace: its folder beside a file, or its table in it. What cannot be read has none.
+fn was_copied(file: &Path) -> bool {
+    let has_table = || connection::plain(file).and_then(|connection| connection.table_exists(None, "_litestream_seq"));
+    tenants::litestreams(file).is_dir() || has_table().unwrap_or(false)
 }
 
 /// The backup itself, or the newest in the folder that has what is wanted.
@@ -180,13 +197,13 @@ struct Target<'a> {
 }
 
 /// Finds out what would be overwritten, then does it: tenants that exist first, each in a moment of its own, then those
-/// that come new.
+/// that come new. Also returns the files that were replaced, not written to.
 fn bring_back(
     wanted: &Restore<'_>,
     registry: &Registry,
     stage: &Stage,
     chosen: &[SavedTenant],
-) -> Result<Vec<RestoredTenant>, RestoreError> {
+) -> Result<(Vec<RestoredTenant>, Vec<PathBuf>), RestoreError> {
     let mut targets = Vec::new();
     let mut overwritten = Vec::new();
     for saved in chosen {
@@ -209,7 +226,7 @@ fn bring_back(
     }
     let mut undo = Undo { stage, done: Vec::new() };
     match replace_all(wanted.data_dir, registry, stage, &targets, &mut undo) {
-        Ok(restored) => Ok(restored),
+        Ok(restored) => Ok((restored, undo.replaced())),
         Err(cause) => Err(undo.run(cause)),
     }
 }
@@ -340,6 +357,15 @@ enum Done {
 }
 
 impl Undo<'_> {
+    /// The files that have given their names to others.
+    fn replaced(self) -> Vec<PathBuf> {
+        let by_name = |done| match done {
+            Done::Name { live, .. } => Some(live),
+            Done::Content { .. } => None,
+        };
+        self.done.into_iter().filter_map(by_name).collect()
+    }
+
     /// Takes everything back after `cause`.
     fn run(self, cause: RestoreError) -> RestoreError {
         let cause = Box::new(cause);

@@ -277,7 +277,7 @@ pub fn remove_file(data_dir: &Path, id: i64) -> io::Result<()> {
 }
 
 /// Where Litestream, if a copy is kept, holds the last changes of a database ready: a folder beside it, `.1.db-litestream`.
-fn litestreams(path: &Path) -> PathBuf {
+pub(super) fn litestreams(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push("-litestream");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{ALL, Api, Desk, Place};
+use crate::support::{ALL, Api, Desk, Place, database};
 
 fn folders(place: &Place) -> Vec<String> {
     let entries = std::fs::read_dir(place.home().join("backups")).unwrap();
@@ -112,6 +112,45 @@ fn a_file_that_is_gone_or_damaged_comes_back_while_the_server_runs() {
     api.get("/customers.php").fails_with(503, "tenant_unavailable");
     restore();
     desk.cli(&["check"]).done();
+}
+
+/// Litestream holds a file that gave its name to another, and does not look at that one until it is started anew.
+#[test]
+fn restore_says_when_litestream_has_to_be_restarted() {
+    let desk = Desk::start();
+    let tenant = desk.tenant("acme");
+    let says = |place: &Place, backup: &str| {
+        let said = place.cli(&["restore", backup, "acme", "--force"]).done().stderr;
+        assert!(said.is_empty() || said.lines().count() == 1 && said.contains("restart it"), "{said}");
+        !said.is_empty()
+    };
+    let missing = |backup: &str| {
+        for file in tenant.files() {
+            let _ = std::fs::remove_file(file);
+        }
+        says(&desk, backup)
+    };
+    desk.cli(&["backup", "plain", "acme"]).done();
+    assert!(!missing("plain"), "there is no Litestream");
+
+    // Its traces: its folders, and its tables, which go with a backup.
+    let folder = desk.data().join(".registry.db-litestream");
+    std::fs::create_dir(&folder).unwrap();
+    assert!(!says(&desk, "plain"), "the file was written to, not replaced");
+    assert!(missing("plain"));
+    tenant.ask("delete", &["--yes"]);
+    assert!(says(&desk, "plain"), "its name was used before");
+    std::fs::remove_dir(&folder).unwrap();
+    database(&tenant.file())
+        .execute_batch("CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)")
+        .unwrap();
+    desk.cli(&["backup", "copied", "acme"]).done();
+    assert!(missing("copied"));
+
+    // Somewhere else it is new, and Litestream sees that by itself.
+    let place = Place::new(false);
+    place.tenant("other");
+    assert!(!says(&place, desk.home().join("copied").to_str().unwrap()));
 }
 
 /// Another process that opens a tenant's file and closes it must not take the log from under the server. It did, where the

@@ -4,8 +4,6 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
-
 use crate::support::{ALL, Api, Desk};
 
 fn example(path: &str) -> PathBuf {
@@ -193,17 +191,48 @@ print(desk.create("customers", name="Once")["id"], len(seen))
     assert_eq!(api.total("/customers.php"), 1);
 }
 
+const UNITS: [&str; 4] = [
+    "systemd/tenantdesk.service",
+    "systemd/tenantdesk-backup.service",
+    "standby/tenantdesk-copy.service",
+    "standby/tenantdesk-take-over.service",
+];
+
+/// A setting that it does not know, a value that it does not take.
+#[test]
+fn systemd_has_nothing_to_say_against_the_units() {
+    if !has("systemd-analyze", "--version") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let programs = folder.path().join("bin");
+    std::fs::create_dir(&programs).unwrap();
+    for program in ["tenantdesk", "litestream", "take-over"] {
+        std::os::unix::fs::symlink("/bin/true", programs.join(program)).unwrap();
+    }
+    let mut command = Command::new("systemd-analyze");
+    command.args(["verify", "--man=no", "--recursive-errors=no"]);
+    for unit in UNITS.into_iter().chain(["systemd/tenantdesk-backup.timer"]) {
+        let text = std::fs::read_to_string(example(unit)).unwrap();
+        let copy = folder.path().join(Path::new(unit).file_name().unwrap());
+        std::fs::write(&copy, text.replace("/usr/local/bin", programs.to_str().unwrap())).unwrap();
+        command.arg(copy);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("tenantdesk"), "{said}");
+}
+
 /// The exposure that systemd sees, 0 to 10, for each unit.
 #[test]
 fn the_units_are_as_closed_as_they_can_be() {
     if !has("systemd-analyze", "--version") {
         return;
     }
-    for unit in ["tenantdesk.service", "tenantdesk-backup.service"] {
-        let path = example("systemd").join(unit);
+    for unit in UNITS {
         let output = Command::new("systemd-analyze")
             .args(["security", "--offline=yes", "--no-pager", "--threshold=20"])
-            .arg(&path)
+            .arg(example(unit))
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
@@ -218,8 +247,8 @@ fn the_units_are_as_closed_as_they_can_be() {
 #[test]
 fn the_units_call_the_program_as_it_wants_to_be_called() {
     let desk = Desk::start();
-    for unit in ["tenantdesk.service", "tenantdesk-backup.service"] {
-        let text = std::fs::read_to_string(example("systemd").join(unit)).unwrap();
+    for unit in UNITS {
+        let text = std::fs::read_to_string(example(unit)).unwrap();
         let calls = text.lines().filter_map(|line| line.strip_prefix("Exec")?.split_once("/usr/local/bin/tenantdesk "));
         for (_, words) in calls {
             let words: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
@@ -231,61 +260,4 @@ fn the_units_call_the_program_as_it_wants_to_be_called() {
         }
     }
     desk.anonymous().get("/healthz").is(200);
-}
-
-#[test]
-fn litestream_brings_every_tenant_back() {
-    let program = std::env::var("LITESTREAM").unwrap_or_else(|_| "litestream".to_owned());
-    if !has(&program, "version") {
-        return;
-    }
-    let desk = Desk::roomy();
-    let early = desk.tenant("early");
-    early.with_scopes(ALL).customer("First");
-    let (data, replica) = (desk.data(), desk.home().join("replica"));
-    let config = std::fs::read_to_string(example("litestream/litestream.yml")).unwrap();
-    let config = config.replace("/var/lib/tenantdesk", data.to_str().unwrap());
-    let config = config.replace("/mnt/elsewhere/tenantdesk", replica.to_str().unwrap());
-    let file = desk.home().join("litestream.yml");
-    std::fs::write(&file, config).unwrap();
-    let mut running = Command::new(&program)
-        .args(["replicate", "-config"])
-        .arg(&file)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let late = desk.tenant("late");
-    let api = late.with_scopes(ALL);
-    for n in 0..20 {
-        api.customer(&format!("Late {n}"));
-    }
-    let back = crate::support::desk::Place::new(false);
-    std::fs::create_dir_all(back.data().join("tenants")).unwrap();
-    let restore = |name: &str, of: &str| {
-        let target = back.data().join(name);
-        let _ = std::fs::remove_file(&target);
-        let mut command = Command::new(&program);
-        let source = format!("file://{}/{of}", replica.display());
-        let done = command.args(["restore", "-o"]).arg(&target).arg(source).output().unwrap();
-        done.status.success()
-    };
-    crate::support::until("everything is brought back", || {
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        let all = restore("registry.db", "registry")
-            && restore("tenants/1.db", "tenants/1.db")
-            && restore("tenants/2.db", "tenants/2.db");
-        let count = || {
-            let listed = back.cli(&["export", "late", "customers", "--format", "jsonl"]);
-            (listed.code == Some(0)).then(|| listed.stdout.lines().count())
-        };
-        (all && count() == Some(20)).then_some(())
-    });
-    let findings = back.cli(&["--json", "check"]).done().json();
-    assert_eq!(findings.as_array().map(Vec::len), Some(3), "{findings}");
-    let first: Value =
-        serde_json::from_str(&back.cli(&["export", "early", "customers", "--format", "jsonl"]).done().stdout).unwrap();
-    assert_eq!(first["name"], "First");
-    running.kill().unwrap();
-    running.wait().unwrap();
 }

@@ -36,6 +36,10 @@ fn move_between(from: &Desk, to: &Desk, tenant: &str, route: &[&str]) -> Command
     command.arg(tenant).args(route);
     command.env("FROM_DESK", format!("{program} --data-dir '{}'", from.data().display()));
     command.env("TO_DESK", format!("{program} --data-dir '{}'", to.data().display()));
+    // As ssh does it: words with a space between them, to a shell.
+    let ssh = to.home().join("ssh");
+    std::fs::write(&ssh, "exec sh -c \"$*\"\n").unwrap();
+    command.env("TO", format!("sh {}", ssh.display())).env("AS", "env");
     command
 }
 

@@ -1,20 +1,31 @@
-//! What the copy costs, beside the same without one. Not a test that can fail, so it is left out unless asked for:
+//! What the copy costs, beside the same without one, as the table of the example's README. Not a test that can fail, so it is
+//! left out unless asked for:
 //!
 //! ```text
 //! cargo test --release --test standby -- --ignored --nocapture cost
 //! ```
+//!
+//! `COST_TENANTS=1,100,1000`, `COST_ROUNDS=3`, `COST_SETTLES=75` and `COST_SECONDS=30` are what it does unless told otherwise: so
+//! many rounds without a copy and with one, which is left alone for 75 s and then watched for 30 s at rest and 30 s at work.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::load::{self, Known, Load};
-use crate::machines::{Copy, Copying, Machine, equipped};
-use crate::support::Place;
-
-/// How long each figure is taken.
-const SPAN: Duration = Duration::from_secs(8);
+use crate::load::{self, Change, Known, Load};
+use crate::machines::{Copy, Machine, equipped, litestream};
+use crate::rounds::{Records, is_there, number};
+use crate::support::vitals::Vitals;
+use crate::support::{Place, database, uuid};
 
 const CLIENTS: usize = 16;
+
+/// So many tenants are written to, where there are so many.
+const ACTIVE: usize = 10;
+
+/// How often Litestream looks at each file: its default, and what the README advises where tenants are many.
+const INTERVALS: [&str; 2] = ["1s", "10s"];
 
 #[test]
 #[ignore = "it measures, and takes its time"]
@@ -22,74 +33,215 @@ fn cost() {
     if !equipped() {
         return;
     }
-    eprintln!("tenants | writes/s without | with | Litestream: CPU under load | CPU idle | memory | all copied after");
-    for (tenants, active) in [(1, 1), (100, 10), (1000, 10)] {
-        measure(tenants, active);
+    eprintln!(
+        "| tenants | looked at every | writes/s without, with | TenantDesk without, with | Litestream, writing | at rest \
+         | its memory, descriptors | all copied after | lost, median and most |"
+    );
+    let tenants = std::env::var("COST_TENANTS").unwrap_or_else(|_| "1,100,1000".to_owned());
+    for tenants in tenants.split(',') {
+        measure(tenants.parse().unwrap());
     }
 }
 
-fn measure(tenants: usize, active: usize) {
+/// What was seen while clients wrote.
+#[derive(Clone, Copy)]
+struct Written {
+    /// Acknowledged changes a second.
+    writes: f64,
+    /// Of TenantDesk, in per cent of a core.
+    busy: f64,
+    /// Of TenantDesk, in MiB.
+    memory: f64,
+}
+
+/// The same with a copy, and what was seen of Litestream.
+#[derive(Clone, Copy)]
+struct Copied {
+    written: Written,
+    /// In per cent of a core, while clients wrote and while nobody did.
+    busy: f64,
+    at_rest: f64,
+    /// In MiB.
+    memory: f64,
+    descriptors: f64,
+    /// Seconds from its start until the copy had begun for every file.
+    begun_after: f64,
+    /// Seconds from the oldest acknowledged change that was not in the copy to Litestream's sudden end.
+    lost: f64,
+}
+
+/// Each way in each round, and each time another one first: what else the machine does, and the files' growth, meet all alike.
+fn measure(tenants: usize) {
+    let active = tenants.min(ACTIVE);
     let place = Place::new(false);
     let known = load::tenants(&place, active);
     let folder = place.data().join("tenants");
-    // To Litestream a file is a file: the idle ones need no row.
+    // They are there without a copy too. To Litestream a file is a file, and TenantDesk opens none that nobody asks for: they
+    // need no row.
     let idle: Vec<i64> = (active + 1..=tenants).map(|n| i64::try_from(n).unwrap()).collect();
     for id in &idle {
         fs::copy(folder.join("1.db"), folder.join(format!("{id}.db"))).unwrap();
     }
     let machine = Machine::first(place);
-    let without = writes(&machine, &known);
+    let mut without = Vec::new();
+    let mut with = INTERVALS.map(|_| Vec::new());
+    let ways = INTERVALS.len() + 1;
+    for round in 0..number("COST_ROUNDS", 3) {
+        for way in (0..ways).map(|n| (n + round) % ways) {
+            match way.checked_sub(1) {
+                None => without.push(uncopied(&machine, &known)),
+                Some(n) => with[n].push(copied(&machine, &known, &idle, INTERVALS[n])),
+            }
+        }
+    }
+    let of_all = |figure: fn(&Written) -> f64| median(without.iter().map(figure));
+    for (interval, with) in INTERVALS.iter().zip(&with) {
+        let of = |figure: fn(&Copied) -> f64| median(with.iter().map(figure));
+        eprintln!(
+            "| {tenants} | {interval} | {:.0}, {:.0} | {:.0} % {:.0} MiB, {:.0} % {:.0} MiB | {:.0} % | {:.1} % | {:.0} MiB, {:.0} \
+             | {:.1} s | {:.1} s, {:.1} s |",
+            of_all(|seen| seen.writes),
+            of(|seen| seen.written.writes),
+            of_all(|seen| seen.busy),
+            of_all(|seen| seen.memory),
+            of(|seen| seen.written.busy),
+            of(|seen| seen.written.memory),
+            of(|seen| seen.busy),
+            of(|seen| seen.at_rest),
+            of(|seen| seen.memory),
+            of(|seen| seen.descriptors),
+            of(|seen| seen.begun_after),
+            of(|seen| seen.lost),
+            with.iter().map(|seen| seen.lost).fold(0.0, f64::max),
+        );
+    }
+}
 
-    let copy = Copy::to_directory();
+fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = figures.collect();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[half - 1], sorted[half]) } else { sorted[half] }
+}
+
+/// Has clients write without a copy.
+fn uncopied(machine: &Machine, known: &[Known]) -> Written {
+    let load = begin(machine, known);
     let began = Instant::now();
-    let copying = copy.begin(&machine.place);
-    for id in known.iter().map(|tenant| tenant.id).chain(idle) {
+    let [busy] = busy([machine.pid()]);
+    let ended = Instant::now();
+    Written::new(&load.end(), began, ended, machine, busy)
+}
+
+/// The same with a copy, which is begun anew and ends suddenly, at a random moment, while clients write.
+fn copied(machine: &Machine, known: &[Known], idle: &[i64], interval: &'static str) -> Copied {
+    forget_copies(machine);
+    let copy = Copy::looking_every(interval);
+    let began = Instant::now();
+    let mut copying = copy.begin(&machine.place);
+    for id in known.iter().map(|tenant| tenant.id).chain(idle.iter().copied()) {
         // Longer than a test's patience: a thousand files take their time.
-        let levels = copy.directory().join(format!("tenants/{id}.db/ltx/0"));
-        while fs::read_dir(&levels).map_or(0, Iterator::count) == 0 {
-            assert!(began.elapsed() < Duration::from_secs(300), "{}", copying.log());
+        while !copy.has_begun(&format!("tenants/{id}.db")) {
+            assert!(began.elapsed() < Duration::from_secs(600), "{}", copying.log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-    let after = began.elapsed();
-    std::thread::sleep(Duration::from_secs(10));
-    let at_rest = busy(&copying, || std::thread::sleep(SPAN));
-    let mut with = 0.0;
-    let under_load = busy(&copying, || with = writes(&machine, &known));
-    eprintln!(
-        "{tenants} | {without:.0} | {with:.0} | {under_load:.0} % | {at_rest:.1} % | {} MiB | {:.1} s",
-        memory(&copying),
-        after.as_secs_f64()
-    );
-}
+    let begun_after = began.elapsed().as_secs_f64();
+    // Until its `checkpoint-interval` of a minute is over, it reads far more than afterwards.
+    std::thread::sleep(seconds("COST_SETTLES", 75));
+    let [at_rest] = busy([copying.pid()]);
 
-/// Acknowledged changes a second.
-fn writes(machine: &Machine, known: &[Known]) -> f64 {
-    let load = Load::begin(&machine.place, known, CLIENTS, false);
+    let load = begin(machine, known);
     let began = Instant::now();
-    std::thread::sleep(SPAN);
+    let [desk, busy] = busy([machine.pid(), copying.pid()]);
+    let ended = Instant::now();
+    let vitals = Vitals::of(copying.pid());
+    let longest = if interval == "1s" { 1_000 } else { 10_000 };
+    std::thread::sleep(Duration::from_millis(u64::from_str_radix(&uuid()[..8], 16).unwrap() % longest));
+    let killed = Instant::now();
+    copying.kill();
     let changes = load.end();
-    f64::from(u32::try_from(changes.len()).unwrap()) / began.elapsed().as_secs_f64()
+    Copied {
+        written: Written::new(&changes, began, ended, machine, desk),
+        busy,
+        at_rest,
+        memory: mebibytes(vitals),
+        descriptors: figure(vitals.descriptors),
+        begun_after,
+        lost: lost(&copy, known, &changes, killed).as_secs_f64(),
+    }
 }
 
-/// Per cent of one core that Litestream takes meanwhile.
-fn busy(copying: &Copying, meanwhile: impl FnOnce()) -> f64 {
-    let (began, before) = (Instant::now(), ticks(copying));
-    meanwhile();
+/// Clients that write, once the disk has nothing left to do of what was before.
+fn begin(machine: &Machine, known: &[Known]) -> Load {
+    assert!(Command::new("sync").status().unwrap().success());
+    Load::begin(&machine.place, known, CLIENTS, false)
+}
+
+impl Written {
+    fn new(changes: &[Change], began: Instant, ended: Instant, machine: &Machine, busy: f64) -> Written {
+        let counted = changes.iter().filter(|change| (began..ended).contains(&change.acknowledged)).count();
+        let writes = figure(counted) / (ended - began).as_secs_f64();
+        Written { writes, busy, memory: mebibytes(Vitals::of(machine.pid())) }
+    }
+}
+
+/// Per cent of one core that each of these processes takes for a span.
+fn busy<const N: usize>(processes: [u32; N]) -> [f64; N] {
+    let (began, before) = (Instant::now(), processes.map(ticks));
+    std::thread::sleep(seconds("COST_SECONDS", 30));
+    let seconds = began.elapsed().as_secs_f64();
+    let after = processes.map(ticks);
     // A tick is a hundredth of a second, wherever Linux runs.
-    f64::from(u32::try_from(ticks(copying) - before).unwrap()) / began.elapsed().as_secs_f64()
+    std::array::from_fn(|n| figure(after[n] - before[n]) / seconds)
 }
 
-fn ticks(copying: &Copying) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{}/stat", copying.pid())).unwrap();
+fn seconds(variable: &str, otherwise: usize) -> Duration {
+    Duration::from_secs(u64::try_from(number(variable, otherwise)).unwrap())
+}
+
+/// The processor time of a process so far.
+fn ticks(process: u32) -> usize {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();
     // Counted from the state on: utime and stime.
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    fields[11].parse::<usize>().unwrap() + fields[12].parse::<usize>().unwrap()
 }
 
-/// MiB.
-fn memory(copying: &Copying) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{}/status", copying.pid())).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() / 1024
+fn mebibytes(vitals: Vitals) -> f64 {
+    figure(vitals.memory) / 1024.0
+}
+
+fn figure(number: usize) -> f64 {
+    f64::from(u32::try_from(number).unwrap())
+}
+
+/// Litestream's folders: with them it would go on from where another copy ended.
+fn forget_copies(machine: &Machine) {
+    let data = machine.place.data();
+    for entry in fs::read_dir(&data).unwrap().chain(fs::read_dir(data.join("tenants")).unwrap()) {
+        let path = entry.unwrap().path();
+        if path.to_str().unwrap().ends_with("-litestream") {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+}
+
+/// How old the oldest acknowledged change was, at the moment when Litestream was killed, that is not in the copy.
+fn lost(copy: &Copy, known: &[Known], changes: &[Change], killed: Instant) -> Duration {
+    let folder = tempfile::tempdir().unwrap();
+    let fetched: Vec<Records> = known.iter().map(|tenant| records(copy, tenant.id, folder.path())).collect();
+    let lost = changes.iter().filter(|change| !is_there(&fetched[change.tenant], &change.what));
+    lost.map(|change| killed.saturating_duration_since(change.acknowledged)).max().unwrap_or_default()
+}
+
+/// A tenant's customers as the copy has them.
+fn records(copy: &Copy, id: i64, folder: &Path) -> Records {
+    let file = folder.join(format!("{id}.db"));
+    let from = format!("file://{}/tenants/{id}.db", copy.directory().display());
+    let fetched = Command::new(litestream()).arg("restore").arg("-o").arg(&file).arg(from).output().unwrap();
+    assert!(fetched.status.success(), "{fetched:?}");
+    let connection = database(&file);
+    let mut statement = connection.prepare("SELECT id, name, notes FROM customers").unwrap();
+    statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?)))).unwrap().map(Result::unwrap).collect()
 }

@@ -18,20 +18,21 @@ pub fn litestream() -> String {
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// Whether what these tests drive is installed. Where it has to be, in CI, a missing program is a failure.
+/// Whether what all of these tests drive is installed.
 pub fn equipped() -> bool {
-    let litestream = Command::new(litestream()).arg("version").output().is_ok_and(|output| output.status.success());
-    let missing: Vec<&str> = [("litestream", litestream), ("sshd", Path::new(SSHD).exists())]
-        .into_iter()
-        .filter_map(|(name, there)| (!there).then_some(name))
-        .collect();
+    installed(&[&litestream(), SSHD])
+}
+
+/// Whether these programs are. Where they have to be, in CI, a missing one is a failure.
+pub fn installed(programs: &[&str]) -> bool {
+    let there = |program: &&str| Command::new(program).arg("--version").output().is_ok();
+    let missing: Vec<&str> = programs.iter().copied().filter(|program| !there(program)).collect();
     if missing.is_empty() {
         return true;
     }
     assert!(std::env::var_os("CI").is_none(), "not installed: {missing:?}");
     // Not by a macro: the test harness would swallow it.
-    let _ =
-        writeln!(std::io::stderr(), "\n*** LEFT OUT: {missing:?} not installed, so no second machine was tried ***");
+    let _ = writeln!(std::io::stderr(), "\n*** LEFT OUT: {missing:?} not installed, so the copy was not tried ***");
     false
 }
 
@@ -40,7 +41,7 @@ pub fn example(name: &str) -> PathBuf {
 }
 
 /// Replaces what must be there.
-fn replace(text: &str, old: &str, new: &str) -> String {
+pub fn replace(text: &str, old: &str, new: &str) -> String {
     assert!(text.contains(old), "the example has no {old:?} any more");
     text.replace(old, new)
 }
@@ -50,6 +51,8 @@ fn replace(text: &str, old: &str, new: &str) -> String {
 pub struct Copy {
     folder: tempfile::TempDir,
     sshd: Option<Sshd>,
+    /// The directory's `monitor-interval`; Litestream's default without it.
+    interval: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -61,14 +64,19 @@ struct Sshd {
 impl Copy {
     /// To a directory.
     pub fn to_directory() -> Copy {
-        Copy { folder: tempfile::tempdir().unwrap(), sshd: None }
+        Copy { folder: tempfile::tempdir().unwrap(), sshd: None, interval: None }
+    }
+
+    /// To a directory; the tenants' files are looked at so often.
+    pub fn looking_every(interval: &'static str) -> Copy {
+        Copy { interval: Some(interval), ..Copy::to_directory() }
     }
 
     /// To a second host, over SFTP.
     pub fn to_second_host() -> Copy {
         let folder = tempfile::tempdir().unwrap();
         let sshd = Sshd::start(folder.path());
-        Copy { folder, sshd: Some(sshd) }
+        Copy { folder, sshd: Some(sshd), interval: None }
     }
 
     /// The directory that holds it in the end.
@@ -83,6 +91,12 @@ impl Copy {
         let target = target.to_str().unwrap();
         let Some(sshd) = &self.sshd else {
             let text = fs::read_to_string(example("to-directory.yml")).unwrap();
+            let text = match self.interval {
+                Some(interval) => {
+                    replace(&text, "watch: true", &format!("watch: true\n    monitor-interval: {interval}"))
+                }
+                None => text,
+            };
             let text = replace(&text, "/var/lib/tenantdesk", data);
             return replace(&text, "/mnt/elsewhere/tenantdesk", target);
         };
@@ -105,29 +119,45 @@ impl Copy {
 
     /// Starts Litestream on a machine's data.
     pub fn begin(&self, place: &Place) -> Copying {
+        self.begin_as(place, |command| command)
+    }
+
+    /// The same by a command that is made of Litestream's.
+    pub fn begin_as(&self, place: &Place, made: impl FnOnce(Command) -> Command) -> Copying {
         let config = self.folder.path().join("litestream.yml");
         fs::write(&config, self.config(&place.data())).unwrap();
         let log_file = self.folder.path().join("litestream.log");
         let log = fs::OpenOptions::new().create(true).append(true).open(&log_file).unwrap();
-        let child = Command::new(litestream())
-            .args(["replicate", "-config"])
-            .arg(&config)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(litestream());
+        command.args(["replicate", "-config"]).arg(&config);
+        let mut command = made(command);
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let child = command.spawn().unwrap();
         Copying { child, log: log_file }
     }
 
-    /// Waits until each of these files of the data directory has begun to be copied.
-    pub fn await_begun(&self, files: impl IntoIterator<Item = String>) {
-        for file in files {
-            let levels = self.directory().join(&file).join("ltx/0");
-            until(&format!("{file} is copied"), || {
-                fs::read_dir(&levels).is_ok_and(|mut entries| entries.next().is_some()).then_some(())
-            });
+    /// Waits until the registry and each of these tenants have begun to be copied.
+    pub fn await_begun(&self, tenants: impl IntoIterator<Item = i64>) {
+        for file in tenants.into_iter().map(|id| format!("tenants/{id}.db")).chain(["registry.db".to_owned()]) {
+            until(&format!("{file} is copied"), || self.has_begun(&file).then_some(()));
         }
+    }
+
+    /// Whether anything of this file of the data directory is copied.
+    pub fn has_begun(&self, file: &str) -> bool {
+        let first = self.directory().join(file).join("ltx/0");
+        fs::read_dir(first).is_ok_and(|mut entries| entries.next().is_some())
+    }
+
+    /// Waits until the copy holds so many customers of a tenant; returns where all of it was fetched to.
+    pub fn await_customers(&self, tenant: &str, count: usize) -> Arc<Place> {
+        until("the copy has caught up", || {
+            let place = Place::new(false);
+            let fetched = take_over(&place, self).output().unwrap();
+            let listed = place.cli(&["export", tenant, "customers", "--format", "jsonl"]);
+            let all = fetched.status.success() && listed.code == Some(0) && listed.stdout.lines().count() == count;
+            all.then_some(place)
+        })
     }
 }
 
@@ -261,6 +291,10 @@ impl Machine {
         };
         place.serves_at(address);
         Machine { place, child, _output: output, took }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn log(&self) -> String {

@@ -13,3 +13,4 @@ mod machines;
 mod moments;
 mod rounds;
 mod together;
+mod units;

@@ -4,21 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::machines::{Copy, Machine, equipped, take_over};
+use tenantdesk::clock::{Clock, rfc3339};
+
+use crate::machines::{Copy, Machine, equipped, example, litestream, replace, take_over};
 use crate::support::{ALL, Place, until};
 
 fn copy_folder(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
-}
-
-/// Waits until what the copy holds of a tenant has so many customers.
-fn await_customers(copy: &Copy, name: &str, count: usize) {
-    until("the copy has caught up", || {
-        let place = Place::new(false);
-        let fetched = take_over(&place, copy).output().unwrap();
-        let listed = place.cli(&["export", name, "customers", "--format", "jsonl"]);
-        (fetched.status.success() && listed.code == Some(0) && listed.stdout.lines().count() == count).then_some(())
-    });
 }
 
 #[test]
@@ -33,7 +25,7 @@ fn a_file_without_a_row_and_a_row_without_a_file_trouble_nobody_else() {
     let (sound_key, fileless_key) = (sound.key(ALL).key, fileless.key(ALL).key);
     here.with_key(&sound_key).customer("Kept");
     let mut copying = copy.begin(here);
-    await_customers(&copy, "sound", 1);
+    copy.await_customers("sound", 1);
 
     // The registry's copy stops here: what comes now has files, but no row, and its key is in the lost tail.
     let registry = copy.directory().join("registry.db");
@@ -42,7 +34,7 @@ fn a_file_without_a_row_and_a_row_without_a_file_trouble_nobody_else() {
     let late_key = sound.key(ALL).key;
     let rowless = here.tenant("rowless");
     rowless.with_scopes(ALL).customer("Nobody's");
-    await_customers(&copy, "rowless", 1);
+    copy.await_customers("rowless", 1);
     copying.kill();
     fs::remove_dir_all(&registry).unwrap();
     fs::rename(&old, &registry).unwrap();
@@ -82,7 +74,7 @@ fn nothing_that_is_there_is_overwritten() {
     let first = Machine::first(Place::new(false));
     first.place.tenant("acme");
     let _copying = copy.begin(&first.place);
-    await_customers(&copy, "acme", 0);
+    copy.await_customers("acme", 0);
     let output = take_over(&first.place, &copy).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("holds data already"), "{output:?}");
@@ -108,12 +100,53 @@ fn an_address_will_do_for_a_directory() {
     first.place.tenant("acme").with_scopes(ALL).customer("First");
     first.place.tenant("other");
     let _copying = copy.begin(&first.place);
-    await_customers(&copy, "acme", 1);
+    copy.await_customers("acme", 1);
     let second = Place::new(false);
-    let mut command = Command::new(crate::machines::example("take-over"));
+    let mut command = Command::new(example("take-over"));
     command.arg(format!("file://{}", copy.directory().display())).arg(second.data());
-    command.env("TENANTDESK", env!("CARGO_BIN_EXE_tenantdesk")).env("LITESTREAM", crate::machines::litestream());
+    command.env("TENANTDESK", env!("CARGO_BIN_EXE_tenantdesk")).env("LITESTREAM", litestream());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(second.cli(&["--json", "check"]).done().json().as_array().map(Vec::len), Some(3));
+}
+
+/// The lines of README.md for one tenant.
+#[test]
+fn one_tenant_is_brought_back_as_it_was_at_a_moment() {
+    if !equipped() {
+        return;
+    }
+    let copy = Copy::to_directory();
+    let first = Machine::first(Place::new(false));
+    let here = &first.place;
+    let (acme, other) = (here.tenant("acme").with_scopes(ALL), here.tenant("other").with_scopes(ALL));
+    acme.customer("Kept");
+    let _copying = copy.begin(here);
+    copy.await_customers("acme", 1);
+    // To the second: the next one begins.
+    let second = || Clock::system().now().unix_seconds();
+    let before = second();
+    let moment = until("a second is over", || (second() > before).then(second));
+    acme.customer("By mistake");
+    copy.await_customers("acme", 2);
+
+    let readme = fs::read_to_string(example("README.md")).unwrap();
+    let mut script = readme.split("```sh\n").nth(1).unwrap().split("```").next().unwrap().to_owned();
+    for (old, new) in [
+        ("file:///mnt/elsewhere/tenantdesk", format!("file://{}", copy.directory().display())),
+        ("2026-11-21T10:00:00Z", rfc3339(moment)),
+        ("7.db", "1.db".to_owned()),
+        ("/var/lib/tenantdesk", here.data().display().to_string()),
+        ("tenantdesk --data", format!("{} --data", env!("CARGO_BIN_EXE_tenantdesk"))),
+        ("litestream restore", format!("{} restore", litestream())),
+    ] {
+        script = replace(&script, old, &new);
+    }
+    other.customer("Meanwhile");
+    let done = Command::new("sh").args(["-euc", &script]).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(acme.get("/customers.php").found()["data"][0]["name"], "Kept");
+    assert_eq!((acme.total("/customers.php"), other.total("/customers.php")), (1, 1));
+    acme.customer("After");
+    copy.await_customers("acme", 2);
 }

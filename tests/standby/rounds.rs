@@ -9,7 +9,8 @@ use crate::load::{self, Change, Known, Load, What};
 use crate::machines::{Copy, Machine, equipped};
 use crate::support::{Place, uuid};
 
-fn number(variable: &str, otherwise: usize) -> usize {
+/// A number that an environment variable may change.
+pub fn number(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |text| text.parse().unwrap())
 }
 
@@ -34,8 +35,7 @@ fn one_round(round: usize, mut first: Machine, copy: &Copy, known: &[Known]) -> 
     let before: Vec<Records> = known.iter().map(|tenant| records(&first, tenant)).collect();
     let mut copying = copy.begin(&first.place);
     let load = Load::begin(&first.place, known, 16, true);
-    let files = known.iter().map(|tenant| format!("tenants/{}.db", tenant.id));
-    copy.await_begun(files.chain(["registry.db".to_owned()]));
+    copy.await_begun(known.iter().map(|tenant| tenant.id));
     let random = u64::from_str_radix(&uuid()[..8], 16).unwrap();
     let began = Instant::now();
     std::thread::sleep(Duration::from_millis(1000 + random % 4000));
@@ -75,7 +75,7 @@ fn one_round(round: usize, mut first: Machine, copy: &Copy, known: &[Known]) -> 
 }
 
 /// Name and notes by id.
-type Records = BTreeMap<i64, (String, String)>;
+pub type Records = BTreeMap<i64, (String, String)>;
 
 fn records(machine: &Machine, tenant: &Known) -> Records {
     let api = machine.place.with_key(&tenant.key);
@@ -86,7 +86,8 @@ fn records(machine: &Machine, tenant: &Known) -> Records {
         .collect()
 }
 
-fn is_there(records: &Records, what: &What) -> bool {
+/// Whether a change, or one that came after it, is in the records of its tenant.
+pub fn is_there(records: &Records, what: &What) -> bool {
     match what {
         What::Made { id, name } => records.get(id).is_some_and(|found| found == &(name.clone(), name.clone())),
         What::Counted { id, number } => {
