@@ -94,6 +94,7 @@ fn put_load(arguments: &[String]) -> Result<(), Box<dyn std::error::Error + Send
     let bytes = format!("{head}\r\n{body}").into_bytes();
     let load = load::Load {
         address: address.parse()?,
+        from: None,
         connections: connections.parse()?,
         time: Duration::from_secs_f64(seconds.parse()?),
         status: status.parse()?,

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tenantdesk::http::{Reply, Request, Response};
 use tenantdesk::service::{Options, Service};
 
@@ -108,6 +109,14 @@ impl Process {
             *times.entry(stage).or_default() += Duration::from_nanos(nanoseconds);
         }
         times
+    }
+}
+
+impl Process {
+    /// Asks it to end, and waits until it has.
+    pub fn end(mut self) -> io::Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        self.child.wait().map(drop)
     }
 }
 

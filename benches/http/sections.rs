@@ -66,7 +66,7 @@ pub fn scattered(below: usize) -> impl FnMut() -> usize {
 /// Loads a process with GETs, each of the requests in turn.
 pub fn load_gets(process: &Process, connections: usize, time: Duration, requests: &[Vec<u8>]) -> io::Result<Outcome> {
     let mut next = requests.iter().cycle();
-    let load = Load { address: process.address, connections, time, status: 200 };
+    let load = Load { address: process.address, from: None, connections, time, status: 200 };
     let outcome = load.run(&mut |out| out.extend_from_slice(next.next().map_or(&[][..], Vec::as_slice)))?;
     complete(outcome)
 }
@@ -81,7 +81,7 @@ fn complete(outcome: Outcome) -> io::Result<Outcome> {
 
 fn load_posts(process: &Process, keys: &[String], time: Duration) -> io::Result<Outcome> {
     let mut next = keys.iter().cycle();
-    let load = Load { address: process.address, connections: CONNECTIONS, time, status: 201 };
+    let load = Load { address: process.address, from: None, connections: CONNECTIONS, time, status: 201 };
     complete(load.run(&mut |out| post(next.next().map_or("", String::as_str), out))?)
 }
 
