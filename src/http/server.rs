@@ -170,22 +170,27 @@ impl Shared {
         }
     }
 
-    fn serve(&self, mut arrived: tiny_http::Request) {
-        let Some(note) = find_note(&arrived) else {
-            return answer_probe(arrived);
-        };
-        let _busy = self.metrics.busy_workers.enter();
-        let Ok(request) = read(&mut arrived, note, &self.clock) else {
-            // The line broke in the middle of a body: nobody is left to be answered.
-            return;
-        };
-        let id = request.id;
-        let reply = Reply::new(&request, arrived, self.clock.clone(), Arc::clone(&self.metrics));
-        let outcome = panic::catch_unwind(AssertUnwindSafe(|| (self.handler)(request, reply)));
-        if outcome.is_err() {
-            let Panicked { place, message } = panics::last();
-            tracing::error!(request_id = %id, place, panic = message, "a handler panicked");
+    fn serve(&self, arrived: tiny_http::Request) {
+        match find_note(&arrived) {
+            Some(note) => answer(arrived, note, &self.handler, &self.clock, &self.metrics),
+            None => answer_probe(arrived),
         }
+    }
+}
+
+/// Has the handler answer one request, and outlives its panic.
+pub fn answer(mut arrived: tiny_http::Request, note: Note, handler: &Handler, clock: &Clock, metrics: &Arc<Metrics>) {
+    let _busy = metrics.busy_workers.enter();
+    let Ok(request) = read(&mut arrived, note, clock) else {
+        // The line broke in the middle of a body: nobody is left to be answered.
+        return;
+    };
+    let id = request.id;
+    let reply = Reply::new(&request, arrived, clock.clone(), Arc::clone(metrics));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| handler(request, reply)));
+    if outcome.is_err() {
+        let Panicked { place, message } = panics::last();
+        tracing::error!(request_id = %id, place, panic = message, "a handler panicked");
     }
 }
 
