@@ -2,15 +2,18 @@
 //! It checks the status of every answer and keeps every latency, and is cheap enough not to be what is measured.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
+use socket2::{Domain, Protocol, Socket, Type};
 
 /// What is sent to whom, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub address: SocketAddr,
+    /// The address that the connections come from, if it matters.
+    pub from: Option<IpAddr>,
     pub connections: usize,
     /// How long is measured; a quarter of it goes before, unmeasured.
     pub time: Duration,
@@ -23,6 +26,8 @@ pub struct Load {
 pub struct Outcome {
     pub answered: usize,
     pub seconds: f64,
+    /// All answers, those outside of the measured time included.
+    pub total: usize,
     /// Microseconds, ascending.
     pub latencies: Vec<u32>,
     /// Answers of another status.
@@ -65,8 +70,7 @@ impl Load {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut clients = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
-            let mut stream = TcpStream::connect(self.address)?;
-            stream.set_nodelay(true)?;
+            let mut stream = connect(self.address, self.from)?;
             // tiny_http alone leaves connections that come in a burst unserved: each is proved before the next.
             let mut first = Vec::new();
             next(&mut first);
@@ -86,7 +90,7 @@ impl Load {
         for client in &mut clients {
             client.send(next)?;
         }
-        let mut outcome = Outcome { seconds: self.time.as_secs_f64(), ..Outcome::default() };
+        let mut outcome = Outcome { seconds: self.time.as_secs_f64(), total: clients.len(), ..Outcome::default() };
         let mut under_way = clients.len();
         let mut events = Vec::with_capacity(clients.len());
         while under_way > 0 {
@@ -96,6 +100,7 @@ impl Load {
                 let client = &mut clients[event.data.u64() as usize];
                 let Some(answer) = client.receive()? else { continue };
                 let now = Instant::now();
+                outcome.total += 1;
                 if client.sent_at >= measured_from && now < until {
                     outcome.answered += 1;
                     outcome.latencies.push((now - client.sent_at).as_micros() as u32);
@@ -181,11 +186,20 @@ fn whole(bytes: &[u8]) -> Option<Answer> {
     (bytes.len() >= head + body).then_some(Answer { status, body })
 }
 
+/// A connection that sends at once what is written, from a certain address of this machine if one is named.
+pub fn connect(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if let Some(from) = from {
+        socket.bind(&SocketAddr::new(from, 0).into())?;
+    }
+    socket.set_tcp_nodelay(true)?;
+    socket.connect(&address.into())?;
+    Ok(socket.into())
+}
+
 /// One request and its answer, on a connection of its own.
 pub fn once(address: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    exchange(&mut stream, request)
+    exchange(&mut connect(address, None)?, request)
 }
 
 /// One request and its answer, head and body.

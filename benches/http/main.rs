@@ -1,16 +1,22 @@
 //! `cargo bench --bench http`: every figure beside a ceiling taken in the same run on the same machine.
 //!
 //! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--chart FILE] [--full]`
-//! with the sections reads, writes, tenants, start, lists, memory, synced, growth; all but growth without one.
+//! with the sections reads, price, masses, writes, synced, memory, lists, start, tenants, growth; all but growth without
+//! one. ARCHITECTURE.md says what came of them.
 
 mod ceilings;
 mod chart;
 mod data;
 mod load;
+mod masses;
+mod price;
 mod process;
 mod sections;
 mod synced;
 mod table;
+#[expect(dead_code, reason = "the tests ask for more")]
+#[path = "../../tests/support/vitals.rs"]
+mod vitals;
 
 use std::io;
 use std::path::PathBuf;
@@ -35,8 +41,10 @@ pub struct Settings {
 /// One part of the table.
 type Section = fn(&Settings, &mut Table) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 8] = [
+const SECTIONS: [(&str, Section); 10] = [
     ("reads", sections::reads),
+    ("price", price::price),
+    ("masses", masses::masses),
     ("writes", sections::writes),
     ("synced", synced::synced),
     ("memory", sections::memory),
@@ -94,6 +102,7 @@ fn put_load(arguments: &[String]) -> Result<(), Box<dyn std::error::Error + Send
     let bytes = format!("{head}\r\n{body}").into_bytes();
     let load = load::Load {
         address: address.parse()?,
+        from: None,
         connections: connections.parse()?,
         time: Duration::from_secs_f64(seconds.parse()?),
         status: status.parse()?,

@@ -1,15 +1,21 @@
 //! What is measured, each a process of its own: the real binary, and the bare edges that it is held against.
 
-use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use tenantdesk::http::{Reply, Request, Response};
+use rustix::process::{Pid, Signal, kill_process};
+use tenantdesk::http::Response;
+use tenantdesk::http::private::Note;
+use tenantdesk::http::server::{Handler, answer};
 use tenantdesk::service::{Options, Service};
+use uuid::Uuid;
+
+use crate::vitals::Vitals;
 
 /// A process that listens. It ends when dropped.
 #[derive(Debug)]
@@ -26,7 +32,7 @@ pub enum Edge {
     Bare,
     /// The same without its log line.
     Silent,
-    /// tiny_http alone.
+    /// tiny_http alone, with workers, log line and handler as behind the gate.
     TinyHttp,
 }
 
@@ -80,35 +86,80 @@ impl Process {
         self.child.id()
     }
 
-    /// Resident memory in megabytes (of 1,000,000 bytes).
-    pub fn memory(&self) -> f64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0");
-        let kibibytes: f64 = line.trim().trim_end_matches(" kB").parse().unwrap_or(0.0);
-        kibibytes * 1024.0 / 1e6
+    /// Threads, descriptors and memory, now.
+    pub fn vitals(&self) -> Vitals {
+        Vitals::of(self.id())
     }
 
-    /// Processor time by stage, so far. Threads are grouped by what they are for.
-    pub fn processor_time(&self) -> BTreeMap<&'static str, Duration> {
-        let mut times = BTreeMap::new();
+    /// Resident memory in megabytes (of 1,000,000 bytes).
+    pub fn memory(&self) -> f64 {
+        megabytes(self.vitals().memory)
+    }
+
+    /// Processor time so far. Threads are told apart by their names; those that have ended count too.
+    pub fn processor_time(&self) -> ProcessorTime {
         let folder = format!("/proc/{}/task", self.id());
         let mut tasks: Vec<_> =
             std::fs::read_dir(folder).into_iter().flatten().flatten().map(|task| task.path()).collect();
         // tiny_http's threads are started by the gate's and have its name, but higher numbers.
         tasks.sort_by_key(|path| path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()));
-        let mut gate_seen = false;
+        let (mut gate, mut workers) = (None, Duration::ZERO);
         for task in tasks {
             let read = |name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default();
-            let stage = match read("comm").trim() {
-                "gate" if !std::mem::replace(&mut gate_seen, true) => "gate",
-                name if name.starts_with("worker-") => "workers",
-                _ => "tiny_http",
-            };
             let nanoseconds = read("schedstat").split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0);
-            *times.entry(stage).or_default() += Duration::from_nanos(nanoseconds);
+            let spent = Duration::from_nanos(nanoseconds);
+            match read("comm").trim() {
+                "gate" if gate.is_none() => gate = Some(spent),
+                name if name.starts_with("worker-") => workers += spent,
+                _ => (),
+            }
         }
-        times
+        let gate = gate.unwrap_or_default();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
+        // User and system time are the 14th and 15th field; the second, a name, is in parentheses.
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
+        let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+        let tiny_http = (TICK * ticks as u32).saturating_sub(gate + workers);
+        ProcessorTime { gate, tiny_http, workers }
     }
+
+    /// Asks it to end, and waits until it has.
+    pub fn end(mut self) -> io::Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        self.child.wait().map(drop)
+    }
+}
+
+/// In this unit Linux tells processes of each other's time, whatever its own clock does.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Processor time by stage.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessorTime {
+    pub gate: Duration,
+    /// tiny_http's threads, with what little the rest takes.
+    pub tiny_http: Duration,
+    pub workers: Duration,
+}
+
+impl ProcessorTime {
+    /// What was spent since `before`.
+    pub fn since(self, before: ProcessorTime) -> ProcessorTime {
+        ProcessorTime {
+            gate: self.gate.saturating_sub(before.gate),
+            tiny_http: self.tiny_http.saturating_sub(before.tiny_http),
+            workers: self.workers.saturating_sub(before.workers),
+        }
+    }
+
+    pub fn sum(self) -> Duration {
+        self.gate + self.tiny_http + self.workers
+    }
+}
+
+/// Megabytes (of 1,000,000 bytes) in so many KiB.
+pub fn megabytes(kibibytes: usize) -> f64 {
+    kibibytes as f64 * 1024.0 / 1e6
 }
 
 impl Drop for Process {
@@ -123,21 +174,26 @@ pub fn be_an_edge(arguments: &[String]) -> io::Result<bool> {
     let [name, size] = arguments else { return Ok(false) };
     let Some((_, edge)) = Edge::ALL.into_iter().find(|(other, _)| other == name) else { return Ok(false) };
     let size = size.parse().map_err(io::Error::other)?;
+    if edge != Edge::Silent {
+        log();
+    }
     match edge {
         Edge::TinyHttp => tiny_http(size)?,
-        Edge::Bare | Edge::Silent => bare_edge(size, edge == Edge::Bare)?,
+        Edge::Bare | Edge::Silent => bare_edge(size)?,
     }
     Ok(true)
 }
 
-fn bare_edge(size: usize, logs: bool) -> io::Result<()> {
-    if logs {
-        // As `serve` does.
-        let log = tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(tracing::Level::INFO);
-        log.log_internal_errors(false).init();
-    }
+/// As `serve` does.
+fn log() {
+    let log = tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(tracing::Level::INFO);
+    log.log_internal_errors(false).init();
+}
+
+/// Answers with a body of `size` bytes and the headers of a record, whatever is asked.
+fn fixed(size: usize) -> Handler {
     let body: &'static [u8] = vec![b' '; size].leak();
-    let handler = move |_: Request, mut reply: Reply| {
+    Arc::new(move |_, mut reply| {
         reply.caller("tenant-1", "tdk_abcd");
         let response = Response::json_bytes(200, body)
             .header("Cache-Control", "no-store")
@@ -145,38 +201,33 @@ fn bare_edge(size: usize, logs: bool) -> io::Result<()> {
             .header("X-RateLimit-Remaining", "3999999999")
             .header("X-RateLimit-Reset", "1800000000");
         reply.send(response);
-    };
+    })
+}
+
+fn bare_edge(size: usize) -> io::Result<()> {
     let options = Options { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Options::default() };
-    let service = Service::start_with(Arc::new(handler), &options).map_err(io::Error::other)?;
+    let service = Service::start_with(fixed(size), &options).map_err(io::Error::other)?;
     println!("listening on http://{}", service.address());
     service.wait().map_err(io::Error::other)
 }
 
+/// What `http::server` is without the gate: tiny_http on a public port, and as many workers as have turns behind the gate.
 fn tiny_http(size: usize) -> io::Result<()> {
     let server = Arc::new(tiny_http::Server::http("127.0.0.1:0").map_err(io::Error::other)?);
     println!("listening on http://{}", server.server_addr());
-    let body: &'static [u8] = vec![b' '; size].leak();
-    let work = move |server: &tiny_http::Server| {
-        for request in server.incoming_requests() {
-            let mut bytes = format!(
-                "HTTP/1.1 200 \r\nX-Request-Id: 00000000-0000-0000-0000-000000000000\r\nX-API-Version: v1\r\n\
-                 Content-Length: {size}\r\nContent-Type: application/json; charset=utf-8\r\nCache-Control: no-store\r\n\
-                 X-RateLimit-Limit: 4000000000\r\nX-RateLimit-Remaining: 3999999999\r\nX-RateLimit-Reset: 1800000000\r\n\r\n"
-            )
-            .into_bytes();
-            bytes.extend_from_slice(body);
-            let mut line = request.into_writer();
-            // A client that has left is no concern of a ceiling's.
-            let _ = line.write_all(&bytes).and_then(|()| line.flush());
+    let Options { workers, clock, metrics, .. } = Options::default();
+    let handler = fixed(size);
+    let work = || {
+        for arrived in server.incoming_requests() {
+            let client = arrived.remote_addr().map_or(Ipv4Addr::LOCALHOST.into(), SocketAddr::ip);
+            // What the gate would have noted.
+            let note = Note { id: Uuid::new_v4(), client, secure: false, body_too_large: false };
+            answer(arrived, note, &handler, &clock, &metrics);
         }
     };
-    let others: Vec<_> = (0..2)
-        .map(|_| {
-            let server = Arc::clone(&server);
-            std::thread::spawn(move || work(&server))
-        })
-        .collect();
-    work(&server);
-    others.into_iter().for_each(|thread| drop(thread.join()));
-    Ok(())
+    thread::scope(|scope| {
+        let started = (0..workers)
+            .map(|number| thread::Builder::new().name(format!("worker-{number}")).spawn_scoped(scope, work).map(drop));
+        started.collect()
+    })
 }

@@ -1,7 +1,7 @@
 //! The parts of the table.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use tenantdesk::store::tenants::{file, folder};
 use crate::Settings;
 use crate::ceilings;
 use crate::data::{self, Customer, Data};
-use crate::load::{Load, Outcome, exchange, once};
+use crate::load::{Load, Outcome, connect, exchange, once};
 use crate::process::{Edge, Process, binary};
 use crate::table::{Bar, Table, median, thousands};
 
 /// The connections of every figure that does not say otherwise.
-const CONNECTIONS: usize = 32;
+pub const CONNECTIONS: usize = 32;
 
 /// Customers are numbered through all loads and ceilings of a run, so that no row comes twice.
 static NUMBERS: AtomicU64 = AtomicU64::new(1_000_000);
@@ -65,8 +65,19 @@ pub fn scattered(below: usize) -> impl FnMut() -> usize {
 
 /// Loads a process with GETs, each of the requests in turn.
 pub fn load_gets(process: &Process, connections: usize, time: Duration, requests: &[Vec<u8>]) -> io::Result<Outcome> {
+    load_gets_from(process, None, connections, time, requests)
+}
+
+/// The same from a certain address of this machine.
+pub fn load_gets_from(
+    process: &Process,
+    from: Option<IpAddr>,
+    connections: usize,
+    time: Duration,
+    requests: &[Vec<u8>],
+) -> io::Result<Outcome> {
     let mut next = requests.iter().cycle();
-    let load = Load { address: process.address, connections, time, status: 200 };
+    let load = Load { address: process.address, from, connections, time, status: 200 };
     let outcome = load.run(&mut |out| out.extend_from_slice(next.next().map_or(&[][..], Vec::as_slice)))?;
     complete(outcome)
 }
@@ -81,11 +92,11 @@ fn complete(outcome: Outcome) -> io::Result<Outcome> {
 
 fn load_posts(process: &Process, keys: &[String], time: Duration) -> io::Result<Outcome> {
     let mut next = keys.iter().cycle();
-    let load = Load { address: process.address, connections: CONNECTIONS, time, status: 201 };
+    let load = Load { address: process.address, from: None, connections: CONNECTIONS, time, status: 201 };
     complete(load.run(&mut |out| post(next.next().map_or("", String::as_str), out))?)
 }
 
-fn body_length(answer: &[u8]) -> usize {
+pub fn body_length(answer: &[u8]) -> usize {
     answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |at| answer.len() - at - 4)
 }
 
@@ -114,15 +125,15 @@ impl Duel {
     }
 }
 
-fn per_second(rate: f64) -> String {
+pub fn per_second(rate: f64) -> String {
     format!("{}/s", thousands(rate))
 }
 
-fn milliseconds(microseconds: f64) -> String {
+pub fn milliseconds(microseconds: f64) -> String {
     format!("{:.2} ms", microseconds / 1e3)
 }
 
-/// GET one record and a page of 50, and what the way there costs.
+/// GET one record and a page of 50.
 pub fn reads(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let place = place()?;
     let data = Data::make(&place.path().join("one"), 1, 1000)?;
@@ -154,13 +165,6 @@ pub fn reads(settings: &Settings, table: &mut Table) -> io::Result<()> {
         Bar::AtLeast(0.5),
     );
 
-    for (figure, other) in [("bare edge", Edge::TinyHttp), ("bare edge, its log line", Edge::Silent)] {
-        let size = body_length(&once(edge.address, &one[0])?);
-        let duel = Duel::fight(settings, &edge, &Process::edge(other, size)?, &one)?;
-        let (ours, theirs, ratio) = duel.compare(Outcome::rate);
-        let name = if other == Edge::TinyHttp { "tiny_http alone" } else { "without it" };
-        table.add(figure, per_second(ours), format!("{name} {}", per_second(theirs)), ratio, Bar::None);
-    }
     for (figure, process, requests) in [
         ("bare edge", &edge, &one[..]),
         ("GET one record", &server, &one[..]),
@@ -181,17 +185,16 @@ fn stages(
 ) -> io::Result<()> {
     let before = process.processor_time();
     let outcome = load_gets(process, CONNECTIONS, settings.time, requests)?;
-    // The unmeasured quarter counts too.
-    let answered = outcome.answered as f64 * 1.25;
-    let after = process.processor_time();
-    let each = |stage: &str| {
-        let spent = after.get(stage).copied().unwrap_or_default() - before.get(stage).copied().unwrap_or_default();
-        spent.as_secs_f64() * 1e6 / answered
-    };
-    let (gate, tiny_http, workers) = (each("gate"), each("tiny_http"), each("workers"));
+    let spent = process.processor_time().since(before);
+    let [gate, tiny_http, workers] = [spent.gate, spent.tiny_http, spent.workers].map(|spent| each(spent, &outcome));
     let text = format!("{gate:.0} µs gate, {tiny_http:.0} µs tiny_http, {workers:.0} µs workers");
     table.note(&format!("processor time of {figure}"), text);
     Ok(())
+}
+
+/// Microseconds for each answer.
+pub fn each(spent: Duration, outcome: &Outcome) -> f64 {
+    spent.as_secs_f64() * 1e6 / outcome.total as f64
 }
 
 /// POST into one tenant and into 200.
@@ -292,8 +295,7 @@ pub fn start(settings: &Settings, table: &mut Table) -> io::Result<()> {
 
 /// The median of many answers on one connection, in microseconds.
 pub fn latency(process: &Process, request: &[u8], times: usize) -> io::Result<f64> {
-    let mut stream = TcpStream::connect(process.address)?;
-    stream.set_nodelay(true)?;
+    let mut stream = connect(process.address, None)?;
     let mut costs = Vec::with_capacity(times);
     for _ in 0..times {
         let begun = Instant::now();
@@ -368,8 +370,7 @@ const SORTS: [&str; 13] = [
 
 /// The cursor that leads to page 1,000.
 fn thousandth(server: &Process, key: &str, sort: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect(server.address)?;
-    stream.set_nodelay(true)?;
+    let mut stream = connect(server.address, None)?;
     let mut next = None;
     // 1,000 pages of 50 in steps of 200.
     for _ in 0..999 * 50 / 200 {

@@ -164,7 +164,7 @@ impl Shared {
             while self.admit(self.listener.try_recv(), &mut waiting) {}
             let Some(next) = waiting.pop() else { continue };
             drop(waiting);
-            self.serve(next);
+            answer(next.request, next.note, &self.handler, &self.clock, &self.metrics);
             drop(turn);
         }
     }
@@ -190,20 +190,21 @@ impl Shared {
             }
         }
     }
+}
 
-    fn serve(&self, Arrived { request: mut line, note }: Arrived) {
-        let _busy = self.metrics.busy_workers.enter();
-        let Ok(request) = read(&mut line, note, &self.clock) else {
-            // The line broke in the middle of a body: nobody is left to be answered.
-            return;
-        };
-        let id = request.id;
-        let reply = Reply::new(&request, line, self.clock.clone(), Arc::clone(&self.metrics));
-        let outcome = panic::catch_unwind(AssertUnwindSafe(|| (self.handler)(request, reply)));
-        if outcome.is_err() {
-            let Panicked { place, message } = panics::last();
-            tracing::error!(request_id = %id, place, panic = message, "a handler panicked");
-        }
+/// Has the handler answer one request, and outlives its panic.
+pub fn answer(mut arrived: tiny_http::Request, note: Note, handler: &Handler, clock: &Clock, metrics: &Arc<Metrics>) {
+    let _busy = metrics.busy_workers.enter();
+    let Ok(request) = read(&mut arrived, note, clock) else {
+        // The line broke in the middle of a body: nobody is left to be answered.
+        return;
+    };
+    let id = request.id;
+    let reply = Reply::new(&request, arrived, clock.clone(), Arc::clone(metrics));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| handler(request, reply)));
+    if outcome.is_err() {
+        let Panicked { place, message } = panics::last();
+        tracing::error!(request_id = %id, place, panic = message, "a handler panicked");
     }
 }
 
