@@ -83,7 +83,7 @@ impl Customer {
             .collect()
     }
 
-    /// Writes the row, and with it, by its triggers, its search entry.
+    /// Writes the row and its search entry.
     pub fn insert(&self, connection: &Connection, now: &str) -> rusqlite::Result<i64> {
         connection
             .prepare_cached(
@@ -95,7 +95,11 @@ impl Customer {
                 self.name, self.number, self.email, self.phone, self.street, self.postal_code, self.city, self.country,
                 self.status, self.since, now, self.search()
             ])?;
-        Ok(connection.last_insert_rowid())
+        let id = connection.last_insert_rowid();
+        connection
+            .prepare_cached("INSERT INTO customers_search (rowid, search) VALUES (?, ?)")?
+            .execute(params![id, self.search()])?;
+        Ok(id)
     }
 }
 
@@ -153,6 +157,10 @@ pub fn fill(file: &Path, from: u64, to: u64) -> rusqlite::Result<()> {
         let customer = Customer::nth(n);
         customer.insert(&transaction, &format!("2026-{:02}-{:02}T08:00:00Z", n % 12 + 1, n % 28 + 1))?;
     }
+    for table in ["employees", "hardware"] {
+        let all = format!("INSERT INTO {table}_search (rowid, search) SELECT id, search FROM {table}");
+        transaction.execute(&all, [])?;
+    }
     transaction.commit()
 }
 
@@ -192,6 +200,10 @@ pub fn fill_others(file: &Path, count: u64) -> rusqlite::Result<()> {
                 ["in_use", "in_stock"][n as usize % 2],
                 "2026-01-01T08:00:00Z"
             ])?;
+    }
+    for table in ["employees", "hardware"] {
+        let all = format!("INSERT INTO {table}_search (rowid, search) SELECT id, search FROM {table}");
+        transaction.execute(&all, [])?;
     }
     transaction.commit()
 }
