@@ -16,7 +16,7 @@ pub fn identify(app: &App, request: &Request) -> Result<Caller, Error> {
     if caller.revoked {
         return Err(Error::RevokedApiKey);
     }
-    match caller.inactive(&request.received_at.date()) {
+    match caller.inactive(|| request.received_at.date()) {
         Some(why) => Err(Error::TenantInactive(why)),
         None => Ok(caller),
     }

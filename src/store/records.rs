@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::iter;
 use std::ops::Deref;
 
-use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+use rusqlite::types::{ToSql, ToSqlOutput, Type, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::statements::Statements;
@@ -138,7 +138,7 @@ impl<'a> Reading<'a> {
         let Some(row) = rows.next()? else { return Ok(None) };
         let mut json = Vec::with_capacity(512);
         write_row(&mut json, resource, row)?;
-        Ok(Some(json))
+        checked(json).map(Some)
     }
 
     /// The record.
@@ -175,7 +175,7 @@ impl<'a> Reading<'a> {
         }
         let total = if listing.total { Some(self.count(listing, &search)?) } else { None };
         moment.map_or(Ok(()), Transaction::finish)?;
-        Ok(page.finish(total))
+        page.finish(total)
     }
 
     /// Looks at a few records to learn which of the words' trigrams nearly all have.
@@ -389,6 +389,7 @@ fn write_stored(json: &mut Vec<u8>, stored: ValueRef<'_>, boolean: bool) -> rusq
         ValueRef::Null => json.extend_from_slice(b"null"),
         ValueRef::Integer(number) if boolean => write_boolean(json, number != 0),
         ValueRef::Integer(number) => write_integer(json, number),
+        ValueRef::Text(text) if !needs_escapes(text) => write_quoted(json, text),
         other => write_text(json, other.as_str()?),
     }
     Ok(())
@@ -404,14 +405,31 @@ fn write_integer(json: &mut Vec<u8>, number: i64) {
 }
 
 fn write_text(json: &mut Vec<u8>, text: &str) {
-    if text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+    if needs_escapes(text.as_bytes()) {
         let _ = serde_json::to_writer(json, text);
-        return;
+    } else {
+        write_quoted(json, text.as_bytes());
     }
+}
+
+/// It looks at every byte, so that the compiler can take many at once.
+fn needs_escapes(text: &[u8]) -> bool {
+    text.iter().fold(false, |found, byte| found | (*byte < b' ') | (*byte == b'"') | (*byte == b'\\'))
+}
+
+fn write_quoted(json: &mut Vec<u8>, text: &[u8]) {
     json.reserve(text.len() + 2);
     json.push(b'"');
-    json.extend_from_slice(text.as_bytes());
+    json.extend_from_slice(text);
     json.push(b'"');
+}
+
+/// Text is copied as it stands in the file: whether it is UTF-8 is asked once for a whole answer, not for each value.
+fn checked(json: Vec<u8>) -> rusqlite::Result<Vec<u8>> {
+    match std::str::from_utf8(&json) {
+        Ok(_) => Ok(json),
+        Err(error) => Err(rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into())),
+    }
 }
 
 impl Record {
@@ -670,8 +688,8 @@ impl<'a> PageWriter<'a> {
         Ok(())
     }
 
-    fn finish(mut self, total: Option<i64>) -> Page {
+    fn finish(mut self, total: Option<i64>) -> rusqlite::Result<Page> {
         self.json.push(b']');
-        Page { json: self.json, next: self.last.filter(|_| self.more), total }
+        Ok(Page { json: checked(self.json)?, next: self.last.filter(|_| self.more), total })
     }
 }

@@ -70,9 +70,10 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Why the caller's tenant is inactive on the day `today` (`YYYY-MM-DD`, UTC), if it is.
-    pub fn inactive(&self, today: &str) -> Option<Inactive> {
-        inactive(self.suspended, self.trial_until.as_deref(), today)
+    /// Why the caller's tenant is inactive on the day `today` (`YYYY-MM-DD`, UTC), if it is. Only a trial asks for the day.
+    pub fn inactive(&self, today: impl FnOnce() -> String) -> Option<Inactive> {
+        let today = if self.trial_until.is_some() { today() } else { String::new() };
+        inactive(self.suspended, self.trial_until.as_deref(), &today)
     }
 }
 
