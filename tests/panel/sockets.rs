@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
-use super::support::{ALL, Desk, Reply, Tenant};
+use super::support::{ALL, Desk, Reply, Setup, Tenant};
 use super::visitor::{PASSWORD, encode};
 
 /// A form to sign in, fetched and filled in: its body and its cookie.
@@ -72,7 +72,7 @@ fn both_cookies_of_a_sign_in_arrive() {
 
 #[test]
 fn ten_sign_ins_at_once_succeed_and_the_api_answers_meanwhile() {
-    let desk = Desk::start();
+    let desk = Setup::roomy().start();
     let tenant = desk.tenant("acme");
     let api = tenant.with_scopes(ALL);
     let forms: Vec<_> = (0..10).map(|_| sign_in_form(&desk, &tenant.name, &tenant.password)).collect();
