@@ -9,7 +9,7 @@
 --
 -- `search` is the case-folded text of all text and e-mail fields, one a line. Its trigrams stand in the search table, which
 -- only narrows down which rows to look at: whether a word is there is decided on `search` itself. It is kept by the program
--- (src/store/records.rs), not by triggers: these would be a quarter of what it takes to open a file.
+-- (src/store/records.rs), not by triggers: these would be a sixth of what it takes to open a file.
 
 CREATE TABLE customers (
   id              INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -85,6 +85,7 @@ impl Customer {
 
     /// Writes the row and its search entry.
     pub fn insert(&self, connection: &Connection, now: &str) -> rusqlite::Result<i64> {
+        let search = self.search();
         connection
             .prepare_cached(
                 "INSERT INTO customers (name, customer_number, email, phone, street, postal_code, city, country, status,
@@ -93,12 +94,12 @@ impl Customer {
             )?
             .execute(params![
                 self.name, self.number, self.email, self.phone, self.street, self.postal_code, self.city, self.country,
-                self.status, self.since, now, self.search()
+                self.status, self.since, now, search
             ])?;
         let id = connection.last_insert_rowid();
         connection
             .prepare_cached("INSERT INTO customers_search (rowid, search) VALUES (?, ?)")?
-            .execute(params![id, self.search()])?;
+            .execute(params![id, search])?;
         Ok(id)
     }
 }

@@ -215,7 +215,7 @@ impl<'a> Writing<'a> {
     /// Adds a record with the next id. `now` is RFC 3339.
     pub fn insert(&self, resource: &Resource, values: Vec<Value>, now: &str) -> rusqlite::Result<Record> {
         let search = search_text(resource, &values);
-        let record = self.insert_as(resource, None, values, now)?;
+        let record = self.add(resource, None, values, &search, now)?;
         self.index(resource, record.id, &search)?;
         Ok(record)
     }
@@ -229,6 +229,17 @@ impl<'a> Writing<'a> {
         now: &str,
     ) -> rusqlite::Result<Record> {
         let search = search_text(resource, &values);
+        self.add(resource, id, values, &search, now)
+    }
+
+    fn add(
+        &self,
+        resource: &Resource,
+        id: Option<i64>,
+        values: Vec<Value>,
+        search: &str,
+        now: &str,
+    ) -> rusqlite::Result<Record> {
         let mut bound: Vec<&dyn ToSql> = vec![&id];
         bound.extend(values.iter().map(|value| value as &dyn ToSql));
         bound.extend([&now as &dyn ToSql, &now, &search]);

@@ -276,7 +276,7 @@ impl Pending {
 
     /// Whether a reply has begun to come.
     pub fn is_answered(&self) -> bool {
-        !matches!(peek(&self.connection), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        !matches!(peek(self.connection.get_ref().socket()), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
@@ -310,8 +310,8 @@ fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn peek(connection: &BufReader<Line>) -> io::Result<usize> {
-    let stream = connection.get_ref().socket();
+/// How many bytes have come that nobody read yet, without waiting: 0 when the other side has closed.
+pub(super) fn peek(stream: &TcpStream) -> io::Result<usize> {
     stream.set_nonblocking(true)?;
     let seen = stream.peek(&mut [0]);
     stream.set_nonblocking(false)?;
@@ -321,7 +321,7 @@ fn peek(connection: &BufReader<Line>) -> io::Result<usize> {
 /// Whether a kept connection can take another request. Bytes that nobody asked for are a fault.
 fn is_alive(connection: &BufReader<Line>) -> bool {
     assert!(connection.buffer().is_empty(), "bytes after the reply: {:?}", connection.buffer());
-    match peek(connection) {
+    match peek(connection.get_ref().socket()) {
         Ok(0) => false,
         // TLS says goodbye in bytes.
         Ok(_) if matches!(connection.get_ref(), Line::Tls(_)) => false,

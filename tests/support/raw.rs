@@ -9,6 +9,7 @@ use serde_json::Value;
 use socket2::SockRef;
 
 use super::PATIENCE;
+use super::client::peek;
 
 /// One connection of a client that may send anything.
 pub struct Client {
@@ -90,10 +91,7 @@ impl Client {
 
     /// Whether something has come that was not read yet. Does not wait.
     pub fn is_answered(&self) -> bool {
-        self.socket().set_nonblocking(true).unwrap();
-        let found = self.socket().peek(&mut [0]);
-        self.socket().set_nonblocking(false).unwrap();
-        !matches!(found, Err(problem) if problem.kind() == io::ErrorKind::WouldBlock)
+        !matches!(peek(self.socket()), Err(problem) if problem.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Ends the connection with a reset.
