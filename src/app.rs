@@ -32,7 +32,7 @@ impl Settings {
         Settings {
             data_dir: data_dir.into(),
             rate_limit: const { NonZeroU32::new(100).unwrap() },
-            tenants: Limits { open: 1000, reads_at_once: 16 },
+            tenants: Limits::default(),
         }
     }
 }

@@ -115,8 +115,11 @@ fn imported_records_are_found_by_search() {
     let desk = Desk::new();
     desk.takes(&CUSTOMER, CSV, "name\nStraßenbau\nOther\n");
     desk.takes(&CUSTOMER, CSV, "name\nStrassenbahn\n");
-    let limits = crate::store::Limits { open: 8, reads_at_once: 8 };
-    let tenants = crate::store::Tenants::new(desk.path(), limits, crate::metrics::Metrics::new(|_| "").into());
+    let tenants = crate::store::Tenants::new(
+        desk.path(),
+        crate::store::Limits::default(),
+        crate::metrics::Metrics::new(|_| "").into(),
+    );
     let listing = crate::store::Listing {
         resource: &CUSTOMER,
         sort: crate::store::Column::Id,

@@ -1,17 +1,19 @@
 //! The one place where a database is opened: pragmas, schema, migrations.
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::ptr;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, ffi};
 
 use crate::turns;
 
@@ -43,10 +45,6 @@ pub enum OpenError {
 
 /// How long a connection waits for a lock that another process or connection holds (contract section 6, condition 6).
 pub const LOCK_WAIT: Duration = Duration::from_secs(5);
-
-/// What SQLite may take for all connections together before it gives up cached pages, those first that were used least
-/// recently, whosever they are. In bytes. Without it each cache may grow to 2 MB, and the process with its tenants.
-const CACHES: u32 = 64 << 20;
 
 /// Statements kept prepared per connection.
 const STATEMENTS: usize = 64;
@@ -144,12 +142,11 @@ fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_handler(Some(wait_for_lock))?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    connection.pragma_update(None, "soft_heap_limit", CACHES)?;
     // A plan must not depend on bound values: it would be made anew at every `LIMIT ?`, which costs more than a page.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "foreign_keys", true)
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true).map(drop)
 }
 
 thread_local! {
@@ -162,10 +159,47 @@ pub fn take_lock_waits() -> u64 {
     LOCK_WAITS.take()
 }
 
-/// Frees the pages that reading the schema took: two thirds of what a connection takes that was just opened, and with a
-/// thousand open tenants 25 MB. Where it fails, they stay.
+/// Frees a connection's cached pages. Where it fails, they stay.
 pub(super) fn forget_pages(connection: &Connection) {
-    let _ = connection.execute_batch("PRAGMA shrink_memory");
+    let _ = connection.release_memory();
+}
+
+/// Has this connection, if it is the last of its database to close, leave the write-ahead log there, emptied, and its index.
+/// To make and remove two files whenever a tenant is opened and closed costs more than all else about it, and under a lock of
+/// the folder. Where it cannot be had, they are removed.
+#[expect(unsafe_code, reason = "rusqlite has no name for it")]
+pub(super) fn keep_log(connection: &Connection) {
+    if connection.pragma_update(None, "journal_size_limit", 0).is_err() {
+        return;
+    }
+    let mut keep: c_int = 1;
+    // SAFETY: the handle is an open connection's, and no other thread can use it meanwhile, since a `Connection` is not
+    // `Sync`. No name means the main database. This operation reads and writes one int, which is ours.
+    let _ = unsafe {
+        ffi::sqlite3_file_control(
+            connection.handle(),
+            ptr::null(),
+            ffi::SQLITE_FCNTL_PERSIST_WAL,
+            (&raw mut keep).cast(),
+        )
+    };
+}
+
+/// What a connection's page cache takes, in bytes.
+#[expect(unsafe_code, reason = "rusqlite has no name for it")]
+pub(super) fn cached_bytes(connection: &Connection) -> usize {
+    let (mut bytes, mut highest) = (0, 0);
+    // SAFETY: as above; the two ints that it writes are ours.
+    let _ = unsafe {
+        ffi::sqlite3_db_status(
+            connection.handle(),
+            ffi::SQLITE_DBSTATUS_CACHE_USED,
+            &raw mut bytes,
+            &raw mut highest,
+            0,
+        )
+    };
+    usize::try_from(bytes).unwrap_or(0)
 }
 
 /// SQLite's own busy wait would keep the worker's turn while it sleeps. Short naps at first, then 25 ms each, 5 s in all.
@@ -250,7 +284,7 @@ pub fn copy_to(source: &Connection, path: &Path) -> Result<(), OpenError> {
         let mut tries = 0;
         while backup.step(-1)? != StepResult::Done {
             if !wait_for_lock(tries) {
-                let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+                let busy = ffi::Error::new(ffi::SQLITE_BUSY);
                 return Err(rusqlite::Error::SqliteFailure(busy, Some("the database stayed locked".to_owned())));
             }
             tries += 1;

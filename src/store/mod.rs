@@ -4,6 +4,7 @@ pub mod backup;
 pub mod bulk;
 pub mod check;
 pub mod connection;
+mod memory;
 pub mod records;
 pub mod registry;
 pub mod restore;

@@ -1,6 +1,7 @@
 //! The five operations on records. SQL is put together from declared names only; values are always bound.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::iter;
 use std::ops::Deref;
@@ -18,13 +19,25 @@ pub struct Reading<'a>(&'a Connection);
 
 /// A connection inside a write transaction. It can read too.
 #[derive(Debug)]
-pub struct Writing<'a>(Reading<'a>);
+pub struct Writing<'a> {
+    reading: Reading<'a>,
+    /// What is still to be done to the search tables.
+    search: RefCell<Vec<SearchChange>>,
+}
+
+/// A record's search text that is to be entered into the search table, or to be taken out again.
+#[derive(Debug)]
+struct SearchChange {
+    sql: &'static str,
+    id: i64,
+    text: String,
+}
 
 impl<'a> Deref for Writing<'a> {
     type Target = Reading<'a>;
 
     fn deref(&self) -> &Reading<'a> {
-        &self.0
+        &self.reading
     }
 }
 
@@ -209,14 +222,36 @@ impl<'a> Reading<'a> {
 
 impl<'a> Writing<'a> {
     pub(super) fn new(connection: &'a Connection) -> Writing<'a> {
-        Writing(Reading::new(connection))
+        Writing { reading: Reading::new(connection), search: RefCell::default() }
+    }
+
+    /// How much there is to be done to the search tables, for [`Writing::forget_search`].
+    pub(super) fn pending_search(&self) -> usize {
+        self.search.borrow().len()
+    }
+
+    /// Forgets what came to that since there was `pending` of it: the changes that it belongs to were undone.
+    pub(super) fn forget_search(&self, pending: usize) {
+        self.search.borrow_mut().truncate(pending);
+    }
+
+    /// Brings the search tables up to date, for all changes of the transaction together: FTS5 would write what it gathered at
+    /// every savepoint and for every id that is not higher than the one before, and have that much more to merge later.
+    pub(super) fn finish_search(&self) -> rusqlite::Result<()> {
+        let mut changes = self.search.take();
+        // Stable: a record's own changes stay in their order.
+        changes.sort_by_key(|change| change.id);
+        for SearchChange { sql, id, text } in changes {
+            self.connection().prepare_cached(sql)?.execute(params![id, text])?;
+        }
+        Ok(())
     }
 
     /// Adds a record with the next id. `now` is RFC 3339.
     pub fn insert(&self, resource: &Resource, values: Vec<Value>, now: &str) -> rusqlite::Result<Record> {
         let search = search_text(resource, &values);
         let record = self.add(resource, None, values, &search, now)?;
-        self.index(resource, record.id, &search)?;
+        self.index(resource, record.id, search);
         Ok(record)
     }
 
@@ -273,8 +308,8 @@ impl<'a> Writing<'a> {
         bound.extend([&now as &dyn ToSql, &search, &id]);
         self.connection().prepare_cached(&sql)?.execute(bound.as_slice())?;
         if search != old {
-            self.unindex(resource, id, &old)?;
-            self.index(resource, id, &search)?;
+            self.unindex(resource, id, old);
+            self.index(resource, id, search);
         }
         Ok(Some(record))
     }
@@ -285,7 +320,7 @@ impl<'a> Writing<'a> {
         let sql = format!("DELETE FROM {} WHERE id = ?", resource.plural);
         match self.connection().prepare_cached(&sql)?.execute([id]) {
             Ok(_) => {
-                self.unindex(resource, id, &search)?;
+                self.unindex(resource, id, search);
                 Ok(Deleted::Gone)
             }
             Err(error) => match &error {
@@ -304,12 +339,12 @@ impl<'a> Writing<'a> {
         self.connection().prepare_cached(&Statements::of(resource).search)?.query_row([id], |row| row.get(0))
     }
 
-    fn index(&self, resource: &Resource, id: i64, search: &str) -> rusqlite::Result<()> {
-        self.connection().prepare_cached(&Statements::of(resource).index)?.execute(params![id, search]).map(drop)
+    fn index(&self, resource: &Resource, id: i64, text: String) {
+        self.search.borrow_mut().push(SearchChange { sql: &Statements::of(resource).index, id, text });
     }
 
-    fn unindex(&self, resource: &Resource, id: i64, search: &str) -> rusqlite::Result<()> {
-        self.connection().prepare_cached(&Statements::of(resource).unindex)?.execute(params![id, search]).map(drop)
+    fn unindex(&self, resource: &Resource, id: i64, text: String) {
+        self.search.borrow_mut().push(SearchChange { sql: &Statements::of(resource).unindex, id, text });
     }
 
     /// Remembers an answer under an idempotency key, from `now` (Unix seconds) on, in place of one that is too old.

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use r2d2::{ManageConnection, Pool};
+use r2d2::{ManageConnection, Pool, PooledConnection};
 use r2d2_sqlite::SqliteConnectionManager;
-use rusqlite::Connection;
 use scheduled_thread_pool::ScheduledThreadPool;
 
 use super::connection::{self, LOCK_WAIT, OpenError, Schema};
+use super::memory::{Counted, Memory};
 use super::records::Reading;
 use super::trouble::Trouble;
 use super::writer::{Change, Writer};
@@ -44,9 +44,17 @@ const READERS: u32 = 4;
 pub struct Limits {
     /// Tenants open at once; the least recently used is closed for the next.
     pub open: usize,
+    /// What all tenants' page caches and further connections may take together, in bytes.
+    pub memory: usize,
     /// Requests that read from one tenant at once. More come together only where its file does not answer, and then they
     /// must not hold every worker.
     pub reads_at_once: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { open: 1_000, memory: 32 << 20, reads_at_once: 16 }
+    }
 }
 
 /// All tenants' files.
@@ -61,6 +69,9 @@ pub struct Tenants {
     uses: AtomicU64,
     /// Tenants whose files are open, those too that are closed when their last request ends.
     open: Arc<AtomicUsize>,
+    memory: Arc<Memory>,
+    /// Held by whoever gives some of it back.
+    giving_back: Mutex<()>,
     /// r2d2 starts three threads for each pool unless it is given some.
     opener: Arc<ScheduledThreadPool>,
     metrics: Arc<Metrics>,
@@ -95,27 +106,30 @@ enum State {
 #[derive(Debug)]
 pub struct Tenant {
     identity: Identity,
-    readers: Pool<Readers>,
+    further: Pool<Further>,
     reading: Places,
     reads_at_once: usize,
     writer: Writer,
     trouble: Arc<Trouble>,
     metrics: Arc<Metrics>,
-    _counted: Counted,
+    /// The connection that the file was checked with, while nobody reads with it; most tenants never need another. Declared
+    /// after the others and so closed after them: it leaves the log's file in place.
+    first: Mutex<Option<Counted>>,
+    _open: OneMore,
 }
 
 /// Counts one while it lives.
 #[derive(Debug)]
-struct Counted(Arc<AtomicUsize>);
+struct OneMore(Arc<AtomicUsize>);
 
-impl Counted {
-    fn one_more(count: &Arc<AtomicUsize>) -> Counted {
+impl OneMore {
+    fn of(count: &Arc<AtomicUsize>) -> OneMore {
         count.fetch_add(1, Ordering::Relaxed);
-        Counted(Arc::clone(count))
+        OneMore(Arc::clone(count))
     }
 }
 
-impl Drop for Counted {
+impl Drop for OneMore {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -142,6 +156,8 @@ impl Tenants {
             opened: Mutex::default(),
             uses: AtomicU64::new(0),
             open: Arc::default(),
+            memory: Arc::default(),
+            giving_back: Mutex::default(),
             opener: Arc::new(ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("opener").build()),
             metrics,
         }
@@ -158,6 +174,9 @@ impl Tenants {
     pub fn open(&self, id: i64) -> Result<Arc<Tenant>, Error> {
         let slot = Arc::clone(lock(&self.slots).entry(id).or_insert_with(|| Arc::new(Slot::new(id))));
         slot.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        if self.memory.bytes() > self.limits.memory {
+            self.give_back();
+        }
         if let Some(answer) = slot.present() {
             return answer;
         }
@@ -188,13 +207,15 @@ impl Tenants {
     fn connect(&self, id: i64, slot: &Slot) -> Result<Arc<Tenant>, OpenError> {
         let path = file(&self.folder, id);
         // Opened here, not in the pool: that would try again in the background and keep the caller waiting.
-        let first = connection::open(&path, self.schema)?;
-        connection::forget_pages(&first);
+        let mut first = Counted::first(connection::open(&path, self.schema)?, Arc::clone(&self.memory));
+        connection::keep_log(&first);
+        // Reading the schema took as many pages as it has tables and indexes; few of them are asked for again.
+        first.empty();
         let identity =
             Identity::of(&path).map_err(|e| OpenError::Unusable { path: path.clone(), cause: e.to_string() })?;
-        let manager = Readers { first: Mutex::new(Some(first)), further: connection::readers(&path) };
-        let readers = Pool::builder()
-            .max_size(READERS)
+        let manager = Further { manager: connection::readers(&path), memory: Arc::clone(&self.memory) };
+        let further = Pool::builder()
+            .max_size(READERS - 1)
             .min_idle(Some(0))
             .test_on_check_out(false)
             .idle_timeout(None)
@@ -204,13 +225,20 @@ impl Tenants {
             .build_unchecked(manager);
         Ok(Arc::new(Tenant {
             identity,
-            readers,
+            further,
             reading: Places::default(),
             reads_at_once: self.limits.reads_at_once,
-            writer: Writer::new(path, self.schema, Arc::clone(&slot.trouble), Arc::clone(&self.metrics)),
+            writer: Writer::new(
+                path,
+                self.schema,
+                Arc::clone(&self.memory),
+                Arc::clone(&slot.trouble),
+                Arc::clone(&self.metrics),
+            ),
             trouble: Arc::clone(&slot.trouble),
             metrics: Arc::clone(&self.metrics),
-            _counted: Counted::one_more(&self.open),
+            first: Mutex::new(Some(first)),
+            _open: OneMore::of(&self.open),
         }))
     }
 
@@ -226,14 +254,28 @@ impl Tenants {
         if surplus == 0 {
             return;
         }
-        let mut by_use: Vec<(u64, i64)> =
-            opened.iter().map(|(id, slot)| (slot.last_use.load(Ordering::Relaxed), *id)).collect();
-        by_use.sort_unstable();
-        by_use.truncate(surplus + self.limits.open / 64);
-        let closed: Vec<Arc<Slot>> = by_use.iter().filter_map(|(_, id)| opened.remove(id)).collect();
+        let mut leaving = oldest_first(&opened);
+        leaving.truncate(surplus + self.limits.open / 32);
+        let closed: Vec<Arc<Slot>> = leaving.iter().filter_map(|id| opened.remove(id)).collect();
         drop(opened);
         // Outside the lock, since closing a file takes its time.
         closed.iter().for_each(|slot| drop(slot.set(State::Closed)));
+    }
+
+    /// Gives back memory of the least recently used tenants until a quarter of what all may take is free. What is in use
+    /// stays.
+    fn give_back(&self) {
+        let Ok(_giving_back) = self.giving_back.try_lock() else { return };
+        let order: Vec<Arc<Slot>> = {
+            let opened = lock(&self.opened);
+            oldest_first(&opened).iter().filter_map(|id| opened.get(id).cloned()).collect()
+        };
+        for tenant in order.iter().filter_map(|slot| slot.tenant()) {
+            if self.memory.bytes() <= self.limits.memory / 4 * 3 {
+                break;
+            }
+            tenant.give_back();
+        }
     }
 
     /// How many tenants are open.
@@ -247,6 +289,14 @@ impl Tenants {
         let slots = std::mem::take(&mut *lock(&self.slots));
         drop(slots);
     }
+}
+
+/// The tenants' ids, the least recently used first.
+fn oldest_first(opened: &HashMap<i64, Arc<Slot>>) -> Vec<i64> {
+    let mut by_use: Vec<(u64, i64)> =
+        opened.iter().map(|(id, slot)| (slot.last_use.load(Ordering::Relaxed), *id)).collect();
+    by_use.sort_unstable();
+    by_use.into_iter().map(|(_, id)| id).collect()
 }
 
 /// Where the tenants' files lie.
@@ -337,7 +387,14 @@ impl Slot {
     }
 
     fn is_open(&self) -> bool {
-        matches!(*lock(&self.state), State::Open(_))
+        self.tenant().is_some()
+    }
+
+    fn tenant(&self) -> Option<Arc<Tenant>> {
+        match &*lock(&self.state) {
+            State::Open(tenant) => Some(Arc::clone(tenant)),
+            State::Closed | State::Failed(_) => None,
+        }
     }
 
     /// The state before. It is returned, so that a file is not closed under the lock.
@@ -350,17 +407,22 @@ impl Tenant {
     /// Runs `work` on a connection that only reads.
     pub fn read<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, ReadError>) -> Result<T, Error> {
         let Some(_place) = self.reading.take(self.reads_at_once) else { return Err(Error::TenantUnavailable) };
-        let connection = match self.readers.try_get() {
-            Some(connection) => connection,
+        let first = lock(&self.first).take();
+        let answer = match first {
+            // A panic may leave a connection in the middle of something: then it does not come back.
+            Some(mut connection) => {
+                let answer = work(&Reading::new(&connection));
+                connection.count();
+                *lock(&self.first) = Some(connection);
+                answer
+            }
             None => {
-                self.metrics.pool_waits.add(1);
-                turns::while_waiting(|| self.readers.get()).map_err(|error| {
-                    self.trouble.cannot_read(&error);
-                    Error::TenantUnavailable
-                })?
+                let mut connection = self.further()?;
+                let answer = work(&Reading::new(&connection));
+                connection.count();
+                answer
             }
         };
-        let answer = work(&Reading::new(&connection));
         self.metrics.lock_waits.add(connection::take_lock_waits());
         match answer {
             Ok(answer) => {
@@ -372,9 +434,31 @@ impl Tenant {
         }
     }
 
+    fn further(&self) -> Result<PooledConnection<Further>, Error> {
+        if let Some(connection) = self.further.try_get() {
+            return Ok(connection);
+        }
+        self.metrics.pool_waits.add(1);
+        turns::while_waiting(|| self.further.get()).map_err(|error| {
+            self.trouble.cannot_read(&error);
+            Error::TenantUnavailable
+        })
+    }
+
     /// Hands a change to the tenant's one writer. It is finished, with its outcome, on this thread or another.
     pub fn change(&self, change: Box<dyn Change>) {
         self.writer.submit(change);
+    }
+
+    /// Closes all connections but the first, whose page cache it frees, as far as they have nothing to do.
+    fn give_back(&self) {
+        if let Some(first) = &mut *lock(&self.first) {
+            first.empty();
+        }
+        while let Some(mut further) = self.further.try_get() {
+            further.retired = true;
+        }
+        self.writer.close_idle();
     }
 }
 
@@ -424,31 +508,28 @@ fn modified(metadata: &fs::Metadata) -> u64 {
     metadata.mtime().wrapping_mul(1_000_000_000).wrapping_add(metadata.mtime_nsec()).cast_unsigned()
 }
 
-/// The connections that read. The first is the one that the file was checked with.
+/// Opens further connections that read.
 #[derive(Debug)]
-struct Readers {
-    first: Mutex<Option<Connection>>,
-    further: SqliteConnectionManager,
+struct Further {
+    manager: SqliteConnectionManager,
+    memory: Arc<Memory>,
 }
 
-impl ManageConnection for Readers {
-    type Connection = Connection;
+impl ManageConnection for Further {
+    type Connection = Counted;
     type Error = rusqlite::Error;
 
-    fn connect(&self) -> Result<Connection, rusqlite::Error> {
-        match lock(&self.first).take() {
-            Some(connection) => Ok(connection),
-            None => self.further.connect(),
-        }
+    fn connect(&self) -> Result<Counted, rusqlite::Error> {
+        Ok(Counted::further(self.manager.connect()?, Arc::clone(&self.memory)))
     }
 
-    fn is_valid(&self, connection: &mut Connection) -> Result<(), rusqlite::Error> {
-        self.further.is_valid(connection)
+    fn is_valid(&self, connection: &mut Counted) -> Result<(), rusqlite::Error> {
+        self.manager.is_valid(connection)
     }
 
     /// A panic may have left a connection in the middle of something: such a one is not used again.
-    fn has_broken(&self, connection: &mut Connection) -> bool {
-        !connection.is_autocommit()
+    fn has_broken(&self, connection: &mut Counted) -> bool {
+        connection.retired || !connection.is_autocommit()
     }
 }
 
@@ -519,6 +600,66 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The tenants 1 to `count`, without records.
+    fn tenants(folder: &tempfile::TempDir, count: i64, limits: Limits) -> Tenants {
+        fs::create_dir(super::folder(folder.path())).unwrap();
+        for id in 1..=count {
+            drop(connection::create(&file(&super::folder(folder.path()), id), &SCHEMA).unwrap());
+        }
+        Tenants::new(folder.path(), limits, Metrics::new(|_| "").into())
+    }
+
+    /// Reads every page of the file.
+    fn read_all(tenant: &Tenant) {
+        tenant.read(|reading| Ok(reading.connection().execute_batch("PRAGMA quick_check")?)).unwrap();
+    }
+
+    #[test]
+    fn what_all_tenants_take_is_bounded_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let unbounded = tenants(&folder, 20, Limits::default());
+        read_all(&unbounded.open(1).unwrap());
+        let one = unbounded.memory.bytes();
+        assert!(one > 150_000, "the file has over fifty pages of 4 KiB: {one}");
+        unbounded.close();
+        assert_eq!(unbounded.memory.bytes(), 0);
+
+        let limits = Limits { memory: 5 * one, ..Limits::default() };
+        let bounded = Tenants::new(folder.path(), limits, Metrics::new(|_| "").into());
+        for id in (1..=20).chain(1..=20) {
+            let tenant = bounded.open(id).unwrap();
+            // A read within a read takes a second connection.
+            let within = tenant.read(|_| {
+                read_all(&tenant);
+                Ok(())
+            });
+            within.unwrap();
+            read_all(&tenant);
+            assert!(bounded.memory.bytes() < 8 * one, "after {id}: {}", bounded.memory.bytes());
+        }
+        assert_eq!(bounded.open_count(), 20, "none was closed for it");
+    }
+
+    #[test]
+    fn closing_a_tenant_leaves_its_log_empty_and_in_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let tenants = tenants(&folder, 1, Limits::default());
+        read_all(&tenants.open(1).unwrap());
+        let log = connection::beside(&file(&tenants.folder, 1), "-wal");
+        let other = connection::plain(&file(&tenants.folder, 1)).unwrap();
+        other
+            .execute_batch("INSERT INTO customers VALUES (1, 'a', 0, 0, 0, 0, 0, 0, 0, 's', 0, 0, 'c', 'u', 'a')")
+            .unwrap();
+        drop(other);
+        assert!(fs::metadata(&log).unwrap().len() > 0);
+        let inode = fs::metadata(&log).unwrap().ino();
+        tenants.close();
+        let left = fs::metadata(&log).unwrap();
+        assert_eq!((left.len(), left.ino()), (0, inode));
+        let found = tenants.open(1).unwrap().read(|reading| Ok(reading.exists(crate::resources::ALL[0], 1)?));
+        assert!(found.unwrap());
+    }
 
     #[test]
     fn a_place_is_waited_for_until_nothing_moves() {

@@ -176,8 +176,7 @@ fn a_file_that_cannot_be_migrated_stays_as_it_is_and_stands_alone() {
     added.unwrap();
     drop(file);
     let before = records(data.path());
-    let limits = Limits { open: 10, reads_at_once: 16 };
-    let tenants = Tenants::new(data.path(), limits, Metrics::new(|_| "").into()).with_schema(&BROKEN);
+    let tenants = Tenants::new(data.path(), Limits::default(), Metrics::new(|_| "").into()).with_schema(&BROKEN);
     assert!(matches!(tenants.open(1), Err(Error::TenantUnavailable)));
     let other = tenants.open(2).unwrap();
     let found = other.read(|reading| reading.exists(&CUSTOMER, 1).map_err(ReadError::from)).unwrap();

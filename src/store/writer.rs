@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::connection::{self, Schema};
+use super::connection::{self, OpenError, Schema};
+use super::memory::{Counted, Memory};
 use super::records::{ReadError, Writing};
 use super::tenants::lock;
 use super::trouble::Trouble;
@@ -39,11 +40,12 @@ const STUCK: Duration = Duration::from_millis(250);
 pub(super) struct Writer {
     path: PathBuf,
     schema: &'static Schema,
+    memory: Arc<Memory>,
     trouble: Arc<Trouble>,
     metrics: Arc<Metrics>,
     queue: Mutex<Queue>,
     /// Opened with the first change: a tenant that is only read needs none.
-    connection: Mutex<Option<Connection>>,
+    connection: Mutex<Option<Counted>>,
 }
 
 #[derive(Default)]
@@ -62,8 +64,14 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Writer {
-    pub fn new(path: PathBuf, schema: &'static Schema, trouble: Arc<Trouble>, metrics: Arc<Metrics>) -> Writer {
-        Writer { path, schema, trouble, metrics, queue: Mutex::default(), connection: Mutex::new(None) }
+    pub fn new(
+        path: PathBuf,
+        schema: &'static Schema,
+        memory: Arc<Memory>,
+        trouble: Arc<Trouble>,
+        metrics: Arc<Metrics>,
+    ) -> Writer {
+        Writer { path, schema, memory, trouble, metrics, queue: Mutex::default(), connection: Mutex::new(None) }
     }
 
     /// Queues the change. The first to come leads: it works through the queue until it is empty, also for those who came
@@ -94,7 +102,7 @@ impl Writer {
         // Taken out, and put back only after a commit: after a failure the next change begins with a new connection.
         let mut place = lock(&self.connection);
         lock(&self.queue).waits_since = Some(Instant::now());
-        let opened = place.take().map_or_else(|| connection::open(&self.path, self.schema), Ok);
+        let opened = place.take().map_or_else(|| self.connect(), Ok);
         let mut connection = match opened {
             Ok(connection) => connection,
             Err(error) => {
@@ -110,10 +118,13 @@ impl Writer {
             }
         };
         let batch = self.take_batch();
-        let done = self.run_changes(&transaction, batch);
-        let committed = turns::while_waiting(|| commit(transaction));
+        let (done, searchable) = self.run_changes(&transaction, batch);
+        let committed = searchable.and_then(|()| turns::while_waiting(|| commit(transaction)));
         match &committed {
-            Ok(()) => *place = Some(connection),
+            Ok(()) => {
+                connection.count();
+                *place = Some(connection);
+            }
             Err(error) => self.trouble.cannot_write(error),
         }
         drop(place);
@@ -126,6 +137,17 @@ impl Writer {
                 (_, outcome) => outcome,
             };
             finish(change, outcome);
+        }
+    }
+
+    fn connect(&self) -> Result<Counted, OpenError> {
+        Ok(Counted::further(connection::open(&self.path, self.schema)?, Arc::clone(&self.memory)))
+    }
+
+    /// Closes the connection, unless it is in use: the next change opens one.
+    pub fn close_idle(&self) {
+        if let Ok(mut place) = self.connection.try_lock() {
+            *place = None;
         }
     }
 
@@ -147,28 +169,38 @@ impl Writer {
         }
     }
 
-    /// Each change in a savepoint of its own: one that fails, or panics, undoes its own writes alone.
+    /// Each change in a savepoint of its own: one that fails, or panics, undoes its own writes alone. Then the search tables,
+    /// for all of them: without these none can be committed.
     fn run_changes(
         &self,
         transaction: &Transaction<'_>,
         batch: Vec<Box<dyn Change>>,
-    ) -> Vec<(Box<dyn Change>, Result<(), Error>)> {
-        let mut done = Vec::with_capacity(batch.len());
-        for mut change in batch {
-            let outcome = self.run_one(transaction, &mut *change);
-            done.push((change, outcome));
-        }
-        done
+    ) -> (Vec<Done>, rusqlite::Result<()>) {
+        let writing = Writing::new(transaction);
+        let run = |mut change: Box<dyn Change>| {
+            let outcome = self.run_one(transaction, &writing, &mut *change);
+            (change, outcome)
+        };
+        let done = batch.into_iter().map(run).collect();
+        // Where SQLite has ended the transaction, nothing may be written any more; the commit will say so.
+        let searchable = if transaction.is_autocommit() { Ok(()) } else { writing.finish_search() };
+        (done, searchable)
     }
 
-    fn run_one(&self, transaction: &Transaction<'_>, change: &mut dyn Change) -> Result<(), Error> {
+    fn run_one(
+        &self,
+        transaction: &Transaction<'_>,
+        writing: &Writing<'_>,
+        change: &mut dyn Change,
+    ) -> Result<(), Error> {
         let failed = |error: rusqlite::Error| self.trouble.writing(&error);
         // SQLite may have ended the transaction, after a full disk for instance. Nothing may be written outside of it.
         if transaction.is_autocommit() {
             return Err(Error::TenantUnavailable);
         }
         execute(transaction, "SAVEPOINT change").map_err(failed)?;
-        let outcome = match catch_unwind(AssertUnwindSafe(|| change.run(&Writing::new(transaction)))) {
+        let pending = writing.pending_search();
+        let outcome = match catch_unwind(AssertUnwindSafe(|| change.run(writing))) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(ReadError::Refused(error))) => Err(error),
             Ok(Err(ReadError::Database(error))) => Err(failed(error)),
@@ -178,6 +210,9 @@ impl Writer {
                 Err(Error::InternalError)
             }
         };
+        if outcome.is_err() {
+            writing.forget_search(pending);
+        }
         if outcome.is_err() && !transaction.is_autocommit() {
             execute(transaction, "ROLLBACK TO change").map_err(failed)?;
         }
@@ -187,6 +222,9 @@ impl Writer {
         outcome
     }
 }
+
+/// A change and what became of it, before the commit.
+type Done = (Box<dyn Change>, Result<(), Error>);
 
 fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
@@ -226,5 +264,108 @@ impl Drop for Leading<'_> {
             self.0.refuse_all(&Error::InternalError);
             lock(&self.0.queue).led = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{self, Receiver, Sender};
+
+    use super::*;
+    use crate::resources::{ALL, Kind, Resource, Value};
+    use crate::store::tenants::SCHEMA;
+
+    type Work = Box<dyn FnMut(&Writing<'_>) -> Result<(), ReadError> + Send>;
+
+    /// Does its work and tells the outcome.
+    struct Told(Work, Sender<Result<(), Error>>);
+
+    impl Change for Told {
+        fn run(&mut self, writing: &Writing<'_>) -> Result<(), ReadError> {
+            self.0(writing)
+        }
+
+        fn finish(self: Box<Self>, outcome: Result<(), Error>) {
+            self.1.send(outcome).unwrap();
+        }
+    }
+
+    fn customer() -> &'static Resource {
+        ALL[0]
+    }
+
+    /// Adds a customer whose name, and whatever else must not be null, is `text`.
+    fn add(writing: &Writing<'_>, text: &str) -> Result<(), ReadError> {
+        let value = |field: &crate::resources::Field| match (field.required, field.kind) {
+            (true, Kind::Text { .. }) => Value::Text(text.to_owned()),
+            _ => field.default_value(),
+        };
+        writing.insert(customer(), customer().fields.iter().map(value).collect(), "2026-01-01T00:00:00Z")?;
+        Ok(())
+    }
+
+    #[test]
+    fn what_a_failed_change_wrote_is_gone_from_the_search_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("1.db");
+        drop(connection::create(&path, &SCHEMA).unwrap());
+        let metrics = Arc::new(Metrics::new(|_| ""));
+        let writer = Writer::new(path.clone(), &SCHEMA, Arc::default(), Arc::new(Trouble::new(1)), metrics);
+
+        let (running, is_running) = mpsc::channel();
+        let (go, may_go): (Sender<()>, Receiver<()>) = mpsc::channel();
+        let (told, outcomes) = mpsc::channel();
+        let submit = |work: Work| writer.submit(Box::new(Told(work, told.clone())));
+        std::thread::scope(|scope| {
+            // It holds the writer until all others wait, which makes these one batch.
+            let hold = Told(
+                Box::new(move |writing| {
+                    running.send(()).unwrap();
+                    may_go.recv().unwrap();
+                    add(writing, "the first")
+                }),
+                told.clone(),
+            );
+            scope.spawn(|| writer.submit(Box::new(hold)));
+            is_running.recv().unwrap();
+            submit(Box::new(|writing| add(writing, "second kept")));
+            submit(Box::new(|writing| {
+                add(writing, "third refused")?;
+                Err(Error::InternalError.into())
+            }));
+            submit(Box::new(|writing| {
+                add(writing, "fourth panics")?;
+                panic!("on purpose")
+            }));
+            submit(Box::new(|writing| {
+                add(writing, "fifth removed")?;
+                writing.update(
+                    customer(),
+                    3,
+                    &[(&customer().fields[0], Value::Text("fifth renamed".to_owned()))],
+                    "now",
+                )?;
+                add(writing, "sixth kept")
+            }));
+            submit(Box::new(|writing| writing.delete(customer(), 2).map(drop).map_err(ReadError::from)));
+            go.send(()).unwrap();
+        });
+        let outcomes: Vec<bool> = outcomes.try_iter().map(|outcome| outcome.is_ok()).collect();
+        assert_eq!(outcomes, [true, true, false, false, true, true]);
+
+        let file = connection::open(&path, &SCHEMA).unwrap();
+        let found = |trigram: &str| -> Vec<i64> {
+            let mut statement = file.prepare("SELECT rowid FROM customers_search(?) ORDER BY rowid").unwrap();
+            statement.query_map([trigram], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+        };
+        assert_eq!(found("fir"), [1]);
+        assert_eq!(found("kep"), [4], "the second was deleted");
+        assert_eq!(found("ren"), [3]);
+        for gone in ["sec", "thi", "fou", "rem"] {
+            assert_eq!(found(gone), [0; 0], "{gone}");
+        }
+        // Compares the table with the records.
+        file.execute_batch("INSERT INTO customers_search (customers_search, rank) VALUES ('integrity-check', 1)")
+            .unwrap();
     }
 }

@@ -399,8 +399,7 @@ fn a_tenant_is_restored_under_load_row_by_row() {
     desk.tenant("one");
     desk.tenant("two");
     desk.add(1, &["First"]);
-    let limits = Limits { open: 10, reads_at_once: 16 };
-    let tenants = Tenants::new(&desk.data(), limits, crate::metrics::Metrics::new(|_| "").into());
+    let tenants = Tenants::new(&desk.data(), Limits::default(), crate::metrics::Metrics::new(|_| "").into());
     let tenant = tenants.open(1).unwrap();
     for n in 0..300 {
         add(&tenant, n % 3 == 0, &format!("before-{n}@shop.example"));
