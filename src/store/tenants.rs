@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use r2d2::{ManageConnection, Pool, PooledConnection};
@@ -39,6 +39,12 @@ const FAILURE_REMEMBERED: Duration = Duration::from_secs(1);
 /// Reading connections of one tenant: reads are short, and few are under way at once.
 const READERS: u32 = 4;
 
+/// How long a read waits for a tenant's first connection before a further one is opened for it.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// One in so many reads that would have to wait does not: a further connection is opened for it.
+const WAITS: usize = 16;
+
 /// Limits of the set of open tenants.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -53,7 +59,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { open: 1_000, memory: 32 << 20, reads_at_once: 16 }
+        Limits { open: 1_000, memory: 48 << 20, reads_at_once: 16 }
     }
 }
 
@@ -63,8 +69,7 @@ pub struct Tenants {
     schema: &'static Schema,
     limits: Limits,
     slots: Mutex<HashMap<i64, Arc<Slot>>>,
-    /// Those of them that are open, and some that have been closed since.
-    opened: Mutex<HashMap<i64, Arc<Slot>>>,
+    opened: Mutex<Opened>,
     /// Counts uses; a slot's last one says how recently it was used.
     uses: AtomicU64,
     /// Tenants whose files are open, those too that are closed when their last request ends.
@@ -114,8 +119,19 @@ pub struct Tenant {
     metrics: Arc<Metrics>,
     /// The connection that the file was checked with, while nobody reads with it; most tenants never need another. Declared
     /// after the others and so closed after them: it leaves the log's file in place.
-    first: Mutex<Option<Counted>>,
+    first: Mutex<First>,
+    first_is_idle: Condvar,
     _open: OneMore,
+}
+
+/// A tenant's first connection, while nobody reads with it.
+#[derive(Debug)]
+struct First {
+    idle: Option<Counted>,
+    /// Who waits for it.
+    waiting: usize,
+    /// How often somebody had to wait.
+    waits: usize,
 }
 
 /// Counts one while it lives.
@@ -193,7 +209,7 @@ impl Tenants {
             Ok(tenant) => {
                 slot.trouble.opened();
                 slot.set(State::Open(Arc::clone(&tenant)));
-                lock(&self.opened).insert(id, Arc::clone(&slot));
+                lock(&self.opened).0.insert(id, Arc::clone(&slot));
                 Ok(tenant)
             }
             Err(error) => {
@@ -237,27 +253,18 @@ impl Tenants {
             ),
             trouble: Arc::clone(&slot.trouble),
             metrics: Arc::clone(&self.metrics),
-            first: Mutex::new(Some(first)),
+            first: Mutex::new(First { idle: Some(first), waiting: 0, waits: 0 }),
+            first_is_idle: Condvar::new(),
             _open: OneMore::of(&self.open),
         }))
     }
 
-    /// Closes the least recently used tenants where as many are open as may be: a few at once, since finding them costs
-    /// more than closing them. Requests that are in one finish first.
+    /// Closes the least recently used tenants where as many are open as may be. Requests that are in one finish first.
     fn make_room(&self) {
         if self.open_count() < self.limits.open {
             return;
         }
-        let mut opened = lock(&self.opened);
-        opened.retain(|_, slot| slot.is_open());
-        let surplus = (opened.len() + 1).saturating_sub(self.limits.open);
-        if surplus == 0 {
-            return;
-        }
-        let mut leaving = oldest_first(&opened);
-        leaving.truncate(surplus + self.limits.open / 32);
-        let closed: Vec<Arc<Slot>> = leaving.iter().filter_map(|id| opened.remove(id)).collect();
-        drop(opened);
+        let closed = lock(&self.opened).take_surplus(self.limits.open);
         // Outside the lock, since closing a file takes its time.
         closed.iter().for_each(|slot| drop(slot.set(State::Closed)));
     }
@@ -268,13 +275,15 @@ impl Tenants {
         let Ok(_giving_back) = self.giving_back.try_lock() else { return };
         let order: Vec<Arc<Slot>> = {
             let opened = lock(&self.opened);
-            oldest_first(&opened).iter().filter_map(|id| opened.get(id).cloned()).collect()
+            opened.oldest_first().iter().filter_map(|id| opened.0.get(id).cloned()).collect()
         };
-        for tenant in order.iter().filter_map(|slot| slot.tenant()) {
-            if self.memory.bytes() <= self.limits.memory / 4 * 3 {
-                break;
+        for writers_too in [false, true] {
+            for tenant in order.iter().filter_map(|slot| slot.tenant()) {
+                if self.memory.bytes() <= self.limits.memory / 4 * 3 {
+                    return;
+                }
+                tenant.give_back(writers_too);
             }
-            tenant.give_back();
         }
     }
 
@@ -285,18 +294,36 @@ impl Tenants {
 
     /// Closes all files, so that nothing is left in a write-ahead log.
     pub fn close(&self) {
-        lock(&self.opened).clear();
+        *lock(&self.opened) = Opened::default();
         let slots = std::mem::take(&mut *lock(&self.slots));
         drop(slots);
     }
 }
 
-/// The tenants' ids, the least recently used first.
-fn oldest_first(opened: &HashMap<i64, Arc<Slot>>) -> Vec<i64> {
-    let mut by_use: Vec<(u64, i64)> =
-        opened.iter().map(|(id, slot)| (slot.last_use.load(Ordering::Relaxed), *id)).collect();
-    by_use.sort_unstable();
-    by_use.into_iter().map(|(_, id)| id).collect()
+/// The slots that are open, and some that have been closed since.
+#[derive(Debug, Default)]
+struct Opened(HashMap<i64, Arc<Slot>>);
+
+impl Opened {
+    /// Takes out the least recently used, where with one more there would be more than `most`: a few at once, since to find
+    /// them costs more than to close one.
+    fn take_surplus(&mut self, most: usize) -> Vec<Arc<Slot>> {
+        self.0.retain(|_, slot| slot.is_open());
+        let surplus = (self.0.len() + 1).saturating_sub(most);
+        if surplus == 0 {
+            return Vec::new();
+        }
+        let leaving = self.oldest_first();
+        leaving.iter().take(surplus + most / 32).filter_map(|id| self.0.remove(id)).collect()
+    }
+
+    /// Their tenants' ids, the least recently used first.
+    fn oldest_first(&self) -> Vec<i64> {
+        let by_use = self.0.iter().map(|(id, slot)| (slot.last_use.load(Ordering::Relaxed), *id));
+        let mut by_use: Vec<(u64, i64)> = by_use.collect();
+        by_use.sort_unstable();
+        by_use.into_iter().map(|(_, id)| id).collect()
+    }
 }
 
 /// Where the tenants' files lie.
@@ -407,13 +434,16 @@ impl Tenant {
     /// Runs `work` on a connection that only reads.
     pub fn read<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, ReadError>) -> Result<T, Error> {
         let Some(_place) = self.reading.take(self.reads_at_once) else { return Err(Error::TenantUnavailable) };
-        let first = lock(&self.first).take();
-        let answer = match first {
+        let answer = match self.take_first() {
             // A panic may leave a connection in the middle of something: then it does not come back.
             Some(mut connection) => {
                 let answer = work(&Reading::new(&connection));
                 connection.count();
-                *lock(&self.first) = Some(connection);
+                let mut first = lock(&self.first);
+                first.idle = Some(connection);
+                if first.waiting > 0 {
+                    self.first_is_idle.notify_one();
+                }
                 answer
             }
             None => {
@@ -434,6 +464,26 @@ impl Tenant {
         }
     }
 
+    /// The first connection, unless it is in use and a further one may be had, or should be: most reads are over in
+    /// microseconds, and to open a connection takes hundreds and memory that stays. Only a tenant that is busy gets one.
+    fn take_first(&self) -> Option<Counted> {
+        let mut first = lock(&self.first);
+        if first.idle.is_some() || self.further.state().idle_connections > 0 {
+            return first.idle.take();
+        }
+        first.waits += 1;
+        if first.waits.is_multiple_of(WAITS) {
+            return None;
+        }
+        first.waiting += 1;
+        turns::while_waiting(|| {
+            let waited = self.first_is_idle.wait_timeout_while(first, PATIENCE, |first| first.idle.is_none());
+            let (mut first, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            first.waiting -= 1;
+            first.idle.take()
+        })
+    }
+
     fn further(&self) -> Result<PooledConnection<Further>, Error> {
         if let Some(connection) = self.further.try_get() {
             return Ok(connection);
@@ -450,15 +500,15 @@ impl Tenant {
         self.writer.submit(change);
     }
 
-    /// Closes all connections but the first, whose page cache it frees, as far as they have nothing to do.
-    fn give_back(&self) {
-        if let Some(first) = &mut *lock(&self.first) {
+    /// Frees page caches and closes the further connections, the writing one at need, as far as they have nothing to do.
+    fn give_back(&self, writer_too: bool) {
+        if let Some(first) = &mut lock(&self.first).idle {
             first.empty();
         }
         while let Some(mut further) = self.further.try_get() {
             further.retired = true;
         }
-        self.writer.close_idle();
+        self.writer.give_back(writer_too);
     }
 }
 

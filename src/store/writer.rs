@@ -144,10 +144,13 @@ impl Writer {
         Ok(Counted::further(connection::open(&self.path, self.schema)?, Arc::clone(&self.memory)))
     }
 
-    /// Closes the connection, unless it is in use: the next change opens one.
-    pub fn close_idle(&self) {
+    /// Frees the page cache, or closes the connection, unless it is in use: the next change opens one.
+    pub fn give_back(&self, whole: bool) {
         if let Ok(mut place) = self.connection.try_lock() {
-            *place = None;
+            match place.as_mut() {
+                Some(connection) if !whole => connection.empty(),
+                _ => *place = None,
+            }
         }
     }
 
