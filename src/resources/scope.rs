@@ -36,8 +36,9 @@ impl Scope {
     }
 
     fn bit(self) -> u32 {
-        let position = Scope::all().position(|scope| scope == self).unwrap_or_default();
-        1 << position
+        // By name: every request asks, and all of two equal declarations would be compared.
+        let is_this = |scope: Scope| scope.access == self.access && scope.resource.name == self.resource.name;
+        1 << Scope::all().position(is_this).unwrap_or_default()
     }
 }
 
