@@ -414,7 +414,7 @@ impl Slot {
     }
 
     fn is_open(&self) -> bool {
-        self.tenant().is_some()
+        matches!(*lock(&self.state), State::Open(_))
     }
 
     fn tenant(&self) -> Option<Arc<Tenant>> {
@@ -435,12 +435,12 @@ impl Tenant {
     pub fn read<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, ReadError>) -> Result<T, Error> {
         let Some(_place) = self.reading.take(self.reads_at_once) else { return Err(Error::TenantUnavailable) };
         let answer = match self.take_first() {
-            // A panic may leave a connection in the middle of something: then it does not come back.
+            // Where a panic or a failure left it in the middle of something, it does not come back.
             Some(mut connection) => {
                 let answer = work(&Reading::new(&connection));
                 connection.count();
                 let mut first = lock(&self.first);
-                first.idle = Some(connection);
+                first.idle = Some(connection).filter(|connection| connection.is_autocommit());
                 if first.waiting > 0 {
                     self.first_is_idle.notify_one();
                 }
@@ -472,6 +472,7 @@ impl Tenant {
             return first.idle.take();
         }
         first.waits += 1;
+        self.metrics.pool_waits.add(1);
         if first.waits.is_multiple_of(WAITS) {
             return None;
         }
@@ -488,7 +489,6 @@ impl Tenant {
         if let Some(connection) = self.further.try_get() {
             return Ok(connection);
         }
-        self.metrics.pool_waits.add(1);
         turns::while_waiting(|| self.further.get()).map_err(|error| {
             self.trouble.cannot_read(&error);
             Error::TenantUnavailable
