@@ -258,16 +258,13 @@ pub fn tenants(settings: &Settings, table: &mut Table) -> io::Result<()> {
     touch(&many.keys, 12)?;
     touch(&many.keys[..1000], 3)?;
     // The ceiling is taken anew for each figure, in turn with it: machines have better and worse minutes.
-    let beside_ten = |requests: &[Vec<u8>]| -> io::Result<(f64, f64)> {
+    let mut add = |figure: &str, requests: &[Vec<u8>], bar: f64| -> io::Result<()> {
         let (mut few, mut many) = (Vec::new(), Vec::new());
         for _ in 0..settings.rounds {
             few.push(load_gets(&few_server, CONNECTIONS, settings.time, &ten)?.rate());
             many.push(load_gets(&many_server, CONNECTIONS, settings.time, requests)?.rate());
         }
-        Ok((median(few), median(many)))
-    };
-    let mut add = |figure: &str, requests: &[Vec<u8>], bar: f64| -> io::Result<()> {
-        let (few, many) = beside_ten(requests)?;
+        let (few, many) = (median(few), median(many));
         table.add(figure, per_second(many), format!("10 tenants {}", per_second(few)), many / few, Bar::AtLeast(bar));
         Ok(())
     };

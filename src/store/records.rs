@@ -247,7 +247,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Adds a record with the next id. `now` is RFC 3339.
+    /// Adds a record with the next id. `now` is RFC 3339. It is found by search from `finish_search` on.
     pub fn insert(&self, resource: &Resource, values: Vec<Value>, now: &str) -> rusqlite::Result<Record> {
         let search = search_text(resource, &values);
         let record = self.add(resource, None, values, &search, now)?;

@@ -651,13 +651,18 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// The tenants 1 to `count`, without records.
-    fn tenants(folder: &tempfile::TempDir, count: i64, limits: Limits) -> Tenants {
+    fn tenants(folder: &tempfile::TempDir, limits: Limits) -> Tenants {
+        Tenants::new(folder.path(), limits, Metrics::new(|_| "").into())
+    }
+
+    /// A data directory with the tenants 1 to `count`, without records.
+    fn data_dir(count: i64) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
         fs::create_dir(super::folder(folder.path())).unwrap();
         for id in 1..=count {
             drop(connection::create(&file(&super::folder(folder.path()), id), &SCHEMA).unwrap());
         }
-        Tenants::new(folder.path(), limits, Metrics::new(|_| "").into())
+        folder
     }
 
     /// Reads every page of the file.
@@ -667,16 +672,15 @@ mod tests {
 
     #[test]
     fn what_all_tenants_take_is_bounded_together() {
-        let folder = tempfile::tempdir().unwrap();
-        let unbounded = tenants(&folder, 20, Limits::default());
+        let folder = data_dir(20);
+        let unbounded = tenants(&folder, Limits::default());
         read_all(&unbounded.open(1).unwrap());
         let one = unbounded.memory.bytes();
         assert!(one > 150_000, "the file has over fifty pages of 4 KiB: {one}");
         unbounded.close();
         assert_eq!(unbounded.memory.bytes(), 0);
 
-        let limits = Limits { memory: 5 * one, ..Limits::default() };
-        let bounded = Tenants::new(folder.path(), limits, Metrics::new(|_| "").into());
+        let bounded = tenants(&folder, Limits { memory: 5 * one, ..Limits::default() });
         for id in (1..=20).chain(1..=20) {
             let tenant = bounded.open(id).unwrap();
             // A read within a read takes a second connection.
@@ -693,8 +697,8 @@ mod tests {
 
     #[test]
     fn closing_a_tenant_leaves_its_log_empty_and_in_place() {
-        let folder = tempfile::tempdir().unwrap();
-        let tenants = tenants(&folder, 1, Limits::default());
+        let folder = data_dir(1);
+        let tenants = tenants(&folder, Limits::default());
         read_all(&tenants.open(1).unwrap());
         let log = connection::beside(&file(&tenants.folder, 1), "-wal");
         let other = connection::plain(&file(&tenants.folder, 1)).unwrap();

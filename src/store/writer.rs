@@ -181,7 +181,7 @@ impl Writer {
     ) -> (Vec<Done>, rusqlite::Result<()>) {
         let writing = Writing::new(transaction);
         let run = |mut change: Box<dyn Change>| {
-            let outcome = self.run_one(transaction, &writing, &mut *change);
+            let outcome = self.run_one(&writing, &mut *change);
             (change, outcome)
         };
         let done = batch.into_iter().map(run).collect();
@@ -190,12 +190,8 @@ impl Writer {
         (done, searchable)
     }
 
-    fn run_one(
-        &self,
-        transaction: &Transaction<'_>,
-        writing: &Writing<'_>,
-        change: &mut dyn Change,
-    ) -> Result<(), Error> {
+    fn run_one(&self, writing: &Writing<'_>, change: &mut dyn Change) -> Result<(), Error> {
+        let transaction = writing.connection();
         let failed = |error: rusqlite::Error| self.trouble.writing(&error);
         // SQLite may have ended the transaction, after a full disk for instance. Nothing may be written outside of it.
         if transaction.is_autocommit() {
