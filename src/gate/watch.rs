@@ -4,8 +4,8 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -100,15 +100,17 @@ impl Behind {
     async fn try_replace(&mut self) -> io::Result<()> {
         let server = (self.start)()?;
         prove(server.socket()).await?;
+        // What the old one still carries it may finish. Dropping waits for its workers, which the gate's thread must not.
+        let (retire, retired) = mpsc::channel();
+        std::thread::Builder::new().name("retired".into()).spawn(move || {
+            let old = retired.recv();
+            std::thread::sleep(OLD_SERVER_TIME);
+            drop::<Result<Server, _>>(old);
+        })?;
         self.lines.move_to(server.socket());
         let old = std::mem::replace(&mut self.server, server);
         old.hide();
-        // What it still carries it may finish. Dropping waits for its workers, which the gate's thread must not.
-        let retired = std::thread::Builder::new().name("retired".into()).spawn(move || {
-            std::thread::sleep(OLD_SERVER_TIME);
-            drop(old);
-        });
-        retired.map(drop)
+        retire.send(old).map_err(io::Error::other)
     }
 }
 

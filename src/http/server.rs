@@ -77,13 +77,7 @@ impl Server {
         panics::note();
         let directory = private_directory()?;
         let socket = directory.join("s");
-        let listener = match tiny_http::Server::http_unix(&socket) {
-            Ok(listener) => listener,
-            Err(problem) => {
-                let _ = std::fs::remove_dir(&directory);
-                return Err(io::Error::other(problem));
-            }
-        };
+        let listener = listen(&socket).inspect_err(|_| hide(&directory, &socket))?;
         let shared = Arc::new(Shared {
             listener,
             handler,
@@ -122,9 +116,7 @@ impl Server {
 
     /// Removes the socket: nobody finds it any more, and those who are connected notice nothing.
     pub fn hide(&self) {
-        // What is gone already is as good.
-        let _ = std::fs::remove_file(&self.socket);
-        let _ = std::fs::remove_dir(&self.directory);
+        hide(&self.directory, &self.socket);
     }
 
     /// tiny_http takes no new connections any more; what is connected is still served.
@@ -190,6 +182,20 @@ impl Shared {
             }
         }
     }
+}
+
+/// tiny_http panics, in its caller's thread, where it has no thread to accept with.
+fn listen(socket: &Path) -> io::Result<tiny_http::Server> {
+    match panic::catch_unwind(|| tiny_http::Server::http_unix(socket)) {
+        Ok(listener) => listener.map_err(io::Error::other),
+        Err(_) => Err(io::Error::other(panics::last().message)),
+    }
+}
+
+fn hide(directory: &Path, socket: &Path) {
+    // What is gone already is as good.
+    let _ = std::fs::remove_file(socket);
+    let _ = std::fs::remove_dir(directory);
 }
 
 /// Has the handler answer one request, and outlives its panic.

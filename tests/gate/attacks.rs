@@ -1,7 +1,7 @@
 //! What tiny_http alone did not survive, sent to the shipped binary.
 
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -153,19 +153,28 @@ fn threads_of_nobody() -> usize {
     its.map(|status| number(&status, "Threads:").unwrap_or(0)).sum()
 }
 
-/// Only root can set a user apart whose threads are counted alone.
 #[test]
 fn more_work_than_threads() {
+    threads_run_out(|| threads_of_nobody() + 6);
+}
+
+#[test]
+fn no_thread_to_be_had() {
+    threads_run_out(|| 0);
+}
+
+/// Only root can set a user apart whose threads are counted alone.
+fn threads_run_out(limit: fn() -> usize) {
     if !rustix::process::geteuid().is_root() {
         return;
     }
     let mut scene = Scene::with(Setup::roomy().unprivileged());
-    let needed = scene.vitals().threads;
-    scene.desk.stop();
-    let limit = threads_of_nobody() + needed + 6;
-    // Debian's sh calls it -p.
-    let limit = format!("-u {limit} 2>/dev/null || ulimit -p {limit}");
-    scene.desk = Setup::roomy().unprivileged().limited_to(&limit).start_at(Arc::clone(&scene.desk));
+    scene.is_served();
+    let mut prlimit = Command::new("prlimit");
+    prlimit.args([format!("--pid={}", scene.desk.pid()), format!("--nproc={}:", limit())]);
+    // Root would need a capability for another user's process.
+    scene.desk.as_its_user(&mut prlimit);
+    assert!(prlimit.status().unwrap().success());
     let started = Instant::now();
     thread::scope(|scope| {
         for _ in 0..60 {
@@ -174,8 +183,10 @@ fn more_work_than_threads() {
     });
     // Either it found a way, or its supervisor has to know.
     if ask_once(&scene).is_none() {
-        assert_eq!(scene.desk.ended_whatever_it_said().code(), Some(1));
-        assert!(scene.desk.log().contains("error: the server behind the gate stopped answering"));
+        let status = scene.desk.ended_whatever_it_said();
+        let log = scene.desk.log();
+        assert_eq!(status.code(), Some(1), "{status}: {log}");
+        assert!(log.contains("error: the server behind the gate stopped answering"), "{log}");
         assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
         scene.desk.restart();
     }

@@ -153,7 +153,8 @@ impl Place {
         command
     }
 
-    fn as_its_user(&self, command: &mut Command) {
+    /// Has `command` run as the server does.
+    pub fn as_its_user(&self, command: &mut Command) {
         command.current_dir(self.home.path());
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TENANTDESK_") {
@@ -386,28 +387,43 @@ impl Setup {
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let output = collect(child.stdout.take().unwrap());
-        let log = collect(child.stderr.take().unwrap());
+        let output = Text::of(child.stdout.take().unwrap());
+        let log = Text::of(child.stderr.take().unwrap());
         (child, log, output)
     }
 }
 
 /// Text that another thread goes on gathering.
-#[derive(Clone, Debug, Default)]
-struct Text(Arc<Mutex<String>>);
+#[derive(Debug)]
+struct Text {
+    gathered: Arc<Mutex<String>>,
+    gathering: thread::JoinHandle<()>,
+}
 
-fn collect(source: impl Read + Send + 'static) -> Text {
-    let text = Text::default();
-    let gathered = text.clone();
-    thread::spawn(move || {
-        let mut lines = BufReader::new(source);
-        let mut line = Vec::new();
-        while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-            gathered.0.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
-            line.clear();
-        }
-    });
-    text
+impl Text {
+    fn of(source: impl Read + Send + 'static) -> Text {
+        let gathered = Arc::<Mutex<String>>::default();
+        let all = Arc::clone(&gathered);
+        let gathering = thread::spawn(move || {
+            let mut lines = BufReader::new(source);
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+                all.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
+                line.clear();
+            }
+        });
+        Text { gathered, gathering }
+    }
+
+    fn so_far(&self) -> String {
+        self.gathered.lock().unwrap().clone()
+    }
+
+    /// Waits for what a process that has ended wrote last.
+    #[track_caller]
+    fn await_end(&self) {
+        until("all that the server wrote is read", || self.gathering.is_finished().then_some(()));
+    }
 }
 
 /// A running server. It is a [`Place`]: tenants, clients and commands come from there.
@@ -456,12 +472,12 @@ impl Desk {
 
     /// What the server has logged so far.
     pub fn log(&self) -> String {
-        self.log.0.lock().unwrap().clone()
+        self.log.so_far()
     }
 
     /// What the server has printed so far.
     pub fn output(&self) -> String {
-        self.output.0.lock().unwrap().clone()
+        self.output.so_far()
     }
 
     /// The server's process.
@@ -488,7 +504,10 @@ impl Desk {
     #[track_caller]
     pub fn ended_whatever_it_said(&mut self) -> ExitStatus {
         let mut child = self.child.take().unwrap();
-        until("the server ends", || child.try_wait().unwrap())
+        let status = until("the server ends", || child.try_wait().unwrap());
+        self.log.await_end();
+        self.output.await_end();
+        status
     }
 
     /// Ends the server as its supervisor would; it has to end with 0.
@@ -504,6 +523,8 @@ impl Desk {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
+        self.log.await_end();
+        self.output.await_end();
     }
 
     /// Starts the server again on the same data directory.
