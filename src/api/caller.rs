@@ -1,5 +1,7 @@
 //! Who asks: the API key in the header `Authorization` (contract section 5).
 
+use std::sync::Arc;
+
 use crate::app::App;
 use crate::error::Error;
 use crate::http::Request;
@@ -7,7 +9,7 @@ use crate::secret;
 use crate::store::registry::Caller;
 
 /// The caller that the request's key stands for: known, not revoked, of an active tenant.
-pub fn identify(app: &App, request: &Request) -> Result<Caller, Error> {
+pub fn identify(app: &App, request: &Request) -> Result<Arc<Caller>, Error> {
     let key = bearer_token(request)?;
     if !secret::is_well_formed_key(key) {
         return Err(Error::MalformedApiKey);

@@ -1,5 +1,7 @@
 //! Lists: their parameters and their cursors (contract section 4).
 
+use std::sync::LazyLock;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::SignedDuration;
@@ -9,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::query::Query;
 use crate::error::Error;
 use crate::resources::field::is_date;
-use crate::resources::{Field, Kind, Resource, Value};
+use crate::resources::{ALL, Field, Kind, Resource, Value};
 use crate::store::{Column, Listing, Position, Test};
 
 /// Records a page, unless `limit` says otherwise.
@@ -70,8 +72,18 @@ impl Side {
     }
 }
 
-/// Every filter of the resource's lists: parameter name, column and side.
-pub fn filters(resource: &'static Resource) -> impl Iterator<Item = (String, Column, Side)> {
+/// A parameter that filters: its name, the column and the side.
+pub type Filter = (String, Column, Side);
+
+/// Every filter of the resource's lists.
+pub fn filters(resource: &'static Resource) -> &'static [Filter] {
+    /// Put together once: every list asks for them.
+    static OF_EACH: LazyLock<Vec<(&str, Vec<Filter>)>> =
+        LazyLock::new(|| ALL.into_iter().map(|resource| (resource.name, filters_of(resource).collect())).collect());
+    OF_EACH.iter().find(|(name, _)| *name == resource.name).map_or(&[], |(_, filters)| filters)
+}
+
+fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
     sortable(resource).filter(|column| *column != Column::Id).flat_map(|column| {
         let sides: &[Side] = match type_of(column) {
             Type::Date | Type::Timestamp => &[Side::Equal, Side::From, Side::To],
@@ -86,7 +98,7 @@ pub const PARAMETERS: [&str; 5] = ["limit", "cursor", "sort", "total", "q"];
 
 /// What the query asks for.
 pub fn parse(resource: &'static Resource, query: &Query) -> Result<Listing, Error> {
-    let filters: Vec<(String, Column, Side)> = filters(resource).collect();
+    let filters = filters(resource);
     query.only(PARAMETERS.into_iter().chain(filters.iter().map(|(name, ..)| name.as_str())))?;
     let (sort, descending) = parse_sort(resource, query)?;
     let mut listing = Listing {
@@ -100,7 +112,7 @@ pub fn parse(resource: &'static Resource, query: &Query) -> Result<Listing, Erro
         total: parse_total(query)?,
     };
     // In the order of the declarations, so that the same filters in another order are the same list.
-    for (name, column, side) in &filters {
+    for (name, column, side) in filters {
         if let Some(text) = query.get(name) {
             listing.filters.push((*column, parse_test(name, *column, *side, text)?));
         }

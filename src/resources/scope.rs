@@ -37,8 +37,8 @@ impl Scope {
 
     fn bit(self) -> u32 {
         // By name: every request asks, and all of two equal declarations would be compared.
-        let is_this = |scope: Scope| scope.access == self.access && scope.resource.name == self.resource.name;
-        1 << Scope::all().position(is_this).unwrap_or_default()
+        let resource = ALL.into_iter().position(|resource| resource.name == self.resource.name).unwrap_or_default();
+        1 << (2 * resource + usize::from(self.access == Access::Write))
     }
 }
 

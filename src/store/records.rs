@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::iter;
 use std::ops::Deref;
 
 use rusqlite::types::{ToSql, ToSqlOutput, Type, ValueRef};
@@ -408,13 +407,10 @@ fn read_value(stored: ValueRef<'_>, kind: Kind) -> rusqlite::Result<Value> {
 
 /// Writes a record's JSON from its row, without values in between.
 fn write_row(json: &mut Vec<u8>, resource: &Resource, row: &Row<'_>) -> rusqlite::Result<()> {
-    let fields = resource.fields.iter().map(|field| field.kind == Kind::Boolean);
-    // `id` before them, the timestamps behind.
-    let are_booleans = iter::once(false).chain(fields).chain([false, false]);
     let start = json.len();
-    for (at, (name, is_boolean)) in Statements::of(resource).names.iter().zip(are_booleans).enumerate() {
+    for (at, (name, is_boolean)) in Statements::of(resource).places.iter().enumerate() {
         json.extend_from_slice(name.as_bytes());
-        write_stored(json, row.get_ref(at)?, is_boolean)?;
+        write_stored(json, row.get_ref(at)?, *is_boolean)?;
     }
     // In place of the first name's comma.
     if let Some(first) = json.get_mut(start) {
@@ -447,7 +443,7 @@ fn write_boolean(json: &mut Vec<u8>, truth: bool) {
 
 /// Writing to memory does not fail, so there is no error to pass on.
 fn write_integer(json: &mut Vec<u8>, number: i64) {
-    let _ = std::io::Write::write_fmt(json, format_args!("{number}"));
+    let _ = serde_json::to_writer(json, &number);
 }
 
 fn write_text(json: &mut Vec<u8>, text: &str) {

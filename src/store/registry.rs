@@ -1,9 +1,10 @@
 //! The registry: which tenants there are, their keys, their panel's sessions, and what was done to the keys.
 //!
 //! Every change is one transaction of the one writing connection. Every question is asked of the file, so that a change by
-//! another process holds at the next one.
+//! another process holds at the next one; who a key stands for is remembered for as long as the file says that nothing changed.
 
 mod adopt;
+mod callers;
 mod keys;
 mod sessions;
 
@@ -18,7 +19,9 @@ use r2d2::ManageConnection as _;
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
-pub use keys::{Action, Actor, Caller, KeyEvent, KeyRow, check_key_name};
+pub use callers::Caller;
+use callers::Reader;
+pub use keys::{Action, Actor, KeyEvent, KeyRow, check_key_name};
 pub use sessions::SESSION_SECONDS;
 
 use super::connection::{self, OpenError, Schema};
@@ -41,7 +44,7 @@ pub struct Registry {
     opener: SqliteConnectionManager,
     /// Connections that read and have nothing to do. There are as many in all as threads ever read at once, which are few:
     /// a question takes microseconds. A pool would open them on threads of its own, and wait for a file that is not there.
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<Reader>>,
     /// Declared after the readers and so closed after them: the last to close clears the write-ahead log away.
     writer: Mutex<Connection>,
     /// Last uses of keys that are not yet written: key id → Unix seconds, a whole minute.
@@ -355,12 +358,13 @@ impl Registry {
         })
     }
 
-    fn read<T>(&self, question: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, RegistryError> {
+    fn read<T>(&self, question: impl FnOnce(&mut Reader) -> rusqlite::Result<T>) -> Result<T, RegistryError> {
         let idle = lock(&self.idle).pop();
-        let connection = idle.map_or_else(|| turns::while_waiting(|| self.opener.connect()), Ok)?;
-        let answer = question(&connection)?;
+        let open = || turns::while_waiting(|| self.opener.connect()).map(Reader::new);
+        let mut reader = idle.map_or_else(open, Ok)?;
+        let answer = question(&mut reader)?;
         // Not after a failure: the next question begins with a new connection.
-        lock(&self.idle).push(connection);
+        lock(&self.idle).push(reader);
         Ok(answer)
     }
 

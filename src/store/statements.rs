@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::resources::{ALL, Resource};
+use crate::resources::{ALL, Kind, Resource};
 
 /// The statements of one resource.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub(super) struct Statements {
     pub columns: String,
     /// The columns of `one`, of the table `r`.
     pub of_r: String,
-    /// What stands before each column's value in an answer: `,"name":`.
-    pub names: Vec<String>,
+    /// What stands before each column's value in an answer, `,"name":`, and whether the value is a boolean.
+    pub places: Vec<(String, bool)>,
 }
 
 static OF_EACH: LazyLock<Vec<Statements>> = LazyLock::new(|| ALL.into_iter().map(Statements::new).collect());
@@ -43,6 +43,8 @@ impl Statements {
         let table = resource.plural;
         let fields: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
         let columns: Vec<&str> = ["id"].into_iter().chain(fields.clone()).chain(["created_at", "updated_at"]).collect();
+        let is_boolean =
+            |name: &str| resource.fields.iter().any(|field| field.name == name && field.kind == Kind::Boolean);
         Statements {
             resource: resource.name,
             one: format!("SELECT {} FROM {table} WHERE id = ?", columns.join(", ")),
@@ -60,7 +62,7 @@ impl Statements {
                 .join(" UNION ALL "),
             columns: columns.join(", "),
             of_r: columns.iter().map(|name| format!("r.{name}")).collect::<Vec<_>>().join(", "),
-            names: columns.iter().map(|name| format!(",\"{name}\":")).collect(),
+            places: columns.iter().map(|name| (format!(",\"{name}\":"), is_boolean(name))).collect(),
         }
     }
 }

@@ -356,7 +356,7 @@ impl Shape {
 /// The filters, ranges named with their field.
 fn list_filters(resource: &'static Resource) -> Vec<FieldView> {
     let mut views: Vec<FieldView> = Vec::new();
-    for (name, column, side) in filters(resource) {
+    for (name, column, side) in filters(resource).iter().cloned() {
         let values = match column {
             Column::Field(field) => match field.kind {
                 Kind::Text { .. } => "text".to_owned(),

@@ -134,8 +134,8 @@ fn record_parameters(resource: &'static Resource, operation: Operation) -> Vec<V
         Operation::Read => {
             let mut parameters = shared(&["OptionalId"]);
             parameters.extend(list_parameters(resource));
-            parameters
-                .extend(filters(resource).map(|(name, column, side)| filter_parameter(resource, &name, column, side)));
+            let filters = filters(resource).iter();
+            parameters.extend(filters.map(|(name, column, side)| filter_parameter(resource, name, *column, *side)));
             parameters.extend(shared(&["RequestId"]));
             parameters
         }

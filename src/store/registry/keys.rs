@@ -1,10 +1,9 @@
-//! Keys: made, found, revoked, deleted, and when each was last used.
+//! Keys: made, listed, revoked, deleted, and when each was last used.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
-use super::{Registry, RegistryError, inactive};
+use super::{Registry, RegistryError};
 use crate::clock::{self, Moment};
-use crate::error::Inactive;
 use crate::resources::Scopes;
 use crate::secret::{self, PREFIX_LENGTH};
 use crate::store::tenants::lock;
@@ -53,29 +52,6 @@ impl KeyRow {
 }
 
 const KEY_COLUMNS: &str = "id, tenant_id, name, prefix, scopes, created_at, last_used_at, revoked_at";
-
-/// Whose key it is that came with a request, and whether it may be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
-    pub key_id: i64,
-    pub tenant_id: i64,
-    pub tenant_name: String,
-    /// The key's first 8 characters.
-    pub prefix: String,
-    pub scopes: Scopes,
-    pub revoked: bool,
-    pub suspended: bool,
-    /// The last day of the trial, `YYYY-MM-DD`.
-    pub trial_until: Option<String>,
-}
-
-impl Caller {
-    /// Why the caller's tenant is inactive on the day `today` (`YYYY-MM-DD`, UTC), if it is. Only a trial asks for the day.
-    pub fn inactive(&self, today: impl FnOnce() -> String) -> Option<Inactive> {
-        let today = if self.trial_until.is_some() { today() } else { String::new() };
-        inactive(self.suspended, self.trial_until.as_deref(), &today)
-    }
-}
 
 /// Who did something to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,31 +116,6 @@ pub fn check_key_name(name: &str) -> Result<&str, &'static str> {
 }
 
 impl Registry {
-    /// Whose key has this hash. One prepared look-up: it is asked at every request.
-    pub fn find_caller(&self, hash: &[u8; 32]) -> Result<Option<Caller>, RegistryError> {
-        self.read(|connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT keys.id, keys.tenant_id, tenants.name, keys.prefix, keys.scopes, keys.revoked_at IS NOT NULL,
-                        tenants.suspended, tenants.trial_until
-                 FROM keys JOIN tenants ON tenants.id = keys.tenant_id WHERE keys.hash = ?1",
-            )?;
-            statement
-                .query_row([hash], |row| {
-                    Ok(Caller {
-                        key_id: row.get(0)?,
-                        tenant_id: row.get(1)?,
-                        tenant_name: row.get(2)?,
-                        prefix: row.get(3)?,
-                        scopes: Scopes::from(row.get_ref(4)?.as_str()?),
-                        revoked: row.get(5)?,
-                        suspended: row.get(6)?,
-                        trial_until: row.get(7)?,
-                    })
-                })
-                .optional()
-        })
-    }
-
     /// A new key, and the key itself, which is nowhere else. Its name follows [`check_key_name`]; it has a scope at least.
     pub fn create_key(
         &self,

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
@@ -30,7 +31,7 @@ impl Desk {
         self.registry.create_key(tenant.id, "a key", Scopes::every(), Actor::CommandLine, self.clock.now()).unwrap()
     }
 
-    fn caller(&self, key: &str) -> Option<Caller> {
+    fn caller(&self, key: &str) -> Option<Arc<Caller>> {
         self.registry.find_caller(&secret::hash(key)).unwrap()
     }
 }
@@ -86,6 +87,16 @@ fn a_change_by_another_process_holds_at_once() {
     assert!(desk.caller(&key).unwrap().suspended);
     other.delete_tenant("acme").unwrap();
     assert_eq!(desk.caller(&key), None);
+}
+
+#[test]
+fn more_keys_than_are_remembered_all_lead_to_their_callers() {
+    let desk = Desk::new();
+    let acme = desk.tenant("acme");
+    let keys: Vec<(KeyRow, String)> = (0..1_002).map(|_| desk.key(&acme)).collect();
+    for (row, key) in keys.iter().chain(&keys) {
+        assert_eq!(desk.caller(key).unwrap().key_id, row.id);
+    }
 }
 
 #[test]
