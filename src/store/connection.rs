@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -52,10 +52,11 @@ const STATEMENTS: usize = 64;
 /// A database that is there: its pragmas set, its schema up to date.
 pub fn open(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    if !path.try_exists().map_err(|error| unusable(path, error))? {
-        return Err(OpenError::Missing(path.to_owned()));
+    match fs::metadata(path) {
+        Ok(database) => match_modes(path, &database),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(OpenError::Missing(path.to_owned())),
+        Err(error) => return Err(unusable(path, error)),
     }
-    match_modes(path);
     let mut connection = connect(path, flags).map_err(|error| refused(path, &error))?;
     match version(&connection).map_err(|error| refused(path, &error))? {
         0 => Err(OpenError::Damaged { path: path.to_owned(), cause: "it has no schema".to_owned() }),
@@ -72,8 +73,7 @@ pub fn open(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
 
 /// SQLite gives the files beside a database its mode when it makes them. Where the database was read-only then and is
 /// not any more, they still are, and nothing could be written. What cannot be changed shows when it is opened.
-fn match_modes(path: &Path) {
-    let Ok(database) = fs::metadata(path) else { return };
+fn match_modes(path: &Path, database: &Metadata) {
     for suffix in ["-wal", "-shm"] {
         let beside = beside(path, suffix);
         if fs::metadata(&beside).is_ok_and(|found| found.permissions() != database.permissions()) {

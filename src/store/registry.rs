@@ -370,7 +370,7 @@ impl Registry {
 
     /// One transaction. A failure, and a panic, undo all of it.
     fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T, RegistryError>) -> Result<T, RegistryError> {
-        let mut connection = turns::while_waiting(|| lock(&self.writer));
+        let mut connection = turns::lock(&self.writer);
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let done = work(&transaction)?;
         turns::while_waiting(|| transaction.commit())?;

@@ -200,7 +200,7 @@ impl Tenants {
             return Err(Error::TenantUnavailable);
         };
         // Opening may take as long as a lock is waited for. Whoever waits here finds the outcome.
-        let _opening = turns::while_waiting(|| lock(&slot.opening));
+        let _opening = turns::lock(&slot.opening);
         if let Some(answer) = slot.present() {
             return answer;
         }
