@@ -1,6 +1,7 @@
 //! Requests and responses as values, and the tiny_http server that they come through.
 
 pub mod access;
+mod lead;
 pub mod private;
 pub mod reply;
 pub mod request;

@@ -67,4 +67,8 @@ impl Response {
     pub fn body(&self) -> &[u8] {
         &self.body
     }
+
+    pub fn into_body(self) -> Cow<'static, [u8]> {
+        self.body
+    }
 }

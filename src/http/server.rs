@@ -15,6 +15,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::clock::Clock;
+use crate::http::lead::{Follower, Lead};
 use crate::http::private::{self, Note};
 use crate::http::reply::{self, Reply};
 use crate::http::request::{Body, MAX_BODY, Method, Request};
@@ -62,8 +63,9 @@ struct Shared {
     clock: Clock,
     turns: Arc<Turns>,
     metrics: Arc<Metrics>,
-    /// What has arrived and waits for a turn. Held by the one worker that takes the next, so that an arrival wakes one and
-    /// not all.
+    /// One worker takes the next request, so that an arrival wakes one and not all.
+    lead: Lead,
+    /// What has arrived and waits for a turn. Only the worker that has the lead looks.
     waiting: Mutex<Round<Arrived>>,
     running: AtomicUsize,
     stopping: AtomicBool,
@@ -84,6 +86,7 @@ impl Server {
             clock,
             turns: Arc::clone(&workers.turns),
             metrics,
+            lead: Lead::default(),
             waiting: Mutex::default(),
             running: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
@@ -143,7 +146,12 @@ impl Drop for Server {
 impl Shared {
     /// One worker's life.
     fn work(&self) {
-        while !self.stopping.load(Ordering::SeqCst) {
+        let worker = Follower::of_this_thread();
+        loop {
+            let leading = self.lead.take(&worker);
+            if self.stopping.load(Ordering::SeqCst) {
+                return;
+            }
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             if waiting.is_empty() {
                 self.admit(self.listener.recv().map(Some), &mut waiting);
@@ -155,7 +163,7 @@ impl Shared {
             // Whoever came meanwhile is in the round too.
             while self.admit(self.listener.try_recv(), &mut waiting) {}
             let Some(next) = waiting.pop() else { continue };
-            drop(waiting);
+            drop((waiting, leading));
             answer(next.request, next.note, &self.handler, &self.clock, &self.metrics);
             drop(turn);
         }
@@ -224,7 +232,7 @@ fn find_note(arrived: &tiny_http::Request) -> Option<Note> {
 
 /// What comes without a note is the gate's probe.
 fn answer_probe(arrived: tiny_http::Request) {
-    let bytes = reply::encode(&Response::empty(204), Uuid::nil(), false);
+    let bytes = reply::encode(Response::empty(204), Uuid::nil(), false);
     let mut line = arrived.into_writer();
     let _ = line.write_all(&bytes).and_then(|()| line.flush());
 }
