@@ -78,9 +78,9 @@ pub type Filter = (String, Column, Side);
 /// Every filter of the resource's lists.
 pub fn filters(resource: &'static Resource) -> &'static [Filter] {
     /// Put together once: every list asks for them.
-    static OF_EACH: LazyLock<Vec<(&str, Vec<Filter>)>> =
-        LazyLock::new(|| ALL.into_iter().map(|resource| (resource.name, filters_of(resource).collect())).collect());
-    OF_EACH.iter().find(|(name, _)| *name == resource.name).map_or(&[], |(_, filters)| filters)
+    static OF_EACH: LazyLock<[Vec<Filter>; ALL.len()]> =
+        LazyLock::new(|| ALL.map(|resource| filters_of(resource).collect()));
+    resource.pick::<Vec<Filter>>(&OF_EACH)
 }
 
 fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {

@@ -118,7 +118,8 @@ impl Drop for Reply {
 /// The answer as it goes over the private line. 204 and 304 have neither body nor length.
 pub(super) fn encode(response: Response, id: Uuid, head_only: bool) -> Vec<u8> {
     let bare = matches!(response.status(), 204 | 304);
-    let mut head = Vec::with_capacity(512);
+    // Room for a record too.
+    let mut head = Vec::with_capacity(1024);
     // Writing to a `Vec` cannot fail.
     let _ = write!(head, "HTTP/1.1 {} \r\nX-Request-Id: {id}\r\nX-API-Version: v1\r\n", response.status());
     if !bare {

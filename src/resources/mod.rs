@@ -45,6 +45,12 @@ impl Resource {
         ALL.into_iter().find(|resource| resource.plural == plural)
     }
 
+    /// This resource's part of `each`, which was made of [`ALL`] in its order.
+    pub fn pick<T>(&self, each: &'static [T; ALL.len()]) -> &'static T {
+        let found = ALL.into_iter().zip(each).find(|(declared, _)| *declared == self);
+        found.map_or_else(|| unreachable!("a resource that is not declared"), |(_, part)| part)
+    }
+
     /// The declared field `name`; `id` and the timestamps are none.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)

@@ -36,9 +36,8 @@ impl Scope {
     }
 
     fn bit(self) -> u32 {
-        // By name: every request asks, and all of two equal declarations would be compared.
-        let resource = ALL.into_iter().position(|resource| resource.name == self.resource.name).unwrap_or_default();
-        1 << (2 * resource + usize::from(self.access == Access::Write))
+        let position = Scope::all().position(|scope| scope == self).unwrap_or_default();
+        1 << position
     }
 }
 

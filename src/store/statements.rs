@@ -7,7 +7,6 @@ use crate::resources::{ALL, Kind, Resource};
 /// The statements of one resource.
 #[derive(Debug)]
 pub(super) struct Statements {
-    resource: &'static str,
     /// One record by its id: `id`, the fields, the timestamps, which is the order of every answer.
     pub one: String,
     /// Whether an id has a record.
@@ -30,13 +29,12 @@ pub(super) struct Statements {
     pub places: Vec<(String, bool)>,
 }
 
-static OF_EACH: LazyLock<Vec<Statements>> = LazyLock::new(|| ALL.into_iter().map(Statements::new).collect());
+static OF_EACH: LazyLock<[Statements; ALL.len()]> = LazyLock::new(|| ALL.map(Statements::new));
 
 impl Statements {
     /// The statements of a declared resource; every resource is.
     pub fn of(resource: &Resource) -> &'static Statements {
-        let declared = OF_EACH.iter().find(|statements| statements.resource == resource.name);
-        declared.unwrap_or_else(|| unreachable!("a resource that is not declared"))
+        resource.pick(&OF_EACH)
     }
 
     fn new(resource: &Resource) -> Statements {
@@ -46,7 +44,6 @@ impl Statements {
         let is_boolean =
             |name: &str| resource.fields.iter().any(|field| field.name == name && field.kind == Kind::Boolean);
         Statements {
-            resource: resource.name,
             one: format!("SELECT {} FROM {table} WHERE id = ?", columns.join(", ")),
             exists: format!("SELECT 1 FROM {table} WHERE id = ?"),
             insert: format!(
