@@ -14,6 +14,10 @@ use r2d2::{ManageConnection, Pool, PooledConnection};
 use r2d2_sqlite::SqliteConnectionManager;
 use scheduled_thread_pool::ScheduledThreadPool;
 
+mod reuse;
+
+use reuse::Reuse;
+
 use super::connection::{self, LOCK_WAIT, OpenError, Schema};
 use super::memory::{Counted, Memory};
 use super::records::Reading;
@@ -41,6 +45,9 @@ const READERS: u32 = 4;
 
 /// How long a read waits for a tenant's first connection before a further one is opened for it.
 const PATIENCE: Duration = Duration::from_millis(1);
+
+/// Tenants that are closed for one that is opened, at most.
+const AT_ONCE: usize = 32;
 
 /// One in so many reads that would have to wait does not: a further connection is opened for it.
 const WAITS: usize = 16;
@@ -70,8 +77,7 @@ pub struct Tenants {
     limits: Limits,
     slots: Mutex<HashMap<i64, Arc<Slot>>>,
     opened: Mutex<Opened>,
-    /// Counts uses; a slot's last one says how recently it was used.
-    uses: AtomicU64,
+    reuse: Reuse,
     /// Tenants whose files are open, those too that are closed when their last request ends.
     open: Arc<AtomicUsize>,
     memory: Arc<Memory>,
@@ -170,7 +176,7 @@ impl Tenants {
             limits,
             slots: Mutex::default(),
             opened: Mutex::default(),
-            uses: AtomicU64::new(0),
+            reuse: Reuse::new(limits.open),
             open: Arc::default(),
             memory: Arc::default(),
             giving_back: Mutex::default(),
@@ -189,7 +195,7 @@ impl Tenants {
     /// cannot be opened now.
     pub fn open(&self, id: i64) -> Result<Arc<Tenant>, Error> {
         let slot = Arc::clone(lock(&self.slots).entry(id).or_insert_with(|| Arc::new(Slot::new(id))));
-        slot.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        self.reuse.count(&slot.last_use);
         if self.memory.bytes() > self.limits.memory {
             self.give_back();
         }
@@ -259,12 +265,13 @@ impl Tenants {
         }))
     }
 
-    /// Closes the least recently used tenants where as many are open as may be. Requests that are in one finish first.
+    /// Closes the least recently used tenants where as many are open as are worth it. Requests that are in one finish first.
     fn make_room(&self) {
-        if self.open_count() < self.limits.open {
+        let most = self.reuse.worth_keeping();
+        if self.open_count() < most {
             return;
         }
-        let closed = lock(&self.opened).take_surplus(self.limits.open);
+        let closed = lock(&self.opened).take_surplus(most);
         // Outside the lock, since closing a file takes its time.
         closed.iter().for_each(|slot| drop(slot.set(State::Closed)));
     }
@@ -306,7 +313,7 @@ struct Opened(HashMap<i64, Arc<Slot>>);
 
 impl Opened {
     /// Takes out the least recently used, where with one more there would be more than `most`: a few at once, since to find
-    /// them costs more than to close one.
+    /// them costs more than to close one, but not so many that the request which closes them has long to wait.
     fn take_surplus(&mut self, most: usize) -> Vec<Arc<Slot>> {
         self.0.retain(|_, slot| slot.is_open());
         let surplus = (self.0.len() + 1).saturating_sub(most);
@@ -314,7 +321,7 @@ impl Opened {
             return Vec::new();
         }
         let leaving = self.oldest_first();
-        leaving.iter().take(surplus + most / 32).filter_map(|id| self.0.remove(id)).collect()
+        leaving.iter().take((surplus + most / 32).min(AT_ONCE)).filter_map(|id| self.0.remove(id)).collect()
     }
 
     /// Their tenants' ids, the least recently used first.
@@ -693,6 +700,21 @@ mod tests {
             assert!(bounded.memory.bytes() < 8 * one, "after {id}: {}", bounded.memory.bytes());
         }
         assert_eq!(bounded.open_count(), 20, "none was closed for it");
+    }
+
+    #[test]
+    fn few_stay_open_where_most_are_closed_again_before_their_next_use() {
+        let folder = data_dir(40);
+        let tenants = tenants(&folder, Limits { open: 32, ..Limits::default() });
+        let use_in_turn = |ids: std::ops::RangeInclusive<i64>, uses: usize| {
+            ids.cycle().take(uses).for_each(|id| drop(tenants.open(id).unwrap()));
+        };
+        use_in_turn(1..=40, 120);
+        assert_eq!(tenants.open_count(), 32, "at first as many as may be");
+        use_in_turn(1..=40, 2_000);
+        assert_eq!(tenants.open_count(), 1);
+        use_in_turn(1..=20, 1_000);
+        assert_eq!(tenants.open_count(), 20, "each is found open at its next use");
     }
 
     #[test]
