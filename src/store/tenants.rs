@@ -46,8 +46,8 @@ const READERS: u32 = 4;
 /// How long a read waits for a tenant's first connection before a further one is opened for it.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// Tenants that are closed for one that is opened, at most.
-const AT_ONCE: usize = 32;
+/// How many tenants are closed at most for one that is opened.
+const CLOSED_AT_ONCE: usize = 32;
 
 /// One in so many reads that would have to wait does not: a further connection is opened for it.
 const WAITS: usize = 16;
@@ -321,7 +321,7 @@ impl Opened {
             return Vec::new();
         }
         let leaving = self.oldest_first();
-        leaving.iter().take((surplus + most / 32).min(AT_ONCE)).filter_map(|id| self.0.remove(id)).collect()
+        leaving.iter().take((surplus + most / 32).min(CLOSED_AT_ONCE)).filter_map(|id| self.0.remove(id)).collect()
     }
 
     /// Their tenants' ids, the least recently used first.
