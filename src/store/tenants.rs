@@ -1,5 +1,7 @@
 //! The open tenant files: found by id, bounded in number, watched for being removed or replaced.
 
+mod reuse;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
@@ -13,8 +15,6 @@ use std::time::{Duration, Instant};
 use r2d2::{ManageConnection, Pool, PooledConnection};
 use r2d2_sqlite::SqliteConnectionManager;
 use scheduled_thread_pool::ScheduledThreadPool;
-
-mod reuse;
 
 use reuse::Reuse;
 
