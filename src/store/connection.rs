@@ -46,6 +46,10 @@ pub enum OpenError {
 /// How long a connection waits for a lock that another process or connection holds (contract section 6, condition 6).
 pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 
+/// Bytes to which a write-ahead log is cut when it begins anew, after a transaction that made it larger. It is a few times what
+/// a log reaches between two automatic checkpoints, so that a log of usual size is never cut.
+pub(super) const LOG_LIMIT: i64 = 16 << 20;
+
 /// Statements kept prepared per connection.
 const STATEMENTS: usize = 64;
 
@@ -146,6 +150,7 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "journal_size_limit", LOG_LIMIT)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true).map(drop)
 }
 

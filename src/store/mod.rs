@@ -17,6 +17,8 @@ pub mod writer;
 #[cfg(test)]
 mod schema_tests;
 #[cfg(test)]
+mod sqlite_tests;
+#[cfg(test)]
 mod upgrade_tests;
 
 pub use connection::{OpenError, sqlite_version};
