@@ -556,6 +556,9 @@ const TRIGRAM: usize = 3;
 /// As many trigrams are always asked for, so that rows are narrowed down even where all are common.
 const FEWEST_TRIGRAMS: usize = 2;
 
+/// FTS5 ends a string at this character. No text field holds it, so a word that has it is in no record.
+const NUL: char = '\0';
+
 /// The words of `q`, and by which trigrams the search table narrows the rows down to those that may have them.
 struct Search {
     /// Folded.
@@ -566,7 +569,8 @@ struct Search {
 impl Search {
     fn of(listing: &Listing) -> Search {
         let words: Vec<String> = listing.words.iter().map(|word| fold(word)).collect();
-        let mut trigrams: Vec<String> = words.iter().flat_map(|word| trigrams(word)).collect();
+        let for_fts5 = words.iter().filter(|word| !word.contains(NUL));
+        let mut trigrams: Vec<String> = for_fts5.flat_map(|word| trigrams(word)).collect();
         trigrams.sort_unstable();
         trigrams.dedup();
         Search { words, trigrams }
@@ -733,5 +737,31 @@ impl<'a> PageWriter<'a> {
     fn finish(mut self, total: Option<i64>) -> rusqlite::Result<Page> {
         self.json.push(b']');
         Ok(Page { json: checked(self.json)?, next: self.last.filter(|_| self.more), total })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::CUSTOMER;
+
+    fn search(q: &str) -> Search {
+        Search::of(&Listing {
+            resource: &CUSTOMER,
+            sort: Column::Id,
+            descending: false,
+            filters: Vec::new(),
+            words: q.split_whitespace().map(str::to_owned).collect(),
+            limit: 50,
+            after: None,
+            total: false,
+        })
+    }
+
+    #[test]
+    fn a_word_with_nul_does_not_reach_the_search_table() {
+        assert_eq!(search("a\0b").expression(), None);
+        assert_eq!(search("abcdef\0").expression(), None);
+        assert_eq!(search("a\0bcde needle").trigrams, ["dle", "edl", "eed", "nee"]);
     }
 }

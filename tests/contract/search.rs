@@ -178,6 +178,22 @@ fn a_search_takes_twenty_words() {
 }
 
 #[test]
+fn a_search_for_nul_finds_nothing() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    api.create("/customers.php", json!({"name": "needle", "email": "ab@shop.example"}));
+    let with_nul = ["\0", "a\0", "a\0b", "needle\0", "\0needle", "nee\0dle", "needle \0", "nee a\0bcde", "\0\0\0\0"];
+    for q in with_nul {
+        assert_eq!(found(&api, q), NONE, "{q:?}");
+        assert_eq!(api.total(&format!("/customers.php?sort=-name&q={}", encoded(q))), 0, "{q:?}");
+    }
+    for filter in ["name=needle%00", "email=%00", "country=D%00"] {
+        assert_eq!(api.ids(&format!("/customers.php?{filter}")), NONE, "{filter}");
+    }
+    assert_eq!(found(&api, "needle"), [1]);
+}
+
+#[test]
 fn a_blank_search_is_none() {
     let desk = Desk::start();
     let api = desk.tenant("acme").with_scopes(ALL);

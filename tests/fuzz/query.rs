@@ -1,8 +1,14 @@
-//! Query strings, through everything that a list makes of them.
+//! Query strings, through everything that a list makes of them, to the rows of a tenant's file.
+
+use std::path::Path;
 
 use tenantdesk::api::list;
 use tenantdesk::api::query::Query;
-use tenantdesk::resources;
+use tenantdesk::clock::Clock;
+use tenantdesk::metrics::Metrics;
+use tenantdesk::resources::{self, Field, Kind, Resource, Value};
+use tenantdesk::store::bulk::{FileError, TenantFile};
+use tenantdesk::store::{Limits, Registry, Tenants};
 
 use crate::mutate::fuzz;
 
@@ -11,6 +17,7 @@ const PIECES: &[&[u8]] = &[
     b"=",
     b"%",
     b"%00",
+    b"a%00b",
     b"%ff",
     b"%C3%BC",
     b"+",
@@ -19,6 +26,7 @@ const PIECES: &[&[u8]] = &[
     b"sort=-",
     b"total=true",
     b"q=",
+    b"needle",
     b"_from=",
     b"_to=",
     b"null",
@@ -35,8 +43,47 @@ const PIECES: &[&[u8]] = &[
     b"-9999",
 ];
 
+/// Records of each resource: more than the store takes samples of for a search.
+const RECORDS: usize = 20;
+
+const NOW: &str = "2026-11-20T19:30:00Z";
+
+/// A tenant with records of every resource, all of whose texts hold the word `needle`. Returns its id.
+fn make_tenant(data_dir: &Path) -> i64 {
+    let registry = Registry::create(data_dir).unwrap();
+    let id = registry.create_tenant("acme", None, "$phc", Clock::system().now()).unwrap().id;
+    let mut file = TenantFile::open(data_dir, id).unwrap();
+    for resource in resources::ALL {
+        let added: Result<(), FileError> =
+            file.add(resource, |adding| (0..RECORDS).try_for_each(|n| adding.record(None, values(resource, n), NOW)));
+        added.unwrap();
+    }
+    id
+}
+
+fn values(resource: &Resource, n: usize) -> Vec<Value> {
+    resource.fields.iter().map(|field| value(field, n)).collect()
+}
+
+fn value(field: &Field, n: usize) -> Value {
+    match field.kind {
+        _ if !field.required && n.is_multiple_of(3) => field.default_value(),
+        Kind::Text { max: 2, .. } => Value::Text("DE".to_owned()),
+        Kind::Text { .. } => Value::Text(format!("needle {n}")),
+        Kind::Email => Value::Text(format!("needle-{n}@shop.example")),
+        Kind::Integer => Value::Integer(1),
+        Kind::Boolean => Value::Boolean(n.is_multiple_of(2)),
+        Kind::Date => Value::Text("2026-11-20".to_owned()),
+        Kind::Choice(_) => field.default_value(),
+    }
+}
+
 #[test]
 fn query() {
+    let data = tempfile::tempdir().unwrap();
+    let id = make_tenant(data.path());
+    let tenants = Tenants::new(data.path(), Limits::default(), Metrics::new(|_| "").into());
+    let tenant = tenants.open(id).unwrap();
     fuzz("query", PIECES, |input| {
         let text = String::from_utf8_lossy(input);
         let Ok(query) = Query::parse(Some(&text)) else { return };
@@ -44,6 +91,10 @@ fn query() {
             let Ok(listing) = list::parse(resource, &query) else { continue };
             assert!((1..=200).contains(&listing.limit));
             assert!(listing.words.len() <= 20);
+            let page = tenant.read(|reading| Ok(reading.page(&listing)?)).unwrap();
+            let records: Vec<serde_json::Value> = serde_json::from_slice(&page.json).unwrap();
+            assert!(records.len() <= listing.limit);
+            assert!(page.next.is_none() || records.len() == listing.limit);
         }
         // The next page's address says the same, and can stand in a header.
         let next = query.with_cursor("abc");
