@@ -556,6 +556,10 @@ const TRIGRAM: usize = 3;
 /// As many trigrams are always asked for, so that rows are narrowed down even where all are common.
 const FEWEST_TRIGRAMS: usize = 2;
 
+/// The most trigrams that are looked for in the samples and asked of the search table. A long word has thousands of them,
+/// and a few narrow the rows down as well.
+const MAX_TRIGRAMS: usize = 64;
+
 /// FTS5 ends a string at this character. No text field holds it, so a word that has it is in no record.
 const NUL: char = '\0';
 
@@ -573,7 +577,8 @@ impl Search {
         let mut trigrams: Vec<String> = for_fts5.flat_map(|word| trigrams(word)).collect();
         trigrams.sort_unstable();
         trigrams.dedup();
-        Search { words, trigrams }
+        let step = trigrams.len().div_ceil(MAX_TRIGRAMS).max(1);
+        Search { words, trigrams: trigrams.into_iter().step_by(step).collect() }
     }
 
     /// Drops trigrams that half of the samples have: they narrow little down, and going through their long lists is what
@@ -756,6 +761,24 @@ mod tests {
             after: None,
             total: false,
         })
+    }
+
+    /// A word of `count` letters in which no trigram comes twice.
+    fn word(count: u32) -> String {
+        (0..count).filter_map(|n| char::from_u32(0x4e00 + n)).collect()
+    }
+
+    #[test]
+    fn a_long_search_looks_at_a_bounded_number_of_trigrams() {
+        for letters in [67, 200, 8_000] {
+            let word = word(letters);
+            let search = search(&word);
+            let count = search.trigrams.len();
+            assert!((MAX_TRIGRAMS / 2..=MAX_TRIGRAMS).contains(&count), "{count} trigrams of {letters} letters");
+            assert!(search.trigrams.iter().all(|trigram| word.contains(trigram.as_str())));
+        }
+        assert_eq!(search(&word(66)).trigrams.len(), 64);
+        assert_eq!(search("alpha be").trigrams, ["alp", "lph", "pha"]);
     }
 
     #[test]

@@ -194,6 +194,31 @@ fn a_search_for_nul_finds_nothing() {
 }
 
 #[test]
+fn a_search_for_a_very_long_word_compares_all_of_it() {
+    let desk = Desk::start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    // Two letters in which the records differ, near the end of the first half and of the text.
+    let notes =
+        |first: char, last: char| format!("{}{first}{}{last}x", "abcdefghij".repeat(249), "klmnopqrst".repeat(250));
+    let all: Vec<String> = "0123"
+        .chars()
+        .flat_map(|first| "0123".chars().map(move |last| (first, last)))
+        .map(|(a, b)| notes(a, b))
+        .collect();
+    for text in &all {
+        api.create("/customers.php", json!({"name": "Wordy", "notes": text}));
+    }
+    for (text, id) in all.iter().zip(1..) {
+        assert_eq!(found(&api, text), [id]);
+        assert_eq!(found(&api, &text.to_uppercase()), [id]);
+    }
+    assert_eq!(found(&api, &notes('4', '0')), NONE);
+    assert_eq!(found(&api, &notes('0', '4')), NONE);
+    assert_eq!(found(&api, &"a".repeat(8_000)), NONE);
+    assert_eq!(api.total(&format!("/customers.php?q={}", "abcdefghij".repeat(249))), 16);
+}
+
+#[test]
 fn a_blank_search_is_none() {
     let desk = Desk::start();
     let api = desk.tenant("acme").with_scopes(ALL);
