@@ -247,6 +247,9 @@ fn timestamp(text: &str, side: Side) -> Option<String> {
     Some(whole.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
+/// The bytes of a local date and time with nine digits of a fraction. Further digits are ignored (contract section 4).
+const LONGEST_LOCAL: usize = "2026-11-20T19:30:00.123456789".len();
+
 /// The local date and time, and the offset from UTC: exactly RFC 3339's shape, since jiff reads others too.
 fn split_offset(text: &str) -> Option<(&str, SignedDuration)> {
     let (local, zone) = text.split_at_checked(text.find(['Z', 'z']).or_else(|| text.len().checked_sub(6))?)?;
@@ -256,10 +259,11 @@ fn split_offset(text: &str) -> Option<(&str, SignedDuration)> {
         text.len() == pattern.len()
             && text.bytes().zip(pattern.bytes()).all(|(b, p)| if p == b'd' { b.is_ascii_digit() } else { b == p })
     };
-    let fraction_fits = (1..=9).contains(&fraction.len()) && fraction.bytes().all(|byte| byte.is_ascii_digit());
+    let fraction_fits = !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit());
     if !(shape(date, "dddd-dd-dd") && shape(clock, "dd:dd:dd") && fraction_fits) {
         return None;
     }
+    let local = local.get(..LONGEST_LOCAL).unwrap_or(local);
     if zone.eq_ignore_ascii_case("z") {
         return Some((local, SignedDuration::ZERO));
     }
@@ -373,6 +377,9 @@ mod tests {
             ("2026-11-20t20:30:00+01:00", Side::Equal, "2026-11-20T19:30:00Z"),
             ("2026-11-20T19:30:00.5Z", Side::From, "2026-11-20T19:30:01Z"),
             ("2026-11-20T19:30:00.5Z", Side::To, "2026-11-20T19:30:00Z"),
+            ("2026-11-20T19:30:00.0000000009Z", Side::From, "2026-11-20T19:30:00Z"),
+            ("2026-11-20T19:30:00.0000000019+00:00", Side::From, "2026-11-20T19:30:01Z"),
+            ("2026-11-20T19:30:59.9999999999Z", Side::To, "2026-11-20T19:30:59Z"),
             ("2026-11-20", Side::From, "2026-11-20T00:00:00Z"),
             ("2026-11-20", Side::To, "2026-11-20T23:59:59Z"),
             ("9999-12-31T23:59:59Z", Side::To, "9999-12-31T23:59:59Z"),
@@ -392,6 +399,9 @@ mod tests {
             "",
             "ä-11-20T19:30:00Z",
             "2026-11-20T19:30:00+24:00",
+            "2026-11-20T19:30:00.Z",
+            "2026-11-20T19:30:00.0123456789xZ",
+            "2026-11-20T19:30:00.0123456789.0Z",
         ] {
             assert_eq!(timestamp(bad, Side::Equal), None, "{bad}");
         }
