@@ -118,7 +118,8 @@ fn integrity(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     lines.filter(|line| !line.as_ref().is_ok_and(|line| line == "ok")).collect()
 }
 
-fn broken_references(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+/// The references to rows that do not exist, at most 20 of them.
+pub(super) fn broken_references(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
     let rows = statement.query_map([], |row| {
         let (table, id, parent): (String, Option<i64>, String) = (row.get(0)?, row.get(1)?, row.get(2)?);

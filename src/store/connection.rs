@@ -289,8 +289,7 @@ pub fn copy_to(source: &Connection, path: &Path) -> Result<(), OpenError> {
         let mut tries = 0;
         while backup.step(-1)? != StepResult::Done {
             if !wait_for_lock(tries) {
-                let busy = ffi::Error::new(ffi::SQLITE_BUSY);
-                return Err(rusqlite::Error::SqliteFailure(busy, Some("the database stayed locked".to_owned())));
+                return Err(stayed_locked());
             }
             tries += 1;
         }
@@ -301,6 +300,39 @@ pub fn copy_to(source: &Connection, path: &Path) -> Result<(), OpenError> {
     copy().map_err(|error| refused(path, &error))?;
     drop(target);
     file.sync_all().map_err(|error| unusable(path, error))
+}
+
+/// Replaces the content of `target` by that of `source`, page by page, in one transaction of `target`, which waits for its
+/// other writers. No row is written, so nothing is checked row by row.
+///
+/// `prepare` runs once `target` is locked for writing: it can still change `source`.
+pub fn replace_content(
+    source: &Connection,
+    target: &mut Connection,
+    prepare: impl FnOnce() -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    let backup = Backup::new(source, target)?;
+    // The first step takes the lock, which is held until the last is done.
+    take_step(&backup, 1)?;
+    prepare()?;
+    take_step(&backup, -1)?;
+    drop(backup);
+    // A statement's commit would do this. Where it fails, the next commit tries again.
+    let _ = target.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    Ok(())
+}
+
+/// Copies `pages` pages, all that remain where it is negative. The connection's busy handler has waited for locks before.
+fn take_step(backup: &Backup<'_, '_>, pages: c_int) -> rusqlite::Result<()> {
+    match backup.step(pages)? {
+        StepResult::Done | StepResult::More => Ok(()),
+        _ => Err(stayed_locked()),
+    }
+}
+
+fn stayed_locked() -> rusqlite::Error {
+    let busy = ffi::Error::new(ffi::SQLITE_BUSY);
+    rusqlite::Error::SqliteFailure(busy, Some("the database stayed locked".to_owned()))
 }
 
 /// Whether the file, apart from its write-ahead log, begins as a database does.

@@ -2,9 +2,8 @@
 //!
 //! Everything is verified before anything is touched, and copied into the data directory before anything is replaced. A
 //! tenant's file that is sound gets its new content in one transaction of its own: whoever reads it sees the old rows or
-//! the new ones, a server's connections go on, and no id is given twice, since the count of ids is raised in that same
-//! transaction. (SQLite's backup API would write the same pages, but between reading the old count and writing the new one
-//! another connection could add a record.) Only a file that is missing or broken is replaced by name.
+//! the new ones, a server's connections go on, and no id is given twice, since the count of ids is raised while that
+//! transaction has the file locked. Only a file that is missing or broken is replaced by name.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -12,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::Connection;
 use uuid::Uuid;
 
 use super::backup::manifest::{self, digest};
@@ -275,7 +274,7 @@ fn replace(live: &Path, staged: &Path, undo: &mut Undo<'_>) -> Result<(), Restor
     };
     let kept = undo.stage.kept(live);
     connection::copy_to(&connection, &kept)?;
-    replace_content(connection, staged)?;
+    replace_content(connection, live, staged)?;
     undo.done.push(Done::Content { live: live.to_owned(), kept });
     Ok(())
 }
@@ -289,33 +288,39 @@ fn sound(live: &Path) -> Result<Connection, OpenError> {
     }
 }
 
-/// One transaction, which waits for the file's other writers: every table emptied and filled with the rows of its
-/// namesake, the search tables' own tables and the remembered answers too. Without foreign keys SQLite copies such tables and
-/// their indexes page by page.
-fn replace_content(mut connection: Connection, staged: &Path) -> Result<(), RestoreError> {
+/// One transaction of the live file, in which every page is replaced by the staged file's. Once the live file is locked,
+/// nobody adds a record to it, so its counts of ids can be taken over.
+fn replace_content(mut connection: Connection, live: &Path, staged: &Path) -> Result<(), RestoreError> {
     connection::be_patient(&connection)?;
-    connection.pragma_update(None, "foreign_keys", false)?;
-    connection::attach(&connection, staged, "staged")?;
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    for table in tables(&transaction)? {
-        // An emptied table keeps its count of ids.
-        transaction.execute(&format!("DELETE FROM main.\"{table}\""), [])?;
-        transaction.execute(&format!("INSERT INTO main.\"{table}\" SELECT * FROM staged.\"{table}\""), [])?;
-    }
-    connection::raise_counts(&transaction, "staged")?;
-    transaction.commit()?;
+    let staged = connection::plain(staged)?;
+    connection::attach(&staged, live, "live")?;
+    connection::replace_content(&staged, &mut connection, || {
+        let transaction = staged.unchecked_transaction()?;
+        connection::raise_counts(&transaction, "live")?;
+        keep_litestreams_tables(&transaction)?;
+        transaction.commit()
+    })?;
     Ok(())
 }
 
-/// The tables that are ours: both have them. Others, as Litestream's in the live file, stay what they are.
-fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut statement = connection.prepare(
-        "SELECT name FROM main.sqlite_master
-         WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND sql NOT LIKE 'CREATE VIRTUAL %'
-           AND name NOT LIKE '\\_litestream\\_%' ESCAPE '\\'
-           AND EXISTS (SELECT 1 FROM staged.sqlite_master AS other WHERE other.name = main.sqlite_master.name)",
-    )?;
-    statement.query_map([], |row| row.get(0))?.collect()
+/// Litestream's tables in the main database become what they are in `live`: it goes on with that file.
+fn keep_litestreams_tables(connection: &Connection) -> rusqlite::Result<()> {
+    for (table, _) in litestreams_tables(connection, "main")? {
+        connection.execute(&format!("DROP TABLE main.\"{table}\""), [])?;
+    }
+    for (table, sql) in litestreams_tables(connection, "live")? {
+        connection.execute(&sql, [])?;
+        connection.execute(&format!("INSERT INTO main.\"{table}\" SELECT * FROM live.\"{table}\""), [])?;
+    }
+    Ok(())
+}
+
+/// Their names, and the statements that make them.
+fn litestreams_tables(connection: &Connection, schema: &str) -> rusqlite::Result<Vec<(String, String)>> {
+    let mut statement = connection.prepare(&format!(
+        "SELECT name, sql FROM {schema}.sqlite_master WHERE type = 'table' AND name LIKE '\\_litestream\\_%' ESCAPE '\\'"
+    ))?;
+    statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
 /// A missing or broken file gives its name to the staged one. Its write-ahead log goes first: to the new file it would be
@@ -373,7 +378,7 @@ impl Undo<'_> {
             let undone = match &done {
                 Done::Content { live, kept } => connection::open(live, &tenants::SCHEMA)
                     .map_err(RestoreError::from)
-                    .and_then(|connection| replace_content(connection, kept)),
+                    .and_then(|connection| replace_content(connection, live, kept)),
                 Done::Name { live, kept } => put_back(live, kept),
             };
             if let Err(undoing) = undone {
@@ -455,7 +460,8 @@ impl Stage {
         self.folder.join(REPLACED).join(live.file_name().unwrap_or_default())
     }
 
-    /// Copies the backup's files, verifies them on the way, and brings them up to this version's schema.
+    /// Copies the backup's files, verifies them on the way, brings them up to this version's schema, and checks their foreign
+    /// keys, which copying pages does not.
     fn fill(&self, folder: &Path, files: &[(SavedFile, &'static Schema)]) -> Result<(), RestoreError> {
         for (file, schema) in files {
             let (from, to) = (folder.join(&file.path), self.folder.join(&file.path));
@@ -463,7 +469,10 @@ impl Stage {
             let copied = File::open(&from).and_then(|source| digest(source, &target));
             compare(&from, file, copied)?;
             target.sync_all().map_err(at(&to))?;
-            connection::open(&to, schema)?;
+            let broken = check::broken_references(&connection::open(&to, schema)?)?;
+            if let Some(what) = broken.into_iter().next() {
+                return Err(RestoreError::Damaged { path: from, what: format!("has a broken reference: {what}") });
+            }
         }
         Ok(())
     }

@@ -328,6 +328,73 @@ fn a_backup_is_verified_before_anything_is_touched() {
     assert_eq!(desk.rows(1).len(), 1);
 }
 
+/// Adds an employee of a customer that does not exist to the backup's file of the tenant 1, and describes the file anew.
+fn break_a_reference(folder: &Path) {
+    let saved = folder.join("tenants/1.db");
+    let connection = connection::plain(&saved).unwrap();
+    connection
+        .execute_batch(
+            "PRAGMA foreign_keys = OFF;
+             INSERT INTO employees (customer_id, email, is_active, created_at, updated_at, search)
+             VALUES (7, 'a@b.example', 1, '', '', '')",
+        )
+        .unwrap();
+    drop(connection);
+    let mut manifest = Manifest::read(folder).unwrap();
+    let file = manifest.files.iter_mut().find(|file| file.path == "tenants/1.db").unwrap();
+    *file = manifest::describe(folder, &file.path, file.schema).unwrap();
+    fs::write(folder.join(manifest::NAME), serde_json::to_vec(&manifest).unwrap()).unwrap();
+}
+
+#[test]
+fn a_backup_with_a_broken_reference_changes_nothing() {
+    let desk = Desk::new();
+    desk.tenant("one");
+    desk.add(1, &["Eins"]);
+    let made = desk.backup(None);
+    break_a_reference(&made.folder);
+    desk.add(1, &["Zwei"]);
+    let before = desk.rows(1);
+    for tenant in [None, Some("one")] {
+        let error = desk.restore(tenant, true).unwrap_err().to_string();
+        assert!(error.ends_with("employees 1 refers to a row of customers that does not exist"), "{error}");
+        assert_eq!(desk.rows(1), before);
+    }
+    desk.registry().delete_tenant("one").unwrap();
+    assert!(matches!(desk.restore(Some("one"), false), Err(RestoreError::Damaged { .. })));
+    assert_eq!(desk.registry().find_tenant("one").unwrap(), None);
+    desk.is_tidy();
+}
+
+#[test]
+fn litestreams_tables_stay_what_they_are() {
+    let desk = Desk::new();
+    desk.tenant("one");
+    desk.add(1, &["Eins"]);
+    let live = || connection::plain(&desk.data().join("tenants/1.db")).unwrap();
+    live()
+        .execute_batch(
+            "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER);
+             INSERT INTO _litestream_seq VALUES (1, 7);
+             CREATE TABLE _litestream_gone (id INTEGER)",
+        )
+        .unwrap();
+    let before = desk.rows(1);
+    desk.backup(None);
+    live()
+        .execute_batch(
+            "UPDATE _litestream_seq SET seq = 8; DROP TABLE _litestream_gone; CREATE TABLE _litestream_lock (id INTEGER)",
+        )
+        .unwrap();
+    desk.add(1, &["Zwei"]);
+    desk.restore(Some("one"), true).unwrap();
+    assert_eq!(desk.rows(1), before);
+    assert_eq!(live().query_row("SELECT seq FROM _litestream_seq", [], |row| row.get::<_, i64>(0)).unwrap(), 8);
+    assert!(live().table_exists(None, "_litestream_lock").unwrap());
+    assert!(!live().table_exists(None, "_litestream_gone").unwrap());
+    assert_eq!(desk.problems(), Vec::<String>::new());
+}
+
 #[test]
 fn a_data_directory_that_is_served_takes_one_tenant_but_not_all() {
     let desk = Desk::new();
