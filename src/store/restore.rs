@@ -99,9 +99,14 @@ pub fn restore(wanted: &Restore<'_>) -> Result<Restored, RestoreError> {
     let broken_registry = whole && wanted.force && stage.set_broken_registry_aside()?;
     let registry_file = wanted.data_dir.join(registry::FILE);
     let new_registry = !registry_file.try_exists().map_err(at(&registry_file))?;
-    let outcome = Registry::create(wanted.data_dir)
-        .map_err(RestoreError::from)
-        .and_then(|registry| Ok((registry.last_tenant_id()?, bring_back(wanted, &registry, &stage, &chosen)?)));
+    let outcome = Registry::create(wanted.data_dir).map_err(RestoreError::from).and_then(|registry| {
+        let done = (registry.last_tenant_id()?, bring_back(wanted, &registry, &stage, &chosen)?);
+        if broken_registry {
+            // As far as it can still be read.
+            let _ = registry.raise_counts(&stage.kept(&registry_file));
+        }
+        Ok(done)
+    });
     let (last_id, (tenants, replaced)) = match outcome {
         Ok(done) => done,
         Err(error) => {
@@ -190,7 +195,7 @@ fn compare(path: &Path, file: &SavedFile, found: io::Result<(u64, String)>) -> R
 /// A tenant whose file is to be filled, and what it is at the moment.
 struct Target<'a> {
     saved: &'a SavedTenant,
-    /// The id that it has, or is to have.
+    /// The id that it has, or had in the backup.
     id: i64,
     existed: bool,
 }
@@ -203,6 +208,7 @@ fn bring_back(
     stage: &Stage,
     chosen: &[SavedTenant],
 ) -> Result<(Vec<RestoredTenant>, Vec<PathBuf>), RestoreError> {
+    let last_id = registry.last_tenant_id()?;
     let mut targets = Vec::new();
     let mut overwritten = Vec::new();
     for saved in chosen {
@@ -211,8 +217,9 @@ fn bring_back(
             None => Target { saved, id: saved.id, existed: false },
         };
         let path = tenants::file(&tenants::folder(wanted.data_dir), target.id);
-        // A file without a tenant in the place of one that comes back is probably its own.
-        let lies_there = registry.tenant(saved.id)?.is_none() && path.try_exists().map_err(at(&path))?;
+        // A file of an id that the registry never gave, in the place of a tenant that comes back, is probably its own. An id
+        // that it gave is not used again.
+        let lies_there = saved.id > last_id && path.try_exists().map_err(at(&path))?;
         match (target.existed, lies_there) {
             (true, _) => overwritten.push(format!("the tenant {}", saved.name)),
             (false, true) => overwritten.push(path.display().to_string()),

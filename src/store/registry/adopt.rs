@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::{FILE, Registry, RegistryError, SCHEMA};
 use crate::store::connection;
@@ -12,7 +12,7 @@ use crate::store::connection;
 pub struct Adopted {
     /// Its id in the backup.
     pub saved: i64,
-    /// Its id from now on: the same, unless that is another's by now.
+    /// Its id from now on: the same, unless a tenant of this registry has or had that one.
     pub id: i64,
 }
 
@@ -21,7 +21,8 @@ impl Registry {
     /// transaction. `place` is called for each with the id that it had and the one that it would get, and puts its file
     /// there; where it says `false`, because a file of another is in that place, the tenant gets the next id.
     ///
-    /// From here on ids go on from the higher count of both registries.
+    /// No id that a tenant or a key of this registry ever had is given again (contract section 10), and from here on ids go
+    /// on from the higher count of both registries.
     pub(in crate::store) fn adopt<E: From<RegistryError>>(
         &self,
         source: &Path,
@@ -34,10 +35,11 @@ impl Registry {
         connection::attach(&connection, source, "saved").map_err(RegistryError::from)?;
         let transaction =
             connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(RegistryError::from)?;
+        let [last_tenant, last_key] = last_ids(&transaction).map_err(RegistryError::from)?;
         connection::raise_counts(&transaction, "saved").map_err(RegistryError::from)?;
         let mut adopted = Vec::new();
         for saved in saved {
-            let mut wanted = Some(*saved).filter(|id| is_free(&transaction, *id));
+            let mut wanted = Some(*saved).filter(|id| *id > last_tenant);
             let id = loop {
                 let id = insert(&transaction, *saved, wanted.take()).map_err(RegistryError::from)?;
                 if place(*saved, id)? {
@@ -45,17 +47,29 @@ impl Registry {
                 }
                 transaction.execute("DELETE FROM tenants WHERE id = ?", [id]).map_err(RegistryError::from)?;
             };
-            insert_keys(&transaction, *saved, id).map_err(RegistryError::from)?;
+            insert_keys(&transaction, *saved, id, last_key).map_err(RegistryError::from)?;
             adopted.push(Adopted { saved: *saved, id });
         }
         transaction.commit().map_err(RegistryError::from)?;
         Ok(adopted)
     }
+
+    /// Ids go on from the higher count of this registry and the one at `replaced`.
+    pub(in crate::store) fn raise_counts(&self, replaced: &Path) -> Result<(), RegistryError> {
+        let connection = connection::plain(&self.data_dir.join(FILE))?;
+        connection::attach(&connection, replaced, "replaced")?;
+        Ok(connection::raise_counts(&connection, "replaced")?)
+    }
 }
 
-fn is_free(connection: &Connection, id: i64) -> bool {
-    let taken = connection.query_row("SELECT 1 FROM main.tenants WHERE id = ?", [id], |_| Ok(())).optional();
-    matches!(taken, Ok(None))
+/// The highest ids that a tenant and a key ever had, 0 where there was none.
+fn last_ids(connection: &Connection) -> rusqlite::Result<[i64; 2]> {
+    connection.query_row(
+        "SELECT coalesce(max(seq) FILTER (WHERE name = 'tenants'), 0), coalesce(max(seq) FILTER (WHERE name = 'keys'), 0)
+         FROM main.sqlite_sequence",
+        [],
+        |row| Ok([row.get(0)?, row.get(1)?]),
+    )
 }
 
 /// The id that the tenant got: `wanted`, or the next.
@@ -71,19 +85,24 @@ fn insert(connection: &Connection, saved: i64, wanted: Option<i64>) -> rusqlite:
     Ok(connection.last_insert_rowid())
 }
 
-fn insert_keys(connection: &Connection, saved: i64, id: i64) -> rusqlite::Result<()> {
+/// Keys whose ids are not beyond `last_key` get new ones, and so do their events.
+fn insert_keys(connection: &Connection, saved: i64, id: i64, last_key: i64) -> rusqlite::Result<()> {
     connection.execute(
         "INSERT INTO main.keys (id, tenant_id, name, hash, prefix, scopes, created_at, last_used_at, revoked_at)
-         SELECT CASE WHEN EXISTS (SELECT 1 FROM main.keys AS taken WHERE taken.id = k.id) THEN NULL ELSE k.id END,
+         SELECT CASE WHEN k.id > ?3 THEN k.id END,
                 ?2, k.name, k.hash, k.prefix, k.scopes, k.created_at, k.last_used_at, k.revoked_at
          FROM saved.keys AS k
          WHERE k.tenant_id = ?1 AND NOT EXISTS (SELECT 1 FROM main.keys AS known WHERE known.hash = k.hash)
          ORDER BY k.id",
-        [saved, id],
+        [saved, id, last_key],
     )?;
     connection.execute(
         "INSERT INTO main.key_events (tenant_id, at, actor, action, key_id, key_name, prefix)
-         SELECT ?2, at, actor, action, key_id, key_name, prefix FROM saved.key_events WHERE tenant_id = ?1 ORDER BY id",
+         SELECT ?2, e.at, e.actor, e.action, coalesce(own.id, e.key_id), e.key_name, e.prefix
+         FROM saved.key_events AS e
+         LEFT JOIN saved.keys AS k ON k.id = e.key_id
+         LEFT JOIN main.keys AS own ON own.hash = k.hash
+         WHERE e.tenant_id = ?1 ORDER BY e.id",
         [saved, id],
     )?;
     Ok(())

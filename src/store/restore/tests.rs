@@ -244,20 +244,89 @@ fn a_deleted_tenant_comes_back_with_its_keys_beside_the_others() {
     desk.backup(None);
     registry.delete_tenant("two").unwrap();
     let restored = desk.restore(Some("two"), false).unwrap();
-    assert_eq!((restored.tenants.len(), restored.tenants[0].id), (1, 2));
-    assert_eq!(desk.rows(2), before);
-    assert_eq!(registry.find_caller(&secret::hash(&key)).unwrap().unwrap().tenant_id, 2);
-    assert_eq!(registry.key_events(2, 10).unwrap().len(), 1);
-    // Its id is another's by now, and the next one's place is taken by a file.
+    assert_eq!((restored.tenants.len(), restored.tenants[0].id), (1, 3), "its id is not used again");
+    assert_eq!(desk.rows(3), before);
+    assert_eq!(registry.find_caller(&secret::hash(&key)).unwrap().unwrap().tenant_id, 3);
+    assert_eq!((registry.list_keys(3).unwrap()[0].id, registry.key_events(3, 10).unwrap()[0].key_id), (2, 2));
+    // The next one's place is taken by a file, and so is the one that it had; both stay what they are.
     registry.delete_tenant("two").unwrap();
-    let other = connection::plain(&desk.data().join("registry.db")).unwrap();
-    other.execute("UPDATE tenants SET id = 2, name = 'other' WHERE id = 1", []).unwrap();
-    fs::rename(desk.data().join("tenants/1.db"), desk.data().join("tenants/2.db")).unwrap();
-    fs::copy(desk.data().join("tenants/2.db"), desk.data().join("tenants/3.db")).unwrap();
+    for id in [2, 4] {
+        fs::write(desk.data().join(format!("tenants/{id}.db")), "a file of another").unwrap();
+    }
     let restored = desk.restore(Some("two"), false).unwrap();
-    assert_eq!(restored.tenants[0].id, 4);
-    assert_eq!(desk.rows(4), before);
-    assert_eq!(registry.find_caller(&secret::hash(&key)).unwrap().unwrap().tenant_id, 4);
+    assert_eq!(restored.tenants[0].id, 5);
+    assert_eq!(desk.rows(5), before);
+    assert_eq!(registry.find_caller(&secret::hash(&key)).unwrap().unwrap().tenant_id, 5);
+    assert_eq!(fs::read(desk.data().join("tenants/2.db")).unwrap(), b"a file of another");
+}
+
+/// The ids of a tenant's keys, and of the keys in its events.
+fn key_ids(registry: &Registry, tenant: i64) -> (Vec<i64>, Vec<i64>) {
+    let mut keys: Vec<i64> = registry.list_keys(tenant).unwrap().iter().map(|key| key.id).collect();
+    let mut events: Vec<i64> = registry.key_events(tenant, 10).unwrap().iter().map(|event| event.key_id).collect();
+    keys.sort_unstable();
+    events.sort_unstable();
+    (keys, events)
+}
+
+#[test]
+fn ids_that_were_deleted_here_are_not_given_by_a_backup_from_elsewhere() {
+    let key = |desk: &Desk, tenant: i64| {
+        desk.registry().create_key(tenant, "a key", Scopes::every(), Actor::Panel, desk.clock.now()).unwrap().0.id
+    };
+    for tenant in [None, Some("other")] {
+        let elsewhere = Desk::new();
+        for (name, id) in [("first", 1), ("other", 2)] {
+            elsewhere.tenant(name);
+            elsewhere.add(id, &[name]);
+        }
+        let keys: Vec<i64> = (0..4).map(|_| key(&elsewhere, 2)).collect();
+        elsewhere.backup(None);
+        let here = Desk::new();
+        let registry = here.registry();
+        for name in ["one", "two", "three"] {
+            here.tenant(name);
+        }
+        let deleted: Vec<i64> = (0..2).map(|_| key(&here, 2)).collect();
+        assert_eq!((keys, deleted), (vec![1, 2, 3, 4], vec![1, 2]));
+        for name in ["one", "two", "three"] {
+            registry.delete_tenant(name).unwrap();
+        }
+        let wanted = Restore { data_dir: &here.data(), source: &elsewhere.dir(), tenant, force: true };
+        let restored = restore(&wanted).unwrap();
+        let ids: Vec<(&str, i64)> = restored.tenants.iter().map(|tenant| (tenant.name.as_str(), tenant.id)).collect();
+        let other = if tenant.is_none() { 5 } else { 4 };
+        assert_eq!(ids.last(), Some(&("other", other)));
+        assert!(ids.iter().all(|(_, id)| *id > 3), "{ids:?}");
+        assert_eq!(key_ids(&registry, other), (vec![3, 4, 5, 6], vec![3, 4, 5, 6]));
+        assert_eq!(here.rows(other), elsewhere.rows(2));
+        assert_eq!((here.tenant("next").id, key(&here, other)), (other + 1, 7));
+        assert_eq!(here.problems(), Vec::<String>::new());
+        here.is_tidy();
+    }
+}
+
+#[test]
+fn ids_go_on_from_the_higher_count_of_a_registry_that_is_replaced() {
+    let desk = Desk::new();
+    desk.tenant("one");
+    desk.backup(None);
+    for name in ["two", "three"] {
+        desk.tenant(name);
+        desk.registry().delete_tenant(name).unwrap();
+    }
+    for _ in 0..5 {
+        desk.registry().create_key(1, "a key", Scopes::every(), Actor::Panel, desk.clock.now()).unwrap();
+    }
+    // It counts as damaged, and its tables can be read.
+    let registry = connection::plain(&desk.data().join("registry.db")).unwrap();
+    registry.pragma_update(None, "user_version", 0).unwrap();
+    drop(registry);
+    assert_eq!(desk.restore(None, true).unwrap().tenants[0].id, 1);
+    let (next, registry) = (desk.tenant("next"), desk.registry());
+    let (key, _) = registry.create_key(1, "a key", Scopes::every(), Actor::Panel, desk.clock.now()).unwrap();
+    assert_eq!((next.id, key.id), (4, 6));
+    desk.is_tidy();
 }
 
 #[test]
