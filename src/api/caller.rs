@@ -24,15 +24,20 @@ pub fn identify(app: &App, request: &Request) -> Result<Arc<Caller>, Error> {
     }
 }
 
-/// The scheme is matched without regard to case, and any number of spaces may follow it.
+/// The scheme is matched without regard to case. Any number of spaces or tabs may follow it, but no other white space
+/// (contract section 5).
 fn bearer_token(request: &Request) -> Result<&str, Error> {
+    const SEPARATORS: [char; 2] = [' ', '\t'];
     let mut given = request.headers("authorization");
     let value = given.next().ok_or(Error::MissingAuthorization)?;
     if given.next().is_some() {
         return Err(Error::BadRequest("The header \"Authorization\" is given twice. Send it once.".to_owned()));
     }
-    match value.split_once(' ') {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty() => Ok(token.trim()),
-        _ => Err(Error::MissingAuthorization),
+    let (scheme, rest) = value.split_once(SEPARATORS).ok_or(Error::MissingAuthorization)?;
+    let token = rest.trim_matches(SEPARATORS);
+    if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() {
+        Ok(token)
+    } else {
+        Err(Error::MissingAuthorization)
     }
 }

@@ -60,11 +60,11 @@ fn a_key_is_well_formed_from_40_characters_on() {
 }
 
 #[test]
-fn the_scheme_is_bearer_in_any_case_with_any_spaces() {
+fn the_scheme_is_bearer_in_any_case_with_any_spaces_or_tabs() {
     let desk = Desk::start();
     let key = desk.tenant("acme").key(ALL).key;
     let by = |value: String| desk.anonymous().authorized_by(&value).get(RECORDS);
-    for good in ["Bearer ", "bearer ", "BEARER ", "bEaReR    "] {
+    for good in ["Bearer ", "bearer ", "BEARER ", "bEaReR    ", "Bearer\t", "Bearer \t  \t"] {
         by(format!("{good}{key}")).is(200);
     }
     for bad in ["Bearer", "Bearer ", "Basic dXNlcjpwYXNz", "Token abc", "", "tdk_"] {

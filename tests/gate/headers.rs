@@ -81,3 +81,22 @@ fn no_echo_can_break_a_line() {
     let page = scene.ask(&format!("{RECORDS}?limit=1&q=%0d%0aanybody"));
     assert!(page.header("link").contains("q=%0d%0aanybody"), "{page:?}");
 }
+
+#[test]
+fn only_spaces_and_tabs_separate_the_scheme_from_the_key() {
+    let scene = Scene::new();
+    let ask = |authorization: &[u8]| {
+        let mut client = scene.connect();
+        let head = format!("GET {RECORDS} HTTP/1.1\r\nHost: desk\r\nAuthorization: ");
+        client.send([head.as_bytes(), authorization, b"\r\n\r\n"].concat());
+        client.answer()
+    };
+    let key = scene.key.as_bytes();
+    assert_eq!(ask(&[&b"Bearer \t "[..], key].concat()).status, 200);
+    // No-break space and next line: white space of Latin-1, but not of HTTP.
+    for space in [&b"\xa0"[..], b"\x85"] {
+        ask(&[&b"Bearer"[..], space, key].concat()).fails_with(401, "missing_authorization");
+        ask(&[&b"Bearer "[..], space, key].concat()).fails_with(401, "malformed_api_key");
+        ask(&[&b"Bearer "[..], key, space].concat()).fails_with(401, "invalid_api_key");
+    }
+}
