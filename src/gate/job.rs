@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use super::answer::Raw;
 use super::budget::Portion;
 use super::check::Checked;
+use crate::http::access;
 use crate::http::private::{HANDED_ON, NOTE, Note, escape};
 
 /// One request that waits for a line, or is on one.
@@ -47,10 +48,10 @@ impl Job {
 /// The request rebuilt: nothing of the client's framing, and only the headers that the service reads.
 pub(super) fn rebuild(head: &Parts, checked: &Checked, note: &Note, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(512 + body.len());
+    // Clients should have encoded what is not ASCII in a target; the rest stays as it was sent.
+    let target = access::printable(&checked.target);
     // Writing to a `Vec` cannot fail.
-    let _ = write!(bytes, "{} ", head.method);
-    escape_target(&checked.target, &mut bytes);
-    let _ = write!(bytes, " HTTP/1.1\r\n{NOTE}: {}\r\n", note.encode());
+    let _ = write!(bytes, "{} {target} HTTP/1.1\r\n{NOTE}: {}\r\n", head.method, note.encode());
     for name in HANDED_ON {
         if name == HOST.as_str() {
             if let Some(host) = &checked.host {
@@ -75,22 +76,6 @@ fn push_header(name: &str, value: &[u8], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(b": ");
     escape(value, bytes);
     bytes.extend_from_slice(b"\r\n");
-}
-
-/// Percent-encodes what is not ASCII, which clients should have done, and leaves the rest as it was sent.
-fn escape_target(target: &str, bytes: &mut Vec<u8>) {
-    for &byte in target.as_bytes() {
-        if (0x21..0x7f).contains(&byte) {
-            bytes.push(byte);
-        } else {
-            escape(&[byte], bytes);
-            if byte == b' ' {
-                // `escape` leaves a space, which would end the target.
-                bytes.pop();
-                bytes.extend_from_slice(b"%20");
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use uuid::Uuid;
 
 use crate::secret::{KEY_START, PREFIX_LENGTH};
@@ -29,7 +30,7 @@ impl Line<'_> {
         tracing::info!(
             target: "request",
             method = self.method,
-            path = %without_key(self.path),
+            path = %without_key(&printable(self.path)),
             status = self.status,
             duration_ms = self.duration.as_secs_f64() * 1e3,
             tenant = self.tenant,
@@ -38,6 +39,13 @@ impl Line<'_> {
             client = %self.client,
         );
     }
+}
+
+/// Text of a request as the log has it: what is not printable ASCII is percent-encoded, byte by byte. A terminal would obey
+/// control characters and reorder what follows a bidirectional one (contract section 11).
+pub fn printable(text: &str) -> Cow<'_, str> {
+    const UNPRINTABLE: &AsciiSet = &CONTROLS.add(b' ');
+    utf8_percent_encode(text, UNPRINTABLE).into()
 }
 
 /// A client may put a key where it does not belong. Of one in the path, only what tells keys apart is kept.
@@ -51,6 +59,12 @@ fn without_key(path: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_printable_ascii_is_encoded_once() {
+        assert_eq!(printable("/a%41?b=~"), "/a%41?b=~");
+        assert_eq!(printable("\u{7f}\n \u{9b}\u{202e}ü"), "%7F%0A%20%C2%9B%E2%80%AE%C3%BC");
+    }
 
     #[test]
     fn a_key_in_the_path_is_cut() {

@@ -109,7 +109,7 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if self.request.is_some() {
-            tracing::error!(request_id = %self.id, path = self.path, "a request was dropped without an answer");
+            tracing::error!(request_id = %self.id, path = %access::printable(&self.path), "a request was dropped without an answer");
             self.finish(Response::from(Error::InternalError));
         }
     }

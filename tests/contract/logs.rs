@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::raw::Client;
 use crate::support::{ALL, Desk, Setup, until, uuid};
 
 /// Makes requests of many kinds and returns, for each, its id and what its line has to say.
@@ -129,4 +130,33 @@ fn a_path_cannot_forge_a_line() {
     let log = desk.log();
     assert!(!log.contains('\u{1b}'), "{log}");
     assert!(log.lines().all(|line| !line.starts_with("ERROR forged")), "{log}");
+}
+
+/// U+009B begins a terminal's control sequence; U+202E reverses what follows.
+const UNPRINTABLE: &str = "/x\u{9b}31m\u{202e}\u{2066}y";
+
+/// Sends the path in a request that the pipeline answers and in one that the edge refuses. Returns their log lines.
+fn lines_with_unprintable_path(setup: Setup) -> [String; 2] {
+    let desk = setup.start();
+    // The edge itself refuses a request without `Host`.
+    ["Host: desk\r\n", ""].map(|host| {
+        let id = uuid();
+        let mut client = Client::connect(desk.address());
+        client.send(format!("GET {UNPRINTABLE} HTTP/1.1\r\n{host}X-Request-Id: {id}\r\n\r\n"));
+        let expected = if host.is_empty() { 400 } else { 404 };
+        assert_eq!(client.answer().status, expected);
+        until("the request has its line", || desk.log().lines().find(|line| line.contains(&id)).map(str::to_owned))
+    })
+}
+
+#[test]
+fn a_path_is_logged_in_ascii_whichever_part_refuses_the_request() {
+    let escaped = "/x%C2%9B31m%E2%80%AE%E2%81%A6y";
+    for line in lines_with_unprintable_path(Setup::plain()) {
+        assert!(line.contains(&format!("path={escaped}")), "{line}");
+    }
+    for line in lines_with_unprintable_path(Setup::plain().option("--log-format").option("json")) {
+        let document: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(document["path"], escaped, "{line}");
+    }
 }
