@@ -18,10 +18,14 @@ use crate::store::Tenant;
 pub fn answer(app: &Arc<App>, request: &Request, mut reply: Reply) {
     match routes::find(&request.path) {
         None => reply.send(Error::EndpointNotFound.into()),
-        Some(Route::Page(page)) => reply.send(pages::answer(app, page, request)),
+        Some(Route::Page(page)) => {
+            // `/docs` has the host of the request in it, and `/readyz` is about this moment: a cache must keep neither.
+            reply.add_headers(no_store());
+            reply.send(pages::answer(app, page, request));
+        }
         Some(Route::Panel) => reply.send(panel::answer(app, request)),
         Some(Route::Records { resource, prefix }) => {
-            reply.add_headers([("Cache-Control", "no-store".to_owned())]);
+            reply.add_headers(no_store());
             match admit(app, request, resource, &mut reply) {
                 Ok(admitted) => {
                     reply.add_headers(admitted.allowance.headers());
@@ -31,6 +35,11 @@ pub fn answer(app: &Arc<App>, request: &Request, mut reply: Reply) {
             }
         }
     }
+}
+
+/// The header that keeps an answer out of every cache.
+fn no_store() -> [(&'static str, String); 1] {
+    [("Cache-Control", "no-store".to_owned())]
 }
 
 /// A request that passed every check up to the rate limit. What fails before it has no `X-RateLimit-*`; what comes after it

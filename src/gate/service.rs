@@ -154,7 +154,7 @@ fn is_health(head: &Parts, target: &str) -> bool {
 
 fn healthy(close: bool) -> Given {
     let response = crate::http::Response::json_bytes(200, &br#"{"status":"ok"}"#[..]);
-    Given::Own { response, close }
+    Given::Own { response: response.header("Cache-Control", "no-store"), close }
 }
 
 /// The client's own `X-Request-Id` where it is one UUID, else a new one.

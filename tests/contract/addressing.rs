@@ -172,3 +172,17 @@ fn head_answers_as_get_does_without_a_body() {
     }
     desk.anonymous().head("/customers.php").is(401);
 }
+
+#[test]
+fn no_cache_keeps_an_answer_of_a_path_without_a_key() {
+    let desk = Desk::start();
+    let anyone = desk.anonymous();
+    // `/docs` has the host of the request in it: a cache could show it to clients of another host.
+    assert!(anyone.at_host("evil.example").get("/docs").text().contains("evil.example"));
+    for path in ["/docs", "/v1/docs", "/openapi.json", "/v1/openapi.json", "/healthz", "/readyz", "/"] {
+        for method in ["GET", "HEAD", "POST"] {
+            let reply = anyone.call(method, path).send();
+            assert_eq!(reply.header("Cache-Control"), Some("no-store"), "{method} {path}");
+        }
+    }
+}

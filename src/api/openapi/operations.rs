@@ -345,7 +345,7 @@ fn page_path(page: Page) -> Value {
 
 /// Name, summary and success of a page.
 fn page_operation(page: Page) -> (&'static str, &'static str, (&'static str, Value)) {
-    let always = ["X-Request-Id", "X-API-Version"];
+    let always = ["X-Request-Id", "X-API-Version", "Cache-Control"];
     let html = |about: &str| {
         json!({
             "description": about,
@@ -389,7 +389,7 @@ fn page_operation(page: Page) -> (&'static str, &'static str, (&'static str, Val
         Page::Root => {
             let redirect = json!({
                 "description": "To the reference.",
-                "headers": references("headers", ["X-Request-Id", "X-API-Version", "Location"]),
+                "headers": references("headers", always.into_iter().chain(["Location"])),
             });
             ("root", "The way to the reference", ("302", redirect))
         }
