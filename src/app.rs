@@ -1,17 +1,15 @@
 //! The service's state, passed down to whoever needs it. There is no other.
 
-use std::fs;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use uuid::Uuid;
 
 use crate::api::rate_limit::Limiter;
 use crate::api::routes;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::metrics::Metrics;
 use crate::panel;
+use crate::readiness::{self, Readiness};
 use crate::store::registry::Registry;
 use crate::store::{Limits, OpenError, Tenants};
 
@@ -47,29 +45,36 @@ pub struct App {
     pub clock: Clock,
     pub panel: panel::State,
     pub metrics: Arc<Metrics>,
+    readiness: Readiness,
 }
 
 impl App {
-    /// Opens the registry in the data directory, which must be there. Tenants are opened when they are asked for.
+    /// Opens the registry in the data directory, which must be there, and probes both for the first time. Tenants are opened
+    /// when they are asked for.
     pub fn open(settings: Settings, clock: Clock) -> Result<Arc<App>, OpenError> {
         let metrics = Arc::new(Metrics::new(routes::label));
+        let registry = Registry::open(&settings.data_dir)?;
+        let readiness = Readiness::new(clock.now().monotonic, || probe(&registry, &settings.data_dir));
         Ok(Arc::new(App {
-            registry: Registry::open(&settings.data_dir)?,
+            registry,
             tenants: Tenants::new(&settings.data_dir, settings.tenants, Arc::clone(&metrics)),
             limiter: Limiter::new(settings.rate_limit),
             clock,
             panel: panel::State::default(),
             metrics,
+            readiness,
             settings,
         }))
     }
 
-    /// Whether the registry answers and the data directory is writable, or what does not (contract section 1, `/readyz`).
-    pub fn ready(&self) -> Result<(), String> {
-        self.registry.ready()?;
-        let probe = self.settings.data_dir.join(format!(".ready-{}", Uuid::new_v4()));
-        fs::write(&probe, b"")
-            .and_then(|()| fs::remove_file(&probe))
-            .map_err(|error| format!("the data directory is not writable ({error})"))
+    /// Whether the registry answers and the data directory takes a write, or what fails (contract section 1, `/readyz`).
+    /// Probes once a second at most; requests in between get the last result.
+    pub fn ready(&self, now: Moment) -> Result<(), String> {
+        self.readiness.check(now.monotonic, || probe(&self.registry, &self.settings.data_dir))
     }
+}
+
+fn probe(registry: &Registry, data_dir: &Path) -> Result<(), String> {
+    registry.ready()?;
+    readiness::probe_write(data_dir).map_err(|error| format!("the data directory does not take a write ({error})"))
 }

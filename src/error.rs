@@ -243,7 +243,7 @@ impl Condition {
             Condition::NotReady => of(
                 "not_ready",
                 503,
-                "The registry does not answer or the data directory is not writable; `/readyz` alone says this.",
+                "The registry does not answer or the data directory takes no write; `/readyz` alone says this.",
                 "Look at the message and the log, then ask again after the seconds in `Retry-After`.",
             ),
         }

@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod panel;
 pub mod panics;
 pub mod password;
+pub mod readiness;
 pub mod resources;
 pub mod secret;
 pub mod service;

@@ -18,7 +18,7 @@ pub fn answer(app: &App, page: Page, request: &Request) -> Response {
         Page::OpenApi => Response::json_bytes(200, openapi::JSON.as_bytes()),
         Page::Docs => docs::answer(request),
         Page::Health => Response::json(200, &json!({"status": "ok"})),
-        Page::Ready => match app.ready() {
+        Page::Ready => match app.ready(request.received_at) {
             Ok(()) => Response::json(200, &json!({"status": "ok"})),
             Err(what) => Error::NotReady(what).into(),
         },

@@ -8,7 +8,7 @@ use tenantdesk::error::{Condition, Error, FieldCode};
 
 use crate::support::client::{exchange, parse};
 use crate::support::contract::{CODES, FIELD_CODES};
-use crate::support::{ALL, Api, Desk, Inside, Reply, Tenant, uuid};
+use crate::support::{ALL, Api, Desk, Inside, Reply, Tenant, until, uuid};
 
 const RECORDS: &str = "/customers.php";
 
@@ -153,10 +153,11 @@ fn more_than_it_can_hold() -> Reply {
 fn without_a_data_directory(desk: &Desk) -> Reply {
     let aside = desk.home().join("aside");
     std::fs::rename(desk.data(), &aside).unwrap();
-    let reply = desk.anonymous().get("/readyz");
+    let ask = || desk.anonymous().get("/readyz");
+    let reply = until("the service is not ready", || Some(ask()).filter(|reply| reply.status != 200));
     desk.anonymous().get("/healthz").is(200);
     std::fs::rename(&aside, desk.data()).unwrap();
-    desk.anonymous().get("/readyz").is(200);
+    until("the service is ready", || (ask().status == 200).then_some(()));
     reply
 }
 

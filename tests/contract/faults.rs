@@ -5,9 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
-use crate::support::{ALL, Api, Desk, Setup, Tenant, database, until};
+use crate::support::{ALL, Api, Desk, Inside, Setup, Tenant, database, until};
 
 const RECORDS: &str = "/customers.php";
 
@@ -231,4 +232,53 @@ fn a_full_disk_refuses_writes_and_leaves_the_database_sound() {
         assert_eq!(scene.api.get(&format!("{RECORDS}?id={}", record["id"])).found(), *record);
     }
     drop(desk);
+}
+
+/// Sets how large a file the server may write, as a full disk would.
+fn limit_file_size(desk: &Desk, bytes: Option<u64>) {
+    let pid = Pid::from_raw(desk.pid().try_into().unwrap());
+    prlimit(pid, Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
+}
+
+/// What lies in the data directory itself.
+fn names_in_data_directory(desk: &Desk) -> Vec<String> {
+    let entries = std::fs::read_dir(desk.data()).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_service_on_a_full_disk_is_not_ready() {
+    let desk = Desk::start();
+    let ask = || desk.anonymous().get("/readyz");
+    ask().is(200);
+    let files = names_in_data_directory(&desk);
+    limit_file_size(&desk, Some(0));
+    let reply = until("the service is not ready", || Some(ask()).filter(|reply| reply.status != 200));
+    let reply = reply.fails_with(503, "not_ready");
+    assert!(reply.message().contains("data directory"), "{reply}");
+    assert_eq!(reply.header("Retry-After"), Some("5"));
+    desk.anonymous().get("/healthz").is(200);
+    assert_eq!(names_in_data_directory(&desk), files, "the probe leaves no file behind");
+    limit_file_size(&desk, None);
+    until("the service is ready", || (ask().status == 200).then_some(()));
+    assert_eq!(names_in_data_directory(&desk), files, "the probe leaves no file behind");
+}
+
+#[test]
+fn readiness_is_probed_once_a_second() {
+    let service = Inside::at("2026-11-20T19:30:00Z");
+    let ask = || service.anonymous().get("/readyz");
+    ask().is(200);
+    let aside = service.home().join("aside");
+    std::fs::rename(service.data(), &aside).unwrap();
+    service.advance_millis(999);
+    ask().is(200);
+    service.advance_millis(1);
+    ask().fails_with(503, "not_ready");
+    std::fs::rename(&aside, service.data()).unwrap();
+    ask().fails_with(503, "not_ready");
+    service.advance(1);
+    ask().is(200);
 }

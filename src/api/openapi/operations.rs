@@ -384,7 +384,7 @@ fn page_operation(page: Page) -> (&'static str, &'static str, (&'static str, Val
         Page::Ready => (
             "readiness",
             "Whether requests can be served",
-            ("200", state("The registry answers and the data directory is writable.")),
+            ("200", state("The registry answers and the data directory takes a write.")),
         ),
         Page::Root => {
             let redirect = json!({
