@@ -3,7 +3,7 @@
 //! hyper itself refuses what breaks the grammar, lengths that differ or are no numbers, and transfer encodings that do not
 //! end in `chunked`; a length beside `chunked` it drops, and closes after the answer.
 
-use hyper::header::{EXPECT, HOST, HeaderMap, TRANSFER_ENCODING};
+use hyper::header::{EXPECT, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::request::Parts;
 use hyper::{Method, Version};
 
@@ -17,8 +17,6 @@ pub(super) struct Checked {
     pub(super) target: String,
     /// The host asked for, where one is named: by the target before `Host`.
     pub(super) host: Option<Vec<u8>>,
-    /// The client waits for `100 Continue` before it sends the body.
-    pub(super) expects_continue: bool,
 }
 
 /// Refuses what could be understood in two ways or is not served.
@@ -27,8 +25,8 @@ pub(super) fn check(head: &Parts) -> Result<Checked, Error> {
     let target = check_target(head)?;
     check_transfer_encoding(&head.headers)?;
     let host = check_host(head)?;
-    let expects_continue = check_expectation(head)?;
-    Ok(Checked { target, host, expects_continue })
+    check_expectation(head)?;
+    Ok(Checked { target, host })
 }
 
 fn refuse<T>(framing: Framing, message: &str) -> Result<T, Error> {
@@ -105,18 +103,13 @@ fn is_of_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(&byte)
 }
 
-fn check_expectation(head: &Parts) -> Result<bool, Error> {
-    if head.version != Version::HTTP_11 {
-        return Ok(false);
+fn check_expectation(head: &Parts) -> Result<(), Error> {
+    // A server ignores the expectation of an HTTP/1.0 client (RFC 9110 section 10.1.1).
+    let is_known = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    if head.version == Version::HTTP_11 && !head.headers.get_all(EXPECT).iter().all(is_known) {
+        return refuse(Framing::Expectation, "The only expectation that can be met is \"100-continue\".");
     }
-    let mut expects = false;
-    for value in head.headers.get_all(EXPECT) {
-        if !value.as_bytes().eq_ignore_ascii_case(b"100-continue") {
-            return refuse(Framing::Expectation, "The only expectation that can be met is \"100-continue\".");
-        }
-        expects = true;
-    }
-    Ok(expects)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -173,7 +166,7 @@ mod tests {
 
     #[test]
     fn expectations() {
-        assert!(checked("POST", "/", &[("Host", "a"), ("Expect", "100-Continue")]).unwrap().expects_continue);
+        assert!(checked("POST", "/", &[("Host", "a"), ("Expect", "100-Continue")]).is_ok());
         assert_eq!(checked("POST", "/", &[("Host", "a"), ("Expect", "a miracle")]), Err(417));
     }
 }

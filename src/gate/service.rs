@@ -93,7 +93,7 @@ impl Door {
             return if health { healthy(true) } else { Given::refusal(Error::Overloaded, true) };
         }
         let mut memory = self.bodies.portion();
-        let collecting = body::collect(body, checked.expects_continue, &mut memory);
+        let collecting = body::collect(body, &mut memory);
         let collected = match timeout(self.limits.body_timeout, collecting).await {
             Ok(Ok(collected)) => collected,
             Ok(Err(error)) => return Given::refusal(error, true),
@@ -107,7 +107,8 @@ impl Door {
         };
         let (bytes, body_too_large, close) = match collected {
             Collected::Whole(bytes) => (bytes, false, false),
-            Collected::TooLarge { unread } => (Vec::new(), true, unread),
+            // Some of the body is unread, so the connection cannot be used again.
+            Collected::TooLarge => (Vec::new(), true, true),
         };
         let note = Note { id, client: client.address, secure: client.secure, body_too_large };
         let bytes = job::rebuild(head, &checked, &note, &bytes);

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::thread;
 
 use crate::scene::{RECORDS, Scene};
-use crate::support::raw::{Client, get, request};
+use crate::support::raw::{Client, request};
 use crate::support::{ALL, Setup};
 
 const JSON: &str = "Content-Type: application/json\r\n";
@@ -14,14 +14,15 @@ fn large(target: &str, key: &str) -> String {
 }
 
 #[test]
-fn a_large_body_is_refused_in_its_turn_and_the_next_request_is_in_step() {
+fn a_large_body_is_refused_in_its_turn() {
     let scene = Scene::with(Setup::plain().option("--rate-limit").option("2"));
-    let mut client = scene.connect();
-    let mut ask = |bytes: String, status: u16, code: &str| {
+    let ask = |bytes: String, status: u16, code: &str| {
+        let mut client = scene.connect();
         client.send(bytes);
-        client.answer().fails_with(status, code);
-        client.send(get("/readyz"));
-        assert_eq!(client.answer().status, 200, "the next one is in step");
+        let answer = client.answer();
+        answer.fails_with(status, code);
+        assert_eq!(answer.header("connection"), "close");
+        assert!(client.is_closed());
     };
     ask(large("/nowhere", &scene.key), 404, "endpoint_not_found");
     ask(large(RECORDS, "tdk_short"), 401, "malformed_api_key");
@@ -57,4 +58,45 @@ fn a_client_that_is_still_sending_gets_its_refusal() {
         }
     }
     scene.is_served();
+}
+
+/// A request whose body is larger than 64 KiB and does not come, or stops in the middle of a chunk.
+fn stalled(method: &str, target: &str, key: &str, headers: &str) -> [String; 4] {
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{headers}");
+    let chunk = " ".repeat(64 * 1024 + 1);
+    [
+        format!("{head}Content-Length: 65537\r\n\r\n"),
+        format!("{head}Content-Length: 1048576\r\n\r\n"),
+        format!("{head}Content-Length: 99999999999\r\n\r\n{{"),
+        format!("{head}Transfer-Encoding: chunked\r\n\r\n20000\r\n{chunk}"),
+    ]
+}
+
+#[test]
+fn a_large_body_that_stalls_is_refused_at_once_in_its_turn() {
+    let scene = Scene::with(Setup::plain().option("--rate-limit").option("30"));
+    let ask = |cases: [String; 4], status: u16, code: &str| {
+        for bytes in cases {
+            let mut client = scene.connect();
+            client.send(bytes);
+            // A body that is waited for is refused with 408.
+            client.answer().fails_with(status, code);
+        }
+    };
+    let post = |target: &str, key: &str, headers: &str| stalled("POST", target, key, headers);
+    let reader = scene.tenant.key(&["customers:read"]).key;
+    ask(post("/nowhere", &scene.key, JSON), 404, "endpoint_not_found");
+    ask(post(RECORDS, "tdk_short", JSON), 401, "malformed_api_key");
+    ask(post(RECORDS, &reader, JSON), 403, "insufficient_scope");
+    ask(stalled("PATCH", RECORDS, &scene.key, JSON), 405, "method_not_allowed");
+    ask(post(RECORDS, &scene.key, "Idempotency-Key: x\r\n"), 400, "invalid_idempotency_key");
+    ask(post(RECORDS, &scene.key, ""), 415, "unsupported_media_type");
+    ask(post(RECORDS, &scene.key, JSON), 413, "payload_too_large");
+    let limited = scene.tenant.key(ALL).key;
+    for _ in 0..30 {
+        let mut client = scene.connect();
+        client.send(request("GET", RECORDS, &limited, "", ""));
+        assert_eq!(client.answer().status, 200);
+    }
+    ask(post(RECORDS, &limited, JSON), 429, "rate_limited");
 }
