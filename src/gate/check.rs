@@ -1,6 +1,7 @@
 //! What hyper lets through and we refuse.
 //!
-//! hyper itself refuses what breaks the grammar, lengths that differ or are no numbers, and transfer encodings that do not
+//! hyper itself refuses what breaks the grammar, lengths that differ or are no numbers (of one beyond 64 bits it gets fewer
+//! digits, see `messages`), and transfer encodings that do not
 //! end in `chunked`; a length beside `chunked` it drops, and closes after the answer.
 
 use hyper::header::{EXPECT, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
@@ -18,6 +19,10 @@ pub(super) struct Checked {
     /// The host asked for, where one is named: by the target before `Host`.
     pub(super) host: Option<Vec<u8>>,
 }
+
+/// Marks, as an extension of a request, a target with a fragment; the target that hyper returns has lost it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HasFragment;
 
 /// Refuses what could be understood in two ways or is not served.
 pub(super) fn check(head: &Parts) -> Result<Checked, Error> {
@@ -46,6 +51,12 @@ fn check_target(head: &Parts) -> Result<String, Error> {
         return refuse(
             Framing::NotImplemented,
             "The method CONNECT is not implemented. Use a method that the endpoint has.",
+        );
+    }
+    if head.extensions.get::<HasFragment>().is_some() {
+        return refuse(
+            Framing::Malformed,
+            "The request target has a fragment. Send the path and query without \"#\"; write a \"#\" in a value as \"%23\".",
         );
     }
     let target = uri.path_and_query().map_or("/", |target| target.as_str());

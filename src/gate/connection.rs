@@ -4,10 +4,12 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
+use hyper::Request;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -16,7 +18,9 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::Stopper;
+use super::check::HasFragment;
 use super::limits::{LINGER, MAX_BUFFER, MAX_DISCARDED, MAX_HEAD};
+use super::messages::{MessageStream, Messages};
 use super::service::Door;
 
 /// Where a connection is in a request's life.
@@ -44,6 +48,7 @@ pub(super) struct State {
     given_up: AtomicBool,
     cut: AtomicBool,
     cut_notify: Notify,
+    messages: Mutex<Messages>,
 }
 
 impl State {
@@ -56,6 +61,7 @@ impl State {
             given_up: AtomicBool::new(false),
             cut: AtomicBool::new(false),
             cut_notify: Notify::new(),
+            messages: Mutex::default(),
         })
     }
 
@@ -81,8 +87,15 @@ impl State {
         begins
     }
 
-    pub(super) fn head_is_whole(&self) {
+    /// hyper has read a head. `body` is the length of its body in bytes, `None` if that is chunked. Returns whether the target
+    /// has a fragment.
+    pub(super) fn head_is_whole(&self, body: Option<u64>) -> bool {
         self.phase.store(Phase::Busy as u8, Ordering::Relaxed);
+        self.messages().head_ended(body)
+    }
+
+    pub(super) fn messages(&self) -> MutexGuard<'_, Messages> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An answer is given, or nothing was asked yet.
@@ -117,14 +130,17 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let of_service = Arc::clone(&state);
-    let service = service_fn(move |request| {
-        of_service.head_is_whole();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if of_service.head_is_whole(request.body().size_hint().exact()) {
+            request.extensions_mut().insert(HasFragment);
+        }
         let answering = Arc::clone(&door).answer(request, peer, tls, Arc::clone(&of_service));
         Box::pin(async move { Ok::<_, Infallible>(answering.await) })
     });
     let mut http = http1::Builder::new();
     // The stream has the deadlines; a client that closes its writing side has left.
     http.half_close(false).header_read_timeout(None).max_buf_size(MAX_BUFFER).max_header_size(MAX_HEAD);
+    let stream = MessageStream::new(stream, Arc::clone(&state));
     let mut connection = http.keep_alive(!state.spare).serve_connection(TokioIo::new(stream), service);
 
     let mut stop_asked = pin!(stopper.asked());
@@ -142,7 +158,7 @@ where
     })
     .await;
     if !state.given_up.load(Ordering::Relaxed) {
-        linger(connection.into_parts().io.into_inner()).await;
+        linger(connection.into_parts().io.into_inner().into_inner()).await;
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `accept` | the listener and the caps on connections |
 //! | `tls` | the handshake, and certificates that can be exchanged while running |
 //! | `stream` | deadlines: idle, a slow head, a peer that does not read |
+//! | `messages` | where each request on a connection begins and ends; what hyper does not return of a head |
 //! | `connection` | one client's connection from accept to the lingering close |
 //! | `check` | what hyper lets through and we refuse |
 //! | `client` | whose request it is: the peer's address, or what a trusted proxy says |
@@ -32,6 +33,7 @@ mod connection;
 mod job;
 mod limits;
 mod lines;
+mod messages;
 mod queue;
 mod scrape;
 mod service;
