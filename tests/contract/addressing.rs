@@ -178,7 +178,6 @@ fn no_cache_keeps_an_answer_of_a_path_without_a_key() {
     let desk = Desk::start();
     let anyone = desk.anonymous();
     // `/docs` has the host of the request in it: a cache could show it to clients of another host.
-    assert!(anyone.at_host("evil.example").get("/docs").text().contains("evil.example"));
     for path in ["/docs", "/v1/docs", "/openapi.json", "/v1/openapi.json", "/healthz", "/readyz", "/"] {
         for method in ["GET", "HEAD", "POST"] {
             let reply = anyone.call(method, path).send();

@@ -61,21 +61,22 @@ fn a_client_that_is_still_sending_gets_its_refusal() {
 }
 
 /// A request whose body is larger than 64 KiB and does not come, or stops in the middle of a chunk.
-fn stalled(method: &str, target: &str, key: &str, headers: &str) -> [String; 4] {
+fn stalled(method: &str, target: &str, key: &str, headers: &str) -> [String; 5] {
     let head = format!("{method} {target} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{headers}");
     let chunk = " ".repeat(64 * 1024 + 1);
     [
         format!("{head}Content-Length: 65537\r\n\r\n"),
         format!("{head}Content-Length: 1048576\r\n\r\n"),
         format!("{head}Content-Length: 99999999999\r\n\r\n{{"),
+        format!("{head}Content-Length: 18446744073709551615\r\n\r\n"),
         format!("{head}Transfer-Encoding: chunked\r\n\r\n20000\r\n{chunk}"),
     ]
 }
 
 #[test]
 fn a_large_body_that_stalls_is_refused_at_once_in_its_turn() {
-    let scene = Scene::with(Setup::plain().option("--rate-limit").option("30"));
-    let ask = |cases: [String; 4], status: u16, code: &str| {
+    let scene = Scene::with(Setup::plain().option("--rate-limit").option("40"));
+    let ask = |cases: [String; 5], status: u16, code: &str| {
         for bytes in cases {
             let mut client = scene.connect();
             client.send(bytes);
@@ -93,7 +94,7 @@ fn a_large_body_that_stalls_is_refused_at_once_in_its_turn() {
     ask(post(RECORDS, &scene.key, ""), 415, "unsupported_media_type");
     ask(post(RECORDS, &scene.key, JSON), 413, "payload_too_large");
     let limited = scene.tenant.key(ALL).key;
-    for _ in 0..30 {
+    for _ in 0..40 {
         let mut client = scene.connect();
         client.send(request("GET", RECORDS, &limited, "", ""));
         assert_eq!(client.answer().status, 200);
