@@ -12,6 +12,7 @@ pub mod bulk;
 pub mod cli;
 pub mod clock;
 pub mod error;
+pub mod fair_queue;
 pub mod gate;
 pub mod html;
 pub mod http;

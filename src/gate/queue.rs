@@ -1,33 +1,29 @@
 //! Requests that wait for a line, taken in turn by client address.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::job::{Failure, Job};
 use super::limits::{MAX_LINES, MAX_WAITING, RESERVED_LINES};
-use crate::http::address_of;
+use crate::fair_queue::{FairQueue, address_of};
 
-/// A bounded queue with one place in the round for each address.
+/// A bounded queue that serves addresses in turn.
 #[derive(Default)]
 pub(super) struct Queue(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    waiting: usize,
-    clients: HashMap<IpAddr, Client>,
-    /// The addresses that have something waiting, the next one first.
-    round: VecDeque<IpAddr>,
-    /// Jobs on a line.
-    under_way: usize,
-    /// Addresses with a job on a line.
-    served: usize,
+    waiting: FairQueue<Job>,
+    under_way: UnderWay,
 }
 
+/// The jobs on a line.
 #[derive(Default)]
-struct Client {
-    waiting: VecDeque<Job>,
-    under_way: usize,
+struct UnderWay {
+    count: usize,
+    /// How many each address has; none has 0.
+    by_address: HashMap<IpAddr, usize>,
 }
 
 impl Queue {
@@ -35,47 +31,41 @@ impl Queue {
     /// displaces the last of the one with the most.
     pub(super) fn push(&self, job: Job) -> Result<(), Job> {
         let mut inner = self.lock();
-        if inner.waiting >= MAX_WAITING && !inner.drop_unwanted() && !inner.displace_for(address_of(job.client)) {
+        if inner.waiting.len() >= MAX_WAITING && !inner.make_room(job.client) {
             return Err(job);
         }
-        inner.add(job, false);
+        inner.waiting.push(job.client, job);
         Ok(())
     }
 
     /// Puts back a job that could not be started, as the first of its client.
     pub(super) fn put_back(&self, job: Job) {
         let mut inner = self.lock();
-        inner.ended(address_of(job.client));
-        inner.add(job, true);
+        inner.under_way.end(job.client);
+        inner.waiting.push_front(job.client, job);
     }
 
     /// The next job whose client still waits for it and may have one more line. Its end is told with [`Queue::done`].
     pub(super) fn take(&self) -> Option<Job> {
         let mut inner = self.lock();
-        for _ in 0..inner.round.len() {
-            let client = inner.round.pop_front()?;
-            let may = inner.may_start(client);
-            let job = if may { inner.pop(client) } else { None };
-            if inner.clients.get(&client).is_some_and(|c| !c.waiting.is_empty()) {
-                inner.round.push_back(client);
-            }
-            if let Some(job) = job {
-                inner.started(client);
+        let Inner { waiting, under_way } = &mut *inner;
+        while let Some(job) = waiting.pop_where(|address| under_way.may_start(address)) {
+            if job.is_wanted() {
+                under_way.start(job.client);
                 return Some(job);
             }
-            inner.forget(client);
         }
         None
     }
 
     /// A job of this client has left its line.
     pub(super) fn done(&self, client: IpAddr) {
-        self.lock().ended(address_of(client));
+        self.lock().under_way.end(client);
     }
 
     /// How many wait.
     pub(super) fn waiting(&self) -> usize {
-        self.lock().waiting
+        self.lock().waiting.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -84,87 +74,39 @@ impl Queue {
 }
 
 impl Inner {
-    fn add(&mut self, job: Job, first: bool) {
-        let address = address_of(job.client);
-        let client = self.clients.entry(address).or_default();
-        if client.waiting.is_empty() {
-            self.round.push_back(address);
+    /// Drops the jobs whose clients have left, or else one of the client with the most. Whether there is room.
+    fn make_room(&mut self, client: IpAddr) -> bool {
+        self.waiting.retain(Job::is_wanted);
+        if self.waiting.len() < MAX_WAITING {
+            return true;
         }
-        if first {
-            client.waiting.push_front(job)
-        } else {
-            client.waiting.push_back(job)
-        }
-        self.waiting += 1;
-    }
-
-    /// While there are lines enough, everybody; of the last ones only who has less than an equal share.
-    fn may_start(&self, client: IpAddr) -> bool {
-        let has = self.clients.get(&client).map_or(0, |c| c.under_way);
-        self.under_way + RESERVED_LINES < MAX_LINES || has < MAX_LINES / (self.served + 1)
-    }
-
-    fn pop(&mut self, client: IpAddr) -> Option<Job> {
-        let waiting = &mut self.clients.get_mut(&client)?.waiting;
-        while let Some(job) = waiting.pop_front() {
-            self.waiting -= 1;
-            if job.is_wanted() {
-                return Some(job);
-            }
-        }
-        None
-    }
-
-    fn started(&mut self, client: IpAddr) {
-        let client = self.clients.entry(client).or_default();
-        client.under_way += 1;
-        self.under_way += 1;
-        if client.under_way == 1 {
-            self.served += 1;
-        }
-    }
-
-    fn ended(&mut self, address: IpAddr) {
-        let Some(client) = self.clients.get_mut(&address) else { return };
-        client.under_way -= 1;
-        self.under_way -= 1;
-        if client.under_way == 0 {
-            self.served -= 1;
-            self.forget(address);
-        }
-    }
-
-    fn forget(&mut self, address: IpAddr) {
-        if self.clients.get(&address).is_some_and(|c| c.waiting.is_empty() && c.under_way == 0) {
-            self.clients.remove(&address);
-        }
-    }
-
-    /// Drops the jobs whose clients have left; whether there were any.
-    fn drop_unwanted(&mut self) -> bool {
-        for client in self.clients.values_mut() {
-            client.waiting.retain(Job::is_wanted);
-        }
-        let before = self.waiting;
-        self.waiting = self.clients.values().map(|client| client.waiting.len()).sum();
-        let clients = &mut self.clients;
-        self.round.retain(|address| clients.get(address).is_some_and(|client| !client.waiting.is_empty()));
-        clients.retain(|_, client| !client.waiting.is_empty() || client.under_way > 0);
-        self.waiting < before
-    }
-
-    fn displace_for(&mut self, address: IpAddr) -> bool {
-        let has = self.clients.get(&address).map_or(0, |client| client.waiting.len());
-        let Some(longest) = self.clients.values_mut().max_by_key(|client| client.waiting.len()) else { return false };
-        if longest.waiting.len() <= has + 1 {
-            return false;
-        }
-        if let Some(job) = longest.waiting.pop_back() {
-            self.waiting -= 1;
-            // If nobody waits for it any more, all the better.
-            let _ = job.answer.send(Err(Failure::Displaced));
-        }
+        let Some(displaced) = self.waiting.displace_for(client) else { return false };
+        // If nobody waits for it any more, all the better.
+        let _ = displaced.answer.send(Err(Failure::Displaced));
         true
+    }
+}
+
+impl UnderWay {
+    /// While there are lines enough, everybody; of the last ones only who has less than an equal share.
+    fn may_start(&self, address: IpAddr) -> bool {
+        let has = self.by_address.get(&address).copied().unwrap_or(0);
+        self.count + RESERVED_LINES < MAX_LINES || has < MAX_LINES / (self.by_address.len() + 1)
+    }
+
+    fn start(&mut self, client: IpAddr) {
+        *self.by_address.entry(address_of(client)).or_default() += 1;
+        self.count += 1;
+    }
+
+    fn end(&mut self, client: IpAddr) {
+        let address = address_of(client);
+        let Some(has) = self.by_address.get_mut(&address) else { return };
+        *has -= 1;
+        self.count -= 1;
+        if *has == 0 {
+            self.by_address.remove(&address);
+        }
     }
 }
 
@@ -219,7 +161,7 @@ mod tests {
         drop(fill(&queue, "192.0.2.1", 3));
         assert_eq!(take(&queue), None);
         assert_eq!(queue.waiting(), 0);
-        assert!(queue.lock().clients.is_empty());
+        assert!(queue.lock().under_way.by_address.is_empty());
     }
 
     #[test]

@@ -6,10 +6,8 @@ pub mod private;
 pub mod reply;
 pub mod request;
 pub mod response;
-mod round;
 pub mod server;
 
 pub use reply::{REPLAYED, Reply};
 pub use request::{Body, Method, Request};
 pub use response::Response;
-pub use round::address_of;

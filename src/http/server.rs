@@ -15,12 +15,12 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::clock::Clock;
+use crate::fair_queue::FairQueue;
 use crate::http::lead::{Follower, Lead};
 use crate::http::private::{self, Note};
 use crate::http::reply::{self, Reply};
 use crate::http::request::{Body, MAX_BODY, Method, Request};
 use crate::http::response::Response;
-use crate::http::round::Round;
 use crate::metrics::Metrics;
 use crate::panics::{self, Panicked};
 use crate::turns::Turns;
@@ -66,7 +66,7 @@ struct Shared {
     /// One worker takes the next request, so that an arrival wakes one and not all.
     lead: Lead,
     /// What has arrived and waits for a turn. Only the worker that has the lead looks.
-    waiting: Mutex<Round<Arrived>>,
+    waiting: Mutex<FairQueue<Arrived>>,
     running: AtomicUsize,
     stopping: AtomicBool,
     /// tiny_http has given up accepting.
@@ -160,7 +160,7 @@ impl Shared {
                 }
             }
             let turn = self.turns.take();
-            // Whoever came meanwhile is in the round too.
+            // What came meanwhile is taken in turn too.
             while self.admit(self.listener.try_recv(), &mut waiting) {}
             let Some(next) = waiting.pop() else { continue };
             drop((waiting, leading));
@@ -169,8 +169,8 @@ impl Shared {
         }
     }
 
-    /// Puts what arrived in its client's row, or answers the gate's probe; whether anything had arrived.
-    fn admit(&self, arrived: io::Result<Option<tiny_http::Request>>, waiting: &mut Round<Arrived>) -> bool {
+    /// Adds what arrived to its client's requests, or answers the gate's probe; whether anything had arrived.
+    fn admit(&self, arrived: io::Result<Option<tiny_http::Request>>, waiting: &mut FairQueue<Arrived>) -> bool {
         match arrived {
             Ok(Some(request)) => {
                 match find_note(&request) {

@@ -1,0 +1,161 @@
+//! A queue that is served round-robin by client address: no client waits for everything that another has asked for.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Items that wait, in one list for each address.
+#[derive(Debug)]
+pub struct FairQueue<T> {
+    /// The address that is served next is in front. No list is empty. There are few addresses, so they are searched in order.
+    clients: VecDeque<(IpAddr, VecDeque<T>)>,
+    len: usize,
+}
+
+impl<T> Default for FairQueue<T> {
+    fn default() -> FairQueue<T> {
+        FairQueue { clients: VecDeque::new(), len: 0 }
+    }
+}
+
+impl<T> FairQueue<T> {
+    /// The number of items of all clients.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds `item` behind the client's other items.
+    pub fn push(&mut self, client: IpAddr, item: T) {
+        self.add(client, item, VecDeque::push_back);
+    }
+
+    /// Adds `item` before the client's other items.
+    pub fn push_front(&mut self, client: IpAddr, item: T) {
+        self.add(client, item, VecDeque::push_front);
+    }
+
+    fn add(&mut self, client: IpAddr, item: T, add: fn(&mut VecDeque<T>, T)) {
+        self.len += 1;
+        let client = address_of(client);
+        match self.clients.iter_mut().find(|(address, _)| *address == client) {
+            Some((_, items)) => add(items, item),
+            None => self.clients.push_back((client, VecDeque::from([item]))),
+        }
+    }
+
+    /// Removes and returns the next item. Its client is then served after all others.
+    pub fn pop(&mut self) -> Option<T> {
+        self.pop_where(|_| true)
+    }
+
+    /// Like [`FairQueue::pop`], but passes over the addresses that `is_eligible` refuses. They keep their place.
+    pub fn pop_where(&mut self, is_eligible: impl Fn(IpAddr) -> bool) -> Option<T> {
+        let place = self.clients.iter().position(|(address, _)| is_eligible(*address))?;
+        let (address, mut items) = self.clients.remove(place)?;
+        let item = items.pop_front()?;
+        self.len -= 1;
+        if !items.is_empty() {
+            self.clients.push_back((address, items));
+        }
+        Some(item)
+    }
+
+    /// Makes room for an item of `client` in a full queue: removes and returns the newest item of the address with the most.
+    /// Returns `None` and removes nothing if that address has at most one item more than `client`.
+    pub fn displace_for(&mut self, client: IpAddr) -> Option<T> {
+        let client = address_of(client);
+        let own = self.clients.iter().find(|(address, _)| *address == client).map_or(0, |(_, items)| items.len());
+        let (_, longest) = self.clients.iter_mut().max_by_key(|(_, items)| items.len())?;
+        if longest.len() <= own + 1 {
+            return None;
+        }
+        self.len -= 1;
+        longest.pop_back()
+    }
+
+    /// Removes the items that `keep` refuses.
+    pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        self.clients.iter_mut().for_each(|(_, items)| items.retain(&keep));
+        self.clients.retain(|(_, items)| !items.is_empty());
+        self.len = self.clients.iter().map(|(_, items)| items.len()).sum();
+    }
+}
+
+/// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits, all of which belongs to one customer of a provider.
+pub fn address_of(client: IpAddr) -> IpAddr {
+    match client {
+        IpAddr::V4(_) => client,
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn filled(items: &[(&str, u32)]) -> FairQueue<u32> {
+        let mut queue = FairQueue::default();
+        for (client, item) in items {
+            queue.push(ip(client), *item);
+        }
+        queue
+    }
+
+    fn drained(mut queue: FairQueue<u32>) -> Vec<u32> {
+        let items = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(queue.len(), 0);
+        assert!(queue.is_empty());
+        items
+    }
+
+    #[test]
+    fn addresses_take_turns() {
+        let mut queue =
+            filled(&[("192.0.2.1", 1), ("192.0.2.1", 2), ("192.0.2.1", 3), ("192.0.2.2", 4), ("192.0.2.3", 5)]);
+        assert_eq!(queue.pop(), Some(1));
+        queue.push(ip("192.0.2.2"), 6);
+        assert_eq!(drained(queue), [4, 5, 2, 6, 3]);
+    }
+
+    #[test]
+    fn one_network_of_ipv6_is_one_client() {
+        let queue = filled(&[("2001:db8::1", 1), ("2001:db8::2", 2), ("2001:db8:0:1::1", 3)]);
+        assert_eq!(drained(queue), [1, 3, 2]);
+    }
+
+    #[test]
+    fn an_address_that_is_not_eligible_keeps_its_place() {
+        let mut queue = filled(&[("192.0.2.1", 1), ("192.0.2.2", 2), ("192.0.2.2", 3)]);
+        assert_eq!(queue.pop_where(|address| address != ip("192.0.2.1")), Some(2));
+        assert_eq!(queue.pop_where(|_| false), None);
+        queue.push_front(ip("192.0.2.2"), 4);
+        assert_eq!(drained(queue), [1, 4, 3]);
+    }
+
+    #[test]
+    fn the_address_with_the_most_makes_room() {
+        let mut queue = filled(&[("192.0.2.1", 1), ("192.0.2.1", 2), ("192.0.2.1", 3), ("192.0.2.2", 4)]);
+        assert_eq!(queue.displace_for(ip("192.0.2.1")), None);
+        assert_eq!(queue.displace_for(ip("192.0.2.3")), Some(3));
+        assert_eq!(queue.displace_for(ip("192.0.2.2")), None);
+        assert_eq!(queue.displace_for(ip("192.0.2.3")), Some(2));
+        assert_eq!(queue.displace_for(ip("192.0.2.3")), None);
+        assert_eq!(drained(queue), [1, 4]);
+    }
+
+    #[test]
+    fn what_is_not_kept_leaves_the_order_as_it_is() {
+        let mut queue = filled(&[("192.0.2.1", 1), ("192.0.2.2", 2), ("192.0.2.1", 3), ("192.0.2.3", 4)]);
+        queue.retain(|item| *item > 2);
+        assert_eq!(queue.len(), 2);
+        assert_eq!(drained(queue), [3, 4]);
+    }
+}
