@@ -111,7 +111,7 @@ fn change_password(keys: &Keys<'_>, form: &Form) -> Result<Response, Refusal> {
 
 fn set_password(keys: &Keys<'_>, new: &str) -> Result<Response, Refusal> {
     let app = keys.app;
-    match app.panel.hashing.run(|memory| password::hash_in(new, memory)) {
+    match app.panel.hashing.run(keys.request.client, |memory| password::hash_in(new, memory)) {
         Ok(hash) => app.registry.set_password(keys.session.tenant.id, &hash?)?,
         Err(busy) => return keys.refuse(&busy.into(), Filled::default()),
     }

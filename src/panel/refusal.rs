@@ -73,7 +73,7 @@ impl Refusal {
         match self {
             Refusal::Method => response.header("Allow", METHODS),
             Refusal::TooManyAttempts => response.header("Retry-After", "60"),
-            Refusal::Busy => response.header("Retry-After", "5"),
+            Refusal::Busy => response.header("Retry-After", "1"),
             _ => response,
         }
     }

@@ -98,7 +98,7 @@ pub(super) fn verify(
 ) -> Result<bool, Refusal> {
     let now = request.received_at.monotonic;
     state.attempts.check(&subject, now)?;
-    state.hashing.run(|memory| {
+    state.hashing.run(request.client, |memory| {
         let attempt = state.attempts.begin(subject, now)?;
         let matches = password::verify(password, stored, memory);
         if !matches {

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::support::{ALL, Desk, Reply, Setup, Tenant};
 use super::visitor::{PASSWORD, encode};
@@ -102,4 +104,105 @@ fn a_flood_of_sign_ins_is_shed_and_costs_bounded_memory() {
     let peak = peak_memory(&desk);
     println!("{} of 48 were shed; the peak was {} KiB", statuses.iter().filter(|s| **s == 503).count(), peak);
     assert!(peak < 100 * 1024, "{peak} KiB");
+}
+
+/// A browser behind a proxy on this machine, which says its address.
+struct Browser<'a> {
+    desk: &'a Desk,
+    address: &'static str,
+    cookie: String,
+    token: String,
+}
+
+impl Browser<'_> {
+    fn at<'a>(desk: &'a Desk, address: &'static str) -> Browser<'a> {
+        let mut browser = Browser { desk, address, cookie: String::new(), token: String::new() };
+        let page = browser.ask("GET", "").is(200);
+        browser.keep(&page);
+        browser
+    }
+
+    fn ask(&self, method: &str, body: &str) -> Reply {
+        let api = self.desk.anonymous();
+        let call = api.call(method, "/api_keys.php").header("X-Forwarded-For", self.address);
+        let call = call.header("Content-Type", "application/x-www-form-urlencoded").header("Cookie", &self.cookie);
+        call.body(body.as_bytes()).send()
+    }
+
+    fn keep(&mut self, page: &Reply) {
+        for (_, cookie) in page.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
+            if !cookie.contains("Max-Age=0") {
+                self.cookie = cookie.split(';').next().unwrap().to_owned();
+            }
+        }
+        if let Some((_, rest)) = page.text().split_once("name=\"token\" value=\"") {
+            self.token = rest.split('"').next().unwrap().to_owned();
+        }
+    }
+
+    fn send(&self, action: &str, fields: &[(&str, &str)]) -> Reply {
+        let fields = [&[("action", action), ("token", &self.token)], fields].concat();
+        self.ask("POST", &encode(&fields))
+    }
+
+    fn sign_in(&mut self, tenant: &str, password: &str) -> Reply {
+        let reply = self.send("sign-in", &[("tenant", tenant), ("password", password)]);
+        self.keep(&reply);
+        reply
+    }
+}
+
+/// Fails with `what` if the condition does not come true within a minute.
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn sign_ins_from_one_address_keep_out_no_admin_at_another() {
+    const NEW: &str = "another horse battery";
+    let desk = Desk::start();
+    let Tenant { name, password, .. } = desk.tenant("acme");
+    let (shed, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let flood = |number: usize| {
+        let browser = Browser::at(&desk, "192.0.2.66");
+        for count in 0.. {
+            if over.load(Ordering::SeqCst) {
+                break;
+            }
+            let name = format!("nobody-{number}-{count}");
+            let reply = browser.send("sign-in", &[("tenant", &name), ("password", PASSWORD)]);
+            if reply.status == 503 {
+                assert_eq!(reply.header("Retry-After"), Some("1"));
+                shed.fetch_add(1, Ordering::SeqCst);
+            } else {
+                reply.is(401);
+            }
+        }
+    };
+    let flood = &flood;
+    let ends = thread::scope(|scope| {
+        let floods: Vec<_> = (0..20).map(|number| scope.spawn(move || flood(number))).collect();
+        let admin = scope.spawn(|| {
+            wait_until("the flood is shed", || shed.load(Ordering::SeqCst) > 0);
+            let mut admin = Browser::at(&desk, "192.0.2.1");
+            let mut ends = vec![admin.sign_in(&name, &password).status];
+            admin.keep(&admin.ask("GET", ""));
+            ends.push(admin.send("password", &[("present", &password), ("new", NEW), ("again", NEW)]).status);
+            for _ in 0..3 {
+                ends.push(Browser::at(&desk, "192.0.2.1").sign_in(&name, NEW).status);
+            }
+            let before = shed.load(Ordering::SeqCst);
+            wait_until("the flood goes on", || shed.load(Ordering::SeqCst) > before);
+            ends
+        });
+        let ends = admin.join();
+        over.store(true, Ordering::SeqCst);
+        floods.into_iter().for_each(|flood| flood.join().unwrap());
+        ends.unwrap()
+    });
+    assert_eq!(ends, [303; 5]);
 }

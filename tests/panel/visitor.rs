@@ -244,7 +244,7 @@ impl Page {
         assert!(!policy.contains("unsafe") && !policy.contains('*') && !policy.contains("http"), "{policy}");
         let retry_after = match self.status() {
             429 => Some("60"),
-            503 => Some("5"),
+            503 => Some("1"),
             _ => None,
         };
         assert_eq!(self.header("Retry-After"), retry_after);

@@ -187,7 +187,7 @@ impl Reply {
         }
         let retry_after = match self.status {
             429 => Some("60"),
-            503 if self.code() == "overloaded" => Some("1"),
+            503 if self.asked.path() == "/api_keys.php" || self.code() == "overloaded" => Some("1"),
             503 => Some("5"),
             _ => None,
         };
