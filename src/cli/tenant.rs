@@ -11,7 +11,7 @@ use super::{General, WrongUsage, find_tenant, prompt, tenant_name};
 use crate::clock::Moment;
 use crate::password;
 use crate::resources::field::is_date;
-use crate::store::registry::{Registry, TenantRow};
+use crate::store::registry::{Actor, Registry, TenantRow};
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -170,7 +170,8 @@ fn set_password(general: &General, name: &str, stdin: bool, generate: bool) -> a
         bail!(WrongUsage("there is no terminal to ask for a password on; use --stdin or --generate"));
     };
     password::check(&password)?;
-    registry.set_password(tenant.id, &password::hash(&password)?)?;
+    let now = general.clock().now();
+    registry.set_password(tenant.id, &password::hash(&password)?, Actor::CommandLine, now)?;
     if general.json {
         let mut document = json!({"name": name});
         if let (true, Some(members)) = (generate, document.as_object_mut()) {

@@ -110,9 +110,9 @@ fn change_password(keys: &Keys<'_>, form: &Form) -> Result<Response, Refusal> {
 }
 
 fn set_password(keys: &Keys<'_>, new: &str) -> Result<Response, Refusal> {
-    let app = keys.app;
+    let (app, now) = (keys.app, keys.request.received_at);
     match app.panel.hashing.run(keys.request.client, |memory| password::hash_in(new, memory)) {
-        Ok(hash) => app.registry.set_password(keys.session.tenant.id, &hash?)?,
+        Ok(hash) => app.registry.set_password(keys.session.tenant.id, &hash?, Actor::Panel, now)?,
         Err(busy) => return keys.refuse(&busy.into(), Filled::default()),
     }
     app.panel.new_keys.forget(keys.session.hash);

@@ -9,7 +9,7 @@ use crate::error::Inactive;
 use crate::html::HTML;
 use crate::http::Response;
 use crate::resources::{Scope, Scopes};
-use crate::store::registry::{KeyEvent, KeyRow, TenantRow};
+use crate::store::registry::{EventKey, KeyEvent, KeyRow, TenantRow};
 
 /// Stands in every page after what all pages share; the policy knows it by its hash.
 pub(super) const STYLE: &str = include_str!("style.css");
@@ -125,16 +125,15 @@ pub(super) struct EventView {
     pub(super) at: Time,
     /// `Created`
     pub(super) action: String,
-    pub(super) key_name: String,
-    pub(super) prefix: String,
+    pub(super) key: Option<EventKey>,
     /// `panel`
     pub(super) actor: String,
 }
 
 impl From<KeyEvent> for EventView {
     fn from(event: KeyEvent) -> EventView {
-        let KeyEvent { at, actor, action, key_name, prefix, .. } = event;
-        EventView { at: Time(at), action: capitalised(&action), key_name, prefix, actor }
+        let KeyEvent { at, actor, action, key } = event;
+        EventView { at: Time(at), action: capitalised(&action), key, actor }
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod adopt;
 mod callers;
+mod events;
 mod keys;
 mod sessions;
 
@@ -21,7 +22,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 
 pub use callers::Caller;
 use callers::Reader;
-pub use keys::{Action, Actor, KeyEvent, KeyRow, check_key_name};
+pub use events::{Action, Actor, EventKey, KeyEvent};
+pub use keys::{KeyRow, check_key_name};
 pub use sessions::SESSION_SECONDS;
 
 use super::connection::{self, OpenError, Schema};
@@ -31,7 +33,26 @@ use crate::error::{Error, Inactive};
 use crate::turns;
 
 /// The layout of the registry.
-pub static SCHEMA: Schema = Schema { name: "registry", version: 1, sql: include_str!("registry.sql"), migrations: &[] };
+pub static SCHEMA: Schema =
+    Schema { name: "registry", version: 2, sql: include_str!("registry.sql"), migrations: &[EVENTS_WITHOUT_KEY] };
+
+/// To version 2: sign-ins and password changes are events too, and have no key.
+const EVENTS_WITHOUT_KEY: &str = "
+    ALTER TABLE key_events RENAME TO former_key_events;
+    DROP INDEX key_events_by_tenant;
+    CREATE TABLE key_events (
+      id        INTEGER PRIMARY KEY AUTOINCREMENT,
+      tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
+      at        TEXT NOT NULL,
+      actor     TEXT NOT NULL CHECK (actor IN ('panel', 'command line')),
+      action    TEXT NOT NULL CHECK (action IN ('created', 'revoked', 'deleted', 'signed in', 'password changed')),
+      key_id    INTEGER,
+      key_name  TEXT,
+      prefix    TEXT
+    ) STRICT;
+    CREATE INDEX key_events_by_tenant ON key_events (tenant_id, id);
+    INSERT INTO key_events SELECT * FROM former_key_events;
+    DROP TABLE former_key_events;";
 
 /// The registry's name in the data directory.
 pub const FILE: &str = "registry.db";
@@ -319,15 +340,21 @@ impl Registry {
         self.change_tenant(name, "trial_until = ?2", &[&until])
     }
 
-    /// Sets the panel's password and ends all sessions of the tenant.
-    pub fn set_password(&self, tenant_id: i64, password_hash: &str) -> Result<(), RegistryError> {
+    /// Sets the panel's password, ends all sessions of the tenant and records the change.
+    pub fn set_password(
+        &self,
+        tenant_id: i64,
+        password_hash: &str,
+        actor: Actor,
+        now: Moment,
+    ) -> Result<(), RegistryError> {
         self.change(|transaction| {
             let sql = "UPDATE tenants SET password_hash = ?2 WHERE id = ?1";
             if transaction.execute(sql, params![tenant_id, password_hash])? == 0 {
                 return Err(RegistryError::NoTenant(tenant_id.to_string()));
             }
             transaction.execute("DELETE FROM sessions WHERE tenant_id = ?1", [tenant_id])?;
-            Ok(())
+            Ok(events::record(transaction, tenant_id, Action::PasswordChanged, None, actor, now)?)
         })
     }
 

@@ -1,4 +1,4 @@
--- The schema of the registry, version 1: tenants, their keys, their panel's sessions and what was done to the keys.
+-- The schema of the registry, version 2: tenants, their keys, their panel's sessions and the events of both.
 --
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, except in sessions, where they count seconds since the
 -- Unix epoch. AUTOINCREMENT keeps an id from coming back after its row is deleted, also the highest.
@@ -38,17 +38,17 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_by_tenant ON sessions (tenant_id);
 CREATE INDEX sessions_by_expires_at ON sessions (expires_at);
 
--- What happened to keys and who did it. Name and prefix are copied: the key itself may be deleted. The last 1,000 of each
--- tenant are kept.
+-- What happened to keys, sign-ins and password changes, and where it was done. Name and prefix are copied: the key itself may
+-- be deleted. They are NULL for an event that is not about a key. The last 1,000 of each tenant are kept.
 CREATE TABLE key_events (
   id        INTEGER PRIMARY KEY AUTOINCREMENT,
   tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
   at        TEXT NOT NULL,
   actor     TEXT NOT NULL CHECK (actor IN ('panel', 'command line')),
-  action    TEXT NOT NULL CHECK (action IN ('created', 'revoked', 'deleted')),
-  key_id    INTEGER NOT NULL,
-  key_name  TEXT NOT NULL,
-  prefix    TEXT NOT NULL
+  action    TEXT NOT NULL CHECK (action IN ('created', 'revoked', 'deleted', 'signed in', 'password changed')),
+  key_id    INTEGER,
+  key_name  TEXT,
+  prefix    TEXT
 ) STRICT;
 
 CREATE INDEX key_events_by_tenant ON key_events (tenant_id, id);

@@ -11,9 +11,10 @@ use rusqlite::Connection;
 use super::bulk::{FileError, TenantFile};
 use super::check;
 use super::connection::{self, OpenError, Schema};
-use super::registry::{self, Registry};
+use super::registry::{self, Actor, Registry};
 use super::tenants::{self, Tenants};
 use super::{Limits, ReadError};
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::resources::{ALL, CUSTOMER};
@@ -118,7 +119,12 @@ fn files_of_every_released_version_become_what_a_new_one_is() {
         assert!(findings.iter().all(|finding| finding.problems.is_empty()), "{findings:?}");
         let registry = Registry::open(data.path()).unwrap();
         assert_eq!(registry.find_tenant("acme").unwrap().unwrap().id, 1);
-        assert_eq!(registry.list_keys(1).unwrap().len(), 1);
+        let key = registry.list_keys(1).unwrap().remove(0);
+        registry.set_password(1, "$new", Actor::CommandLine, Clock::system().now()).unwrap();
+        let events = registry.key_events(1, 10).unwrap();
+        let told: Vec<_> = events.into_iter().map(|event| (event.action, event.key.map(|key| key.name))).collect();
+        let expected = [("password changed".to_owned(), None), ("created".to_owned(), Some(key.name))];
+        assert_eq!(told, expected, "schema {version}");
     }
 }
 

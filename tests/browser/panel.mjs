@@ -195,7 +195,7 @@ async function revokeAndDelete(key) {
   assert.deepEqual(await api(key), [401, "invalid_api_key"]);
   await look("deleted");
   const events = await page.locator(".events li").allTextContents();
-  assert.match(events[0], /UTC Deleted Web shop tdk_.{4}… by the panel/);
+  assert.match(events[0], /UTC Deleted Web shop tdk_.{4}… via the panel/);
 }
 
 async function changePassword(present) {

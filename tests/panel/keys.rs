@@ -4,11 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use tenantdesk::http::Method;
+use tenantdesk::password;
 use tenantdesk::resources::Scopes;
 use tenantdesk::secret;
 use tenantdesk::store::registry::Actor;
 
-use super::visitor::Panel;
+use super::visitor::{PASSWORD, Panel, Visitor};
 
 impl Panel {
     /// Whether these bytes stand in any file of the data directory.
@@ -162,7 +163,14 @@ fn the_list_shows_all_of_a_key_but_the_key() {
     visitor.send("delete", &[("key", &row.id.to_string())]).is(422);
     let told: Vec<_> =
         panel.app.registry.key_events(acme.id, 20).unwrap().into_iter().map(|event| event.action).collect();
-    assert_eq!(told, ["deleted", "revoked", "created"]);
+    assert_eq!(told, ["deleted", "revoked", "created", "signed in"]);
+}
+
+impl Visitor<'_> {
+    /// The events at the foot of the page, the newest first.
+    fn events(&mut self) -> Vec<String> {
+        self.get("").is(200).text().split("<li>").skip(1).map(str::to_owned).collect()
+    }
 }
 
 #[test]
@@ -170,20 +178,46 @@ fn the_last_twenty_events_stand_at_the_foot() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
     let mut visitor = panel.signed_in("acme");
-    visitor.get("").is(200).saying("Nothing has happened yet.");
     for count in 0..20 {
         visitor.create_key(&format!("panel's {count}"), &["read"]);
     }
     let now = panel.clock.now();
     panel.app.registry.create_key(acme.id, "typed", Scopes::every(), Actor::CommandLine, now).unwrap();
-    let text = visitor.get("").text();
-    let events: Vec<&str> = text.split("<li>").skip(1).collect();
+    let events = visitor.events();
     assert_eq!(events.len(), 20);
     assert!(
-        events[0].contains("Created <bdi>typed</bdi>") && events[0].contains("by the command line"),
+        events[0].contains("Created <bdi>typed</bdi>") && events[0].contains("via the command line"),
         "{}",
         events[0]
     );
-    assert!(events[19].contains("panel&#39;s 1</bdi>") && events[19].contains("by the panel"), "{}", events[19]);
+    assert!(events[19].contains("panel&#39;s 1</bdi>") && events[19].contains("via the panel"), "{}", events[19]);
     assert!(events.iter().all(|event| event.contains("UTC")));
+}
+
+#[test]
+fn sign_ins_and_password_changes_are_events_and_failed_sign_ins_are_not() {
+    const NEW: &str = "another horse battery";
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    panel.visitor().sign_in("acme", "not the password").is(401);
+    let mut visitor = panel.signed_in("acme");
+    visitor.send("password", &[("present", "not the present one"), ("new", NEW), ("again", NEW)]).is(422);
+    visitor.send("password", &[("present", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
+    let now = panel.clock.now();
+    let hash = password::hash(PASSWORD).unwrap();
+    panel.app.registry.set_password(acme.id, &hash, Actor::CommandLine, now).unwrap();
+    let events = panel.signed_in("acme").events();
+    let told: Vec<String> = events.iter().map(|event| between(event, "</time> <span>", "</span></span>")).collect();
+    let quiet = |event: &str, actor: &str| format!("{event} <span class=\"quiet\">via the {actor}");
+    let expected = [
+        quiet("Signed in", "panel"),
+        quiet("Password changed", "command line"),
+        quiet("Password changed", "panel"),
+        quiet("Signed in", "panel"),
+    ];
+    assert_eq!(told, expected);
+}
+
+fn between(text: &str, start: &str, end: &str) -> String {
+    text.split_once(start).unwrap().1.split_once(end).unwrap().0.to_owned()
 }

@@ -1,15 +1,13 @@
 //! Keys: made, listed, revoked, deleted, and when each was last used.
 
-use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use super::events::{Action, Actor, record};
 use super::{Registry, RegistryError};
 use crate::clock::{self, Moment};
 use crate::resources::Scopes;
 use crate::secret::{self, PREFIX_LENGTH};
 use crate::store::tenants::lock;
-
-/// How many events of a tenant are kept.
-const EVENTS_KEPT: i64 = 1_000;
 
 /// The most characters of a key's name.
 const LONGEST_NAME: usize = 100;
@@ -53,54 +51,6 @@ impl KeyRow {
 
 const KEY_COLUMNS: &str = "id, tenant_id, name, prefix, scopes, created_at, last_used_at, revoked_at";
 
-/// Who did something to a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Actor {
-    Panel,
-    CommandLine,
-}
-
-impl Actor {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Actor::Panel => "panel",
-            Actor::CommandLine => "command line",
-        }
-    }
-}
-
-/// What was done to a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    Created,
-    Revoked,
-    Deleted,
-}
-
-impl Action {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Action::Created => "created",
-            Action::Revoked => "revoked",
-            Action::Deleted => "deleted",
-        }
-    }
-}
-
-/// Something that was done to a key, as the panel's foot shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyEvent {
-    /// RFC 3339.
-    pub at: String,
-    /// An [`Actor`]'s name.
-    pub actor: String,
-    /// An [`Action`]'s name.
-    pub action: String,
-    pub key_id: i64,
-    pub key_name: String,
-    pub prefix: String,
-}
-
 /// A key's name as it is kept: 1 to 100 characters after trimming, no control characters.
 pub fn check_key_name(name: &str) -> Result<&str, &'static str> {
     let trimmed = name.trim();
@@ -142,7 +92,7 @@ impl Registry {
             );
             let values = params![tenant_id, name, secret::hash(&key), prefix, scopes.to_string(), created_at];
             let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
-            record(transaction, &row, Action::Created, actor, now)?;
+            record(transaction, tenant_id, Action::Created, Some(&row), actor, now)?;
             Ok(row)
         })?;
         Ok((row, key))
@@ -173,7 +123,7 @@ impl Registry {
             transaction
                 .prepare_cached("UPDATE keys SET revoked_at = ?2 WHERE id = ?1")?
                 .execute(params![key_id, revoked_at])?;
-            record(transaction, &key, Action::Revoked, actor, now)?;
+            record(transaction, tenant_id, Action::Revoked, Some(&key), actor, now)?;
             Ok(KeyRow { revoked_at: Some(revoked_at), ..key })
         })
     }
@@ -183,32 +133,11 @@ impl Registry {
         let key = self.change(|transaction| {
             let key = find_key(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
             transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key_id])?;
-            record(transaction, &key, Action::Deleted, actor, now)?;
+            record(transaction, tenant_id, Action::Deleted, Some(&key), actor, now)?;
             Ok(key)
         })?;
         lock(&self.uses).remove(&key_id);
         Ok(key)
-    }
-
-    /// The tenant's last events, the newest first.
-    pub fn key_events(&self, tenant_id: i64, limit: u32) -> Result<Vec<KeyEvent>, RegistryError> {
-        self.read(|connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT at, actor, action, key_id, key_name, prefix FROM key_events WHERE tenant_id = ?1
-                 ORDER BY id DESC LIMIT ?2",
-            )?;
-            let events = statement.query_map(params![tenant_id, limit], |row| {
-                Ok(KeyEvent {
-                    at: row.get(0)?,
-                    actor: row.get(1)?,
-                    action: row.get(2)?,
-                    key_id: row.get(3)?,
-                    key_name: row.get(4)?,
-                    prefix: row.get(5)?,
-                })
-            })?;
-            events.collect()
-        })
     }
 
     /// Remembers in memory that a key was used; [`Registry::flush_uses`] writes it.
@@ -246,35 +175,4 @@ impl Registry {
 fn find_key(connection: &Connection, tenant_id: i64, key_id: i64) -> rusqlite::Result<Option<KeyRow>> {
     let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
     connection.prepare_cached(&sql)?.query_row([tenant_id, key_id], KeyRow::read).optional()
-}
-
-/// Writes the event and drops what is beyond the last 1,000 of the tenant.
-pub(super) fn record(
-    transaction: &Transaction<'_>,
-    key: &KeyRow,
-    action: Action,
-    actor: Actor,
-    now: Moment,
-) -> rusqlite::Result<()> {
-    transaction
-        .prepare_cached(
-            "INSERT INTO key_events (tenant_id, at, actor, action, key_id, key_name, prefix)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        )?
-        .execute(params![
-            key.tenant_id,
-            now.rfc3339(),
-            actor.as_str(),
-            action.as_str(),
-            key.id,
-            key.name,
-            key.prefix
-        ])?;
-    transaction
-        .prepare_cached(
-            "DELETE FROM key_events WHERE tenant_id = ?1 AND id <=
-               (SELECT id FROM key_events WHERE tenant_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-        )?
-        .execute([key.tenant_id, EVENTS_KEPT])
-        .map(drop)
 }

@@ -2,6 +2,7 @@
 
 use rusqlite::{OptionalExtension as _, params};
 
+use super::events::{Action, Actor, record};
 use super::{Registry, RegistryError, TENANT_COLUMNS, TenantRow};
 use crate::clock::Moment;
 
@@ -9,18 +10,21 @@ use crate::clock::Moment;
 pub const SESSION_SECONDS: i64 = 8 * 60 * 60;
 
 impl Registry {
-    /// Begins a session of the tenant, and forgets those of all tenants that are over. Whether it did: not where the
-    /// tenant has got another password since it was read, for that ended its sessions, this one too.
+    /// Begins a session of the tenant and records the sign-in. Forgets those of all tenants that are over. Whether it did: not
+    /// where the tenant has got another password since it was read, for that ended its sessions, this one too.
     pub fn create_session(&self, tenant: &TenantRow, hash: &[u8; 32], now: Moment) -> Result<bool, RegistryError> {
-        let now = now.unix_seconds();
+        let seconds = now.unix_seconds();
         self.change(|transaction| {
-            transaction.prepare_cached("DELETE FROM sessions WHERE expires_at <= ?1")?.execute([now])?;
+            transaction.prepare_cached("DELETE FROM sessions WHERE expires_at <= ?1")?.execute([seconds])?;
             let made = transaction
                 .prepare_cached(
                     "INSERT INTO sessions (tenant_id, hash, expires_at)
                      SELECT id, ?2, ?3 FROM tenants WHERE id = ?1 AND password_hash = ?4",
                 )?
-                .execute(params![tenant.id, hash, now + SESSION_SECONDS, tenant.password_hash])?;
+                .execute(params![tenant.id, hash, seconds + SESSION_SECONDS, tenant.password_hash])?;
+            if made == 1 {
+                record(transaction, tenant.id, Action::SignedIn, None, Actor::Panel, now)?;
+            }
             Ok(made == 1)
         })
     }

@@ -31,6 +31,12 @@ impl Desk {
         self.registry.create_key(tenant.id, "a key", Scopes::every(), Actor::CommandLine, self.clock.now()).unwrap()
     }
 
+    /// What is recorded of the tenant, the newest first.
+    fn events(&self, tenant: &TenantRow) -> Vec<String> {
+        let events = self.registry.key_events(tenant.id, 5_000).unwrap();
+        events.iter().map(|event| format!("{} by {}", event.action, event.actor)).collect()
+    }
+
     fn caller(&self, key: &str) -> Option<Arc<Caller>> {
         self.registry.find_caller(&secret::hash(key)).unwrap()
     }
@@ -56,9 +62,9 @@ fn a_key_leads_to_its_tenant_until_it_is_deleted() {
 
     desk.registry.delete_key(acme.id, row.id, Actor::Panel, desk.clock.now()).unwrap();
     assert_eq!(desk.caller(&key), None);
-    let events = desk.registry.key_events(acme.id, 20).unwrap();
-    let told: Vec<_> = events.iter().map(|event| (event.action.as_str(), event.actor.as_str())).collect();
-    assert_eq!(told, [("deleted", "panel"), ("revoked", "panel"), ("created", "command line")]);
+    assert_eq!(desk.events(&acme), ["deleted by panel", "revoked by panel", "created by command line"]);
+    let key = Some(EventKey { id: row.id, name: "a key".to_owned(), prefix: row.prefix });
+    assert!(desk.registry.key_events(acme.id, 20).unwrap().iter().all(|event| event.key == key));
 }
 
 #[test]
@@ -166,12 +172,28 @@ fn a_session_lasts_eight_hours_and_ends_with_a_new_password() {
     desk.registry.create_session(&acme, &[3; 32], desk.clock.now()).unwrap();
     desk.registry.end_session(&[2; 32]).unwrap();
     assert!(find(2).is_none() && find(3).is_some());
-    desk.registry.set_password(acme.id, "$new").unwrap();
+    desk.registry.set_password(acme.id, "$new", Actor::CommandLine, desk.clock.now()).unwrap();
     assert!(find(3).is_none());
     assert_eq!(desk.registry.find_tenant("acme").unwrap().unwrap().password_hash, "$new");
     // `acme` was read before: a sign-in with the former password that was under way.
     assert!(!desk.registry.create_session(&acme, &[4; 32], desk.clock.now()).unwrap());
     assert!(find(4).is_none());
+}
+
+#[test]
+fn sign_ins_and_password_changes_are_events_and_what_fails_is_none() {
+    let desk = Desk::new();
+    let (acme, other) = (desk.tenant("acme"), desk.tenant("other"));
+    let now = desk.clock.now();
+    desk.registry.create_session(&acme, &[1; 32], now).unwrap();
+    desk.registry.set_password(acme.id, "$new", Actor::Panel, now).unwrap();
+    desk.registry.set_password(acme.id, "$newer", Actor::CommandLine, now).unwrap();
+    assert!(!desk.registry.create_session(&acme, &[2; 32], now).unwrap());
+    let expected = ["password changed by command line", "password changed by panel", "signed in by panel"];
+    assert_eq!(desk.events(&acme), expected);
+    let events = desk.registry.key_events(acme.id, 20).unwrap();
+    assert!(events.iter().all(|event| event.key.is_none() && event.at == "2026-11-20T19:30:42Z"), "{events:?}");
+    assert!(desk.events(&other).is_empty());
 }
 
 #[test]
@@ -201,13 +223,14 @@ fn the_last_thousand_events_are_kept() {
     let (row, _) = desk.key(&acme);
     desk.registry
         .change(|transaction| {
-            for _ in 0..1_100 {
-                keys::record(transaction, &row, Action::Revoked, Actor::Panel, desk.clock.now())?;
+            for _ in 0..600 {
+                events::record(transaction, acme.id, Action::SignedIn, None, Actor::Panel, desk.clock.now())?;
+                events::record(transaction, acme.id, Action::Revoked, Some(&row), Actor::Panel, desk.clock.now())?;
             }
             Ok(())
         })
         .unwrap();
-    assert_eq!(desk.registry.key_events(acme.id, 5_000).unwrap().len(), 1_000);
+    assert_eq!(desk.events(&acme).len(), 1_000);
 }
 
 #[test]

@@ -216,7 +216,7 @@ fn what_exists_is_overwritten_only_by_force_and_keeps_its_keys_and_counts() {
         registry.create_key(1, "revoked later", Scopes::every(), Actor::Panel, desk.clock.now()).unwrap();
     desk.backup(Some("one"));
     registry.revoke_key(one.id, revoked.id, Actor::Panel, desk.clock.now()).unwrap();
-    registry.set_password(one.id, "$new").unwrap();
+    registry.set_password(one.id, "$new", Actor::Panel, desk.clock.now()).unwrap();
     desk.add(1, &["Drei", "Vier"]);
     let changed = desk.rows(1);
     let refused = desk.restore(Some("one"), false).unwrap_err();
@@ -385,7 +385,8 @@ fn a_backup_is_verified_before_anything_is_touched() {
     expect("cannot be read");
     fs::write(&saved, &sound).unwrap();
     let manifest = fs::read_to_string(made.folder.join("manifest.json")).unwrap();
-    fs::write(made.folder.join("manifest.json"), manifest.replace("\"schema\": 1", "\"schema\": 9")).unwrap();
+    let present = format!("\"schema\": {}", registry::SCHEMA.version);
+    fs::write(made.folder.join("manifest.json"), manifest.replace(&present, "\"schema\": 9")).unwrap();
     expect("newer version");
     fs::write(made.folder.join("manifest.json"), manifest.replace("\"format\": 1", "\"format\": 2")).unwrap();
     expect("newer version");
