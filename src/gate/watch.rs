@@ -109,7 +109,6 @@ impl Behind {
         })?;
         self.lines.move_to(server.socket());
         let old = std::mem::replace(&mut self.server, server);
-        old.hide();
         retire.send(old).map_err(io::Error::other)
     }
 }

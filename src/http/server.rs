@@ -1,9 +1,10 @@
 //! tiny_http on a private Unix socket, and the workers that serve it.
 //!
-//! Only the gate connects here: the socket lies in a folder that nobody else may enter.
+//! Only the gate connects here: the socket is bound in a folder that nobody else may enter, and both are removed at once.
 
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use uuid::Uuid;
 
 use crate::clock::Clock;
@@ -47,8 +49,15 @@ const STOP_STEPS: u32 = 300;
 /// A running server. Stops when dropped.
 pub struct Server {
     shared: Arc<Shared>,
-    directory: PathBuf,
-    socket: PathBuf,
+    socket: UnlinkedSocket,
+}
+
+/// A bound Unix socket without a name in the file system: even a killed process leaves nothing behind.
+struct UnlinkedSocket {
+    /// Refers to the socket itself, for as long as it is open.
+    _descriptor: OwnedFd,
+    /// The descriptor's path below `/proc`, which this process can connect to.
+    path: PathBuf,
 }
 
 /// A request of the gate's, its body not yet read.
@@ -77,9 +86,7 @@ impl Server {
     /// Makes the private socket and starts the workers. Fails where there is no folder, descriptor or thread to be had.
     pub fn start(handler: Handler, clock: Clock, metrics: Arc<Metrics>, workers: &Workers) -> io::Result<Server> {
         panics::note();
-        let directory = private_directory()?;
-        let socket = directory.join("s");
-        let listener = listen(&socket).inspect_err(|_| hide(&directory, &socket))?;
+        let (listener, socket) = listen()?;
         let shared = Arc::new(Shared {
             listener,
             handler,
@@ -92,7 +99,7 @@ impl Server {
             stopping: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         });
-        let server = Server { shared, directory, socket };
+        let server = Server { shared, socket };
         for number in 0..workers.threads.max(1) {
             server.start_worker(number)?;
         }
@@ -112,14 +119,9 @@ impl Server {
         started.map(drop)
     }
 
-    /// Where the gate connects.
+    /// Where the gate connects. Valid in this process, until the server is dropped.
     pub fn socket(&self) -> &Path {
-        &self.socket
-    }
-
-    /// Removes the socket: nobody finds it any more, and those who are connected notice nothing.
-    pub fn hide(&self) {
-        hide(&self.directory, &self.socket);
+        &self.socket.path
     }
 
     /// tiny_http takes no new connections any more; what is connected is still served.
@@ -139,7 +141,6 @@ impl Drop for Server {
             self.shared.listener.unblock();
             thread::sleep(STOP_STEP);
         }
-        self.hide();
     }
 }
 
@@ -192,18 +193,32 @@ impl Shared {
     }
 }
 
+/// Binds the private socket and removes its name.
+fn listen() -> io::Result<(tiny_http::Server, UnlinkedSocket)> {
+    let directory = private_directory()?;
+    let name = directory.join("s");
+    let bound = bind(&name).and_then(|listener| Ok((listener, UnlinkedSocket::open(&name)?)));
+    // Where the socket could not be bound it has no name.
+    let _ = fs::remove_file(&name);
+    fs::remove_dir(&directory)?;
+    bound
+}
+
 /// tiny_http panics, in its caller's thread, where it has no thread to accept with.
-fn listen(socket: &Path) -> io::Result<tiny_http::Server> {
-    match panic::catch_unwind(|| tiny_http::Server::http_unix(socket)) {
+fn bind(name: &Path) -> io::Result<tiny_http::Server> {
+    match panic::catch_unwind(|| tiny_http::Server::http_unix(name)) {
         Ok(listener) => listener.map_err(io::Error::other),
         Err(_) => Err(io::Error::other(panics::last().message)),
     }
 }
 
-fn hide(directory: &Path, socket: &Path) {
-    // What is gone already is as good.
-    let _ = std::fs::remove_file(socket);
-    let _ = std::fs::remove_dir(directory);
+impl UnlinkedSocket {
+    fn open(name: &Path) -> io::Result<UnlinkedSocket> {
+        let descriptor = rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
+        fs::metadata(&path).map_err(|error| io::Error::other(format!("/proc cannot be used: {error}")))?;
+        Ok(UnlinkedSocket { _descriptor: descriptor, path })
+    }
 }
 
 /// Has the handler answer one request, and outlives its panic.

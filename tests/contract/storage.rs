@@ -196,3 +196,18 @@ fn an_idle_server_with_open_connections_ends_at_once() {
     desk.stop();
     assert!(started.elapsed().as_secs() < 8, "idle connections are not waited for");
 }
+
+#[test]
+fn a_killed_server_leaves_nothing_in_the_temporary_directory() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut desk = Setup::plain().variable("TMPDIR", temporary.path().to_str().unwrap()).start();
+    let api = desk.tenant("acme").with_scopes(ALL);
+    let entries = || tree(temporary.path()).len() - 1;
+    api.customer("Served");
+    assert_eq!(entries(), 0, "while it serves: {:?}", tree(temporary.path()));
+    desk.kill();
+    desk.restart();
+    api.customer("Served again");
+    desk.kill();
+    assert_eq!(entries(), 0, "after two kills: {:?}", tree(temporary.path()));
+}
