@@ -17,6 +17,7 @@ pub mod gate;
 pub mod html;
 pub mod http;
 pub mod metrics;
+mod new_folders;
 pub mod panel;
 pub mod panics;
 pub mod password;

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use crate::api;
 use crate::app::App;
 use crate::clock::Clock;
-use crate::gate::{self, Gate, GateError, Limits, Network, Tls, TlsError};
+use crate::gate::{self, Gate, GateError, Limits, Listeners, Network, Tls, TlsError};
 use crate::http::Response;
 use crate::http::server::{Handler, Server, Workers};
 use crate::metrics::{self, Metrics};
@@ -25,7 +25,7 @@ pub struct Options {
     /// Whose `X-Forwarded-For` and `-Proto` are believed, besides this machine's.
     pub trusted_proxies: Vec<Network>,
     pub tls: Option<TlsFiles>,
-    /// Where to answer `/metrics`, if anywhere. Only a service that [`Service::start`] has started does.
+    /// Where to answer `/metrics`, if anywhere. Only a service that [`BoundService::start`] has started does.
     pub metrics_listen: Option<SocketAddr>,
     pub metrics: Arc<Metrics>,
     pub clock: Clock,
@@ -65,6 +65,43 @@ pub enum ServiceError {
     Tls(#[from] TlsError),
 }
 
+/// A service that is bound to its addresses and does not answer yet: clients that connect wait until it is started.
+pub struct BoundService {
+    options: Options,
+    listeners: Listeners,
+    tls: Option<Arc<Tls>>,
+}
+
+impl BoundService {
+    /// Serves the API of `app`, with its clock and its metrics. When this returns, requests are answered.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError::Gate`] where the server behind the gate cannot be started.
+    pub fn start(mut self, app: Arc<App>) -> Result<Service, ServiceError> {
+        self.options.clock = app.clock.clone();
+        self.options.metrics = Arc::clone(&app.metrics);
+        let page = metrics_page(Arc::clone(&app));
+        self.begin(Arc::new(move |request, reply| api::answer(&app, &request, reply)), Some(page))
+    }
+
+    fn begin(self, handler: Handler, scrape: Option<gate::Page>) -> Result<Service, ServiceError> {
+        let BoundService { options, listeners, tls } = self;
+        let workers = Workers { threads: options.workers.max(THREADS), turns: Turns::new(options.workers) };
+        let (clock, metrics) = (options.clock, Arc::clone(&options.metrics));
+        let start_server =
+            Box::new(move || Server::start(Arc::clone(&handler), clock.clone(), Arc::clone(&metrics), &workers));
+        let settings = gate::Settings {
+            limits: options.limits,
+            proxies: options.trusted_proxies,
+            tls: tls.clone(),
+            metrics: options.metrics,
+            scrape,
+        };
+        Ok(Service { gate: Gate::start(listeners, settings, start_server)?, tls })
+    }
+}
+
 /// A running service.
 pub struct Service {
     gate: Gate,
@@ -94,37 +131,25 @@ impl TlsReloader {
 }
 
 impl Service {
-    /// Serves the API. Clock and metrics are the app's.
-    pub fn start(app: Arc<App>, options: &Options) -> Result<Service, ServiceError> {
-        let options = Options { clock: app.clock.clone(), metrics: Arc::clone(&app.metrics), ..options.clone() };
-        let scrape = options.metrics_listen.map(|address| (address, metrics_page(Arc::clone(&app))));
-        Service::begin(Arc::new(move |request, reply| api::answer(&app, &request, reply)), &options, scrape)
+    /// Reads the certificate and binds the addresses. Clients can connect from then on, and wait.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError::Tls`] where the certificate cannot be used, [`ServiceError::Gate`] where an address cannot be bound.
+    pub fn bind(options: Options) -> Result<BoundService, ServiceError> {
+        let files = options.tls.clone();
+        let tls = files.map(|files| Tls::load(files.certificate, files.key)).transpose()?.map(Arc::new);
+        let listeners = Listeners::bind(options.listen, options.metrics_listen)?;
+        Ok(BoundService { options, listeners, tls })
     }
 
-    /// Serves with a handler of one's own. When this returns, requests are answered.
+    /// Serves with a handler of one's own, without metrics. When this returns, requests are answered.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Service::bind`] and [`BoundService::start`].
     pub fn start_with(handler: Handler, options: &Options) -> Result<Service, ServiceError> {
-        Service::begin(handler, options, None)
-    }
-
-    fn begin(
-        handler: Handler,
-        options: &Options,
-        scrape: Option<(SocketAddr, gate::Page)>,
-    ) -> Result<Service, ServiceError> {
-        let tls = options.tls.clone().map(|files| Tls::load(files.certificate, files.key)).transpose()?.map(Arc::new);
-        let workers = Workers { threads: options.workers.max(THREADS), turns: Turns::new(options.workers) };
-        let (clock, metrics) = (options.clock.clone(), Arc::clone(&options.metrics));
-        let start_server =
-            Box::new(move || Server::start(Arc::clone(&handler), clock.clone(), Arc::clone(&metrics), &workers));
-        let settings = gate::Settings {
-            listen: options.listen,
-            limits: options.limits.clone(),
-            proxies: options.trusted_proxies.clone(),
-            tls: tls.clone(),
-            metrics: Arc::clone(&options.metrics),
-            scrape,
-        };
-        Ok(Service { gate: Gate::start(settings, start_server)?, tls })
+        Service::bind(Options { metrics_listen: None, ..options.clone() })?.begin(handler, None)
     }
 
     /// Where it listens.

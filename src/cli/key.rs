@@ -56,7 +56,17 @@ pub fn run(general: &General, command: Command) -> anyhow::Result<()> {
 fn create(general: &General, tenant: &str, name: &str, scopes: Scopes) -> anyhow::Result<()> {
     let registry = general.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
-    let (row, key) = registry.create_key(tenant.id, name, scopes, Actor::CommandLine, general.clock().now())?;
+    let now = general.clock().now();
+    let (row, key) = registry.create_key(tenant.id, name, scopes, Actor::CommandLine, now)?;
+    if let Err(error) = print_created(general, &tenant.name, &row, &key) {
+        // Nobody has seen the key.
+        registry.delete_key(tenant.id, row.id, Actor::CommandLine, now)?;
+        return Err(error);
+    }
+    Ok(())
+}
+
+fn print_created(general: &General, tenant: &str, row: &KeyRow, key: &str) -> anyhow::Result<()> {
     if general.json {
         return print_json(&json!({
             "id": row.id,
@@ -67,8 +77,8 @@ fn create(general: &General, tenant: &str, name: &str, scopes: Scopes) -> anyhow
             "key": key,
         }));
     }
-    remark(&format!("key {} of {}, shown this once:", row.id, tenant.name));
-    print(&key)
+    remark(&format!("key {} of {tenant}, shown this once:", row.id));
+    print(key)
 }
 
 fn list(general: &General, tenant: &str) -> anyhow::Result<()> {

@@ -22,10 +22,13 @@ mod tenant;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use clap::builder::BoolishValueParser;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use signal_hook::consts::SIGXFSZ;
 
 use crate::clock::Clock;
 use crate::resources::{self, Resource};
@@ -126,7 +129,14 @@ fn reason(error: &anyhow::Error) -> String {
     reason.replace('\n', " ")
 }
 
+/// A write beyond the limit of `ulimit -f` then fails like one on a full disk, so that the command can clean up.
+fn survive_a_file_size_limit() -> anyhow::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).context("cannot handle signals")?;
+    Ok(())
+}
+
 fn run(arguments: Arguments) -> anyhow::Result<()> {
+    survive_a_file_size_limit()?;
     let general = &arguments.general;
     match arguments.command {
         Command::Serve(options) => serve::run(general, *options),

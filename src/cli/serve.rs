@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::logging::{self, LogFormat};
@@ -21,11 +21,12 @@ use super::output::{print, print_json};
 use super::supervisor::Supervisor;
 use super::{General, tenant, tenant_name};
 use crate::app::{App, Settings};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::gate::{Limits, Network};
 use crate::resources::Scopes;
 use crate::service::{self, Service, TlsFiles};
-use crate::store::registry::{self, Actor, Registry, TenantRow};
+use crate::store::data_dir::NewDataDir;
+use crate::store::registry::{Actor, Registry, TenantRow};
 use crate::store::serving::Serving;
 
 #[derive(Debug, Args)]
@@ -92,21 +93,27 @@ pub fn run(general: &General, options: Options) -> anyhow::Result<()> {
     logging::start(options.log_format);
     // Before anything can be interrupted, so that no signal is missed.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
-    survive_a_file_size_limit()?;
     let descriptors = raise_descriptor_limit();
 
-    registry::make_data_dir(&general.data_dir)?;
+    // An address in use ends the command before anything is made.
+    let bound = Service::bind(service_options(&options, general.clock()))?;
+    let data_dir = NewDataDir::make(&general.data_dir)?;
     let _serving = Serving::begin(&general.data_dir)?;
     drop(Registry::create(&general.data_dir)?);
     let app = App::open(settings(general, &options, descriptors), general.clock())?;
-    let service = Service::start(Arc::clone(&app), &service_options(&options, general.clock()))?;
+    let tenants = NewTenants::create(&app, &options.create_tenants)?;
+    let service = bound.start(Arc::clone(&app))?;
     let writing = write_last_uses(Arc::clone(&app))?;
     let supervisor = Arc::new(Supervisor::from_environment());
     heed_signals(signals, &service, Arc::clone(&supervisor))?;
 
-    let announced = announce(general, &app, &service, &options.create_tenants);
+    let announced = announce(general, &service, &tenants.created);
     match announced {
-        Ok(()) => supervisor.ready(&status(&service)),
+        Ok(()) => {
+            tenants.keep();
+            data_dir.keep();
+            supervisor.ready(&status(&service));
+        }
         Err(_) => service.stopper().stop(),
     }
     let pulse = service.pulse();
@@ -151,12 +158,6 @@ fn service_options(options: &Options, clock: Clock) -> service::Options {
         clock,
         ..defaults
     }
-}
-
-/// A write beyond the limit of `ulimit -f` then fails like one on a full disk, instead of ending the process.
-fn survive_a_file_size_limit() -> anyhow::Result<()> {
-    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).context("cannot handle signals")?;
-    Ok(())
 }
 
 /// Raises the soft limit on open files to the hard one and says what it is now.
@@ -222,14 +223,8 @@ struct Created {
     key: String,
 }
 
-/// Makes the tenants that are asked for and missing, now that the port is known, and says where the server listens.
-fn announce(general: &General, app: &App, service: &Service, tenants: &[String]) -> anyhow::Result<()> {
-    let mut created = Vec::new();
-    for name in tenants {
-        if app.registry.find_tenant(name)?.is_none() {
-            created.push(create(app, name)?);
-        }
-    }
+/// Prints the secrets of the tenants that were made, and where the server listens.
+fn announce(general: &General, service: &Service, created: &[Created]) -> anyhow::Result<()> {
     let listening = format!("{}://{}", service.scheme(), service.address());
     tracing::info!(address = %listening, "listening");
     let metrics = service.metrics_address().map(|address| format!("http://{address}/metrics"));
@@ -238,7 +233,7 @@ fn announce(general: &General, app: &App, service: &Service, tenants: &[String])
         return print_json(&json!({"listening": listening, "created": created, "metrics": metrics}));
     }
     let mut text = String::new();
-    for created in &created {
+    for created in created {
         text += &introduction(created, service);
     }
     if let Some(metrics) = metrics {
@@ -247,11 +242,48 @@ fn announce(general: &General, app: &App, service: &Service, tenants: &[String])
     print(&format!("{text}listening on {listening}"))
 }
 
-fn create(app: &App, name: &str) -> anyhow::Result<Created> {
-    let now = app.clock.now();
-    let (tenant, password) = tenant::make(&app.registry, name, None, now)?;
-    let (_, key) = app.registry.create_key(tenant.id, "first key", Scopes::every(), Actor::CommandLine, now)?;
-    Ok(Created { tenant, password, key })
+/// The tenants of `--create-tenant` that did not exist. Dropped without [`NewTenants::keep`], it deletes them: nobody has
+/// seen their secrets.
+struct NewTenants<'a> {
+    registry: &'a Registry,
+    /// Their names, also while `created` lacks the last one.
+    names: Vec<&'a str>,
+    created: Vec<Created>,
+}
+
+impl<'a> NewTenants<'a> {
+    /// Makes those of `wanted` that do not exist, each with a key of all scopes. All of them or none.
+    fn create(app: &'a App, wanted: &'a [String]) -> anyhow::Result<NewTenants<'a>> {
+        let mut tenants = NewTenants { registry: &app.registry, names: Vec::new(), created: Vec::new() };
+        for name in wanted {
+            if app.registry.find_tenant(name)?.is_none() {
+                tenants.create_one(name, app.clock.now())?;
+            }
+        }
+        Ok(tenants)
+    }
+
+    fn create_one(&mut self, name: &'a str, now: Moment) -> anyhow::Result<()> {
+        let (tenant, password) = tenant::make(self.registry, name, None, now)?;
+        self.names.push(name);
+        let (_, key) = self.registry.create_key(tenant.id, "first key", Scopes::every(), Actor::CommandLine, now)?;
+        self.created.push(Created { tenant, password, key });
+        Ok(())
+    }
+
+    fn keep(mut self) {
+        self.names.clear();
+    }
+}
+
+impl Drop for NewTenants<'_> {
+    fn drop(&mut self) {
+        for name in &self.names {
+            if let Err(error) = self.registry.delete_tenant(name) {
+                tracing::error!(tenant = name, %error, "the tenant could not be deleted again");
+            }
+        }
+    }
 }
 
 fn document(created: &Created) -> Value {

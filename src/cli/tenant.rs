@@ -11,6 +11,7 @@ use super::{General, WrongUsage, find_tenant, prompt, tenant_name};
 use crate::clock::Moment;
 use crate::password;
 use crate::resources::field::is_date;
+use crate::store::data_dir::NewDataDir;
 use crate::store::registry::{Actor, Registry, TenantRow};
 
 #[derive(Debug, Subcommand)]
@@ -92,17 +93,29 @@ pub fn make(
 }
 
 fn create(general: &General, name: &str, trial_until: Option<&str>) -> anyhow::Result<()> {
+    let data_dir = NewDataDir::make(&general.data_dir)?;
     let registry = Registry::create(&general.data_dir)?;
     let now = general.clock().now();
     let (tenant, password) = make(&registry, name, trial_until, now)?;
+    if let Err(error) = print_created(general, &tenant, password, now) {
+        // Nobody has seen the password.
+        registry.delete_tenant(name)?;
+        return Err(error);
+    }
+    data_dir.keep();
+    Ok(())
+}
+
+fn print_created(general: &General, tenant: &TenantRow, password: String, now: Moment) -> anyhow::Result<()> {
     if general.json {
-        let mut document = document(&tenant, now);
+        let mut document = document(tenant, now);
         if let Some(members) = document.as_object_mut() {
             members.insert("password".to_owned(), Value::String(password));
         }
         return print_json(&document);
     }
-    print(&format!("tenant {name} (id {})\npanel password, shown this once: {password}", tenant.id))
+    let TenantRow { id, name, .. } = tenant;
+    print(&format!("tenant {name} (id {id})\npanel password, shown this once: {password}"))
 }
 
 fn document(tenant: &TenantRow, now: Moment) -> Value {

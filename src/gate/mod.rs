@@ -42,7 +42,7 @@ mod tls;
 mod watch;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -59,14 +59,13 @@ pub use watch::StartServer;
 
 /// What a gate is made with.
 pub struct Settings {
-    pub listen: SocketAddr,
     pub limits: Limits,
     pub proxies: Vec<Network>,
     pub tls: Option<Arc<Tls>>,
     /// Counts what the gate answers itself.
     pub metrics: Arc<Metrics>,
-    /// Where else to listen, and what to answer there on `/metrics`.
-    pub scrape: Option<(SocketAddr, Page)>,
+    /// What to answer on `/metrics`, where the listeners include one for it.
+    pub scrape: Option<Page>,
 }
 
 /// Why a gate ended that nobody asked to.
@@ -121,13 +120,10 @@ impl Stopper {
 }
 
 impl Gate {
-    /// Starts the server behind it, proves that it answers, listens, and returns.
-    pub fn start(settings: Settings, start_server: StartServer) -> Result<Gate, GateError> {
-        let listener = accept::listen(settings.listen).map_err(|e| GateError::Listen(settings.listen, e))?;
-        let address = listener.local_addr().map_err(|e| GateError::Listen(settings.listen, e))?;
-        let scrapes = settings.scrape.as_ref().map(|(address, _)| listen_for_scrapes(*address)).transpose()?;
-        let (scrapes, metrics_address) = scrapes.unzip();
-        let listeners = Listeners { clients: listener, scrapes };
+    /// Starts the server behind it, proves that it answers, and accepts connections from then on.
+    pub fn start(listeners: Listeners, settings: Settings, start_server: StartServer) -> Result<Gate, GateError> {
+        let address = listeners.address;
+        let metrics_address = listeners.scrapes.as_ref().map(|(_, address)| *address);
         let stopper = Stopper::default();
         let (ready, started) = mpsc::channel();
         let asked = stopper.clone();
@@ -169,15 +165,35 @@ impl Gate {
     }
 }
 
-/// What is bound before the thread starts, so that a taken address is an error of `start`.
-struct Listeners {
-    clients: std::net::TcpListener,
-    scrapes: Option<std::net::TcpListener>,
+/// Bound listeners. Clients can connect; they wait in the backlog until [`Gate::start`] is called.
+#[derive(Debug)]
+pub struct Listeners {
+    clients: TcpListener,
+    address: SocketAddr,
+    /// The operator's listener for metrics, and its address.
+    scrapes: Option<(TcpListener, SocketAddr)>,
 }
 
-fn listen_for_scrapes(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), GateError> {
-    let listening = scrape::listen(address).and_then(|listener| listener.local_addr().map(|bound| (listener, bound)));
-    listening.map_err(|e| GateError::Listen(address, e))
+impl Listeners {
+    /// Binds the address for clients and, if there is one, the address for metrics.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError::Listen`] with the address that cannot be bound.
+    pub fn bind(clients: SocketAddr, metrics: Option<SocketAddr>) -> Result<Listeners, GateError> {
+        let (clients, address) = bound(clients, accept::listen)?;
+        let scrapes = metrics.map(|metrics| bound(metrics, scrape::listen)).transpose()?;
+        Ok(Listeners { clients, address, scrapes })
+    }
+}
+
+/// A listener, and the address that the system chose for it.
+fn bound(
+    address: SocketAddr,
+    listen: impl FnOnce(SocketAddr) -> io::Result<TcpListener>,
+) -> Result<(TcpListener, SocketAddr), GateError> {
+    let listening = listen(address).and_then(|listener| listener.local_addr().map(|chosen| (listener, chosen)));
+    listening.map_err(|error| GateError::Listen(address, error))
 }
 
 fn run(
@@ -193,10 +209,10 @@ fn run(
     runtime.block_on(async {
         let behind = watch::Behind::start(start_server, pulse).await?;
         let listen =
-            |listener| tokio::net::TcpListener::from_std(listener).map_err(|e| GateError::Listen(settings.listen, e));
-        let listener = listen(listeners.clients)?;
-        if let Some((scrapes, (_, page))) = listeners.scrapes.zip(settings.scrape.clone()) {
-            tokio::spawn(scrape::serve(listen(scrapes)?, page));
+            |listener, address| tokio::net::TcpListener::from_std(listener).map_err(|e| GateError::Listen(address, e));
+        let listener = listen(listeners.clients, listeners.address)?;
+        if let Some(((scrapes, address), page)) = listeners.scrapes.zip(settings.scrape.clone()) {
+            tokio::spawn(scrape::serve(listen(scrapes, address)?, page));
         }
         let lines = Arc::clone(behind.lines());
         let door = Arc::new(service::Door::new(&settings, lines));

@@ -21,6 +21,7 @@ use super::records::Reading;
 use super::registry::{self, Registry, RegistryError, TenantRow};
 use super::tenants;
 use crate::clock::Moment;
+use crate::new_folders::NewFolders;
 use crate::resources::ALL;
 
 /// Why there is no backup.
@@ -64,7 +65,7 @@ pub fn make(
     keep: Option<usize>,
     now: Moment,
 ) -> Result<Made, BackupError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(at(dir))?;
+    let _folders = NewFolders::make(dir, 0o700).map_err(at(dir))?;
     let _alone = lock(dir)?;
     remove_leftovers(dir).map_err(at(dir))?;
     let name = free_name(dir, now).map_err(at(dir))?;

@@ -93,18 +93,30 @@ pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A new database, private to the owner. One that is there already is opened instead.
+/// A new database, private to the owner. One that is there already is opened instead. Where this fails, no new file stays.
 pub fn create(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(_) => (),
+        Ok(_) => fill(path, schema).inspect_err(|_| discard(path)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             // A crash between creating a file and committing its schema leaves an empty one: then it is made now.
-            if fs::metadata(path).is_ok_and(|file| file.len() > 0) {
-                return open(path, schema);
+            match fs::metadata(path).is_ok_and(|file| file.len() > 0) {
+                true => open(path, schema),
+                false => fill(path, schema),
             }
         }
-        Err(error) => return Err(unusable(path, error)),
+        Err(error) => Err(unusable(path, error)),
     }
+}
+
+/// Removes a database that nobody needs, and what SQLite keeps beside it. What cannot be removed stays.
+pub(super) fn discard(path: &Path) {
+    for suffix in ["", "-journal", "-wal", "-shm"] {
+        let _ = fs::remove_file(beside(path, suffix));
+    }
+}
+
+/// Gives an empty file its schema.
+fn fill(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let make = || -> rusqlite::Result<Connection> {
         let mut connection = connect(path, flags)?;
@@ -241,7 +253,7 @@ fn migrate(path: &Path, connection: &mut Connection, schema: &Schema) -> Result<
     if found >= schema.version {
         return Ok(());
     }
-    keep_copy(path, found)?;
+    let copy = keep_copy(path, found)?;
     let taken = usize::try_from(found.saturating_sub(1)).unwrap_or(usize::MAX);
     let steps = || -> rusqlite::Result<()> {
         for step in schema.migrations.iter().skip(taken) {
@@ -250,6 +262,10 @@ fn migrate(path: &Path, connection: &mut Connection, schema: &Schema) -> Result<
         transaction.pragma_update(None, "user_version", schema.version)
     };
     steps().and_then(|()| transaction.commit()).map_err(|error| {
+        // The next try makes its own copy: until then an older version may write to the file.
+        if let Some(copy) = copy {
+            let _ = fs::remove_file(copy);
+        }
         let cause = format!("migrating it from schema {found} to {} failed ({error})", schema.version);
         unusable(path, cause)
     })?;
@@ -257,11 +273,12 @@ fn migrate(path: &Path, connection: &mut Connection, schema: &Schema) -> Result<
     Ok(())
 }
 
-/// `1.db.v1` beside `1.db`. The transaction around it keeps others from writing; reading goes on, also for the copy.
-fn keep_copy(path: &Path, found: u32) -> Result<(), OpenError> {
+/// `1.db.v1` beside `1.db`, and its path if it was made here. The transaction around it keeps others from writing; reading
+/// goes on, also for the copy.
+fn keep_copy(path: &Path, found: u32) -> Result<Option<PathBuf>, OpenError> {
     let copy = path.with_extension(format!("db.v{found}"));
     if copy.try_exists().map_err(|error| unusable(path, error))? {
-        return Ok(());
+        return Ok(None);
     }
     let partial = path.with_extension(format!("db.v{found}.partial"));
     match fs::remove_file(&partial) {
@@ -270,10 +287,17 @@ fn keep_copy(path: &Path, found: u32) -> Result<(), OpenError> {
     }
     let source = plain(path).map_err(|error| refused(path, &error))?;
     copy_to(&source, &partial)?;
-    fs::rename(&partial, &copy).and_then(|()| sync_folder(&copy)).map_err(|error| unusable(&copy, error))
+    let renamed = fs::rename(&partial, &copy).and_then(|()| sync_folder(&copy));
+    renamed.map_err(|error| {
+        discard(&partial);
+        discard(&copy);
+        unusable(&copy, error)
+    })?;
+    Ok(Some(copy))
 }
 
 /// A copy of one moment of the database, in a new private file that is whole in itself and on disk. Writers go on meanwhile.
+/// Where this fails, no file stays.
 ///
 /// All pages are taken in one step: in several, each commit by somebody else would begin the copy anew.
 pub fn copy_to(source: &Connection, path: &Path) -> Result<(), OpenError> {
@@ -283,23 +307,25 @@ pub fn copy_to(source: &Connection, path: &Path) -> Result<(), OpenError> {
         .mode(0o600)
         .open(path)
         .map_err(|error| unusable(path, error))?;
-    let mut target = plain(path).map_err(|error| refused(path, &error))?;
-    let mut copy = || -> rusqlite::Result<()> {
-        let backup = Backup::new(source, &mut target)?;
-        let mut tries = 0;
-        while backup.step(-1)? != StepResult::Done {
-            if !wait_for_lock(tries) {
-                return Err(stayed_locked());
-            }
-            tries += 1;
+    copy_pages(source, path)
+        .map_err(|error| refused(path, &error))
+        .and_then(|()| file.sync_all().map_err(|error| unusable(path, error)))
+        .inspect_err(|_| discard(path))
+}
+
+fn copy_pages(source: &Connection, path: &Path) -> rusqlite::Result<()> {
+    let mut target = plain(path)?;
+    let backup = Backup::new(source, &mut target)?;
+    let mut tries = 0;
+    while backup.step(-1)? != StepResult::Done {
+        if !wait_for_lock(tries) {
+            return Err(stayed_locked());
         }
-        drop(backup);
-        // In WAL mode it could not be read without writing beside it.
-        target.pragma_update(None, "journal_mode", "DELETE")
-    };
-    copy().map_err(|error| refused(path, &error))?;
-    drop(target);
-    file.sync_all().map_err(|error| unusable(path, error))
+        tries += 1;
+    }
+    drop(backup);
+    // In WAL mode it could not be read without writing beside it.
+    target.pragma_update(None, "journal_mode", "DELETE")
 }
 
 /// Replaces the content of `target` by that of `source`, page by page, in one transaction of `target`, which waits for its

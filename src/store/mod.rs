@@ -4,6 +4,7 @@ pub mod backup;
 pub mod bulk;
 pub mod check;
 pub mod connection;
+pub mod data_dir;
 mod memory;
 pub mod records;
 pub mod registry;

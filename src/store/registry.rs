@@ -10,9 +10,9 @@ mod keys;
 mod sessions;
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -27,6 +27,7 @@ pub use keys::{KeyRow, check_key_name};
 pub use sessions::SESSION_SECONDS;
 
 use super::connection::{self, OpenError, Schema};
+use super::data_dir::{make_data_dir, make_private_dir};
 use super::tenants::{self, lock};
 use crate::clock::Moment;
 use crate::error::{Error, Inactive};
@@ -89,6 +90,8 @@ pub enum RegistryError {
     NoKey(i64),
     #[error("{0}")]
     Unfit(&'static str),
+    #[error("the registry's file: {0}")]
+    Gone(String),
     #[error("the tenant's file cannot be made or removed: {0}")]
     File(String),
     #[error(transparent)]
@@ -228,14 +231,18 @@ impl Registry {
 
     /// Whether the registry answers, and is still the file in the data directory; else what is wrong.
     pub fn ready(&self) -> Result<(), String> {
-        let path = self.data_dir.join(FILE);
-        match identity(&path) {
-            Ok(found) if found == self.identity => (),
-            Ok(_) => return Err("the registry's file was replaced".to_owned()),
-            Err(error) => return Err(format!("the registry's file: {error}")),
-        }
+        self.check_identity().map_err(|error| error.to_string())?;
         self.read(|connection| connection.prepare_cached("SELECT count(*) FROM tenants")?.query_row([], |_| Ok(())))
             .map_err(|error| error.to_string())
+    }
+
+    /// A change to a file that was removed or replaced would be lost.
+    fn check_identity(&self) -> Result<(), RegistryError> {
+        match identity(&self.data_dir.join(FILE)) {
+            Ok(found) if found == self.identity => Ok(()),
+            Ok(_) => Err(RegistryError::Gone("it was replaced".to_owned())),
+            Err(error) => Err(RegistryError::Gone(error.to_string())),
+        }
     }
 
     /// A new tenant with its empty file. `name` follows [`check_tenant_name`], `trial_until` is a date.
@@ -248,7 +255,8 @@ impl Registry {
     ) -> Result<TenantRow, RegistryError> {
         check_tenant_name(name).map_err(RegistryError::Unfit)?;
         let created_at = now.rfc3339();
-        let id = self.change(|transaction| {
+        let mut made = None;
+        let outcome = self.change(|transaction| {
             if exists(transaction, name)? {
                 return Err(RegistryError::TenantExists(name.to_owned()));
             }
@@ -259,12 +267,14 @@ impl Registry {
                 insert.execute(params![name, trial_until, password_hash, created_at])?;
                 let id = transaction.last_insert_rowid();
                 if self.make_tenant_file(id)? {
+                    made = Some(id);
                     return Ok(id);
                 }
                 // A file of that id lies there already, perhaps with another tenant's records. It stays as it is.
                 transaction.execute("DELETE FROM tenants WHERE id = ?1", [id])?;
             }
-        })?;
+        });
+        let id = outcome.inspect_err(|_| self.remove_file_without_tenant(made))?;
         Ok(TenantRow {
             id,
             name: name.to_owned(),
@@ -287,6 +297,15 @@ impl Registry {
             }
         }
         connection::create(&path, &tenants::SCHEMA).map(|_| true).map_err(|error| failed(&error))
+    }
+
+    /// After a failed commit: the file must not stay where its row did not. What cannot be removed stays.
+    fn remove_file_without_tenant(&self, id: Option<i64>) {
+        if let Some(id) = id
+            && matches!(self.tenant(id), Ok(None))
+        {
+            let _ = tenants::remove_file(&self.data_dir, id);
+        }
     }
 
     /// The tenant of this name.
@@ -399,6 +418,7 @@ impl Registry {
     fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T, RegistryError>) -> Result<T, RegistryError> {
         let mut connection = turns::lock(&self.writer);
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        self.check_identity()?;
         let done = work(&transaction)?;
         turns::while_waiting(|| transaction.commit())?;
         Ok(done)
@@ -420,28 +440,6 @@ fn exists(connection: &Connection, tenant: &str) -> rusqlite::Result<bool> {
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::metadata(path).map(|file| (file.dev(), file.ino()))
-}
-
-/// Makes the data directory where there is none.
-///
-/// A folder that others could read becomes private when we are the first to put something in it; hidden files, such as a
-/// `.gitignore`, do not count. One that is in use already keeps the mode that its owner gave it.
-pub fn make_data_dir(data_dir: &Path) -> Result<(), OpenError> {
-    let is_hidden = |entry: io::Result<fs::DirEntry>| {
-        entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
-    };
-    let make = || {
-        make_private_dir(data_dir)?;
-        if fs::read_dir(data_dir)?.all(is_hidden) {
-            fs::set_permissions(data_dir, Permissions::from_mode(0o700))?;
-        }
-        make_private_dir(&tenants::folder(data_dir))
-    };
-    make().map_err(|error| unusable(data_dir, &error))
-}
-
-fn make_private_dir(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 fn unusable(path: &Path, error: &io::Error) -> OpenError {

@@ -18,6 +18,7 @@ use super::backup::manifest::{self, digest};
 use super::backup::{self, BackupError, Kind, Manifest, SavedFile, SavedTenant};
 use super::check;
 use super::connection::{self, OpenError, Schema};
+use super::data_dir::NewDataDir;
 use super::registry::{self, Registry, RegistryError};
 use super::serving::{Serving, ServingError};
 use super::tenants;
@@ -90,7 +91,7 @@ pub fn restore(wanted: &Restore<'_>) -> Result<Restored, RestoreError> {
     let (folder, manifest) = locate(wanted)?;
     let chosen = choose(&folder, &manifest, wanted.tenant)?;
     let files = verify(&folder, &manifest, &chosen)?;
-    registry::make_data_dir(wanted.data_dir)?;
+    let data_dir = NewDataDir::make(wanted.data_dir)?;
     let whole = manifest.kind == Kind::All && wanted.tenant.is_none();
     // Kept to the end: no server may start in the middle.
     let _serving = whole.then(|| Serving::begin(wanted.data_dir)).transpose().map_err(RestoreError::Served)?;
@@ -98,7 +99,7 @@ pub fn restore(wanted: &Restore<'_>) -> Result<Restored, RestoreError> {
     stage.fill(&folder, &files)?;
     let broken_registry = whole && wanted.force && stage.set_broken_registry_aside()?;
     let registry_file = wanted.data_dir.join(registry::FILE);
-    let new_registry = !registry_file.try_exists().map_err(at(&registry_file))?;
+    let new_registry = broken_registry || data_dir.has_new_registry();
     let outcome = Registry::create(wanted.data_dir).map_err(RestoreError::from).and_then(|registry| {
         let done = (registry.last_tenant_id()?, bring_back(wanted, &registry, &stage, &chosen)?);
         if broken_registry {
@@ -123,6 +124,7 @@ pub fn restore(wanted: &Restore<'_>) -> Result<Restored, RestoreError> {
     reused.extend(new_registry.then(|| registry_file.clone()));
     let unseen_by_litestream =
         !reused.is_empty() && (was_copied(&registry_file) || reused.iter().any(|file| was_copied(file)));
+    data_dir.keep();
     Ok(Restored { folder, created_at: manifest.created_at, tenants, unseen_by_litestream })
 }
 
@@ -445,7 +447,10 @@ impl Stage {
         let folder = data_dir.join(format!("{STAGE}{}", Uuid::new_v4()));
         let make = |path: &Path| DirBuilder::new().mode(0o700).create(path).map_err(at(path));
         make(&folder)?;
-        let lock = File::open(&folder).map_err(at(&folder))?;
+        let lock = File::open(&folder).map_err(|error| {
+            let _ = fs::remove_dir(&folder);
+            at(&folder)(error)
+        })?;
         // Where the file system knows no locks, nobody else finds it unlocked either.
         let _ = lock.try_lock();
         let stage = Stage { data_dir: data_dir.to_owned(), folder, _lock: lock, stays: std::cell::Cell::new(false) };

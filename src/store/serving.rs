@@ -1,8 +1,8 @@
 //! Who serves a data directory: one process at a time.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The right to serve a data directory, as long as it is kept. It ends with the process, however that ends.
@@ -20,18 +20,34 @@ pub enum ServingError {
     Unusable { path: PathBuf, cause: io::Error },
 }
 
+/// The file that is locked. Only its holder may remove it.
+pub fn lock_file(data_dir: &Path) -> PathBuf {
+    data_dir.join("serve.lock")
+}
+
 impl Serving {
-    /// Takes the right, or says who is in the way. The lock file stays: removing it would let two in.
+    /// Takes the right, or says who is in the way.
     pub fn begin(data_dir: &Path) -> Result<Serving, ServingError> {
-        let path = data_dir.join("serve.lock");
+        let path = lock_file(data_dir);
         let unusable = |cause| ServingError::Unusable { path: path.clone(), cause };
         let lock =
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(unusable)?;
         match lock.try_lock() {
+            // A file that its last holder has removed since locks nobody out.
+            Ok(()) if !is_same_file(&lock, &path).map_err(unusable)? => Serving::begin(data_dir),
             Ok(()) => Ok(Serving { _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(ServingError::Taken(data_dir.to_owned())),
             Err(TryLockError::Error(cause)) => Err(unusable(cause)),
         }
+    }
+}
+
+fn is_same_file(open: &File, path: &Path) -> io::Result<bool> {
+    let identity = |file: Metadata| (file.dev(), file.ino());
+    match fs::metadata(path) {
+        Ok(found) => Ok(identity(found) == identity(open.metadata()?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

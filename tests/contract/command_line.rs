@@ -406,6 +406,61 @@ fn a_port_that_is_taken_is_a_clear_failure() {
     place.cli(&["serve", "--listen", &address]).fails_saying(&desk.address().port().to_string());
 }
 
+#[test]
+fn a_port_that_is_taken_ends_serve_before_it_makes_anything() {
+    let desk = Desk::start();
+    let (fresh, place) = (Place::new(false), place_with(&["acme"]));
+    let address = desk.address().to_string();
+    for place in [&fresh, &place] {
+        let port = desk.address().port().to_string();
+        place.cli(&["serve", "--listen", &address, "--create-tenant", "demo"]).fails_saying(&port);
+    }
+    assert!(!fresh.data().exists());
+    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
+}
+
+/// The port that a process listens on, from the kernel's table of sockets.
+fn listening_port(pid: u32) -> Option<u16> {
+    let links =
+        std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.filter_map(|entry| entry.ok()?.path().read_link().ok());
+    let sockets: Vec<String> = links.filter_map(|link| link.to_str().map(str::to_owned)).collect();
+    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?;
+    table.lines().find_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let is_listening = columns.get(3) == Some(&"0A");
+        let owned = sockets.contains(&format!("socket:[{}]", columns.get(9)?));
+        let port = columns.get(1)?.split_once(':')?.1;
+        (is_listening && owned).then(|| u16::from_str_radix(port, 16).unwrap())
+    })
+}
+
+/// A password's hash takes its time, so there is a while between the first tenant and the last.
+#[test]
+fn serve_answers_only_once_its_tenants_exist() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let place = Place::new(false);
+    let names: Vec<String> = (0..20).map(|n| format!("tenant-{n}")).collect();
+    let mut command = place.command();
+    command.arg("--data-dir").arg(place.data()).args(["serve", "--listen", "127.0.0.1:0"]);
+    command.args(["--create-tenant", &names.join(",")]);
+    let mut server = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let port = crate::support::until("it listens", || listening_port(server.id()));
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    client.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+    client.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut status = String::new();
+    BufReader::new(&client).read_line(&mut status).unwrap();
+    assert!(status.starts_with("HTTP/1.1 200 "), "{status:?}");
+    let made = place.cli(&["--json", "tenant", "list"]).done().json();
+    assert_eq!(made.as_array().unwrap().len(), names.len());
+    assert!(made.as_array().unwrap().iter().all(|tenant| tenant["keys"] == 1), "{made}");
+    let lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let listening = lines.map_while(Result::ok).find(|line| line.starts_with("listening on "));
+    assert_eq!(listening, Some(format!("listening on http://127.0.0.1:{port}")));
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
 /// The keys in what a server printed.
 fn keys_in(output: &str) -> Vec<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';

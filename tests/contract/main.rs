@@ -10,6 +10,7 @@ mod backup;
 mod bulk;
 mod command_line;
 mod errors;
+mod failing_commands;
 mod faults;
 mod idempotency;
 mod json;

@@ -1,3 +1,6 @@
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use std::sync::Arc;
 use std::time::Duration;
 

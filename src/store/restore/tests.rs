@@ -247,7 +247,10 @@ fn a_deleted_tenant_comes_back_with_its_keys_beside_the_others() {
     assert_eq!((restored.tenants.len(), restored.tenants[0].id), (1, 3), "its id is not used again");
     assert_eq!(desk.rows(3), before);
     assert_eq!(registry.find_caller(&secret::hash(&key)).unwrap().unwrap().tenant_id, 3);
-    assert_eq!((registry.list_keys(3).unwrap()[0].id, registry.key_events(3, 10).unwrap()[0].key_id), (2, 2));
+    assert_eq!(
+        (registry.list_keys(3).unwrap()[0].id, registry.key_events(3, 10).unwrap()[0].key.as_ref().unwrap().id),
+        (2, 2)
+    );
     // The next one's place is taken by a file, and so is the one that it had; both stay what they are.
     registry.delete_tenant("two").unwrap();
     for id in [2, 4] {
@@ -263,7 +266,8 @@ fn a_deleted_tenant_comes_back_with_its_keys_beside_the_others() {
 /// The ids of a tenant's keys, and of the keys in its events.
 fn key_ids(registry: &Registry, tenant: i64) -> (Vec<i64>, Vec<i64>) {
     let mut keys: Vec<i64> = registry.list_keys(tenant).unwrap().iter().map(|key| key.id).collect();
-    let mut events: Vec<i64> = registry.key_events(tenant, 10).unwrap().iter().map(|event| event.key_id).collect();
+    let mut events: Vec<i64> =
+        registry.key_events(tenant, 10).unwrap().iter().filter_map(|event| Some(event.key.as_ref()?.id)).collect();
     keys.sort_unstable();
     events.sort_unstable();
     (keys, events)
