@@ -3,12 +3,13 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use anyhow::ensure;
 use clap::Args;
 use serde_json::json;
 
-use super::output::{print, print_json};
+use super::output::{print, print_json, remark};
 use super::{General, find_tenant};
-use crate::store::backup::{self, Made};
+use crate::store::backup::{self, LeftOutTenant, Made};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -26,12 +27,33 @@ pub fn run(general: &General, arguments: &Arguments) -> anyhow::Result<()> {
     let tenant = arguments.tenant.as_deref().map(|name| find_tenant(&registry, name)).transpose()?;
     let keep = arguments.keep.map(NonZeroUsize::get);
     let made = backup::make(&registry, &arguments.dir, tenant.as_ref(), keep, general.clock().now())?;
-    if general.json {
-        return print_json(&document(&made));
+    match general.json {
+        true => print_json(&document(&made))?,
+        false => print(&text(&made))?,
     }
+    report_left_out(&made)
+}
+
+fn text(made: &Made) -> String {
     let mut lines = vec![format!("{} tenants are saved in {}", made.manifest.tenants.len(), made.folder.display())];
     lines.extend(made.removed.iter().map(|folder| format!("removed {}", folder.display())));
-    print(&lines.join("\n"))
+    lines.join("\n")
+}
+
+/// An error if there are any: the command then ends with 1.
+fn report_left_out(made: &Made) -> anyhow::Result<()> {
+    let left_out = &made.manifest.left_out;
+    for LeftOutTenant { id, name, reason } in left_out {
+        remark(&format!("tenant {name} (id {id}) is left out: {reason}"));
+    }
+    let names: Vec<&str> = left_out.iter().map(|tenant| tenant.name.as_str()).collect();
+    ensure!(
+        names.is_empty(),
+        "the backup {} lacks tenants that cannot be read: {}; no older backup was removed",
+        made.folder.display(),
+        names.join(", ")
+    );
+    Ok(())
 }
 
 fn document(made: &Made) -> serde_json::Value {
@@ -42,6 +64,7 @@ fn document(made: &Made) -> serde_json::Value {
         "created_at": made.manifest.created_at,
         "kind": made.manifest.kind,
         "tenants": made.manifest.tenants,
+        "left_out": made.manifest.left_out,
         "removed": removed,
     })
 }

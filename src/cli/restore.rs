@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::General;
 use super::output::{print, print_json, remark};
+use crate::store::backup::LeftOutTenant;
 use crate::store::restore::{self, Restore, Restored, RestoredTenant};
 
 #[derive(Debug, Args)]
@@ -32,6 +33,12 @@ pub fn run(general: &General, arguments: &Arguments) -> anyhow::Result<()> {
     } else {
         print(&text(&restored))?
     }
+    for LeftOutTenant { id, name, reason } in &restored.left_out {
+        remark(&format!(
+            "tenant {name} (id {id}) was left out of this backup ({reason}): it is not restored, and what is here of it \
+             stays as it was; \"restore DIR {name}\" takes the newest backup that holds it"
+        ));
+    }
     if restored.unseen_by_litestream {
         remark(
             "if Litestream copies from here, restart it (systemctl restart tenantdesk-copy): \
@@ -48,6 +55,7 @@ fn document(restored: &Restored) -> Value {
         "folder": restored.folder.display().to_string(),
         "created_at": restored.created_at,
         "tenants": restored.tenants.iter().map(tenant).collect::<Vec<_>>(),
+        "left_out": restored.left_out,
     })
 }
 

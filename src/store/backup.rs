@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-pub use manifest::{Kind, Manifest, SavedFile, SavedTenant};
+pub use manifest::{Kind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
 
 use super::check;
-use super::connection::{self, OpenError, Schema};
+use super::connection::{self, CopyError, OpenError, Schema};
 use super::records::Reading;
 use super::registry::{self, Registry, RegistryError, TenantRow};
 use super::tenants;
@@ -31,9 +31,7 @@ pub enum BackupError {
     File { path: PathBuf, cause: io::Error },
     #[error(transparent)]
     Open(#[from] OpenError),
-    #[error(
-        "tenant {name}: {cause}; no backup was made. Repair or restore it, or back up the other tenants one by one"
-    )]
+    #[error("tenant {name}: {cause}; no backup was made")]
     Tenant { name: String, cause: String },
     #[error("{database} is not sound: {problem}; no backup was made")]
     Unsound { database: String, problem: String },
@@ -57,7 +55,11 @@ pub struct Made {
 }
 
 /// Makes a backup of all tenants, or of one, in a new folder in `dir`. Then removes older ones of the same kind beyond the
-/// newest `keep`.
+/// newest `keep`, unless a tenant had to be left out: an older backup may hold it.
+///
+/// # Errors
+///
+/// [`BackupError`] where there is no backup. One tenant that cannot be read is an error only where it is the one asked for.
 pub fn make(
     registry: &Registry,
     dir: &Path,
@@ -83,7 +85,7 @@ pub fn make(
             return Err(error);
         }
     };
-    let removed = match keep {
+    let removed = match keep.filter(|_| manifest.left_out.is_empty()) {
         Some(keep) => remove_older(dir, &folder, &manifest, keep)
             .map_err(|cause| BackupError::NotRemoved { folder: folder.clone(), cause: Box::new(cause) })?,
         None => Vec::new(),
@@ -157,42 +159,25 @@ fn fill(registry: &Registry, folder: &Path, tenant: Option<&TenantRow>, now: Mom
     for private in [folder.to_owned(), tenants::folder(folder)] {
         DirBuilder::new().mode(0o700).create(&private).map_err(at(&private))?;
     }
-    let copy = folder.join(registry::FILE);
-    let live = connection::open(&registry.data_dir().join(registry::FILE), &registry::SCHEMA)?;
-    connection::copy_to(&live, &copy)?;
-    drop(live);
-    let copied = connection::plain(&copy)?;
-    let mut saved = Vec::new();
-    let mut files = Vec::new();
-    for (id, name) in tenants_in(&copied)? {
-        let wanted = tenant.is_none_or(|tenant| tenant.id == id);
-        let records = if wanted { save_tenant(registry, folder, id, &name)? } else { None };
-        match records {
-            Some(records) => {
-                files.push(described(folder, format!("tenants/{id}.db"), &tenants::SCHEMA)?);
-                saved.push(SavedTenant { id, name, records });
-            }
-            // Not asked for, or deleted since the registry was copied.
-            None => drop(copied.execute("DELETE FROM tenants WHERE id = ?", [id])?),
-        }
-    }
-    if let Some(tenant) = tenant.filter(|_| saved.is_empty()) {
-        return Err(BackupError::Tenant { name: tenant.name.clone(), cause: "it was deleted meanwhile".to_owned() });
-    }
-    // What is deleted must not be found in the file either.
-    copied.execute_batch("DELETE FROM sessions; VACUUM")?;
-    check_copy(&copied, registry::FILE)?;
-    drop(copied);
-    sync(&copy)?;
-    files.insert(0, described(folder, registry::FILE.to_owned(), &registry::SCHEMA)?);
-    let manifest = Manifest {
+    let copied = copy_registry(registry, folder)?;
+    let mut manifest = Manifest {
         format: manifest::FORMAT,
         tenantdesk: env!("CARGO_PKG_VERSION").to_owned(),
         created_at: now.rfc3339(),
         kind: if tenant.is_some() { Kind::Tenant } else { Kind::All },
-        tenants: saved,
-        files,
+        tenants: Vec::new(),
+        left_out: Vec::new(),
+        files: Vec::new(),
     };
+    save_tenants(registry, &copied, folder, tenant, &mut manifest)?;
+    // What is deleted must not be found in the file either.
+    copied.execute_batch("DELETE FROM sessions; VACUUM")?;
+    if let Some(problem) = problem_of(&copied) {
+        return Err(BackupError::Unsound { database: registry::FILE.to_owned(), problem });
+    }
+    drop(copied);
+    sync(&folder.join(registry::FILE))?;
+    manifest.files.insert(0, described(folder, registry::FILE.to_owned(), &registry::SCHEMA)?);
     write_manifest(folder, &manifest)?;
     for folder in [&tenants::folder(folder), folder] {
         sync(folder)?;
@@ -200,30 +185,86 @@ fn fill(registry: &Registry, folder: &Path, tenant: Option<&TenantRow>, now: Mom
     Ok(manifest)
 }
 
+fn copy_registry(registry: &Registry, folder: &Path) -> Result<Connection, BackupError> {
+    let copy = folder.join(registry::FILE);
+    let live = connection::open(&registry.data_dir().join(registry::FILE), &registry::SCHEMA)?;
+    connection::copy_to(&live, &copy).map_err(OpenError::from)?;
+    Ok(connection::plain(&copy)?)
+}
+
+/// Saves the tenant, or every tenant of the registry that was `copied`, and enters it into the manifest.
+fn save_tenants(
+    registry: &Registry,
+    copied: &Connection,
+    folder: &Path,
+    tenant: Option<&TenantRow>,
+    manifest: &mut Manifest,
+) -> Result<(), BackupError> {
+    for (id, name) in tenants_in(copied)? {
+        let wanted = tenant.is_none_or(|tenant| tenant.id == id);
+        match if wanted { save_tenant(registry, folder, id)? } else { Outcome::Gone } {
+            Outcome::Saved(records) => {
+                manifest.files.push(described(folder, format!("tenants/{id}.db"), &tenants::SCHEMA)?);
+                manifest.tenants.push(SavedTenant { id, name, records });
+            }
+            Outcome::Unreadable(reason) => manifest.left_out.push(LeftOutTenant { id, name, reason }),
+            // Not asked for, or deleted since the registry was copied.
+            Outcome::Gone => drop(copied.execute("DELETE FROM tenants WHERE id = ?", [id])?),
+        }
+    }
+    match tenant {
+        Some(tenant) if manifest.tenants.is_empty() => {
+            let reason = manifest.left_out.pop().map(|left_out| left_out.reason);
+            let cause = reason.unwrap_or_else(|| "it was deleted meanwhile".to_owned());
+            Err(BackupError::Tenant { name: tenant.name.clone(), cause })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn tenants_in(registry: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {
     let mut statement = registry.prepare("SELECT id, name FROM tenants ORDER BY id")?;
     statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// Copies a tenant's file and counts what is in it; nothing where the tenant is gone.
-fn save_tenant(
-    registry: &Registry,
-    folder: &Path,
-    id: i64,
-    name: &str,
-) -> Result<Option<BTreeMap<String, i64>>, BackupError> {
-    let failed = |cause: String| BackupError::Tenant { name: name.to_owned(), cause };
+/// What became of one tenant.
+enum Outcome {
+    /// With the number of records of each resource.
+    Saved(BTreeMap<String, i64>),
+    /// Its file cannot be read, and why.
+    Unreadable(String),
+    /// It does not exist any more.
+    Gone,
+}
+
+/// Copies a tenant's file. A file that cannot be read is no error: the others are saved without it.
+fn save_tenant(registry: &Registry, folder: &Path, id: i64) -> Result<Outcome, BackupError> {
     let live = match connection::open(&tenants::file(&tenants::folder(registry.data_dir()), id), &tenants::SCHEMA) {
         Ok(live) => live,
-        Err(OpenError::Missing(_)) if registry.tenant(id)?.is_none() => return Ok(None),
-        Err(error) => return Err(failed(error.to_string())),
+        Err(OpenError::Missing(_)) if registry.tenant(id)?.is_none() => return Ok(Outcome::Gone),
+        Err(error) => return Ok(Outcome::Unreadable(error.to_string())),
     };
     let copy = tenants::file(&tenants::folder(folder), id);
-    connection::copy_to(&live, &copy).map_err(|error| failed(error.to_string()))?;
-    drop(live);
-    let copied = connection::plain(&copy)?;
-    check_copy(&copied, &format!("tenants/{id}.db ({name})"))?;
-    Ok(Some(count(&copied).map_err(|error| failed(error.to_string()))?))
+    match connection::copy_to(&live, &copy) {
+        Ok(()) => (),
+        Err(CopyError::Source(error)) => return Ok(Outcome::Unreadable(error.to_string())),
+        Err(CopyError::Target(error)) => return Err(error.into()),
+    }
+    match count_sound(&connection::plain(&copy)?) {
+        Ok(records) => Ok(Outcome::Saved(records)),
+        Err(reason) => {
+            connection::discard(&copy);
+            Ok(Outcome::Unreadable(reason))
+        }
+    }
+}
+
+/// The number of records of each resource, or what is wrong with the copy.
+fn count_sound(copy: &Connection) -> Result<BTreeMap<String, i64>, String> {
+    match problem_of(copy) {
+        Some(problem) => Err(format!("it is damaged: {problem}")),
+        None => count(copy).map_err(|error| error.to_string()),
+    }
 }
 
 /// Resource → number of its records.
@@ -232,11 +273,9 @@ pub(super) fn count(connection: &Connection) -> Result<BTreeMap<String, i64>, su
     ALL.into_iter().map(|resource| Ok((resource.plural.to_owned(), reading.number_of(resource)?))).collect()
 }
 
-fn check_copy(copy: &Connection, database: &str) -> Result<(), BackupError> {
-    match check::problems_of(copy).into_iter().next() {
-        Some(problem) => Err(BackupError::Unsound { database: database.to_owned(), problem }),
-        None => Ok(()),
-    }
+/// The first thing that is wrong inside a database.
+fn problem_of(database: &Connection) -> Option<String> {
+    check::problems_of(database).into_iter().next()
 }
 
 fn described(folder: &Path, path: String, schema: &Schema) -> Result<SavedFile, BackupError> {

@@ -43,6 +43,23 @@ pub enum OpenError {
     Unusable { path: PathBuf, cause: String },
 }
 
+/// Why there is no copy of a database.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    #[error(transparent)]
+    Source(OpenError),
+    #[error(transparent)]
+    Target(OpenError),
+}
+
+impl From<CopyError> for OpenError {
+    fn from(error: CopyError) -> OpenError {
+        match error {
+            CopyError::Source(cause) | CopyError::Target(cause) => cause,
+        }
+    }
+}
+
 /// How long a connection waits for a lock that another process or connection holds (contract section 6, condition 6).
 pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 
@@ -299,23 +316,44 @@ fn keep_copy(path: &Path, found: u32) -> Result<Option<PathBuf>, OpenError> {
 /// A copy of one moment of the database, in a new private file that is whole in itself and on disk. Writers go on meanwhile.
 /// Where this fails, no file stays.
 ///
+/// # Errors
+///
+/// [`CopyError::Source`] where the database cannot be read, [`CopyError::Target`] where the copy cannot be written.
+///
 /// All pages are taken in one step: in several, each commit by somebody else would begin the copy anew.
-pub fn copy_to(source: &Connection, path: &Path) -> Result<(), OpenError> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(|error| unusable(path, error))?;
-    copy_pages(source, path)
-        .map_err(|error| refused(path, &error))
-        .and_then(|()| file.sync_all().map_err(|error| unusable(path, error)))
-        .inspect_err(|_| discard(path))
+pub fn copy_to(source: &Connection, path: &Path) -> Result<(), CopyError> {
+    let cannot_write = |error: io::Error| CopyError::Target(unusable(path, error));
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(cannot_write)?;
+    copy_into(source, path).and_then(|()| file.sync_all().map_err(cannot_write)).inspect_err(|_| discard(path))
 }
 
-fn copy_pages(source: &Connection, path: &Path) -> rusqlite::Result<()> {
-    let mut target = plain(path)?;
-    let backup = Backup::new(source, &mut target)?;
+fn copy_into(source: &Connection, path: &Path) -> Result<(), CopyError> {
+    let of_target = |error: rusqlite::Error| CopyError::Target(refused(path, &error));
+    let mut target = plain(path).map_err(of_target)?;
+    copy_pages(source, &mut target).map_err(|error| match is_write_error(&error) {
+        true => of_target(error),
+        false => CopyError::Source(refused(Path::new(source.path().unwrap_or_default()), &error)),
+    })?;
+    // In WAL mode it could not be read without writing beside it.
+    target.pragma_update(None, "journal_mode", "DELETE").map_err(of_target)
+}
+
+/// Whether a step of a copy failed at its target. The source is only read.
+fn is_write_error(error: &rusqlite::Error) -> bool {
+    let written = [
+        ffi::SQLITE_IOERR_WRITE,
+        ffi::SQLITE_IOERR_FSYNC,
+        ffi::SQLITE_IOERR_DIR_FSYNC,
+        ffi::SQLITE_IOERR_TRUNCATE,
+        ffi::SQLITE_IOERR_DELETE,
+    ];
+    let code = error.sqlite_error_code();
+    matches!(code, Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::CannotOpen))
+        || error.sqlite_error().is_some_and(|error| written.contains(&error.extended_code))
+}
+
+fn copy_pages(source: &Connection, target: &mut Connection) -> rusqlite::Result<()> {
+    let backup = Backup::new(source, target)?;
     let mut tries = 0;
     while backup.step(-1)? != StepResult::Done {
         if !wait_for_lock(tries) {
@@ -323,9 +361,7 @@ fn copy_pages(source: &Connection, path: &Path) -> rusqlite::Result<()> {
         }
         tries += 1;
     }
-    drop(backup);
-    // In WAL mode it could not be read without writing beside it.
-    target.pragma_update(None, "journal_mode", "DELETE")
+    Ok(())
 }
 
 /// Replaces the content of `target` by that of `source`, page by page, in one transaction of `target`, which waits for its

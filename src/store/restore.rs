@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use uuid::Uuid;
 
 use super::backup::manifest::{self, digest};
-use super::backup::{self, BackupError, Kind, Manifest, SavedFile, SavedTenant};
+use super::backup::{self, BackupError, Kind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
 use super::check;
 use super::connection::{self, OpenError, Schema};
 use super::data_dir::NewDataDir;
@@ -42,6 +42,8 @@ pub enum RestoreError {
     NoBackup { dir: PathBuf, wanted: String },
     #[error("the backup {} does not hold the tenant {tenant}", .folder.display())]
     NotInBackup { folder: PathBuf, tenant: String },
+    #[error("the tenant {} was left out of the backup {}: {}", .tenant.name, .folder.display(), .tenant.reason)]
+    LeftOut { folder: PathBuf, tenant: LeftOutTenant },
     #[error("the backup is damaged: {} {what}", .path.display())]
     Damaged { path: PathBuf, what: String },
     #[error("the backup was made by a newer version of tenantdesk (schema {found} in {}, this binary knows {known}); use that version", .path.display())]
@@ -72,6 +74,8 @@ pub struct Restored {
     pub folder: PathBuf,
     pub created_at: String,
     pub tenants: Vec<RestoredTenant>,
+    /// Where all tenants were asked for: those that the backup lacks. They are as they were.
+    pub left_out: Vec<LeftOutTenant>,
     /// Files got the names of others that Litestream copied: it may not see them until it is started anew.
     pub unseen_by_litestream: bool,
 }
@@ -125,7 +129,8 @@ pub fn restore(wanted: &Restore<'_>) -> Result<Restored, RestoreError> {
     let unseen_by_litestream =
         !reused.is_empty() && (was_copied(&registry_file) || reused.iter().any(|file| was_copied(file)));
     data_dir.keep();
-    Ok(Restored { folder, created_at: manifest.created_at, tenants, unseen_by_litestream })
+    let left_out = if wanted.tenant.is_none() { manifest.left_out } else { Vec::new() };
+    Ok(Restored { folder, created_at: manifest.created_at, tenants, left_out, unseen_by_litestream })
 }
 
 /// Whether Litestream has left a trace: its folder beside a file, or its table in it. What cannot be read has none.
@@ -156,8 +161,16 @@ fn choose(folder: &Path, manifest: &Manifest, tenant: Option<&str>) -> Result<Ve
         None => Ok(manifest.tenants.clone()),
         Some(name) => match manifest.tenant(name) {
             Some(tenant) => Ok(vec![tenant.clone()]),
-            None => Err(RestoreError::NotInBackup { folder: folder.to_owned(), tenant: name.to_owned() }),
+            None => Err(missing_in(folder, manifest, name)),
         },
+    }
+}
+
+fn missing_in(folder: &Path, manifest: &Manifest, tenant: &str) -> RestoreError {
+    let folder = folder.to_owned();
+    match manifest.left_out(tenant) {
+        Some(tenant) => RestoreError::LeftOut { folder, tenant: tenant.clone() },
+        None => RestoreError::NotInBackup { folder, tenant: tenant.to_owned() },
     }
 }
 
@@ -282,7 +295,7 @@ fn replace(live: &Path, staged: &Path, undo: &mut Undo<'_>) -> Result<(), Restor
         Err(_) => return replace_by_name(live, staged, undo),
     };
     let kept = undo.stage.kept(live);
-    connection::copy_to(&connection, &kept)?;
+    connection::copy_to(&connection, &kept).map_err(OpenError::from)?;
     replace_content(connection, live, staged)?;
     undo.done.push(Done::Content { live: live.to_owned(), kept });
     Ok(())

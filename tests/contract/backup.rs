@@ -254,3 +254,73 @@ fn a_restore_under_load_loses_and_mixes_nothing() {
     assert!(since > 0 && live.len() < made.len() + 50, "{since} since, {} in all", live.len());
     desk.cli(&["check"]).done();
 }
+
+/// A place with a backup of three tenants, two of which are damaged since: one's content, the other's header.
+fn with_damaged_tenants() -> (std::sync::Arc<Place>, String) {
+    let place = Place::new(false);
+    let [one, two, three] = ["good", "torn", "garbage"].map(|name| place.tenant(name));
+    for name in ["good", "torn", "garbage"] {
+        let rows: String = (0..500).map(|row| format!("Customer {row} of {name}\n")).collect();
+        std::fs::write(place.home().join("c.csv"), format!("name\n{rows}")).unwrap();
+        place.cli(&["import", name, "customers", "c.csv"]).done();
+    }
+    let whole = place.cli(&["--json", "backup", "backups"]).done().json()["folder"].as_str().unwrap().to_owned();
+    let mut torn = std::fs::read(two.file()).unwrap();
+    let middle = torn.len() / 2;
+    torn[middle..middle + 40_960].fill(b'x');
+    std::fs::write(two.file(), torn).unwrap();
+    std::fs::write(three.file(), "no database ".repeat(1_000)).unwrap();
+    assert!(one.file().exists());
+    (place, whole)
+}
+
+#[test]
+fn tenants_that_cannot_be_read_are_left_out_and_named() {
+    let (place, whole) = with_damaged_tenants();
+    let output = place.cli(&["--json", "backup", "backups", "--keep", "1"]).fails_saying("torn, garbage");
+    let made = output.json();
+    for line in ["tenant torn (id 2) is left out: ", "tenant garbage (id 3) is left out: "] {
+        assert!(output.stderr.lines().any(|said| said.starts_with(line) && said.len() > line.len()), "{output:?}");
+    }
+    assert_eq!(made["removed"], json!([]));
+    assert_eq!(folders(&place).len(), 2, "nothing is pruned");
+    assert_eq!(
+        made["tenants"],
+        json!([{"id": 1, "name": "good", "records": {"customers": 500, "employees": 0, "hardware": 0}}])
+    );
+    let names: Vec<&Value> = made["left_out"].as_array().unwrap().iter().map(|tenant| &tenant["name"]).collect();
+    assert_eq!(names, ["torn", "garbage"]);
+    let partial = made["folder"].as_str().unwrap().to_owned();
+    let manifest: Value =
+        serde_json::from_slice(&std::fs::read(place.home().join(&partial).join("manifest.json")).unwrap()).unwrap();
+    assert_eq!(manifest["left_out"], made["left_out"]);
+    let files: Vec<_> = std::fs::read_dir(place.home().join(&partial).join("tenants")).unwrap().collect();
+    assert_eq!(files.len(), 1, "no copy of what is damaged: {files:?}");
+
+    let doctor = place.cli(&["doctor", "--backups", "backups"]).ends_with(1);
+    assert!(doctor.stdout.contains("lacks the tenant torn"), "{doctor:?}");
+    place.cli(&["backup", "backups", "torn"]).fails_saying("no backup was made");
+    assert_eq!(folders(&place).len(), 2);
+
+    // Somewhere else the others come back, and those that do not are named.
+    let other = Place::new(false);
+    let partial = place.home().join(partial);
+    let restored = other.cli(&["--json", "restore", partial.to_str().unwrap()]).done();
+    assert_eq!(restored.json()["left_out"], made["left_out"]);
+    assert!(restored.stderr.contains("tenant torn (id 2) was left out of this backup"), "{restored:?}");
+    assert_eq!(other.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
+    other.cli(&["restore", partial.to_str().unwrap(), "torn"]).fails_saying("was left out of the backup");
+
+    // Here nothing of them is lost, and the newest backup that holds one is found.
+    let garbage = std::fs::read(place.data().join("tenants/3.db")).unwrap();
+    place.cli(&["restore", "backups", "--force"]).done();
+    assert_eq!(std::fs::read(place.data().join("tenants/3.db")).unwrap(), garbage);
+    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 3);
+    for name in ["torn", "garbage"] {
+        let restored = place.cli(&["--json", "restore", "backups", name, "--force"]).done().json();
+        assert_eq!((&restored["folder"], &restored["left_out"]), (&json!(whole), &json!([])));
+    }
+    place.cli(&["check"]).done();
+    let removed = place.cli(&["--json", "backup", "backups", "--keep", "1"]).done().json();
+    assert_eq!(removed["removed"].as_array().unwrap().len(), 2);
+}

@@ -15,7 +15,16 @@ struct Manifest {
     /// RFC 3339.
     created_at: String,
     kind: String,
+    #[serde(default)]
+    left_out: Vec<LeftOut>,
     files: Vec<Saved>,
+}
+
+/// A tenant that could not be read.
+#[derive(Debug, Deserialize)]
+struct LeftOut {
+    name: String,
+    reason: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -35,7 +44,9 @@ pub fn newest(dir: &Path, now: Moment, days: u16) -> Report {
         let made: Timestamp = manifest.created_at.parse().ok()?;
         Some((made, folder, manifest))
     });
-    let Some((made, folder, manifest)) = dated.max_by_key(|(made, ..)| *made) else {
+    // Of those made in one second the later one has the longer name, or the higher number at its end.
+    let order = |made: &Timestamp, folder: &Path| (*made, folder.as_os_str().len(), folder.to_owned());
+    let Some((made, folder, manifest)) = dated.max_by_key(|(made, folder, _)| order(made, folder)) else {
         return report(State::Fault, format!("{} holds no backup of all tenants", dir.display()));
     };
     for file in &manifest.files {
@@ -43,6 +54,13 @@ pub fn newest(dir: &Path, now: Moment, days: u16) -> Report {
         if fs::metadata(&path).map(|metadata| metadata.len()).ok() != Some(file.bytes) {
             return report(State::Fault, format!("{} is missing or not as it was saved", path.display()));
         }
+    }
+    if let Some(LeftOut { name, reason }) = manifest.left_out.first() {
+        let others = match manifest.left_out.len() - 1 {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        return report(State::Fault, format!("{} lacks the tenant {name} ({reason}){others}", folder.display()));
     }
     let hours = (now.unix_seconds() - made.as_second()).max(0) / 3600;
     let says = format!("{} is {hours} hours old, with {} files", folder.display(), manifest.files.len());

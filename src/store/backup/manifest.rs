@@ -33,6 +33,9 @@ pub struct Manifest {
     pub created_at: String,
     pub kind: Kind,
     pub tenants: Vec<SavedTenant>,
+    /// Tenants whose files could not be read. Their rows and keys are in the backup's registry.
+    #[serde(default)]
+    pub left_out: Vec<LeftOutTenant>,
     pub files: Vec<SavedFile>,
 }
 
@@ -43,6 +46,15 @@ pub struct SavedTenant {
     pub name: String,
     /// Resource → number of its records.
     pub records: BTreeMap<String, i64>,
+}
+
+/// One tenant that a backup of all tenants lacks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOutTenant {
+    pub id: i64,
+    pub name: String,
+    /// Why its file could not be read.
+    pub reason: String,
 }
 
 /// One file of a backup.
@@ -76,6 +88,11 @@ impl Manifest {
     /// The tenant of this name.
     pub fn tenant(&self, name: &str) -> Option<&SavedTenant> {
         self.tenants.iter().find(|tenant| tenant.name == name)
+    }
+
+    /// The tenant of this name among those that were left out.
+    pub fn left_out(&self, name: &str) -> Option<&LeftOutTenant> {
+        self.left_out.iter().find(|tenant| tenant.name == name)
     }
 
     /// The file of this path.

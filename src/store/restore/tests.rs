@@ -172,10 +172,13 @@ fn older_backups_of_the_same_kind_go() {
     let made = backup::make(&registry, &desk.dir(), None, Some(1), past.now()).unwrap();
     assert!(made.folder.exists());
     desk.is_tidy();
-    // One that fails removes nothing.
+    // One that fails, or lacks a tenant, removes nothing.
     fs::write(desk.data().join("tenants/1.db"), "not a database, but long enough for a header of SQLite").unwrap();
-    let failed = backup::make(&registry, &desk.dir(), None, Some(1), desk.clock.now());
+    let one = registry.find_tenant("one").unwrap();
+    let failed = backup::make(&registry, &desk.dir(), one.as_ref(), Some(1), desk.clock.now());
     assert!(matches!(failed, Err(BackupError::Tenant { .. })), "{failed:?}");
+    let partial = backup::make(&registry, &desk.dir(), None, Some(1), desk.clock.now()).unwrap();
+    assert_eq!((partial.manifest.left_out.len(), partial.removed.len()), (1, 0));
     assert!(made.folder.exists());
     desk.is_tidy();
 }
