@@ -3,7 +3,7 @@
 mod backups;
 mod system;
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,9 @@ pub struct Arguments {
     /// How old the newest backup may be
     #[arg(long, default_value = "2", value_name = "DAYS")]
     backup_age: u16,
+    /// The private key that `serve` is given: whether others can read it
+    #[arg(long, env = "TENANTDESK_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
 }
 
 /// How a thing is.
@@ -70,6 +73,7 @@ pub fn run(general: &General, arguments: &Arguments) -> anyhow::Result<()> {
     ensure!(data_dir.join(registry::FILE).exists(), "{} is no data directory", data_dir.display());
     let now = general.clock().now();
     let mut reports = vec![versions(), directory(data_dir), permissions(data_dir), system::space(data_dir)];
+    reports.extend(arguments.tls_key.as_deref().map(tls_key));
     reports.extend(system::server(data_dir));
     reports.push(system::descriptors());
     reports.push(system::clock(now, newest_write(data_dir)));
@@ -112,6 +116,25 @@ fn directory(data_dir: &Path) -> Report {
     Report::new("directory", state, format!("{} {kind}", path.display()))
 }
 
+/// How others can reach the file or folder, if they can.
+fn open_to_others(path: &Path, metadata: &Metadata) -> Option<String> {
+    let mode = metadata.mode() & 0o777;
+    let is_open = mode & 0o077 != 0;
+    is_open.then(|| format!("{} is open to others (mode {mode:o}); chmod go= it", path.display()))
+}
+
+/// A key that others can read is no secret. It may have its mode on purpose, for a group.
+fn tls_key(path: &Path) -> Report {
+    let report = |state, says| Report::new("TLS key", state, says);
+    match fs::metadata(path) {
+        Ok(metadata) => match open_to_others(path, &metadata) {
+            Some(says) => report(State::Warning, says),
+            None => report(State::Good, format!("{} is private to its owner", path.display())),
+        },
+        Err(error) => report(State::Fault, format!("{}: {error}", path.display())),
+    }
+}
+
 /// Everything of ours in the data directory.
 fn files(data_dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = vec![data_dir.to_owned(), tenants::folder(data_dir)];
@@ -119,7 +142,9 @@ fn files(data_dir: &Path) -> io::Result<Vec<PathBuf>> {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if [".db", ".db-wal", ".db-shm", ".lock"].iter().any(|ending| name.ends_with(ending)) {
+            let is_ours = [".db", ".db-wal", ".db-shm", ".lock"].iter().any(|ending| name.ends_with(ending));
+            // `.db.v1` is a copy from before a migration.
+            if is_ours || name.contains(".db.v") {
                 found.push(path);
             }
         }
@@ -127,13 +152,15 @@ fn files(data_dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Private to one owner, who is the one that runs this or served by root.
+/// Private to one owner, who is the one that runs this or served by root. A folder keeps the mode that its owner gave it, so
+/// one that is open to others is a warning; files are always made private.
 fn permissions(data_dir: &Path) -> Report {
     let fault = |says: String| Report::new("permissions", State::Fault, says);
     let found = match files(data_dir) {
         Ok(found) => found,
         Err(error) => return fault(format!("the data directory cannot be read: {error}")),
     };
+    let mut open_folders = Vec::new();
     let owner = fs::metadata(data_dir).map(|metadata| metadata.uid()).ok();
     for path in &found {
         let metadata = match fs::metadata(path) {
@@ -142,15 +169,18 @@ fn permissions(data_dir: &Path) -> Report {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return fault(format!("{}: {error}", path.display())),
         };
-        let open = metadata.mode() & 0o077;
-        if open != 0 {
-            let mode = metadata.mode() & 0o777;
-            return fault(format!("{} is open to others (mode {mode:o}); chmod go= it", path.display()));
+        match open_to_others(path, &metadata) {
+            Some(says) if metadata.is_dir() => open_folders.push(says),
+            Some(says) => return fault(says),
+            None => (),
         }
         if Some(metadata.uid()) != owner {
             let uid = metadata.uid();
             return fault(format!("{} belongs to user {uid}, the directory does not", path.display()));
         }
+    }
+    if !open_folders.is_empty() {
+        return Report::new("permissions", State::Warning, open_folders.join("; "));
     }
     let uid = owner.unwrap_or_default();
     let me = rustix::process::geteuid().as_raw();

@@ -58,6 +58,45 @@ fn what_is_wrong_is_a_fault_and_ends_with_1() {
 }
 
 #[test]
+fn what_others_can_read_is_a_warning_or_a_fault() {
+    let place = with_tenants();
+    let key = place.home().join("key.pem");
+    fs::write(&key, "a key").unwrap();
+    let ask = || place.cli(&["--json", "doctor", "--tls-key", key.to_str().unwrap()]);
+    let set_mode =
+        |path: &std::path::Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(&key, 0o600);
+    let output = ask().done();
+    assert_eq!((state(&output, "permissions"), state(&output, "TLS key")), ("ok".to_owned(), "ok".to_owned()));
+    for mode in [0o640, 0o644] {
+        set_mode(&key, mode);
+        assert_eq!(state(&ask().done(), "TLS key"), "warning", "{mode:o}");
+    }
+    for folder in [place.data(), place.data().join("tenants")] {
+        for mode in [0o755, 0o750] {
+            set_mode(&folder, mode);
+            let output = ask().done();
+            assert_eq!(state(&output, "permissions"), "warning", "{} {mode:o}", folder.display());
+            assert!(output.stdout.contains(&format!("{} is open to others (mode {mode:o})", folder.display())));
+            // Whoever uses the directory leaves its mode alone.
+            place.cli(&["tenant", "list"]).done();
+            assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, mode);
+        }
+        set_mode(&folder, 0o700);
+    }
+    for file in [place.registry_file(), place.data().join("tenants/1.db")] {
+        set_mode(&file, 0o640);
+        assert_eq!(state(&ask().ends_with(1), "permissions"), "fault", "{}", file.display());
+        set_mode(&file, 0o600);
+    }
+    let mut command = place.command();
+    command.env("TENANTDESK_TLS_KEY", &key).arg("--data-dir").arg(place.data()).args(["--json", "doctor"]);
+    assert_eq!(state(&crate::support::desk::run(command, "").done(), "TLS key"), "warning");
+    fs::remove_file(&key).unwrap();
+    assert_eq!(state(&ask().ends_with(1), "TLS key"), "fault");
+}
+
+#[test]
 fn a_backup_that_is_missing_old_or_not_whole_is_a_fault() {
     let place = with_tenants();
     let dir = place.home().join("backups");
