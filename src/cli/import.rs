@@ -1,13 +1,13 @@
 //! `import`: records from a file, all of them or none.
 
 use std::fs::File;
-use std::io::IsTerminal as _;
+use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::output::{print, print_json, remark};
 use super::{General, WrongUsage, find_tenant, resource};
@@ -43,9 +43,10 @@ pub fn run(general: &General, arguments: &Arguments) -> anyhow::Result<()> {
     let (mut source, size) = open(path)?;
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let import = Import { resource, format, keep_ids: *keep_ids, dry_run: *dry_run };
-    let mut watcher = Terminal::new(size);
+    let document = general.json.then(|| FaultDocument::new(&tenant.name, resource.plural));
+    let mut watcher = Terminal::new(size, document);
     let outcome = import.run(&mut source, &mut file, &general.clock().now().rfc3339(), &mut watcher);
-    watcher.finish();
+    watcher.finish()?;
     let rows = outcome?;
     if general.json {
         return print_json(&json!({
@@ -69,31 +70,76 @@ fn open(path: &Path) -> anyhow::Result<(File, u64)> {
     Ok((File::open(path).with_context(cannot)?, found.len()))
 }
 
+/// The JSON document of an import with faults. Each fault is written as it is found, so that memory stays small however many
+/// there are.
+struct FaultDocument {
+    /// Up to the list of faults.
+    start: String,
+    target: BufWriter<Stdout>,
+    faults: u64,
+    /// The first failure of the target. Nothing is written after it.
+    failure: io::Result<()>,
+}
+
+impl FaultDocument {
+    fn new(tenant: &str, resource: &str) -> FaultDocument {
+        let members = json!({"done": "nothing", "tenant": tenant, "resource": resource}).to_string();
+        let start = format!("{},\"faults\":[", members.trim_end_matches('}'));
+        FaultDocument { start, target: BufWriter::new(io::stdout()), faults: 0, failure: Ok(()) }
+    }
+
+    fn add(&mut self, fault: &RowFault) {
+        if self.failure.is_ok() {
+            let before = if self.faults == 0 { &self.start } else { "," };
+            self.failure = write!(self.target, "{before}{}", document(fault));
+            self.faults += 1;
+        }
+    }
+
+    /// Ends the document, if there is one.
+    fn finish(mut self) -> io::Result<()> {
+        self.failure?;
+        if self.faults > 0 {
+            writeln!(self.target, "]}}")?;
+        }
+        self.target.flush()
+    }
+}
+
+fn document(fault: &RowFault) -> Value {
+    json!({"line": fault.line, "field": fault.field, "code": fault.code, "message": fault.message})
+}
+
 /// Shows faults, and progress where somebody watches.
 struct Terminal {
     bar: Option<ProgressBar>,
     stage: Stage,
     faults: u64,
+    document: Option<FaultDocument>,
 }
 
 impl Terminal {
-    fn new(size: u64) -> Terminal {
-        let bar = std::io::stderr().is_terminal().then(|| progress_bar(size, "{bytes} of {total_bytes}"));
-        Terminal { bar, stage: Stage::Checking, faults: 0 }
+    fn new(size: u64, document: Option<FaultDocument>) -> Terminal {
+        let bar = io::stderr().is_terminal().then(|| progress_bar(size, "{bytes} of {total_bytes}"));
+        Terminal { bar, stage: Stage::Checking, faults: 0, document }
     }
 
-    fn finish(&self) {
+    fn finish(self) -> anyhow::Result<()> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
         if self.faults > MOST_SHOWN {
             remark(&format!("and {} more", self.faults - MOST_SHOWN));
         }
+        self.document.map_or(Ok(()), FaultDocument::finish).context("cannot write to standard output")
     }
 }
 
 impl Watcher for Terminal {
     fn fault(&mut self, fault: &RowFault) {
+        if let Some(document) = &mut self.document {
+            document.add(fault);
+        }
         self.faults += 1;
         if self.faults <= MOST_SHOWN {
             match &self.bar {

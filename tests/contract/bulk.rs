@@ -1,12 +1,15 @@
 //! Contract section 10: `import` and `export`.
 
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::support::desk::{Output, Tenant};
+use crate::support::vitals::Vitals;
 use crate::support::{ALL, Desk, Place};
 
 struct Shop {
@@ -105,6 +108,47 @@ fn faults_are_told_line_by_line_and_nothing_is_imported() {
     let output = shop.import("customers", "d.csv", &[]).fails_saying("250 faults in 250 rows");
     assert_eq!(output.stderr.lines().count(), 102);
     assert!(output.stderr.contains("\nand 150 more\n"), "{output:?}");
+}
+
+#[test]
+fn a_document_for_scripts_has_every_fault() {
+    let shop = Shop::new();
+    shop.write("a.csv", format!("name,email\n{}Good,\nx,nobody\n", "x,\n".repeat(250)));
+    let output = shop.import("customers", "a.csv", &["--json"]).fails_saying("252 faults in 251 rows");
+    let document = output.json();
+    assert_eq!((&document["done"], &document["resource"]), (&json!("nothing"), &json!("customers")));
+    let faults = document["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), 252);
+    let names: Vec<&String> = faults[0].as_object().unwrap().keys().collect();
+    assert_eq!(names, ["line", "field", "code", "message"]);
+    assert_eq!((&faults[0]["line"], &faults[0]["code"]), (&json!(2), &json!("too_short")));
+    assert_eq!((&faults[251]["line"], &faults[251]["code"]), (&json!(253), &json!("invalid_email")));
+    assert!(output.stderr.contains("\nand 152 more\n"), "{output:?}");
+    shop.write("b.csv", "nmae\nGood\n");
+    let document = shop.import("customers", "b.csv", &["--json", "--dry-run"]).ends_with(1).json();
+    assert_eq!(document["faults"][0]["code"], "unknown_column");
+}
+
+/// The import waits while nobody reads its output, so its memory can be looked at.
+#[test]
+fn a_million_faults_take_no_memory() {
+    let shop = Shop::new();
+    shop.write("a.csv", format!("name\n{}", "x\n".repeat(1_000_000)));
+    let mut command = shop.place.command();
+    command.arg("--data-dir").arg(shop.place.data()).args(["--json", "import", "acme", "customers", "a.csv"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut output = child.stdout.take().unwrap();
+    let mut buffer = vec![0; 1 << 20];
+    let mut memory_after = |mebibytes: usize| {
+        for _ in 0..mebibytes {
+            output.read_exact(&mut buffer).unwrap();
+        }
+        Vitals::of(child.id()).memory
+    };
+    let (first, later) = (memory_after(1), memory_after(60));
+    assert!(later < first + 8 * 1024, "{first} KiB, then {later} KiB");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]
