@@ -95,10 +95,10 @@ pub fn run(general: &General, options: Options) -> anyhow::Result<()> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     let descriptors = raise_descriptor_limit();
 
-    // An address in use ends the command before anything is made.
-    let bound = Service::bind(service_options(&options, general.clock()))?;
     let data_dir = NewDataDir::make(&general.data_dir)?;
+    // Where both the directory and the address are taken, this is the more useful message.
     let _serving = Serving::begin(&general.data_dir)?;
+    let bound = Service::bind(service_options(&options, general.clock()))?;
     drop(Registry::create(&general.data_dir)?);
     let app = App::open(settings(general, &options, descriptors), general.clock())?;
     let tenants = NewTenants::create(&app, &options.create_tenants)?;

@@ -407,7 +407,7 @@ fn a_port_that_is_taken_is_a_clear_failure() {
 }
 
 #[test]
-fn a_port_that_is_taken_ends_serve_before_it_makes_anything() {
+fn a_port_that_is_taken_ends_serve_and_nothing_stays_made() {
     let desk = Desk::start();
     let (fresh, place) = (Place::new(false), place_with(&["acme"]));
     let address = desk.address().to_string();
