@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 
 use super::connection::{self, OpenError};
@@ -48,8 +49,8 @@ impl TenantFile {
     /// Adds records in one transaction, which waits for the file's other writers and makes them wait: all of `work`, or
     /// nothing.
     ///
-    /// The search table is filled at the end, in one statement: with each row on its own, SQLite would
-    /// write a piece of the index to disk for every single one, which takes longer than all the rest.
+    /// The search table is filled at the end: between other statements, SQLite would write a piece of the index to disk for
+    /// every single row, which takes longer than all the rest.
     pub fn add<T, E: From<FileError>>(
         &mut self,
         resource: &'static Resource,
@@ -162,13 +163,18 @@ impl Adding<'_> {
         Ok(highest_id(self.writing.connection(), self.resource)?)
     }
 
-    /// Enters the records with higher ids into the search table.
+    /// Enters the records with higher ids into the search table. An `INSERT` with a `SELECT` would be undone by itself where it
+    /// fails, and for that SQLite would copy what it overwrites to a temporary file.
     fn index_beyond(&self, id: i64) -> Result<(), FileError> {
-        let table = self.resource.plural;
-        let sql = format!(
-            "INSERT INTO {table}_search (rowid, search) SELECT id, search FROM {table} WHERE id > ? ORDER BY id"
-        );
-        self.writing.connection().execute(&sql, [id])?;
+        let connection = self.writing.connection();
+        let sql = format!("SELECT id, search FROM {} WHERE id > ? ORDER BY id", self.resource.plural);
+        let mut records = connection.prepare(&sql)?;
+        let mut index = connection.prepare(&Statements::of(self.resource).index)?;
+        let mut rows = records.query([id])?;
+        while let Some(row) = rows.next()? {
+            let (id, text) = (row.get_ref(0)?, row.get_ref(1)?);
+            index.execute([ToSqlOutput::Borrowed(id), ToSqlOutput::Borrowed(text)])?;
+        }
         Ok(())
     }
 }

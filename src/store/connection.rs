@@ -219,6 +219,13 @@ pub(super) fn keep_log(connection: &Connection) {
     };
 }
 
+/// Keeps what savepoints may have to undo in memory. One change touches a page of each index, which is more than the 64 KiB from
+/// which SQLite writes it to a temporary file. It is for connections that make small changes and sort nothing: what they keep is
+/// not bounded.
+pub(super) fn undo_in_memory(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "temp_store", "MEMORY")
+}
+
 /// What a connection's page cache takes, in bytes.
 #[expect(unsafe_code, reason = "rusqlite has no name for it")]
 pub(super) fn cached_bytes(connection: &Connection) -> usize {

@@ -141,7 +141,10 @@ impl Writer {
     }
 
     fn connect(&self) -> Result<Counted, OpenError> {
-        Ok(Counted::further(connection::open(&self.path, self.schema)?, Arc::clone(&self.memory)))
+        let connection = connection::open(&self.path, self.schema)?;
+        connection::undo_in_memory(&connection)
+            .map_err(|error| OpenError::Unusable { path: self.path.clone(), cause: error.to_string() })?;
+        Ok(Counted::further(connection, Arc::clone(&self.memory)))
     }
 
     /// Frees the page cache, or closes the connection, unless it is in use: the next change opens one.

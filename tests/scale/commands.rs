@@ -1,0 +1,98 @@
+//! The commands.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::measure::{Table, command};
+use crate::records::{COLUMNS, EMPLOYEES, value, write_csv};
+use crate::support::{Api, Desk};
+
+/// A write-ahead log may be this long once a transaction has followed a large one, in bytes.
+const LONGEST_LOG: u64 = 32 << 20;
+
+/// Fills the tenant by `import` while the server has it open.
+pub fn import(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
+    let customer = api.customer("Its customer");
+    for _ in 0..EMPLOYEES {
+        api.employee(customer);
+    }
+    let file = desk.home().join("hardware.csv");
+    write_csv(&file, count);
+    let name = file.to_str().unwrap();
+    command(desk, &desk.data(), "import, dry run", &["import", "acme", "hardware", name, "--dry-run"], table);
+    let said = command(desk, &desk.data(), "import, beside a server", &["import", "acme", "hardware", name], table);
+    assert_eq!(said["rows"], count);
+    assert_eq!(api.total("/hardware.php"), count);
+    api.customer("Another");
+    let log = desk.data().join("tenants/1.db-wal");
+    assert!(fs::metadata(&log).unwrap().len() < LONGEST_LOG, "{:?}", fs::metadata(&log));
+    fs::remove_file(file).unwrap();
+}
+
+/// Exports in both formats; what comes out is what went in.
+pub fn export(desk: &Desk, count: i64, table: &mut Table) {
+    for format in ["csv", "jsonl"] {
+        let file = desk.home().join(format!("out.{format}"));
+        let arguments = ["export", "acme", "hardware", "--output", file.to_str().unwrap()];
+        let said = command(desk, &desk.data(), &format!("export, {format}"), &arguments, table);
+        assert_eq!(said["rows"], count);
+        let lines = BufReader::new(File::open(&file).unwrap()).lines().map(Result::unwrap);
+        if format == "csv" {
+            let mut id = 0;
+            for line in lines.skip(1) {
+                id += 1;
+                let cells: Vec<String> = COLUMNS.iter().map(|column| exported(id, column)).collect();
+                assert!(line.starts_with(&cells.join(",")), "{line}");
+            }
+            assert_eq!(id, count);
+        } else {
+            assert_eq!(lines.count(), usize::try_from(count).unwrap());
+        }
+        fs::remove_file(file).unwrap();
+    }
+}
+
+fn exported(id: i64, column: &str) -> String {
+    match (column, value(id, column).cell().as_str()) {
+        ("is_leased", "1") => "true".to_owned(),
+        ("is_leased", _) => "false".to_owned(),
+        (_, cell) => cell.to_owned(),
+    }
+}
+
+/// Where the backup is.
+fn backups(desk: &Desk) -> String {
+    desk.home().join("backups").to_str().unwrap().to_owned()
+}
+
+pub fn backup_and_check(desk: &Desk, count: i64, table: &mut Table) {
+    let dir = backups(desk);
+    let said = command(desk, &desk.data(), "backup, beside a server", &["backup", &dir], table);
+    assert_eq!(said["tenants"][0]["records"]["hardware"], count);
+    let said = command(desk, &desk.data(), "check, beside a server", &["check"], table);
+    assert!(said.as_array().unwrap().iter().all(|database| database["ok"] == true), "{said}");
+    let said = command(desk, &desk.data(), "doctor, beside a server", &["doctor", "--backups", &dir], table);
+    assert_eq!(said["ok"], true, "{said}");
+}
+
+/// Restores everything, one tenant, and one tenant into the file that a server has open and that was changed since.
+pub fn restore(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
+    let dir = backups(desk);
+    let records = json!({"customers": 2, "employees": EMPLOYEES, "hardware": count});
+    let mut restore = |operation: &str, data: &Path, arguments: &[&str]| {
+        let said = command(desk, data, operation, &[&["restore", &dir], arguments].concat(), table);
+        assert_eq!(said["tenants"][0]["records"], records, "{operation}");
+    };
+    assert!(api.total("/hardware.php") > count);
+    restore("restore, into the file of a running server", &desk.data(), &["acme", "--force"]);
+    assert_eq!(api.total("/hardware.php"), count);
+    assert_eq!(api.total("/hardware.php?q=charger"), count);
+    let other = desk.home().join("other");
+    restore("restore, everything", &other, &[]);
+    fs::remove_dir_all(&other).unwrap();
+    restore("restore, one tenant", &other, &["acme"]);
+    fs::remove_dir_all(&other).unwrap();
+}

@@ -1,0 +1,53 @@
+//! Every command and every operation beside many records of one resource: that it succeeds, that its result is right, how much
+//! memory it takes at most, and that its time does not grow faster than the records.
+//!
+//! `cargo test --release --test scale -- --ignored --nocapture` takes a million records and some minutes, and prints a table.
+
+#[path = "../support/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
+mod support;
+
+mod commands;
+mod measure;
+mod migration;
+mod operations;
+mod records;
+
+use measure::Table;
+use support::Desk;
+
+/// No process of the service may take more, in MiB.
+const MEMORY_LIMIT: u64 = 300;
+
+#[test]
+fn a_few_thousand_records() {
+    run(2_000);
+}
+
+#[test]
+#[ignore = "takes minutes, and some GiB of disk"]
+fn a_million_records() {
+    let small = run(100_000);
+    let large = run(1_000_000);
+    println!("100,000 records\n{small}\n1,000,000 records\n{large}");
+    large.assert_grows_with(&small, 10.0);
+}
+
+/// Does everything there is to do beside so many records.
+fn run(count: i64) -> Table {
+    let mut table = Table::default();
+    let mut desk = Desk::roomy();
+    let tenant = desk.tenant("acme");
+    let api = tenant.with_scopes(support::ALL);
+    commands::import(&desk, &api, count, &mut table);
+    operations::lists(&desk, &api, count, &mut table);
+    operations::searches(&desk, &api, count, &mut table);
+    commands::export(&desk, count, &mut table);
+    commands::backup_and_check(&desk, count, &mut table);
+    operations::changes(&desk, &api, count, &mut table);
+    commands::restore(&desk, &api, count, &mut table);
+    desk.stop();
+    migration::from_older_schemas(&desk, &tenant, count, &mut table);
+    table.assert_memory_below(MEMORY_LIMIT);
+    table
+}

@@ -1,0 +1,207 @@
+//! The API's operations.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::measure::{Table, fastest, request};
+use crate::records::{COLUMNS, Key, value};
+use crate::support::client::Call;
+use crate::support::{Api, Desk, encoded};
+
+const PATH: &str = "/hardware.php";
+
+/// Records of a page that is measured.
+const PAGE: usize = 50;
+
+/// The page that is compared with the first.
+const FAR_PAGE: usize = 1_000;
+
+/// How much longer than the first page a far one may take. If it were read by its offset, it would be a thousand times.
+const MOST_PAGE_FACTOR: f64 = 25.0;
+
+/// The longest time of several operations, and whose it is.
+#[derive(Default)]
+struct Slowest(Duration, String);
+
+impl Slowest {
+    fn take(&mut self, time: Duration, what: &str) {
+        if time >= self.0 {
+            *self = Slowest(time, what.to_owned());
+        }
+    }
+}
+
+fn get<'a>(api: &'a Api, query: &str) -> Call<'a> {
+    api.call("GET", &format!("{PATH}?limit={PAGE}&{query}"))
+}
+
+fn ids(page: &Value) -> Vec<i64> {
+    page["data"].as_array().unwrap().iter().map(|record| record["id"].as_i64().unwrap()).collect()
+}
+
+/// Every sort in both directions, the first page and a far one; every filter, with and without the total.
+pub fn lists(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
+    let (mut first, mut far) = (Slowest::default(), Slowest::default());
+    let (mut filtered, mut counted) = (Slowest::default(), Slowest::default());
+    table.add_served(desk, "GET one record", || {
+        let (time, record) = fastest(|| api.call("GET", &format!("{PATH}?id={count}")));
+        assert_eq!(record["asset_tag"], value(count, "asset_tag").cell());
+        time
+    });
+    let sorts = || {
+        for column in COLUMNS {
+            let mut sorted: Vec<(Key, i64)> = (1..=count).map(|n| (value(n, column), n)).collect();
+            sorted.sort_unstable();
+            pages(api, column, sorted.iter().map(|(_, id)| *id), &mut first, &mut far);
+            pages(api, &format!("-{column}"), sorted.iter().rev().map(|(_, id)| *id), &mut first, &mut far);
+            filters(api, column, &sorted, &mut filtered, &mut counted);
+        }
+        for column in ["created_at", "updated_at"] {
+            pages(api, column, 1..=count, &mut first, &mut far);
+            pages(api, &format!("-{column}"), (1..=count).rev(), &mut first, &mut far);
+        }
+        timestamps(api, count, &mut filtered, &mut counted);
+        first.0
+    };
+    let mut served = Table::default();
+    served.add_served(desk, "lists", sorts);
+    let memory = served.last_memory();
+    table.add(format!("first page, slowest sort ({})", first.1), first.0, memory);
+    table.add(format!("page {FAR_PAGE}, slowest sort ({})", far.1), far.0, memory);
+    table.add(format!("first page, slowest filter ({})", filtered.1), filtered.0, memory);
+    table.add(format!("the same with its total ({})", counted.1), counted.0, memory);
+}
+
+/// Reads the first page and one far behind it, or the last; both have the records that they should have.
+fn pages(api: &Api, sort: &str, expected: impl Iterator<Item = i64>, first: &mut Slowest, far: &mut Slowest) {
+    let expected: Vec<i64> = expected.take(FAR_PAGE * PAGE).collect();
+    let skipped = expected.len() - PAGE;
+    let (first_time, page) = fastest(|| get(api, &format!("sort={sort}")));
+    assert_eq!(ids(&page), expected[..PAGE], "{sort}");
+    let mut cursor = String::new();
+    let mut passed = 0;
+    while passed < skipped {
+        let step = (skipped - passed).min(200);
+        let target = format!("{PATH}?sort={sort}&limit={step}{cursor}");
+        let (_, page) = request(api.call("GET", &target));
+        cursor = format!("&cursor={}", page["next_cursor"].as_str().unwrap());
+        passed += step;
+    }
+    let (far_time, page) = fastest(|| get(api, &format!("sort={sort}{cursor}")));
+    assert_eq!(ids(&page), expected[skipped..], "{sort}");
+    let most = first_time.max(Duration::from_millis(2)).mul_f64(MOST_PAGE_FACTOR);
+    assert!(far_time < most, "{sort}: page {FAR_PAGE} took {far_time:?}, the first {first_time:?}");
+    first.take(first_time, sort);
+    far.take(far_time, sort);
+}
+
+/// Equality with the value in the middle, null, and for dates what is from there on, and up to it.
+fn filters(api: &Api, column: &str, sorted: &[(Key, i64)], filtered: &mut Slowest, counted: &mut Slowest) {
+    if column == "id" {
+        return;
+    }
+    let (middle, _) = &sorted[sorted.len() / 2];
+    let below = sorted.partition_point(|(key, _)| key < middle);
+    let up_to = sorted.partition_point(|(key, _)| key <= middle);
+    let nulls = sorted.partition_point(|(key, _)| *key == Key::Null);
+    let text = encoded(&middle.cell());
+    let mut wanted = vec![(format!("{column}={text}"), up_to - below), (format!("{column}=null"), nulls)];
+    if column.contains("date") || column.contains("until") {
+        wanted.push((format!("{column}_from={text}"), sorted.len() - below));
+        wanted.push((format!("{column}_to={text}"), up_to - nulls));
+    }
+    for (filter, count) in wanted {
+        filter_finds(api, &filter, count, filtered, counted);
+    }
+}
+
+fn timestamps(api: &Api, count: i64, filtered: &mut Slowest, counted: &mut Slowest) {
+    let (_, record) = request(api.call("GET", &format!("{PATH}?id=1")));
+    let all = usize::try_from(count).unwrap();
+    for column in ["created_at", "updated_at"] {
+        let moment = encoded(record[column].as_str().unwrap());
+        for side in ["", "_from", "_to"] {
+            filter_finds(api, &format!("{column}{side}={moment}"), all, filtered, counted);
+        }
+    }
+}
+
+fn filter_finds(api: &Api, filter: &str, count: usize, filtered: &mut Slowest, counted: &mut Slowest) {
+    let (time, page) = fastest(|| get(api, filter));
+    assert_eq!(ids(&page).len(), count.min(PAGE), "{filter}");
+    filtered.take(time, filter);
+    let (time, page) = fastest(|| get(api, &format!("{filter}&total=true")));
+    assert_eq!(page["total"], count, "{filter}");
+    counted.take(time, filter);
+}
+
+/// `q` with words that few, many and no records have.
+pub fn searches(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
+    let serial = value(count / 2, "serial_number").cell();
+    let having = |word: &str| {
+        let columns = || COLUMNS.into_iter().chain(["notes"]).filter(|column| is_searched(column));
+        (1..=count).filter(|n| columns().any(|column| value(*n, column).cell().to_lowercase().contains(word))).count()
+    };
+    let all = usize::try_from(count).unwrap();
+    for (operation, query, found) in [
+        ("q, a word of one record", serial.to_lowercase(), 1),
+        ("q, a word of every record", "charger".to_owned(), all),
+        ("q, a word of an eighth, by name", "fujitsu&sort=-name".to_owned(), having("fujitsu")),
+        ("q, two letters of every record", "sn".to_owned(), all),
+        ("q, two letters of no record", "qq".to_owned(), 0),
+        ("q, an unknown word", "zeppelin".to_owned(), 0),
+        ("q, an unknown word of frequent parts", "chargercharger".to_owned(), 0),
+    ] {
+        table.add_served(desk, operation, || {
+            let (time, page) = fastest(|| get(api, &format!("q={query}")));
+            assert_eq!(ids(&page).len(), found.min(PAGE), "{query}");
+            time
+        });
+        table.add_served(desk, &format!("{operation}, with its total"), || {
+            let (time, page) = fastest(|| get(api, &format!("q={query}&total=true")));
+            assert_eq!(page["total"], found, "{query}");
+            time
+        });
+    }
+}
+
+fn is_searched(column: &str) -> bool {
+    ["name", "manufacturer", "model", "serial_number", "asset_tag", "notes"].contains(&column)
+}
+
+/// POST, PUT and DELETE, one after the other. In the end a tenth of the new records is left.
+pub fn changes(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
+    const MADE: i64 = 500;
+    let body = |n: i64| json!({"name": format!("New {n}"), "serial_number": format!("NEW-{n}"), "notes": value(n, "notes").cell()});
+    let each = |table: &mut Table, method: &str, ids: std::ops::RangeInclusive<i64>| {
+        let mut slowest = Duration::ZERO;
+        let mut sum = Duration::ZERO;
+        let number = u32::try_from(ids.clone().count()).unwrap();
+        table.add_served(desk, &format!("{method}, mean"), || {
+            for id in ids {
+                let call = match method {
+                    "POST" => api.call(method, PATH).json(&body(id)),
+                    "PUT" => api.call(method, &format!("{PATH}?id={id}")).json(&json!({"asset_tag": "changed"})),
+                    _ => api.call(method, &format!("{PATH}?id={id}")),
+                };
+                let (time, _) = request(call);
+                sum += time;
+                slowest = slowest.max(time);
+            }
+            sum / number
+        });
+        table.add(format!("{method}, slowest"), slowest, table.last_memory());
+    };
+    each(table, "POST", count + 1..=count + MADE);
+    each(table, "PUT", count + 1..=count + MADE);
+    each(table, "DELETE", count + 1 + MADE / 10..=count + MADE);
+    assert_eq!(api.total(PATH), count + MADE / 10);
+    assert_eq!(api.total(&format!("{PATH}?q=new-{}", count + 1)), 1);
+    assert_eq!(api.total(&format!("{PATH}?q=new-{}", count + MADE)), 0);
+    table.add_served(desk, "DELETE, refused because of dependents", || {
+        let begun = std::time::Instant::now();
+        api.delete("/employees.php?id=1").fails_with(409, "has_dependents");
+        begun.elapsed()
+    });
+}

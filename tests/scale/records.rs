@@ -1,0 +1,108 @@
+//! The records: a number makes a piece of hardware, the same every time, about 400 bytes as JSON.
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+
+use jiff::ToSpan as _;
+use jiff::civil::{Date, date};
+
+/// Every column that a list can be sorted by, but the timestamps, which all records have in common.
+pub const COLUMNS: [&str; 13] = [
+    "id",
+    "name",
+    "employee_id",
+    "type",
+    "manufacturer",
+    "model",
+    "serial_number",
+    "asset_tag",
+    "status",
+    "purchase_date",
+    "warranty_until",
+    "purchase_cost_cents",
+    "is_leased",
+];
+
+/// Employees that hardware belongs to.
+pub const EMPLOYEES: i64 = 100;
+
+const TYPES: [&str; 10] =
+    ["laptop", "desktop", "server", "monitor", "phone", "tablet", "printer", "network", "peripheral", "other"];
+const STATUSES: [&str; 5] = ["in_use", "in_stock", "in_repair", "retired", "lost"];
+const MAKERS: [&str; 8] = ["Lenovo", "Dell", "Fujitsu", "Apple", "Cisco", "Samsung", "Brother", "Jabra"];
+const USES: [&str; 6] = ["office", "warehouse", "reception", "workshop", "meeting room", "home office"];
+
+/// A value as lists sort it: null first, then numbers, then text by code point.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    Null,
+    Integer(i64),
+    Text(String),
+}
+
+impl Key {
+    /// As CSV has it; null is an empty cell.
+    pub fn cell(&self) -> String {
+        match self {
+            Key::Null => String::new(),
+            Key::Integer(number) => number.to_string(),
+            Key::Text(text) => text.clone(),
+        }
+    }
+}
+
+/// A number without order in it, below 2^32. Different `n` below 2^32 have different ones.
+fn scattered(n: i64) -> i64 {
+    n.wrapping_mul(2_654_435_761) & 0xFFFF_FFFF
+}
+
+fn of<const N: usize>(words: [&str; N], n: i64) -> String {
+    words[usize::try_from(n).unwrap() % N].to_owned()
+}
+
+fn purchase_date(n: i64) -> Option<Date> {
+    (n % 17 != 0).then(|| date(2015, 1, 1) + (scattered(n) % 4_000).days())
+}
+
+/// The value of a column in the record `n`, which has the id `n`.
+pub fn value(n: i64, column: &str) -> Key {
+    let some = |there: bool, text: String| if there { Key::Text(text) } else { Key::Null };
+    let day = |date: Option<Date>| date.map_or(Key::Null, |date| Key::Text(date.to_string()));
+    match column {
+        "id" => Key::Integer(n),
+        "name" => Key::Text(format!("{} {} {n}", of(MAKERS, n / 7), of(TYPES, n))),
+        "employee_id" if n % (EMPLOYEES + 1) == 0 => Key::Null,
+        "employee_id" => Key::Integer(n % (EMPLOYEES + 1)),
+        "type" => Key::Text(of(TYPES, n)),
+        "manufacturer" => some(n % 11 != 0, of(MAKERS, n / 7)),
+        "model" => some(n % 13 != 0, format!("{} {}", of(MAKERS, n / 7), scattered(n) % 5_000)),
+        "serial_number" => Key::Text(format!("SN-{:08X}", scattered(n))),
+        "asset_tag" => Key::Text(format!("AT{n:07}")),
+        "status" => Key::Text(of(STATUSES, n / 3)),
+        "purchase_date" => day(purchase_date(n)),
+        "warranty_until" => day(purchase_date(n).filter(|_| n % 5 != 0).map(|date| date + 3.years())),
+        "purchase_cost_cents" if n % 23 == 0 => Key::Null,
+        "purchase_cost_cents" => Key::Integer(scattered(n) % 300_000),
+        "is_leased" => Key::Integer(i64::from(n % 3 == 0)),
+        "notes" => Key::Text(format!(
+            "Bought for the {}, handed over with charger, bag and docking station; contract {}",
+            of(USES, n / 5),
+            scattered(n) % 10_000
+        )),
+        other => panic!("there is no column {other}"),
+    }
+}
+
+/// Writes records 1 to `count` as `import` takes them.
+pub fn write_csv(path: &Path, count: i64) {
+    let columns: Vec<&str> = COLUMNS.into_iter().skip(1).chain(["notes"]).collect();
+    let mut file = BufWriter::new(File::create_new(path).unwrap());
+    writeln!(file, "{}", columns.join(",")).unwrap();
+    for n in 1..=count {
+        // The notes have commas.
+        let cells: Vec<String> = columns.iter().map(|column| format!("\"{}\"", value(n, column).cell())).collect();
+        writeln!(file, "{}", cells.join(",")).unwrap();
+    }
+    file.flush().unwrap();
+}
