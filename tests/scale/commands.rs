@@ -3,10 +3,13 @@
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::json;
 
-use crate::measure::{Table, command};
+use crate::measure::{Table, command, request, watch};
 use crate::records::{COLUMNS, EMPLOYEES, value, write_csv};
 use crate::support::{Api, Desk};
 
@@ -22,14 +25,37 @@ pub fn import(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
     let file = desk.home().join("hardware.csv");
     write_csv(&file, count);
     let name = file.to_str().unwrap();
-    command(desk, &desk.data(), "import, dry run", &["import", "acme", "hardware", name, "--dry-run"], table);
-    let said = command(desk, &desk.data(), "import, beside a server", &["import", "acme", "hardware", name], table);
-    assert_eq!(said["rows"], count);
+    let arguments = ["import", "acme", "hardware", name, "--dry-run", "--keep-ids"];
+    command(desk, &desk.data(), "import, dry run with ids", &arguments, table);
+    let done = AtomicBool::new(false);
+    let reader = api.clone();
+    let (page, usage) = thread::scope(|scope| {
+        let reading = scope.spawn(|| slowest_page(reader, &done));
+        let ((), usage) = watch(desk, || {
+            let arguments = ["import", "acme", "hardware", name];
+            let said = command(desk, &desk.data(), "import, beside a server", &arguments, table);
+            assert_eq!(said["rows"], count);
+        });
+        done.store(true, Ordering::Relaxed);
+        (reading.join().unwrap(), usage)
+    });
+    table.add("a page meanwhile, slowest", page, usage);
     assert_eq!(api.total("/hardware.php"), count);
     api.customer("Another");
     let log = desk.data().join("tenants/1.db-wal");
     assert!(fs::metadata(&log).unwrap().len() < LONGEST_LOG, "{:?}", fs::metadata(&log));
     fs::remove_file(file).unwrap();
+}
+
+/// Reads pages until the others are done.
+fn slowest_page(api: Api, done: &AtomicBool) -> Duration {
+    let mut slowest = Duration::ZERO;
+    while !done.load(Ordering::Relaxed) {
+        let (time, _) = request(api.call("GET", "/employees.php?sort=email"));
+        slowest = slowest.max(time);
+        thread::sleep(Duration::from_millis(20));
+    }
+    slowest
 }
 
 /// Exports in both formats; what comes out is what went in.
@@ -50,6 +76,8 @@ pub fn export(desk: &Desk, count: i64, table: &mut Table) {
             assert_eq!(id, count);
         } else {
             assert_eq!(lines.count(), usize::try_from(count).unwrap());
+            let arguments = ["import", "acme", "hardware", file.to_str().unwrap(), "--dry-run"];
+            command(desk, &desk.data(), "import, dry run of jsonl", &arguments, table);
         }
         fs::remove_file(file).unwrap();
     }

@@ -1,9 +1,11 @@
-//! Times and peak memory of commands and requests, and the table of them.
+//! Times, peak memory and temporary files of commands and requests, and the table of them.
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -16,8 +18,16 @@ use crate::support::client::Call;
 struct Row {
     operation: String,
     time: Duration,
-    /// Peak memory of the process that did it, in KiB.
+    usage: Usage,
+}
+
+/// The most that a process took of its machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Memory in KiB.
     memory: u64,
+    /// SQLite's temporary files in bytes.
+    pub temporary: u64,
 }
 
 /// What was measured, in its order.
@@ -28,25 +38,21 @@ pub struct Table(Vec<Row>);
 const COMPARED_FROM: Duration = Duration::from_millis(500);
 
 impl Table {
-    pub fn add(&mut self, operation: impl Into<String>, time: Duration, memory: u64) {
-        self.0.push(Row { operation: operation.into(), time, memory });
+    pub fn add(&mut self, operation: impl Into<String>, time: Duration, usage: Usage) {
+        self.0.push(Row { operation: operation.into(), time, usage });
     }
 
-    /// Runs `work` and adds the time that it took and the most memory that the server had meanwhile.
+    /// Runs `work`, which returns a time, and adds that.
     pub fn add_served(&mut self, desk: &Desk, operation: &str, work: impl FnOnce() -> Duration) {
-        forget_peak(desk.pid());
-        let time = work();
-        self.add(operation, time, peak_memory(desk.pid()).expect("the server runs"));
+        let (time, usage) = watch(desk, work);
+        self.add(operation, time, usage);
     }
 
-    /// Of the last row, in KiB.
-    pub fn last_memory(&self) -> u64 {
-        self.0.last().map_or(0, |row| row.memory)
-    }
-
-    pub fn assert_memory_below(&self, mebibytes: u64) {
-        for row in &self.0 {
-            assert!(row.memory < mebibytes << 10, "{} took {} KiB\n{self}", row.operation, row.memory);
+    /// No process took more, in bytes.
+    pub fn assert_below(&self, memory: u64, temporary: u64) {
+        for Row { operation, usage, .. } in &self.0 {
+            assert!(usage.memory << 10 < memory, "{operation}: {usage:?}\n{self}");
+            assert!(usage.temporary < temporary, "{operation}: {usage:?}\n{self}");
         }
     }
 
@@ -64,8 +70,8 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| operation | seconds | peak MiB |\n|---|---|---|")?;
-        for Row { operation, time, memory } in &self.0 {
-            writeln!(f, "| {operation} | {} | {} |", seconds(*time), memory >> 10)?;
+        for Row { operation, time, usage } in &self.0 {
+            writeln!(f, "| {operation} | {} | {} |", seconds(*time), usage.memory >> 10)?;
         }
         Ok(())
     }
@@ -78,16 +84,48 @@ fn seconds(time: Duration) -> String {
     }
 }
 
-/// Peak memory of a process in KiB; nothing once it has ended.
+/// Runs `work` and returns the most that the server took meanwhile.
+pub fn watch<T>(desk: &Desk, work: impl FnOnce() -> T) -> (T, Usage) {
+    let pid = desk.pid();
+    // Has the peak begin with what the process takes at the moment.
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut usage = Usage::default();
+            while !done.load(Ordering::Relaxed) {
+                usage.take(pid);
+                thread::sleep(Duration::from_micros(200));
+            }
+            usage.take(pid);
+            usage
+        });
+        let answer = work();
+        done.store(true, Ordering::Relaxed);
+        (answer, watching.join().unwrap())
+    })
+}
+
+impl Usage {
+    /// Takes in what a process uses. One that has ended uses nothing more.
+    fn take(&mut self, pid: u32) {
+        self.memory = self.memory.max(peak_memory(pid).unwrap_or(0));
+        self.temporary = self.temporary.max(temporary_bytes(pid).unwrap_or(0));
+    }
+}
+
 fn peak_memory(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Has a process's peak begin with what it takes at the moment.
-fn forget_peak(pid: u32) {
-    fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
+/// SQLite's temporary files have no name any more, but the process has them open.
+fn temporary_bytes(pid: u32) -> Option<u64> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.filter_map(Result::ok).map(|entry| entry.path());
+    let is_temporary =
+        |file: &PathBuf| fs::read_link(file).is_ok_and(|name| name.to_string_lossy().contains("etilqs_"));
+    Some(open.filter(is_temporary).filter_map(|file| fs::metadata(file).ok()).map(|file| file.len()).sum())
 }
 
 /// Runs a command on a data directory, which has to end with 0. Returns the JSON that it prints.
@@ -97,23 +135,23 @@ pub fn command(desk: &Desk, data: &Path, operation: &str, arguments: &[&str], ta
     command.arg("--data-dir").arg(data).arg("--json").args(arguments);
     let begun = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let memory = await_end(&mut child);
+    let usage = await_end(&mut child);
     let time = begun.elapsed();
     let output = child.wait_with_output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{operation}: {stdout}{stderr}");
-    table.add(operation, time, memory);
+    table.add(operation, time, usage);
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{operation}: {error}: {stdout}"))
 }
 
-/// The peak memory of a process, asked for until it ends. What it prints fits into a pipe.
-fn await_end(child: &mut Child) -> u64 {
-    let mut memory = 0;
+/// What a process took, looked at until it ends. What it prints fits into a pipe.
+fn await_end(child: &mut Child) -> Usage {
+    let mut usage = Usage::default();
     while child.try_wait().unwrap().is_none() {
-        memory = peak_memory(child.id()).unwrap_or(memory);
-        std::thread::sleep(Duration::from_millis(2));
+        usage.take(child.id());
+        thread::sleep(Duration::from_millis(2));
     }
-    memory
+    usage
 }
 
 /// Sends a request that has to succeed. Returns how long the reply took, and its body as JSON.

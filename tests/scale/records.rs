@@ -96,7 +96,7 @@ pub fn value(n: i64, column: &str) -> Key {
 
 /// Writes records 1 to `count` as `import` takes them.
 pub fn write_csv(path: &Path, count: i64) {
-    let columns: Vec<&str> = COLUMNS.into_iter().skip(1).chain(["notes"]).collect();
+    let columns: Vec<&str> = COLUMNS.into_iter().chain(["notes"]).collect();
     let mut file = BufWriter::new(File::create_new(path).unwrap());
     writeln!(file, "{}", columns.join(",")).unwrap();
     for n in 1..=count {
