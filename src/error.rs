@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::rate_limit::Allowance;
 use crate::http::response::Response;
-use crate::resources::Scope;
+use crate::model::Scope;
 
 /// The conditions of contract section 6, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

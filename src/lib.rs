@@ -1,31 +1,32 @@
 //! TenantDesk: a JSON REST API for customers, employees and hardware, one SQLite file per tenant.
 //!
-//! A request goes through the modules in one direction: [`gate`] reads it whole from the client and checks that it is clean
+//! A request goes through the modules in one direction: [`edge`] reads it whole from the client and checks that it is clean
 //! HTTP, [`http`] brings it to a worker, [`api`] takes it through the checks of contract section 5 in their order,
-//! [`resources`] says what a record is, and [`store`] keeps it. [`cli`] is the operator's way in. No layer calls upward.
+//! [`model`] says what a record is, and [`store`] keeps it. [`cli`] is the operator's way in. No layer calls upward.
 //!
 //! Absent on purpose: async code outside the gate, an ORM, global state, caches of keys or records. ARCHITECTURE.md says why.
 
 pub mod api;
 pub mod app;
-pub mod bulk;
 pub mod cli;
 pub mod clock;
+pub mod edge;
 pub mod error;
 pub mod fair_queue;
-pub mod gate;
 pub mod html;
 pub mod http;
 pub mod metrics;
+pub mod model;
 mod new_folders;
 pub mod panel;
 pub mod panics;
 pub mod password;
 pub mod readiness;
-pub mod resources;
+pub mod reference;
 pub mod secret;
-pub mod service;
+pub mod server;
 pub mod store;
+pub mod transfer;
 pub mod turns;
 
 /// Gives memory back to the system a second after it was freed. The system's own keeps most of what a thousand slow clients

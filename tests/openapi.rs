@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tenantdesk::api::openapi;
+use tenantdesk::reference::openapi;
 
 /// Renewed by `UPDATE_GOLDEN=1 cargo test --test openapi`.
 #[test]

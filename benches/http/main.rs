@@ -11,12 +11,12 @@ mod load;
 mod masses;
 mod price;
 mod process;
+#[expect(dead_code, reason = "the tests ask for more")]
+#[path = "../../tests/support/process_stats.rs"]
+mod process_stats;
 mod sections;
 mod synced;
 mod table;
-#[expect(dead_code, reason = "the tests ask for more")]
-#[path = "../../tests/support/vitals.rs"]
-mod vitals;
 
 use std::io;
 use std::path::PathBuf;

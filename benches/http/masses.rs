@@ -17,11 +17,11 @@ use crate::Settings;
 use crate::data::{self, Data};
 use crate::load::{Outcome, connect, once};
 use crate::process::{Process, megabytes};
+use crate::process_stats::Vitals;
 use crate::sections::{
     CONNECTIONS, body_length, get, load_gets, load_gets_from, milliseconds, per_second, place, tenant_file,
 };
 use crate::table::{Bar, Table, median};
-use crate::vitals::Vitals;
 
 /// Where the masses come from. The others come from 127.0.0.1, as everything does.
 const MASS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));

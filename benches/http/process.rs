@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tenantdesk::http::Response;
-use tenantdesk::http::private::Note;
-use tenantdesk::http::server::{Handler, answer};
-use tenantdesk::service::{Options, Service};
+use tenantdesk::http::upstream_protocol::Note;
+use tenantdesk::http::workers::{Handler, answer};
+use tenantdesk::server::{Options, Service};
 use uuid::Uuid;
 
-use crate::vitals::Vitals;
+use crate::process_stats::Vitals;
 
 /// A process that listens. It ends when dropped.
 #[derive(Debug)]
@@ -211,7 +211,7 @@ fn bare_edge(size: usize) -> io::Result<()> {
     service.wait().map_err(io::Error::other)
 }
 
-/// What `http::server` is without the gate: tiny_http on a public port, and as many workers as have turns behind the gate.
+/// What `http::workers` is without the gate: tiny_http on a public port, and as many workers as have turns behind the gate.
 fn tiny_http(size: usize) -> io::Result<()> {
     let server = Arc::new(tiny_http::Server::http("127.0.0.1:0").map_err(io::Error::other)?);
     println!("listening on http://{}", server.server_addr());

@@ -10,7 +10,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::error::Error;
-use crate::resources::field::Input;
+use crate::model::field::Input;
 
 /// Levels of nesting that are taken.
 const DEPTH: usize = 128;

@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 
 use super::query::Query;
 use crate::error::Error;
-use crate::resources::field::is_date;
-use crate::resources::{ALL, Field, Kind, Resource, Value};
+use crate::model::field::is_date;
+use crate::model::{ALL, Field, Kind, Resource, Value};
 use crate::store::{Column, Listing, Position, Test};
 
 /// Records a page, unless `limit` says otherwise.

@@ -1,17 +1,15 @@
 //! A request's way from its path to its answer.
 
-pub mod docs;
 pub mod idempotency;
 pub mod json;
 pub mod list;
-pub mod openapi;
 pub mod query;
 pub mod rate_limit;
 pub mod routes;
 
 mod caller;
 #[cfg(test)]
-mod messages;
+mod messages_tests;
 mod operations;
 mod pages;
 mod pipeline;

@@ -7,8 +7,8 @@ use super::query::Query;
 use crate::clock::Moment;
 use crate::error::{Error, FieldError};
 use crate::http::{Body, Method, REPLAYED, Reply, Request, Response};
-use crate::resources::field::{Fault, Input};
-use crate::resources::{Field, Resource, Value};
+use crate::model::field::{Fault, Input};
+use crate::model::{Field, Resource, Value};
 use crate::store::{Change, Deleted, ReadError, Reading, Remembered, Tenant, Writing};
 
 /// What an operation came to: an answer, or a change that is yet to be made.

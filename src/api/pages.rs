@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::docs;
-use super::openapi;
 use super::routes::{PAGE_METHODS, Page};
 use crate::app::App;
 use crate::error::Error;
 use crate::http::{Method, Request, Response};
+use crate::reference::docs;
+use crate::reference::openapi;
 
 /// Answers a page; unknown query parameters are ignored.
 pub fn answer(app: &App, page: Page, request: &Request) -> Response {

@@ -10,8 +10,8 @@ use super::routes::{self, Operation, RECORD_METHODS, Route};
 use crate::app::App;
 use crate::error::Error;
 use crate::http::{Reply, Request, Response};
+use crate::model::Resource;
 use crate::panel;
-use crate::resources::Resource;
 use crate::store::Tenant;
 
 /// Answers a request, now or when what it changes is on disk.

@@ -2,8 +2,8 @@
 
 use crate::http::Method;
 use crate::metrics;
+use crate::model::{ALL, Access, Resource, Scope};
 use crate::panel;
-use crate::resources::{ALL, Access, Resource, Scope};
 
 /// Where a path leads.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,9 +13,9 @@ use serde_json::json;
 use super::import::progress_bar;
 use super::output::{print, print_json};
 use super::{General, find_tenant, resource};
-use crate::bulk::{self, Format};
-use crate::resources::Resource;
-use crate::store::bulk::{FileError, TenantFile};
+use crate::model::Resource;
+use crate::store::tenant_file::{FileError, TenantFile};
+use crate::transfer::{self, Format};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -52,11 +52,11 @@ pub fn run(general: &General, arguments: &Arguments) -> anyhow::Result<()> {
     let Some(path) = &arguments.output else {
         // The records are the output, also for scripts.
         let bar = bar(&file, resource, !io::stdout().is_terminal())?;
-        bulk::export(&file, resource, format, watched(io::stdout().lock(), &bar))?;
+        transfer::export(&file, resource, format, watched(io::stdout().lock(), &bar))?;
         return Ok(());
     };
     let bar = bar(&file, resource, true)?;
-    let rows = write_file(path, |target| Ok(bulk::export(&file, resource, format, watched(target, &bar))?))?;
+    let rows = write_file(path, |target| Ok(transfer::export(&file, resource, format, watched(target, &bar))?))?;
     if general.json {
         let written = path.display().to_string();
         return print_json(&json!({

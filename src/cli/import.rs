@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::output::{print, print_json, remark};
 use super::{General, WrongUsage, find_tenant, resource};
-use crate::bulk::{Format, Import, RowFault, Stage, Watcher};
-use crate::resources::Resource;
-use crate::store::bulk::TenantFile;
+use crate::model::Resource;
+use crate::store::tenant_file::TenantFile;
+use crate::transfer::{Format, Import, RowFault, Stage, Watcher};
 
 #[derive(Debug, Args)]
 pub struct Arguments {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::output::{print, print_json, print_table, remark};
 use super::{General, find_tenant};
-use crate::resources::Scopes;
+use crate::model::Scopes;
 use crate::store::registry::{self, Actor, KeyRow};
 
 #[derive(Debug, Subcommand)]

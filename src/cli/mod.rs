@@ -31,7 +31,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use signal_hook::consts::SIGXFSZ;
 
 use crate::clock::Clock;
-use crate::resources::{self, Resource};
+use crate::model::{self, Resource};
 use crate::store::registry::{Registry, TenantRow};
 use crate::store::{OpenError, registry};
 
@@ -189,7 +189,7 @@ fn tenant_name(text: &str) -> Result<String, &'static str> {
 /// A resource, for the grammar.
 fn resource(plural: &str) -> Result<&'static Resource, String> {
     Resource::find(plural).ok_or_else(|| {
-        let names: Vec<&str> = resources::ALL.iter().map(|resource| resource.plural).collect();
+        let names: Vec<&str> = model::ALL.iter().map(|resource| resource.plural).collect();
         format!("there is no such resource; there are {}", names.join(", "))
     })
 }

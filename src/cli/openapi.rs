@@ -2,7 +2,7 @@
 
 use super::General;
 use super::output::print;
-use crate::api::openapi;
+use crate::reference::openapi;
 
 pub fn run(general: &General) -> anyhow::Result<()> {
     if general.json { print(&openapi::JSON) } else { print(openapi::pretty().trim_end()) }

@@ -22,12 +22,12 @@ use super::supervisor::Supervisor;
 use super::{General, tenant, tenant_name};
 use crate::app::{App, Settings};
 use crate::clock::{Clock, Moment};
-use crate::gate::{Limits, Network};
-use crate::resources::Scopes;
-use crate::service::{self, Service, TlsFiles};
+use crate::edge::{Limits, Network};
+use crate::model::Scopes;
+use crate::server::{self, Service, TlsFiles};
 use crate::store::data_dir::NewDataDir;
+use crate::store::data_dir_lock::Serving;
 use crate::store::registry::{Actor, Registry, TenantRow};
-use crate::store::serving::Serving;
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -139,10 +139,10 @@ fn settings(general: &General, options: &Options, descriptors: u64) -> Settings 
     settings
 }
 
-fn service_options(options: &Options, clock: Clock) -> service::Options {
-    let defaults = service::Options::default();
+fn service_options(options: &Options, clock: Clock) -> server::Options {
+    let defaults = server::Options::default();
     let tls = options.tls_cert.clone().zip(options.tls_key.clone());
-    service::Options {
+    server::Options {
         listen: options.listen,
         workers: options.workers.map_or(defaults.workers, usize::from),
         limits: Limits {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::output::{print, print_json, print_table, remark};
 use super::{General, WrongUsage, find_tenant, prompt, tenant_name};
 use crate::clock::Moment;
+use crate::model::field::is_date;
 use crate::password;
-use crate::resources::field::is_date;
 use crate::store::data_dir::NewDataDir;
 use crate::store::registry::{Actor, Registry, TenantRow};
 

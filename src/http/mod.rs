@@ -1,12 +1,12 @@
 //! Requests and responses as values, and the tiny_http server that they come through.
 
-pub mod access;
-mod lead;
-pub mod private;
+pub mod access_log;
+mod leader;
 pub mod reply;
 pub mod request;
 pub mod response;
-pub mod server;
+pub mod upstream_protocol;
+pub mod workers;
 
 pub use reply::{REPLAYED, Reply};
 pub use request::{Body, Method, Request};

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::clock::{Clock, Moment};
 use crate::error::Error;
-use crate::http::access;
+use crate::http::access_log;
 use crate::http::response::Response;
 use crate::metrics::Metrics;
 
@@ -92,7 +92,7 @@ impl Reply {
         let duration = self.clock.now().monotonic.saturating_sub(self.received_at.monotonic);
         self.metrics.answered(&self.method, &self.path, status, duration);
         self.metrics.replays.add(replayed.into());
-        access::Line {
+        access_log::Line {
             method: &self.method,
             path: &self.path,
             status,
@@ -109,7 +109,7 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if self.request.is_some() {
-            tracing::error!(request_id = %self.id, path = %access::printable(&self.path), "a request was dropped without an answer");
+            tracing::error!(request_id = %self.id, path = %access_log::printable(&self.path), "a request was dropped without an answer");
             self.finish(Response::from(Error::InternalError));
         }
     }

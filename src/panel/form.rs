@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::refusal::Refusal;
+use super::error::Refusal;
 use crate::http::{Body, Request};
 
 /// The most of a form, in bytes (issue 3: bodies over 16 KiB are refused).

@@ -1,17 +1,17 @@
 //! What POST does: one function for each form. All but the one to sign in need a session and its token.
 
-use super::attempts::Subject;
 use super::cookies::Cookie;
+use super::error::Refusal;
 use super::form::Form;
-use super::page::{self, Done, Filled, Keys};
-use super::refusal::Refusal;
+use super::keys_page::{self, Done, Filled, Keys};
+use super::login_throttle::Subject;
 use super::session::Session;
 use super::sign_in;
-use super::view::{Draft, PasswordForm, sentence};
+use super::templates::{Draft, PasswordForm, sentence};
 use crate::app::App;
 use crate::http::{Request, Response};
+use crate::model::Scopes;
 use crate::password;
-use crate::resources::Scopes;
 use crate::store::registry::{Actor, check_key_name};
 
 /// The most of a key's name that is sent back, in characters; twice what one may have.
@@ -69,7 +69,7 @@ fn create(keys: &Keys<'_>, form: &Form) -> Result<Response, Refusal> {
     }
     let (row, key) = app.registry.create_key(session.tenant.id, form.get("name"), draft.scopes, Actor::Panel, now)?;
     app.panel.new_keys.put(session.hash, row.id, key, now.monotonic);
-    Ok(page::redirect_to_new_key(row.id))
+    Ok(keys_page::redirect_to_new_key(row.id))
 }
 
 /// Revokes or deletes a key of this tenant. Another tenant's is like none.

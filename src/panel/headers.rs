@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::view::{SCRIPT, STYLE};
+use super::templates::{SCRIPT, STYLE};
 use crate::html::{self, BASE_STYLE, Policy};
 use crate::http::Response;
 

@@ -5,25 +5,25 @@
 //! the little there is copies the new key and ticks boxes. A refusal is a page too, the one that was asked from where there
 //! is one.
 
-mod attempts;
 mod cookies;
+mod error;
 mod form;
 mod forms;
-mod hashing;
+mod hash_limiter;
 mod headers;
+mod keys_page;
+mod login_throttle;
 mod new_keys;
-mod page;
-mod refusal;
 mod session;
 mod sign_in;
-mod view;
+mod templates;
 
 use crate::app::App;
 use crate::http::{Method, Request, Response};
-use attempts::Attempts;
-use hashing::Hashing;
+use error::Refusal;
+use hash_limiter::Hashing;
+use login_throttle::Attempts;
 use new_keys::NewKeys;
-use refusal::Refusal;
 
 /// Where the panel is.
 pub const PATH: &str = "/api_keys.php";
@@ -49,9 +49,9 @@ impl State {
 /// Answers any request on the panel's path, always with a page or a redirect.
 pub fn answer(app: &App, request: &Request) -> Response {
     let answered = match request.method {
-        Method::Get | Method::Head => page::show(app, request),
+        Method::Get | Method::Head => keys_page::show(app, request),
         Method::Post => forms::take(app, request),
         Method::Put | Method::Delete | Method::Other => Err(Refusal::Method),
     };
-    headers::protect(answered.unwrap_or_else(|refusal| view::refused(&refusal)))
+    headers::protect(answered.unwrap_or_else(|refusal| templates::refused(&refusal)))
 }

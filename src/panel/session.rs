@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::cookies::Cookie;
-use super::refusal::Refusal;
+use super::error::Refusal;
 use crate::app::App;
 use crate::http::Request;
 use crate::secret;

@@ -1,13 +1,13 @@
 //! Signing in and out, and the check of a password that both sign-in and a change of it go through.
 
-use super::attempts::{Exhausted, Subject};
 use super::cookies::Cookie;
+use super::error::Refusal;
 use super::form::Form;
-use super::hashing::Busy;
-use super::page::{self, Done};
-use super::refusal::Refusal;
+use super::hash_limiter::Busy;
+use super::keys_page::{self, Done};
+use super::login_throttle::{Exhausted, Subject};
 use super::session::{Session, form_token, is_same};
-use super::view::{self, Notice, SignInPage};
+use super::templates::{self, Notice, SignInPage};
 use super::{PATH, State};
 use crate::app::App;
 use crate::http::{Request, Response};
@@ -27,7 +27,7 @@ pub(super) fn page(request: &Request, notice: Option<Notice>, tenant: &str, stat
     };
     let tenant: String = tenant.chars().take(ECHOED).collect();
     let page = SignInPage { notice, tenant: &tenant, token: &form_token(PURPOSE, &cookie) };
-    Ok(Cookie::SignIn.set(request, &cookie, view::page(status, &page)?))
+    Ok(Cookie::SignIn.set(request, &cookie, templates::page(status, &page)?))
 }
 
 /// The form again, with why it was refused. A cookie of a session that is over goes.
@@ -45,7 +45,7 @@ pub(super) fn sign_in(app: &App, request: &Request, form: &Form) -> Result<Respo
     }
     match check(app, request, name, form.get("password")) {
         Ok(token) => {
-            let response = Cookie::Session.set(request, &token, page::redirect(PATH));
+            let response = Cookie::Session.set(request, &token, keys_page::redirect(PATH));
             Ok(Cookie::SignIn.clear(request, response))
         }
         Err(refusal) => {

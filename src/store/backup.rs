@@ -21,8 +21,8 @@ use super::records::Reading;
 use super::registry::{self, Registry, RegistryError, TenantRow};
 use super::tenants;
 use crate::clock::Moment;
+use crate::model::ALL;
 use crate::new_folders::NewFolders;
-use crate::resources::ALL;
 
 /// Why there is no backup.
 #[derive(Debug, thiserror::Error)]
@@ -268,7 +268,7 @@ fn count_sound(copy: &Connection) -> Result<BTreeMap<String, i64>, String> {
 }
 
 /// Resource → number of its records.
-pub(super) fn count(connection: &Connection) -> Result<BTreeMap<String, i64>, super::bulk::FileError> {
+pub(super) fn count(connection: &Connection) -> Result<BTreeMap<String, i64>, super::tenant_file::FileError> {
     let reading = Reading::new(connection);
     ALL.into_iter().map(|resource| Ok((resource.plural.to_owned(), reading.number_of(resource)?))).collect()
 }

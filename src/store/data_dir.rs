@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::connection::{self, OpenError};
-use super::serving::{self, Serving, ServingError};
+use super::data_dir_lock::{self, Serving, ServingError};
 use super::{registry, tenants};
 use crate::new_folders::NewFolders;
 
@@ -34,7 +34,7 @@ impl NewDataDir {
         let mut made = NewDataDir {
             data_dir: data_dir.to_owned(),
             folders: folders.map_err(|error| unusable(data_dir, &error))?,
-            had_lock_file: serving::lock_file(data_dir).exists(),
+            had_lock_file: data_dir_lock::lock_file(data_dir).exists(),
             registry: None,
         };
         make_data_dir(data_dir)?;
@@ -63,7 +63,7 @@ impl NewDataDir {
 
     /// Whether nothing is to be removed. A lock file is new only if this command, or another one meanwhile, made it.
     fn is_untouched(&self) -> bool {
-        let lock_is_new = !self.had_lock_file && serving::lock_file(&self.data_dir).exists();
+        let lock_is_new = !self.had_lock_file && data_dir_lock::lock_file(&self.data_dir).exists();
         self.registry.is_none() && self.folders.is_empty() && !lock_is_new
     }
 
@@ -78,7 +78,7 @@ impl NewDataDir {
             return self.keep_all();
         }
         if !self.had_lock_file {
-            let _ = fs::remove_file(serving::lock_file(&self.data_dir));
+            let _ = fs::remove_file(data_dir_lock::lock_file(&self.data_dir));
         }
     }
 }

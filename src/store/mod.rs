@@ -1,18 +1,18 @@
 //! The databases: the registry of tenants and keys, and one file of records for each tenant.
 
 pub mod backup;
-pub mod bulk;
 pub mod check;
 pub mod connection;
 pub mod data_dir;
+pub mod data_dir_lock;
+mod file_health;
 mod memory;
 pub mod records;
 pub mod registry;
 pub mod restore;
-pub mod serving;
 mod statements;
+pub mod tenant_file;
 pub mod tenants;
-mod trouble;
 pub mod writer;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::statements::Statements;
 pub use super::tenants::ReadError;
-use crate::resources::{Field, Kind, Resource, Value};
+use crate::model::{Field, Kind, Resource, Value};
 
 /// A connection that reads.
 #[derive(Debug)]
@@ -748,7 +748,7 @@ impl<'a> PageWriter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resources::CUSTOMER;
+    use crate::model::CUSTOMER;
 
     fn search(q: &str) -> Search {
         Search::of(&Listing {

@@ -19,8 +19,8 @@ use super::backup::{self, BackupError, Kind, LeftOutTenant, Manifest, SavedFile,
 use super::check;
 use super::connection::{self, OpenError, Schema};
 use super::data_dir::NewDataDir;
+use super::data_dir_lock::{Serving, ServingError};
 use super::registry::{self, Registry, RegistryError};
-use super::serving::{Serving, ServingError};
 use super::tenants;
 
 /// What is to be restored.

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use super::records::{self, Listing, Position};
 use super::tenants::SCHEMA;
 use crate::api::list::sortable;
-use crate::resources::{ALL, Field, Kind, Resource, Value};
+use crate::model::{ALL, Field, Kind, Resource, Value};
 
 fn tenant_file() -> (tempfile::TempDir, Connection) {
     let folder = tempfile::tempdir().unwrap();

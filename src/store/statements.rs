@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::resources::{ALL, Kind, Resource};
+use crate::model::{ALL, Kind, Resource};
 
 /// The statements of one resource.
 #[derive(Debug)]

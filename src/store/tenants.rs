@@ -19,9 +19,9 @@ use scheduled_thread_pool::ScheduledThreadPool;
 use reuse::Reuse;
 
 use super::connection::{self, LOCK_WAIT, OpenError, Schema};
+use super::file_health::Trouble;
 use super::memory::{Counted, Memory};
 use super::records::Reading;
-use super::trouble::Trouble;
 use super::writer::{Change, Writer};
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -733,7 +733,7 @@ mod tests {
         tenants.close();
         let left = fs::metadata(&log).unwrap();
         assert_eq!((left.len(), left.ino()), (0, inode));
-        let found = tenants.open(1).unwrap().read(|reading| Ok(reading.exists(crate::resources::ALL[0], 1)?));
+        let found = tenants.open(1).unwrap().read(|reading| Ok(reading.exists(crate::model::ALL[0], 1)?));
         assert!(found.unwrap());
     }
 

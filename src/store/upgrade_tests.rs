@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::bulk::{FileError, TenantFile};
 use super::check;
 use super::connection::{self, OpenError, Schema};
 use super::registry::{self, Actor, Registry};
+use super::tenant_file::{FileError, TenantFile};
 use super::tenants::{self, Tenants};
 use super::{Limits, ReadError};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::metrics::Metrics;
-use crate::resources::{ALL, CUSTOMER};
+use crate::model::{ALL, CUSTOMER};
 
 /// Every schema version that was released, with the folder of its files.
 const RELEASED: [u32; 2] = [1, 2];
@@ -172,7 +172,7 @@ fn a_file_that_cannot_be_migrated_stays_as_it_is_and_stands_alone() {
     let mut file = TenantFile::open(data.path(), 1).unwrap();
     let values = || {
         let fields = CUSTOMER.fields.iter();
-        let text = |name: &str| (name == "name").then(|| crate::resources::Value::Text("Same".to_owned()));
+        let text = |name: &str| (name == "name").then(|| crate::model::Value::Text("Same".to_owned()));
         fields.map(|field| text(field.name).unwrap_or_else(|| field.default_value())).collect::<Vec<_>>()
     };
     let added: Result<(), FileError> = file.add(&CUSTOMER, |adding| {

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::connection::{self, OpenError, Schema};
+use super::file_health::Trouble;
 use super::memory::{Counted, Memory};
 use super::records::{ReadError, Writing};
 use super::tenants::lock;
-use super::trouble::Trouble;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::panics::{self, Panicked};
@@ -274,7 +274,7 @@ mod tests {
     use std::sync::mpsc::{self, Receiver, Sender};
 
     use super::*;
-    use crate::resources::{ALL, Kind, Resource, Value};
+    use crate::model::{ALL, Kind, Resource, Value};
     use crate::store::tenants::SCHEMA;
 
     type Work = Box<dyn FnMut(&Writing<'_>) -> Result<(), ReadError> + Send>;
@@ -298,7 +298,7 @@ mod tests {
 
     /// Adds a customer whose name, and whatever else must not be null, is `text`.
     fn add(writing: &Writing<'_>, text: &str) -> Result<(), ReadError> {
-        let value = |field: &crate::resources::Field| match (field.required, field.kind) {
+        let value = |field: &crate::model::Field| match (field.required, field.kind) {
             (true, Kind::Text { .. }) => Value::Text(text.to_owned()),
             _ => field.default_value(),
         };

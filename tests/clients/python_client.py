@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from desk import Desk
+from service import Desk
 
 TOOLS = Path(sys.executable).parent
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from desk import Desk
+from service import Desk
 
 HERE = Path(__file__).resolve().parent
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from desk import Desk
+from service import Desk
 
 FOLDER = Path(__file__).resolve().parent / "typescript"
 

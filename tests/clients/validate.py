@@ -7,7 +7,7 @@ import json
 import sys
 import urllib.request
 
-from desk import Desk
+from service import Desk
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 with Desk(sys.argv[1]) as desk:

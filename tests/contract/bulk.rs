@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::desk::{Output, Tenant};
-use crate::support::vitals::Vitals;
+use crate::support::process_stats::Vitals;
+use crate::support::server::{Output, Tenant};
 use crate::support::{ALL, Desk, Place};
 
 struct Shop {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::support::contract::{SCOPES, is_timestamp};
-use crate::support::desk::run;
+use crate::support::server::run;
 use crate::support::{ALL, Desk, Place, Setup, database};
 
 /// A place with a data directory and no server.

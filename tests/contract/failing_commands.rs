@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::support::desk::{Output, run};
+use crate::support::server::{Output, run};
 use crate::support::{Place, database};
 
 /// Runs a command that cannot write a file beyond `kibibytes`, which to SQLite is like a full disk.

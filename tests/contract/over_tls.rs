@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::desk::OVER_TLS;
+use crate::support::server::OVER_TLS;
 
 /// What is run again: the operations, their order of checks, keys and idempotency.
 const CORE: [&str; 4] = ["operations::", "json::", "keys::", "idempotency::"];

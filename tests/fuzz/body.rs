@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 
 use serde_json::Value;
-use tenantdesk::resources;
+use tenantdesk::model;
 
 use crate::mutate::fuzz;
 use crate::support::raw::{Client, request};
@@ -72,7 +72,7 @@ fn body() {
     fuzz("body", PIECES, |input| {
         // The gate's own business begins there.
         let input = &input[..input.len().min(64 * 1024)];
-        for resource in resources::ALL {
+        for resource in model::ALL {
             for (method, target) in [("POST", resource.path.to_owned()), ("PUT", format!("{}?id=1", resource.path))] {
                 let answer = ask(method, &target, input);
                 assert!(STATUSES.contains(&answer.status), "{method} {target}: {answer:?}");

@@ -2,7 +2,7 @@
 
 use tenantdesk::api::list;
 use tenantdesk::api::query::Query;
-use tenantdesk::resources::{self, Resource, Value};
+use tenantdesk::model::{self, Resource, Value};
 use tenantdesk::store::Position;
 
 use crate::mutate::fuzz;
@@ -27,7 +27,7 @@ fn cursor() {
     fuzz("cursor", PIECES, |input| {
         let text = format!("cursor={}", String::from_utf8_lossy(input));
         let Ok(query) = Query::parse(Some(&text)) else { return };
-        for resource in resources::ALL {
+        for resource in model::ALL {
             forge(resource, input);
             let Ok(listing) = list::parse(resource, &query) else { continue };
             let position = listing.after.as_ref().expect("a cursor that was taken has a place");

@@ -7,7 +7,7 @@
 
 mod body;
 mod cursor;
-mod gate;
+mod edge;
 mod mutate;
 mod query;
 #[path = "../support/mod.rs"]

@@ -6,8 +6,8 @@ use tenantdesk::api::list;
 use tenantdesk::api::query::Query;
 use tenantdesk::clock::Clock;
 use tenantdesk::metrics::Metrics;
-use tenantdesk::resources::{self, Field, Kind, Resource, Value};
-use tenantdesk::store::bulk::{FileError, TenantFile};
+use tenantdesk::model::{self, Field, Kind, Resource, Value};
+use tenantdesk::store::tenant_file::{FileError, TenantFile};
 use tenantdesk::store::{Limits, Registry, Tenants};
 
 use crate::mutate::fuzz;
@@ -53,7 +53,7 @@ fn make_tenant(data_dir: &Path) -> i64 {
     let registry = Registry::create(data_dir).unwrap();
     let id = registry.create_tenant("acme", None, "$phc", Clock::system().now()).unwrap().id;
     let mut file = TenantFile::open(data_dir, id).unwrap();
-    for resource in resources::ALL {
+    for resource in model::ALL {
         let added: Result<(), FileError> =
             file.add(resource, |adding| (0..RECORDS).try_for_each(|n| adding.record(None, values(resource, n), NOW)));
         added.unwrap();
@@ -87,7 +87,7 @@ fn query() {
     fuzz("query", PIECES, |input| {
         let text = String::from_utf8_lossy(input);
         let Ok(query) = Query::parse(Some(&text)) else { return };
-        for resource in resources::ALL {
+        for resource in model::ALL {
             let Ok(listing) = list::parse(resource, &query) else { continue };
             assert!((1..=200).contains(&listing.limit));
             assert!(listing.words.len() <= 20);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::support::desk::{Output, Place};
+use crate::support::server::{Output, Place};
 use crate::support::{Desk, database};
 
 /// The state of one check.
@@ -91,7 +91,7 @@ fn what_others_can_read_is_a_warning_or_a_fault() {
     }
     let mut command = place.command();
     command.env("TENANTDESK_TLS_KEY", &key).arg("--data-dir").arg(place.data()).args(["--json", "doctor"]);
-    assert_eq!(state(&crate::support::desk::run(command, "").done(), "TLS key"), "warning");
+    assert_eq!(state(&crate::support::server::run(command, "").done(), "TLS key"), "warning");
     fs::remove_file(&key).unwrap();
     assert_eq!(state(&ask().ends_with(1), "TLS key"), "fault");
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::desk::{Place, run};
+use crate::support::server::{Place, run};
 
 /// The words of every command below `path`, itself first.
 fn commands(path: &[String]) -> Vec<Vec<String>> {

@@ -1,10 +1,10 @@
 //! What a form may change, and what stops it: tokens, other tenants, size, an inactive tenant, and the password's change.
 
 use tenantdesk::http::{Body, Method};
-use tenantdesk::resources::Scopes;
+use tenantdesk::model::Scopes;
 use tenantdesk::store::registry::{Actor, KeyRow, TenantRow};
 
-use super::visitor::{PASSWORD, Panel};
+use super::browser_session::{PASSWORD, Panel};
 
 const NEW: &str = "another horse battery";
 

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use tenantdesk::http::Method;
+use tenantdesk::model::Scopes;
 use tenantdesk::password;
-use tenantdesk::resources::Scopes;
 use tenantdesk::secret;
 use tenantdesk::store::registry::Actor;
 
-use super::visitor::{PASSWORD, Panel, Visitor};
+use super::browser_session::{PASSWORD, Panel, Visitor};
 
 impl Panel {
     /// Whether these bytes stand in any file of the data directory.

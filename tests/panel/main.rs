@@ -1,6 +1,7 @@
 //! The panel (contract section 9). Most tests talk to the library with a clock of their own; a few to the service over
 //! sockets. What a person sees and does is in `tests/browser`.
 
+mod browser_session;
 mod changes;
 mod keys;
 mod pages;
@@ -10,4 +11,3 @@ mod sockets;
 #[path = "../support/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "the harness serves other suites too")]
 mod support;
-mod visitor;

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 use tenantdesk::http::Method;
 
-use super::visitor::{PASSWORD, Panel, Visitor};
+use super::browser_session::{PASSWORD, Panel, Visitor};
 
 #[test]
 fn other_methods_are_refused_with_a_page() {

@@ -1,6 +1,6 @@
 //! Sessions: their cookie, their end, and that nobody can bring one along.
 
-use super::visitor::{PASSWORD, Panel, SESSION};
+use super::browser_session::{PASSWORD, Panel, SESSION};
 
 const NEW: &str = "another horse battery";
 

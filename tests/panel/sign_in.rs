@@ -2,7 +2,7 @@
 
 use tenantdesk::http::Method;
 
-use super::visitor::{PASSWORD, Panel, encode};
+use super::browser_session::{PASSWORD, Panel, encode};
 
 #[test]
 fn the_right_password_leads_to_the_keys() {

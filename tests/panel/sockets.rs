@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::browser_session::{PASSWORD, encode};
 use super::support::{ALL, Desk, Reply, Setup, Tenant};
-use super::visitor::{PASSWORD, encode};
 
 /// A form to sign in, fetched and filled in: its body and its cookie.
 fn sign_in_form(desk: &Desk, tenant: &str, password: &str) -> (String, String) {

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use serde_json::Value;
 
-use crate::support::front::{Front, HOST, Kind};
+use crate::support::proxy::{Front, HOST, Kind};
 use crate::support::{Desk, Setup, until, uuid};
 
 /// Sends a request with these headers through the proxy, from an address of this machine, and returns what the service logs

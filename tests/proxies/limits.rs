@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 
-use crate::support::front::{Front, HOST, Kind};
+use crate::support::proxy::{Front, HOST, Kind};
 use crate::support::{ALL, Desk};
 
 fn ask(front: &Front, request: &str, body: usize) -> String {

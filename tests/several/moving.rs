@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::front::{Front, Kind};
+use crate::support::proxy::{Front, Kind};
 use crate::support::{ALL, Api, Desk, Tenant, uuid};
 
 const TENANTS: usize = 20;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::load::{self, Change, Known, Load};
 use crate::machines::{Copy, Machine, equipped, litestream};
 use crate::rounds::{Records, is_there, number};
-use crate::support::vitals::Vitals;
+use crate::support::process_stats::Vitals;
 use crate::support::{Place, database, uuid};
 
 const CLIENTS: usize = 16;

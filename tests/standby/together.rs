@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::load::{self, Load};
 use crate::machines::{Copy, Machine, equipped, take_over};
-use crate::support::desk::Tenant;
+use crate::support::server::Tenant;
 use crate::support::{ALL, Api, Place, until};
 
 /// Rows of the import: its one transaction is larger than what Litestream lets the log grow to before it empties it.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::desk::Place;
-use super::front;
+use super::proxy;
 use super::reply::{Asked, Reply};
+use super::server::Place;
 use super::tls::Line;
 use super::{PATIENCE, contract};
 
@@ -42,7 +42,7 @@ impl Clone for Api {
 impl Api {
     pub fn new(place: Arc<Place>, key: Option<&str>) -> Api {
         let authorization = key.map(|key| format!("Bearer {key}"));
-        Api { place, authorization, base: "", host: front::host().to_owned(), line: RefCell::new(None) }
+        Api { place, authorization, base: "", host: proxy::host().to_owned(), line: RefCell::new(None) }
     }
 
     /// The same client, which names another host.
@@ -342,7 +342,7 @@ fn read_reply(connection: &mut impl BufRead, asked: Asked) -> io::Result<Reply> 
                 break;
             }
             let (name, value) = line.split_once(':').ok_or_else(|| broken(format!("no header: {line:?}")))?;
-            if !front::adds(name) {
+            if !proxy::adds(name) {
                 headers.push((name.to_owned(), value.trim().to_owned()));
             }
         }

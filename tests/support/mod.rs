@@ -5,19 +5,19 @@
 
 pub mod client;
 pub mod contract;
-pub mod desk;
-pub mod front;
-pub mod inside;
+pub mod in_process;
+pub mod process_stats;
+pub mod proxy;
 pub mod raw;
 pub mod reply;
 pub mod schema;
+pub mod server;
 pub mod tls;
-pub mod vitals;
 
 pub use client::Api;
-pub use desk::{ALL, Desk, Place, Setup, Tenant};
-pub use inside::Inside;
+pub use in_process::Inside;
 pub use reply::Reply;
+pub use server::{ALL, Desk, Place, Setup, Tenant};
 
 use std::time::{Duration, Instant};
 

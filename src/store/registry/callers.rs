@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{Registry, RegistryError, inactive};
 use crate::error::Inactive;
-use crate::resources::Scopes;
+use crate::model::Scopes;
 
 /// Whose key it is that came with a request, and whether it may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

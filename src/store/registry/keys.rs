@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::events::{Action, Actor, record};
 use super::{Registry, RegistryError};
 use crate::clock::{self, Moment};
-use crate::resources::Scopes;
+use crate::model::Scopes;
 use crate::secret::{self, PREFIX_LENGTH};
 use crate::store::tenants::lock;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::Clock;
-use crate::resources::Scopes;
+use crate::model::Scopes;
 use crate::secret;
 
 struct Desk {

@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::*;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::resources::{ALL, CUSTOMER, EMPLOYEE, Scopes, Value};
+use crate::model::{ALL, CUSTOMER, EMPLOYEE, Scopes, Value};
 use crate::secret;
-use crate::store::bulk::TenantFile;
 use crate::store::registry::{Actor, TenantRow};
+use crate::store::tenant_file::TenantFile;
 use crate::store::{Change, Limits, ReadError, Record, Tenant, Tenants, Writing};
 
 struct Desk {
@@ -59,7 +59,7 @@ impl Desk {
 
     fn add(&self, id: i64, names: &[&str]) {
         let mut file = TenantFile::open(&self.data(), id).unwrap();
-        let added: Result<(), super::super::bulk::FileError> = file.add(&CUSTOMER, |adding| {
+        let added: Result<(), super::super::tenant_file::FileError> = file.add(&CUSTOMER, |adding| {
             names.iter().try_for_each(|name| adding.record(None, customer(name), "2026-11-20T19:30:00Z"))
         });
         added.unwrap();
@@ -83,11 +83,11 @@ impl Desk {
 fn rows(data: &Path, id: i64) -> Vec<(&'static str, Record)> {
     let mut all = Vec::new();
     let file = TenantFile::open(data, id).unwrap();
-    let read: Result<(), super::super::bulk::FileError> = file.read(|reading| {
+    let read: Result<(), super::super::tenant_file::FileError> = file.read(|reading| {
         for resource in ALL {
             reading.each(resource, |record| {
                 all.push((resource.plural, record.clone()));
-                Ok::<(), super::super::bulk::FileError>(())
+                Ok::<(), super::super::tenant_file::FileError>(())
             })?;
         }
         Ok(())
@@ -104,7 +104,7 @@ fn customer(name: &str) -> Vec<Value> {
 }
 
 fn employee(email: &str) -> Vec<Value> {
-    let value = |field: &crate::resources::Field| match field.name {
+    let value = |field: &crate::model::Field| match field.name {
         "customer_id" => Value::Integer(1),
         "email" => Value::Text(email.to_owned()),
         _ => field.default_value(),

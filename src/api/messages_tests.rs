@@ -1,0 +1,206 @@
+//! Every message of an error, as a list to be reviewed: each names the field or parameter, says what was wrong with what was
+//! sent, and what would be right.
+//!
+//! `UPDATE_GOLDEN=1 cargo test --lib messages` renews `tests/golden/messages.txt`.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::json::Object;
+use super::list::{self, write_cursor};
+use super::query::Query;
+use super::{idempotency, operations};
+use crate::clock::Clock;
+use crate::error::{Condition, Error, Framing, Inactive};
+use crate::http::{Body, Method, Request};
+use crate::model::field::{Fault, Input};
+use crate::model::{ALL, CUSTOMER, EMPLOYEE, HARDWARE, Resource, Value};
+use crate::store::Position;
+
+#[test]
+fn the_messages_are_their_golden_copy() {
+    let mut text =
+        String::from("Every message of an error, in the words that clients read. See src/api/messages.rs.\n");
+    for (title, messages) in [
+        ("Conditions", conditions()),
+        ("Headers and bodies", requests()),
+        ("JSON", syntax()),
+        ("Ids and unknown parameters", parameters()),
+        ("Lists", lists()),
+        ("Fields", fields()),
+    ] {
+        let _ = writeln!(text, "\n# {title}\n");
+        for (situation, message) in messages {
+            let _ = writeln!(text, "{situation}\n    {message}");
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/messages.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(golden == text, "a message has changed; UPDATE_GOLDEN=1 cargo test --lib messages shows it as a diff");
+}
+
+type Messages = Vec<(String, String)>;
+
+/// The message of what must fail.
+fn failure<T>(outcome: Result<T, Error>) -> String {
+    let error = outcome.err().expect("this request is refused");
+    format!("{}: {}", error.condition().describe().code, error.message())
+}
+
+fn conditions() -> Messages {
+    let mut messages: Messages = Condition::ALL
+        .into_iter()
+        .map(|condition| {
+            let example = crate::reference::openapi::error_example(condition, Framing::Malformed, &CUSTOMER);
+            let message = example.pointer("/error/message").and_then(serde_json::Value::as_str).unwrap_or_default();
+            (condition.describe().code.to_owned(), message.to_owned())
+        })
+        .collect();
+    messages.push(("tenant_inactive, suspended".to_owned(), Error::TenantInactive(Inactive::Suspended).message()));
+    messages
+}
+
+fn request(method: Method, query: &str, headers: &[(&str, &str)], body: &[u8]) -> Request {
+    let mut request = Request::new(method, CUSTOMER.path, Clock::system().now());
+    request.query = (!query.is_empty()).then(|| query.to_owned());
+    request.headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    request.body = Body::Whole(body.to_vec());
+    request
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+fn requests() -> Messages {
+    let create = |headers: &[(&str, &str)], body: &[u8]| {
+        failure(operations::create(&request(Method::Post, "", headers, body), &CUSTOMER, ""))
+    };
+    let update =
+        |query: &str, body: &[u8]| failure(operations::update(&request(Method::Put, query, &[JSON], body), &CUSTOMER));
+    let key = |values: &[&str]| {
+        let headers: Vec<(&str, &str)> = values.iter().map(|value| ("idempotency-key", *value)).collect();
+        failure(idempotency::parse_key(&request(Method::Post, "", &headers, b"")))
+    };
+    [
+        ("no Content-Type", create(&[], b"{}")),
+        ("Content-Type: text/plain", create(&[("content-type", "text/plain")], b"{}")),
+        ("Content-Type twice", create(&[JSON, JSON], b"{}")),
+        ("Content-Encoding: gzip", create(&[JSON, ("content-encoding", "gzip")], b"{}")),
+        ("Idempotency-Key: 7", key(&["7"])),
+        ("Idempotency-Key twice", key(&["7", "7"])),
+        ("POST with ?id=1", failure(operations::create(&request(Method::Post, "id=1", &[JSON], b"{}"), &CUSTOMER, ""))),
+        ("PUT of {}", update("id=1", b"{}")),
+        ("PUT of a number for a text", update("id=1", br#"{"city": 10115}"#)),
+        ("PUT of U+0000 in a text", update("id=1", br#"{"city": "a\u0000b"}"#)),
+        ("POST of two wrong fields", create(&[JSON], br#"{"email": "x", "status": "new"}"#)),
+    ]
+    .map(|(situation, message)| (situation.to_owned(), message))
+    .into()
+}
+
+fn syntax() -> Messages {
+    let bodies: [&[u8]; 15] = [
+        b"",
+        b"null",
+        b"[1]",
+        b"\"text\"",
+        b"{} {}",
+        b"{'name': 1}",
+        b"{\"name\": \"A\",}",
+        b"{\"name\" \"A\"}",
+        b"{\"name\": \"A\"",
+        b"{\n  \"name\": \"A\n\"}",
+        b"{\"name\": tru}",
+        b"{\"cost\": 01}",
+        b"{\"name\": \"\\ud800\"}",
+        b"{\"name\": \"\\x\"}",
+        b"{\"name\": \"\xff\"}",
+    ];
+    let mut messages: Messages = bodies
+        .iter()
+        .map(|body| (format!("body: {}", String::from_utf8_lossy(body).escape_debug()), failure(Object::parse(body))))
+        .collect();
+    let nested = format!("{{\"a\": {}{}}}", "[".repeat(128), "]".repeat(128));
+    messages.push(("129 levels of nesting".to_owned(), failure(Object::parse(nested.as_bytes()))));
+    messages
+}
+
+fn parameters() -> Messages {
+    let delete = |query: &str| {
+        (format!("DELETE ?{query}"), failure(operations::delete(&request(Method::Delete, query, &[], b""), &CUSTOMER)))
+    };
+    ["", "id=", "id=0", "id=01", "id=-1", "id=x", "id=1&id=2", "id=1&name=A", "%ff=1", "id=%ff"].map(delete).into()
+}
+
+fn lists() -> Messages {
+    let queries: [(&'static Resource, &str); 24] = [
+        (&CUSTOMER, "cutsomer_number=7"),
+        (&CUSTOMER, "page=2"),
+        (&CUSTOMER, "limit=0"),
+        (&CUSTOMER, "limit=201"),
+        (&CUSTOMER, "limit=ten"),
+        (&CUSTOMER, "total=yes"),
+        (&CUSTOMER, "sort=notes"),
+        (&CUSTOMER, "sort=-"),
+        (&CUSTOMER, "q=1+2+3+4+5+6+7+8+9+10+11+12+13+14+15+16+17+18+19+20+21"),
+        (&CUSTOMER, "cursor=x"),
+        (&CUSTOMER, "name="),
+        (&CUSTOMER, "status=new"),
+        (&CUSTOMER, "status=+"),
+        (&CUSTOMER, "customer_since=2026-02-30"),
+        (&CUSTOMER, "customer_since_from=null"),
+        (&CUSTOMER, "created_at=2026-11-20"),
+        (&CUSTOMER, "created_at=2026-11-20T20:30:00+01:00"),
+        (&CUSTOMER, "created_at_to=yesterday"),
+        (&EMPLOYEE, "customer_id=x"),
+        (&EMPLOYEE, "is_active=yes"),
+        (&EMPLOYEE, "is_active="),
+        (&HARDWARE, "type=car"),
+        (&HARDWARE, "purchase_cost_cents=1.5"),
+        (&HARDWARE, "purchase_date_to="),
+    ];
+    let parse = |resource, query: &str| Query::parse(Some(query)).and_then(|query| list::parse(resource, &query));
+    let mut messages: Messages = queries
+        .into_iter()
+        .map(|(resource, query)| (format!("{}?{query}", resource.path), failure(parse(resource, query))))
+        .collect();
+    let listing = parse(&CUSTOMER, "sort=name").expect("a good query");
+    let cursor = write_cursor(&Position { value: Value::Text("A".to_owned()), id: 1 }, &listing);
+    let other = failure(parse(&CUSTOMER, &format!("sort=-name&cursor={cursor}")));
+    messages.push(("a cursor of another list".to_owned(), other));
+    messages
+}
+
+/// Every field with everything that it can refuse.
+fn fields() -> Messages {
+    let long = "x".repeat(5001);
+    let inputs = [
+        ("null", Input::Null),
+        ("\"\"", Input::Text("".into())),
+        ("\"x\"", Input::Text("x".into())),
+        ("12.0", Input::Number("12.0")),
+        ("true", Input::Boolean(true)),
+        ("[]", Input::Array),
+        ("{}", Input::Object),
+        ("5001 characters", Input::Text(long.as_str().into())),
+    ];
+    let mut messages = Messages::new();
+    for resource in ALL {
+        for field in resource.fields {
+            if field.required {
+                messages.push((format!("{} {} not sent", resource.name, field.name), field.missing().message));
+            }
+            for (shown, input) in &inputs {
+                let message = match field.check(input) {
+                    Ok(_) => continue,
+                    Err(Fault::Invalid(fault)) => format!("{}: {}", fault.code.as_str(), fault.message),
+                    Err(Fault::WrongType(message)) => format!("bad_request: {message}"),
+                };
+                messages.push((format!("{} {} {shown}", resource.name, field.name), message));
+            }
+        }
+    }
+    messages
+}

@@ -1,0 +1,413 @@
+//! The reference that people read (`/docs`), rendered from the declarations that the OpenAPI document is made of.
+
+mod samples;
+
+use std::sync::LazyLock;
+
+use askama::Template;
+use serde_json::Value;
+
+use self::samples::{Language, Sample};
+use super::openapi::{self, Target, operation_id, title};
+use crate::api::list::{filters, sortable};
+use crate::api::routes::{Operation, PREFIX};
+use crate::error::{Condition, Error, FieldCode};
+use crate::html::{self, Policy, paragraph};
+use crate::http::{Method, Request, Response};
+use crate::model::{ALL, Access, Field, Kind, Resource, Scope};
+use crate::store::Column;
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[html::BASE_STYLE, STYLE], &[SCRIPT]).with_requests());
+
+/// The page, with examples for the address that it was asked at.
+pub fn answer(request: &Request) -> Response {
+    match Page::new(&Address::of(request)).render() {
+        Ok(body) => html::page(200, body, &POLICY),
+        Err(error) => {
+            tracing::error!(%error, "the reference could not be rendered");
+            Error::InternalError.into()
+        }
+    }
+}
+
+/// Where the client reached the service.
+struct Address {
+    /// Scheme, host and port.
+    origin: String,
+    /// `/v1` where the page was asked for below it.
+    prefix: &'static str,
+}
+
+impl Address {
+    /// Takes the host from the request only where it is a plain name or address with an optional port.
+    fn of(request: &Request) -> Address {
+        let host = request.header("host").filter(|host| is_plain_host(host)).unwrap_or("127.0.0.1:8080");
+        let scheme = if request.secure { "https" } else { "http" };
+        let prefix = if request.path.starts_with(PREFIX) { PREFIX } else { "" };
+        Address { origin: format!("{scheme}://{host}"), prefix }
+    }
+}
+
+fn is_plain_host(host: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    !host.is_empty() && host.len() <= 255 && host.chars().all(allowed)
+}
+
+#[derive(Template)]
+#[template(path = "reference/docs/page.html")]
+struct Page {
+    base_style: &'static str,
+    style: &'static str,
+    script: &'static str,
+    base: String,
+    prefix: &'static str,
+    languages: [Language; 3],
+    /// Anchor, heading and paragraph.
+    sections: Vec<(&'static str, &'static str, String)>,
+    resources: Vec<ResourceView>,
+    errors: Vec<ErrorView>,
+    field_codes: Vec<(&'static str, &'static str)>,
+}
+
+struct ResourceView {
+    title: String,
+    plural: &'static str,
+    about: &'static str,
+    fields: Vec<FieldView>,
+    operations: Vec<OperationView>,
+    record: String,
+    /// What lists can be sorted by.
+    columns: String,
+}
+
+/// A field or a parameter.
+struct FieldView {
+    name: String,
+    values: String,
+    about: String,
+    required: bool,
+}
+
+struct OperationView {
+    id: String,
+    /// A further anchor on the same operation.
+    alias: Option<String>,
+    verb: &'static str,
+    name: String,
+    method: &'static str,
+    target: String,
+    summary: String,
+    scope: String,
+    /// What a body may be, for the form.
+    body: Option<String>,
+    parameters: Vec<FieldView>,
+    filters: Vec<FieldView>,
+    samples: Vec<Sample>,
+    status: u16,
+    answer: Option<String>,
+    errors: Vec<&'static str>,
+}
+
+struct ErrorView {
+    code: &'static str,
+    status: u16,
+    meaning: String,
+    remedy: String,
+}
+
+impl Page {
+    fn new(address: &Address) -> Page {
+        Page {
+            base_style: html::BASE_STYLE,
+            style: STYLE,
+            script: SCRIPT,
+            base: format!("{}{}", address.origin, address.prefix),
+            prefix: address.prefix,
+            languages: Language::ALL,
+            sections: openapi::SECTIONS.map(|(id, title, text)| (id, title, paragraph(text))).into(),
+            resources: ALL.into_iter().map(|resource| ResourceView::new(resource, address)).collect(),
+            errors: Condition::ALL.into_iter().map(ErrorView::new).collect(),
+            field_codes: FieldCode::ALL.iter().map(|(code, meaning)| (code.as_str(), *meaning)).collect(),
+        }
+    }
+}
+
+impl ErrorView {
+    fn new(condition: Condition) -> ErrorView {
+        let about = condition.describe();
+        ErrorView {
+            code: about.code,
+            status: about.status,
+            meaning: paragraph(about.meaning),
+            remedy: paragraph(about.remedy),
+        }
+    }
+}
+
+impl ResourceView {
+    fn new(resource: &'static Resource, address: &Address) -> ResourceView {
+        let columns: Vec<&str> = sortable(resource).map(Column::name).collect();
+        ResourceView {
+            title: title(resource.plural),
+            plural: resource.plural,
+            about: resource.about,
+            fields: fields(resource),
+            operations: Shape::ALL.into_iter().map(|shape| shape.view(resource, address)).collect(),
+            record: indented(&openapi::record_example(resource)),
+            columns: columns.join(", "),
+        }
+    }
+}
+
+fn fields(resource: &'static Resource) -> Vec<FieldView> {
+    let read_only = |name: &str, values: &str, about: &str| FieldView {
+        name: name.to_owned(),
+        values: format!("{values}, read-only"),
+        about: paragraph(about),
+        required: false,
+    };
+    let own = resource.fields.iter().map(|field| FieldView {
+        name: field.name.to_owned(),
+        values: values(field),
+        about: paragraph(field.about),
+        required: field.required,
+    });
+    [read_only("id", "integer", "Its number, never used again.")]
+        .into_iter()
+        .chain(own)
+        .chain([
+            read_only("created_at", "timestamp", "When it was made."),
+            read_only("updated_at", "timestamp", "When it was last changed."),
+        ])
+        .collect()
+}
+
+/// What a field takes, in a few words.
+fn values(field: &Field) -> String {
+    let mut words = match field.kind {
+        Kind::Text { min: 0, max } => format!("text, at most {max}"),
+        Kind::Text { min, max } if min == max => format!("text, exactly {max}"),
+        Kind::Text { min, max } => format!("text, {min} to {max}"),
+        Kind::Email => "e-mail address".to_owned(),
+        Kind::Integer => "integer".to_owned(),
+        Kind::Boolean => "true or false".to_owned(),
+        Kind::Date => "date".to_owned(),
+        Kind::Choice(allowed) => allowed.join(" · "),
+    };
+    if let Some(target) = Resource::referenced(field) {
+        words = format!("id of {} {}", openapi::article(target.name), target.name);
+    }
+    if let Some(default) = field.default {
+        words = format!("{words}; default {default}");
+    }
+    words
+}
+
+fn indented(value: &Value) -> String {
+    format!("{value:#}")
+}
+
+/// What people tell apart: reading one record and listing them are one operation to HTTP.
+#[derive(Clone, Copy, PartialEq)]
+enum Shape {
+    List,
+    Read,
+    Create,
+    Update,
+    Delete,
+}
+
+impl Shape {
+    const ALL: [Shape; 5] = [Shape::List, Shape::Read, Shape::Create, Shape::Update, Shape::Delete];
+
+    const fn operation(self) -> (Method, Operation, Access) {
+        match self {
+            Shape::List | Shape::Read => (Method::Get, Operation::Read, Access::Read),
+            Shape::Create => (Method::Post, Operation::Create, Access::Write),
+            Shape::Update => (Method::Put, Operation::Update, Access::Write),
+            Shape::Delete => (Method::Delete, Operation::Delete, Access::Write),
+        }
+    }
+
+    fn name(self, resource: &Resource) -> String {
+        match self {
+            Shape::List => format!("List {}", resource.plural),
+            Shape::Read => format!("Read {} {}", openapi::article(resource.name), resource.name),
+            Shape::Create => format!("Create {} {}", openapi::article(resource.name), resource.name),
+            Shape::Update => format!("Change {} {}", openapi::article(resource.name), resource.name),
+            Shape::Delete => format!("Delete {} {}", openapi::article(resource.name), resource.name),
+        }
+    }
+
+    /// The name where the resource's stands above it.
+    const fn verb(self) -> &'static str {
+        match self {
+            Shape::List => "List",
+            Shape::Read => "Read",
+            Shape::Create => "Create",
+            Shape::Update => "Change",
+            Shape::Delete => "Delete",
+        }
+    }
+
+    const fn summary(self) -> &'static str {
+        match self {
+            Shape::List => {
+                "A page of the records that match every filter and have every word of `q`. HEAD answers the same without the body."
+            }
+            Shape::Read => "The record with this id. HEAD answers the same without the body.",
+            Shape::Create => "The answer is the record as it was made; `Location` is its path.",
+            Shape::Update => "Only the fields that the body names change. The answer is the whole record as it is now.",
+            Shape::Delete => "The answer has no body. A record that others refer to is not deleted.",
+        }
+    }
+
+    /// The query that stands in the heading and in the examples.
+    const fn query(self) -> &'static str {
+        match self {
+            Shape::List => "?limit=20&sort=-updated_at",
+            Shape::Create => "",
+            Shape::Read | Shape::Update | Shape::Delete => "?id=1",
+        }
+    }
+
+    fn body(self, resource: &'static Resource) -> Option<Value> {
+        match self {
+            Shape::Create => Some(samples::short(resource)),
+            Shape::Update => Some(openapi::update_example(resource)),
+            Shape::List | Shape::Read | Shape::Delete => None,
+        }
+    }
+
+    fn answer(self, resource: &'static Resource) -> (u16, Option<Value>) {
+        match self {
+            Shape::List => (200, Some(openapi::page_example(resource))),
+            // The record stands once, beside the fields.
+            Shape::Read | Shape::Update => (200, None),
+            Shape::Create => (201, None),
+            Shape::Delete => (204, None),
+        }
+    }
+
+    fn view(self, resource: &'static Resource, address: &Address) -> OperationView {
+        let (method, operation, access) = self.operation();
+        let id = match self {
+            Shape::Read => format!("get{}-id", title(resource.plural)),
+            _ => operation_id(method, operation, resource),
+        };
+        let alias = (self == Shape::List).then(|| operation_id(Method::Head, operation, resource));
+        let body = self.body(resource);
+        let (status, answer) = self.answer(resource);
+        let target = format!("{}{}", resource.path, self.query());
+        let address = format!("{}{}{target}", address.origin, address.prefix);
+        let conditions = Target::Records(operation, resource).conditions();
+        OperationView {
+            id,
+            alias,
+            verb: self.verb(),
+            name: self.name(resource),
+            method: method.as_str(),
+            summary: paragraph(self.summary()),
+            scope: Scope { resource, access }.to_string(),
+            parameters: self.parameters(),
+            filters: if self == Shape::List { list_filters(resource) } else { Vec::new() },
+            samples: samples::of(method, &address, body.as_ref()),
+            body: body.as_ref().map(indented),
+            target,
+            status,
+            answer: answer.as_ref().map(indented),
+            errors: conditions
+                .into_iter()
+                .filter(|condition| self.can_give(*condition))
+                .map(|c| c.describe().code)
+                .collect(),
+        }
+    }
+
+    /// Of what the operation can give, what this half of it can.
+    fn can_give(self, condition: Condition) -> bool {
+        !(self == Shape::List && condition == Condition::NotFound)
+    }
+
+    fn parameters(self) -> Vec<FieldView> {
+        let parameter = |name: &str, values: &str, about: &str, required| FieldView {
+            name: name.to_owned(),
+            values: values.to_owned(),
+            about: paragraph(about),
+            required,
+        };
+        let id = || parameter("id", "integer", "The record. No other parameter stands beside it.", true);
+        let retry = || parameter("Idempotency-Key", "header, UUID", "A new one for every new request.", false);
+        match self {
+            Shape::List => openapi::list_parameters_in_words()
+                .into_iter()
+                .map(|(name, values, about)| parameter(name, &values, &about, false))
+                .collect(),
+            Shape::Read => vec![id()],
+            Shape::Create => vec![retry()],
+            Shape::Update | Shape::Delete => vec![id(), retry()],
+        }
+    }
+}
+
+/// The filters, ranges named with their field.
+fn list_filters(resource: &'static Resource) -> Vec<FieldView> {
+    let mut views: Vec<FieldView> = Vec::new();
+    for (name, column, side) in filters(resource).iter().cloned() {
+        let values = match column {
+            Column::Field(field) => match field.kind {
+                Kind::Text { .. } => "text".to_owned(),
+                Kind::Choice(allowed) => allowed.join(" · "),
+                _ => values(&Field { default: None, ..*field }),
+            },
+            Column::Id | Column::CreatedAt | Column::UpdatedAt => "timestamp".to_owned(),
+        };
+        match (side, views.last_mut()) {
+            (crate::api::list::Side::Equal, _) | (_, None) => {
+                views.push(FieldView { name, values, about: String::new(), required: false });
+            }
+            (_, Some(last)) => last.about = format!("{} {name}", last.about),
+        }
+    }
+    views
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+
+    fn page(host: &str) -> String {
+        let mut request = Request::new(Method::Get, "/v1/docs", Clock::system().now());
+        request.headers.push(("host".to_owned(), host.to_owned()));
+        String::from_utf8(answer(&request).body().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn the_page_is_whole_small_and_asks_nobody() {
+        let page = page("desk.example:8443");
+        assert!(page.len() < 150 * 1024, "{}", page.len());
+        assert!(page.contains("http://desk.example:8443/v1/customers.php"));
+        for condition in Condition::ALL {
+            assert!(page.contains(&format!("id=\"{}\"", condition.describe().code)), "{condition:?}");
+        }
+        for resource in ALL {
+            for (method, operation, _) in crate::api::routes::OPERATIONS {
+                assert!(page.contains(&format!("id=\"{}\"", operation_id(method, operation, resource))), "{method:?}");
+            }
+        }
+        for outside in ["src=\"", "<link rel=\"stylesheet", "@import", "url(", "href=\"http"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_no_plain_name_stays_out_of_the_page() {
+        for host in ["<script>", "a\"b", "a'b", "a b", "a/b", ""] {
+            assert!(page(host).contains("http://127.0.0.1:8080/v1/customers.php"), "{host}");
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Answers: the errors of each operation gathered by status, their schemas, and the headers of every answer.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::VERSION;
+use super::examples::{CURSOR, RESET, UUID, error_example};
+use super::schemas::{schema_ref, title};
+use crate::api::routes::{Operation, PAGES, Page, RECORD_METHODS};
+use crate::error::{Condition, FieldCode, Framing};
+use crate::html;
+use crate::model::{ALL, CUSTOMER, Field, Resource};
+
+/// What is asked for, as far as errors depend on it.
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    Records(Operation, &'static Resource),
+    Page(Page),
+}
+
+impl Target {
+    /// Every operation of the service.
+    pub fn all() -> impl Iterator<Item = Target> {
+        let operations = [Operation::Read, Operation::Create, Operation::Update, Operation::Delete];
+        let records =
+            ALL.into_iter().flat_map(move |resource| operations.map(|operation| Target::Records(operation, resource)));
+        records.chain(PAGES.into_iter().map(|(_, page)| Target::Page(page)))
+    }
+
+    /// Every error that it can give.
+    pub fn conditions(self) -> Vec<Condition> {
+        use Condition as C;
+        let mut found = vec![C::MalformedRequest, C::InternalError];
+        match self {
+            Target::Page(Page::Health) => (),
+            Target::Page(Page::Ready) => found.extend([C::Overloaded, C::NotReady]),
+            Target::Page(Page::OpenApi | Page::Docs | Page::Root) => found.push(C::Overloaded),
+            Target::Records(operation, resource) => {
+                found.extend(EVERY_RECORD_OPERATION);
+                found.extend(of_operation(operation));
+                if matches!(operation, Operation::Create | Operation::Update) {
+                    found.extend(resource.fields.iter().filter_map(missing_reference));
+                }
+                if operation == Operation::Delete && is_referenced(resource) {
+                    found.push(C::HasDependents);
+                }
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// The name of the answer with this status, unique for its set of errors.
+    fn answer_name(self, status: u16) -> String {
+        let place = match self {
+            Target::Page(_) => "Page",
+            Target::Records(Operation::Read, _) => "Read",
+            Target::Records(Operation::Create, _) => "Create",
+            Target::Records(Operation::Update, _) => "Update",
+            Target::Records(Operation::Delete, _) => "Delete",
+        };
+        match (status, self) {
+            (400, _) => format!("{place}BadRequest"),
+            (422, Target::Records(Operation::Delete, _)) => "DeleteUnprocessable".to_owned(),
+            (422, Target::Records(_, resource)) => format!("{}Unprocessable", title(resource.name)),
+            (503, Target::Page(Page::Ready)) => "NotReady".to_owned(),
+            (503, Target::Page(_)) => "PageUnavailable".to_owned(),
+            (other, _) => phrase(other).to_owned(),
+        }
+    }
+
+    /// Its error answers to HEAD, by status: their bodies, and so their codes, stay away.
+    pub fn errors_without_bodies(self) -> impl Iterator<Item = (String, Value)> {
+        by_status(self.conditions()).into_iter().map(move |(status, conditions)| {
+            let refusal = Refusal { name: self.answer_name(status), status, conditions, resource: &CUSTOMER };
+            let codes: Vec<&str> = refusal.conditions.iter().map(|condition| condition.describe().code).collect();
+            let about = format!("As with GET, without the body: `{}`.", codes.join("`, `"));
+            (status.to_string(), json!({ "description": about, "headers": references("headers", refusal.headers()) }))
+        })
+    }
+
+    /// References to its error answers, by status.
+    pub fn errors(self) -> impl Iterator<Item = (String, Value)> {
+        by_status(self.conditions()).into_keys().map(move |status| {
+            let reference = format!("#/components/responses/{}", self.answer_name(status));
+            (status.to_string(), json!({ "$ref": reference }))
+        })
+    }
+}
+
+const EVERY_RECORD_OPERATION: [Condition; 10] = [
+    Condition::MissingAuthorization,
+    Condition::MalformedApiKey,
+    Condition::InvalidApiKey,
+    Condition::RevokedApiKey,
+    Condition::TenantInactive,
+    Condition::TenantUnavailable,
+    Condition::InsufficientScope,
+    Condition::RateLimited,
+    Condition::BadRequest,
+    Condition::Overloaded,
+];
+
+fn of_operation(operation: Operation) -> &'static [Condition] {
+    use Condition as C;
+    match operation {
+        Operation::Read => &[C::NotFound],
+        Operation::Create => &[
+            C::InvalidIdempotencyKey,
+            C::UnsupportedMediaType,
+            C::PayloadTooLarge,
+            C::InvalidJson,
+            C::ValidationFailed,
+            C::IdempotencyKeyReused,
+        ],
+        Operation::Update => &[
+            C::InvalidIdempotencyKey,
+            C::UnsupportedMediaType,
+            C::PayloadTooLarge,
+            C::InvalidJson,
+            C::MissingId,
+            C::NoUpdatableFields,
+            C::ValidationFailed,
+            C::IdempotencyKeyReused,
+            C::NotFound,
+        ],
+        Operation::Delete => &[C::InvalidIdempotencyKey, C::MissingId, C::IdempotencyKeyReused, C::NotFound],
+    }
+}
+
+/// The error of a field that names a record that is not there.
+fn missing_reference(field: &'static Field) -> Option<Condition> {
+    Resource::referenced(field).map(|target| target.missing_reference(1).condition())
+}
+
+fn is_referenced(resource: &Resource) -> bool {
+    ALL.into_iter().flat_map(|other| other.fields).any(|field| field.references == Some(resource.name))
+}
+
+/// Errors by status; one of framing has several.
+fn by_status(conditions: Vec<Condition>) -> BTreeMap<u16, Vec<Condition>> {
+    let mut found: BTreeMap<u16, Vec<Condition>> = BTreeMap::new();
+    for condition in conditions {
+        if condition == Condition::MalformedRequest {
+            for framing in Framing::ALL {
+                found.entry(framing.status()).or_default().push(condition);
+            }
+        } else {
+            found.entry(condition.describe().status).or_default().push(condition);
+        }
+    }
+    found
+}
+
+const fn phrase(status: u16) -> &'static str {
+    match status {
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "NotFound",
+        405 => "MethodNotAllowed",
+        408 => "RequestTimeout",
+        409 => "Conflict",
+        413 => "ContentTooLarge",
+        414 => "UriTooLong",
+        415 => "UnsupportedMediaType",
+        417 => "ExpectationFailed",
+        429 => "TooManyRequests",
+        431 => "HeadTooLarge",
+        501 => "NotImplemented",
+        503 => "Unavailable",
+        505 => "HttpVersionNotSupported",
+        _ => "InternalServerError",
+    }
+}
+
+/// One answer that carries an error.
+struct Refusal {
+    name: String,
+    status: u16,
+    conditions: Vec<Condition>,
+    /// Whose fields it speaks of.
+    resource: &'static Resource,
+}
+
+/// Every error answer once, in the order of the operations, and the two that belong to no operation.
+fn refusals() -> Vec<Refusal> {
+    let mut found: Vec<Refusal> = Vec::new();
+    for target in Target::all() {
+        let resource = if let Target::Records(_, resource) = target { resource } else { &CUSTOMER };
+        for (status, conditions) in by_status(target.conditions()) {
+            let name = target.answer_name(status);
+            if !found.iter().any(|known| known.name == name) {
+                found.push(Refusal { name, status, conditions, resource });
+            }
+        }
+    }
+    for condition in [Condition::EndpointNotFound, Condition::MethodNotAllowed] {
+        let name = title_of(condition.describe().code);
+        let status = condition.describe().status;
+        found.push(Refusal { name, status, conditions: vec![condition], resource: &CUSTOMER });
+    }
+    found
+}
+
+/// `EndpointNotFound` for `endpoint_not_found`.
+fn title_of(code: &str) -> String {
+    code.split('_').map(title).collect()
+}
+
+/// `components.responses`.
+pub fn responses() -> impl Iterator<Item = (String, Value)> {
+    refusals().into_iter().map(|refusal| (refusal.name.clone(), refusal.response()))
+}
+
+/// The schemas of error bodies.
+pub fn schemas() -> impl Iterator<Item = (String, Value)> {
+    let codes: Vec<Value> = FieldCode::ALL.iter().map(|(code, _)| json!(code.as_str())).collect();
+    let meanings: Vec<String> =
+        FieldCode::ALL.iter().map(|(code, about)| format!("`{}`: {about}", code.as_str())).collect();
+    let field_error = json!({
+        "type": "object",
+        "description": "What is wrong with one field.",
+        "required": ["code", "message"],
+        "properties": {
+            "code": { "type": "string", "enum": codes, "description": meanings.join(" ") },
+            "message": { "type": "string", "description": "What was wrong with what was sent, and what would be right." },
+        },
+    });
+    let refusals = refusals().into_iter().map(|refusal| (format!("{}Error", refusal.name), refusal.schema()));
+    [("FieldError".to_owned(), field_error)].into_iter().chain(refusals)
+}
+
+impl Refusal {
+    fn response(&self) -> Value {
+        let examples: Map<String, Value> = self.conditions.iter().map(|condition| self.example(*condition)).collect();
+        json!({
+            "description": self.meanings(),
+            "headers": references("headers", self.headers()),
+            "content": {
+                "application/json": { "schema": schema_ref(&format!("{}Error", self.name)), "examples": examples },
+            },
+        })
+    }
+
+    fn example(&self, condition: Condition) -> (String, Value) {
+        let framing = Framing::ALL.into_iter().find(|framing| framing.status() == self.status);
+        let body = error_example(condition, framing.unwrap_or(Framing::Malformed), self.resource);
+        let about = condition.describe();
+        (about.code.to_owned(), json!({ "summary": about.meaning, "value": body }))
+    }
+
+    fn meanings(&self) -> String {
+        let lines = self.conditions.iter().map(|condition| {
+            let about = condition.describe();
+            format!("- `{}`: {} {}", about.code, about.meaning, about.remedy)
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    fn has(&self, condition: Condition) -> bool {
+        self.conditions.contains(&condition)
+    }
+
+    fn schema(&self) -> Value {
+        let codes: Vec<&str> = self.conditions.iter().map(|condition| condition.describe().code).collect();
+        let mut required = vec!["error"];
+        let mut properties = Map::new();
+        properties.insert(
+            "error".to_owned(),
+            json!({
+                "type": "object",
+                "required": ["code", "message", "status"],
+                "properties": {
+                    "code": { "type": "string", "enum": codes, "description": "What happened, for programs." },
+                    "message": { "type": "string", "description": "What happened and what would be right, for people." },
+                    "status": { "type": "integer", "const": self.status, "description": "The HTTP status." },
+                },
+            }),
+        );
+        if self.has(Condition::ValidationFailed) {
+            properties.extend(field_errors(self.resource));
+        }
+        if self.has(Condition::HasDependents) {
+            required.push("details");
+            let details = json!({ "type": "string", "description": "The database's own message." });
+            properties.insert("details".to_owned(), details);
+        }
+        json!({ "type": "object", "required": required, "properties": properties })
+    }
+
+    fn headers(&self) -> Vec<&'static str> {
+        let mut names = vec!["X-Request-Id", "X-API-Version", "Cache-Control"];
+        let of_records = self.conditions.iter().any(|condition| is_of_records(*condition));
+        if of_records && !matches!(self.status, 401 | 403) {
+            names.extend(RATE_LIMIT);
+        }
+        match self.status {
+            401 | 403 => names.push("WWW-Authenticate"),
+            405 => names.push("Allow"),
+            429 | 503 => names.push("Retry-After"),
+            _ => (),
+        }
+        names
+    }
+}
+
+/// Whether a record path can give the error once the path is known.
+fn is_of_records(condition: Condition) -> bool {
+    !matches!(
+        condition,
+        Condition::EndpointNotFound | Condition::MalformedRequest | Condition::Overloaded | Condition::NotReady
+    )
+}
+
+/// `errors` and `fields` of a `validation_failed` answer.
+fn field_errors(resource: &'static Resource) -> [(String, Value); 2] {
+    let names: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
+    let each: Map<String, Value> = names.iter().map(|name| ((*name).to_owned(), schema_ref("FieldError"))).collect();
+    [
+        (
+            "errors".to_owned(),
+            json!({
+                "type": "object",
+                "description": "Every field that is wrong. Only with `validation_failed`.",
+                "properties": each,
+            }),
+        ),
+        (
+            "fields".to_owned(),
+            json!({
+                "type": "array",
+                "description": "The names of the fields that are wrong. Only with `validation_failed`.",
+                "items": { "type": "string", "enum": names },
+            }),
+        ),
+    ]
+}
+
+/// The headers of every answer that passed the rate limit.
+pub const RATE_LIMIT: [&str; 3] = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
+
+/// References to components by name, for an answer's headers.
+pub fn references(kind: &str, names: impl IntoIterator<Item = &'static str>) -> Value {
+    let reference = |name: &str| json!({ "$ref": format!("#/components/{kind}/{name}") });
+    Value::Object(names.into_iter().map(|name| (name.to_owned(), reference(name))).collect())
+}
+
+/// `components.headers`.
+pub fn headers() -> impl Iterator<Item = (String, Value)> {
+    let header = |name: &str, required: bool, about: &str, schema: Value, example: Value| {
+        let mut value = json!({ "description": about, "required": required, "schema": schema });
+        if let (false, Some(members)) = (example.is_null(), value.as_object_mut()) {
+            members.insert("example".to_owned(), example);
+        }
+        (name.to_owned(), value)
+    };
+    let number = || json!({ "type": "integer", "minimum": 0 });
+    let text = || json!({ "type": "string" });
+    let named = [
+        header(
+            "X-Request-Id",
+            true,
+            "The request's id: the client's own where it sent a UUID, else a new one. The log has it too.",
+            json!({ "type": "string", "format": "uuid" }),
+            json!(UUID),
+        ),
+        header(
+            "X-API-Version",
+            true,
+            "The version of the interface.",
+            json!({ "type": "string", "const": VERSION }),
+            json!(VERSION),
+        ),
+        header(
+            "Cache-Control",
+            false,
+            "Records and failures are not to be stored.",
+            json!({ "type": "string", "const": "no-store" }),
+            json!("no-store"),
+        ),
+        header("X-RateLimit-Limit", false, "Requests that the key has a minute.", number(), json!(100)),
+        header("X-RateLimit-Remaining", false, "Requests that it has left in this minute.", number(), json!(99)),
+        header("X-RateLimit-Reset", false, "When this minute ends, in Unix seconds.", number(), json!(RESET)),
+        header("Retry-After", true, "After how many seconds to try again.", number(), json!(5)),
+        header(
+            "Location",
+            true,
+            "The path of the new record, from the host's root.",
+            text(),
+            json!(format!("{}?id=1", CUSTOMER.path)),
+        ),
+        header(
+            "Link",
+            false,
+            "The next page's whole address, while more follow.",
+            text(),
+            json!(format!("<{}?limit=1&cursor={CURSOR}>; rel=\"next\"", CUSTOMER.path)),
+        ),
+        header(
+            "Idempotent-Replayed",
+            false,
+            "This is the first answer again; nothing was changed.",
+            json!({ "type": "string", "const": "true" }),
+            json!("true"),
+        ),
+        header(
+            "WWW-Authenticate",
+            false,
+            "What the key lacks; not where the tenant is inactive.",
+            text(),
+            json!("Bearer error=\"insufficient_scope\", scope=\"customers:write\""),
+        ),
+        header("Allow", true, "The methods that the endpoint has.", text(), json!(RECORD_METHODS)),
+    ];
+    let of_pages = html::HEADERS.map(|name| {
+        header(name, true, "Keeps browsers from doing more with the page than it needs.", text(), Value::Null)
+    });
+    named.into_iter().chain(of_pages)
+}

@@ -1,0 +1,177 @@
+//! The OpenAPI 3.1 document, made from the declarations that the service runs on: fields, routes, lists and errors.
+//!
+//! What JSON Schema cannot say of a query or a body stands in words. The schemas of bodies describe what a client should
+//! send; that the service also takes an empty text for null, or 1 for true, is in the introduction alone, so that clients
+//! made from the document keep their types.
+
+mod answers;
+mod examples;
+mod operations;
+mod schemas;
+
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value, json};
+
+pub use answers::Target;
+pub use examples::{error_example, example_of, page_example, record_example, update_example};
+pub use operations::{article, list_parameters_in_words, operation_id};
+pub use schemas::title;
+
+use crate::error::{Condition, FieldCode};
+use crate::model::{ALL, Scope};
+
+/// The version of the interface, as `X-API-Version` has it.
+pub const VERSION: &str = "v1";
+
+/// The document as it is served, on one line.
+pub static JSON: LazyLock<String> = LazyLock::new(|| document().to_string());
+
+/// The document as people read it: indented, with a line break at the end.
+pub fn pretty() -> String {
+    format!("{:#}\n", document())
+}
+
+/// The document. Its members are always in the same order.
+pub fn document() -> Value {
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "TenantDesk",
+            "version": VERSION,
+            "summary": "Customers, employees and hardware of one tenant, as JSON.",
+            "description": introduction(),
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "servers": [
+            { "url": "/", "description": "The host's root." },
+            { "url": "/v1", "description": "The same, below the version." },
+        ],
+        "tags": tags(),
+        "paths": operations::paths(),
+        "components": {
+            "securitySchemes": {
+                "apiKey": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "bearerFormat": "tdk_ and 43 characters",
+                    "description": "An API key of the tenant. The panel makes it and shows it once. What it may do is said by \
+                        its scopes; an operation's requirement names the one that it needs. Write does not imply read.",
+                },
+            },
+            "schemas": components(ALL.into_iter().flat_map(schemas::of_resource).chain(answers::schemas())),
+            "responses": components(answers::responses()),
+            "parameters": components(operations::parameters()),
+            "headers": components(answers::headers()),
+        },
+    })
+}
+
+fn components(named: impl IntoIterator<Item = (String, Value)>) -> Value {
+    Value::Object(named.into_iter().collect::<Map<String, Value>>())
+}
+
+fn tags() -> Value {
+    let mut tags: Vec<Value> =
+        ALL.into_iter().map(|resource| json!({ "name": resource.plural, "description": resource.about })).collect();
+    tags.push(json!({ "name": "service", "description": "About the service itself. No key is needed." }));
+    Value::Array(tags)
+}
+
+/// What is true of every request, and the tables of errors.
+fn introduction() -> String {
+    let mut text = String::new();
+    for (_, title, paragraph) in SECTIONS {
+        let _ = writeln!(text, "## {title}\n\n{paragraph}\n");
+    }
+    text.push_str("## Scopes\n\n");
+    for scope in Scope::all() {
+        let _ = writeln!(text, "- `{scope}`");
+    }
+    text.push_str("\n## Errors\n\n| status | code | meaning | remedy |\n|---|---|---|---|\n");
+    for condition in Condition::ALL {
+        let about = condition.describe();
+        let _ = writeln!(text, "| {} | `{}` | {} | {} |", about.status, about.code, about.meaning, about.remedy);
+    }
+    text.push_str("\n## Codes of single fields\n\nIn `errors` of a `validation_failed` answer.\n\n");
+    text.push_str("| code | meaning |\n|---|---|\n");
+    for (code, meaning) in FieldCode::ALL {
+        let _ = writeln!(text, "| `{}` | {meaning} |", code.as_str());
+    }
+    text
+}
+
+/// What is true of every request: an anchor, a heading, and one paragraph in which code stands between back quotes.
+pub const SECTIONS: [(&str, &str, &str); 5] = [
+    (
+        "keys",
+        "Keys",
+        "A key belongs to one tenant and reaches that tenant's records alone. The panel at `/api_keys.php` makes it. Send it \
+         with every request to a record path, as `Authorization: Bearer tdk_…`. It belongs in a server, not in a browser's \
+         page: there are no CORS headers.",
+    ),
+    (
+        "values",
+        "Values",
+        "Types are strict: `12` is an integer, `\"12\"` and `12.0` are not. Dates are `YYYY-MM-DD`, timestamps RFC 3339 in UTC \
+         with whole seconds. Lengths count Unicode characters. Null, an empty text and white space alone are empty, whatever \
+         the field's type: an error on a required field, else the field's default, or null. A boolean is also taken as `1` \
+         or `0`. Unknown and read-only members of a body are ignored. A PUT changes only the fields that it names.",
+    ),
+    (
+        "lists",
+        "Lists",
+        "A GET without `id` is a list. Pages follow the sort order: send the `next_cursor` of one page as `cursor` for the \
+         next, or follow the `Link` header; null is the end. Filters compare exactly, `null` finds empty fields, and dates \
+         and timestamps also have `_from` and `_to`, both inclusive. `q` finds words in any text.",
+    ),
+    (
+        "retries",
+        "Safe retries",
+        "Send a new UUID as `Idempotency-Key` with a POST, PUT or DELETE. A repeat within 24 hours gets the first answer \
+         again, with `Idempotent-Replayed: true`, and changes nothing. Only successes are remembered: a request that failed \
+         changed nothing and runs anew.",
+    ),
+    (
+        "rate-limit",
+        "Rate limit",
+        "A key has a fixed number of requests a minute. `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` \
+         say how many, how many are left and when the minute ends. Beyond it the answer is 429 with `Retry-After`.",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reference_of_the_document_leads_somewhere() {
+        fn walk(value: &Value, document: &Value) {
+            match value {
+                Value::Object(members) => {
+                    for (name, member) in members {
+                        if let ("$ref", Some(target)) = (name.as_str(), member.as_str()) {
+                            let pointer = target.strip_prefix('#').unwrap();
+                            assert!(document.pointer(pointer).is_some(), "{target}");
+                        }
+                        walk(member, document);
+                    }
+                }
+                Value::Array(items) => items.iter().for_each(|item| walk(item, document)),
+                _ => (),
+            }
+        }
+        let document = document();
+        walk(&document, &document);
+    }
+
+    #[test]
+    fn every_condition_has_an_example() {
+        let text = JSON.as_str();
+        for condition in Condition::ALL {
+            let code = condition.describe().code;
+            assert!(text.contains(&format!("\"error\":{{\"code\":\"{code}\"")), "{code}");
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! Paths, operations and parameters.
+
+use serde_json::{Map, Value, json};
+
+use super::answers::{RATE_LIMIT, Target, references};
+use super::examples::{CURSOR, UUID, create_example, page_example, record_example, update_example};
+use super::schemas::{filter, schema_ref, title};
+use crate::api::list::{DEFAULT_LIMIT, MAX_CURSOR, MAX_LIMIT, MAX_WORDS, Side, filters, sortable};
+use crate::api::routes::{OPERATIONS, Operation, PAGES, Page};
+use crate::html;
+use crate::http::Method;
+use crate::model::{ALL, Access, Field, Resource, Scope};
+use crate::store::Column;
+
+const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$";
+
+/// `paths`.
+pub fn paths() -> Value {
+    let records = ALL.into_iter().map(|resource| (resource.path.to_owned(), record_path(resource)));
+    let pages = PAGES.into_iter().map(|(path, page)| (path.to_owned(), page_path(page)));
+    Value::Object(records.chain(pages).collect())
+}
+
+/// The parameters that every record path shares.
+pub fn parameters() -> impl Iterator<Item = (String, Value)> {
+    let id = |required: bool, about: &str| {
+        json!({
+            "name": "id",
+            "in": "query",
+            "required": required,
+            "description": about,
+            "schema": { "type": "integer", "format": "int64", "minimum": 1 },
+            "example": 1,
+        })
+    };
+    let header = |name: &str, about: &str, schema: Value| json!({ "name": name, "in": "header", "description": about, "schema": schema, "example": UUID });
+    [
+        ("Id", id(true, "The record. No other parameter stands beside it.")),
+        ("OptionalId", id(false, "One record instead of a list. No other parameter stands beside it.")),
+        (
+            "IdempotencyKey",
+            header(
+                "Idempotency-Key",
+                "A new UUID for every new request, the same one for its repeats.",
+                // Not the format `uuid`: clients would then put an object of theirs where a header's text belongs.
+                json!({ "type": "string", "pattern": UUID_PATTERN }),
+            ),
+        ),
+        (
+            "RequestId",
+            header(
+                "X-Request-Id",
+                "A UUID of the client's own for this request; anything else is ignored.",
+                json!({ "type": "string" }),
+            ),
+        ),
+    ]
+    .into_iter()
+    .map(|(name, parameter)| (name.to_owned(), parameter))
+}
+
+fn shared(names: &[&str]) -> Vec<Value> {
+    names.iter().map(|name| json!({ "$ref": format!("#/components/parameters/{name}") })).collect()
+}
+
+fn record_path(resource: &'static Resource) -> Value {
+    let operation = |(method, operation, access): (Method, Operation, Access)| {
+        let scope = Scope { resource, access };
+        (method.as_str().to_lowercase(), record_operation(resource, method, operation, scope))
+    };
+    Value::Object(OPERATIONS.into_iter().map(operation).collect())
+}
+
+/// `getCustomer`, `createCustomer` …
+pub fn operation_id(method: Method, operation: Operation, resource: &Resource) -> String {
+    let verb = match (operation, method) {
+        (Operation::Read, Method::Head) => "head",
+        (Operation::Read, _) => "get",
+        (Operation::Create, _) => "create",
+        (Operation::Update, _) => "update",
+        (Operation::Delete, _) => "delete",
+    };
+    let noun = if operation == Operation::Read { resource.plural } else { resource.name };
+    format!("{verb}{}", title(noun))
+}
+
+fn record_operation(resource: &'static Resource, method: Method, operation: Operation, scope: Scope) -> Value {
+    let name = resource.name;
+    let (summary, description) = match (operation, method) {
+        (Operation::Read, Method::Head) => {
+            (format!("Check for one {name}, or a list"), "Answers as GET does, without the body.".to_owned())
+        }
+        (Operation::Read, _) => (
+            format!("Read one {name}, or a list"),
+            "With `id` the record, else a page of the records that match every filter and have every word of `q`."
+                .to_owned(),
+        ),
+        (Operation::Create, _) => (format!("Create {} {name}", article(name)), resource.about.to_owned()),
+        (Operation::Update, _) => (
+            format!("Change {} {name}", article(name)),
+            "Only the fields that the body names change. The answer is the whole record as it is now.".to_owned(),
+        ),
+        (Operation::Delete, _) => {
+            (format!("Delete {} {name}", article(name)), "A record that others refer to is not deleted.".to_owned())
+        }
+    };
+    let mut members = Map::new();
+    members.insert("operationId".to_owned(), json!(operation_id(method, operation, resource)));
+    members.insert("tags".to_owned(), json!([resource.plural]));
+    members.insert("summary".to_owned(), json!(summary));
+    members.insert("description".to_owned(), json!(format!("{description} Needs the scope `{scope}`.")));
+    members.insert("security".to_owned(), json!([{ "apiKey": [scope.to_string()] }]));
+    members.insert("parameters".to_owned(), Value::Array(record_parameters(resource, operation)));
+    if let Some(body) = request_body(resource, operation) {
+        members.insert("requestBody".to_owned(), body);
+    }
+    members.insert("responses".to_owned(), record_responses(resource, method, operation));
+    Value::Object(members)
+}
+
+/// `a`, `an` or `a piece of`.
+pub fn article(noun: &str) -> &'static str {
+    match noun {
+        "hardware" => "a piece of",
+        _ if noun.starts_with(['a', 'e', 'i', 'o', 'u']) => "an",
+        _ => "a",
+    }
+}
+
+fn record_parameters(resource: &'static Resource, operation: Operation) -> Vec<Value> {
+    match operation {
+        Operation::Create => shared(&["IdempotencyKey", "RequestId"]),
+        Operation::Update | Operation::Delete => shared(&["Id", "IdempotencyKey", "RequestId"]),
+        Operation::Read => {
+            let mut parameters = shared(&["OptionalId"]);
+            parameters.extend(list_parameters(resource));
+            let filters = filters(resource).iter();
+            parameters.extend(filters.map(|(name, column, side)| filter_parameter(resource, name, *column, *side)));
+            parameters.extend(shared(&["RequestId"]));
+            parameters
+        }
+    }
+}
+
+fn query(name: &str, about: &str, schema: Value, example: Value) -> Value {
+    json!({ "name": name, "in": "query", "description": about, "schema": schema, "example": example })
+}
+
+/// [`crate::api::list::PARAMETERS`] for people: name, values, meaning.
+pub fn list_parameters_in_words() -> [(&'static str, String, String); 5] {
+    [
+        ("limit", format!("1 to {MAX_LIMIT}, default {DEFAULT_LIMIT}"), "Records a page.".to_owned()),
+        (
+            "cursor",
+            "opaque".to_owned(),
+            "The `next_cursor` of the page before, with the same sort, filters and `q`.".to_owned(),
+        ),
+        (
+            "sort",
+            "a field, default id".to_owned(),
+            "The order, `-` in front for descending. Nulls come first; ties fall to `id`.".to_owned(),
+        ),
+        (
+            "total",
+            "true or false, default false".to_owned(),
+            "Whether the answer has `total`, the number of all records that match.".to_owned(),
+        ),
+        (
+            "q",
+            format!("words, at most {MAX_WORDS}"),
+            "A record matches that has each word in some text or e-mail field, in any case.".to_owned(),
+        ),
+    ]
+}
+
+/// The defaults stand in the words alone: clients made from the document would send them beside `id`, which takes no others.
+fn list_parameters(resource: &'static Resource) -> impl Iterator<Item = Value> {
+    let columns = || sortable(resource).map(Column::name);
+    let orders: Vec<String> = columns().flat_map(|name| [name.to_owned(), format!("-{name}")]).collect();
+    // Generators make names of values, and none of a leading minus.
+    let names: Vec<String> = columns().flat_map(|name| [name.to_owned(), format!("{name}_descending")]).collect();
+    let schemas = [
+        (json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }), json!(DEFAULT_LIMIT)),
+        (json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }), json!(CURSOR)),
+        (json!({ "type": "string", "enum": orders, "x-enum-varnames": names }), json!("-updated_at")),
+        (json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "enum": ["1", "0"] }] }), json!(true)),
+        (json!({ "type": "string" }), json!("eva")),
+    ];
+    let words = list_parameters_in_words().into_iter().zip(schemas);
+    words.map(|((name, values, about), (schema, example))| {
+        query(name, &format!("{about} Values: {values}."), schema, example)
+    })
+}
+
+fn filter_parameter(resource: &Resource, name: &str, column: Column, side: Side) -> Value {
+    let field = column.name();
+    let about = match side {
+        Side::Equal => format!("Only records whose `{field}` is this; `null` finds empty ones."),
+        Side::From => format!("Only records whose `{field}` is this or later."),
+        Side::To => format!("Only records whose `{field}` is this or earlier."),
+    };
+    let example = match column {
+        Column::Field(field) => Some(super::examples::example_of(field)).filter(|value| !value.is_null()),
+        Column::Id | Column::CreatedAt | Column::UpdatedAt => Some(json!(super::examples::NOW)),
+    };
+    query(name, &about, filter(resource, column, side), example.unwrap_or_else(|| json!("2026-11-20")))
+}
+
+fn request_body(resource: &'static Resource, operation: Operation) -> Option<Value> {
+    let (suffix, example) = match operation {
+        Operation::Create => ("Create", create_example(resource)),
+        Operation::Update => ("Update", update_example(resource)),
+        Operation::Read | Operation::Delete => return None,
+    };
+    let schema = schema_ref(&format!("{}{suffix}", title(resource.name)));
+    Some(json!({
+        "required": true,
+        "description": "One JSON object in UTF-8, at most 64 KiB.",
+        "content": { "application/json": { "schema": schema, "example": example } },
+    }))
+}
+
+fn record_responses(resource: &'static Resource, method: Method, operation: Operation) -> Value {
+    let (status, success) = success(resource, operation);
+    responses(Target::Records(operation, resource), method, status, success)
+}
+
+/// The success and every error. Those of HEAD have the same headers and no body.
+fn responses(target: Target, method: Method, status: &str, mut success: Value) -> Value {
+    if method == Method::Head {
+        if let Some(members) = success.as_object_mut() {
+            members.remove("content");
+        }
+        return Value::Object(
+            [(status.to_owned(), success)].into_iter().chain(target.errors_without_bodies()).collect(),
+        );
+    }
+    Value::Object([(status.to_owned(), success)].into_iter().chain(target.errors()).collect())
+}
+
+/// The success of an operation: its status and what comes with it.
+fn success(resource: &'static Resource, operation: Operation) -> (&'static str, Value) {
+    let title = title(resource.name);
+    let always = ["X-Request-Id", "X-API-Version", "Cache-Control"].into_iter().chain(RATE_LIMIT);
+    let record = || json!({ "schema": schema_ref(&title), "example": record_example(resource) });
+    match operation {
+        Operation::Read => {
+            let schema = json!({ "oneOf": [schema_ref(&title), schema_ref(&format!("{title}Page"))] });
+            let examples = json!({
+                "record": { "summary": "With `id`", "value": record_example(resource) },
+                "page": { "summary": "A list", "value": page_example(resource) },
+            });
+            let response = json!({
+                "description": "The record, or a page of them.",
+                "headers": references("headers", always.chain(["Link"])),
+                "content": { "application/json": { "schema": schema, "examples": examples } },
+            });
+            ("200", response)
+        }
+        Operation::Create => {
+            let response = json!({
+                "description": "The record as it was made.",
+                "headers": references("headers", always.chain(["Location", "Idempotent-Replayed"])),
+                "content": { "application/json": record() },
+                "links": links(resource),
+            });
+            ("201", response)
+        }
+        Operation::Update => {
+            let response = json!({
+                "description": "The whole record as it is now.",
+                "headers": references("headers", always.chain(["Idempotent-Replayed"])),
+                "content": { "application/json": record() },
+            });
+            ("200", response)
+        }
+        Operation::Delete => {
+            let response = json!({
+                "description": "The record is deleted.",
+                "headers": references("headers", always.chain(["Idempotent-Replayed"])),
+            });
+            ("204", response)
+        }
+    }
+}
+
+/// What can be done next with a record that was made.
+fn links(resource: &'static Resource) -> Value {
+    const ID: &str = "$response.body#/id";
+    let own = [
+        (Method::Get, Operation::Read, "Read it."),
+        (Method::Put, Operation::Update, "Change it."),
+        (Method::Delete, Operation::Delete, "Delete it."),
+    ];
+    let mut links: Map<String, Value> = own
+        .into_iter()
+        .map(|(method, operation, about)| {
+            let name = operation_id(method, operation, resource);
+            (name.clone(), json!({ "operationId": name, "parameters": { "query.id": ID }, "description": about }))
+        })
+        .collect();
+    for (other, field) in referring(resource) {
+        let name = operation_id(Method::Post, Operation::Create, other);
+        let about = format!("Create {} {} that refers to it.", article(other.name), other.name);
+        links.insert(
+            name.clone(),
+            json!({ "operationId": name, "requestBody": { field.name: ID }, "description": about }),
+        );
+        let name = operation_id(Method::Get, Operation::Read, other);
+        let parameters = json!({ format!("query.{}", field.name): ID });
+        let about = format!("List the {} that refer to it.", other.plural);
+        links.insert(name.clone(), json!({ "operationId": name, "parameters": parameters, "description": about }));
+    }
+    Value::Object(links)
+}
+
+/// The fields of other resources that refer to this one.
+fn referring(resource: &Resource) -> impl Iterator<Item = (&'static Resource, &'static Field)> {
+    let fields = ALL.into_iter().flat_map(|other| other.fields.iter().map(move |field| (other, field)));
+    fields.filter(move |(_, field)| field.references == Some(resource.name))
+}
+
+fn page_path(page: Page) -> Value {
+    let operation = |method: Method| {
+        let (id, summary, (status, response)) = page_operation(page);
+        let responses = responses(Target::Page(page), method, status, response);
+        let verb = if method == Method::Head { "head" } else { "get" };
+        json!({
+            "operationId": format!("{verb}{}", title(id)),
+            "tags": ["service"],
+            "summary": summary,
+            "security": [],
+            "parameters": shared(&["RequestId"]),
+            "responses": responses,
+        })
+    };
+    let mut path = Map::new();
+    if !page.is_prefixed() {
+        path.insert("servers".to_owned(), json!([{ "url": "/", "description": "At the root alone." }]));
+    }
+    path.insert("get".to_owned(), operation(Method::Get));
+    path.insert("head".to_owned(), operation(Method::Head));
+    Value::Object(path)
+}
+
+/// Name, summary and success of a page.
+fn page_operation(page: Page) -> (&'static str, &'static str, (&'static str, Value)) {
+    let always = ["X-Request-Id", "X-API-Version", "Cache-Control"];
+    let html = |about: &str| {
+        json!({
+            "description": about,
+            "headers": references("headers", always.into_iter().chain(html::HEADERS)),
+            "content": { "text/html": { "schema": { "type": "string" }, "example": "<!doctype html>…" } },
+        })
+    };
+    let state = |about: &str| {
+        let schema = json!({
+            "type": "object",
+            "required": ["status"],
+            "properties": { "status": { "type": "string", "const": "ok" } },
+        });
+        json!({
+            "description": about,
+            "headers": references("headers", always),
+            "content": { "application/json": { "schema": schema, "example": { "status": "ok" } } },
+        })
+    };
+    match page {
+        Page::OpenApi => {
+            let document = json!({
+                "description": "The document.",
+                "headers": references("headers", always),
+                "content": {
+                    "application/json": {
+                        "schema": { "type": "object", "additionalProperties": true },
+                        "example": { "openapi": "3.1.0" },
+                    },
+                },
+            });
+            ("description", "This document", ("200", document))
+        }
+        Page::Docs => ("docs", "The reference for people", ("200", html("The page."))),
+        Page::Health => ("health", "Whether the process serves", ("200", state("It serves."))),
+        Page::Ready => (
+            "readiness",
+            "Whether requests can be served",
+            ("200", state("The registry answers and the data directory takes a write.")),
+        ),
+        Page::Root => {
+            let redirect = json!({
+                "description": "To the reference.",
+                "headers": references("headers", always.into_iter().chain(["Location"])),
+            });
+            ("root", "The way to the reference", ("302", redirect))
+        }
+    }
+}

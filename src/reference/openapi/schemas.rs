@@ -1,0 +1,206 @@
+//! Fields as JSON Schema: as they are read, as they are written, and as a list filters by them.
+
+use serde_json::{Map, Value, json};
+
+use super::examples::{example_of, record_example};
+use crate::api::list::Side;
+use crate::model::field::MAX_EMAIL;
+use crate::model::{Field, Kind, Resource};
+use crate::store::Column;
+
+/// Text without U+0000.
+const TEXT: &str = r"^[^\u0000]*$";
+/// Text without U+0000 that is not white space alone.
+const FILLED_TEXT: &str = r"^[^\u0000]*[^\u0000\s][^\u0000]*$";
+/// Not white space alone.
+const FILLED: &str = r"\S";
+
+/// `Customer`, for names of schemas and operations.
+pub fn title(name: &str) -> String {
+    let mut letters = name.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// A reference to the schema `name`.
+pub fn schema_ref(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+/// The schemas of a resource: the record, a page of them, what creates and what changes one, and its lists of names.
+pub fn of_resource(resource: &'static Resource) -> impl Iterator<Item = (String, Value)> {
+    let title = title(resource.name);
+    let choices = resource.fields.iter().filter_map(|field| match field.kind {
+        Kind::Choice(allowed) => {
+            Some((choice_name(resource, field.name), json!({ "type": "string", "enum": allowed })))
+        }
+        _ => None,
+    });
+    let own = [
+        (title.clone(), record(resource)),
+        (format!("{title}Page"), page(resource, &title)),
+        (format!("{title}Create"), create(resource)),
+        (format!("{title}Update"), update(resource)),
+    ];
+    own.into_iter().chain(choices)
+}
+
+/// `CustomerStatus`: a name of its own, so that clients have one type for it wherever it is used.
+fn choice_name(resource: &Resource, field: &str) -> String {
+    format!("{}{}", title(resource.name), title(field))
+}
+
+fn record(resource: &'static Resource) -> Value {
+    let mut properties = Map::new();
+    properties.insert("id".to_owned(), read_only_id(resource));
+    properties.extend(resource.fields.iter().map(|field| (field.name.to_owned(), read(resource, field))));
+    for (name, about) in [("created_at", "When the record was made."), ("updated_at", "When it was last changed.")] {
+        let schema = json!({ "type": "string", "format": "date-time", "readOnly": true, "description": about });
+        properties.insert(name.to_owned(), schema);
+    }
+    json!({
+        "type": "object",
+        "description": resource.about,
+        "required": properties.keys().collect::<Vec<_>>(),
+        "properties": properties,
+        "example": record_example(resource),
+    })
+}
+
+fn read_only_id(resource: &Resource) -> Value {
+    json!({
+        "type": "integer",
+        "format": "int64",
+        "minimum": 1,
+        "readOnly": true,
+        "description": format!("The {}'s number. It is never used again.", resource.name),
+    })
+}
+
+fn page(resource: &'static Resource, title: &str) -> Value {
+    json!({
+        "type": "object",
+        "description": format!("A page of the list of {}.", resource.plural),
+        "required": ["data", "next_cursor"],
+        "properties": {
+            "data": { "type": "array", "items": schema_ref(title), "description": "The records of this page." },
+            "next_cursor": {
+                "type": ["string", "null"],
+                "description": "What to send as `cursor` for the next page; null on the last one.",
+            },
+            "total": {
+                "type": "integer",
+                "format": "int64",
+                "minimum": 0,
+                "description": "The number of all records that match. Only with `total=true`.",
+            },
+        },
+    })
+}
+
+fn create(resource: &'static Resource) -> Value {
+    let required: Vec<&str> = resource.fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+    json!({
+        "type": "object",
+        "description": format!("What a new {} is made of. An optional field that is absent takes its default, else null.", resource.name),
+        "required": required,
+        "properties": written(resource, Field::written_default),
+    })
+}
+
+fn update(resource: &'static Resource) -> Value {
+    json!({
+        "type": "object",
+        "description": format!("The fields of the {} that change, at least one; the others stay as they are.", resource.name),
+        "minProperties": 1,
+        "properties": written(resource, |_| None),
+    })
+}
+
+fn written(resource: &'static Resource, default: impl Fn(&Field) -> Option<Value>) -> Map<String, Value> {
+    let property = |field: &Field| {
+        let mut schema = write(resource, field);
+        if let Some(default) = default(field) {
+            schema.insert("default".to_owned(), default);
+        }
+        (field.name.to_owned(), Value::Object(schema))
+    };
+    resource.fields.iter().map(property).collect()
+}
+
+impl Field {
+    /// The default as JSON, where there is one.
+    fn written_default(&self) -> Option<Value> {
+        self.default.map(|word| if self.kind == Kind::Boolean { json!(word == "true") } else { json!(word) })
+    }
+}
+
+/// A field as an answer has it: null only where it is neither required nor has a default.
+fn read(resource: &Resource, field: &Field) -> Value {
+    let nullable = !field.required && field.default.is_none();
+    let schema = match field.kind {
+        Kind::Text { max, .. } => json!({ "type": "string", "maxLength": max }),
+        _ => of_field(resource, field),
+    };
+    Value::Object(described(schema, field, nullable))
+}
+
+/// A field as a body gives it: null stands for empty.
+fn write(resource: &Resource, field: &Field) -> Map<String, Value> {
+    let mut schema = of_field(resource, field);
+    if let (Kind::Text { .. }, true, Some(members)) = (field.kind, field.required, schema.as_object_mut()) {
+        members.insert("pattern".to_owned(), json!(FILLED_TEXT));
+    }
+    described(schema, field, !field.required)
+}
+
+fn of_field(resource: &Resource, field: &Field) -> Value {
+    match field.kind {
+        Kind::Text { min: 0, max } => json!({ "type": "string", "maxLength": max, "pattern": TEXT }),
+        Kind::Text { min, max } => json!({ "type": "string", "minLength": min, "maxLength": max, "pattern": TEXT }),
+        Kind::Email => json!({ "type": "string", "format": "email", "maxLength": MAX_EMAIL }),
+        Kind::Integer => json!({ "type": "integer", "format": "int64", "minimum": i64::MIN, "maximum": i64::MAX }),
+        Kind::Boolean => json!({ "type": "boolean" }),
+        Kind::Date => json!({ "type": "string", "format": "date" }),
+        Kind::Choice(_) => schema_ref(&choice_name(resource, field.name)),
+    }
+}
+
+fn described(schema: Value, field: &Field, nullable: bool) -> Map<String, Value> {
+    let mut members = match schema {
+        Value::Object(members) if nullable && members.contains_key("$ref") => {
+            Map::from_iter([("anyOf".to_owned(), json!([members, { "type": "null" }]))])
+        }
+        Value::Object(members) => members,
+        _ => Map::new(),
+    };
+    if let (true, Some(kind)) = (nullable, members.get_mut("type")) {
+        *kind = json!([kind.take(), "null"]);
+    }
+    members.insert("description".to_owned(), json!(field.about));
+    members.insert("example".to_owned(), example_of(field));
+    members
+}
+
+/// The values of a list's filter.
+pub fn filter(resource: &Resource, column: Column, side: Side) -> Value {
+    let empty = || json!({ "type": "string", "const": "null" });
+    let value = match (column, side) {
+        (Column::Id, _) => json!({ "type": "integer", "format": "int64" }),
+        (Column::CreatedAt | Column::UpdatedAt, Side::Equal) => json!({ "type": "string", "format": "date-time" }),
+        (Column::CreatedAt | Column::UpdatedAt, _) => {
+            return json!({ "anyOf": [{ "type": "string", "format": "date-time" }, { "type": "string", "format": "date" }] });
+        }
+        (Column::Field(field), _) => match field.kind {
+            // Any text can be compared with, `null` among it, so this has no second branch.
+            Kind::Text { .. } | Kind::Email => return json!({ "type": "string", "pattern": FILLED }),
+            Kind::Boolean => {
+                return json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "enum": ["1", "0", "null"] }] });
+            }
+            _ => of_field(resource, field),
+        },
+    };
+    match side {
+        Side::Equal => json!({ "anyOf": [value, empty()] }),
+        Side::From | Side::To => value,
+    }
+}

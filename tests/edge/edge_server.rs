@@ -1,0 +1,142 @@
+//! A service with a handler that tells what it received.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenantdesk::error::Error;
+use tenantdesk::http::{Body, Reply, Request, Response};
+use tenantdesk::server::{Options, Service};
+
+use crate::support::raw::{Answer, Client};
+use crate::support::until;
+
+/// A running service, and every request that came through its gate.
+pub struct Desk {
+    service: Option<Service>,
+    pub address: SocketAddr,
+    seen: Arc<Mutex<Vec<Request>>>,
+    held: Arc<Held>,
+}
+
+/// The requests of `/held`, which stay unanswered; `None` from when they are released on.
+struct Held(Mutex<Option<Vec<Reply>>>);
+
+impl Held {
+    fn keep(&self, reply: Reply) {
+        match self.0.lock().unwrap().as_mut() {
+            Some(waiting) => waiting.push(reply),
+            None => reply.send(Response::json(200, &json!({}))),
+        }
+    }
+}
+
+impl Desk {
+    pub fn start() -> Desk {
+        Desk::with(|_| {})
+    }
+
+    /// With options other than the usual.
+    pub fn with(change: impl FnOnce(&mut Options)) -> Desk {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let record = Arc::clone(&seen);
+        let held = Arc::new(Held(Mutex::new(Some(Vec::new()))));
+        let holding = Arc::clone(&held);
+        let mut options = Options { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Options::default() };
+        change(&mut options);
+        let handler = move |request: Request, reply: Reply| {
+            record.lock().unwrap().push(request.clone());
+            match request.path.as_str() {
+                "/held" => holding.keep(reply),
+                _ => answer(&request, reply),
+            }
+        };
+        let service = Service::start_with(Arc::new(handler), &options).unwrap();
+        Desk { address: service.address(), service: Some(service), seen, held }
+    }
+
+    /// The path of every request that came through, in order.
+    pub fn paths(&self) -> Vec<String> {
+        self.seen.lock().unwrap().iter().map(|request| request.path.clone()).collect()
+    }
+
+    /// Waits until so many requests of `/held` are under way.
+    pub fn holds(&self, count: usize) {
+        let held = || self.held.0.lock().unwrap().as_ref().map_or(0, Vec::len);
+        until(&format!("{count} are held"), || (held() == count).then_some(()));
+    }
+
+    /// Answers the requests that are held, and from now on those that come.
+    pub fn release(&self) {
+        let waiting = self.held.0.lock().unwrap().take();
+        waiting.into_iter().flatten().for_each(|reply| reply.send(Response::json(200, &json!({}))));
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// One whole request on a connection of its own.
+    pub fn ask(&self, bytes: impl AsRef<[u8]>) -> Answer {
+        let mut client = self.connect();
+        client.send(bytes);
+        client.answer()
+    }
+
+    /// Stops it from another thread's view: how long it took and whether well.
+    pub fn stop(mut self) {
+        self.service.take().unwrap().stop().unwrap();
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if let Some(service) = self.service.take() {
+            let _ = service.stop();
+        }
+    }
+}
+
+/// What the handler does, by path; everything unknown is told back. `/slow` leaves its worker meanwhile, `/busy` keeps it.
+fn answer(request: &Request, reply: Reply) {
+    match request.path.as_str() {
+        "/panic" => panic!("as the test asked"),
+        "/forgotten" => drop(reply),
+        "/nothing" => reply.send(Response::empty(204)),
+        "/large" => reply.send(Response::new(200, "text/plain", vec![b'x'; 1024 * 1024])),
+        "/busy" => {
+            thread::sleep(wait(request));
+            reply.send(Response::json(200, &json!({})));
+        }
+        "/slow" => {
+            let wait = wait(request);
+            thread::spawn(move || {
+                thread::sleep(wait);
+                reply.send(Response::json(200, &json!({})));
+            });
+        }
+        _ if request.body == Body::TooLarge => reply.send(Response::from(Error::PayloadTooLarge)),
+        _ => reply.send(Response::json(200, &tell(request))),
+    }
+}
+
+/// The milliseconds in the query.
+fn wait(request: &Request) -> Duration {
+    Duration::from_millis(request.query.as_deref().unwrap_or("").parse().unwrap_or(300))
+}
+
+fn tell(request: &Request) -> Value {
+    let Body::Whole(body) = &request.body else { return Value::Null };
+    json!({
+        "method": request.method.as_str(),
+        "path": request.path,
+        "query": request.query,
+        "headers": request.headers,
+        "body": String::from_utf8_lossy(body),
+        "id": request.id.to_string(),
+        "client": request.client.to_string(),
+        "secure": request.secure,
+    })
+}

@@ -1,0 +1,293 @@
+//! What is HTTP is right on the wire; what could be read in two ways is refused.
+
+use crate::edge_server::Desk;
+use crate::support::raw::get;
+
+/// What a smuggler would have run: it must never be seen behind the gate.
+const SMUGGLED: &str = "DELETE /smuggled HTTP/1.1\r\nHost: desk\r\n\r\n";
+
+#[test]
+fn a_request_arrives_as_it_was_sent() {
+    let desk = Desk::start();
+    let told = desk.ask(
+        "POST /customers.php?id=7&q=%C3%BC HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer x\r\nAuthorization: Bearer y\r\n\
+         Content-Type: application/json\r\nUser-Agent: test\r\nContent-Length: 2\r\n\r\n{}",
+    );
+    let told = told.json();
+    assert_eq!(told["method"], "POST");
+    assert_eq!(told["path"], "/customers.php");
+    assert_eq!(told["query"], "id=7&q=%C3%BC");
+    assert_eq!(told["body"], "{}");
+    assert_eq!(told["client"], "127.0.0.1");
+    assert_eq!(told["secure"], false);
+    let headers = told["headers"].as_array().unwrap();
+    let names: Vec<&str> = headers.iter().map(|header| header[0].as_str().unwrap()).collect();
+    assert_eq!(names, ["authorization", "authorization", "content-type", "host", "content-length"]);
+    assert_eq!((&headers[0][1], &headers[1][1]), (&"Bearer x".into(), &"Bearer y".into()));
+}
+
+#[test]
+fn chunks_are_put_together() {
+    let desk = Desk::start();
+    let mut client = desk.connect();
+    for _ in 0..2 {
+        client.send("POST /a HTTP/1.1\r\nHost: desk\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: t\r\n\r\n");
+        assert_eq!(client.answer().json()["body"], "abcde");
+    }
+}
+
+#[test]
+fn a_length_beside_chunked_is_dropped_and_the_connection_closes() {
+    let desk = Desk::start();
+    let mut client = desk.connect();
+    client.send("POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
+    client.try_send(SMUGGLED);
+    assert_eq!(client.answer().json()["body"], "abc");
+    assert!(client.is_closed());
+    assert_eq!(desk.paths(), ["/a"]);
+}
+
+#[test]
+fn absolute_targets_and_asterisk() {
+    let desk = Desk::start();
+    let told = desk.ask("GET http://other:81/a?b HTTP/1.1\r\nHost: desk\r\n\r\n").json();
+    assert_eq!((&told["path"], &told["query"]), (&"/a".into(), &"b".into()));
+    assert_eq!(told["headers"][0], serde_json::json!(["host", "other:81"]));
+    assert_eq!(desk.ask("OPTIONS * HTTP/1.1\r\nHost: desk\r\n\r\n").json()["path"], "*");
+}
+
+#[test]
+fn http_1_0_closes_unless_asked_not_to() {
+    let desk = Desk::start();
+    let mut client = desk.connect();
+    client.send("GET /a HTTP/1.0\r\n\r\n");
+    assert_eq!(client.answer().status, 200);
+    assert!(client.is_closed());
+    let mut client = desk.connect();
+    for _ in 0..2 {
+        client.send("GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+        assert_eq!(client.answer().status, 200);
+    }
+}
+
+#[test]
+fn continue_is_said_when_the_body_is_wanted() {
+    let desk = Desk::start();
+    let mut client = desk.connect();
+    client.send("POST /a HTTP/1.1\r\nHost: desk\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    assert_eq!(client.answer().status, 100);
+    client.send("{}");
+    assert_eq!(client.answer().json()["body"], "{}");
+    client.send("POST /a HTTP/1.1\r\nHost: desk\r\nExpect: 100-continue\r\nContent-Length: 70000\r\n\r\n");
+    client.answer().fails_with(413, "payload_too_large");
+    assert!(client.is_closed());
+}
+
+#[test]
+fn head_has_the_length_of_get_and_no_body() {
+    let desk = Desk::start();
+    let mut client = desk.connect();
+    client.send("HEAD /large HTTP/1.1\r\nHost: desk\r\n\r\n");
+    assert_eq!(client.head_answer().header("content-length"), "1048576");
+    client.send(get("/a"));
+    assert_eq!(client.answer().json()["path"], "/a");
+}
+
+#[test]
+fn no_content_has_neither_length_nor_body() {
+    let desk = Desk::start();
+    let mut client = desk.connect();
+    client.send(get("/nothing"));
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.header("content-length")), (204, ""));
+    client.send(get("/a"));
+    assert_eq!(client.answer().status, 200);
+}
+
+#[test]
+fn an_answer_carries_a_request_id_the_version_and_a_date() {
+    let desk = Desk::start();
+    let answer = desk.ask(get("/a"));
+    assert_eq!(answer.header("x-request-id"), answer.json()["id"]);
+    assert_eq!(answer.header("x-api-version"), "v1");
+    assert!(answer.header("date").ends_with("GMT"));
+    let own = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
+    let asked = |id: &str| desk.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\nX-Request-Id: {id}\r\n\r\n"));
+    assert_eq!(asked(own).header("x-request-id"), own);
+    for bad in ["", "x", "6f1c1d5e0f4b4c0e9a523b9d6a1f2c7d", "{6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d}", "\u{e9}"] {
+        assert_eq!(asked(bad).header("x-request-id").len(), 36, "{bad}");
+    }
+}
+
+#[test]
+fn latin_1_harms_nobody() {
+    let desk = Desk::start();
+    let mut client = desk.connect();
+    client.send(
+        b"GET /a?\xc3\xbc HTTP/1.1\r\nHost: desk\r\nUser-Agent: caf\xe9\r\nAuthorization: Bearer \xe9%41\r\n\r\n",
+    );
+    let told = client.answer().json();
+    assert_eq!(told["query"], "%C3%BC");
+    assert_eq!(told["headers"][0], serde_json::json!(["authorization", "Bearer \u{e9}%41"]));
+}
+
+#[test]
+fn what_only_the_gate_may_say_cannot_be_forged() {
+    let desk = Desk::start();
+    let forged = "00000000-0000-0000-0000-000000000000 203.0.113.9 1 0";
+    let told = desk.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\nGate: {forged}\r\ngate: probe\r\n\r\n")).json();
+    assert_eq!((&told["client"], &told["secure"]), (&"127.0.0.1".into(), &false.into()));
+}
+
+/// Each of these is followed by a request that must not run.
+#[test]
+fn what_could_be_read_in_two_ways_is_refused() {
+    let head = "POST /a HTTP/1.1\r\nHost: desk\r\n";
+    let cases: &[(&str, String, &[u16])] = &[
+        ("two lengths", format!("{head}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}"), &[400]),
+        ("a list of lengths", format!("{head}Content-Length: 2, 3\r\n\r\n{{}}"), &[400]),
+        ("a length that is a word", format!("{head}Content-Length: two\r\n\r\n{{}}"), &[400]),
+        ("a negative length", format!("{head}Content-Length: -1\r\n\r\n"), &[400]),
+        ("a signed length", format!("{head}Content-Length: +2\r\n\r\n{{}}"), &[400]),
+        ("a hexadecimal length", format!("{head}Content-Length: 0x2\r\n\r\n{{}}"), &[400]),
+        ("an empty length", format!("{head}Content-Length: \r\n\r\n"), &[400]),
+        ("a length with a space within", format!("{head}Content-Length: 999999999999999999 9\r\n\r\n"), &[400]),
+        ("a long length that is no number", format!("{head}Content-Length: 9999999999999999999x\r\n\r\n"), &[400]),
+        ("another transfer encoding", format!("{head}Transfer-Encoding: gzip\r\n\r\n"), &[400, 501]),
+        ("identity", format!("{head}Transfer-Encoding: identity\r\n\r\n"), &[400, 501]),
+        ("one more before chunked", format!("{head}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"), &[501]),
+        (
+            "chunked twice",
+            format!("{head}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+            &[501],
+        ),
+        ("chunked, not last", format!("{head}Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n"), &[400, 501]),
+        ("chunked with a vertical tab", format!("{head}Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n"), &[400, 501]),
+        ("chunked in HTTP/1.0", "POST /a HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(), &[400]),
+        ("a chunk size that is no number", format!("{head}Transfer-Encoding: chunked\r\n\r\nxyz\r\n"), &[400]),
+        ("a negative chunk size", format!("{head}Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n"), &[400]),
+        ("a huge chunk size", format!("{head}Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n"), &[400]),
+        (
+            "a chunk longer than its size",
+            format!("{head}Transfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n"),
+            &[400],
+        ),
+        ("space before the colon", format!("{head}Content-Length : 2\r\n\r\n{{}}"), &[400]),
+        ("space before the name", format!("{head} Content-Length: 2\r\n\r\n{{}}"), &[400]),
+        ("a folded header", format!("{head}X-A: b\r\n c\r\n\r\n"), &[400]),
+        ("a bare CR in a value", format!("{head}X-A: b\rc\r\n\r\n"), &[400]),
+        ("NUL in a value", format!("{head}X-A: b\0c\r\n\r\n"), &[400]),
+        ("NUL in a name", format!("{head}X\0A: b\r\n\r\n"), &[400]),
+        ("no colon", format!("{head}Nothing\r\n\r\n"), &[400]),
+        ("no host", "GET /a HTTP/1.1\r\n\r\n".into(), &[400]),
+        ("two hosts", format!("{head}Host: desk\r\n\r\n"), &[400]),
+        ("a host with a path", "GET /a HTTP/1.1\r\nHost: a/b\r\n\r\n".into(), &[400]),
+        ("CONNECT", "CONNECT desk:443 HTTP/1.1\r\nHost: desk\r\n\r\n".into(), &[501]),
+        ("a target that is neither", "GET a HTTP/1.1\r\nHost: desk\r\n\r\n".into(), &[400]),
+        ("another scheme", "GET ftp://desk/a HTTP/1.1\r\nHost: desk\r\n\r\n".into(), &[400]),
+        ("an asterisk with GET", "GET * HTTP/1.1\r\nHost: desk\r\n\r\n".into(), &[400]),
+        ("another expectation", format!("{head}Expect: more\r\nContent-Length: 0\r\n\r\n"), &[417]),
+        ("HTTP/2.0", "GET /a HTTP/2.0\r\nHost: desk\r\n\r\n".into(), &[400, 505]),
+        ("HTTP/0.9", "GET /a\r\n\r\n".into(), &[400]),
+        ("no HTTP", "\x16\x03\x01\x02\0\x01\0\x01\r\n\r\n".into(), &[400]),
+    ];
+    let desk = Desk::start();
+    for (what, bytes, statuses) in cases {
+        let mut client = desk.connect();
+        client.send(format!("{bytes}{SMUGGLED}"));
+        let answer = client.try_answer(false).unwrap_or_else(|| panic!("{what}: no answer"));
+        assert!(statuses.contains(&answer.status), "{what}: {answer:?}");
+        if !answer.body.is_empty() {
+            answer.fails_with(answer.status, "malformed_request");
+        }
+        assert!(client.is_closed(), "{what}: open");
+    }
+    assert_eq!(desk.paths(), [""; 0], "something ran");
+    assert_eq!(desk.ask(get("/a")).status, 200);
+}
+
+#[test]
+fn a_client_that_stops_early_has_asked_nothing() {
+    let desk = Desk::start();
+    for whole in ["GET /a HTTP/1.1\r\nHost: desk\r\n", "POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 5\r\n\r\nab"]
+    {
+        let mut client = desk.connect();
+        client.send(whole);
+        client.stop_sending();
+        client.rest();
+    }
+    assert_eq!(desk.paths(), [""; 0]);
+}
+
+#[test]
+fn a_length_of_any_size_is_a_number() {
+    let desk = Desk::start();
+    let numbers = [
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551613",
+        "18446744073709551614",
+        "18446744073709551615",
+        "18446744073709551616",
+        "99999999999999999999",
+        "100000000000000000000000000000000000000000",
+        "000000000000000000000000000000000000065537",
+    ];
+    for number in numbers {
+        for name in ["Content-Length: ", "content-length:", "CONTENT-LENGTH:\t"] {
+            let answer = desk.ask(format!("POST /a HTTP/1.1\r\nHost: desk\r\n{name}{number}\r\n\r\n"));
+            answer.fails_with(413, "payload_too_large");
+        }
+    }
+    let head = "POST /a HTTP/1.1\r\nHost: desk\r\n";
+    let told = desk.ask(format!("{head}Content-Length: 000000000000000000000000000002\r\n\r\n{{}}")).json();
+    assert_eq!(told["body"], "{}");
+    // Only a length is shortened.
+    let told = desk.ask(format!("{head}X-Request-Id: a\r\nAuthorization: {}\r\n\r\n", "9".repeat(40))).json();
+    assert_eq!(told["headers"][0][1], "9".repeat(40));
+}
+
+/// Sends the bytes all at once, then byte by byte, and returns the statuses of both.
+fn statuses(desk: &Desk, bytes: &str, answers: usize) -> [Vec<u16>; 2] {
+    [bytes.len(), 1].map(|size| {
+        let mut client = desk.connect();
+        for piece in bytes.as_bytes().chunks(size) {
+            client.send(piece);
+        }
+        (0..answers).map(|_| client.answer().status).collect()
+    })
+}
+
+#[test]
+fn a_target_with_a_fragment_is_refused() {
+    let desk = Desk::start();
+    for target in ["/a#x", "/a#", "/#", "/a?b=c#d", "/a?#", "http://desk/a#x", "http://desk#x", "http://desk/a?b#c"] {
+        let mut client = desk.connect();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: desk\r\n\r\n{SMUGGLED}"));
+        client.answer().fails_with(400, "malformed_request");
+        assert!(client.is_closed(), "{target}: open");
+    }
+    assert_eq!(desk.paths(), [""; 0], "something ran");
+    assert_eq!(desk.ask(get("/a%23x")).status, 200);
+}
+
+#[test]
+fn a_fragment_is_seen_wherever_a_request_begins() {
+    let desk = Desk::start();
+    let fragment = "GET /a#x HTTP/1.1\r\nHost: desk\r\n\r\n";
+    // What looks like a fragment, but stands in a method, a header or a body.
+    let harmless = [
+        "GET /a HTTP/1.1\r\nHost: desk\r\n\r\n",
+        "\r\n\r\nG#T /a HTTP/1.1\nHost: desk\nX-A: /a#x\n\n",
+        "POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 27\r\n\r\nGET /a#x HTTP/1.1\r\nX: y\r\n\r\n",
+        "POST /a HTTP/1.1\r\nHost: desk\r\nTransfer-Encoding: chunked\r\n\r\n\
+         14;a=#\r\nGET /a#x HTTP/1.1\r\n\r\r\n00B\r\nGET /a#x \r\n\r\n0\r\nT: #\r\n\r\n",
+    ];
+    for first in harmless {
+        for second in harmless {
+            for answers in statuses(&desk, &format!("{first}{second}{fragment}"), 3) {
+                assert_eq!(answers, [200, 200, 400], "{first}{second}");
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Nothing that a client sends gets a line of its own into an answer's head.
+
+use crate::fixture::{RECORDS, Scene};
+use crate::support::raw::{Client, request};
+
+/// Line ends as attackers write them, raw ones last.
+const LINE_ENDS: [&str; 9] =
+    ["%0d%0a", "%0D%0A", "%0a", "%250d%250a", "%E5%98%8D%E5%98%8A", "%u000d%u000a", "\u{560d}\u{560a}", "\r", "\r\n "];
+
+const KNOWN: [&str; 21] = [
+    "x-request-id",
+    "x-api-version",
+    "content-length",
+    "content-type",
+    "cache-control",
+    "connection",
+    "date",
+    "location",
+    "link",
+    "allow",
+    "www-authenticate",
+    "retry-after",
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
+    "content-security-policy",
+    "x-frame-options",
+    "x-content-type-options",
+    "referrer-policy",
+    "set-cookie",
+    "vary",
+];
+
+/// Requests that have `evil` in every place whose content might be said again.
+fn requests(key: &str, evil: &str) -> Vec<String> {
+    let get = |target: &str, headers: &str| request("GET", target, key, headers, "");
+    let post = |target: &str, headers: &str, body: &str| {
+        request("POST", target, key, &format!("Content-Type: application/json\r\n{headers}"), body)
+    };
+    let query = evil.replace(' ', "+");
+    vec![
+        get(&format!("{RECORDS}?limit=1&name={query}"), ""),
+        get(&format!("{RECORDS}?limit=1&total=true&q=a&{query}=b"), ""),
+        get(&format!("{RECORDS}?limit=1&cursor={query}"), ""),
+        get(&format!("{RECORDS}?id={query}"), ""),
+        get(&format!("/v1{RECORDS}?limit=1&sort=-name&phone={query}"), ""),
+        get(&format!("/{query}"), ""),
+        get(&format!("/api_keys.php?{query}"), ""),
+        get(RECORDS, &format!("X-Request-Id: 6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d{evil}\r\n")),
+        get("/", &format!("Origin: http://{evil}\r\n")),
+        get("/docs", &format!("If-None-Match: {evil}\r\nAccept: {evil}\r\n")),
+        post(RECORDS, &format!("Idempotency-Key: {evil}\r\n"), "{\"name\": \"Anybody\"}"),
+        post(&format!("{RECORDS}?{query}"), "", "{\"name\": \"Anybody\"}"),
+        request(&format!("GET{}", query.replace('%', "")), RECORDS, key, "", ""),
+        request("GET", RECORDS, &query, "", ""),
+        format!("GET / HTTP/1.1\r\nHost: desk{query}\r\n\r\n"),
+        format!("GET http://desk{query}/ HTTP/1.1\r\nHost: desk\r\n\r\n"),
+    ]
+}
+
+#[test]
+fn no_echo_can_break_a_line() {
+    let scene = Scene::new();
+    // Enough that a page has a `Link`, with what was asked for in it.
+    for _ in 0..3 {
+        scene.api().customer("Anybody");
+    }
+    for line_end in LINE_ENDS {
+        let evil = format!("a{line_end}X-Evil: b{line_end}{line_end}<p>evil");
+        for bytes in requests(&scene.key, &evil) {
+            let mut client = Client::connect(scene.desk.address());
+            client.send(&bytes);
+            let answer = client.try_answer(false).unwrap_or_else(|| panic!("no answer to {bytes:?}"));
+            for (name, value) in &answer.headers {
+                assert!(KNOWN.contains(&name.as_str()), "{name} answers {bytes:?}");
+                assert!(!value.contains('\r') && !value.contains("<p>"), "{name}: {value} answers {bytes:?}");
+            }
+        }
+    }
+    // What is said again is said as it was sent.
+    let page = scene.ask(&format!("{RECORDS}?limit=1&q=%0d%0aanybody"));
+    assert!(page.header("link").contains("q=%0d%0aanybody"), "{page:?}");
+}
+
+#[test]
+fn only_spaces_and_tabs_separate_the_scheme_from_the_key() {
+    let scene = Scene::new();
+    let ask = |authorization: &[u8]| {
+        let mut client = scene.connect();
+        let head = format!("GET {RECORDS} HTTP/1.1\r\nHost: desk\r\nAuthorization: ");
+        client.send([head.as_bytes(), authorization, b"\r\n\r\n"].concat());
+        client.answer()
+    };
+    let key = scene.key.as_bytes();
+    assert_eq!(ask(&[&b"Bearer \t "[..], key].concat()).status, 200);
+    // No-break space and next line: white space of Latin-1, but not of HTTP.
+    for space in [&b"\xa0"[..], b"\x85"] {
+        ask(&[&b"Bearer"[..], space, key].concat()).fails_with(401, "missing_authorization");
+        ask(&[&b"Bearer "[..], space, key].concat()).fails_with(401, "malformed_api_key");
+        ask(&[&b"Bearer "[..], key, space].concat()).fails_with(401, "invalid_api_key");
+    }
+}

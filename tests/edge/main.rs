@@ -1,0 +1,22 @@
+//! The gate as a client sees it: raw bytes over TCP, against the library with a small handler behind it (`desk`), or
+//! against the shipped binary with its databases (`scene`).
+
+#[path = "../support/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
+mod support;
+
+mod attacks;
+mod edge_server;
+mod faults;
+mod fixture;
+mod framing;
+mod headers;
+mod limits;
+mod masses;
+mod overload;
+mod proxies;
+mod shares;
+mod sizes;
+mod smuggling;
+mod stopping;
+mod tls;

@@ -1,0 +1,116 @@
+//! Two thousand clients that want nothing, or want it slowly. Others are served meanwhile, memory is bounded, and when
+//! they are gone nothing is left of them.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::json;
+
+use crate::fixture::{RECORDS, Scene};
+use crate::support::raw::{Client, request};
+use crate::support::{ALL, Api, Setup};
+
+const MANY: usize = 2_000;
+const SOME: usize = 200;
+
+/// The most memory that the process may ever take, in KiB.
+const MOST_MEMORY: usize = 300 * 1024;
+
+/// Times short enough that a test sees them end.
+fn hasty() -> Scene {
+    // The clients are descriptors of this process.
+    let hard = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).unwrap();
+    let times = ["--idle-timeout=4s", "--head-timeout=3s", "--body-timeout=3s", "--write-timeout=3s"];
+    let setup = times.iter().fold(Setup::roomy(), |setup, option| setup.option(option));
+    Scene::with(setup.option("--max-connections").option("5000"))
+}
+
+/// Others are served while `clients` are there; these are cut although they stay, and then all is as it was, also after the
+/// second time.
+fn harm_nobody(scene: &Scene, drip: Option<&[u8]>, mut clients: impl FnMut(&Scene) -> Vec<Client>) {
+    let before = scene.settled();
+    let other = scene.desk.tenant("other").with_scopes(ALL);
+    for _ in 0..2 {
+        let slow = clients(scene);
+        others_are_served(&other, drip, slow, || scene.is_back_at(before.with_open_tenants(1)));
+    }
+    assert!(scene.vitals().peak_memory < MOST_MEMORY, "{:?}", scene.vitals());
+    scene.is_served();
+}
+
+fn others_are_served(other: &Api, drip: Option<&[u8]>, mut slow: Vec<Client>, cut: impl FnOnce()) {
+    // Another client is one with another address.
+    let ask = |method: &str, target: &str| other.call(method, target).header("X-Forwarded-For", "198.51.100.7");
+    let started = Instant::now();
+    let mut slowest = Duration::ZERO;
+    while started.elapsed() < Duration::from_secs(4) {
+        let asked = Instant::now();
+        let made = ask("POST", RECORDS).json(&json!({"name": "Served meanwhile"})).send().created();
+        ask("GET", &format!("{RECORDS}?id={}", made["id"])).send().is(200);
+        slowest = slowest.max(asked.elapsed());
+        if let Some(byte) = drip {
+            slow.iter_mut().for_each(|client| _ = client.try_send(byte));
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+    // It is milliseconds on an idle machine, which the benchmark shows.
+    assert!(slowest < Duration::from_secs(10), "somebody waited {slowest:?}");
+    cut();
+    slow.iter_mut().for_each(|client| drop(client.rest()));
+}
+
+#[test]
+fn two_thousand_that_say_nothing() {
+    let scene = hasty();
+    harm_nobody(&scene, None, |scene| (0..MANY).map(|_| scene.connect()).collect());
+}
+
+#[test]
+fn two_thousand_that_send_a_byte_now_and_then() {
+    let scene = hasty();
+    harm_nobody(&scene, Some(b"a"), |scene| {
+        let begun = (0..MANY).map(|_| {
+            let mut client = scene.connect();
+            client.send("GET / HTTP/1.1\r\nHost: desk\r\nX-Slow: ");
+            client
+        });
+        begun.collect()
+    });
+}
+
+#[test]
+fn two_hundred_that_send_a_body_byte_by_byte() {
+    let scene = hasty();
+    harm_nobody(&scene, Some(b" "), |scene| {
+        let whole = request("POST", RECORDS, &scene.key, "Content-Type: application/json\r\n", &" ".repeat(64 * 1024));
+        let head = &whole[..whole.len() - 64 * 1024];
+        let begun = (0..SOME).map(|_| {
+            let mut client = scene.connect();
+            client.send(head);
+            client
+        });
+        begun.collect()
+    });
+}
+
+#[test]
+fn two_hundred_that_never_read_their_mebibyte() {
+    let scene = hasty();
+    let notes = "x".repeat(5_000);
+    for _ in 0..200 {
+        scene.api().create(RECORDS, json!({"name": "Long", "notes": notes}));
+    }
+    let page = scene.get(&format!("{RECORDS}?limit=200"));
+    let mut one = scene.connect();
+    one.send(&page);
+    assert!(one.answer().body.len() > 1_000_000);
+    harm_nobody(&scene, None, |scene| {
+        let mut asked: Vec<Client> = (0..SOME).map(|_| scene.connect()).collect();
+        asked.iter_mut().for_each(|client| client.send(&page));
+        // That the pages take time to make is no fault of those who do not read them.
+        asked.iter().for_each(|client| _ = client.socket().peek(&mut [0]));
+        asked
+    });
+}

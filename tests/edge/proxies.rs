@@ -1,0 +1,37 @@
+//! Whose address the log has.
+
+use crate::fixture::Scene;
+use crate::support::raw::Client;
+use crate::support::{Setup, until, uuid};
+
+/// The log line of a request with these header lines.
+fn line_of(scene: &Scene, headers: &str) -> String {
+    let id = uuid();
+    let mut client = Client::connect(scene.desk.address());
+    client.send(format!("GET /readyz HTTP/1.1\r\nHost: desk\r\nX-Request-Id: {id}\r\n{headers}\r\n"));
+    assert_eq!(client.answer().status, 200);
+    until("it is logged", || scene.desk.log().lines().find(|line| line.contains(&id)).map(str::to_owned))
+}
+
+#[test]
+fn the_log_has_the_address_that_the_last_stranger_had() {
+    let scene = Scene::with(
+        Setup::roomy().option("--trusted-proxy").option("192.0.2.0/24").option("--trusted-proxy=2001:db8::1"),
+    );
+    let is = |headers: &str, address: &str| {
+        let line = line_of(&scene, headers);
+        assert!(line.ends_with(&format!("client={address}")), "{line}");
+    };
+    is("", "127.0.0.1");
+    is("X-Forwarded-For: 198.51.100.4\r\n", "198.51.100.4");
+    // What the client itself wrote stands to the left of what the proxies added.
+    is("X-Forwarded-For: 203.0.113.7, 198.51.100.4, 192.0.2.8\r\n", "198.51.100.4");
+    is("X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-For: 198.51.100.4, 2001:db8::1\r\n", "198.51.100.4");
+    is("X-Forwarded-For: 203.0.113.7, nonsense, 192.0.2.8\r\n", "192.0.2.8");
+    is("X-Forwarded-For: 203.0.113.7, 2001:470::1\r\n", "2001:470::1");
+    for forged in
+        ["Forwarded: for=203.0.113.7", "X-Real-IP: 203.0.113.7", "Client: 203.0.113.7", "gate: a 203.0.113.7 0 0"]
+    {
+        is(&format!("{forged}\r\n"), "127.0.0.1");
+    }
+}

@@ -1,0 +1,74 @@
+//! SIGTERM while clients are in every state.
+
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::fixture::{RECORDS, Scene};
+use crate::support::raw::{Client, get, request};
+use crate::support::{database, until};
+
+#[test]
+fn sigterm_ends_what_waits_and_answers_what_is_under_way() {
+    let mut scene = Scene::new();
+    let address = scene.desk.address();
+    let begin = |bytes: &str| {
+        let mut client = Client::connect(address);
+        client.send(bytes);
+        client
+    };
+    let mut idle: Vec<Client> = (0..100).map(|_| begin(&get("/readyz"))).collect();
+    idle.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
+    let silent = Client::connect(address);
+    let half = begin("GET /readyz HTTP/1.1\r\nHost: ");
+    let body = json!({"name": "Under way"}).to_string();
+    let post = request("POST", RECORDS, &scene.key, "Content-Type: application/json\r\n", &body);
+    let locked = database(&scene.tenant.file());
+    locked.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut under_way: Vec<Client> = (0..20).map(|_| begin(&post)).collect();
+    assert_eq!(scene.ask(RECORDS).status, 200, "those before it are with the service");
+
+    let started = Instant::now();
+    scene.desk.signal("TERM");
+    until("it listens no more", || TcpStream::connect(address).is_err().then_some(()));
+    for mut client in idle.into_iter().chain([silent, half]) {
+        assert!(client.is_closed());
+    }
+    thread::sleep(Duration::from_millis(300));
+    locked.execute_batch("COMMIT").unwrap();
+    for client in &mut under_way {
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.header("connection")), (201, "close"));
+        assert!(client.is_closed());
+    }
+    assert_eq!(scene.desk.ended().code(), Some(0));
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    let kept: i64 = locked.query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
+    assert_eq!(kept, 20, "nothing acknowledged is lost");
+}
+
+#[test]
+fn a_server_under_load_loses_nothing_acknowledged_when_it_is_asked_to_stop() {
+    let mut scene = Scene::new();
+    let api = scene.api();
+    let acknowledged: usize = thread::scope(|scope| {
+        let writers: Vec<_> = (0..8)
+            .map(|_| {
+                let api = api.clone();
+                scope.spawn(move || {
+                    let make = || api.call("POST", RECORDS).json(&json!({"name": "Kept"})).try_send();
+                    std::iter::from_fn(|| make().ok().filter(|reply| reply.status == 201)).count()
+                })
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(500));
+        scene.desk.signal("TERM");
+        writers.into_iter().map(|writer| writer.join().unwrap()).sum()
+    });
+    assert_eq!(scene.desk.ended().code(), Some(0));
+    let kept: i64 =
+        database(&scene.tenant.file()).query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
+    assert!(acknowledged > 0 && usize::try_from(kept).unwrap() >= acknowledged, "{acknowledged} of {kept}");
+}

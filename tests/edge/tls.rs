@@ -1,0 +1,130 @@
+//! HTTPS, as curl and OpenSSL see it.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tenantdesk::edge::Tls;
+use tenantdesk::server::TlsFiles;
+
+use crate::edge_server::Desk;
+use crate::fixture::{RECORDS, Scene};
+use crate::support::tls::Certificate;
+use crate::support::{Setup, until};
+
+fn make_pair(folder: &Path) -> TlsFiles {
+    let made = Certificate::make(folder);
+    TlsFiles { certificate: made.certificate, key: made.key }
+}
+
+/// What curl gets of `url`, and what it complains about.
+fn curl(url: &str, certificate: &Path, options: &[&str]) -> String {
+    let told = Command::new("curl")
+        .args(["-sS", "--max-time", "10", "--cacert"])
+        .arg(certificate)
+        .args(options)
+        .arg(url)
+        .output()
+        .expect("curl");
+    String::from_utf8(told.stdout).unwrap() + &String::from_utf8_lossy(&told.stderr)
+}
+
+#[test]
+fn https_is_secure_in_both_versions() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = make_pair(folder.path());
+    let desk = Desk::with(|options| options.tls = Some(files.clone()));
+    let url = format!("https://{}/a", desk.address);
+    for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"]] {
+        let told = curl(&url, &files.certificate, version);
+        assert!(told.contains("\"secure\":true"), "{told}");
+    }
+    let told = curl(&url, &files.certificate, &["--tls-max", "1.1", "--ciphers", "DEFAULT@SECLEVEL=0"]);
+    assert!(!told.contains("secure") && told.starts_with("curl:"), "{told}");
+}
+
+#[test]
+fn the_binary_serves_https_to_curl_and_openssl() {
+    let scene = Scene::with(Setup::roomy().over_tls());
+    let certificate = &scene.desk.certificate().certificate;
+    let url = format!("https://{}{RECORDS}", scene.desk.address());
+    let key = format!("Authorization: Bearer {}", scene.key);
+    let json = ["-H", &key, "-H", "Content-Type: application/json"];
+    let made = curl(&url, certificate, &[&json[..], &["-d", "{\"name\": \"By curl\"}"]].concat());
+    assert!(made.contains("\"name\":\"By curl\""), "{made}");
+    assert!(curl(&url, certificate, &json).contains("By curl"));
+    for (option, version) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
+        let told = s_client(&scene.desk, option, &scene.get(RECORDS));
+        assert!(told.contains(&format!("New, {version}")) && told.contains("By curl"), "{told}");
+        assert!(told.contains("Verify return code: 0 (ok)") && told.contains("ALPN protocol: http/1.1"), "{told}");
+    }
+    // Plain HTTP on this port is no request.
+    let mut plain = scene.connect();
+    plain.send(scene.get(RECORDS));
+    assert!(!String::from_utf8_lossy(&plain.rest()).contains("200"));
+}
+
+/// What `openssl s_client` shows of the handshake, and of the answer to `bytes`.
+fn s_client(desk: &crate::support::Desk, option: &str, bytes: &str) -> String {
+    let mut child = Command::new("openssl")
+        .args(["s_client", option, "-alpn", "http/1.1", "-ign_eof", "-connect", &desk.address().to_string(), "-CAfile"])
+        .arg(&desk.certificate().certificate)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl");
+    let bytes = bytes.replacen("Host:", "Connection: close\r\nHost:", 1);
+    child.stdin.as_mut().unwrap().write_all(bytes.as_bytes()).unwrap();
+    String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).into_owned()
+}
+
+#[test]
+fn sighup_reads_the_certificate_again_and_a_broken_one_is_not_taken() {
+    let scene = Scene::with(Setup::roomy().over_tls());
+    let files = scene.desk.certificate().clone();
+    let url = format!("https://{}/healthz", scene.desk.address());
+    let old = scene.desk.home().join("old.pem");
+    fs::copy(&files.certificate, &old).unwrap();
+    let kept = scene.api();
+    kept.get("/healthz").is(200);
+    let says = |what: &str| until(what, || scene.desk.log().contains(what).then_some(()));
+
+    fs::write(&files.key, "no key").unwrap();
+    scene.desk.signal("HUP");
+    says("the new certificate cannot be used; the old one stays");
+    assert!(curl(&url, &old, &[]).contains("ok"));
+
+    Certificate::make(scene.desk.home());
+    scene.desk.signal("HUP");
+    says("certificate read again");
+    assert!(curl(&url, &files.certificate, &[]).contains("ok"));
+    assert!(curl(&url, &old, &[]).starts_with("curl: (60)"));
+    kept.get("/healthz").is(200);
+}
+
+#[test]
+fn a_silent_handshake_is_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = make_pair(folder.path());
+    let desk = Desk::with(|options| {
+        options.tls = Some(files);
+        options.limits.head_timeout = Duration::from_millis(500);
+    });
+    // Those who wait for it in vain give up after half a minute, and fail.
+    assert!(desk.connect().is_closed());
+}
+
+#[test]
+fn a_broken_new_pair_keeps_the_old_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = make_pair(folder.path());
+    let tls = Tls::load(files.certificate.clone(), files.key.clone()).unwrap();
+    assert!(tls.reload().is_ok());
+    fs::write(&files.key, "no key").unwrap();
+    assert!(tls.reload().unwrap_err().to_string().ends_with("holds no private key in PEM form"));
+    fs::remove_file(&files.certificate).unwrap();
+    assert!(tls.reload().unwrap_err().to_string().starts_with("cannot read"));
+}

@@ -1,0 +1,147 @@
+//! Any bytes to the gate. What comes out behind it is what it meant to send, and nothing else: each request that the
+//! handler sees has been answered to its client, in order, and has only what the gate hands on.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tenantdesk::http::upstream_protocol::HANDED_ON;
+use tenantdesk::http::{Body, Reply, Request, Response};
+use tenantdesk::server::{Options, Service};
+
+use crate::mutate::fuzz;
+
+const PIECES: &[&[u8]] = &[
+    b"\r\n",
+    b"\r\n\r\n",
+    b"\n",
+    b"\r",
+    b"\0",
+    b" ",
+    b"\t",
+    b":",
+    b",",
+    b";",
+    b"\x0b",
+    b"\xff",
+    b"%0d%0a",
+    b"Content-Length: ",
+    b"Content-Length: 0\r\n",
+    b"Content-Length: 5\r\n",
+    b"Content-Length: 18446744073709551616\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"Transfer-Encoding: ",
+    b"chunked",
+    b"identity",
+    b"Expect: 100-continue\r\n",
+    b"Connection: close\r\n",
+    b"Connection: keep-alive, Content-Length\r\n",
+    b"Upgrade: h2c\r\n",
+    b"Host: desk\r\n",
+    b"Gate: probe\r\n",
+    b"gate: 00000000-0000-0000-0000-000000000000 203.0.113.9 1 0\r\n",
+    b"Authorization: Bearer x\r\n",
+    b"X-Request-Id: 6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d\r\n",
+    b"HTTP/1.1",
+    b"HTTP/1.0",
+    b"GET ",
+    b"HEAD ",
+    b"POST ",
+    b"DELETE ",
+    b"OPTIONS * ",
+    b"CONNECT ",
+    b"GET /hidden HTTP/1.1\r\nHost: desk\r\n\r\n",
+    b"0\r\n\r\n",
+    b"5\r\nabcde\r\n",
+    b"ffffffffffffffff\r\n",
+    b"http://desk/",
+    b"/a?b=c#d",
+    b"*",
+    b"//",
+    b"[::1]",
+];
+
+/// Ends a connection whose requests are whole.
+const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\r\n";
+
+#[test]
+fn gate() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&seen);
+    let handler = move |request: Request, reply: Reply| {
+        record.lock().unwrap().push(request);
+        // Without a body, whatever the method: so the client can tell answers apart.
+        reply.send(Response::empty(204));
+    };
+    let mut options = Options { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Options::default() };
+    options.limits.head_timeout = Duration::from_millis(100);
+    options.limits.body_timeout = Duration::from_millis(100);
+    options.limits.idle_timeout = Duration::from_millis(500);
+    let service = Service::start_with(Arc::new(handler), &options).unwrap();
+    let address = service.address();
+    let (mut inputs, mut came) = (0, 0);
+    fuzz("gate", PIECES, |input| {
+        let answers = exchange(address, input);
+        let seen = std::mem::take(&mut *seen.lock().unwrap());
+        let ids: Vec<String> = seen.iter().map(|request| request.id.to_string()).collect();
+        assert_eq!(ids, answered(&answers), "{}", String::from_utf8_lossy(&answers));
+        seen.iter().for_each(check);
+        (inputs, came) = (inputs + 1, came + seen.len());
+    });
+    assert!(came > inputs / 10, "{inputs} inputs made no more than {came} requests");
+    service.stop().unwrap();
+}
+
+fn exchange(address: SocketAddr, input: &[u8]) -> Vec<u8> {
+    let mut client = TcpStream::connect(address).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+    // The gate may have refused it by now, and read no more.
+    let _ = client.write_all(input).and_then(|()| client.write_all(LAST));
+    let mut answers = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        match client.read(&mut piece) {
+            Ok(0) => return answers,
+            Ok(bytes) => answers.extend_from_slice(&piece[..bytes]),
+            Err(problem) if problem.kind() == std::io::ErrorKind::WouldBlock => panic!("the gate hangs"),
+            Err(_) => return answers,
+        }
+    }
+}
+
+/// The request ids of the answers that the handler gave. Whatever else comes ends the connection, and is never a 500: that
+/// would be a line whose two ends disagree.
+fn answered(mut answers: &[u8]) -> Vec<String> {
+    let mut ids = Vec::new();
+    while let Some(end) = answers.windows(4).position(|four| four == b"\r\n\r\n") {
+        let head = std::str::from_utf8(&answers[..end]).unwrap();
+        let status = head.split(' ').nth(1).unwrap();
+        assert_ne!(status, "500", "{head}");
+        if status == "204" {
+            let id = head.lines().find_map(|line| line.strip_prefix("x-request-id: ")).unwrap();
+            ids.push(id.to_owned());
+        } else if status != "100" {
+            break;
+        }
+        answers = &answers[end + 4..];
+    }
+    ids
+}
+
+fn check(request: &Request) {
+    assert!(request.path.starts_with('/') || request.path == "*", "{request:?}");
+    let target = [request.path.as_str(), request.query.as_deref().unwrap_or("")].concat();
+    assert!(target.len() <= 3 * 8 * 1024 && target.bytes().all(|byte| (0x21..0x7f).contains(&byte)), "{request:?}");
+    assert_eq!((request.client, request.secure), (IpAddr::V4(Ipv4Addr::LOCALHOST), false));
+    for (name, value) in &request.headers {
+        assert!(HANDED_ON.contains(&name.as_str()) || name == "content-length", "{request:?}");
+        assert!(!value.contains(['\r', '\n', '\0']), "{request:?}");
+    }
+    let lengths: Vec<&str> = request.headers("content-length").collect();
+    if let Body::Whole(body) = &request.body {
+        assert!(body.len() <= 64 * 1024);
+        let expected = if body.is_empty() { Vec::new() } else { vec![body.len().to_string()] };
+        assert_eq!(lengths, expected, "{request:?}");
+    }
+}

@@ -1,0 +1,92 @@
+//! The library in this process, for tests that move the clock or break something on purpose.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenantdesk::app::{App, Settings};
+use tenantdesk::clock::Clock;
+use tenantdesk::http::workers::Handler;
+use tenantdesk::server::{Options, Service};
+use tenantdesk::store::registry::Registry;
+
+use super::server::Place;
+
+/// A service within the test. It is a [`Place`] too.
+pub struct Inside {
+    place: Arc<Place>,
+    service: Option<Service>,
+    clock: Clock,
+}
+
+impl std::ops::Deref for Inside {
+    type Target = Arc<Place>;
+    fn deref(&self) -> &Arc<Place> {
+        &self.place
+    }
+}
+
+impl Inside {
+    /// Serves with a clock that stands at `start`, RFC 3339, and the contract's rate limit.
+    pub fn at(start: &str) -> Inside {
+        let rate_limit = 100;
+        let place = Place::new(false);
+        let clock = Clock::manual(start.parse().unwrap());
+        Registry::create(&place.data()).unwrap();
+        let rate_limit = NonZeroU32::new(rate_limit).unwrap();
+        let app = App::open(Settings { rate_limit, ..Settings::new(place.data()) }, clock.clone()).unwrap();
+        let handler: Handler = Arc::new(move |request, reply| tenantdesk::api::answer(&app, &request, reply));
+        let service = Service::start_with(handler, &options(&clock)).unwrap();
+        place.serves_at(service.address());
+        Inside { place, service: Some(service), clock }
+    }
+
+    /// Serves with another handler than the pipeline.
+    pub fn answering(handler: Handler) -> Inside {
+        let place = Place::new(false);
+        let clock = Clock::system();
+        let service = Service::start_with(handler, &options(&clock)).unwrap();
+        // It shows how the service itself holds out; a proxy would hold out before it.
+        place.serves_directly_at(service.address());
+        Inside { place, service: Some(service), clock }
+    }
+
+    /// Serves what `handler` makes of a fresh service's state, with a rate limit that is out of the way.
+    pub fn made_of(handler: impl FnOnce(Arc<App>) -> Handler) -> Inside {
+        let place = Place::new(false);
+        let clock = Clock::system();
+        Registry::create(&place.data()).unwrap();
+        let settings = Settings { rate_limit: NonZeroU32::MAX, ..Settings::new(place.data()) };
+        let app = App::open(settings, clock.clone()).unwrap();
+        let service = Service::start_with(handler(app), &options(&clock)).unwrap();
+        place.serves_at(service.address());
+        Inside { place, service: Some(service), clock }
+    }
+
+    pub fn advance(&self, seconds: u64) {
+        self.clock.advance(Duration::from_secs(seconds));
+    }
+
+    pub fn advance_millis(&self, millis: u64) {
+        self.clock.advance(Duration::from_millis(millis));
+    }
+
+    /// The clock's time in seconds since the Unix epoch.
+    pub fn unix_seconds(&self) -> i64 {
+        self.clock.now().unix_seconds()
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        if let Some(service) = self.service.take() {
+            service.stop().unwrap();
+        }
+    }
+}
+
+fn options(clock: &Clock) -> Options {
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    Options { listen, clock: clock.clone(), ..Options::default() }
+}

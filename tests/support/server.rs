@@ -1,0 +1,561 @@
+//! The shipped binary on a data directory of its own, and its command line.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+
+use serde_json::Value;
+use tokio_rustls::rustls::ClientConfig;
+
+use super::client::Api;
+use super::proxy::{Front, Kind};
+use super::tls::{Certificate, Line};
+use super::until;
+
+/// Every scope.
+pub const ALL: &[&str] = &["all"];
+
+/// A user who is nobody: what root may, this one may not.
+const NOBODY: u32 = 65_534;
+
+/// A data directory, who serves it where, and what may not get into its log.
+#[derive(Debug)]
+pub struct Place {
+    home: tempfile::TempDir,
+    binary: PathBuf,
+    unprivileged: bool,
+    address: Mutex<Option<SocketAddr>>,
+    /// Served by HTTPS, and what its clients trust then.
+    https: OnceLock<(Certificate, Arc<ClientConfig>)>,
+    /// What stands in front of it, where this test binary wants something there.
+    front: Mutex<Option<Front>>,
+    secrets: Mutex<Vec<String>>,
+}
+
+impl Place {
+    pub fn new(unprivileged: bool) -> Arc<Place> {
+        let home = tempfile::tempdir().unwrap();
+        let mut binary = PathBuf::from(env!("CARGO_BIN_EXE_tenantdesk"));
+        let unprivileged = unprivileged && is_root();
+        if unprivileged {
+            // Nobody may not be able to reach the build's folder.
+            let copy = home.path().join("tenantdesk");
+            // Not by this process: what another test starts meanwhile would hold it open for writing, and it could not run.
+            assert!(Command::new("cp").arg(&binary).arg(&copy).status().unwrap().success());
+            std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
+            chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+            binary = copy;
+        }
+        let (address, front, secrets) = (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
+        Arc::new(Place { home, binary, unprivileged, address, https: OnceLock::new(), front, secrets })
+    }
+
+    /// A folder beside the data directory, for whatever a test needs.
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.home.path().join("data")
+    }
+
+    pub fn registry_file(&self) -> PathBuf {
+        self.data().join("registry.db")
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address.lock().unwrap().expect("nobody serves here")
+    }
+
+    pub fn serves_at(&self, address: SocketAddr) {
+        self.serves_directly_at(address);
+        *self.front.lock().unwrap() = Kind::of_this_binary().map(|kind| Front::start(kind, address));
+    }
+
+    /// The same with nothing in front, whatever the test binary.
+    pub fn serves_directly_at(&self, address: SocketAddr) {
+        *self.address.lock().unwrap() = Some(address);
+    }
+
+    /// Its clients go through this from now on.
+    pub fn stands_behind(&self, front: Front) {
+        *self.front.lock().unwrap() = Some(front);
+    }
+
+    /// A connection to what stands in front of it, if anything does.
+    pub fn line_to_front(&self) -> Option<std::io::Result<Line>> {
+        self.front.lock().unwrap().as_ref().map(Front::connect)
+    }
+
+    /// The certificate that it is served with; made at the first call.
+    pub fn certificate(&self) -> &Certificate {
+        let make = || {
+            let made = Certificate::make(self.home());
+            let trusted = made.trusted();
+            (made, trusted)
+        };
+        &self.https.get_or_init(make).0
+    }
+
+    /// What its clients trust, where it is served by HTTPS.
+    pub fn https(&self) -> Option<Arc<ClientConfig>> {
+        self.https.get().map(|(_, trusted)| Arc::clone(trusted))
+    }
+
+    /// A client without a key.
+    pub fn anonymous(self: &Arc<Place>) -> Api {
+        Api::new(Arc::clone(self), None)
+    }
+
+    /// A client with this key, whatever it is.
+    pub fn with_key(self: &Arc<Place>, key: &str) -> Api {
+        Api::new(Arc::clone(self), Some(key))
+    }
+
+    /// Makes a tenant.
+    #[track_caller]
+    pub fn tenant(self: &Arc<Place>, name: &str) -> Tenant {
+        self.tenant_with(name, &[])
+    }
+
+    /// Makes a tenant with further options.
+    #[track_caller]
+    pub fn tenant_with(self: &Arc<Place>, name: &str, options: &[&str]) -> Tenant {
+        let made = self.cli(&[&["--json", "tenant", "create", name], options].concat()).done().json();
+        let password = made["password"].as_str().unwrap().to_owned();
+        self.secrets.lock().unwrap().push(password.clone());
+        Tenant { place: Arc::clone(self), name: name.to_owned(), id: made["id"].as_i64().unwrap(), password }
+    }
+
+    /// Runs a command on this data directory.
+    #[track_caller]
+    pub fn cli(&self, arguments: &[&str]) -> Output {
+        self.cli_with_input(arguments, "")
+    }
+
+    /// Runs a command with something on its standard input.
+    #[track_caller]
+    pub fn cli_with_input(&self, arguments: &[&str], input: &str) -> Output {
+        let mut command = self.command();
+        command.arg("--data-dir").arg(self.data()).args(arguments);
+        run(command, input)
+    }
+
+    /// The binary as this place's user runs it, with nothing of our environment that it would heed.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.binary);
+        self.as_its_user(&mut command);
+        command
+    }
+
+    /// Has `command` run as the server does.
+    pub fn as_its_user(&self, command: &mut Command) {
+        command.current_dir(self.home.path());
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TENANTDESK_") {
+                command.env_remove(name);
+            }
+        }
+        if self.unprivileged {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+    }
+
+    /// What must never be in a log.
+    pub fn secrets(&self) -> Vec<String> {
+        self.secrets.lock().unwrap().clone()
+    }
+
+    pub fn keep_secret(&self, secret: &str) {
+        self.secrets.lock().unwrap().push(secret.to_owned());
+    }
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    id.stdout.trim_ascii() == b"0"
+}
+
+/// Runs a command to its end.
+#[track_caller]
+pub fn run(mut command: Command, input: &str) -> Output {
+    let what = format!("{:?}", command.get_args().collect::<Vec<_>>());
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A command that reads nothing may be gone before the input is written.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    Output {
+        what,
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// What a command left behind.
+#[derive(Debug)]
+pub struct Output {
+    what: String,
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Output {
+    #[track_caller]
+    pub fn done(self) -> Output {
+        self.ends_with(0)
+    }
+
+    /// Exit code 1, and the last line on standard error says why.
+    #[track_caller]
+    pub fn fails_saying(self, why: &str) -> Output {
+        let output = self.ends_with(1);
+        let last = output.stderr.lines().last().unwrap_or_default().to_lowercase();
+        assert!(last.contains(&why.to_lowercase()), "the last line does not say {why:?}: {output:?}");
+        assert!(!output.stderr.contains("panicked"), "{output:?}");
+        output
+    }
+
+    #[track_caller]
+    pub fn ends_with(self, code: i32) -> Output {
+        assert_eq!(self.code, Some(code), "{}: {self:?}", self.what);
+        self
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("not one JSON document ({error}): {self:?}"))
+    }
+}
+
+/// A tenant of a place.
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    place: Arc<Place>,
+    pub name: String,
+    pub id: i64,
+    pub password: String,
+}
+
+/// A key as it was shown.
+#[derive(Clone, Debug)]
+pub struct Key {
+    pub id: i64,
+    pub prefix: String,
+    pub key: String,
+}
+
+impl Tenant {
+    /// Makes a key with these scopes.
+    #[track_caller]
+    pub fn key(&self, scopes: &[&str]) -> Key {
+        let mut arguments = vec!["--json", "key", "create", &self.name, "--name", "a test's"];
+        arguments.extend(scopes.iter().flat_map(|scope| ["--scope", scope]));
+        let made = self.place.cli(&arguments).done().json();
+        let key = made["key"].as_str().unwrap().to_owned();
+        self.place.keep_secret(&key);
+        Key { id: made["id"].as_i64().unwrap(), prefix: made["prefix"].as_str().unwrap().to_owned(), key }
+    }
+
+    /// A client with a new key of these scopes.
+    #[track_caller]
+    pub fn with_scopes(&self, scopes: &[&str]) -> Api {
+        self.place.with_key(&self.key(scopes).key)
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.place.data().join("tenants").join(format!("{}.db", self.id))
+    }
+
+    /// The file and what SQLite keeps beside it.
+    pub fn files(&self) -> [PathBuf; 3] {
+        ["", "-wal", "-shm"].map(|suffix| PathBuf::from(format!("{}{suffix}", self.file().display())))
+    }
+
+    /// A `tenant` command on this tenant.
+    #[track_caller]
+    pub fn ask(&self, command: &str, options: &[&str]) -> Output {
+        self.place.cli(&[&["tenant", command, &self.name], options].concat()).done()
+    }
+
+    /// A `key` command on one of this tenant's keys.
+    #[track_caller]
+    pub fn key_command(&self, command: &str, key: &Key) -> Output {
+        self.place.cli(&["key", command, &self.name, &key.id.to_string()]).done()
+    }
+}
+
+/// How a desk is to be started.
+#[derive(Debug)]
+pub struct Setup {
+    options: Vec<String>,
+    variables: Vec<(String, String)>,
+    unprivileged: bool,
+    /// `ulimit`'s options.
+    limits: Vec<String>,
+    https: bool,
+}
+
+/// Set where the suite runs itself once more over TLS.
+pub const OVER_TLS: &str = "OVER_TLS";
+
+impl Setup {
+    /// The contract's defaults.
+    pub fn plain() -> Setup {
+        let https = std::env::var_os(OVER_TLS).is_some();
+        Setup { options: Vec::new(), variables: Vec::new(), unprivileged: false, limits: Vec::new(), https }
+    }
+
+    /// With a rate limit that no test reaches.
+    pub fn roomy() -> Setup {
+        Setup::plain().option("--rate-limit").option("100000000")
+    }
+
+    /// One more word on the command line of `serve`.
+    pub fn option(mut self, word: &str) -> Setup {
+        self.options.push(word.to_owned());
+        self
+    }
+
+    /// One environment variable.
+    pub fn variable(mut self, name: &str, value: &str) -> Setup {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Served by a user who has no rights but on the data directory.
+    pub fn unprivileged(mut self) -> Setup {
+        self.unprivileged = true;
+        self
+    }
+
+    /// No file can grow beyond so many bytes.
+    pub fn largest_file(self, bytes: u64) -> Setup {
+        self.limited_to(&format!("-f {}", bytes / 512))
+    }
+
+    /// Under a limit of the system, as options of `ulimit`.
+    pub fn limited_to(mut self, limit: &str) -> Setup {
+        self.limits.push(limit.to_owned());
+        self
+    }
+
+    /// Served by HTTPS.
+    pub fn over_tls(mut self) -> Setup {
+        self.https = true;
+        self
+    }
+
+    #[track_caller]
+    pub fn start(self) -> Desk {
+        let place = Place::new(self.unprivileged);
+        self.start_at(place)
+    }
+
+    /// Starts on a place that is there already.
+    #[track_caller]
+    pub fn start_at(self, place: Arc<Place>) -> Desk {
+        let (child, log, output) = self.spawn(&place);
+        let mut desk = Desk { place, setup: self, child: Some(child), log, output };
+        desk.await_address();
+        desk
+    }
+
+    /// The running process, what it logs, and what it prints.
+    fn spawn(&self, place: &Arc<Place>) -> (Child, Text, Text) {
+        let mut command = if self.limits.is_empty() {
+            place.command()
+        } else {
+            let limits: String = self.limits.iter().map(|limit| format!("ulimit {limit} && ")).collect();
+            let mut command = Command::new("sh");
+            command.arg("-c").arg(format!("{limits} exec \"$@\"")).arg("sh").arg(&place.binary);
+            place.as_its_user(&mut command);
+            command
+        };
+        command.arg("--data-dir").arg(place.data()).args(["serve", "--listen", "127.0.0.1:0"]).args(&self.options);
+        if self.https {
+            let files = place.certificate();
+            command.arg("--tls-cert").arg(&files.certificate).arg("--tls-key").arg(&files.key);
+        }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let output = Text::of(child.stdout.take().unwrap());
+        let log = Text::of(child.stderr.take().unwrap());
+        (child, log, output)
+    }
+}
+
+/// Text that another thread goes on gathering.
+#[derive(Debug)]
+struct Text {
+    gathered: Arc<Mutex<String>>,
+    gathering: thread::JoinHandle<()>,
+}
+
+impl Text {
+    fn of(source: impl Read + Send + 'static) -> Text {
+        let gathered = Arc::<Mutex<String>>::default();
+        let all = Arc::clone(&gathered);
+        let gathering = thread::spawn(move || {
+            let mut lines = BufReader::new(source);
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+                all.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
+                line.clear();
+            }
+        });
+        Text { gathered, gathering }
+    }
+
+    fn so_far(&self) -> String {
+        self.gathered.lock().unwrap().clone()
+    }
+
+    /// Waits for what a process that has ended wrote last.
+    #[track_caller]
+    fn await_end(&self) {
+        until("all that the server wrote is read", || self.gathering.is_finished().then_some(()));
+    }
+}
+
+/// A running server. It is a [`Place`]: tenants, clients and commands come from there.
+#[derive(Debug)]
+pub struct Desk {
+    place: Arc<Place>,
+    setup: Setup,
+    child: Option<Child>,
+    log: Text,
+    output: Text,
+}
+
+impl std::ops::Deref for Desk {
+    type Target = Arc<Place>;
+    fn deref(&self) -> &Arc<Place> {
+        &self.place
+    }
+}
+
+impl Desk {
+    /// The shipped binary as it comes.
+    #[track_caller]
+    pub fn start() -> Desk {
+        Setup::plain().start()
+    }
+
+    /// The same with a rate limit that is out of the way.
+    #[track_caller]
+    pub fn roomy() -> Desk {
+        Setup::roomy().start()
+    }
+
+    #[track_caller]
+    fn await_address(&mut self) {
+        let address = until("the server says where it listens", || {
+            let ended = self.child.as_mut().unwrap().try_wait().unwrap();
+            assert!(ended.is_none(), "the server ended: {}", self.log());
+            let output = self.output();
+            let scheme = if self.setup.https { "https" } else { "http" };
+            let start = format!("listening on {scheme}://");
+            let line = output.lines().find_map(|line| line.strip_prefix(&start).map(str::to_owned));
+            line.filter(|_| output.ends_with('\n'))
+        });
+        self.place.serves_at(address.parse().unwrap());
+    }
+
+    /// What the server has logged so far.
+    pub fn log(&self) -> String {
+        self.log.so_far()
+    }
+
+    /// What the server has printed so far.
+    pub fn output(&self) -> String {
+        self.output.so_far()
+    }
+
+    /// The server's process.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it has ended").id()
+    }
+
+    /// Asks the server to end and returns at once.
+    pub fn signal(&self, name: &str) {
+        let pid = self.pid();
+        let done = Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")).status().unwrap();
+        assert!(done.success());
+    }
+
+    /// Waits until the process has ended.
+    #[track_caller]
+    pub fn ended(&mut self) -> ExitStatus {
+        let status = self.ended_whatever_it_said();
+        self.check_log();
+        status
+    }
+
+    /// The same where something was broken on purpose, and the log may speak of panics.
+    #[track_caller]
+    pub fn ended_whatever_it_said(&mut self) -> ExitStatus {
+        let mut child = self.child.take().unwrap();
+        let status = until("the server ends", || child.try_wait().unwrap());
+        self.log.await_end();
+        self.output.await_end();
+        status
+    }
+
+    /// Ends the server as its supervisor would; it has to end with 0.
+    #[track_caller]
+    pub fn stop(&mut self) {
+        self.signal("TERM");
+        let status = self.ended();
+        assert_eq!(status.code(), Some(0), "{}", self.log());
+    }
+
+    /// Ends the server at once, as a crash would.
+    pub fn kill(&mut self) {
+        self.child.as_mut().unwrap().kill().unwrap();
+        self.ended_whatever_it_said();
+    }
+
+    /// Starts the server again on the same data directory.
+    #[track_caller]
+    pub fn restart(&mut self) {
+        if self.child.is_some() {
+            self.stop();
+        }
+        let (child, log, output) = self.setup.spawn(&self.place);
+        (self.child, self.log, self.output) = (Some(child), log, output);
+        self.await_address();
+    }
+
+    /// What is true of every log.
+    #[track_caller]
+    fn check_log(&self) {
+        let log = self.log();
+        assert!(!log.contains("panicked"), "{log}");
+        for secret in self.place.secrets() {
+            assert!(!log.contains(&secret), "{secret} is in the log: {log}");
+        }
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if self.child.is_none() {
+            return;
+        }
+        if thread::panicking() {
+            self.kill();
+            eprintln!("the server's log:\n{}", self.log());
+        } else {
+            self.stop();
+        }
+    }
+}
