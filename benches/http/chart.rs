@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::data::{self, Data};
 use crate::process::Process;
-use crate::sections::{get, load_gets, place, scattered, tenant_file};
+use crate::sections::{data_dir, get, load_gets, scattered, tenant_file};
 use crate::table::{Table, thousands};
 use crate::{Settings, table};
 
@@ -45,8 +45,8 @@ fn rate(settings: &Settings, process: &Process, connections: usize, requests: &[
 fn by_tenants(settings: &Settings) -> io::Result<Diagram> {
     let mut curve = Curve { name: "GET one record", points: Vec::new() };
     for count in [1, 10, 100, 1_000, 10_000] {
-        let place = place()?;
-        let data = Data::make(&place.path().join("data"), count, 20)?;
+        let data_dir = data_dir()?;
+        let data = Data::make(&data_dir.path().join("data"), count, 20)?;
         rustix::fs::sync();
         let server = Process::serve(&data.dir)?;
         let mut tenant = scattered(count);
@@ -64,8 +64,8 @@ fn by_records(settings: &Settings) -> io::Result<Diagram> {
         ("GET q=bakery", "/customers.php?q=bakery"),
     ];
     let mut curves = targets.map(|(name, _)| Curve { name, points: Vec::new() });
-    let place = place()?;
-    let data = Data::make(&place.path().join("data"), 1, 0)?;
+    let data_dir = data_dir()?;
+    let data = Data::make(&data_dir.path().join("data"), 1, 0)?;
     let mut filled = 0;
     for count in [100, 1_000, 10_000, 100_000, 1_000_000] {
         if count > 100_000 && !settings.full {
@@ -86,8 +86,8 @@ fn by_records(settings: &Settings) -> io::Result<Diagram> {
 }
 
 fn by_connections(settings: &Settings) -> io::Result<Diagram> {
-    let place = place()?;
-    let data = Data::make(&place.path().join("data"), 1, 1_000)?;
+    let data_dir = data_dir()?;
+    let data = Data::make(&data_dir.path().join("data"), 1, 1_000)?;
     let server = Process::serve(&data.dir)?;
     let one: Vec<_> = (1..=1_000).map(|id| get(&data.keys[0], &format!("/customers.php?id={id}"))).collect();
     let mut curve = Curve { name: "GET one record", points: Vec::new() };

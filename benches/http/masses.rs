@@ -17,9 +17,9 @@ use crate::Settings;
 use crate::data::{self, Data};
 use crate::load::{Outcome, connect, once};
 use crate::process::{Process, megabytes};
-use crate::process_stats::Vitals;
+use crate::process_stats::ProcessStats;
 use crate::sections::{
-    CONNECTIONS, body_length, get, load_gets, load_gets_from, milliseconds, per_second, place, tenant_file,
+    CONNECTIONS, body_length, data_dir, get, load_gets, load_gets_from, milliseconds, per_second, tenant_file,
 };
 use crate::table::{Bar, Table, median};
 
@@ -78,8 +78,8 @@ pub fn masses(settings: &Settings, table: &mut Table) -> io::Result<()> {
     // The clients are descriptors of this process.
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard })?;
-    let place = place()?;
-    let data = Data::make(&place.path().join("data"), 2, RECORDS)?;
+    let data_dir = data_dir()?;
+    let data = Data::make(&data_dir.path().join("data"), 2, RECORDS)?;
     data::open(&tenant_file(&data, 2))
         .and_then(|tenant| tenant.execute("UPDATE customers SET notes = ?", ["x".repeat(5000)]))
         .map_err(io::Error::other)?;
@@ -250,7 +250,7 @@ fn beside(settings: &Settings, table: &mut Table, data: &Data, mass: &Mass) -> i
     table.add(&format!("most memory, {name}"), format!("{peak:.0} MB"), against, peak / MOST_MEMORY, Bar::AtMost(1.0));
     let ratio =
         (after.threads as f64 / before.threads as f64).max(after.descriptors as f64 / before.descriptors as f64);
-    let count = |vitals: Vitals| format!("{} and {}", vitals.threads, vitals.descriptors);
+    let count = |stats: ProcessStats| format!("{} and {}", stats.threads, stats.descriptors);
     let figure = format!("threads and descriptors after {name}");
     table.add(&figure, count(after), format!("before {}", count(before)), ratio, Bar::AtMost(1.1));
     let (now, was) = (megabytes(after.memory), megabytes(before.memory));
@@ -262,14 +262,20 @@ fn beside(settings: &Settings, table: &mut Table, data: &Data, mass: &Mass) -> i
 }
 
 /// What the mass takes while nothing else happens.
-fn at_rest(settings: &Settings, table: &mut Table, mass: &Mass, server: &Process, before: Vitals) -> io::Result<()> {
+fn at_rest(
+    settings: &Settings,
+    table: &mut Table,
+    mass: &Mass,
+    server: &Process,
+    before: ProcessStats,
+) -> io::Result<()> {
     let began = (Instant::now(), server.processor_time());
     sleep(settings.time * 3);
     let spent = server.processor_time().since(began.1).sum();
     let share = spent.as_secs_f64() / began.0.elapsed().as_secs_f64() * 100.0;
-    let vitals = server.vitals();
-    let connections = vitals.descriptors.saturating_sub(before.descriptors);
-    let each = megabytes(vitals.memory.saturating_sub(before.memory)) * 1e3 / mass.clients as f64;
+    let stats = server.stats();
+    let connections = stats.descriptors.saturating_sub(before.descriptors);
+    let each = megabytes(stats.memory.saturating_sub(before.memory)) * 1e3 / mass.clients as f64;
     let text = format!("{each:.1} KB each, {share:.1} % of a core, {connections} descriptors");
     table.note(&format!("{} and nothing else", mass.name), text);
     // Of those who do not read, the ones beyond the budget are cut at once.
@@ -296,12 +302,12 @@ impl Measured {
 }
 
 /// Waits until nothing has come or gone for that long, a minute at most.
-fn settled(server: &Process, quiet: Duration) -> Vitals {
+fn settled(server: &Process, quiet: Duration) -> ProcessStats {
     let began = Instant::now();
-    let (mut last, mut since) = (server.vitals(), began);
+    let (mut last, mut since) = (server.stats(), began);
     while since.elapsed() < quiet && began.elapsed() < Duration::from_secs(60) {
         sleep(Duration::from_millis(100));
-        let now = server.vitals();
+        let now = server.stats();
         if (now.threads, now.descriptors) != (last.threads, last.descriptors) {
             since = Instant::now();
         }

@@ -7,7 +7,7 @@ use crate::Settings;
 use crate::data::Data;
 use crate::load::{Outcome, once};
 use crate::process::{Edge, Process, ProcessorTime};
-use crate::sections::{CONNECTIONS, body_length, each, get, latency, load_gets, milliseconds, per_second, place};
+use crate::sections::{CONNECTIONS, body_length, data_dir, each, get, latency, load_gets, milliseconds, per_second};
 use crate::table::{Bar, Table, median};
 
 /// One load on one of the two.
@@ -19,8 +19,8 @@ struct Round {
 }
 
 pub fn price(settings: &Settings, table: &mut Table) -> io::Result<()> {
-    let place = place()?;
-    let data = Data::make(&place.path().join("one"), 1, 20)?;
+    let data_dir = data_dir()?;
+    let data = Data::make(&data_dir.path().join("one"), 1, 20)?;
     let request = get(&data.keys[0], "/customers.php?id=1");
     let size = body_length(&once(Process::serve(&data.dir)?.address, &request)?);
     let (gate, without) = (Process::edge(Edge::Bare, size)?, Process::edge(Edge::TinyHttp, size)?);

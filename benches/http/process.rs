@@ -15,7 +15,7 @@ use tenantdesk::http::workers::{Handler, answer};
 use tenantdesk::server::{Options, Service};
 use uuid::Uuid;
 
-use crate::process_stats::Vitals;
+use crate::process_stats::ProcessStats;
 
 /// A process that listens. It ends when dropped.
 #[derive(Debug)]
@@ -87,13 +87,13 @@ impl Process {
     }
 
     /// Threads, descriptors and memory, now.
-    pub fn vitals(&self) -> Vitals {
-        Vitals::of(self.id())
+    pub fn stats(&self) -> ProcessStats {
+        ProcessStats::of(self.id())
     }
 
     /// Resident memory in megabytes (of 1,000,000 bytes).
     pub fn memory(&self) -> f64 {
-        megabytes(self.vitals().memory)
+        megabytes(self.stats().memory)
     }
 
     /// Processor time so far. Threads are told apart by their names; those that have ended count too.

@@ -23,7 +23,7 @@ pub const CONNECTIONS: usize = 32;
 static NUMBERS: AtomicU64 = AtomicU64::new(1_000_000);
 
 /// A folder on the disk that the build is on: a temporary folder may be in memory, where an fsync costs nothing.
-pub fn place() -> io::Result<TempDir> {
+pub fn data_dir() -> io::Result<TempDir> {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
 }
 
@@ -135,8 +135,8 @@ pub fn milliseconds(microseconds: f64) -> String {
 
 /// GET one record and a page of 50.
 pub fn reads(settings: &Settings, table: &mut Table) -> io::Result<()> {
-    let place = place()?;
-    let data = Data::make(&place.path().join("one"), 1, 1000)?;
+    let data_dir = data_dir()?;
+    let data = Data::make(&data_dir.path().join("one"), 1, 1000)?;
     let server = Process::serve(&data.dir)?;
     let one: Vec<Vec<u8>> = (1..=997).map(|id| get(&data.keys[0], &format!("/customers.php?id={id}"))).collect();
     let edge = Process::edge(Edge::Bare, body_length(&once(server.address, &one[0])?))?;
@@ -199,11 +199,11 @@ pub fn each(spent: Duration, outcome: &Outcome) -> f64 {
 
 /// POST into one tenant and into 200.
 pub fn writes(settings: &Settings, table: &mut Table) -> io::Result<()> {
-    let place = place()?;
-    table.note("one fsync of 4 KiB", milliseconds(ceilings::fsync(place.path())?));
+    let data_dir = data_dir()?;
+    table.note("one fsync of 4 KiB", milliseconds(ceilings::fsync(data_dir.path())?));
     for (tenants, threads, bar) in [(1, 1, 1.0), (200, 8, 0.6)] {
-        let ours = Data::make(&place.path().join(format!("ours-{tenants}")), tenants, 200)?;
-        let theirs = Data::make(&place.path().join(format!("theirs-{tenants}")), tenants, 200)?;
+        let ours = Data::make(&data_dir.path().join(format!("ours-{tenants}")), tenants, 200)?;
+        let theirs = Data::make(&data_dir.path().join(format!("theirs-{tenants}")), tenants, 200)?;
         let files: Vec<PathBuf> = (1..=tenants).map(|id| tenant_file(&theirs, id)).collect();
         let server = Process::serve(&ours.dir)?;
         load_posts(&server, &ours.keys, settings.time / 2)?;
@@ -238,9 +238,9 @@ pub fn writes(settings: &Settings, table: &mut Table) -> io::Result<()> {
 /// Ten thousand tenants, a thousand of them or all of them asked.
 pub fn tenants(settings: &Settings, table: &mut Table) -> io::Result<()> {
     const RECORDS: u64 = 20;
-    let place = place()?;
-    let few = Data::make(&place.path().join("few"), 10, RECORDS)?;
-    let many = Data::make(&place.path().join("many"), 10_000, RECORDS)?;
+    let data_dir = data_dir()?;
+    let few = Data::make(&data_dir.path().join("few"), 10, RECORDS)?;
+    let many = Data::make(&data_dir.path().join("many"), 10_000, RECORDS)?;
     rustix::fs::sync();
     let (few_server, many_server) = (Process::serve(&few.dir)?, Process::serve(&many.dir)?);
     let of = |keys: &[String]| {
@@ -278,9 +278,9 @@ pub fn tenants(settings: &Settings, table: &mut Table) -> io::Result<()> {
 
 /// From the start of the process to the first answer.
 pub fn start(settings: &Settings, table: &mut Table) -> io::Result<()> {
-    let place = place()?;
-    let one = Data::make(&place.path().join("one"), 1, 20)?;
-    let many = Data::make(&place.path().join("many"), 10_000, 0)?;
+    let data_dir = data_dir()?;
+    let one = Data::make(&data_dir.path().join("one"), 1, 20)?;
+    let many = Data::make(&data_dir.path().join("many"), 10_000, 0)?;
     rustix::fs::sync();
     let first_answer = |data: &Data| -> io::Result<f64> {
         let process = Process::serve(&data.dir)?;
@@ -338,8 +338,8 @@ fn cursor(answer: &[u8]) -> Option<&str> {
 pub const RECORDS: u64 = 100_000;
 
 /// A tenant of 100,000 customers, as many employees and pieces of hardware.
-fn large_tenant(place: &TempDir) -> io::Result<Data> {
-    let data = Data::make(&place.path().join("large"), 1, 0)?;
+fn large_tenant(data_dir: &TempDir) -> io::Result<Data> {
+    let data = Data::make(&data_dir.path().join("large"), 1, 0)?;
     data::fill(&tenant_file(&data, 1), 0, RECORDS).map_err(io::Error::other)?;
     data::fill_others(&tenant_file(&data, 1), RECORDS).map_err(io::Error::other)?;
     rustix::fs::sync();
@@ -348,8 +348,8 @@ fn large_tenant(place: &TempDir) -> io::Result<Data> {
 
 /// Pages, searches and filters over 100,000 records.
 pub fn lists(settings: &Settings, table: &mut Table) -> io::Result<()> {
-    let place = place()?;
-    let data = large_tenant(&place)?;
+    let data_dir = data_dir()?;
+    let data = large_tenant(&data_dir)?;
     let server = Process::serve(&data.dir)?;
     let key = &data.keys[0];
     let (mut worst, mut at) = ((0.0, 0.0, 0.0), String::new());
@@ -423,8 +423,8 @@ fn filters(settings: &Settings, table: &mut Table, server: &Process, key: &str) 
 
 /// What it takes when nothing happens, and on the disk.
 pub fn memory(_: &Settings, table: &mut Table) -> io::Result<()> {
-    let place = place()?;
-    let data = Data::make(&place.path().join("one"), 1, 20)?;
+    let data_dir = data_dir()?;
+    let data = Data::make(&data_dir.path().join("one"), 1, 20)?;
     let server = Process::serve(&data.dir)?;
     once(server.address, &get(&data.keys[0], "/customers.php"))?;
     let mut request = Vec::new();

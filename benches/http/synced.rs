@@ -14,7 +14,7 @@ use crate::Settings;
 use crate::data::Data;
 use crate::load::Load;
 use crate::process::{Process, binary};
-use crate::sections::{place, post, tenant_file};
+use crate::sections::{data_dir, post, tenant_file};
 use crate::table::{Bar, Table, thousands};
 
 /// One call that strace shows: when it began and ended, in seconds, and its text after the thread's number.
@@ -51,9 +51,9 @@ pub fn synced(_: &Settings, table: &mut Table) -> io::Result<()> {
     for (name, tenants, connections) in
         [("one tenant", 1, 32), ("one tenant, one connection", 1, 1), ("4 tenants", 4, 32), ("20 tenants", 20, 32)]
     {
-        let place = place()?;
-        let data = Data::make(&place.path().join("data"), tenants, 20)?;
-        let trace = place.path().join("trace");
+        let data_dir = data_dir()?;
+        let data = Data::make(&data_dir.path().join("data"), tenants, 20)?;
+        let trace = data_dir.path().join("trace");
         let answered = trace_posts(&data, &trace, connections)?;
         let count = read_trace(&std::fs::read(&trace)?, &data)?;
         let ratio = count.synced as f64 / answered as f64;

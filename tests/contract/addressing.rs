@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use crate::support::{ALL, Desk, uuid};
+use crate::support::{ALL, TestServer, uuid};
 
 const RECORD_PATHS: [&str; 3] = ["/customers.php", "/employees.php", "/hardware.php"];
 
 #[test]
 fn the_record_paths_are_served_at_the_root_and_below_v1_alike() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for path in RECORD_PATHS {
         for at in [&api, &api.below_v1()] {
             let page = at.get(path).found();
@@ -22,8 +22,8 @@ fn the_record_paths_are_served_at_the_root_and_below_v1_alike() {
 
 #[test]
 fn location_and_link_stay_where_the_client_came_in() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let below = api.below_v1();
     let reply = api.post("/customers.php", json!({"name": "At the root"})).is(201);
     assert_eq!(reply.header("Location"), Some("/customers.php?id=1"));
@@ -36,8 +36,8 @@ fn location_and_link_stay_where_the_client_came_in() {
 
 #[test]
 fn paths_are_compared_as_they_were_sent() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let unknown = [
         "/customers.php/",
         "/customers",
@@ -63,7 +63,7 @@ fn paths_are_compared_as_they_were_sent() {
     ];
     for path in unknown {
         api.get(path).fails_with(404, "endpoint_not_found");
-        desk.anonymous().get(path).fails_with(404, "endpoint_not_found");
+        server.anonymous().get(path).fails_with(404, "endpoint_not_found");
     }
     api.post("/suppliers.php", json!({"name": "x"})).fails_with(404, "endpoint_not_found");
     api.call("BREW", "/coffee").send().fails_with(404, "endpoint_not_found");
@@ -71,59 +71,59 @@ fn paths_are_compared_as_they_were_sent() {
 
 #[test]
 fn the_root_leads_to_the_docs() {
-    let desk = Desk::start();
+    let server = TestServer::start();
     for method in ["GET", "HEAD"] {
-        let reply = desk.anonymous().call(method, "/?whatever=1").send().is(302);
+        let reply = server.anonymous().call(method, "/?whatever=1").send().is(302);
         assert_eq!(reply.header("Location"), Some("/docs"));
     }
 }
 
 #[test]
 fn health_and_readiness_need_no_key_and_ignore_parameters() {
-    let desk = Desk::start();
-    let anyone = desk.anonymous();
+    let server = TestServer::start();
+    let anyone = server.anonymous();
     for path in ["/healthz", "/readyz", "/healthz?verbose=1&verbose=1", "/readyz?x=%FF"] {
         assert_eq!(anyone.get(path).found(), json!({"status": "ok"}));
         let head = anyone.head(path).is(200);
         assert_eq!(head.header("Content-Type"), Some("application/json; charset=utf-8"));
-        assert_eq!(desk.with_key("nonsense").get(path).found(), json!({"status": "ok"}));
+        assert_eq!(server.with_key("nonsense").get(path).found(), json!({"status": "ok"}));
     }
 }
 
 #[test]
 fn a_tenant_that_is_down_does_not_count_for_readiness() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     std::fs::remove_file(tenant.file()).unwrap();
     api.get("/customers.php").fails_with(503, "tenant_unavailable");
-    desk.anonymous().get("/readyz").is(200);
+    server.anonymous().get("/readyz").is(200);
 }
 
 #[test]
 fn a_wrong_method_outside_the_record_paths_is_405() {
-    let desk = Desk::start();
+    let server = TestServer::start();
     for path in ["/healthz", "/readyz", "/"] {
         for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "get"] {
-            desk.anonymous().call(method, path).send().fails_with(405, "method_not_allowed");
+            server.anonymous().call(method, path).send().fails_with(405, "method_not_allowed");
         }
     }
 }
 
 #[test]
 fn options_is_a_method_like_any_other_that_an_endpoint_lacks() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let preflight = api.call("OPTIONS", "/customers.php").header("Origin", "https://shop.example");
     preflight.header("Access-Control-Request-Method", "GET").send().fails_with(405, "method_not_allowed");
-    desk.anonymous().call("OPTIONS", "/customers.php").send().fails_with(401, "missing_authorization");
+    server.anonymous().call("OPTIONS", "/customers.php").send().fails_with(401, "missing_authorization");
     api.call("GET", "/customers.php").header("Origin", "https://shop.example").send().is(200);
 }
 
 #[test]
 fn a_uuid_in_the_clients_own_request_id_is_taken_over() {
-    let desk = Desk::start();
-    let anyone = desk.anonymous();
+    let server = TestServer::start();
+    let anyone = server.anonymous();
     for id in [uuid(), uuid().to_uppercase(), "00000000-0000-0000-0000-000000000000".into()] {
         for path in ["/healthz", "/customers.php", "/nowhere"] {
             let reply = anyone.call("GET", path).header("X-Request-Id", &id).send();
@@ -134,8 +134,8 @@ fn a_uuid_in_the_clients_own_request_id_is_taken_over() {
 
 #[test]
 fn any_other_request_id_gives_way_to_a_new_one() {
-    let desk = Desk::start();
-    let anyone = desk.anonymous();
+    let server = TestServer::start();
+    let anyone = server.anonymous();
     let plain = uuid();
     let near = [
         "7".to_owned(),
@@ -157,8 +157,8 @@ fn any_other_request_id_gives_way_to_a_new_one() {
 
 #[test]
 fn head_answers_as_get_does_without_a_body() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.customer("One");
     api.customer("Two");
     for target in ["/customers.php", "/customers.php?limit=1", "/customers.php?id=1", "/customers.php?id=9", "/nowhere"]
@@ -170,13 +170,13 @@ fn head_answers_as_get_does_without_a_body() {
             assert_eq!(head.header(name), get.header(name), "{name} of {target}");
         }
     }
-    desk.anonymous().head("/customers.php").is(401);
+    server.anonymous().head("/customers.php").is(401);
 }
 
 #[test]
 fn no_cache_keeps_an_answer_of_a_path_without_a_key() {
-    let desk = Desk::start();
-    let anyone = desk.anonymous();
+    let server = TestServer::start();
+    let anyone = server.anonymous();
     // `/docs` has the host of the request in it: a cache could show it to clients of another host.
     for path in ["/docs", "/v1/docs", "/openapi.json", "/v1/openapi.json", "/healthz", "/readyz", "/"] {
         for method in ["GET", "HEAD", "POST"] {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{ALL, Api, Desk, Place, database};
+use crate::support::{ALL, Api, DataDir, TestServer, database};
 
-fn folders(place: &Place) -> Vec<String> {
-    let entries = std::fs::read_dir(place.home().join("backups")).unwrap();
+fn folders(data_dir: &DataDir) -> Vec<String> {
+    let entries = std::fs::read_dir(data_dir.home().join("backups")).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
@@ -19,14 +19,14 @@ fn folders(place: &Place) -> Vec<String> {
 
 #[test]
 fn a_backup_is_a_private_folder_named_by_its_time() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.customer("Eins");
-    let made = desk.cli(&["--json", "backup", "backups"]).done().json();
-    let names = folders(&desk);
+    let made = server.cli(&["--json", "backup", "backups"]).done().json();
+    let names = folders(&server);
     assert_eq!(made["folder"], format!("backups/{}", names[0]));
     assert_eq!(made["created_at"].as_str().unwrap().replace(':', "-"), names[0]);
-    let folder = desk.home().join("backups").join(&names[0]);
+    let folder = server.home().join("backups").join(&names[0]);
     let manifest: Value = serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap();
     assert_eq!(
         manifest["tenants"],
@@ -40,30 +40,30 @@ fn a_backup_is_a_private_folder_named_by_its_time() {
     }
     assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     for _ in 0..3 {
-        desk.cli(&["backup", "backups", "acme", "--keep", "2"]).done();
+        server.cli(&["backup", "backups", "acme", "--keep", "2"]).done();
     }
-    assert_eq!(folders(&desk).len(), 3);
-    let removed = desk.cli(&["--json", "backup", "backups", "--keep", "1"]).done().json();
+    assert_eq!(folders(&server).len(), 3);
+    let removed = server.cli(&["--json", "backup", "backups", "--keep", "1"]).done().json();
     assert_eq!(removed["removed"], json!([format!("backups/{}", names[0])]));
-    assert_eq!(folders(&desk).len(), 3);
-    desk.cli(&["backup", "backups", "--keep", "0"]).ends_with(2);
-    desk.cli(&["backup", "backups", "nobody"]).fails_saying("no tenant nobody");
+    assert_eq!(folders(&server).len(), 3);
+    server.cli(&["backup", "backups", "--keep", "0"]).ends_with(2);
+    server.cli(&["backup", "backups", "nobody"]).fails_saying("no tenant nobody");
 }
 
 #[test]
 fn everything_comes_back_on_another_machine() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let key = tenant.key(ALL);
-    desk.with_key(&key.key).customer("Eins");
-    desk.cli(&["backup", "backups"]).done();
-    let place = Place::new(false);
-    let backups = desk.home().join("backups");
-    let restored = place.cli(&["--json", "restore", backups.to_str().unwrap()]).done().json();
+    server.with_key(&key.key).customer("Eins");
+    server.cli(&["backup", "backups"]).done();
+    let data_dir = DataDir::new(false);
+    let backups = server.home().join("backups");
+    let restored = data_dir.cli(&["--json", "restore", backups.to_str().unwrap()]).done().json();
     assert_eq!(restored["tenants"][0]["records"]["customers"], 1);
-    place.cli(&["restore", backups.to_str().unwrap()]).fails_saying("--force");
-    place.cli(&["check"]).done();
-    let other = crate::support::Setup::plain().start_at(place);
+    data_dir.cli(&["restore", backups.to_str().unwrap()]).fails_saying("--force");
+    data_dir.cli(&["check"]).done();
+    let other = crate::support::Setup::plain().start_at(data_dir);
     let api = other.with_key(&key.key);
     assert_eq!(api.get("/customers.php?id=1").found()["name"], "Eins");
     assert_eq!(api.customer("Zwei"), 2);
@@ -77,30 +77,30 @@ fn everything_comes_back_on_another_machine() {
 
 #[test]
 fn what_was_revoked_stays_revoked() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let (old, api) = (tenant.key(ALL), tenant.with_scopes(ALL));
-    desk.cli(&["backup", "backups"]).done();
+    server.cli(&["backup", "backups"]).done();
     tenant.key_command("revoke", &old);
     let customer = api.customer("Eins");
-    desk.cli(&["restore", "backups", "acme", "--force"]).done();
-    desk.with_key(&old.key).get("/customers.php").fails_with(401, "revoked_api_key");
+    server.cli(&["restore", "backups", "acme", "--force"]).done();
+    server.with_key(&old.key).get("/customers.php").fails_with(401, "revoked_api_key");
     api.get(&format!("/customers.php?id={customer}")).fails_with(404, "not_found");
     tenant.ask("delete", &["--yes"]);
     api.get("/customers.php").fails_with(401, "invalid_api_key");
-    desk.cli(&["restore", "backups", "acme"]).done();
-    assert_eq!(desk.with_key(&old.key).total("/customers.php"), 0);
+    server.cli(&["restore", "backups", "acme"]).done();
+    assert_eq!(server.with_key(&old.key).total("/customers.php"), 0);
 }
 
 #[test]
 fn a_file_that_is_gone_or_damaged_comes_back_while_the_server_runs() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     api.customer("Eins");
-    desk.cli(&["backup", "backups"]).done();
+    server.cli(&["backup", "backups"]).done();
     let restore = || {
-        desk.cli(&["restore", "backups", "acme", "--force"]).done();
+        server.cli(&["restore", "backups", "acme", "--force"]).done();
         crate::support::until("the tenant is served again", || (api.get("/customers.php").status == 200).then_some(()));
         assert_eq!(api.get("/customers.php?id=1").found()["name"], "Eins");
         api.customer("After");
@@ -111,16 +111,16 @@ fn a_file_that_is_gone_or_damaged_comes_back_while_the_server_runs() {
     std::fs::write(tenant.file(), vec![b'x'; 20_000]).unwrap();
     api.get("/customers.php").fails_with(503, "tenant_unavailable");
     restore();
-    desk.cli(&["check"]).done();
+    server.cli(&["check"]).done();
 }
 
 /// Litestream holds a file that gave its name to another, and does not look at that one until it is started anew.
 #[test]
 fn restore_says_when_litestream_has_to_be_restarted() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
-    let says = |place: &Place, backup: &str| {
-        let said = place.cli(&["restore", backup, "acme", "--force"]).done().stderr;
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let says = |data_dir: &DataDir, backup: &str| {
+        let said = data_dir.cli(&["restore", backup, "acme", "--force"]).done().stderr;
         assert!(said.is_empty() || said.lines().count() == 1 && said.contains("restart it"), "{said}");
         !said.is_empty()
     };
@@ -128,48 +128,48 @@ fn restore_says_when_litestream_has_to_be_restarted() {
         for file in tenant.files() {
             let _ = std::fs::remove_file(file);
         }
-        says(&desk, backup)
+        says(&server, backup)
     };
-    desk.cli(&["backup", "plain", "acme"]).done();
+    server.cli(&["backup", "plain", "acme"]).done();
     assert!(!missing("plain"), "there is no Litestream");
 
     // Its traces: its folders, and its tables, which go with a backup.
-    let folder = desk.data().join(".registry.db-litestream");
+    let folder = server.data().join(".registry.db-litestream");
     std::fs::create_dir(&folder).unwrap();
-    assert!(!says(&desk, "plain"), "the file was written to, not replaced");
+    assert!(!says(&server, "plain"), "the file was written to, not replaced");
     assert!(missing("plain"));
     std::fs::remove_dir(&folder).unwrap();
     database(&tenant.file())
         .execute_batch("CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)")
         .unwrap();
-    desk.cli(&["backup", "copied", "acme"]).done();
+    server.cli(&["backup", "copied", "acme"]).done();
     assert!(missing("copied"));
 
     // A file of a new name is one that Litestream sees by itself: that of a tenant that was deleted, and on another machine.
     tenant.ask("delete", &["--yes"]);
-    assert!(!says(&desk, "copied"), "its id is not used again");
-    let place = Place::new(false);
-    place.tenant("other");
-    assert!(!says(&place, desk.home().join("copied").to_str().unwrap()));
+    assert!(!says(&server, "copied"), "its id is not used again");
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("other");
+    assert!(!says(&data_dir, server.home().join("copied").to_str().unwrap()));
 }
 
 /// Another process that opens a tenant's file and closes it must not take the log from under the server. It did, where the
 /// server had looked at the file by itself before.
 #[test]
 fn what_is_written_after_another_command_is_there() {
-    let mut desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let mut server = TestServer::start();
+    let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     api.customer("Eins");
     for day in ["2020-01-01", "2020-01-02"] {
         assert!(Command::new("touch").args(["-d", day]).arg(tenant.file()).status().unwrap().success());
         api.customer("Before");
-        desk.cli(&["check"]).done();
+        server.cli(&["check"]).done();
         assert!(tenant.files()[1].exists(), "the log is gone");
         api.customer("After");
     }
-    desk.kill();
-    desk.restart();
+    server.kill();
+    server.restart();
     assert_eq!(api.total("/customers.php"), 5);
 }
 
@@ -182,10 +182,10 @@ fn rows(api: &Api, path: &str) -> BTreeMap<i64, Value> {
 /// that was made after the restore.
 #[test]
 fn a_restore_under_load_loses_and_mixes_nothing() {
-    let desk = Desk::roomy();
-    let (acme, other) = (desk.tenant("acme"), desk.tenant("other"));
+    let server = TestServer::without_rate_limit();
+    let (acme, other) = (server.tenant("acme"), server.tenant("other"));
     let (key, bystander) = (acme.key(ALL), other.with_scopes(ALL));
-    let api = desk.with_key(&key.key);
+    let api = server.with_key(&key.key);
     for n in 0..50 {
         api.customer(&format!("Before {n}"));
     }
@@ -220,10 +220,10 @@ fn a_restore_under_load_loses_and_mixes_nothing() {
             })
         };
         std::thread::sleep(Duration::from_millis(400));
-        let saved = desk.cli(&["--json", "backup", "backups"]).done().json();
+        let saved = server.cli(&["--json", "backup", "backups"]).done().json();
         std::thread::sleep(Duration::from_millis(300));
         let before = api.ids("/customers.php?sort=-id&limit=1").into_iter().next().unwrap();
-        desk.cli(&["restore", "backups", "acme", "--force"]).done();
+        server.cli(&["restore", "backups", "acme", "--force"]).done();
         std::thread::sleep(Duration::from_millis(300));
         stop.store(true, Ordering::SeqCst);
         watcher.join().unwrap();
@@ -232,9 +232,9 @@ fn a_restore_under_load_loses_and_mixes_nothing() {
     });
     let unique: BTreeMap<i64, &String> = made.iter().map(|(id, name)| (*id, name)).collect();
     assert_eq!(unique.len(), made.len(), "an id was given twice");
-    let copy = Place::new(false);
-    copy.cli(&["restore", desk.home().join(restored["folder"].as_str().unwrap()).to_str().unwrap()]).done();
-    let copy = crate::support::Setup::roomy().start_at(copy);
+    let copy = DataDir::new(false);
+    copy.cli(&["restore", server.home().join(restored["folder"].as_str().unwrap()).to_str().unwrap()]).done();
+    let copy = crate::support::Setup::without_rate_limit().start_at(copy);
     let saved = rows(&copy.with_key(&key.key), "/customers.php");
     let live = rows(&api, "/customers.php");
     assert_eq!(saved.len() as u64, restored["tenants"][0]["records"]["customers"].as_u64().unwrap());
@@ -252,38 +252,38 @@ fn a_restore_under_load_loses_and_mixes_nothing() {
     }
     assert!(saved.keys().all(|id| live.contains_key(id)), "a record of the backup is missing");
     assert!(since > 0 && live.len() < made.len() + 50, "{since} since, {} in all", live.len());
-    desk.cli(&["check"]).done();
+    server.cli(&["check"]).done();
 }
 
 /// A place with a backup of three tenants, two of which are damaged since: one's content, the other's header.
-fn with_damaged_tenants() -> (std::sync::Arc<Place>, String) {
-    let place = Place::new(false);
-    let [one, two, three] = ["good", "torn", "garbage"].map(|name| place.tenant(name));
+fn with_damaged_tenants() -> (std::sync::Arc<DataDir>, String) {
+    let data_dir = DataDir::new(false);
+    let [one, two, three] = ["good", "torn", "garbage"].map(|name| data_dir.tenant(name));
     for name in ["good", "torn", "garbage"] {
         let rows: String = (0..500).map(|row| format!("Customer {row} of {name}\n")).collect();
-        std::fs::write(place.home().join("c.csv"), format!("name\n{rows}")).unwrap();
-        place.cli(&["import", name, "customers", "c.csv"]).done();
+        std::fs::write(data_dir.home().join("c.csv"), format!("name\n{rows}")).unwrap();
+        data_dir.cli(&["import", name, "customers", "c.csv"]).done();
     }
-    let whole = place.cli(&["--json", "backup", "backups"]).done().json()["folder"].as_str().unwrap().to_owned();
+    let whole = data_dir.cli(&["--json", "backup", "backups"]).done().json()["folder"].as_str().unwrap().to_owned();
     let mut torn = std::fs::read(two.file()).unwrap();
     let middle = torn.len() / 2;
     torn[middle..middle + 40_960].fill(b'x');
     std::fs::write(two.file(), torn).unwrap();
     std::fs::write(three.file(), "no database ".repeat(1_000)).unwrap();
     assert!(one.file().exists());
-    (place, whole)
+    (data_dir, whole)
 }
 
 #[test]
 fn tenants_that_cannot_be_read_are_left_out_and_named() {
-    let (place, whole) = with_damaged_tenants();
-    let output = place.cli(&["--json", "backup", "backups", "--keep", "1"]).fails_saying("torn, garbage");
+    let (data_dir, whole) = with_damaged_tenants();
+    let output = data_dir.cli(&["--json", "backup", "backups", "--keep", "1"]).fails_saying("torn, garbage");
     let made = output.json();
     for line in ["tenant torn (id 2) is left out: ", "tenant garbage (id 3) is left out: "] {
         assert!(output.stderr.lines().any(|said| said.starts_with(line) && said.len() > line.len()), "{output:?}");
     }
     assert_eq!(made["removed"], json!([]));
-    assert_eq!(folders(&place).len(), 2, "nothing is pruned");
+    assert_eq!(folders(&data_dir).len(), 2, "nothing is pruned");
     assert_eq!(
         made["tenants"],
         json!([{"id": 1, "name": "good", "records": {"customers": 500, "employees": 0, "hardware": 0}}])
@@ -292,19 +292,19 @@ fn tenants_that_cannot_be_read_are_left_out_and_named() {
     assert_eq!(names, ["torn", "garbage"]);
     let partial = made["folder"].as_str().unwrap().to_owned();
     let manifest: Value =
-        serde_json::from_slice(&std::fs::read(place.home().join(&partial).join("manifest.json")).unwrap()).unwrap();
+        serde_json::from_slice(&std::fs::read(data_dir.home().join(&partial).join("manifest.json")).unwrap()).unwrap();
     assert_eq!(manifest["left_out"], made["left_out"]);
-    let files: Vec<_> = std::fs::read_dir(place.home().join(&partial).join("tenants")).unwrap().collect();
+    let files: Vec<_> = std::fs::read_dir(data_dir.home().join(&partial).join("tenants")).unwrap().collect();
     assert_eq!(files.len(), 1, "no copy of what is damaged: {files:?}");
 
-    let doctor = place.cli(&["doctor", "--backups", "backups"]).ends_with(1);
+    let doctor = data_dir.cli(&["doctor", "--backups", "backups"]).ends_with(1);
     assert!(doctor.stdout.contains("lacks the tenant torn"), "{doctor:?}");
-    place.cli(&["backup", "backups", "torn"]).fails_saying("no backup was made");
-    assert_eq!(folders(&place).len(), 2);
+    data_dir.cli(&["backup", "backups", "torn"]).fails_saying("no backup was made");
+    assert_eq!(folders(&data_dir).len(), 2);
 
     // Somewhere else the others come back, and those that do not are named.
-    let other = Place::new(false);
-    let partial = place.home().join(partial);
+    let other = DataDir::new(false);
+    let partial = data_dir.home().join(partial);
     let restored = other.cli(&["--json", "restore", partial.to_str().unwrap()]).done();
     assert_eq!(restored.json()["left_out"], made["left_out"]);
     assert!(restored.stderr.contains("tenant torn (id 2) was left out of this backup"), "{restored:?}");
@@ -312,15 +312,15 @@ fn tenants_that_cannot_be_read_are_left_out_and_named() {
     other.cli(&["restore", partial.to_str().unwrap(), "torn"]).fails_saying("was left out of the backup");
 
     // Here nothing of them is lost, and the newest backup that holds one is found.
-    let garbage = std::fs::read(place.data().join("tenants/3.db")).unwrap();
-    place.cli(&["restore", "backups", "--force"]).done();
-    assert_eq!(std::fs::read(place.data().join("tenants/3.db")).unwrap(), garbage);
-    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 3);
+    let garbage = std::fs::read(data_dir.data().join("tenants/3.db")).unwrap();
+    data_dir.cli(&["restore", "backups", "--force"]).done();
+    assert_eq!(std::fs::read(data_dir.data().join("tenants/3.db")).unwrap(), garbage);
+    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 3);
     for name in ["torn", "garbage"] {
-        let restored = place.cli(&["--json", "restore", "backups", name, "--force"]).done().json();
+        let restored = data_dir.cli(&["--json", "restore", "backups", name, "--force"]).done().json();
         assert_eq!((&restored["folder"], &restored["left_out"]), (&json!(whole), &json!([])));
     }
-    place.cli(&["check"]).done();
-    let removed = place.cli(&["--json", "backup", "backups", "--keep", "1"]).done().json();
+    data_dir.cli(&["check"]).done();
+    let removed = data_dir.cli(&["--json", "backup", "backups", "--keep", "1"]).done().json();
     assert_eq!(removed["removed"].as_array().unwrap().len(), 2);
 }

@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use crate::support::contract::{SCOPES, is_timestamp};
 use crate::support::server::run;
-use crate::support::{ALL, Desk, Place, Setup, database};
+use crate::support::{ALL, DataDir, Setup, TestServer, database};
 
 /// A place with a data directory and no server.
-fn place_with(tenants: &[&str]) -> Arc<Place> {
-    let place = Place::new(false);
+fn place_with(tenants: &[&str]) -> Arc<DataDir> {
+    let data_dir = DataDir::new(false);
     for tenant in tenants {
-        place.tenant(tenant);
+        data_dir.tenant(tenant);
     }
-    place
+    data_dir
 }
 
 #[track_caller]
@@ -29,56 +29,56 @@ const TENANT: [&str; 6] = ["id", "name", "state", "trial_until", "created_at", "
 
 #[test]
 fn tenant_create_makes_a_tenant_and_prints_its_password() {
-    let place = place_with(&[]);
-    let made = place.cli(&["--json", "tenant", "create", "acme"]).done().json();
+    let data_dir = place_with(&[]);
+    let made = data_dir.cli(&["--json", "tenant", "create", "acme"]).done().json();
     members(&made, &TENANT);
     assert_eq!((&made["name"], &made["state"], &made["trial_until"]), (&json!("acme"), &json!("active"), &Value::Null));
     assert!(made["id"] == 1 && is_timestamp(made["created_at"].as_str().unwrap()));
     let password = made["password"].as_str().unwrap();
     assert!((12..=128).contains(&password.chars().count()), "{password}");
-    let made = place.cli(&["tenant", "create", "other", "--trial-until", "2999-12-31", "--json"]).done().json();
+    let made = data_dir.cli(&["tenant", "create", "other", "--trial-until", "2999-12-31", "--json"]).done().json();
     assert_eq!(
         (&made["id"], &made["state"], &made["trial_until"]),
         (&json!(2), &json!("active"), &json!("2999-12-31"))
     );
     assert_ne!(made["password"], password);
-    let plain = place.cli(&["tenant", "create", "third"]).done();
+    let plain = data_dir.cli(&["tenant", "create", "third"]).done();
     assert!(plain.stdout.to_lowercase().contains("password"), "{plain:?}");
-    place.cli(&["tenant", "create", "acme"]).fails_saying("acme");
-    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 3);
+    data_dir.cli(&["tenant", "create", "acme"]).fails_saying("acme");
+    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 3);
 }
 
 #[test]
 fn a_tenants_name_is_lower_case_letters_digits_and_hyphens() {
-    let place = place_with(&[]);
+    let data_dir = place_with(&[]);
     let longest = "a".repeat(63);
     for good in ["a", "0", "a-", "a--b", "acme-2", &longest] {
-        place.cli(&["tenant", "create", good]).done();
+        data_dir.cli(&["tenant", "create", good]).done();
     }
     let too_long = "a".repeat(64);
     for bad in ["", "A", "acme_2", "a.b", "a b", "ä", "a/b", "../x", "a\n", &too_long] {
-        let output = place.cli(&["tenant", "create", bad]);
+        let output = data_dir.cli(&["tenant", "create", bad]);
         assert!([Some(1), Some(2)].contains(&output.code), "{bad:?}: {output:?}");
     }
     // With a hyphen in front it looks like an option.
-    assert_ne!(place.cli(&["tenant", "create", "--", "-a"]).code, Some(0));
-    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 6);
+    assert_ne!(data_dir.cli(&["tenant", "create", "--", "-a"]).code, Some(0));
+    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 6);
 }
 
 #[test]
 fn tenant_list_shows_states_and_how_many_keys() {
-    let place = place_with(&["active", "suspended", "over", "both"]);
-    let suspend = |name: &str| place.cli(&["tenant", "suspend", name]).done();
+    let data_dir = place_with(&["active", "suspended", "over", "both"]);
+    let suspend = |name: &str| data_dir.cli(&["tenant", "suspend", name]).done();
     suspend("suspended");
     suspend("both");
     for name in ["over", "both"] {
-        place.cli(&["tenant", "trial", name, "2020-02-29"]).done();
+        data_dir.cli(&["tenant", "trial", name, "2020-02-29"]).done();
     }
     for _ in 0..2 {
-        place.cli(&["key", "create", "active", "--name", "x", "--scope", "all"]).done();
+        data_dir.cli(&["key", "create", "active", "--name", "x", "--scope", "all"]).done();
     }
-    place.cli(&["key", "revoke", "active", "1"]).done();
-    let list = place.cli(&["--json", "tenant", "list"]).done().json();
+    data_dir.cli(&["key", "revoke", "active", "1"]).done();
+    let list = data_dir.cli(&["--json", "tenant", "list"]).done().json();
     let rows: Vec<(&str, &str, i64, Option<&str>)> = list
         .as_array()
         .unwrap()
@@ -98,37 +98,37 @@ fn tenant_list_shows_states_and_how_many_keys() {
         ("suspended", "suspended", 0, None),
     ];
     assert_eq!(sorted, expected);
-    let plain = place.cli(&["tenant", "list"]).done().stdout;
+    let plain = data_dir.cli(&["tenant", "list"]).done().stdout;
     assert!(rows.iter().all(|(name, ..)| plain.contains(name)), "{plain}");
 }
 
 #[test]
 fn activate_lifts_a_suspension_and_ends_a_trial_for_good() {
-    let place = place_with(&["acme"]);
+    let data_dir = place_with(&["acme"]);
     let state = || {
-        let list = place.cli(&["--json", "tenant", "list"]).done().json();
+        let list = data_dir.cli(&["--json", "tenant", "list"]).done().json();
         (list[0]["state"].as_str().unwrap().to_owned(), list[0]["trial_until"].clone())
     };
-    place.cli(&["tenant", "suspend", "acme"]).done();
-    place.cli(&["tenant", "trial", "acme", "2020-01-01"]).done();
+    data_dir.cli(&["tenant", "suspend", "acme"]).done();
+    data_dir.cli(&["tenant", "trial", "acme", "2020-01-01"]).done();
     assert_eq!(state(), ("suspended".to_owned(), json!("2020-01-01")));
-    place.cli(&["tenant", "trial", "acme", "2999-01-01"]).done();
+    data_dir.cli(&["tenant", "trial", "acme", "2999-01-01"]).done();
     assert_eq!(state(), ("suspended".to_owned(), json!("2999-01-01")), "a trial lifts nothing");
-    place.cli(&["tenant", "activate", "acme"]).done();
+    data_dir.cli(&["tenant", "activate", "acme"]).done();
     assert_eq!(state(), ("active".to_owned(), Value::Null));
-    place.cli(&["tenant", "trial", "acme", "2020-01-01"]).done();
+    data_dir.cli(&["tenant", "trial", "acme", "2020-01-01"]).done();
     assert_eq!(state(), ("trial_over".to_owned(), json!("2020-01-01")));
     for bad in ["2023-02-29", "soon", "", "2024-1-1"] {
-        assert_ne!(place.cli(&["tenant", "trial", "acme", bad]).code, Some(0), "{bad}");
-        assert_ne!(place.cli(&["tenant", "create", "other", "--trial-until", bad]).code, Some(0), "{bad}");
+        assert_ne!(data_dir.cli(&["tenant", "trial", "acme", bad]).code, Some(0), "{bad}");
+        assert_ne!(data_dir.cli(&["tenant", "create", "other", "--trial-until", bad]).code, Some(0), "{bad}");
     }
     assert_eq!(state(), ("trial_over".to_owned(), json!("2020-01-01")));
 }
 
 #[test]
 fn commands_say_as_one_object_what_they_did() {
-    let place = place_with(&["acme"]);
-    place.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
+    let data_dir = place_with(&["acme"]);
+    data_dir.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
     let commands: [&[&str]; 6] = [
         &["tenant", "suspend", "acme"],
         &["tenant", "activate", "acme"],
@@ -138,14 +138,14 @@ fn commands_say_as_one_object_what_they_did() {
         &["tenant", "delete", "acme", "--yes"],
     ];
     for command in commands {
-        let output = place.cli(&[&["--json"], command].concat()).done();
+        let output = data_dir.cli(&[&["--json"], command].concat()).done();
         assert!(output.json().is_object(), "{output:?}");
     }
 }
 
 #[test]
 fn a_tenant_that_is_not_there_is_named() {
-    let place = place_with(&["acme"]);
+    let data_dir = place_with(&["acme"]);
     let commands: [&[&str]; 11] = [
         &["tenant", "suspend", "nobody"],
         &["tenant", "activate", "nobody"],
@@ -160,34 +160,34 @@ fn a_tenant_that_is_not_there_is_named() {
         &["--json", "key", "list", "nobody"],
     ];
     for command in commands {
-        place.cli_with_input(command, "a long enough password\n").fails_saying("nobody");
+        data_dir.cli_with_input(command, "a long enough password\n").fails_saying("nobody");
     }
 }
 
 #[test]
 fn tenant_delete_wants_to_be_meant() {
-    let place = place_with(&["acme"]);
-    assert_ne!(place.cli(&["tenant", "delete", "acme"]).code, Some(0));
-    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
-    place.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
-    place.cli(&["tenant", "delete", "acme", "--yes"]).done();
-    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json(), json!([]));
-    let left: Vec<_> = std::fs::read_dir(place.data().join("tenants")).unwrap().map(|e| e.unwrap().path()).collect();
+    let data_dir = place_with(&["acme"]);
+    assert_ne!(data_dir.cli(&["tenant", "delete", "acme"]).code, Some(0));
+    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
+    data_dir.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
+    data_dir.cli(&["tenant", "delete", "acme", "--yes"]).done();
+    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json(), json!([]));
+    let left: Vec<_> = std::fs::read_dir(data_dir.data().join("tenants")).unwrap().map(|e| e.unwrap().path()).collect();
     assert!(left.is_empty(), "{left:?}");
-    let again = place.tenant("acme");
+    let again = data_dir.tenant("acme");
     assert_eq!(again.id, 2, "ids are never used again");
     assert_eq!(again.key(ALL).id, 2, "nor are keys'");
 }
 
 #[test]
 fn tenant_password_takes_a_line_or_makes_one() {
-    let place = place_with(&["acme"]);
-    let made = place.cli(&["--json", "tenant", "password", "acme", "--generate"]).done().json();
+    let data_dir = place_with(&["acme"]);
+    let made = data_dir.cli(&["--json", "tenant", "password", "acme", "--generate"]).done().json();
     members(&made, &["name", "password"]);
     assert!(made["password"].as_str().unwrap().chars().count() >= 12);
-    let printed = place.cli(&["tenant", "password", "acme", "--generate"]).done();
+    let printed = data_dir.cli(&["tenant", "password", "acme", "--generate"]).done();
     assert!(!printed.stdout.trim().is_empty());
-    let set = |line: &str| place.cli_with_input(&["--json", "tenant", "password", "acme", "--stdin"], line);
+    let set = |line: &str| data_dir.cli_with_input(&["--json", "tenant", "password", "acme", "--stdin"], line);
     for good in ["twelve chars\n".to_owned(), "ä".repeat(12), format!("{}\r\n", "x".repeat(128))] {
         let output = set(&good).done();
         assert!(!output.stdout.contains(good.trim()), "one that was given is not printed");
@@ -195,7 +195,7 @@ fn tenant_password_takes_a_line_or_makes_one() {
     for bad in ["", "\n", "eleven char\n", &format!("{}\n", "x".repeat(129))] {
         set(bad).fails_saying("password");
     }
-    let stored = std::fs::read(place.registry_file()).unwrap();
+    let stored = std::fs::read(data_dir.registry_file()).unwrap();
     let has = |wanted: &[u8]| stored.windows(wanted.len()).any(|window| window == wanted);
     assert!(has(b"$argon2id$v=19$"), "in PHC text form");
     assert!(!has(b"twelve chars"));
@@ -203,14 +203,14 @@ fn tenant_password_takes_a_line_or_makes_one() {
 
 #[test]
 fn key_create_prints_the_key_alone() {
-    let place = place_with(&["acme"]);
-    let output = place.cli(&["key", "create", "acme", "--name", "Till", "--scope", "customers:read"]).done();
+    let data_dir = place_with(&["acme"]);
+    let output = data_dir.cli(&["key", "create", "acme", "--name", "Till", "--scope", "customers:read"]).done();
     let key = output.stdout.strip_suffix('\n').unwrap();
     assert!(key.starts_with("tdk_") && key.len() == 47 && !key.contains(char::is_whitespace), "{output:?}");
     let create = |scopes: &[&str]| {
         let mut command = vec!["--json", "key", "create", "acme", "--name", "Till"];
         command.extend(scopes.iter().flat_map(|scope| ["--scope", scope]));
-        place.cli(&command).done().json()
+        data_dir.cli(&command).done().json()
     };
     let made = create(&["hardware:write", "customers:read", "hardware:write"]);
     members(&made, &["id", "name", "prefix", "scopes", "created_at", "key"]);
@@ -225,8 +225,8 @@ fn key_create_prints_the_key_alone() {
 
 #[test]
 fn a_keys_name_has_up_to_100_characters_and_needs_not_be_unique() {
-    let place = place_with(&["acme"]);
-    let create = |name: &str| place.cli(&["--json", "key", "create", "acme", "--name", name, "--scope", "read"]);
+    let data_dir = place_with(&["acme"]);
+    let create = |name: &str| data_dir.cli(&["--json", "key", "create", "acme", "--name", name, "--scope", "read"]);
     let longest = "ü".repeat(100);
     for (given, kept) in [("x", "x"), ("x", "x"), ("  trimmed\t", "trimmed"), (&longest, &longest), ("<b>", "<b>")] {
         assert_eq!(create(given).done().json()["name"], kept);
@@ -242,20 +242,21 @@ fn a_keys_name_has_up_to_100_characters_and_needs_not_be_unique() {
         &["--name", "x", "--scope", "bogus:read"],
         &["--name", "x", "--scope", ""],
     ] {
-        let output = place.cli(&[&["key", "create", "acme"], bad].concat());
+        let output = data_dir.cli(&[&["key", "create", "acme"], bad].concat());
         assert!([Some(1), Some(2)].contains(&output.code), "{output:?}");
     }
-    assert_eq!(place.cli(&["--json", "key", "list", "acme"]).done().json().as_array().unwrap().len(), 5);
+    assert_eq!(data_dir.cli(&["--json", "key", "list", "acme"]).done().json().as_array().unwrap().len(), 5);
 }
 
 #[test]
 fn key_list_shows_a_tenants_own_keys_and_their_state() {
-    let place = place_with(&["acme", "other"]);
+    let data_dir = place_with(&["acme", "other"]);
     let tenants = ["acme", "acme", "other"];
-    let keys = tenants.map(|name| place.cli(&["key", "create", name, "--name", "x", "--scope", "read"]).done().stdout);
-    place.cli(&["key", "revoke", "acme", "2"]).done();
-    place.cli(&["key", "revoke", "acme", "2"]).done();
-    let list = place.cli(&["--json", "key", "list", "acme"]).done().json();
+    let keys =
+        tenants.map(|name| data_dir.cli(&["key", "create", name, "--name", "x", "--scope", "read"]).done().stdout);
+    data_dir.cli(&["key", "revoke", "acme", "2"]).done();
+    data_dir.cli(&["key", "revoke", "acme", "2"]).done();
+    let list = data_dir.cli(&["--json", "key", "list", "acme"]).done().json();
     let rows = list.as_array().unwrap();
     assert_eq!(rows.len(), 2);
     for row in rows {
@@ -265,52 +266,52 @@ fn key_list_shows_a_tenants_own_keys_and_their_state() {
         assert_eq!(row["prefix"], keys[id - 1][..8]);
         assert_eq!(row["state"], if id == 2 { "revoked" } else { "active" });
     }
-    let plain = place.cli(&["key", "list", "acme"]).done().stdout;
+    let plain = data_dir.cli(&["key", "list", "acme"]).done().stdout;
     assert!(plain.contains(&keys[0][..8]) && !plain.contains(&keys[0][..12]), "{plain}");
     // Another tenant's key is not there, and neither is one that never was.
     for command in ["revoke", "delete"] {
         for id in ["3", "99"] {
-            place.cli(&["key", command, "acme", id]).fails_saying(id);
+            data_dir.cli(&["key", command, "acme", id]).fails_saying(id);
         }
     }
-    assert_eq!(place.cli(&["--json", "key", "list", "other"]).done().json()[0]["state"], "active");
-    place.cli(&["key", "delete", "acme", "2"]).done();
-    place.cli(&["key", "delete", "acme", "2"]).fails_saying("2");
+    assert_eq!(data_dir.cli(&["--json", "key", "list", "other"]).done().json()[0]["state"], "active");
+    data_dir.cli(&["key", "delete", "acme", "2"]).done();
+    data_dir.cli(&["key", "delete", "acme", "2"]).fails_saying("2");
     assert_eq!(
-        place.cli(&["--json", "key", "create", "acme", "--name", "x", "--scope", "read"]).done().json()["id"],
+        data_dir.cli(&["--json", "key", "create", "acme", "--name", "x", "--scope", "read"]).done().json()["id"],
         4
     );
 }
 
 #[test]
 fn a_key_can_be_made_for_a_tenant_that_is_inactive() {
-    let place = place_with(&["acme"]);
-    place.cli(&["tenant", "suspend", "acme"]).done();
-    place.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
-    place.cli(&["tenant", "trial", "acme", "2020-01-01"]).done();
-    place.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
+    let data_dir = place_with(&["acme"]);
+    data_dir.cli(&["tenant", "suspend", "acme"]).done();
+    data_dir.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
+    data_dir.cli(&["tenant", "trial", "acme", "2020-01-01"]).done();
+    data_dir.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
 }
 
 #[test]
 fn check_finds_nothing_wrong_with_good_databases() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
-    desk.tenant("other");
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    server.tenant("other");
     api.employee(api.customer("Someone"));
-    let report = desk.cli(&["--json", "check"]).done().json();
+    let report = server.cli(&["--json", "check"]).done().json();
     let rows = report.as_array().unwrap();
     assert_eq!(rows.len(), 3, "the registry and two tenants: {report}");
     for row in rows {
         members(row, &["database", "ok", "problems"]);
         assert_eq!((&row["ok"], &row["problems"]), (&json!(true), &json!([])));
     }
-    desk.cli(&["check"]).done();
+    server.cli(&["check"]).done();
 }
 
 #[test]
 fn check_finds_what_is_wrong() {
-    let place = place_with(&["good", "garbage", "missing", "dangling"]);
-    let file = |id: u8| place.data().join(format!("tenants/{id}.db"));
+    let data_dir = place_with(&["good", "garbage", "missing", "dangling"]);
+    let file = |id: u8| data_dir.data().join(format!("tenants/{id}.db"));
     std::fs::write(file(2), "no database ".repeat(1_000)).unwrap();
     std::fs::remove_file(file(3)).unwrap();
     let dangling = database(&file(4));
@@ -319,7 +320,7 @@ fn check_finds_what_is_wrong() {
                   VALUES (9, 'a@shop.example', 1, '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z', 'a@shop.example')";
     dangling.execute_batch(insert).unwrap();
     drop(dangling);
-    let report = place.cli(&["--json", "check"]).ends_with(1).json();
+    let report = data_dir.cli(&["--json", "check"]).ends_with(1).json();
     let bad: Vec<&Value> = report.as_array().unwrap().iter().filter(|row| row["ok"] == false).collect();
     assert_eq!((report.as_array().unwrap().len(), bad.len()), (5, 3), "{report}");
     for row in bad {
@@ -327,13 +328,13 @@ fn check_finds_what_is_wrong() {
         let database = row["database"].as_str().unwrap();
         assert!(["2", "3", "4", "garbage", "missing", "dangling"].iter().any(|name| database.contains(name)), "{row}");
     }
-    let plain = place.cli(&["check"]).ends_with(1);
+    let plain = data_dir.cli(&["check"]).ends_with(1);
     assert!(!plain.stderr.contains("panicked") && !plain.stderr.is_empty(), "{plain:?}");
 }
 
 #[test]
 fn only_serve_and_tenant_create_make_a_data_directory() {
-    let place = Place::new(false);
+    let data_dir = DataDir::new(false);
     let commands: [&[&str]; 11] = [
         &["tenant", "list"],
         &["tenant", "suspend", "acme"],
@@ -348,16 +349,16 @@ fn only_serve_and_tenant_create_make_a_data_directory() {
         &["check"],
     ];
     for command in commands {
-        place.cli(command).fails_saying("data");
-        assert!(!place.data().exists(), "{command:?} makes none");
+        data_dir.cli(command).fails_saying("data");
+        assert!(!data_dir.data().exists(), "{command:?} makes none");
     }
-    place.cli(&["tenant", "create", "acme"]).done();
-    assert!(place.data().is_dir());
+    data_dir.cli(&["tenant", "create", "acme"]).done();
+    assert!(data_dir.data().is_dir());
 }
 
 #[test]
 fn wrong_usage_ends_with_2() {
-    let place = place_with(&["acme"]);
+    let data_dir = place_with(&["acme"]);
     let commands: [&[&str]; 15] = [
         &[],
         &["bogus"],
@@ -376,47 +377,47 @@ fn wrong_usage_ends_with_2() {
         &["serve", "--bogus"],
     ];
     for command in commands {
-        let output = place.cli(command).ends_with(2);
+        let output = data_dir.cli(command).ends_with(2);
         assert!(!output.stderr.is_empty(), "{output:?}");
     }
-    place.cli(&["--help"]).done();
-    place.cli(&["--version"]).done();
-    place.cli(&["serve", "--help"]).done();
+    data_dir.cli(&["--help"]).done();
+    data_dir.cli(&["--version"]).done();
+    data_dir.cli(&["serve", "--help"]).done();
 }
 
 #[test]
 fn a_second_server_on_the_same_data_directory_refuses() {
-    let mut desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
-    let second = desk.cli(&["serve", "--listen", "127.0.0.1:0"]).fails_saying("data");
+    let mut server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let second = server.cli(&["serve", "--listen", "127.0.0.1:0"]).fails_saying("data");
     assert!(!second.stdout.contains("listening"), "{second:?}");
     api.get("/customers.php").is(200);
     // The other commands go on beside it.
-    desk.cli(&["check"]).done();
-    desk.kill();
-    desk.restart();
+    server.cli(&["check"]).done();
+    server.kill();
+    server.restart();
     api.get("/customers.php").is(200);
 }
 
 #[test]
 fn a_port_that_is_taken_is_a_clear_failure() {
-    let desk = Desk::start();
-    let place = Place::new(false);
-    let address = desk.address().to_string();
-    place.cli(&["serve", "--listen", &address]).fails_saying(&desk.address().port().to_string());
+    let server = TestServer::start();
+    let data_dir = DataDir::new(false);
+    let address = server.address().to_string();
+    data_dir.cli(&["serve", "--listen", &address]).fails_saying(&server.address().port().to_string());
 }
 
 #[test]
 fn a_port_that_is_taken_ends_serve_and_nothing_stays_made() {
-    let desk = Desk::start();
-    let (fresh, place) = (Place::new(false), place_with(&["acme"]));
-    let address = desk.address().to_string();
-    for place in [&fresh, &place] {
-        let port = desk.address().port().to_string();
-        place.cli(&["serve", "--listen", &address, "--create-tenant", "demo"]).fails_saying(&port);
+    let server = TestServer::start();
+    let (fresh, data_dir) = (DataDir::new(false), place_with(&["acme"]));
+    let address = server.address().to_string();
+    for data_dir in [&fresh, &data_dir] {
+        let port = server.address().port().to_string();
+        data_dir.cli(&["serve", "--listen", &address, "--create-tenant", "demo"]).fails_saying(&port);
     }
     assert!(!fresh.data().exists());
-    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
+    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
 }
 
 /// The port that a process listens on, from the kernel's table of sockets.
@@ -438,20 +439,20 @@ fn listening_port(pid: u32) -> Option<u16> {
 #[test]
 fn serve_answers_only_once_its_tenants_exist() {
     use std::io::{BufRead as _, BufReader, Write as _};
-    let place = Place::new(false);
+    let data_dir = DataDir::new(false);
     let names: Vec<String> = (0..20).map(|n| format!("tenant-{n}")).collect();
-    let mut command = place.command();
-    command.arg("--data-dir").arg(place.data()).args(["serve", "--listen", "127.0.0.1:0"]);
+    let mut command = data_dir.command();
+    command.arg("--data-dir").arg(data_dir.data()).args(["serve", "--listen", "127.0.0.1:0"]);
     command.args(["--create-tenant", &names.join(",")]);
     let mut server = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
     let port = crate::support::until("it listens", || listening_port(server.id()));
     let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-    client.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+    client.set_read_timeout(Some(crate::support::DEADLINE)).unwrap();
     client.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let mut status = String::new();
     BufReader::new(&client).read_line(&mut status).unwrap();
     assert!(status.starts_with("HTTP/1.1 200 "), "{status:?}");
-    let made = place.cli(&["--json", "tenant", "list"]).done().json();
+    let made = data_dir.cli(&["--json", "tenant", "list"]).done().json();
     assert_eq!(made.as_array().unwrap().len(), names.len());
     assert!(made.as_array().unwrap().iter().all(|tenant| tenant["keys"] == 1), "{made}");
     let lines = BufReader::new(server.stdout.take().unwrap()).lines();
@@ -473,33 +474,33 @@ fn keys_in(output: &str) -> Vec<String> {
 
 #[test]
 fn serve_can_make_tenants_and_says_their_secrets_once() {
-    let mut desk =
+    let mut server =
         Setup::plain().option("--create-tenant").option("demo").option("--create-tenant").option("two").start();
-    let output = desk.output();
+    let output = server.output();
     assert!(output.to_lowercase().contains("password"), "{output}");
     let keys = keys_in(&output);
     assert_eq!(keys.len(), 2, "one key of each: {output}");
     for key in &keys {
-        desk.keep_secret(key);
-        let api = desk.with_key(key);
+        server.keep_secret(key);
+        let api = server.with_key(key);
         for path in ["/customers.php", "/employees.php", "/hardware.php"] {
             api.get(path).is(200);
             api.post(path, json!({})).is(422);
         }
     }
-    let list = || desk.cli(&["--json", "tenant", "list"]).done().json();
+    let list = || server.cli(&["--json", "tenant", "list"]).done().json();
     let rows = list();
     assert!(rows.as_array().unwrap().iter().all(|row| row["keys"] == 1), "{rows}");
-    desk.restart();
-    let output = desk.output();
+    server.restart();
+    let output = server.output();
     assert!(!output.contains("tdk_") && !output.to_lowercase().contains("password"), "{output}");
-    assert_eq!(desk.cli(&["--json", "tenant", "list"]).done().json(), rows);
+    assert_eq!(server.cli(&["--json", "tenant", "list"]).done().json(), rows);
 }
 
 #[test]
 fn the_curl_line_that_serve_prints_works_when_pasted() {
-    let desk = Setup::plain().option("--create-tenant").option("demo").start();
-    let output = desk.output();
+    let server = Setup::plain().option("--create-tenant").option("demo").start();
+    let output = server.output();
     let start = output.find("curl ").unwrap_or_else(|| panic!("no curl line: {output}"));
     let mut line = String::new();
     for part in output[start..].lines() {
@@ -518,13 +519,13 @@ fn the_curl_line_that_serve_prints_works_when_pasted() {
 
 #[test]
 fn options_can_be_environment_variables() {
-    let place = place_with(&["acme"]);
+    let data_dir = place_with(&["acme"]);
     let with = |variables: &[(&str, &str)], arguments: &[&str]| {
-        let mut command = place.command();
+        let mut command = data_dir.command();
         command.envs(variables.iter().copied()).args(arguments);
         run(command, "")
     };
-    let data = place.data();
+    let data = data_dir.data();
     let data = ("TENANTDESK_DATA_DIR", data.to_str().unwrap());
     assert!(with(&[data], &["tenant", "list"]).done().stdout.contains("acme"));
     let list = with(&[data, ("TENANTDESK_JSON", "true")], &["tenant", "list"]).done().json();
@@ -539,42 +540,42 @@ fn options_can_be_environment_variables() {
 #[test]
 fn serves_options_can_be_environment_variables() {
     let setup = Setup::plain().variable("TENANTDESK_RATE_LIMIT", "7").variable("TENANTDESK_LOG_FORMAT", "json");
-    let desk = setup.variable("TENANTDESK_CREATE_TENANT", "one,two").start();
-    let keys = keys_in(&desk.output());
-    assert_eq!(keys.len(), 2, "a list has commas: {}", desk.output());
-    assert_eq!(desk.with_key(&keys[0]).get("/customers.php").is(200).limit("Limit"), 7);
-    crate::support::until("the log is JSON", || desk.log().lines().next().map(|line| assert!(line.starts_with('{'))));
+    let server = setup.variable("TENANTDESK_CREATE_TENANT", "one,two").start();
+    let keys = keys_in(&server.output());
+    assert_eq!(keys.len(), 2, "a list has commas: {}", server.output());
+    assert_eq!(server.with_key(&keys[0]).get("/customers.php").is(200).limit("Limit"), 7);
+    crate::support::until("the log is JSON", || server.log().lines().next().map(|line| assert!(line.starts_with('{'))));
     // What stands on the command line counts before what stands around it.
     let setup = Setup::plain().variable("TENANTDESK_RATE_LIMIT", "7").option("--rate-limit").option("9");
-    let desk = setup.start();
-    assert_eq!(desk.tenant("acme").with_scopes(ALL).get("/customers.php").is(200).limit("Limit"), 9);
+    let server = setup.start();
+    assert_eq!(server.tenant("acme").with_scopes(ALL).get("/customers.php").is(200).limit("Limit"), 9);
 }
 
 #[test]
 fn the_data_directory_is_data_unless_told_otherwise() {
-    let place = Place::new(false);
-    let mut command = place.command();
+    let data_dir = DataDir::new(false);
+    let mut command = data_dir.command();
     command.args(["tenant", "create", "acme"]);
     run(command, "").done();
-    assert!(place.data().join("registry.db").exists(), "./data");
+    assert!(data_dir.data().join("registry.db").exists(), "./data");
 }
 
 #[test]
 fn commands_run_beside_each_other() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     std::thread::scope(|scope| {
         for n in 0..6 {
-            let (desk, api) = (&desk, api.clone());
+            let (server, api) = (&server, api.clone());
             scope.spawn(move || {
                 let name = format!("tenant-{n}");
-                desk.tenant(&name).with_scopes(ALL).customer("First");
+                server.tenant(&name).with_scopes(ALL).customer("First");
                 for _ in 0..10 {
                     api.get("/customers.php").is(200);
                 }
             });
         }
     });
-    let list = desk.cli(&["--json", "tenant", "list"]).done().json();
+    let list = server.cli(&["--json", "tenant", "list"]).done().json();
     assert_eq!(list.as_array().unwrap().len(), 7);
 }

@@ -8,43 +8,43 @@ use tenantdesk::error::{Condition, Error, FieldCode};
 
 use crate::support::client::{exchange, parse};
 use crate::support::contract::{CODES, FIELD_CODES};
-use crate::support::{ALL, Api, Desk, Inside, Reply, Tenant, until, uuid};
+use crate::support::{ALL, Api, InProcess, Reply, Tenant, TestServer, until, uuid};
 
 const RECORDS: &str = "/customers.php";
 
 /// A desk with a tenant that has a customer, an employee of theirs and that one's laptop.
-struct Scene {
-    desk: Desk,
+struct Fixture {
+    server: TestServer,
     tenant: Tenant,
     api: Api,
 }
 
-impl Scene {
-    fn new() -> Scene {
-        let desk = Desk::start();
-        let tenant = desk.tenant("acme");
+impl Fixture {
+    fn new() -> Fixture {
+        let server = TestServer::start();
+        let tenant = server.tenant("acme");
         let api = tenant.with_scopes(ALL);
         let employee = api.employee(api.customer("Needed"));
         api.create("/hardware.php", json!({"name": "Laptop", "employee_id": employee}));
-        Scene { desk, tenant, api }
+        Fixture { server, tenant, api }
     }
 }
 
 /// Makes the service answer with this condition. There is no `_` arm: a new condition needs a way to be reached.
-fn provoke(condition: Condition, Scene { desk, tenant, api }: &Scene) -> Reply {
+fn provoke(condition: Condition, Fixture { server, tenant, api }: &Fixture) -> Reply {
     let tenant_of_its_own = |name: &str| {
-        let tenant = desk.tenant(name);
+        let tenant = server.tenant(name);
         let api = tenant.with_scopes(ALL);
         (tenant, api)
     };
     match condition {
-        Condition::MissingAuthorization => desk.anonymous().get(RECORDS),
-        Condition::MalformedApiKey => desk.with_key("tdk_short").get(RECORDS),
-        Condition::InvalidApiKey => desk.with_key(&format!("tdk_{}", "x".repeat(43))).get(RECORDS),
+        Condition::MissingAuthorization => server.anonymous().get(RECORDS),
+        Condition::MalformedApiKey => server.with_key("tdk_short").get(RECORDS),
+        Condition::InvalidApiKey => server.with_key(&format!("tdk_{}", "x".repeat(43))).get(RECORDS),
         Condition::RevokedApiKey => {
             let key = tenant.key(ALL);
             tenant.key_command("revoke", &key);
-            desk.with_key(&key.key).get(RECORDS)
+            server.with_key(&key.key).get(RECORDS)
         }
         Condition::TenantInactive => {
             let (suspended, api) = tenant_of_its_own("suspended");
@@ -71,10 +71,10 @@ fn provoke(condition: Condition, Scene { desk, tenant, api }: &Scene) -> Reply {
         Condition::CustomerNotFound => api.put("/employees.php?id=1", json!({"customer_id": 99})),
         Condition::EmployeeNotFound => api.put("/hardware.php?id=1", json!({"employee_id": 99})),
         Condition::HasDependents => api.delete("/employees.php?id=1"),
-        Condition::EndpointNotFound => desk.anonymous().get("/nowhere"),
+        Condition::EndpointNotFound => server.anonymous().get("/nowhere"),
         Condition::UnsupportedMediaType => api.call("POST", RECORDS).body("{}").send(),
         Condition::PayloadTooLarge => api.post_bytes(RECORDS, " ".repeat(65_537)),
-        Condition::MalformedRequest => two_hosts(desk),
+        Condition::MalformedRequest => two_hosts(server),
         Condition::InvalidIdempotencyKey => api.call("POST", RECORDS).key("7").send(),
         Condition::IdempotencyKeyReused => {
             let key = uuid();
@@ -83,25 +83,25 @@ fn provoke(condition: Condition, Scene { desk, tenant, api }: &Scene) -> Reply {
         }
         Condition::InternalError => panic_in_a_handler(),
         Condition::Overloaded => more_than_it_can_hold(),
-        Condition::NotReady => without_a_data_directory(desk),
+        Condition::NotReady => without_a_data_directory(server),
     }
 }
 
-fn two_hosts(desk: &Desk) -> Reply {
+fn two_hosts(server: &TestServer) -> Reply {
     let bytes = b"GET /customers.php HTTP/1.1\r\nHost: a.example\r\nHost: b.example\r\n\r\n";
-    let reply = parse(&exchange(desk.address(), bytes), "GET", RECORDS);
+    let reply = parse(&exchange(server.address(), bytes), "GET", RECORDS);
     reply.check();
     assert_eq!(reply.header("Connection"), Some("close"));
     reply
 }
 
 fn panic_in_a_handler() -> Reply {
-    let desk = Inside::answering(Arc::new(|_, _| panic!("on purpose")));
+    let server = InProcess::answering(Arc::new(|_, _| panic!("on purpose")));
     let id = uuid();
-    let reply = desk.anonymous().call("GET", RECORDS).header("X-Request-Id", &id).send();
+    let reply = server.anonymous().call("GET", RECORDS).header("X-Request-Id", &id).send();
     assert_eq!(reply.header("X-Request-Id"), Some(id.as_str()));
     assert!(!reply.message().contains("on purpose"), "no detail but the request id");
-    desk.anonymous().get("/healthz").is(500).fails_with(500, "internal_error");
+    server.anonymous().get("/healthz").is(500).fails_with(500, "internal_error");
     reply
 }
 
@@ -123,11 +123,11 @@ impl Dam {
 fn more_than_it_can_hold() -> Reply {
     let dam = Arc::new(Dam::default());
     let held = Arc::clone(&dam);
-    let desk = Inside::answering(Arc::new(move |_, reply| {
+    let server = InProcess::answering(Arc::new(move |_, reply| {
         held.wait();
         reply.send(Error::MissingAuthorization.into());
     }));
-    let api = desk.anonymous();
+    let api = server.anonymous();
     let mut waiting = Vec::new();
     let mut refused = None;
     // One after the other: a refusal comes at once, everything else waits behind the dam.
@@ -150,22 +150,22 @@ fn more_than_it_can_hold() -> Reply {
     reply
 }
 
-fn without_a_data_directory(desk: &Desk) -> Reply {
-    let aside = desk.home().join("aside");
-    std::fs::rename(desk.data(), &aside).unwrap();
-    let ask = || desk.anonymous().get("/readyz");
+fn without_a_data_directory(server: &TestServer) -> Reply {
+    let aside = server.home().join("aside");
+    std::fs::rename(server.data(), &aside).unwrap();
+    let ask = || server.anonymous().get("/readyz");
     let reply = until("the service is not ready", || Some(ask()).filter(|reply| reply.status != 200));
-    desk.anonymous().get("/healthz").is(200);
-    std::fs::rename(&aside, desk.data()).unwrap();
+    server.anonymous().get("/healthz").is(200);
+    std::fs::rename(&aside, server.data()).unwrap();
     until("the service is ready", || (ask().status == 200).then_some(()));
     reply
 }
 
 #[test]
 fn every_condition_is_reached_with_its_code_and_status() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     for condition in Condition::ALL {
-        let reply = provoke(condition, &scene);
+        let reply = provoke(condition, &fixture);
         let described = condition.describe();
         reply.fails_with(described.status, described.code);
     }
@@ -185,9 +185,9 @@ fn the_conditions_are_those_of_the_contract() {
 
 #[test]
 fn a_failed_request_changes_nothing() {
-    let scene = Scene::new();
-    let before: Vec<_> = ["/customers.php", "/employees.php", "/hardware.php"].map(|path| scene.api.all(path)).into();
-    let api = &scene.api;
+    let fixture = Fixture::new();
+    let before: Vec<_> = ["/customers.php", "/employees.php", "/hardware.php"].map(|path| fixture.api.all(path)).into();
+    let api = &fixture.api;
     api.put("/customers.php?id=1", json!({"name": "New", "email": "x"})).is(422);
     api.put("/employees.php?id=1", json!({"first_name": "New", "customer_id": 9})).is(422);
     api.put("/hardware.php?id=1", json!({"name": "New", "employee_id": 9})).is(422);
@@ -201,21 +201,21 @@ fn a_failed_request_changes_nothing() {
 
 #[test]
 fn an_inactive_tenants_message_says_why() {
-    let scene = Scene::new();
-    scene.tenant.ask("trial", &["2020-02-29"]);
-    let over = scene.api.get(RECORDS).fails_with(403, "tenant_inactive").saying("trial").message();
-    scene.tenant.ask("suspend", &[]);
-    let suspended = scene.api.get(RECORDS).fails_with(403, "tenant_inactive").saying("suspended").message();
+    let fixture = Fixture::new();
+    fixture.tenant.ask("trial", &["2020-02-29"]);
+    let over = fixture.api.get(RECORDS).fails_with(403, "tenant_inactive").saying("trial").message();
+    fixture.tenant.ask("suspend", &[]);
+    let suspended = fixture.api.get(RECORDS).fails_with(403, "tenant_inactive").saying("suspended").message();
     assert_ne!(over, suspended);
     assert!(!suspended.contains("trial"), "where both hold, the suspension is named");
 }
 
 #[test]
 fn no_answer_echoes_what_could_split_a_header() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let target = "/customers.php?limit=1&q=%0D%0ASet-Cookie:%20a=b&x%0D%0AX-Evil:%201=2";
-    let reply = scene.api.get(target).fails_with(400, "bad_request");
+    let reply = fixture.api.get(target).fails_with(400, "bad_request");
     assert!(reply.header("Set-Cookie").is_none() && reply.header("X-Evil").is_none());
-    let reply = scene.api.get("/customers.php?limit=1&q=needed%0D%0A").is(200);
+    let reply = fixture.api.get("/customers.php?limit=1&q=needed%0D%0A").is(200);
     assert!(reply.header("Link").is_none_or(|link| !link.contains('\n')));
 }

@@ -6,20 +6,20 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use crate::support::server::{Output, run};
-use crate::support::{Place, database};
+use crate::support::{DataDir, database};
 
 /// Runs a command that cannot write a file beyond `kibibytes`, which to SQLite is like a full disk.
 #[track_caller]
-fn limited(place: &Place, kibibytes: u64, arguments: &[&str]) -> Output {
+fn limited(data_dir: &DataDir, kibibytes: u64, arguments: &[&str]) -> Output {
     let mut command = Command::new("sh");
-    place.as_its_user(&mut command);
+    data_dir.as_its_user(&mut command);
     command.arg("-c").arg(format!("ulimit -f {} && exec \"$@\"", kibibytes * 2)).arg("sh");
-    command.arg(place.command().get_program()).arg("--data-dir").arg(place.data()).args(arguments);
+    command.arg(data_dir.command().get_program()).arg("--data-dir").arg(data_dir.data()).args(arguments);
     run(command, "")
 }
 
 /// Every file and folder in the place's home. What SQLite keeps beside a database that is there belongs to it.
-fn tree(place: &Place) -> Vec<PathBuf> {
+fn tree(data_dir: &DataDir) -> Vec<PathBuf> {
     fn below(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -30,7 +30,7 @@ fn tree(place: &Place) -> Vec<PathBuf> {
         }
     }
     let mut found = Vec::new();
-    below(place.home(), &mut found);
+    below(data_dir.home(), &mut found);
     let all = found.clone();
     found.retain(|path| {
         let name = path.to_str().unwrap();
@@ -43,17 +43,17 @@ fn tree(place: &Place) -> Vec<PathBuf> {
 
 /// Runs a command with every limit; returns how often it failed. It must have left nothing each time.
 #[track_caller]
-fn fails_cleanly(place: &Place, limits: &[u64], arguments: &[&str]) -> usize {
+fn fails_cleanly(data_dir: &DataDir, limits: &[u64], arguments: &[&str]) -> usize {
     let mut failures = 0;
     for limit in limits {
-        let before = tree(place);
-        let output = limited(place, *limit, arguments);
+        let before = tree(data_dir);
+        let output = limited(data_dir, *limit, arguments);
         if output.code == Some(0) {
             return failures;
         }
         output.fails_saying("");
         failures += 1;
-        assert_eq!(tree(place), before, "{arguments:?} with {limit} KiB");
+        assert_eq!(tree(data_dir), before, "{arguments:?} with {limit} KiB");
     }
     failures
 }
@@ -63,81 +63,81 @@ const LIMITS: [u64; 9] = [1, 8, 40, 70, 100, 140, 200, 260, 320];
 
 #[test]
 fn a_tenant_that_cannot_be_made_leaves_no_file() {
-    let fresh = Place::new(false);
+    let fresh = DataDir::new(false);
     assert!(fails_cleanly(&fresh, &LIMITS, &["tenant", "create", "acme"]) > 2);
-    let place = Place::new(false);
-    place.tenant("acme");
-    assert!(fails_cleanly(&place, &LIMITS, &["tenant", "create", "other"]) > 2);
-    place.cli(&["check"]).done();
-    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 2);
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    assert!(fails_cleanly(&data_dir, &LIMITS, &["tenant", "create", "other"]) > 2);
+    data_dir.cli(&["check"]).done();
+    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 2);
 }
 
 #[test]
 fn a_server_that_cannot_make_its_tenants_leaves_no_file() {
     let serve = ["serve", "--listen", "127.0.0.1:0", "--create-tenant", "one,two"];
-    let (fresh, place) = (Place::new(false), Place::new(false));
-    place.tenant("acme");
-    let size = std::fs::metadata(place.data().join("tenants/1.db")).unwrap().len() / 1024;
+    let (fresh, data_dir) = (DataDir::new(false), DataDir::new(false));
+    data_dir.tenant("acme");
+    let size = std::fs::metadata(data_dir.data().join("tenants/1.db")).unwrap().len() / 1024;
     for limit in [8, 70, size / 2, size - 8] {
         assert_eq!(fails_cleanly(&fresh, &[limit], &serve), 1);
-        assert_eq!(fails_cleanly(&place, &[limit], &serve), 1);
+        assert_eq!(fails_cleanly(&data_dir, &[limit], &serve), 1);
     }
-    place.cli(&["check"]).done();
+    data_dir.cli(&["check"]).done();
     // The first of two is no use to anybody: its secrets were not shown.
-    let registry = database(&place.registry_file());
+    let registry = database(&data_dir.registry_file());
     registry.execute_batch("CREATE TRIGGER fault BEFORE INSERT ON tenants WHEN NEW.name = 'two' BEGIN SELECT raise(ABORT, 'fault'); END").unwrap();
-    let before = tree(&place);
-    place.cli(&serve).fails_saying("fault");
-    assert_eq!(tree(&place), before);
-    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
+    let before = tree(&data_dir);
+    data_dir.cli(&serve).fails_saying("fault");
+    assert_eq!(tree(&data_dir), before);
+    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
 }
 
 #[test]
 fn a_backup_and_a_restore_that_fail_leave_no_file() {
-    let place = Place::new(false);
-    place.tenant("acme");
-    assert!(fails_cleanly(&place, &LIMITS, &["backup", "new/backups"]) > 2);
-    place.cli(&["backup", "backups"]).done();
-    assert!(fails_cleanly(&place, &LIMITS, &["backup", "backups"]) > 2);
-    let other = Place::new(false);
-    let backups = place.home().join("backups");
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    assert!(fails_cleanly(&data_dir, &LIMITS, &["backup", "new/backups"]) > 2);
+    data_dir.cli(&["backup", "backups"]).done();
+    assert!(fails_cleanly(&data_dir, &LIMITS, &["backup", "backups"]) > 2);
+    let other = DataDir::new(false);
+    let backups = data_dir.home().join("backups");
     assert!(fails_cleanly(&other, &LIMITS, &["restore", backups.to_str().unwrap()]) > 2);
-    let one = Place::new(false);
+    let one = DataDir::new(false);
     assert!(fails_cleanly(&one, &LIMITS, &["restore", backups.to_str().unwrap(), "acme"]) > 2);
 }
 
 #[test]
 fn an_export_and_manual_pages_that_fail_leave_no_file() {
-    let place = Place::new(false);
-    place.tenant("acme");
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
     let rows: String = (0..2_000).map(|row| format!("Customer {row}\n")).collect();
-    std::fs::write(place.home().join("c.csv"), format!("name\n{rows}")).unwrap();
-    place.cli(&["import", "acme", "customers", "c.csv"]).done();
-    assert_eq!(fails_cleanly(&place, &[40], &["export", "acme", "customers", "--output", "out.csv"]), 1);
-    assert_eq!(fails_cleanly(&place, &[1], &["manual", "--output", "new/man"]), 1);
-    std::fs::create_dir(place.home().join("man")).unwrap();
-    std::fs::write(place.home().join("man/other.1"), "not ours").unwrap();
-    assert_eq!(fails_cleanly(&place, &[1], &["manual", "--output", "man"]), 1);
+    std::fs::write(data_dir.home().join("c.csv"), format!("name\n{rows}")).unwrap();
+    data_dir.cli(&["import", "acme", "customers", "c.csv"]).done();
+    assert_eq!(fails_cleanly(&data_dir, &[40], &["export", "acme", "customers", "--output", "out.csv"]), 1);
+    assert_eq!(fails_cleanly(&data_dir, &[1], &["manual", "--output", "new/man"]), 1);
+    std::fs::create_dir(data_dir.home().join("man")).unwrap();
+    std::fs::write(data_dir.home().join("man/other.1"), "not ours").unwrap();
+    assert_eq!(fails_cleanly(&data_dir, &[1], &["manual", "--output", "man"]), 1);
 }
 
 #[test]
 fn secrets_that_cannot_be_printed_are_taken_back() {
-    let place = Place::new(false);
+    let data_dir = DataDir::new(false);
     let unprinted = |arguments: &[&str]| {
-        let mut command = place.command();
-        command.arg("--data-dir").arg(place.data()).args(arguments);
+        let mut command = data_dir.command();
+        command.arg("--data-dir").arg(data_dir.data()).args(arguments);
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let status = command.stdout(full).stderr(Stdio::null()).status().unwrap();
         assert_eq!(status.code(), Some(1), "{arguments:?}");
     };
     unprinted(&["tenant", "create", "acme"]);
     unprinted(&["serve", "--listen", "127.0.0.1:0", "--create-tenant", "acme"]);
-    assert_eq!(tree(&place), [] as [PathBuf; 0]);
-    place.tenant("acme");
+    assert_eq!(tree(&data_dir), [] as [PathBuf; 0]);
+    data_dir.tenant("acme");
     unprinted(&["key", "create", "acme", "--name", "x", "--scope", "all"]);
     unprinted(&["tenant", "create", "other"]);
     unprinted(&["serve", "--listen", "127.0.0.1:0", "--create-tenant", "other"]);
-    assert_eq!(place.cli(&["--json", "key", "list", "acme"]).done().json(), json!([]));
-    assert_eq!(place.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
-    place.cli(&["check"]).done();
+    assert_eq!(data_dir.cli(&["--json", "key", "list", "acme"]).done().json(), json!([]));
+    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
+    data_dir.cli(&["check"]).done();
 }

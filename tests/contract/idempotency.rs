@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{ALL, Api, Desk, Inside, Reply, uuid};
+use crate::support::{ALL, Api, InProcess, Reply, TestServer, uuid};
 
 const RECORDS: &str = "/customers.php";
 
@@ -30,8 +30,8 @@ fn assert_repeats(repeat: &Reply, first: &Reply) {
 
 #[test]
 fn a_repeated_post_makes_one_record() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let key = uuid();
     let first = post(&api, &key, "Once").is(201);
     for _ in 0..3 {
@@ -44,8 +44,8 @@ fn a_repeated_post_makes_one_record() {
 
 #[test]
 fn the_answer_is_the_first_ones_also_when_the_record_has_changed_since() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let keys = [uuid(), uuid(), uuid()];
     let first = post(&api, &keys[0], "First");
     let put = || api.call("PUT", "/customers.php?id=1").key(&keys[1]).json(&json!({"name": "Second"})).send();
@@ -64,8 +64,8 @@ fn the_answer_is_the_first_ones_also_when_the_record_has_changed_since() {
 
 #[test]
 fn the_forms_of_a_key() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let key = "6F1C1D5E-0f4b-1c0e-0a52-3b9d6a1f2c7d";
     post(&api, key, "One").is(201);
     for same in [key.to_lowercase(), key.to_uppercase(), format!("\"{key}\"")] {
@@ -103,8 +103,8 @@ fn the_forms_of_a_key() {
 
 #[test]
 fn on_get_and_head_the_key_is_ignored() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let key = uuid();
     post(&api, &key, "One").is(201);
     for key in [key.as_str(), "nonsense", ""] {
@@ -115,8 +115,8 @@ fn on_get_and_head_the_key_is_ignored() {
 
 #[test]
 fn another_request_under_the_same_key_is_refused() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let key = uuid();
     api.customer("One");
     api.customer("Two");
@@ -143,8 +143,8 @@ fn another_request_under_the_same_key_is_refused() {
 
 #[test]
 fn the_path_counts_without_v1_and_a_deletions_body_does_not() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let keys = [uuid(), uuid()];
     let first = post(&api.below_v1(), &keys[0], "One");
     assert_eq!(first.header("Location"), Some("/v1/customers.php?id=1"));
@@ -156,10 +156,10 @@ fn the_path_counts_without_v1_and_a_deletions_body_does_not() {
 
 #[test]
 fn a_key_belongs_to_the_tenant_with_any_of_its_api_keys() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let (one, two) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
-    let other = desk.tenant("other").with_scopes(ALL);
+    let other = server.tenant("other").with_scopes(ALL);
     let key = uuid();
     let first = post(&one, &key, "Ours").is(201);
     assert_repeats(&post(&two, &key, "Ours"), &first);
@@ -170,8 +170,8 @@ fn a_key_belongs_to_the_tenant_with_any_of_its_api_keys() {
 
 #[test]
 fn only_successes_are_remembered() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let key = uuid();
     post(&api, &key, "").fails_with(422, "validation_failed");
     api.call("PUT", "/customers.php?id=9").key(&key).json(&json!({"name": "None"})).send().is(404);
@@ -193,42 +193,42 @@ fn only_successes_are_remembered() {
 
 #[test]
 fn after_24_hours_it_runs_anew() {
-    let desk = Inside::at("2026-11-20T19:30:00Z");
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = InProcess::at("2026-11-20T19:30:00Z");
+    let api = server.tenant("acme").with_scopes(ALL);
     let key = uuid();
     let first = post(&api, &key, "Daily").is(201);
-    desk.advance(12 * 3600);
+    server.advance(12 * 3600);
     assert_repeats(&post(&api, &key, "Daily"), &first);
     // The window runs from the first request, not from the last repeat.
-    desk.advance(12 * 3600 - 1);
+    server.advance(12 * 3600 - 1);
     assert_repeats(&post(&api, &key, "Daily"), &first);
-    desk.advance(2);
+    server.advance(2);
     let anew = post(&api, &key, "Daily").is(201);
     assert!(!anew.was_replayed());
     assert_ne!(anew.body, first.body);
     assert_repeats(&post(&api, &key, "Daily"), &anew);
-    desk.advance(24 * 3600 + 1);
+    server.advance(24 * 3600 + 1);
     post(&api, &key, "Something else").is(201);
     assert_eq!(api.total(RECORDS), 3);
 }
 
 #[test]
 fn an_answer_is_remembered_through_a_restart() {
-    let mut desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let mut server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let key = uuid();
     let first = post(&api, &key, "Kept").is(201);
-    desk.restart();
+    server.restart();
     assert_repeats(&post(&api, &key, "Kept"), &first);
-    desk.kill();
-    desk.restart();
+    server.kill();
+    server.restart();
     assert_repeats(&post(&api, &key, "Kept"), &first);
 }
 
 #[test]
 fn twenty_threads_with_one_key_make_one_record() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     for round in 0..5 {
         let (key, start) = (uuid(), Barrier::new(20));
         let replies = Mutex::new(Vec::new());
@@ -257,7 +257,7 @@ struct Order {
 }
 
 /// Posts from eight threads until the server is gone, and tells what was sent and what of it was acknowledged.
-fn post_until_the_end(desk: &mut Desk, api: &Api, round: usize, run_for: Duration) -> Vec<Order> {
+fn post_until_the_end(server: &mut TestServer, api: &Api, round: usize, run_for: Duration) -> Vec<Order> {
     let orders = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -277,22 +277,22 @@ fn post_until_the_end(desk: &mut Desk, api: &Api, round: usize, run_for: Duratio
             });
         }
         std::thread::sleep(run_for);
-        desk.kill();
+        server.kill();
     });
     orders.into_inner().unwrap()
 }
 
 #[test]
 fn a_crash_under_load_loses_nothing_acknowledged_and_repeats_nothing() {
-    let mut desk = Desk::roomy();
-    let tenant = desk.tenant("acme");
+    let mut server = TestServer::without_rate_limit();
+    let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     let mut names = Vec::new();
     let mut acknowledged = 0;
     for round in 0..20 {
         let moment = u64::from(uuid::Uuid::new_v4().as_bytes()[0]);
-        let orders = post_until_the_end(&mut desk, &api, round, Duration::from_millis(5 + moment));
-        desk.restart();
+        let orders = post_until_the_end(&mut server, &api, round, Duration::from_millis(5 + moment));
+        server.restart();
         for order in &orders {
             let repeat = post(&api, &order.key, &order.name).is(201);
             if let Some(first) = &order.acknowledged {
@@ -311,6 +311,6 @@ fn a_crash_under_load_loses_nothing_acknowledged_and_repeats_nothing() {
     assert_eq!(kept.keys().collect::<Vec<_>>(), names.iter().collect::<Vec<_>>());
     assert!(kept.values().all(|times| *times == 1), "each record exists exactly once");
     assert!(acknowledged > 0);
-    desk.stop();
-    desk.cli(&["check"]).done();
+    server.stop();
+    server.cli(&["check"]).done();
 }

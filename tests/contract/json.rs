@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{ALL, Api, Desk, Reply};
+use crate::support::{ALL, Api, Reply, TestServer};
 
 fn post(api: &Api, body: impl Into<Vec<u8>>) -> Reply {
     api.post_bytes("/customers.php", body)
@@ -15,8 +15,8 @@ fn nested(levels: usize) -> String {
 
 #[test]
 fn what_is_not_one_json_object_is_invalid() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     let bodies: &[&[u8]] = &[
         b"",
         b" ",
@@ -87,16 +87,16 @@ fn what_is_not_one_json_object_is_invalid() {
 
 #[test]
 fn the_message_says_line_and_column() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     post(&api, "{\n  \"name\": \"A\",\n  oops\n}").saying("line 3").saying("column 3");
     post(&api, "{\"name\": x}").saying("line 1");
 }
 
 #[test]
 fn a_lone_surrogate_is_invalid_wherever_it_stands() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let bodies = [
         r#"{"name":"\ud800"}"#,
         r#"{"name":"\udc00"}"#,
@@ -123,8 +123,8 @@ fn a_lone_surrogate_is_invalid_wherever_it_stands() {
 
 #[test]
 fn a_hundred_levels_of_nesting_pass_and_more_than_128_do_not() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     post(&api, nested(99)).is(201);
     post(&api, nested(100)).is(201);
     for levels in [129, 130, 1_000, 30_000] {
@@ -133,21 +133,21 @@ fn a_hundred_levels_of_nesting_pass_and_more_than_128_do_not() {
     post(&api, "[".repeat(60_000)).fails_with(400, "invalid_json");
     post(&api, format!("{{\"name\":\"Deep\",\"x\":{}", "{\"a\":".repeat(10_000))).fails_with(400, "invalid_json");
     post(&api, nested(100_000)).fails_with(413, "payload_too_large");
-    desk.anonymous().get("/healthz").is(200);
+    server.anonymous().get("/healthz").is(200);
 }
 
 #[test]
 fn depth_is_no_matter_of_size() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let wide = format!("{{\"name\":\"Wide\",\"x\":[{}[]]}}", "[],".repeat(15_000));
     post(&api, wide).is(201);
 }
 
 #[test]
 fn one_leading_byte_order_mark_is_ignored() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     assert_eq!(post(&api, "\u{feff}{\"name\":\"Marked\"}").created()["name"], "Marked");
     let within = post(&api, "{\"name\":\"\u{feff}Within\"}").created();
     assert_eq!(within["name"], "\u{feff}Within");
@@ -155,8 +155,8 @@ fn one_leading_byte_order_mark_is_ignored() {
 
 #[test]
 fn of_a_member_given_twice_the_last_counts() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     assert_eq!(post(&api, r#"{"name":"First","name":"Last"}"#).created()["name"], "Last");
     assert_eq!(post(&api, r#"{"name":7,"name":"Last"}"#).created()["name"], "Last");
     assert_eq!(post(&api, r#"{"name":"First","n\u0061me":"Last"}"#).created()["name"], "Last");
@@ -170,8 +170,8 @@ fn of_a_member_given_twice_the_last_counts() {
 
 #[test]
 fn numbers_that_no_machine_holds_are_json_all_the_same() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let huge = "9".repeat(5_000);
     for number in ["1e400", "-1e400", "1e-400", "-0", "-0.0", "1E+2", "1e99999999999999999999", &huge] {
         let made = post(&api, format!("{{\"name\":\"Numbers\",\"unknown\":{number},\"id\":{number}}}"));
@@ -189,8 +189,8 @@ fn numbers_that_no_machine_holds_are_json_all_the_same() {
 
 #[test]
 fn members_may_come_with_escapes_white_space_and_in_any_order() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let body = "\r\n\t {\t\"not\\u0065s\" : \"a\\/b\\\\c\\\"d\\u00e4\\n\" ,\r\n \"n\\u0061me\":\"\\u004eame\" } \n";
     let made = post(&api, body).created();
     assert_eq!(made["name"], "Name");
@@ -199,8 +199,8 @@ fn members_may_come_with_escapes_white_space_and_in_any_order() {
 
 #[test]
 fn answers_are_json_that_any_reader_reads() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let awkward: String = (1..=0x2f).chain(0x7f..=0xa0).filter_map(char::from_u32).collect();
     let name = format!("{awkward}\u{2028}\u{2029}\u{fffe}\u{10ffff}\"\\/</script>");
     let made = post(&api, json!({"name": name}).to_string()).created();

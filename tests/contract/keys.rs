@@ -4,14 +4,14 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::support::contract::{RESOURCES, SCOPES};
-use crate::support::{ALL, Desk, Inside};
+use crate::support::{ALL, InProcess, TestServer};
 
 const RECORDS: &str = "/customers.php";
 
 #[test]
 fn a_key_is_256_bits_behind_a_prefix() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let keys = [tenant.key(ALL), tenant.key(ALL)];
     for key in &keys {
         let secret = key.key.strip_prefix("tdk_").unwrap();
@@ -24,13 +24,14 @@ fn a_key_is_256_bits_behind_a_prefix() {
 
 #[test]
 fn only_the_hash_of_a_key_is_stored() {
-    let mut desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let mut server = TestServer::start();
+    let tenant = server.tenant("acme");
     let key = tenant.key(ALL);
-    desk.with_key(&key.key).get(RECORDS).is(200);
-    desk.stop();
+    server.with_key(&key.key).get(RECORDS).is(200);
+    server.stop();
     let mut stored = Vec::new();
-    for file in std::fs::read_dir(desk.data()).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file())
+    for file in
+        std::fs::read_dir(server.data()).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file())
     {
         stored.extend(std::fs::read(file).unwrap());
     }
@@ -45,25 +46,25 @@ fn only_the_hash_of_a_key_is_stored() {
 
 #[test]
 fn a_key_is_well_formed_from_40_characters_on() {
-    let desk = Desk::start();
+    let server = TestServer::start();
     let of = |length: usize| format!("tdk_{}", "a".repeat(length - 4));
-    desk.with_key(&of(39)).get(RECORDS).fails_with(401, "malformed_api_key");
+    server.with_key(&of(39)).get(RECORDS).fails_with(401, "malformed_api_key");
     for length in [40, 47, 48, 400] {
-        desk.with_key(&of(length)).get(RECORDS).fails_with(401, "invalid_api_key");
+        server.with_key(&of(length)).get(RECORDS).fails_with(401, "invalid_api_key");
     }
     let long = "a".repeat(43);
     for key in
         ["tdk_", "x", &format!("tdk-{long}"), &format!("TDK_{long}"), &format!("sk_{long}"), &format!("xtdk_{long}")]
     {
-        desk.with_key(key).get(RECORDS).fails_with(401, "malformed_api_key");
+        server.with_key(key).get(RECORDS).fails_with(401, "malformed_api_key");
     }
 }
 
 #[test]
 fn the_scheme_is_bearer_in_any_case_with_any_spaces_or_tabs() {
-    let desk = Desk::start();
-    let key = desk.tenant("acme").key(ALL).key;
-    let by = |value: String| desk.anonymous().authorized_by(&value).get(RECORDS);
+    let server = TestServer::start();
+    let key = server.tenant("acme").key(ALL).key;
+    let by = |value: String| server.anonymous().authorized_by(&value).get(RECORDS);
     for good in ["Bearer ", "bearer ", "BEARER ", "bEaReR    ", "Bearer\t", "Bearer \t  \t"] {
         by(format!("{good}{key}")).is(200);
     }
@@ -85,9 +86,9 @@ fn the_scheme_is_bearer_in_any_case_with_any_spaces_or_tabs() {
 
 #[test]
 fn two_authorization_headers_are_a_bad_request() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
-    let key = desk.tenant("other").key(ALL).key;
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let key = server.tenant("other").key(ALL).key;
     let call = api.call("GET", RECORDS).header("Authorization", &format!("Bearer {key}"));
     call.send().fails_with(400, "bad_request").saying("Authorization");
     api.call("GET", RECORDS).header("authorization", "Basic x").send().fails_with(400, "bad_request");
@@ -95,9 +96,9 @@ fn two_authorization_headers_are_a_bad_request() {
 
 #[test]
 fn a_key_is_read_from_nowhere_else() {
-    let desk = Desk::start();
-    let key = desk.tenant("acme").key(ALL).key;
-    let anyone = desk.anonymous();
+    let server = TestServer::start();
+    let key = server.tenant("acme").key(ALL).key;
+    let anyone = server.anonymous();
     for name in ["X-API-Key", "Api-Key", "Proxy-Authorization", "Cookie", "X-Authorization"] {
         let reply = anyone.call("GET", RECORDS).header(name, &format!("Bearer {key}")).send();
         reply.fails_with(401, "missing_authorization");
@@ -109,8 +110,8 @@ fn a_key_is_read_from_nowhere_else() {
 
 #[test]
 fn each_scope_opens_its_own_operations_and_no_others() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let all = tenant.with_scopes(ALL);
     let customer = all.customer("Needed");
     let employee = all.employee(customer);
@@ -136,10 +137,10 @@ fn each_scope_opens_its_own_operations_and_no_others() {
 
 #[test]
 fn a_key_that_was_revoked_or_deleted_is_refused_from_the_next_request_on() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let key = tenant.key(ALL);
-    let api = desk.with_key(&key.key);
+    let api = server.with_key(&key.key);
     let other = tenant.with_scopes(ALL);
     api.get(RECORDS).is(200);
     tenant.key_command("revoke", &key);
@@ -153,10 +154,10 @@ fn a_key_that_was_revoked_or_deleted_is_refused_from_the_next_request_on() {
 
 #[test]
 fn a_suspended_tenant_is_refused_until_it_is_activated() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
-    let other = desk.tenant("other").with_scopes(ALL);
+    let other = server.tenant("other").with_scopes(ALL);
     api.customer("Kept");
     tenant.ask("suspend", &[]);
     api.get(RECORDS).fails_with(403, "tenant_inactive").saying("suspended");
@@ -168,8 +169,8 @@ fn a_suspended_tenant_is_refused_until_it_is_activated() {
 
 #[test]
 fn a_trial_that_is_set_to_a_day_gone_by_holds_from_the_next_request_on() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     api.get(RECORDS).is(200);
     tenant.ask("trial", &["2020-01-31"]);
@@ -188,31 +189,31 @@ fn a_trial_that_is_set_to_a_day_gone_by_holds_from_the_next_request_on() {
 
 #[test]
 fn a_trial_is_over_at_the_end_of_its_date_in_utc() {
-    let desk = Inside::at("2999-06-29T12:00:00Z");
-    let tenant = desk.tenant_with("acme", &["--trial-until", "2999-06-30"]);
+    let server = InProcess::at("2999-06-29T12:00:00Z");
+    let tenant = server.tenant_with("acme", &["--trial-until", "2999-06-30"]);
     let api = tenant.with_scopes(ALL);
     api.get(RECORDS).is(200);
-    desk.advance(36 * 3600 - 1);
+    server.advance(36 * 3600 - 1);
     api.get(RECORDS).is(200);
-    desk.advance(1);
+    server.advance(1);
     api.get(RECORDS).fails_with(403, "tenant_inactive").saying("trial");
     tenant.ask("activate", &[]);
     api.get(RECORDS).is(200);
-    desk.advance(3600 * 24 * 400);
+    server.advance(3600 * 24 * 400);
     api.get(RECORDS).is(200);
 }
 
 #[test]
 fn a_tenant_that_was_deleted_takes_its_keys_along() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
-    let other = desk.tenant("other").with_scopes(ALL);
+    let other = server.tenant("other").with_scopes(ALL);
     api.customer("Gone soon");
     tenant.ask("delete", &["--yes"]);
     api.get(RECORDS).fails_with(401, "invalid_api_key");
     assert!(tenant.files().iter().all(|file| !file.exists()));
-    let again = desk.tenant("acme");
+    let again = server.tenant("acme");
     assert!(again.id > tenant.id, "ids are never used again");
     assert_eq!(again.with_scopes(ALL).total(RECORDS), 0);
     other.get(RECORDS).is(200);
@@ -220,20 +221,20 @@ fn a_tenant_that_was_deleted_takes_its_keys_along() {
 
 #[test]
 fn the_last_use_of_a_key_is_kept_to_the_minute() {
-    let mut desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let mut server = TestServer::start();
+    let tenant = server.tenant("acme");
     let used = tenant.key(&["customers:read"]);
     let refused = tenant.key(&["customers:read"]);
-    let place = std::sync::Arc::clone(&desk);
+    let data_dir = std::sync::Arc::clone(&server);
     let last_use = |id: i64| {
-        let keys = place.cli(&["--json", "key", "list", "acme"]).done().json();
+        let keys = data_dir.cli(&["--json", "key", "list", "acme"]).done().json();
         let row = keys.as_array().unwrap().iter().find(|row| row["id"] == id).unwrap().clone();
         row["last_used_at"].clone()
     };
     assert_eq!(last_use(used.id), json!(null));
-    desk.with_key(&used.key).get(RECORDS).is(200);
-    desk.with_key(&refused.key).get("/hardware.php").fails_with(403, "insufficient_scope");
-    desk.stop();
+    server.with_key(&used.key).get(RECORDS).is(200);
+    server.with_key(&refused.key).get("/hardware.php").fails_with(403, "insufficient_scope");
+    server.stop();
     let at = last_use(used.id);
     assert!(at.as_str().is_some_and(|at| at.ends_with(":00Z")), "written when the server ends at the latest: {at}");
     assert_eq!(last_use(refused.id), json!(null), "only what passed the scope check is a use");
@@ -241,8 +242,8 @@ fn the_last_use_of_a_key_is_kept_to_the_minute() {
 
 #[test]
 fn many_keys_of_many_tenants_do_not_get_mixed_up() {
-    let desk = Desk::roomy();
-    let apis: Vec<_> = (0..6).map(|n| desk.tenant(&format!("tenant-{n}")).with_scopes(ALL)).collect();
+    let server = TestServer::without_rate_limit();
+    let apis: Vec<_> = (0..6).map(|n| server.tenant(&format!("tenant-{n}")).with_scopes(ALL)).collect();
     std::thread::scope(|scope| {
         for (n, api) in apis.iter().enumerate() {
             let api = api.clone();

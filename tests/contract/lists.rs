@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::contract::{CUSTOMERS, Kind, RESOURCES};
-use crate::support::{ALL, Api, Desk, Inside, encoded};
+use crate::support::{ALL, Api, InProcess, TestServer, encoded};
 
 /// No record.
 const NONE: [i64; 0] = [];
@@ -20,8 +20,8 @@ fn customers(api: &Api, count: usize) {
 
 #[test]
 fn an_empty_list_is_an_empty_page() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for resource in RESOURCES {
         let page = api.get(&format!("{}?total=true", resource.path)).found();
         assert_eq!(page, json!({"data": [], "next_cursor": null, "total": 0}));
@@ -30,8 +30,8 @@ fn an_empty_list_is_an_empty_page() {
 
 #[test]
 fn a_page_has_fifty_records_unless_told_otherwise() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     customers(&api, 51);
     let length = |query: &str| {
         let page = api.get(&format!("/customers.php{query}")).found();
@@ -48,8 +48,8 @@ fn a_page_has_fifty_records_unless_told_otherwise() {
 
 #[test]
 fn the_total_counts_all_that_match_and_comes_when_asked_for() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     customers(&api, 5);
     api.put("/customers.php?id=2", json!({"status": "inactive", "city": "Bonn"})).is(200);
     assert!(api.get(CUSTOMERS.path).found().get("total").is_none());
@@ -67,8 +67,8 @@ fn the_total_counts_all_that_match_and_comes_when_asked_for() {
 
 #[test]
 fn the_order_is_by_id_unless_told_otherwise() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     customers(&api, 4);
     assert_eq!(api.ids("/customers.php?limit=3"), [1, 2, 3, 4]);
     assert_eq!(api.ids("/customers.php?sort=id&limit=3"), [1, 2, 3, 4]);
@@ -80,8 +80,8 @@ fn the_order_is_by_id_unless_told_otherwise() {
 
 #[test]
 fn text_sorts_by_code_point_with_nulls_first_and_ties_by_id() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     // In order: null, digits, capitals, small letters, umlauts, beyond the basic plane.
     for city in ["b", "ä", "Z", "😀", "a", "", "10", "9", "\u{ffff}", "a", "ab"] {
         api.create("/customers.php", json!({"name": "In a city", "city": city}));
@@ -95,8 +95,8 @@ fn text_sorts_by_code_point_with_nulls_first_and_ties_by_id() {
 
 #[test]
 fn enumerated_values_sort_by_name_booleans_false_first_and_numbers_as_numbers() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     let things = [
         ("retired", 0, json!(10)),
         ("in_use", 1, json!(9)),
@@ -119,8 +119,8 @@ fn enumerated_values_sort_by_name_booleans_false_first_and_numbers_as_numbers() 
 
 #[test]
 fn every_field_but_id_and_notes_is_a_filter() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     for resource in RESOURCES {
         let mut bodies = [api.smallest(resource), api.smallest(resource)];
         for (n, field) in resource.fields.iter().enumerate() {
@@ -157,8 +157,8 @@ fn every_field_but_id_and_notes_is_a_filter() {
 
 #[test]
 fn filters_narrow_a_list_together() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for (city, status) in [("Bonn", "active"), ("Bonn", "inactive"), ("Ulm", "active"), ("Bonn", "active")] {
         api.create("/customers.php", json!({"name": "Someone", "city": city, "status": status}));
     }
@@ -169,8 +169,8 @@ fn filters_narrow_a_list_together() {
 
 #[test]
 fn text_compares_exactly_and_takes_any_value() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     let cities =
         ["Bonn", "bonn", "Bonn ", "Bönn", "Bo%n", "Bo_n", "null", "'", "\"x\"", "a&b=c", "1+1", "é", "e\u{301}"];
     for city in cities {
@@ -189,8 +189,8 @@ fn text_compares_exactly_and_takes_any_value() {
 
 #[test]
 fn a_value_that_the_field_cannot_hold_is_a_bad_request() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     for resource in RESOURCES {
         for field in resource.fields.iter().filter(|field| field.name != "notes") {
             let bad: &[&str] = match field.kind {
@@ -215,8 +215,8 @@ fn a_value_that_the_field_cannot_hold_is_a_bad_request() {
 
 #[test]
 fn booleans_are_found_by_word_and_by_digit() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for is_leased in [true, false, false] {
         api.create("/hardware.php", json!({"name": "Thing", "is_leased": is_leased}));
     }
@@ -227,8 +227,8 @@ fn booleans_are_found_by_word_and_by_digit() {
 
 #[test]
 fn dates_have_a_from_and_a_to_that_are_inclusive() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for date in ["2023-12-31", "2024-01-01", "2024-02-29", "2024-12-31", "2025-01-01", ""] {
         api.create("/customers.php", json!({"name": "Someone", "customer_since": date}));
     }
@@ -249,11 +249,11 @@ fn dates_have_a_from_and_a_to_that_are_inclusive() {
 
 #[test]
 fn timestamps_have_a_from_and_a_to_with_any_offset_or_a_date() {
-    let desk = Inside::at("2026-11-20T23:59:58Z");
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = InProcess::at("2026-11-20T23:59:58Z");
+    let api = server.tenant("acme").with_scopes(ALL);
     for name in ["At :58", "At :59", "At midnight", "A day later"] {
         api.customer(name);
-        desk.advance(if name == "At midnight" { 24 * 3600 } else { 1 });
+        server.advance(if name == "At midnight" { 24 * 3600 } else { 1 });
     }
     let ids = |query: &str| api.ids(&format!("/customers.php?{query}"));
     assert_eq!(ids("created_at=2026-11-20T23:59:59Z"), [2]);
@@ -286,8 +286,8 @@ fn timestamps_have_a_from_and_a_to_with_any_offset_or_a_date() {
 
 #[test]
 fn a_cursor_belongs_to_its_resource_sort_filters_and_search() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     customers(&api, 6);
     for _ in 0..3 {
         api.employee(1);
@@ -319,8 +319,8 @@ fn a_cursor_belongs_to_its_resource_sort_filters_and_search() {
 
 #[test]
 fn limit_and_total_may_change_from_page_to_page() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     customers(&api, 9);
     let first = api.get("/customers.php?limit=2&total=true").found();
     let at = |page: &Value, more: &str| {
@@ -336,8 +336,8 @@ fn limit_and_total_may_change_from_page_to_page() {
 
 #[test]
 fn a_damaged_cursor_is_a_bad_request() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     customers(&api, 3);
     let page = api.get("/customers.php?limit=1&sort=name").found();
     let cursor = page["next_cursor"].as_str().unwrap();
@@ -357,20 +357,20 @@ fn a_damaged_cursor_is_a_bad_request() {
 
 #[test]
 fn a_cursor_outlives_a_restart_and_its_records_deletion() {
-    let mut desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let mut server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     customers(&api, 5);
     let page = api.get("/customers.php?limit=2&sort=name").found();
     let target = format!("/customers.php?sort=name&cursor={}", page["next_cursor"].as_str().unwrap());
-    desk.restart();
+    server.restart();
     api.delete("/customers.php?id=2").is(204);
     assert_eq!(api.ids(&target.replace("&cursor", "&limit=9&cursor")), [3, 4, 5]);
 }
 
 #[test]
 fn a_cursor_is_short_whatever_it_stands_for() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let name = "𝄞".repeat(200);
     for _ in 0..2 {
         api.customer(&name);
@@ -388,8 +388,8 @@ fn a_cursor_is_short_whatever_it_stands_for() {
 
 #[test]
 fn the_link_is_the_whole_next_address() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     for n in 0..7 {
         api.create("/customers.php", json!({"name": format!("Müller & Söhne {n}"), "city": "a&b=c +%"}));
     }

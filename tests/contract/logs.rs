@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::support::raw::Client;
-use crate::support::{ALL, Desk, Setup, until, uuid};
+use crate::support::{ALL, Setup, TestServer, until, uuid};
 
 /// Makes requests of many kinds and returns, for each, its id and what its line has to say.
-fn make_requests(desk: &Desk) -> Vec<(String, Vec<String>)> {
-    let tenant = desk.tenant("acme");
+fn make_requests(server: &TestServer) -> Vec<(String, Vec<String>)> {
+    let tenant = server.tenant("acme");
     let key = tenant.key(ALL);
-    let api = desk.with_key(&key.key);
+    let api = server.with_key(&key.key);
     let mut expected = Vec::new();
     let mut ask = |call: crate::support::client::Call<'_>, method: &str, path: &str, status: u16, known: bool| {
         let id = uuid();
@@ -44,12 +44,12 @@ fn make_requests(desk: &Desk) -> Vec<(String, Vec<String>)> {
     ask(api.call("DELETE", "/customers.php?id=77"), "DELETE", "/customers.php", 404, true);
     ask(api.call("PATCH", "/hardware.php"), "PATCH", "/hardware.php", 405, true);
     let (wrong, short) = (format!("tdk_{}", "PRIVATEKEY".repeat(5)), "PRIVATETOKEN");
-    ask(desk.with_key(&wrong).call("GET", "/employees.php"), "GET", "/employees.php", 401, false);
-    ask(desk.with_key(short).call("GET", "/employees.php"), "GET", "/employees.php", 401, false);
+    ask(server.with_key(&wrong).call("GET", "/employees.php"), "GET", "/employees.php", 401, false);
+    ask(server.with_key(short).call("GET", "/employees.php"), "GET", "/employees.php", 401, false);
     let target = format!("/employees.php?api_key={}", key.key);
-    ask(desk.anonymous().call("GET", &target), "GET", "/employees.php", 401, false);
-    ask(desk.anonymous().call("GET", "/nowhere"), "GET", "/nowhere", 404, false);
-    ask(desk.anonymous().call("HEAD", "/healthz"), "HEAD", "/healthz", 200, false);
+    ask(server.anonymous().call("GET", &target), "GET", "/employees.php", 401, false);
+    ask(server.anonymous().call("GET", "/nowhere"), "GET", "/nowhere", 404, false);
+    ask(server.anonymous().call("HEAD", "/healthz"), "HEAD", "/healthz", 200, false);
     expected
 }
 
@@ -69,12 +69,12 @@ const PRIVATE: [&str; 11] = [
 
 /// The lines of a log that has everything in it. That no key and no password is there, every desk checks at its end.
 fn log_of(setup: Setup) -> (Vec<(String, Vec<String>)>, Vec<String>) {
-    let desk = setup.start();
-    let expected = make_requests(&desk);
+    let server = setup.start();
+    let expected = make_requests(&server);
     until("every request has its line", || {
-        expected.iter().all(|(id, _)| desk.log().contains(id.as_str())).then_some(())
+        expected.iter().all(|(id, _)| server.log().contains(id.as_str())).then_some(())
     });
-    let log = desk.log();
+    let log = server.log();
     for private in PRIVATE {
         assert!(!log.contains(private), "{private} is in the log:\n{log}");
     }
@@ -122,12 +122,12 @@ fn each_request_logs_one_line_as_json() {
 
 #[test]
 fn a_path_cannot_forge_a_line() {
-    let desk = Desk::start();
+    let server = TestServer::start();
     let id = uuid();
-    let call = desk.anonymous();
+    let call = server.anonymous();
     call.call("GET", "/x%0AERROR%20forged%1b[31m").header("X-Request-Id", &id).send().is(404);
-    until("the request has its line", || desk.log().contains(&id).then_some(()));
-    let log = desk.log();
+    until("the request has its line", || server.log().contains(&id).then_some(()));
+    let log = server.log();
     assert!(!log.contains('\u{1b}'), "{log}");
     assert!(log.lines().all(|line| !line.starts_with("ERROR forged")), "{log}");
 }
@@ -137,15 +137,15 @@ const UNPRINTABLE: &str = "/x\u{9b}31m\u{202e}\u{2066}y";
 
 /// Sends the path in a request that the pipeline answers and in one that the edge refuses. Returns their log lines.
 fn lines_with_unprintable_path(setup: Setup) -> [String; 2] {
-    let desk = setup.start();
+    let server = setup.start();
     // The edge itself refuses a request without `Host`.
     ["Host: desk\r\n", ""].map(|host| {
         let id = uuid();
-        let mut client = Client::connect(desk.address());
+        let mut client = Client::connect(server.address());
         client.send(format!("GET {UNPRINTABLE} HTTP/1.1\r\n{host}X-Request-Id: {id}\r\n\r\n"));
         let expected = if host.is_empty() { 400 } else { 404 };
         assert_eq!(client.answer().status, expected);
-        until("the request has its line", || desk.log().lines().find(|line| line.contains(&id)).map(str::to_owned))
+        until("the request has its line", || server.log().lines().find(|line| line.contains(&id)).map(str::to_owned))
     })
 }
 

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::support::contract::{Field, Kind, RESOURCES, Resource};
-use crate::support::{ALL, Api, Desk, Reply, encoded};
+use crate::support::{ALL, Api, Reply, TestServer, encoded};
 
 /// The same numbers in every run, so that a failure comes again (Knuth's constants).
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % bound
@@ -46,30 +46,30 @@ impl Model {
     }
 }
 
-fn value(dice: &mut Dice, resource: &Resource, field: &Field) -> Value {
+fn value(rng: &mut Rng, resource: &Resource, field: &Field) -> Value {
     let refers = resource.reference.is_some_and(|(name, ..)| name == field.name);
     match field.kind {
-        _ if !field.required && dice.below(4) == 0 => Value::Null,
-        _ if refers => json!(dice.below(12) + 1),
-        Kind::Text(_, 2) => json!(*dice.pick(&["DE", "AT", "de"])),
+        _ if !field.required && rng.below(4) == 0 => Value::Null,
+        _ if refers => json!(rng.below(12) + 1),
+        Kind::Text(_, 2) => json!(*rng.pick(&["DE", "AT", "de"])),
         Kind::Text(..) => {
             let longest = if let Kind::Text(_, max) = field.kind { max } else { 0 };
-            json!(dice.pick(&WORDS).chars().take(longest).collect::<String>())
+            json!(rng.pick(&WORDS).chars().take(longest).collect::<String>())
         }
-        Kind::Email => json!(*dice.pick(&["eva@shop.example", "EVA@shop.example", "o.neil@b.example"])),
-        Kind::Integer => json!(i64::try_from(dice.below(5)).unwrap() - 2),
-        Kind::Boolean => json!(dice.below(2) == 1),
-        Kind::Date => json!(*dice.pick(&["2024-02-29", "2023-12-31", "2025-06-01"])),
-        Kind::Choice(names) => json!(*dice.pick(names)),
+        Kind::Email => json!(*rng.pick(&["eva@shop.example", "EVA@shop.example", "o.neil@b.example"])),
+        Kind::Integer => json!(i64::try_from(rng.below(5)).unwrap() - 2),
+        Kind::Boolean => json!(rng.below(2) == 1),
+        Kind::Date => json!(*rng.pick(&["2024-02-29", "2023-12-31", "2025-06-01"])),
+        Kind::Choice(names) => json!(*rng.pick(names)),
     }
 }
 
 /// Some fields with values; the required ones too where a whole record is to be made.
-fn body(dice: &mut Dice, resource: &Resource, whole: bool) -> Map<String, Value> {
+fn body(rng: &mut Rng, resource: &Resource, whole: bool) -> Map<String, Value> {
     let mut body = Map::new();
     for field in resource.fields {
-        if (whole && field.required) || dice.below(3) == 0 {
-            body.insert(field.name.to_owned(), value(dice, resource, field));
+        if (whole && field.required) || rng.below(3) == 0 {
+            body.insert(field.name.to_owned(), value(rng, resource, field));
         }
     }
     body
@@ -102,9 +102,9 @@ fn without_times(record: &Value) -> Value {
     record
 }
 
-fn create(dice: &mut Dice, model: &mut Model, api: &Api, resource: usize) {
+fn create(rng: &mut Rng, model: &mut Model, api: &Api, resource: usize) {
     let kind = RESOURCES[resource];
-    let body = body(dice, kind, true);
+    let body = body(rng, kind, true);
     let reply = api.post(kind.path, Value::Object(body.clone()));
     if let Some(code) = dangling(model, resource, &body) {
         reply.fails_with(422, code);
@@ -124,9 +124,9 @@ fn create(dice: &mut Dice, model: &mut Model, api: &Api, resource: usize) {
     model.records[resource].insert(id, expected);
 }
 
-fn change(dice: &mut Dice, model: &mut Model, api: &Api, resource: usize, id: i64) {
+fn change(rng: &mut Rng, model: &mut Model, api: &Api, resource: usize, id: i64) {
     let kind = RESOURCES[resource];
-    let body = body(dice, kind, false);
+    let body = body(rng, kind, false);
     let reply = api.put(&kind.at(id), Value::Object(body.clone()));
     if body.is_empty() {
         reply.fails_with(400, "no_updatable_fields");
@@ -164,30 +164,29 @@ fn matches(kind: &Resource, record: &Value, q: &str) -> bool {
     })
 }
 
-fn list(dice: &mut Dice, model: &Model, api: &Api, resource: usize) {
+fn list(rng: &mut Rng, model: &Model, api: &Api, resource: usize) {
     let kind = RESOURCES[resource];
     let fields: Vec<&Field> = kind.fields.iter().filter(|field| field.name != "notes").collect();
     let mut records: Vec<&Value> = model.records[resource].values().collect();
-    let mut query = format!("limit={}", dice.below(7) + 1);
-    if dice.below(2) == 0 {
-        let field = *dice.pick(&fields);
-        let wanted = value(dice, kind, field);
+    let mut query = format!("limit={}", rng.below(7) + 1);
+    if rng.below(2) == 0 {
+        let field = *rng.pick(&fields);
+        let wanted = value(rng, kind, field);
         let text = wanted.as_str().map_or(wanted.to_string(), str::to_owned);
         query += &format!("&{}={}", field.name, encoded(&text));
         records.retain(|record| record[field.name] == wanted);
     }
-    if dice.below(2) == 0 {
+    if rng.below(2) == 0 {
         let words: Vec<&str> = WORDS.iter().flat_map(|words| words.split(' ')).collect();
-        let word = *dice.pick(&words);
-        let from = dice.below(word.chars().count());
+        let word = *rng.pick(&words);
+        let from = rng.below(word.chars().count());
         let part: String = word.chars().skip(from).collect();
-        let q =
-            if dice.below(2) == 0 { part.to_uppercase() } else { format!("{part} {}", dice.pick(&["a", "", "eva"])) };
+        let q = if rng.below(2) == 0 { part.to_uppercase() } else { format!("{part} {}", rng.pick(&["a", "", "eva"])) };
         query += &format!("&q={}", encoded(&q));
         records.retain(|record| matches(kind, record, &q));
     }
-    let field = dice.pick(&fields).name;
-    let descending = dice.below(2) == 0;
+    let field = rng.pick(&fields).name;
+    let descending = rng.below(2) == 0;
     query += &format!("&sort={}{field}", if descending { "-" } else { "" });
     records.sort_by(|a, b| {
         let order = crate::paging::compare(&a[field], &b[field]).then(a["id"].as_i64().cmp(&b["id"].as_i64()));
@@ -201,25 +200,25 @@ fn list(dice: &mut Dice, model: &Model, api: &Api, resource: usize) {
 }
 
 fn run(seed: u64, steps: usize) {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     let mut model = Model { records: Default::default(), next: [1; 3] };
-    let mut dice = Dice(seed);
+    let mut rng = Rng(seed);
     for _ in 0..steps {
-        let resource = dice.below(3);
-        let id = i64::try_from(dice.below(usize::try_from(model.next[resource]).unwrap() + 2)).unwrap() + 1;
-        match dice.below(10) {
-            0..=3 => create(&mut dice, &mut model, &api, resource),
-            4..=5 => change(&mut dice, &mut model, &api, resource, id),
+        let resource = rng.below(3);
+        let id = i64::try_from(rng.below(usize::try_from(model.next[resource]).unwrap() + 2)).unwrap() + 1;
+        match rng.below(10) {
+            0..=3 => create(&mut rng, &mut model, &api, resource),
+            4..=5 => change(&mut rng, &mut model, &api, resource, id),
             6 => drop(delete(&mut model, &api, resource, id)),
-            _ => list(&mut dice, &model, &api, resource),
+            _ => list(&mut rng, &model, &api, resource),
         }
     }
     for (resource, records) in RESOURCES.iter().zip(&model.records) {
         let kept: Vec<Value> = api.all(resource.path).iter().map(without_times).collect();
         assert!(kept.iter().eq(records.values()), "{} at the end", resource.plural);
     }
-    desk.cli(&["check"]).done();
+    server.cli(&["check"]).done();
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::support::contract::{CUSTOMERS, RESOURCES};
-use crate::support::{ALL, Desk};
+use crate::support::{ALL, TestServer};
 
 #[test]
 fn a_record_is_created_read_changed_and_deleted() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for resource in RESOURCES {
         let made = api.post(resource.path, api.smallest(resource)).created();
         let address = resource.at(made["id"].as_i64().unwrap());
@@ -28,8 +28,8 @@ fn a_record_is_created_read_changed_and_deleted() {
 
 #[test]
 fn put_and_delete_need_an_id() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for resource in RESOURCES {
         api.put(resource.path, json!({"notes": "x"})).fails_with(400, "missing_id");
         api.delete(resource.path).fails_with(400, "missing_id");
@@ -39,8 +39,8 @@ fn put_and_delete_need_an_id() {
 
 #[test]
 fn an_id_is_decimal_digits_without_sign_or_leading_zero() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     let id = api.customer("The first");
     assert_eq!(id, 1);
     let wrong =
@@ -57,8 +57,8 @@ fn an_id_is_decimal_digits_without_sign_or_leading_zero() {
 
 #[test]
 fn an_id_beyond_64_bits_is_no_records() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for id in ["2", "9223372036854775807", "9223372036854775808", "18446744073709551617", &"9".repeat(100)] {
         let address = format!("/customers.php?id={id}");
         api.get(&address).fails_with(404, "not_found");
@@ -69,8 +69,8 @@ fn an_id_beyond_64_bits_is_no_records() {
 
 #[test]
 fn the_query_is_decoded_as_forms_are() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.customer("Two words");
     assert_eq!(api.get("/customers.php?%69d=%31").found()["id"], 1);
     assert_eq!(api.total("/customers.php?name=Two+words"), 1);
@@ -83,8 +83,8 @@ fn the_query_is_decoded_as_forms_are() {
 
 #[test]
 fn a_parameter_that_is_not_known_is_named_and_so_is_the_one_that_was_meant() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.customer("One");
     let typos = [
         ("lmit", "limit"),
@@ -107,8 +107,8 @@ fn a_parameter_that_is_not_known_is_named_and_so_is_the_one_that_was_meant() {
 
 #[test]
 fn a_parameter_is_given_once() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.customer("One");
     for query in
         ["id=1&id=1", "id=1&%69d=2", "limit=1&limit=1", "status=active&status=inactive", "q=a&q=a", "sort=id&sort=id"]
@@ -121,8 +121,8 @@ fn a_parameter_is_given_once() {
 
 #[test]
 fn beside_the_id_no_other_parameter_is_known() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.customer("One");
     for other in ["limit=1", "sort=id", "q=One", "status=active", "total=true", "x=1"] {
         let address = format!("/customers.php?id=1&{other}");
@@ -140,8 +140,8 @@ fn beside_the_id_no_other_parameter_is_known() {
 
 #[test]
 fn a_body_needs_the_content_type_of_json() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let body = json!({"name": "Typed"}).to_string();
     let post = |content_type: &str| {
         api.call("POST", "/customers.php").header("Content-Type", content_type).body(body.as_str()).send()
@@ -179,8 +179,8 @@ fn a_body_needs_the_content_type_of_json() {
 
 #[test]
 fn any_content_encoding_is_refused() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for encoding in ["gzip", "identity", "br"] {
         let post = api.call("POST", "/customers.php").json(&json!({"name": "Packed"}));
         post.header("Content-Encoding", encoding).send().fails_with(415, "unsupported_media_type");
@@ -190,8 +190,8 @@ fn any_content_encoding_is_refused() {
 
 #[test]
 fn a_body_has_at_most_64_kib() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let padded = |length: usize| {
         let mut body = br#"{"name":"As long as can be"}"#.to_vec();
         body.resize(length, b' ');
@@ -207,8 +207,8 @@ fn a_body_has_at_most_64_kib() {
 
 #[test]
 fn a_body_with_get_head_or_delete_is_ignored() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.customer("One");
     api.customer("Two");
     for body in ["{\"name\":", "\u{fffd}", &"x".repeat(70_000)] {
@@ -221,8 +221,8 @@ fn a_body_with_get_head_or_delete_is_ignored() {
 
 #[test]
 fn a_put_needs_a_field_that_can_be_changed() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let made = api.post("/customers.php", json!({"name": "Unchanged"})).created();
     let empty: [Value; 4] = [
         json!({}),
@@ -239,8 +239,8 @@ fn a_put_needs_a_field_that_can_be_changed() {
 
 #[test]
 fn a_put_changes_only_the_fields_it_names() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for resource in RESOURCES {
         let mut full: Value = api.smallest(resource);
         for (n, field) in resource.fields.iter().enumerate() {
@@ -267,8 +267,8 @@ fn a_put_changes_only_the_fields_it_names() {
 
 #[test]
 fn a_customer_with_employees_and_an_employee_with_hardware_stay() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let customer = api.customer("Needed");
     let employee = api.employee(customer);
     let hardware = api.create("/hardware.php", json!({"name": "Laptop", "employee_id": employee}));
@@ -286,8 +286,8 @@ fn a_customer_with_employees_and_an_employee_with_hardware_stay() {
 
 #[test]
 fn an_employee_needs_an_existing_customer() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for id in [7, 0, -1, i64::MAX] {
         let body = json!({"customer_id": id, "email": "a@shop.example"});
         api.post("/employees.php", body).fails_with(422, "customer_not_found");
@@ -301,8 +301,8 @@ fn an_employee_needs_an_existing_customer() {
 
 #[test]
 fn hardware_needs_an_existing_employee_or_none() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let body = json!({"name": "Laptop", "employee_id": 3});
     api.post("/hardware.php", body).fails_with(422, "employee_not_found");
     assert_eq!(api.total("/hardware.php"), 0);
@@ -316,8 +316,8 @@ fn hardware_needs_an_existing_employee_or_none() {
 
 #[test]
 fn ids_rise_from_one_and_never_return() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     for resource in RESOURCES {
         let body = api.smallest(resource);
         let first = api.create(resource.path, body.clone());
@@ -334,25 +334,25 @@ fn ids_rise_from_one_and_never_return() {
         api.delete(&resource.at(first)).is(204);
         assert!(api.create(resource.path, body) > last, "not even when nothing is left");
     }
-    let other = desk.tenant("other").with_scopes(ALL);
+    let other = server.tenant("other").with_scopes(ALL);
     assert_eq!(other.customer("Its first"), 1, "each tenant counts for itself");
 }
 
 #[test]
 fn an_id_does_not_return_after_a_restart_either() {
-    let mut desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let mut server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.customer("One");
     let highest = api.customer("Two");
     api.delete(&CUSTOMERS.at(highest)).is(204);
-    desk.restart();
+    server.restart();
     assert!(api.customer("Three") > highest);
 }
 
 #[test]
 fn nothing_but_the_id_is_unique() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for resource in RESOURCES {
         let mut body = api.smallest(resource);
         for (n, field) in resource.fields.iter().enumerate() {
@@ -368,9 +368,9 @@ fn nothing_but_the_id_is_unique() {
 
 #[test]
 fn no_tenant_reaches_anothers_records() {
-    let desk = Desk::roomy();
-    let ours = desk.tenant("ours").with_scopes(ALL);
-    let theirs = desk.tenant("theirs").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let ours = server.tenant("ours").with_scopes(ALL);
+    let theirs = server.tenant("theirs").with_scopes(ALL);
     // Ids that the other tenant does not have: theirs has one of each, ours three.
     let customer = theirs.customer("Theirs");
     let employee = theirs.employee(customer);

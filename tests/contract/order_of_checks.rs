@@ -6,7 +6,7 @@
 use serde_json::json;
 
 use crate::support::client::{exchange, parse};
-use crate::support::{ALL, Api, Desk, uuid};
+use crate::support::{ALL, Api, TestServer, uuid};
 
 const RECORDS: &str = "/customers.php";
 
@@ -21,61 +21,61 @@ fn json_call<'a>(api: &'a Api, method: &str, target: &str, body: &str) -> crate:
 
 #[test]
 fn framing_before_the_endpoint() {
-    let desk = Desk::start();
+    let server = TestServer::start();
     let bytes = b"GET /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\nConnection: close\r\n\r\n";
-    let answer = exchange(desk.address(), bytes);
+    let answer = exchange(server.address(), bytes);
     // Where the message cannot be read at all, the status comes alone.
     assert!(answer.starts_with(b"HTTP/1.1 400 "), "{:?}", String::from_utf8_lossy(&answer));
     let two_hosts = b"GET /nowhere HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n";
-    parse(&exchange(desk.address(), two_hosts), "GET", "/nowhere").fails_with(400, "malformed_request").check();
+    parse(&exchange(server.address(), two_hosts), "GET", "/nowhere").fails_with(400, "malformed_request").check();
 }
 
 #[test]
 fn the_endpoint_before_the_header() {
-    let desk = Desk::start();
-    desk.anonymous().post("/nowhere", json!({})).fails_with(404, "endpoint_not_found");
-    desk.with_key("nonsense").call("BREW", "/v1/nowhere").send().fails_with(404, "endpoint_not_found");
+    let server = TestServer::start();
+    server.anonymous().post("/nowhere", json!({})).fails_with(404, "endpoint_not_found");
+    server.with_key("nonsense").call("BREW", "/v1/nowhere").send().fails_with(404, "endpoint_not_found");
 }
 
 #[test]
 fn the_header_before_the_keys_form() {
-    let desk = Desk::start();
-    let twice = desk.with_key("nonsense");
+    let server = TestServer::start();
+    let twice = server.with_key("nonsense");
     let reply = twice.call("GET", RECORDS).header("Authorization", "Bearer nonsense").send();
     reply.fails_with(400, "bad_request");
-    desk.anonymous().authorized_by("Basic nonsense").get(RECORDS).fails_with(401, "missing_authorization");
+    server.anonymous().authorized_by("Basic nonsense").get(RECORDS).fails_with(401, "missing_authorization");
 }
 
 #[test]
 fn the_keys_form_before_whether_it_is_known() {
-    let desk = Desk::start();
-    desk.with_key("tdk_unknown").get(RECORDS).fails_with(401, "malformed_api_key");
+    let server = TestServer::start();
+    server.with_key("tdk_unknown").get(RECORDS).fails_with(401, "malformed_api_key");
 }
 
 #[test]
 fn a_deleted_key_is_unknown_also_when_it_was_revoked() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let key = tenant.key(ALL);
     tenant.key_command("revoke", &key);
     tenant.key_command("delete", &key);
-    desk.with_key(&key.key).get(RECORDS).fails_with(401, "invalid_api_key");
+    server.with_key(&key.key).get(RECORDS).fails_with(401, "invalid_api_key");
 }
 
 #[test]
 fn a_revoked_key_before_an_inactive_tenant() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let key = tenant.key(ALL);
     tenant.key_command("revoke", &key);
     tenant.ask("suspend", &[]);
-    desk.with_key(&key.key).get(RECORDS).fails_with(401, "revoked_api_key");
+    server.with_key(&key.key).get(RECORDS).fails_with(401, "revoked_api_key");
 }
 
 #[test]
 fn an_inactive_tenant_before_its_database_before_the_scope() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let reader = tenant.with_scopes(&["hardware:read"]);
     std::fs::remove_file(tenant.file()).unwrap();
     reader.get(RECORDS).fails_with(503, "tenant_unavailable");
@@ -85,8 +85,8 @@ fn an_inactive_tenant_before_its_database_before_the_scope() {
 
 #[test]
 fn the_scope_before_the_rate_limit_before_the_method() {
-    let desk = crate::support::Setup::plain().option("--rate-limit").option("2").start();
-    let reader = desk.tenant("acme").with_scopes(&["customers:read"]);
+    let server = crate::support::Setup::plain().option("--rate-limit").option("2").start();
+    let reader = server.tenant("acme").with_scopes(&["customers:read"]);
     for _ in 0..2 {
         reader.delete(RECORDS).fails_with(403, "insufficient_scope");
         reader.get("/hardware.php").fails_with(403, "insufficient_scope");
@@ -100,41 +100,41 @@ fn the_scope_before_the_rate_limit_before_the_method() {
 
 #[test]
 fn the_method_before_the_idempotency_keys_form() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.call("PATCH", RECORDS).key("nonsense").send().fails_with(405, "method_not_allowed");
 }
 
 #[test]
 fn the_idempotency_keys_form_before_the_content_type() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let call = api.call("POST", RECORDS).key("nonsense").header("Content-Type", "text/plain").body("x");
     call.send().fails_with(400, "invalid_idempotency_key");
 }
 
 #[test]
 fn the_content_type_before_the_bodys_size() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let call = api.call("POST", RECORDS).header("Content-Type", "text/plain").body(too_large());
     call.send().fails_with(415, "unsupported_media_type");
 }
 
 #[test]
 fn the_bodys_size_before_its_json() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     json_call(&api, "POST", RECORDS, &too_large()).send().fails_with(413, "payload_too_large");
 }
 
 #[test]
 fn a_large_body_comes_after_everything_before_it() {
-    let desk = crate::support::Setup::plain().option("--rate-limit").option("1").start();
-    let tenant = desk.tenant("acme");
+    let server = crate::support::Setup::plain().option("--rate-limit").option("1").start();
+    let tenant = server.tenant("acme");
     let body = too_large();
-    json_call(&desk.anonymous(), "POST", "/nowhere", &body).send().fails_with(404, "endpoint_not_found");
-    json_call(&desk.anonymous(), "POST", RECORDS, &body).send().fails_with(401, "missing_authorization");
+    json_call(&server.anonymous(), "POST", "/nowhere", &body).send().fails_with(404, "endpoint_not_found");
+    json_call(&server.anonymous(), "POST", RECORDS, &body).send().fails_with(401, "missing_authorization");
     json_call(&tenant.with_scopes(&["customers:read"]), "POST", RECORDS, &body).send().is(403);
     let api = tenant.with_scopes(ALL);
     json_call(&api, "POST", RECORDS, &body).send().fails_with(413, "payload_too_large");
@@ -143,8 +143,8 @@ fn a_large_body_comes_after_everything_before_it() {
 
 #[test]
 fn json_before_the_query_and_the_id() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     json_call(&api, "POST", "/customers.php?bogus=1", "{").send().fails_with(400, "invalid_json");
     json_call(&api, "PUT", RECORDS, "{").send().fails_with(400, "invalid_json");
     json_call(&api, "PUT", "/customers.php?id=0", "[]").send().fails_with(400, "invalid_json");
@@ -152,8 +152,8 @@ fn json_before_the_query_and_the_id() {
 
 #[test]
 fn the_query_and_the_id_before_no_updatable_field() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.put("/customers.php?id=0", json!({})).fails_with(400, "bad_request");
     api.put("/customers.php?id=1&x=1", json!({})).fails_with(400, "bad_request");
     api.put(RECORDS, json!({})).fails_with(400, "missing_id");
@@ -161,15 +161,15 @@ fn the_query_and_the_id_before_no_updatable_field() {
 
 #[test]
 fn no_updatable_field_before_whether_the_record_is_there() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.put("/customers.php?id=99", json!({})).fails_with(400, "no_updatable_fields");
 }
 
 #[test]
 fn text_of_a_wrong_type_before_validation() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let body = json!({"name": "", "email": "x", "city": 5});
     api.post(RECORDS, body.clone()).fails_with(400, "bad_request").saying("city");
     api.put("/customers.php?id=99", body).fails_with(400, "bad_request").saying("city");
@@ -178,8 +178,8 @@ fn text_of_a_wrong_type_before_validation() {
 
 #[test]
 fn validation_before_a_known_idempotency_key() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let key = uuid();
     api.call("POST", RECORDS).key(&key).json(&json!({"name": "The first"})).send().is(201);
     let invalid = api.call("POST", RECORDS).key(&key).json(&json!({"name": ""}));
@@ -190,8 +190,8 @@ fn validation_before_a_known_idempotency_key() {
 
 #[test]
 fn a_known_idempotency_key_before_whether_the_record_is_there() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let key = uuid();
     let id = api.customer("Changed, then deleted");
     let change =
@@ -207,16 +207,16 @@ fn a_known_idempotency_key_before_whether_the_record_is_there() {
 
 #[test]
 fn whether_the_record_is_there_before_its_references() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.put("/employees.php?id=9", json!({"customer_id": 9})).fails_with(404, "not_found");
     api.put("/hardware.php?id=9", json!({"employee_id": 9})).fails_with(404, "not_found");
 }
 
 #[test]
 fn validation_and_a_known_idempotency_key_before_references() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.post("/employees.php", json!({"customer_id": 9, "email": "x"})).fails_on(&[("email", "invalid_email")]);
     let key = uuid();
     api.call("POST", RECORDS).key(&key).json(&json!({"name": "The first"})).send().is(201);
@@ -227,8 +227,8 @@ fn validation_and_a_known_idempotency_key_before_references() {
 
 #[test]
 fn a_known_idempotency_key_before_dependents() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let key = uuid();
     api.call("POST", RECORDS).key(&key).json(&json!({"name": "Needed"})).send().is(201);
     api.employee(1);
@@ -238,8 +238,8 @@ fn a_known_idempotency_key_before_dependents() {
 
 #[test]
 fn a_wrong_parameter_of_a_list_comes_after_the_rate_limit() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let reply = api.get("/customers.php?limit=0").fails_with(400, "bad_request");
     assert_eq!(reply.limit("Remaining"), 99);
 }

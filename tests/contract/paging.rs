@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering as Memory};
 use serde_json::{Value, json};
 
 use crate::support::contract::{CUSTOMERS, EMPLOYEES, HARDWARE, Kind, Resource};
-use crate::support::{ALL, Api, Desk};
+use crate::support::{ALL, Api, TestServer};
 
 const LASTING: usize = 1_000;
 
@@ -111,8 +111,8 @@ fn page_through(api: &Api, resource: &Resource, field: &str, descending: bool, l
 }
 
 fn pages_are_whole_in_every_order(resource: &'static Resource) {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     make_referred(&api, resource);
     let lasting = make_lasting(&api, resource);
     assert_eq!(lasting.len(), LASTING);

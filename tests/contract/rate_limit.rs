@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
 
-use crate::support::{ALL, Desk, Inside, Setup, uuid};
+use crate::support::{ALL, InProcess, Setup, TestServer, uuid};
 
 const RECORDS: &str = "/customers.php";
 
 #[test]
 fn a_hundred_requests_pass_and_the_next_does_not() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     let mut reset = None;
     for n in 1..=100 {
@@ -31,41 +31,41 @@ fn a_hundred_requests_pass_and_the_next_does_not() {
 
 #[test]
 fn a_window_opens_with_the_first_request_and_lasts_a_minute() {
-    let desk = Inside::at("2026-11-20T19:30:17Z");
-    let api = desk.tenant("acme").with_scopes(ALL);
-    desk.advance(5);
+    let server = InProcess::at("2026-11-20T19:30:17Z");
+    let api = server.tenant("acme").with_scopes(ALL);
+    server.advance(5);
     for window in 0..3 {
-        let opened = desk.unix_seconds();
+        let opened = server.unix_seconds();
         for n in 1..=100 {
             let reply = api.get(RECORDS).is(200);
             assert_eq!((reply.limit("Remaining"), reply.limit("Reset")), (100 - n, opened + 60), "window {window}");
             if n % 50 == 0 {
-                desk.advance_millis(20_000);
+                server.advance_millis(20_000);
             }
         }
         api.get(RECORDS).fails_with(429, "rate_limited");
-        desk.advance_millis(19_999);
+        server.advance_millis(19_999);
         let reply = api.get(RECORDS).fails_with(429, "rate_limited");
         assert_eq!(reply.limit("Reset"), opened + 60);
-        desk.advance_millis(1);
+        server.advance_millis(1);
     }
     assert_eq!(api.get(RECORDS).is(200).limit("Remaining"), 99);
 }
 
 #[test]
 fn an_idle_key_starts_a_window_of_its_own_when_it_comes_back() {
-    let desk = Inside::at("2026-11-20T19:30:00Z");
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = InProcess::at("2026-11-20T19:30:00Z");
+    let api = server.tenant("acme").with_scopes(ALL);
     api.get(RECORDS).is(200);
-    desk.advance(3_600);
+    server.advance(3_600);
     let reply = api.get(RECORDS).is(200);
-    assert_eq!((reply.limit("Remaining"), reply.limit("Reset")), (99, desk.unix_seconds() + 60));
+    assert_eq!((reply.limit("Remaining"), reply.limit("Reset")), (99, server.unix_seconds() + 60));
 }
 
 #[test]
 fn sixteen_threads_at_once_let_exactly_a_hundred_through() {
-    let desk = Inside::at("2026-11-20T19:30:00Z");
-    let tenant = desk.tenant("acme");
+    let server = InProcess::at("2026-11-20T19:30:00Z");
+    let tenant = server.tenant("acme");
     for round in 0..3 {
         let api = tenant.with_scopes(ALL);
         let (passed, start) = (AtomicUsize::new(0), Barrier::new(16));
@@ -92,10 +92,10 @@ fn sixteen_threads_at_once_let_exactly_a_hundred_through() {
 
 #[test]
 fn what_is_refused_before_does_not_count_and_what_fails_after_does() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let key = tenant.key(&["customers:read", "customers:write"]);
-    let api = desk.with_key(&key.key);
+    let api = server.with_key(&key.key);
     assert_eq!(api.get(RECORDS).limit("Remaining"), 99);
     api.get("/nowhere").is(404);
     api.get("/hardware.php").is(403);
@@ -103,7 +103,7 @@ fn what_is_refused_before_does_not_count_and_what_fails_after_does() {
     tenant.ask("suspend", &[]);
     api.get(RECORDS).is(403);
     tenant.ask("activate", &[]);
-    desk.anonymous().get(RECORDS).is(401);
+    server.anonymous().get(RECORDS).is(401);
     api.get("/healthz").is(200);
     assert_eq!(api.get(RECORDS).limit("Remaining"), 98, "none of these counted");
     api.call("PATCH", RECORDS).send().is(405);
@@ -119,8 +119,8 @@ fn what_is_refused_before_does_not_count_and_what_fails_after_does() {
 
 #[test]
 fn a_repeat_counts_and_carries_its_own_numbers() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let key = uuid();
     let post = || api.call("POST", RECORDS).key(&key).json(&json!({"name": "Once"})).send().is(201);
     assert_eq!(post().limit("Remaining"), 99);
@@ -129,8 +129,8 @@ fn a_repeat_counts_and_carries_its_own_numbers() {
 
 #[test]
 fn each_key_has_a_window_of_its_own() {
-    let desk = Setup::plain().option("--rate-limit").option("3").start();
-    let tenant = desk.tenant("acme");
+    let server = Setup::plain().option("--rate-limit").option("3").start();
+    let tenant = server.tenant("acme");
     let (one, two) = (tenant.with_scopes(ALL), tenant.with_scopes(ALL));
     for _ in 0..3 {
         assert_eq!(one.get(RECORDS).is(200).limit("Limit"), 3);
@@ -144,24 +144,24 @@ fn each_key_has_a_window_of_its_own() {
 
 #[test]
 fn a_restart_opens_new_windows() {
-    let mut desk = Setup::plain().option("--rate-limit").option("1").start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let mut server = Setup::plain().option("--rate-limit").option("1").start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.get(RECORDS).is(200);
     api.get(RECORDS).fails_with(429, "rate_limited");
-    desk.restart();
+    server.restart();
     api.get(RECORDS).is(200);
 }
 
 #[test]
 fn windows_of_many_keys_do_not_disturb_each_other() {
-    let desk = Inside::at("2026-11-20T19:30:00Z");
-    let tenant = desk.tenant("acme");
+    let server = InProcess::at("2026-11-20T19:30:00Z");
+    let tenant = server.tenant("acme");
     let apis: Vec<_> = (0..6).map(|_| tenant.with_scopes(ALL)).collect();
     for (n, api) in apis.iter().enumerate() {
         for used in 0..=n {
             assert_eq!(api.get(RECORDS).is(200).limit("Remaining"), 99 - i64::try_from(used).unwrap());
         }
-        desk.advance(7);
+        server.advance(7);
     }
     for (n, api) in apis.iter().enumerate() {
         let used = i64::try_from(n).unwrap() + 1;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::support::contract::{Field, Kind, RESOURCES, Resource, is_timestamp};
-use crate::support::{ALL, Api, Desk, Inside, Reply, Tenant};
+use crate::support::{ALL, Api, InProcess, Reply, Tenant, TestServer};
 
 /// Clients for one resource after the other, each on a smallest body that is ready to be changed.
 fn each_resource(tenant: &Tenant, mut see: impl FnMut(&Api, &'static Resource, &Value)) {
@@ -43,8 +43,8 @@ fn every_type() -> Vec<Value> {
 
 #[test]
 fn a_new_record_has_every_field_with_its_default_or_null() {
-    let desk = Desk::start();
-    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+    let server = TestServer::start();
+    each_resource(&server.tenant("acme"), |api, resource, smallest| {
         let made = api.post(resource.path, smallest.clone()).created();
         for field in resource.fields {
             let expected = smallest.get(field.name).cloned().unwrap_or(field.default_value());
@@ -55,8 +55,8 @@ fn a_new_record_has_every_field_with_its_default_or_null() {
 
 #[test]
 fn text_is_measured_in_characters_whatever_their_bytes() {
-    let desk = Desk::roomy();
-    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+    let server = TestServer::without_rate_limit();
+    each_resource(&server.tenant("acme"), |api, resource, smallest| {
         for field in fields_of(resource, |kind| matches!(kind, Kind::Text(..))) {
             let Kind::Text(min, max) = field.kind else { continue };
             for letter in ["a", "ü", "語", "𝄞", "e\u{301}"] {
@@ -81,8 +81,8 @@ fn text_is_measured_in_characters_whatever_their_bytes() {
 
 #[test]
 fn text_is_stored_as_it_was_sent() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for text in [
         "  space around  ",
         "line\nbreaks\r\nand\ttabs",
@@ -105,8 +105,8 @@ fn text_is_stored_as_it_was_sent() {
 
 #[test]
 fn plain_text_of_another_type_is_a_bad_request_that_names_the_field() {
-    let desk = Desk::roomy();
-    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+    let server = TestServer::without_rate_limit();
+    each_resource(&server.tenant("acme"), |api, resource, smallest| {
         for field in fields_of(resource, |kind| matches!(kind, Kind::Text(..))) {
             for value in every_type() {
                 let reply = post_with(api, resource, smallest, field.name, value);
@@ -118,8 +118,8 @@ fn plain_text_of_another_type_is_a_bad_request_that_names_the_field() {
 
 #[test]
 fn the_character_nul_is_a_bad_request_in_text() {
-    let desk = Desk::roomy();
-    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+    let server = TestServer::without_rate_limit();
+    each_resource(&server.tenant("acme"), |api, resource, smallest| {
         for field in fields_of(resource, |kind| matches!(kind, Kind::Text(..))) {
             for text in ["a\0b", "\0\0", "\0"] {
                 let reply = post_with(api, resource, smallest, field.name, json!(text));
@@ -147,8 +147,8 @@ fn own_code(kind: Kind) -> &'static str {
 
 #[test]
 fn a_value_of_another_type_gives_the_fields_own_code() {
-    let desk = Desk::roomy();
-    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+    let server = TestServer::without_rate_limit();
+    each_resource(&server.tenant("acme"), |api, resource, smallest| {
         for field in fields_of(resource, |kind| !matches!(kind, Kind::Text(..))) {
             for value in every_type() {
                 let fits = match field.kind {
@@ -167,9 +167,9 @@ fn a_value_of_another_type_gives_the_fields_own_code() {
 
 #[test]
 fn null_the_empty_string_and_white_space_are_empty() {
-    let desk = Desk::roomy();
+    let server = TestServer::without_rate_limit();
     let empties = [json!(null), json!(""), json!(" "), json!("\t\r\n "), json!("\u{a0}\u{2003}\u{3000}\u{2028}\u{85}")];
-    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+    each_resource(&server.tenant("acme"), |api, resource, smallest| {
         let mut full = smallest.clone();
         for (n, field) in resource.fields.iter().enumerate() {
             if resource.reference.is_none_or(|(name, ..)| name != field.name) {
@@ -196,16 +196,16 @@ fn null_the_empty_string_and_white_space_are_empty() {
 
 #[test]
 fn a_zero_width_space_is_no_white_space() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let made = api.post("/customers.php", json!({"name": "\u{200b}\u{200b}"})).created();
     assert_eq!(made["name"], "\u{200b}\u{200b}");
 }
 
 #[test]
 fn a_required_field_has_to_be_sent() {
-    let desk = Desk::start();
-    each_resource(&desk.tenant("acme"), |api, resource, _| {
+    let server = TestServer::start();
+    each_resource(&server.tenant("acme"), |api, resource, _| {
         let required: Vec<(&str, &str)> =
             resource.fields.iter().filter(|field| field.required).map(|field| (field.name, "required")).collect();
         api.post(resource.path, json!({})).fails_on(&required);
@@ -215,8 +215,8 @@ fn a_required_field_has_to_be_sent() {
 
 #[test]
 fn all_failing_fields_come_together_in_their_order() {
-    let desk = Desk::start();
-    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+    let server = TestServer::start();
+    each_resource(&server.tenant("acme"), |api, resource, smallest| {
         let mut body = Map::new();
         let mut faults = Vec::new();
         // Sent backwards; the answer has the order of section 2.
@@ -241,8 +241,8 @@ fn all_failing_fields_come_together_in_their_order() {
 
 #[test]
 fn a_put_with_one_bad_field_changes_none() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let made = api.post("/customers.php", json!({"name": "As it was"})).created();
     let reply = api.put("/customers.php?id=1", json!({"name": "Changed", "country": "GER"}));
     reply.fails_on(&[("country", "too_long")]);
@@ -251,8 +251,8 @@ fn a_put_with_one_bad_field_changes_none() {
 
 #[test]
 fn integers_are_json_integers_of_64_bits() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let post = |number: &str| {
         api.post_bytes("/hardware.php", format!("{{\"name\":\"Thing\",\"purchase_cost_cents\":{number}}}"))
     };
@@ -282,8 +282,8 @@ fn integers_are_json_integers_of_64_bits() {
 
 #[test]
 fn booleans_are_true_false_one_or_zero_and_come_back_as_booleans() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let post = |value: &str| api.post_bytes("/hardware.php", format!("{{\"name\":\"Thing\",\"is_leased\":{value}}}"));
     for (sent, kept) in [("true", true), ("false", false), ("1", true), ("0", false), ("null", false), ("\"\"", false)]
     {
@@ -302,8 +302,8 @@ fn booleans_are_true_false_one_or_zero_and_come_back_as_booleans() {
 
 #[test]
 fn dates_exist_and_are_written_in_one_way() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let post = |date: &str| api.post("/customers.php", json!({"name": "Dated", "customer_since": date}));
     for good in ["2024-02-29", "2000-02-29", "2023-02-28", "1999-12-31", "0001-01-01", "9999-12-31", "2024-04-30"] {
         assert_eq!(post(good).created()["customer_since"], good);
@@ -341,8 +341,8 @@ fn dates_exist_and_are_written_in_one_way() {
 
 #[test]
 fn enumerated_values_are_exactly_those() {
-    let desk = Desk::roomy();
-    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+    let server = TestServer::without_rate_limit();
+    each_resource(&server.tenant("acme"), |api, resource, smallest| {
         for field in fields_of(resource, |kind| matches!(kind, Kind::Choice(_))) {
             let Kind::Choice(names) = field.kind else { continue };
             for name in names {
@@ -358,8 +358,8 @@ fn enumerated_values_are_exactly_those() {
 
 #[test]
 fn e_mail_addresses_are_one_plain_address() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     let post = |email: &str| api.post("/customers.php", json!({"name": "Mailed", "email": email}));
     let local_64 = format!("{}@shop.example", "l".repeat(64));
     let local_64_octets = format!("{}@shop.example", "ü".repeat(32));
@@ -433,8 +433,8 @@ fn e_mail_addresses_are_one_plain_address() {
 
 #[test]
 fn an_e_mail_address_of_more_than_254_characters_is_too_long() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let post = |email: &str| api.post("/customers.php", json!({"name": "Mailed", "email": email}));
     let domain = [["d".repeat(60).as_str(); 3].join("."), "example".to_owned()].join(".");
     let of = |length: usize| {
@@ -452,8 +452,8 @@ fn an_e_mail_address_of_more_than_254_characters_is_too_long() {
 
 #[test]
 fn unknown_and_read_only_fields_are_ignored() {
-    let desk = Desk::start();
-    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+    let server = TestServer::start();
+    each_resource(&server.tenant("acme"), |api, resource, smallest| {
         let mut body = smallest.clone();
         for (name, value) in [
             ("id", json!(777)),
@@ -478,18 +478,18 @@ fn unknown_and_read_only_fields_are_ignored() {
 
 #[test]
 fn the_timestamps_are_equal_at_first_and_every_put_moves_one() {
-    let desk = Inside::at("2026-11-20T19:30:00.9Z");
-    each_resource(&desk.tenant("acme"), |api, resource, smallest| {
+    let server = InProcess::at("2026-11-20T19:30:00.9Z");
+    each_resource(&server.tenant("acme"), |api, resource, smallest| {
         let made = api.post(resource.path, smallest.clone()).created();
         let created = made["created_at"].as_str().unwrap().to_owned();
         assert!(is_timestamp(&created) && created.starts_with("2026-11-20T19:3"), "{created}");
         assert_eq!(made["updated_at"], created);
         let address = resource.at(made["id"].as_i64().unwrap());
-        desk.advance(65);
+        server.advance(65);
         let changed = api.put(&address, json!({"notes": null})).found();
         assert_eq!(changed["created_at"], created);
         assert!(changed["updated_at"].as_str().unwrap() > created.as_str(), "also when nothing changes");
-        desk.advance(65);
+        server.advance(65);
         let same = api.get(&address).found();
         assert_eq!(same["updated_at"], changed["updated_at"], "reading changes nothing");
         api.put(&address, json!({"notes": 7})).fails_with(400, "bad_request");
@@ -499,11 +499,11 @@ fn the_timestamps_are_equal_at_first_and_every_put_moves_one() {
 
 #[test]
 fn timestamps_are_utc_in_whole_seconds() {
-    let desk = Inside::at("2026-11-20T23:59:59.999Z");
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = InProcess::at("2026-11-20T23:59:59.999Z");
+    let api = server.tenant("acme").with_scopes(ALL);
     let made = api.post("/customers.php", json!({"name": "Late"})).created();
     assert_eq!(made["created_at"], "2026-11-20T23:59:59Z");
-    desk.advance_millis(1);
+    server.advance_millis(1);
     let made = api.post("/customers.php", json!({"name": "Later"})).created();
     assert_eq!(made["created_at"], "2026-11-21T00:00:00Z");
 }

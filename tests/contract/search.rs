@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{ALL, Api, Desk, encoded};
+use crate::support::{ALL, Api, TestServer, encoded};
 
 /// No record.
 const NONE: [i64; 0] = [];
@@ -13,8 +13,8 @@ fn found(api: &Api, q: &str) -> Vec<i64> {
 
 #[test]
 fn a_word_is_found_as_part_of_any_text_or_e_mail_field() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     let fields = ["customer_number", "phone", "street", "postal_code", "city", "notes"];
     for field in fields {
         api.create("/customers.php", json!({"name": "Plain", field: "before needle after"}));
@@ -41,8 +41,8 @@ fn a_word_is_found_as_part_of_any_text_or_e_mail_field() {
 
 #[test]
 fn every_word_has_to_be_there_in_whichever_field() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.create("/customers.php", json!({"name": "Alpha Works", "city": "Bonn"}));
     api.create("/customers.php", json!({"name": "Beta Works", "city": "Bonn"}));
     api.create("/customers.php", json!({"name": "Alpha", "notes": "works in Ulm"}));
@@ -57,8 +57,8 @@ fn every_word_has_to_be_there_in_whichever_field() {
 
 #[test]
 fn short_words_are_found_as_long_ones_are() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for name in ["xy", "ab cd", "Äb", "語", "cd 語 ab"] {
         api.create("/customers.php", json!({"name": if name.chars().count() < 2 { "語語" } else { name }}));
     }
@@ -73,8 +73,8 @@ fn short_words_are_found_as_long_ones_are() {
 
 #[test]
 fn letters_that_mean_something_to_a_database_mean_themselves() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     let names = [
         "100% sure",
         "100 sure",
@@ -131,8 +131,8 @@ fn letters_that_mean_something_to_a_database_mean_themselves() {
 
 #[test]
 fn case_is_folded_as_unicode_folds_it() {
-    let desk = Desk::roomy();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
     let pairs = [
         ("Müller", "MÜLLER"),
         ("ÄÖÜ", "äöü"),
@@ -168,8 +168,8 @@ fn case_is_folded_as_unicode_folds_it() {
 
 #[test]
 fn a_search_takes_twenty_words() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let words = |count: usize| (0..count).map(|n| format!("w{n}")).collect::<Vec<_>>().join(" ");
     api.create("/customers.php", json!({"name": "Wordy", "notes": words(30)}));
     assert_eq!(found(&api, &words(20)), [1]);
@@ -179,8 +179,8 @@ fn a_search_takes_twenty_words() {
 
 #[test]
 fn a_search_for_nul_finds_nothing() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.create("/customers.php", json!({"name": "needle", "email": "ab@shop.example"}));
     let with_nul = ["\0", "a\0", "a\0b", "needle\0", "\0needle", "nee\0dle", "needle \0", "nee a\0bcde", "\0\0\0\0"];
     for q in with_nul {
@@ -195,8 +195,8 @@ fn a_search_for_nul_finds_nothing() {
 
 #[test]
 fn a_search_for_a_very_long_word_compares_all_of_it() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     // Two letters in which the records differ, near the end of the first half and of the text.
     let notes =
         |first: char, last: char| format!("{}{first}{}{last}x", "abcdefghij".repeat(249), "klmnopqrst".repeat(250));
@@ -220,8 +220,8 @@ fn a_search_for_a_very_long_word_compares_all_of_it() {
 
 #[test]
 fn a_blank_search_is_none() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.customer("One");
     api.customer("Two");
     for q in ["", " ", "\t\n", "\u{3000}\u{a0}"] {
@@ -232,8 +232,8 @@ fn a_blank_search_is_none() {
 
 #[test]
 fn a_search_sees_the_present_state() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     api.customer("Oldname");
     api.put("/customers.php?id=1", json!({"name": "Newname"})).is(200);
     assert_eq!((found(&api, "oldname"), found(&api, "newname")), (vec![], vec![1]));
@@ -247,8 +247,8 @@ fn a_search_sees_the_present_state() {
 
 #[test]
 fn a_search_is_sorted_filtered_and_paged_like_any_list() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     for n in 0..9 {
         let name = format!("{} number {n}", if n % 3 == 0 { "Other" } else { "Match" });
         api.create("/customers.php", json!({"name": name, "status": if n == 4 { "inactive" } else { "active" }}));

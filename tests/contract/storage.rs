@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::support::{ALL, Desk, Setup, database, until};
+use crate::support::{ALL, Setup, TestServer, database, until};
 
 const RECORDS: &str = "/customers.php";
 
@@ -22,12 +22,12 @@ fn tree(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn files_and_folders_are_private_to_the_owner() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     api.customer("Private");
-    let paths = tree(&desk.data());
-    assert!(paths.contains(&desk.registry_file()) && paths.contains(&tenant.file()));
+    let paths = tree(&server.data());
+    assert!(paths.contains(&server.registry_file()) && paths.contains(&tenant.file()));
     assert!(paths.contains(&tenant.files()[1]), "the write-ahead log is there and looked at too");
     for path in paths {
         let mode = path.metadata().unwrap().permissions().mode() & 0o777;
@@ -37,18 +37,18 @@ fn files_and_folders_are_private_to_the_owner() {
 
 #[test]
 fn a_tenants_file_is_what_schema_sql_says() {
-    let desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
     let dump = |connection: &rusqlite::Connection| -> Vec<(String, Option<String>)> {
         let mut rows = connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name").unwrap();
         let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         rows.map(Result::unwrap).collect()
     };
-    let model = database(&desk.home().join("model.db"));
+    let model = database(&server.home().join("model.db"));
     model.execute_batch(&std::fs::read_to_string("schema.sql").unwrap()).unwrap();
     let file = database(&tenant.file());
     assert_eq!(dump(&file), dump(&model));
-    for (connection, path) in [(file, tenant.file()), (database(&desk.registry_file()), desk.registry_file())] {
+    for (connection, path) in [(file, tenant.file()), (database(&server.registry_file()), server.registry_file())] {
         let pragma = |name: &str| -> String {
             connection
                 .query_row(&format!("SELECT CAST(\"{name}\" AS TEXT) FROM pragma_{name}"), [], |row| row.get(0))
@@ -61,8 +61,8 @@ fn a_tenants_file_is_what_schema_sql_says() {
 
 #[test]
 fn each_tenant_has_a_file_of_its_own_named_by_its_id() {
-    let desk = Desk::start();
-    let (one, two) = (desk.tenant("one"), desk.tenant("two"));
+    let server = TestServer::start();
+    let (one, two) = (server.tenant("one"), server.tenant("two"));
     one.with_scopes(ALL).customer("Only of one");
     let count = |path: &Path| -> i64 {
         database(path).query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap()
@@ -72,15 +72,15 @@ fn each_tenant_has_a_file_of_its_own_named_by_its_id() {
 
 #[test]
 fn a_tenants_file_of_a_newer_schema_makes_that_tenant_unavailable() {
-    let desk = Desk::start();
-    let (newer, other) = (desk.tenant("newer"), desk.tenant("other"));
+    let server = TestServer::start();
+    let (newer, other) = (server.tenant("newer"), server.tenant("other"));
     let (api, others) = (newer.with_scopes(ALL), other.with_scopes(ALL));
     let version: u32 = database(&newer.file()).pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     database(&newer.file()).pragma_update(None, "user_version", 99).unwrap();
     api.get(RECORDS).fails_with(503, "tenant_unavailable");
     others.get(RECORDS).is(200);
-    until("the log says it", || desk.log().contains("newer").then_some(()));
-    let report = desk.cli(&["--json", "check"]).ends_with(1).json();
+    until("the log says it", || server.log().contains("newer").then_some(()));
+    let report = server.cli(&["--json", "check"]).ends_with(1).json();
     let faults: Vec<bool> = report.as_array().unwrap().iter().map(|row| row["ok"].as_bool().unwrap()).collect();
     assert_eq!(faults.iter().filter(|ok| !**ok).count(), 1, "{report}");
     database(&newer.file()).pragma_update(None, "user_version", version).unwrap();
@@ -89,10 +89,10 @@ fn a_tenants_file_of_a_newer_schema_makes_that_tenant_unavailable() {
 
 #[test]
 fn a_registry_of_a_newer_schema_ends_every_command() {
-    let mut desk = Desk::start();
-    let tenant = desk.tenant("acme");
-    desk.stop();
-    database(&desk.registry_file()).pragma_update(None, "user_version", 99).unwrap();
+    let mut server = TestServer::start();
+    let tenant = server.tenant("acme");
+    server.stop();
+    database(&server.registry_file()).pragma_update(None, "user_version", 99).unwrap();
     let commands: [&[&str]; 7] = [
         &["serve", "--listen", "127.0.0.1:0"],
         &["tenant", "list"],
@@ -103,7 +103,7 @@ fn a_registry_of_a_newer_schema_ends_every_command() {
         &["check"],
     ];
     for command in commands {
-        let output = desk.cli(command).ends_with(1);
+        let output = server.cli(command).ends_with(1);
         let said = format!("{}{}", output.stdout, output.stderr).to_lowercase();
         assert!(said.contains("newer"), "{output:?}");
     }
@@ -112,15 +112,15 @@ fn a_registry_of_a_newer_schema_ends_every_command() {
 
 #[test]
 fn a_registry_that_is_garbage_is_a_clear_failure() {
-    let mut desk = Desk::start();
-    desk.tenant("acme");
-    desk.stop();
+    let mut server = TestServer::start();
+    server.tenant("acme");
+    server.stop();
     for suffix in ["-wal", "-shm"] {
-        let _ = std::fs::remove_file(format!("{}{suffix}", desk.registry_file().display()));
+        let _ = std::fs::remove_file(format!("{}{suffix}", server.registry_file().display()));
     }
-    std::fs::write(desk.registry_file(), "no database ".repeat(1_000)).unwrap();
+    std::fs::write(server.registry_file(), "no database ".repeat(1_000)).unwrap();
     for command in [&["serve", "--listen", "127.0.0.1:0"][..], &["tenant", "list"], &["check"]] {
-        let output = desk.cli(command).ends_with(1);
+        let output = server.cli(command).ends_with(1);
         assert!(!output.stderr.contains("panicked"), "{output:?}");
         assert!(output.stderr.contains("registry.db") || output.stdout.contains("registry"), "{output:?}");
     }
@@ -128,27 +128,27 @@ fn a_registry_that_is_garbage_is_a_clear_failure() {
 
 #[test]
 fn what_was_acknowledged_is_there_after_a_kill() {
-    let mut desk = Desk::start();
-    let tenant = desk.tenant("acme");
+    let mut server = TestServer::start();
+    let tenant = server.tenant("acme");
     let key = tenant.key(ALL);
-    let api = desk.with_key(&key.key);
+    let api = server.with_key(&key.key);
     for n in 0..5 {
         let made = api.post(RECORDS, json!({"name": format!("Round {n}")})).created();
-        desk.kill();
-        desk.restart();
+        server.kill();
+        server.restart();
         assert_eq!(api.get(&format!("{RECORDS}?id={}", made["id"])).found(), made);
     }
     tenant.key_command("revoke", &key);
-    desk.kill();
-    desk.restart();
+    server.kill();
+    server.restart();
     api.get(RECORDS).fails_with(401, "revoked_api_key");
-    desk.cli(&["check"]).done();
+    server.cli(&["check"]).done();
 }
 
 /// Starts a POST that cannot finish before a lock is gone, asks the server to end, and only then lets go.
 fn ends_with_requests_in_flight(signal: &str) {
-    let mut desk = Setup::roomy().start();
-    let tenant = desk.tenant("acme");
+    let mut server = Setup::without_rate_limit().start();
+    let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     api.customer("Before");
     let locked = database(&tenant.file());
@@ -158,14 +158,14 @@ fn ends_with_requests_in_flight(signal: &str) {
     // The requests are with the service when it has answered another one that came after them.
     api.clone().get(RECORDS).is(200);
     let started = Instant::now();
-    desk.signal(signal);
-    until("it listens no more", || std::net::TcpStream::connect(desk.address()).is_err().then_some(()));
+    server.signal(signal);
+    until("it listens no more", || std::net::TcpStream::connect(server.address()).is_err().then_some(()));
     assert!(pending.iter().all(|request| !request.is_answered()), "they wait for the lock");
     locked.execute_batch("COMMIT").unwrap();
     for request in pending {
         request.reply().is(201);
     }
-    assert_eq!(desk.ended().code(), Some(0), "{}", desk.log());
+    assert_eq!(server.ended().code(), Some(0), "{}", server.log());
     assert!(started.elapsed().as_secs() < 15);
     drop(locked);
     let wal = &tenant.files()[1];
@@ -186,28 +186,28 @@ fn requests_in_flight_finish_before_sigint_ends_the_process() {
 
 #[test]
 fn an_idle_server_with_open_connections_ends_at_once() {
-    let mut desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let mut server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let others: Vec<_> = (0..10).map(|_| api.clone()).collect();
     for other in &others {
         other.get(RECORDS).is(200);
     }
     let started = Instant::now();
-    desk.stop();
+    server.stop();
     assert!(started.elapsed().as_secs() < 8, "idle connections are not waited for");
 }
 
 #[test]
 fn a_killed_server_leaves_nothing_in_the_temporary_directory() {
     let temporary = tempfile::tempdir().unwrap();
-    let mut desk = Setup::plain().variable("TMPDIR", temporary.path().to_str().unwrap()).start();
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let mut server = Setup::plain().variable("TMPDIR", temporary.path().to_str().unwrap()).start();
+    let api = server.tenant("acme").with_scopes(ALL);
     let entries = || tree(temporary.path()).len() - 1;
     api.customer("Served");
     assert_eq!(entries(), 0, "while it serves: {:?}", tree(temporary.path()));
-    desk.kill();
-    desk.restart();
+    server.kill();
+    server.restart();
     api.customer("Served again");
-    desk.kill();
+    server.kill();
     assert_eq!(entries(), 0, "after two kills: {:?}", tree(temporary.path()));
 }

@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use crate::fixture::{RECORDS, Scene};
+use crate::fixture::{Fixture, RECORDS};
 use crate::support::raw::{Client, get};
-use crate::support::{Desk, Setup, until};
+use crate::support::{Setup, TestServer, until};
 
 #[test]
 fn sixty_bytes_that_announce_a_hundred_gigabytes() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let bytes = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000000\r\n\r\n";
     assert_eq!(bytes.len(), 60 - 2);
     for round in 0..100 {
-        let mut client = scene.connect();
+        let mut client = fixture.connect();
         client.send(bytes);
         match round % 3 {
             0 => assert_eq!(client.answer().status, 405),
@@ -25,49 +25,49 @@ fn sixty_bytes_that_announce_a_hundred_gigabytes() {
             _ => drop(client),
         }
     }
-    scene.is_served();
-    assert!(scene.vitals().peak_memory < 100 * 1024, "{:?}", scene.vitals());
+    fixture.is_served();
+    assert!(fixture.stats().peak_memory < 100 * 1024, "{:?}", fixture.stats());
 }
 
 #[test]
 fn two_hundred_keep_alive_connections_at_once_twenty_times_from_a_fresh_start() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     for _ in 0..20 {
-        let mut clients: Vec<Client> = (0..200).map(|_| scene.connect()).collect();
+        let mut clients: Vec<Client> = (0..200).map(|_| fixture.connect()).collect();
         for _ in 0..2 {
-            clients.iter_mut().for_each(|client| client.send(scene.get(RECORDS)));
+            clients.iter_mut().for_each(|client| client.send(fixture.get(RECORDS)));
             clients.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
         }
         drop(clients);
-        scene.desk.restart();
+        fixture.server.restart();
     }
 }
 
 #[test]
 fn three_thousand_resets_after_a_whole_request() {
-    let scene = Scene::new();
-    let before = scene.settled();
+    let fixture = Fixture::new();
+    let before = fixture.settled();
     for _ in 0..3_000 {
-        let mut client = scene.connect();
-        client.send(scene.get(RECORDS));
+        let mut client = fixture.connect();
+        client.send(fixture.get(RECORDS));
         client.reset();
     }
-    scene.is_served();
-    scene.is_back_at(before);
+    fixture.is_served();
+    fixture.is_back_at(before);
 }
 
 #[test]
 fn a_hundred_heads_without_end() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let lines = "X-Endless: and one more line of it\r\n".repeat(100);
-    let mut clients: Vec<Client> = (0..100).map(|_| scene.connect()).collect();
+    let mut clients: Vec<Client> = (0..100).map(|_| fixture.connect()).collect();
     clients.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost: desk\r\n"));
     for _ in 0..20 {
         // Those that were refused meanwhile take no more.
         clients.iter_mut().for_each(|client| _ = client.try_send(&lines));
     }
-    scene.is_served();
-    assert!(scene.vitals().peak_memory < 100 * 1024, "{:?}", scene.vitals());
+    fixture.is_served();
+    assert!(fixture.stats().peak_memory < 100 * 1024, "{:?}", fixture.stats());
     let refused = clients.iter_mut().filter_map(|client| client.try_answer(false));
     assert!(refused.inspect(|answer| assert_eq!(answer.status, 431)).count() > 0);
 }
@@ -75,9 +75,9 @@ fn a_hundred_heads_without_end() {
 #[test]
 fn more_connections_than_descriptors() {
     // A tenth of a usual limit: for some 50 connections, the lines behind the gate, and the databases.
-    let scene = Scene::with(Setup::roomy().limited_to("-n 100"));
-    let mut clients: Vec<Client> = (0..300).map(|_| scene.connect()).collect();
-    let bytes = scene.get(RECORDS);
+    let fixture = Fixture::with(Setup::without_rate_limit().limited_to("-n 100"));
+    let mut clients: Vec<Client> = (0..300).map(|_| fixture.connect()).collect();
+    let bytes = fixture.get(RECORDS);
     let served = clients.iter_mut().filter_map(|client| {
         let sent = client.try_send(&bytes);
         let answer = sent.then(|| client.try_answer(false)).flatten()?;
@@ -86,59 +86,59 @@ fn more_connections_than_descriptors() {
     });
     assert!(served.count() >= 40);
     drop(clients);
-    until("all are served again", || ask_once(&scene).filter(|status| *status == 200));
-    scene.is_served();
+    until("all are served again", || ask_once(&fixture).filter(|status| *status == 200));
+    fixture.is_served();
 }
 
 /// Lets the process open so many descriptors more, of those that it has not now.
-fn leave_descriptors(desk: &Desk, more: usize) {
-    let taken = std::fs::read_dir(format!("/proc/{}/fd", desk.pid())).unwrap();
+fn leave_descriptors(server: &TestServer, more: usize) {
+    let taken = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
     let taken: Vec<u64> = taken.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
     let limit = (0..).filter(|number| !taken.contains(number)).nth(more).unwrap();
-    set_descriptor_limit(desk, limit);
+    set_descriptor_limit(server, limit);
 }
 
-fn set_descriptor_limit(desk: &Desk, number: u64) {
-    let pid = Pid::from_raw(i32::try_from(desk.pid()).unwrap());
+fn set_descriptor_limit(server: &TestServer, number: u64) {
+    let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap());
     prlimit(pid, Resource::Nofile, Rlimit { current: Some(number), maximum: Some(number.max(4_096)) }).unwrap();
 }
 
 #[test]
 fn no_descriptor_to_be_had_for_a_while() {
-    let scene = Scene::new();
-    let mut kept = scene.connect();
+    let fixture = Fixture::new();
+    let mut kept = fixture.connect();
     let ask = |client: &mut Client| {
-        client.send(scene.get(RECORDS));
+        client.send(fixture.get(RECORDS));
         client.answer().status
     };
     assert_eq!(ask(&mut kept), 200);
-    leave_descriptors(&scene.desk, 0);
-    let mut waiting = scene.connect();
-    waiting.send(scene.get(RECORDS));
+    leave_descriptors(&fixture.server, 0);
+    let mut waiting = fixture.connect();
+    waiting.send(fixture.get(RECORDS));
     // Longer than the inner server is left alone.
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(5) {
-        assert_eq!(ask(&mut kept), 200, "{}", scene.desk.log());
+        assert_eq!(ask(&mut kept), 200, "{}", fixture.server.log());
         thread::sleep(Duration::from_millis(100));
     }
-    assert!(scene.desk.log().contains("a connection could not be accepted"));
-    set_descriptor_limit(&scene.desk, 4_096);
+    assert!(fixture.server.log().contains("a connection could not be accepted"));
+    set_descriptor_limit(&fixture.server, 4_096);
     assert_eq!(waiting.answer().status, 200);
-    scene.is_served();
+    fixture.is_served();
 }
 
 /// One more for the gate to ask for a new line, and the one that tiny_http waits with for a connection; that it wants a
 /// second for it ends its accept loop, and there are none for a new server either.
 #[test]
 fn no_new_server_to_be_had_ends_the_process_with_a_message() {
-    let mut desk = Desk::start();
-    leave_descriptors(&desk, 2);
+    let mut server = TestServer::start();
+    leave_descriptors(&server, 2);
     let started = Instant::now();
     // tiny_http panics where it has no descriptor for a connection, which the log may say.
-    let status = desk.ended_whatever_it_said();
+    let status = server.ended_whatever_it_said();
     assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
     assert_eq!(status.code(), Some(1));
-    let log = desk.log();
+    let log = server.log();
     assert!(log.lines().last().unwrap().contains("the server behind the gate stopped answering"), "{log}");
 }
 
@@ -168,58 +168,61 @@ fn threads_run_out(limit: fn() -> usize) {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let mut scene = Scene::with(Setup::roomy().unprivileged());
-    scene.is_served();
+    let mut fixture = Fixture::with(Setup::without_rate_limit().unprivileged());
+    fixture.is_served();
     let mut prlimit = Command::new("prlimit");
-    prlimit.args([format!("--pid={}", scene.desk.pid()), format!("--nproc={}:", limit())]);
+    prlimit.args([format!("--pid={}", fixture.server.pid()), format!("--nproc={}:", limit())]);
     // Root would need a capability for another user's process.
-    scene.desk.as_its_user(&mut prlimit);
+    fixture.server.as_its_user(&mut prlimit);
     assert!(prlimit.status().unwrap().success());
     let started = Instant::now();
     thread::scope(|scope| {
         for _ in 0..60 {
-            scope.spawn(|| ask_for(&scene, Duration::from_secs(3)));
+            scope.spawn(|| ask_for(&fixture, Duration::from_secs(3)));
         }
     });
     // Either it found a way, or its supervisor has to know.
-    if ask_once(&scene).is_none() {
-        let status = scene.desk.ended_whatever_it_said();
-        let log = scene.desk.log();
+    if ask_once(&fixture).is_none() {
+        let status = fixture.server.ended_whatever_it_said();
+        let log = fixture.server.log();
         assert_eq!(status.code(), Some(1), "{status}: {log}");
         assert!(log.contains("error: the server behind the gate stopped answering"), "{log}");
         assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
-        scene.desk.restart();
+        fixture.server.restart();
     }
-    scene.is_served();
-    scene.desk.kill();
+    fixture.is_served();
+    fixture.server.kill();
 }
 
 /// The status of one request on a connection of its own, where there is an answer.
-fn ask_once(scene: &Scene) -> Option<u16> {
-    let stream = TcpStream::connect(scene.desk.address()).ok()?;
+fn ask_once(fixture: &Fixture) -> Option<u16> {
+    let stream = TcpStream::connect(fixture.server.address()).ok()?;
     let mut client = Client::over(stream);
-    let sent = client.try_send(scene.get(RECORDS));
+    let sent = client.try_send(fixture.get(RECORDS));
     sent.then(|| client.try_answer(false)).flatten().map(|answer| answer.status)
 }
 
 /// Asks again and again for so long, or until there is nobody to be asked.
-fn ask_for(scene: &Scene, time: Duration) {
+fn ask_for(fixture: &Fixture, time: Duration) {
     let started = Instant::now();
-    while started.elapsed() < time && ask_once(scene).is_some() {}
+    while started.elapsed() < time && ask_once(fixture).is_some() {}
 }
 
 #[test]
 fn a_hundred_thousand_pipelined_requests_whose_answers_nobody_reads() {
-    let scene = Scene::new();
-    let mut flood = scene.connect();
+    let fixture = Fixture::new();
+    let mut flood = fixture.connect();
     flood.socket().set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     // The kernels of both sides take megabytes of it.
     let _ = flood.try_send(get("/openapi.json").repeat(100_000));
     for _ in 0..20 {
-        scene.is_served();
+        fixture.is_served();
     }
-    assert!(scene.desk.log().matches("/openapi.json").count() < 1_000, "its answers are not made before they are read");
-    assert!(scene.vitals().peak_memory < 100 * 1024, "{:?}", scene.vitals());
+    assert!(
+        fixture.server.log().matches("/openapi.json").count() < 1_000,
+        "its answers are not made before they are read"
+    );
+    assert!(fixture.stats().peak_memory < 100 * 1024, "{:?}", fixture.stats());
     drop(flood);
-    scene.is_served();
+    fixture.is_served();
 }

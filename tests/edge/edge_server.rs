@@ -14,7 +14,7 @@ use crate::support::raw::{Answer, Client};
 use crate::support::until;
 
 /// A running service, and every request that came through its gate.
-pub struct Desk {
+pub struct EdgeServer {
     service: Option<Service>,
     pub address: SocketAddr,
     seen: Arc<Mutex<Vec<Request>>>,
@@ -33,13 +33,13 @@ impl Held {
     }
 }
 
-impl Desk {
-    pub fn start() -> Desk {
-        Desk::with(|_| {})
+impl EdgeServer {
+    pub fn start() -> EdgeServer {
+        EdgeServer::with(|_| {})
     }
 
     /// With options other than the usual.
-    pub fn with(change: impl FnOnce(&mut Options)) -> Desk {
+    pub fn with(change: impl FnOnce(&mut Options)) -> EdgeServer {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&seen);
         let held = Arc::new(Held(Mutex::new(Some(Vec::new()))));
@@ -54,7 +54,7 @@ impl Desk {
             }
         };
         let service = Service::start_with(Arc::new(handler), &options).unwrap();
-        Desk { address: service.address(), service: Some(service), seen, held }
+        EdgeServer { address: service.address(), service: Some(service), seen, held }
     }
 
     /// The path of every request that came through, in order.
@@ -91,7 +91,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for EdgeServer {
     fn drop(&mut self) {
         if let Some(service) = self.service.take() {
             let _ = service.stop();

@@ -16,14 +16,14 @@ use tenantdesk::model::{CUSTOMER, Value};
 use tenantdesk::server::Service;
 use tenantdesk::store::{Change, ReadError, Writing};
 
-use crate::edge_server::Desk;
+use crate::edge_server::EdgeServer;
 use crate::support::raw::{Client, get};
-use crate::support::{ALL, Inside, until, uuid};
+use crate::support::{ALL, InProcess, until, uuid};
 
 #[test]
 fn a_panic_is_a_500_and_the_workers_live_on() {
-    let desk = Desk::start();
-    let mut client = desk.connect();
+    let server = EdgeServer::start();
+    let mut client = server.connect();
     for _ in 0..100 {
         client.send(get("/panic"));
         client.answer().fails_with(500, "internal_error");
@@ -36,13 +36,13 @@ fn a_panic_is_a_500_and_the_workers_live_on() {
 
 #[test]
 fn clients_that_reset_harm_nobody() {
-    let desk = Desk::start();
+    let server = EdgeServer::start();
     for _ in 0..300 {
-        let mut client = desk.connect();
+        let mut client = server.connect();
         client.send(get("/a"));
         client.reset();
     }
-    assert_eq!(desk.ask(get("/a")).status, 200);
+    assert_eq!(server.ask(get("/a")).status, 200);
 }
 
 /// Makes a customer and panics.
@@ -102,8 +102,8 @@ fn logged(what: &str) -> String {
 #[test]
 fn a_panic_is_undone_logged_with_its_place_and_the_worker_and_writer_live_on() {
     log();
-    let desk = Inside::made_of(pipeline_that_panics);
-    let api = desk.tenant("acme").with_scopes(ALL);
+    let server = InProcess::made_of(pipeline_that_panics);
+    let api = server.tenant("acme").with_scopes(ALL);
     let first = api.customer("Before");
     // More often than there are workers, or connections to read with.
     for _ in 0..40 {
@@ -130,8 +130,8 @@ fn a_line_that_broke_is_opened_again() {
 #[test]
 #[ignore = "run by the test above"]
 fn broken_and_reopened() {
-    let desk = Desk::start();
-    let mut client = desk.connect();
+    let server = EdgeServer::start();
+    let mut client = server.connect();
     for _ in 0..20 {
         client.send(get("/a"));
         assert_eq!(client.answer().status, 200);
@@ -156,13 +156,13 @@ fn a_server_that_went_deaf_is_replaced() {
 #[test]
 #[ignore = "run by the test above"]
 fn deaf_and_mended() {
-    let desk = Desk::start();
-    let mut kept = desk.connect();
+    let server = EdgeServer::start();
+    let mut kept = server.connect();
     kept.send(get("/a"));
     assert_eq!(kept.answer().status, 200);
     assert_eq!(shut_private_sockets(|socket| socket.is_listener().unwrap_or(false)), 1);
     let started = Instant::now();
-    let mut clients: Vec<Client> = (0..40).map(|_| desk.connect()).collect();
+    let mut clients: Vec<Client> = (0..40).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(get("/slow?100")));
     clients.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
     assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
@@ -190,19 +190,19 @@ fn shut_private_sockets(which: impl Fn(&Socket) -> bool) -> usize {
 
 #[test]
 fn stopping_answers_what_is_under_way_and_closes_the_rest() {
-    let desk = Desk::start();
-    let address = desk.address;
-    let mut idle = desk.connect();
+    let server = EdgeServer::start();
+    let address = server.address;
+    let mut idle = server.connect();
     idle.send(get("/a"));
     assert_eq!(idle.answer().status, 200);
-    let mut silent = desk.connect();
-    let mut half = desk.connect();
+    let mut silent = server.connect();
+    let mut half = server.connect();
     half.send("GET /a HTTP/1.1\r\n");
-    let mut busy = desk.connect();
+    let mut busy = server.connect();
     busy.send(get("/slow?1000"));
     thread::sleep(Duration::from_millis(200));
     let started = Instant::now();
-    let stopping = thread::spawn(move || desk.stop());
+    let stopping = thread::spawn(move || server.stop());
     assert_eq!(busy.answer().status, 200);
     assert!(busy.is_closed());
     assert!(idle.is_closed());
@@ -215,8 +215,8 @@ fn stopping_answers_what_is_under_way_and_closes_the_rest() {
 
 #[test]
 fn a_port_that_is_taken_is_said() {
-    let desk = Desk::start();
-    let options = tenantdesk::server::Options { listen: desk.address, ..Default::default() };
+    let server = EdgeServer::start();
+    let options = tenantdesk::server::Options { listen: server.address, ..Default::default() };
     let problem = Service::start_with(std::sync::Arc::new(|_, _| {}), &options).err().unwrap().to_string();
-    assert!(problem.starts_with(&format!("cannot listen on {}", desk.address)), "{problem}");
+    assert!(problem.starts_with(&format!("cannot listen on {}", server.address)), "{problem}");
 }

@@ -3,9 +3,9 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::support::process_stats::Vitals;
+use crate::support::process_stats::ProcessStats;
 use crate::support::raw::{Answer, Client, request};
-use crate::support::{ALL, Api, Desk, PATIENCE, Setup, Tenant};
+use crate::support::{ALL, Api, DEADLINE, Setup, Tenant, TestServer};
 
 pub const RECORDS: &str = "/customers.php";
 
@@ -18,32 +18,32 @@ const CACHED: usize = 16 * 1024;
 /// Threads that tiny_http keeps for its next connection, once it had so many.
 const SPARE_THREADS: usize = 4;
 
-pub struct Scene {
-    pub desk: Desk,
+pub struct Fixture {
+    pub server: TestServer,
     pub tenant: Tenant,
     pub key: String,
 }
 
-impl Scene {
+impl Fixture {
     /// With a rate limit that is out of the way.
-    pub fn new() -> Scene {
-        Scene::with(Setup::roomy())
+    pub fn new() -> Fixture {
+        Fixture::with(Setup::without_rate_limit())
     }
 
-    pub fn with(setup: Setup) -> Scene {
-        let desk = setup.start();
-        let tenant = desk.tenant("acme");
+    pub fn with(setup: Setup) -> Fixture {
+        let server = setup.start();
+        let tenant = server.tenant("acme");
         let key = tenant.key(ALL).key;
-        Scene { desk, tenant, key }
+        Fixture { server, tenant, key }
     }
 
     /// A client that checks what it gets.
     pub fn api(&self) -> Api {
-        self.desk.with_key(&self.key)
+        self.server.with_key(&self.key)
     }
 
     pub fn connect(&self) -> Client {
-        Client::connect(self.desk.address())
+        Client::connect(self.server.address())
     }
 
     pub fn get(&self, target: &str) -> String {
@@ -59,27 +59,27 @@ impl Scene {
 
     #[track_caller]
     pub fn is_served(&self) {
-        assert_eq!(self.ask(RECORDS).status, 200, "{}", self.desk.log());
+        assert_eq!(self.ask(RECORDS).status, 200, "{}", self.server.log());
         assert_eq!(self.ask("/healthz").status, 200);
     }
 
-    pub fn vitals(&self) -> Vitals {
-        Vitals::of(self.desk.pid())
+    pub fn stats(&self) -> ProcessStats {
+        ProcessStats::of(self.server.pid())
     }
 
     /// What it takes when its databases are open and nothing is asked of it.
-    pub fn settled(&self) -> Vitals {
+    pub fn settled(&self) -> ProcessStats {
         (0..5).for_each(|_| self.is_served());
-        self.vitals()
+        self.stats()
     }
 
     /// Waits until threads, descriptors and memory are what they were; connections to the databases and a few threads stay
     /// for the next.
     #[track_caller]
-    pub fn is_back_at(&self, before: Vitals) {
-        let deadline = Instant::now() + PATIENCE;
+    pub fn is_back_at(&self, before: ProcessStats) {
+        let deadline = Instant::now() + DEADLINE;
         loop {
-            let now = self.vitals();
+            let now = self.stats();
             if now.threads <= before.threads + SPARE_THREADS
                 && now.descriptors <= before.descriptors + POOLED
                 && now.memory <= before.memory + CACHED

@@ -1,6 +1,6 @@
 //! What is HTTP is right on the wire; what could be read in two ways is refused.
 
-use crate::edge_server::Desk;
+use crate::edge_server::EdgeServer;
 use crate::support::raw::get;
 
 /// What a smuggler would have run: it must never be seen behind the gate.
@@ -8,8 +8,8 @@ const SMUGGLED: &str = "DELETE /smuggled HTTP/1.1\r\nHost: desk\r\n\r\n";
 
 #[test]
 fn a_request_arrives_as_it_was_sent() {
-    let desk = Desk::start();
-    let told = desk.ask(
+    let server = EdgeServer::start();
+    let told = server.ask(
         "POST /customers.php?id=7&q=%C3%BC HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer x\r\nAuthorization: Bearer y\r\n\
          Content-Type: application/json\r\nUser-Agent: test\r\nContent-Length: 2\r\n\r\n{}",
     );
@@ -28,8 +28,8 @@ fn a_request_arrives_as_it_was_sent() {
 
 #[test]
 fn chunks_are_put_together() {
-    let desk = Desk::start();
-    let mut client = desk.connect();
+    let server = EdgeServer::start();
+    let mut client = server.connect();
     for _ in 0..2 {
         client.send("POST /a HTTP/1.1\r\nHost: desk\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: t\r\n\r\n");
         assert_eq!(client.answer().json()["body"], "abcde");
@@ -38,32 +38,32 @@ fn chunks_are_put_together() {
 
 #[test]
 fn a_length_beside_chunked_is_dropped_and_the_connection_closes() {
-    let desk = Desk::start();
-    let mut client = desk.connect();
+    let server = EdgeServer::start();
+    let mut client = server.connect();
     client.send("POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
     client.try_send(SMUGGLED);
     assert_eq!(client.answer().json()["body"], "abc");
     assert!(client.is_closed());
-    assert_eq!(desk.paths(), ["/a"]);
+    assert_eq!(server.paths(), ["/a"]);
 }
 
 #[test]
 fn absolute_targets_and_asterisk() {
-    let desk = Desk::start();
-    let told = desk.ask("GET http://other:81/a?b HTTP/1.1\r\nHost: desk\r\n\r\n").json();
+    let server = EdgeServer::start();
+    let told = server.ask("GET http://other:81/a?b HTTP/1.1\r\nHost: desk\r\n\r\n").json();
     assert_eq!((&told["path"], &told["query"]), (&"/a".into(), &"b".into()));
     assert_eq!(told["headers"][0], serde_json::json!(["host", "other:81"]));
-    assert_eq!(desk.ask("OPTIONS * HTTP/1.1\r\nHost: desk\r\n\r\n").json()["path"], "*");
+    assert_eq!(server.ask("OPTIONS * HTTP/1.1\r\nHost: desk\r\n\r\n").json()["path"], "*");
 }
 
 #[test]
 fn http_1_0_closes_unless_asked_not_to() {
-    let desk = Desk::start();
-    let mut client = desk.connect();
+    let server = EdgeServer::start();
+    let mut client = server.connect();
     client.send("GET /a HTTP/1.0\r\n\r\n");
     assert_eq!(client.answer().status, 200);
     assert!(client.is_closed());
-    let mut client = desk.connect();
+    let mut client = server.connect();
     for _ in 0..2 {
         client.send("GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
         assert_eq!(client.answer().status, 200);
@@ -72,8 +72,8 @@ fn http_1_0_closes_unless_asked_not_to() {
 
 #[test]
 fn continue_is_said_when_the_body_is_wanted() {
-    let desk = Desk::start();
-    let mut client = desk.connect();
+    let server = EdgeServer::start();
+    let mut client = server.connect();
     client.send("POST /a HTTP/1.1\r\nHost: desk\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
     assert_eq!(client.answer().status, 100);
     client.send("{}");
@@ -85,8 +85,8 @@ fn continue_is_said_when_the_body_is_wanted() {
 
 #[test]
 fn head_has_the_length_of_get_and_no_body() {
-    let desk = Desk::start();
-    let mut client = desk.connect();
+    let server = EdgeServer::start();
+    let mut client = server.connect();
     client.send("HEAD /large HTTP/1.1\r\nHost: desk\r\n\r\n");
     assert_eq!(client.head_answer().header("content-length"), "1048576");
     client.send(get("/a"));
@@ -95,8 +95,8 @@ fn head_has_the_length_of_get_and_no_body() {
 
 #[test]
 fn no_content_has_neither_length_nor_body() {
-    let desk = Desk::start();
-    let mut client = desk.connect();
+    let server = EdgeServer::start();
+    let mut client = server.connect();
     client.send(get("/nothing"));
     let answer = client.answer();
     assert_eq!((answer.status, answer.header("content-length")), (204, ""));
@@ -106,13 +106,13 @@ fn no_content_has_neither_length_nor_body() {
 
 #[test]
 fn an_answer_carries_a_request_id_the_version_and_a_date() {
-    let desk = Desk::start();
-    let answer = desk.ask(get("/a"));
+    let server = EdgeServer::start();
+    let answer = server.ask(get("/a"));
     assert_eq!(answer.header("x-request-id"), answer.json()["id"]);
     assert_eq!(answer.header("x-api-version"), "v1");
     assert!(answer.header("date").ends_with("GMT"));
     let own = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
-    let asked = |id: &str| desk.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\nX-Request-Id: {id}\r\n\r\n"));
+    let asked = |id: &str| server.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\nX-Request-Id: {id}\r\n\r\n"));
     assert_eq!(asked(own).header("x-request-id"), own);
     for bad in ["", "x", "6f1c1d5e0f4b4c0e9a523b9d6a1f2c7d", "{6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d}", "\u{e9}"] {
         assert_eq!(asked(bad).header("x-request-id").len(), 36, "{bad}");
@@ -121,8 +121,8 @@ fn an_answer_carries_a_request_id_the_version_and_a_date() {
 
 #[test]
 fn latin_1_harms_nobody() {
-    let desk = Desk::start();
-    let mut client = desk.connect();
+    let server = EdgeServer::start();
+    let mut client = server.connect();
     client.send(
         b"GET /a?\xc3\xbc HTTP/1.1\r\nHost: desk\r\nUser-Agent: caf\xe9\r\nAuthorization: Bearer \xe9%41\r\n\r\n",
     );
@@ -133,9 +133,9 @@ fn latin_1_harms_nobody() {
 
 #[test]
 fn what_only_the_gate_may_say_cannot_be_forged() {
-    let desk = Desk::start();
+    let server = EdgeServer::start();
     let forged = "00000000-0000-0000-0000-000000000000 203.0.113.9 1 0";
-    let told = desk.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\nGate: {forged}\r\ngate: probe\r\n\r\n")).json();
+    let told = server.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\nGate: {forged}\r\ngate: probe\r\n\r\n")).json();
     assert_eq!((&told["client"], &told["secure"]), (&"127.0.0.1".into(), &false.into()));
 }
 
@@ -191,9 +191,9 @@ fn what_could_be_read_in_two_ways_is_refused() {
         ("HTTP/0.9", "GET /a\r\n\r\n".into(), &[400]),
         ("no HTTP", "\x16\x03\x01\x02\0\x01\0\x01\r\n\r\n".into(), &[400]),
     ];
-    let desk = Desk::start();
+    let server = EdgeServer::start();
     for (what, bytes, statuses) in cases {
-        let mut client = desk.connect();
+        let mut client = server.connect();
         client.send(format!("{bytes}{SMUGGLED}"));
         let answer = client.try_answer(false).unwrap_or_else(|| panic!("{what}: no answer"));
         assert!(statuses.contains(&answer.status), "{what}: {answer:?}");
@@ -202,26 +202,26 @@ fn what_could_be_read_in_two_ways_is_refused() {
         }
         assert!(client.is_closed(), "{what}: open");
     }
-    assert_eq!(desk.paths(), [""; 0], "something ran");
-    assert_eq!(desk.ask(get("/a")).status, 200);
+    assert_eq!(server.paths(), [""; 0], "something ran");
+    assert_eq!(server.ask(get("/a")).status, 200);
 }
 
 #[test]
 fn a_client_that_stops_early_has_asked_nothing() {
-    let desk = Desk::start();
+    let server = EdgeServer::start();
     for whole in ["GET /a HTTP/1.1\r\nHost: desk\r\n", "POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 5\r\n\r\nab"]
     {
-        let mut client = desk.connect();
+        let mut client = server.connect();
         client.send(whole);
         client.stop_sending();
         client.rest();
     }
-    assert_eq!(desk.paths(), [""; 0]);
+    assert_eq!(server.paths(), [""; 0]);
 }
 
 #[test]
 fn a_length_of_any_size_is_a_number() {
-    let desk = Desk::start();
+    let server = EdgeServer::start();
     let numbers = [
         "9223372036854775807",
         "9223372036854775808",
@@ -235,22 +235,22 @@ fn a_length_of_any_size_is_a_number() {
     ];
     for number in numbers {
         for name in ["Content-Length: ", "content-length:", "CONTENT-LENGTH:\t"] {
-            let answer = desk.ask(format!("POST /a HTTP/1.1\r\nHost: desk\r\n{name}{number}\r\n\r\n"));
+            let answer = server.ask(format!("POST /a HTTP/1.1\r\nHost: desk\r\n{name}{number}\r\n\r\n"));
             answer.fails_with(413, "payload_too_large");
         }
     }
     let head = "POST /a HTTP/1.1\r\nHost: desk\r\n";
-    let told = desk.ask(format!("{head}Content-Length: 000000000000000000000000000002\r\n\r\n{{}}")).json();
+    let told = server.ask(format!("{head}Content-Length: 000000000000000000000000000002\r\n\r\n{{}}")).json();
     assert_eq!(told["body"], "{}");
     // Only a length is shortened.
-    let told = desk.ask(format!("{head}X-Request-Id: a\r\nAuthorization: {}\r\n\r\n", "9".repeat(40))).json();
+    let told = server.ask(format!("{head}X-Request-Id: a\r\nAuthorization: {}\r\n\r\n", "9".repeat(40))).json();
     assert_eq!(told["headers"][0][1], "9".repeat(40));
 }
 
 /// Sends the bytes all at once, then byte by byte, and returns the statuses of both.
-fn statuses(desk: &Desk, bytes: &str, answers: usize) -> [Vec<u16>; 2] {
+fn statuses(server: &EdgeServer, bytes: &str, answers: usize) -> [Vec<u16>; 2] {
     [bytes.len(), 1].map(|size| {
-        let mut client = desk.connect();
+        let mut client = server.connect();
         for piece in bytes.as_bytes().chunks(size) {
             client.send(piece);
         }
@@ -260,20 +260,20 @@ fn statuses(desk: &Desk, bytes: &str, answers: usize) -> [Vec<u16>; 2] {
 
 #[test]
 fn a_target_with_a_fragment_is_refused() {
-    let desk = Desk::start();
+    let server = EdgeServer::start();
     for target in ["/a#x", "/a#", "/#", "/a?b=c#d", "/a?#", "http://desk/a#x", "http://desk#x", "http://desk/a?b#c"] {
-        let mut client = desk.connect();
+        let mut client = server.connect();
         client.send(format!("GET {target} HTTP/1.1\r\nHost: desk\r\n\r\n{SMUGGLED}"));
         client.answer().fails_with(400, "malformed_request");
         assert!(client.is_closed(), "{target}: open");
     }
-    assert_eq!(desk.paths(), [""; 0], "something ran");
-    assert_eq!(desk.ask(get("/a%23x")).status, 200);
+    assert_eq!(server.paths(), [""; 0], "something ran");
+    assert_eq!(server.ask(get("/a%23x")).status, 200);
 }
 
 #[test]
 fn a_fragment_is_seen_wherever_a_request_begins() {
-    let desk = Desk::start();
+    let server = EdgeServer::start();
     let fragment = "GET /a#x HTTP/1.1\r\nHost: desk\r\n\r\n";
     // What looks like a fragment, but stands in a method, a header or a body.
     let harmless = [
@@ -285,7 +285,7 @@ fn a_fragment_is_seen_wherever_a_request_begins() {
     ];
     for first in harmless {
         for second in harmless {
-            for answers in statuses(&desk, &format!("{first}{second}{fragment}"), 3) {
+            for answers in statuses(&server, &format!("{first}{second}{fragment}"), 3) {
                 assert_eq!(answers, [200, 200, 400], "{first}{second}");
             }
         }

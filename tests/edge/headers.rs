@@ -1,6 +1,6 @@
 //! Nothing that a client sends gets a line of its own into an answer's head.
 
-use crate::fixture::{RECORDS, Scene};
+use crate::fixture::{Fixture, RECORDS};
 use crate::support::raw::{Client, request};
 
 /// Line ends as attackers write them, raw ones last.
@@ -60,15 +60,15 @@ fn requests(key: &str, evil: &str) -> Vec<String> {
 
 #[test]
 fn no_echo_can_break_a_line() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     // Enough that a page has a `Link`, with what was asked for in it.
     for _ in 0..3 {
-        scene.api().customer("Anybody");
+        fixture.api().customer("Anybody");
     }
     for line_end in LINE_ENDS {
         let evil = format!("a{line_end}X-Evil: b{line_end}{line_end}<p>evil");
-        for bytes in requests(&scene.key, &evil) {
-            let mut client = Client::connect(scene.desk.address());
+        for bytes in requests(&fixture.key, &evil) {
+            let mut client = Client::connect(fixture.server.address());
             client.send(&bytes);
             let answer = client.try_answer(false).unwrap_or_else(|| panic!("no answer to {bytes:?}"));
             for (name, value) in &answer.headers {
@@ -78,20 +78,20 @@ fn no_echo_can_break_a_line() {
         }
     }
     // What is said again is said as it was sent.
-    let page = scene.ask(&format!("{RECORDS}?limit=1&q=%0d%0aanybody"));
+    let page = fixture.ask(&format!("{RECORDS}?limit=1&q=%0d%0aanybody"));
     assert!(page.header("link").contains("q=%0d%0aanybody"), "{page:?}");
 }
 
 #[test]
 fn only_spaces_and_tabs_separate_the_scheme_from_the_key() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let ask = |authorization: &[u8]| {
-        let mut client = scene.connect();
+        let mut client = fixture.connect();
         let head = format!("GET {RECORDS} HTTP/1.1\r\nHost: desk\r\nAuthorization: ");
         client.send([head.as_bytes(), authorization, b"\r\n\r\n"].concat());
         client.answer()
     };
-    let key = scene.key.as_bytes();
+    let key = fixture.key.as_bytes();
     assert_eq!(ask(&[&b"Bearer \t "[..], key].concat()).status, 200);
     // No-break space and next line: white space of Latin-1, but not of HTTP.
     for space in [&b"\xa0"[..], b"\x85"] {

@@ -3,25 +3,25 @@
 use std::io::Read;
 use std::time::Duration;
 
-use crate::edge_server::Desk;
+use crate::edge_server::EdgeServer;
 use crate::support::raw::get;
 use crate::support::until;
 
 #[test]
 fn a_head_has_16_kib_and_a_target_8() {
-    let desk = Desk::start();
+    let server = EdgeServer::start();
     let head = |bytes: usize| {
         let start = "GET /a HTTP/1.1\r\nHost: desk\r\nX-A: ";
         format!("{start}{}\r\n\r\n", "a".repeat(bytes - start.len() - 4))
     };
-    assert_eq!(desk.ask(head(16 * 1024)).status, 200);
-    assert_eq!(desk.ask(head(16 * 1024 + 1)).status, 431);
-    assert_eq!(desk.ask(head(40 * 1024)).status, 431);
+    assert_eq!(server.ask(head(16 * 1024)).status, 200);
+    assert_eq!(server.ask(head(16 * 1024 + 1)).status, 431);
+    assert_eq!(server.ask(head(40 * 1024)).status, 431);
     let target = |bytes: usize| get(&format!("/{}", "a".repeat(bytes - 1)));
-    assert_eq!(desk.ask(target(8 * 1024)).status, 200);
-    desk.ask(target(8 * 1024 + 1)).fails_with(414, "malformed_request");
+    assert_eq!(server.ask(target(8 * 1024)).status, 200);
+    server.ask(target(8 * 1024 + 1)).fails_with(414, "malformed_request");
     let many: String = (0..200).map(|n| format!("X-{n}: a\r\n")).collect();
-    assert_eq!(desk.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\n{many}\r\n")).status, 431);
+    assert_eq!(server.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\n{many}\r\n")).status, 431);
 }
 
 fn post(length: usize) -> Vec<u8> {
@@ -32,25 +32,25 @@ fn post(length: usize) -> Vec<u8> {
 
 #[test]
 fn a_body_has_64_kib() {
-    let desk = Desk::start();
-    let mut client = desk.connect();
+    let server = EdgeServer::start();
+    let mut client = server.connect();
     client.send(post(64 * 1024));
     assert_eq!(client.answer().json()["body"].as_str().unwrap().len(), 64 * 1024);
     for length in [64 * 1024 + 1, 1024 * 1024] {
-        let mut client = desk.connect();
+        let mut client = server.connect();
         client.send(post(length));
         let _ = client.try_send(get("/b"));
         client.answer().fails_with(413, "payload_too_large");
         assert!(client.is_closed());
     }
-    assert_eq!(desk.paths(), ["/a", "/a", "/a"], "what came after a body that is too large does not run");
+    assert_eq!(server.paths(), ["/a", "/a", "/a"], "what came after a body that is too large does not run");
 }
 
 #[test]
 fn a_client_that_is_still_sending_sees_the_413() {
-    let desk = Desk::start();
+    let server = EdgeServer::start();
     for length in [2 * 1024 * 1024, 8 * 1024 * 1024] {
-        let mut client = desk.connect();
+        let mut client = server.connect();
         let all = post(length);
         let (first, rest) = all.split_at(200 * 1024);
         client.send(first);
@@ -58,7 +58,7 @@ fn a_client_that_is_still_sending_sees_the_413() {
         client.answer().fails_with(413, "payload_too_large");
     }
     let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
-    let mut client = desk.connect();
+    let mut client = server.connect();
     client.send("POST /a HTTP/1.1\r\nHost: desk\r\nTransfer-Encoding: chunked\r\n\r\n");
     client.send(chunk.repeat(18));
     client.answer().fails_with(413, "payload_too_large");
@@ -68,14 +68,14 @@ fn a_client_that_is_still_sending_sees_the_413() {
 /// The request of 60 bytes that ended tiny_http's process.
 #[test]
 fn a_body_that_never_comes_costs_nothing() {
-    let desk = Desk::start();
-    let answer = desk.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000000\r\n\r\n");
+    let server = EdgeServer::start();
+    let answer = server.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000000\r\n\r\n");
     answer.fails_with(413, "payload_too_large");
-    assert_eq!(desk.ask(get("/a")).status, 200);
+    assert_eq!(server.ask(get("/a")).status, 200);
 }
 
-fn hasty() -> Desk {
-    Desk::with(|options| {
+fn with_short_timeouts() -> EdgeServer {
+    EdgeServer::with(|options| {
         options.limits.idle_timeout = Duration::from_secs(4);
         options.limits.head_timeout = Duration::from_millis(600);
         options.limits.body_timeout = Duration::from_millis(600);
@@ -85,9 +85,9 @@ fn hasty() -> Desk {
 
 #[test]
 fn an_idle_connection_ends() {
-    let desk = hasty();
-    let mut silent = desk.connect();
-    let mut kept = desk.connect();
+    let server = with_short_timeouts();
+    let mut silent = server.connect();
+    let mut kept = server.connect();
     kept.send(get("/a"));
     assert_eq!(kept.answer().status, 200);
     // Longer than a head may take, but not idle for too long.
@@ -100,26 +100,26 @@ fn an_idle_connection_ends() {
 
 #[test]
 fn a_slow_head_is_cut_however_it_drips() {
-    let desk = hasty();
-    let mut client = desk.connect();
+    let server = with_short_timeouts();
+    let mut client = server.connect();
     client.send("GET /a HTTP/1.1\r\nHost: desk\r\nX-A: ");
     until("it is cut", || (!client.try_send("a")).then_some(()));
 }
 
 #[test]
 fn a_slow_body_is_told_so() {
-    let desk = hasty();
-    let mut client = desk.connect();
+    let server = with_short_timeouts();
+    let mut client = server.connect();
     client.send("POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 5\r\n\r\nab");
     client.answer().fails_with(408, "malformed_request");
     assert!(client.is_closed());
-    assert_eq!(desk.paths(), [""; 0]);
+    assert_eq!(server.paths(), [""; 0]);
 }
 
 #[test]
 fn a_peer_that_does_not_read_is_cut() {
-    let desk = hasty();
-    let mut client = desk.connect();
+    let server = with_short_timeouts();
+    let mut client = server.connect();
     client.send(get("/large").repeat(20));
     std::thread::sleep(Duration::from_millis(1800));
     let mut read = 0;
@@ -128,13 +128,13 @@ fn a_peer_that_does_not_read_is_cut() {
         read += bytes;
     }
     assert!(read < 20 * 1024 * 1024, "all of it was written");
-    assert_eq!(desk.ask(get("/a")).status, 200);
+    assert_eq!(server.ask(get("/a")).status, 200);
 }
 
 #[test]
 fn a_reader_that_is_slow_but_reads_gets_everything() {
-    let desk = hasty();
-    let mut client = desk.connect();
+    let server = with_short_timeouts();
+    let mut client = server.connect();
     client.send(get("/large").repeat(8) + "GET /a HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\r\n");
     let mut read = 0;
     let mut buffer = vec![0; 256 * 1024];

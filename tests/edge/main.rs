@@ -1,5 +1,5 @@
-//! The gate as a client sees it: raw bytes over TCP, against the library with a small handler behind it (`desk`), or
-//! against the shipped binary with its databases (`scene`).
+//! The gate as a client sees it: raw bytes over TCP, against the library with a small handler behind it (`server`), or
+//! against the shipped binary with its databases (`fixture`).
 
 #[path = "../support/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]

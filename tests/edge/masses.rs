@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
-use crate::fixture::{RECORDS, Scene};
+use crate::fixture::{Fixture, RECORDS};
 use crate::support::raw::{Client, request};
 use crate::support::{ALL, Api, Setup};
 
@@ -18,26 +18,26 @@ const SOME: usize = 200;
 const MOST_MEMORY: usize = 300 * 1024;
 
 /// Times short enough that a test sees them end.
-fn hasty() -> Scene {
+fn with_short_timeouts() -> Fixture {
     // The clients are descriptors of this process.
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).unwrap();
     let times = ["--idle-timeout=4s", "--head-timeout=3s", "--body-timeout=3s", "--write-timeout=3s"];
-    let setup = times.iter().fold(Setup::roomy(), |setup, option| setup.option(option));
-    Scene::with(setup.option("--max-connections").option("5000"))
+    let setup = times.iter().fold(Setup::without_rate_limit(), |setup, option| setup.option(option));
+    Fixture::with(setup.option("--max-connections").option("5000"))
 }
 
 /// Others are served while `clients` are there; these are cut although they stay, and then all is as it was, also after the
 /// second time.
-fn harm_nobody(scene: &Scene, drip: Option<&[u8]>, mut clients: impl FnMut(&Scene) -> Vec<Client>) {
-    let before = scene.settled();
-    let other = scene.desk.tenant("other").with_scopes(ALL);
+fn harm_nobody(fixture: &Fixture, drip: Option<&[u8]>, mut clients: impl FnMut(&Fixture) -> Vec<Client>) {
+    let before = fixture.settled();
+    let other = fixture.server.tenant("other").with_scopes(ALL);
     for _ in 0..2 {
-        let slow = clients(scene);
-        others_are_served(&other, drip, slow, || scene.is_back_at(before.with_open_tenants(1)));
+        let slow = clients(fixture);
+        others_are_served(&other, drip, slow, || fixture.is_back_at(before.with_open_tenants(1)));
     }
-    assert!(scene.vitals().peak_memory < MOST_MEMORY, "{:?}", scene.vitals());
-    scene.is_served();
+    assert!(fixture.stats().peak_memory < MOST_MEMORY, "{:?}", fixture.stats());
+    fixture.is_served();
 }
 
 fn others_are_served(other: &Api, drip: Option<&[u8]>, mut slow: Vec<Client>, cut: impl FnOnce()) {
@@ -63,16 +63,16 @@ fn others_are_served(other: &Api, drip: Option<&[u8]>, mut slow: Vec<Client>, cu
 
 #[test]
 fn two_thousand_that_say_nothing() {
-    let scene = hasty();
-    harm_nobody(&scene, None, |scene| (0..MANY).map(|_| scene.connect()).collect());
+    let fixture = with_short_timeouts();
+    harm_nobody(&fixture, None, |fixture| (0..MANY).map(|_| fixture.connect()).collect());
 }
 
 #[test]
 fn two_thousand_that_send_a_byte_now_and_then() {
-    let scene = hasty();
-    harm_nobody(&scene, Some(b"a"), |scene| {
+    let fixture = with_short_timeouts();
+    harm_nobody(&fixture, Some(b"a"), |fixture| {
         let begun = (0..MANY).map(|_| {
-            let mut client = scene.connect();
+            let mut client = fixture.connect();
             client.send("GET / HTTP/1.1\r\nHost: desk\r\nX-Slow: ");
             client
         });
@@ -82,12 +82,13 @@ fn two_thousand_that_send_a_byte_now_and_then() {
 
 #[test]
 fn two_hundred_that_send_a_body_byte_by_byte() {
-    let scene = hasty();
-    harm_nobody(&scene, Some(b" "), |scene| {
-        let whole = request("POST", RECORDS, &scene.key, "Content-Type: application/json\r\n", &" ".repeat(64 * 1024));
+    let fixture = with_short_timeouts();
+    harm_nobody(&fixture, Some(b" "), |fixture| {
+        let whole =
+            request("POST", RECORDS, &fixture.key, "Content-Type: application/json\r\n", &" ".repeat(64 * 1024));
         let head = &whole[..whole.len() - 64 * 1024];
         let begun = (0..SOME).map(|_| {
-            let mut client = scene.connect();
+            let mut client = fixture.connect();
             client.send(head);
             client
         });
@@ -97,17 +98,17 @@ fn two_hundred_that_send_a_body_byte_by_byte() {
 
 #[test]
 fn two_hundred_that_never_read_their_mebibyte() {
-    let scene = hasty();
+    let fixture = with_short_timeouts();
     let notes = "x".repeat(5_000);
     for _ in 0..200 {
-        scene.api().create(RECORDS, json!({"name": "Long", "notes": notes}));
+        fixture.api().create(RECORDS, json!({"name": "Long", "notes": notes}));
     }
-    let page = scene.get(&format!("{RECORDS}?limit=200"));
-    let mut one = scene.connect();
+    let page = fixture.get(&format!("{RECORDS}?limit=200"));
+    let mut one = fixture.connect();
     one.send(&page);
     assert!(one.answer().body.len() > 1_000_000);
-    harm_nobody(&scene, None, |scene| {
-        let mut asked: Vec<Client> = (0..SOME).map(|_| scene.connect()).collect();
+    harm_nobody(&fixture, None, |fixture| {
+        let mut asked: Vec<Client> = (0..SOME).map(|_| fixture.connect()).collect();
         asked.iter_mut().for_each(|client| client.send(&page));
         // That the pages take time to make is no fault of those who do not read them.
         asked.iter().for_each(|client| _ = client.socket().peek(&mut [0]));

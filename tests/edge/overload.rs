@@ -3,15 +3,15 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::edge_server::Desk;
+use crate::edge_server::EdgeServer;
 use crate::support::raw::{Client, get};
 use crate::support::until;
 
 #[test]
 fn keep_alive_connections_that_come_together_are_all_served() {
     for _ in 0..3 {
-        let desk = Desk::start();
-        let mut clients: Vec<Client> = (0..200).map(|_| desk.connect()).collect();
+        let server = EdgeServer::start();
+        let mut clients: Vec<Client> = (0..200).map(|_| server.connect()).collect();
         for _ in 0..2 {
             clients.iter_mut().for_each(|client| client.send(get("/a")));
             clients.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
@@ -28,15 +28,15 @@ const GREEDY: &str = "203.0.113.9";
 const MODEST: &str = "203.0.113.10";
 
 /// Connections that each have asked for one thing.
-fn asking(desk: &Desk, count: usize, bytes: &str) -> Vec<Client> {
-    let mut clients: Vec<Client> = (0..count).map(|_| desk.connect()).collect();
+fn asking(server: &EdgeServer, count: usize, bytes: &str) -> Vec<Client> {
+    let mut clients: Vec<Client> = (0..count).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(bytes));
     clients
 }
 
 /// What happened on other connections before has been noticed: by one thread, which answers this without a line.
-fn is_seen_by_now(desk: &Desk) {
-    (0..3).for_each(|_| assert_eq!(desk.ask(get("/healthz")).status, 200));
+fn is_seen_by_now(server: &EdgeServer) {
+    (0..3).for_each(|_| assert_eq!(server.ask(get("/healthz")).status, 200));
 }
 
 #[track_caller]
@@ -46,25 +46,25 @@ fn are_all_served(mut clients: Vec<Client>) {
 
 #[test]
 fn sixty_four_requests_run_together() {
-    let desk = Desk::start();
-    let clients = asking(&desk, 64, &get("/held"));
-    desk.holds(64);
-    desk.release();
+    let server = EdgeServer::start();
+    let clients = asking(&server, 64, &get("/held"));
+    server.holds(64);
+    server.release();
     are_all_served(clients);
 }
 
 #[test]
 fn an_address_that_takes_all_it_can_leaves_room_for_others() {
-    let desk = Desk::start();
-    let greedy = asking(&desk, 150, &ask(GREEDY, "/held"));
-    desk.holds(80);
-    let mut modest = desk.connect();
+    let server = EdgeServer::start();
+    let greedy = asking(&server, 150, &ask(GREEDY, "/held"));
+    server.holds(80);
+    let mut modest = server.connect();
     modest.send(ask(MODEST, "/a"));
     assert_eq!(modest.answer().json()["client"], MODEST);
     modest.send(get("/healthz"));
     assert_eq!(modest.answer().status, 200);
-    desk.holds(80);
-    desk.release();
+    server.holds(80);
+    server.release();
     are_all_served(greedy);
 }
 
@@ -72,20 +72,20 @@ fn an_address_that_takes_all_it_can_leaves_room_for_others() {
 /// are being worked on, and no others.
 #[test]
 fn one_request_goes_before_the_rest_of_what_another_address_asked() {
-    let desk = Desk::start();
+    let server = EdgeServer::start();
     // The lines are opened one after the other: so that they are all there when it matters.
-    let mut greedy = asking(&desk, 80, &ask(GREEDY, "/held"));
-    desk.holds(80);
-    desk.release();
+    let mut greedy = asking(&server, 80, &ask(GREEDY, "/held"));
+    server.holds(80);
+    server.release();
     greedy.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
     greedy.iter_mut().for_each(|client| client.send(ask(GREEDY, "/busy?50")));
-    let begun = || desk.paths().iter().filter(|path| *path == "/busy").count();
+    let begun = || server.paths().iter().filter(|path| *path == "/busy").count();
     until("the workers are busy", || (begun() >= 10).then_some(()));
-    let mut modest = desk.connect();
+    let mut modest = server.connect();
     let before = begun();
     modest.send(ask(MODEST, "/a"));
     assert_eq!(modest.answer().status, 200);
-    let paths = desk.paths();
+    let paths = server.paths();
     let meanwhile = paths.iter().take_while(|path| *path != "/a").filter(|path| *path == "/busy").count() - before;
     assert!(meanwhile < 20, "{meanwhile} of the other's were begun meanwhile");
     are_all_served(greedy);
@@ -93,38 +93,38 @@ fn one_request_goes_before_the_rest_of_what_another_address_asked() {
 
 #[test]
 fn a_request_whose_client_has_left_is_not_started() {
-    let desk = Desk::start();
-    let holding = asking(&desk, 100, &get("/held"));
-    desk.holds(80);
+    let server = EdgeServer::start();
+    let holding = asking(&server, 100, &get("/held"));
+    server.holds(80);
     for _ in 0..20 {
-        let mut leaving = desk.connect();
+        let mut leaving = server.connect();
         leaving.send(get("/left"));
-        is_seen_by_now(&desk);
+        is_seen_by_now(&server);
     }
-    is_seen_by_now(&desk);
-    desk.release();
+    is_seen_by_now(&server);
+    server.release();
     are_all_served(holding);
-    assert_eq!(desk.ask(get("/a")).status, 200);
-    assert_eq!(desk.paths().iter().filter(|path| *path == "/left").count(), 0);
+    assert_eq!(server.ask(get("/a")).status, 200);
+    assert_eq!(server.paths().iter().filter(|path| *path == "/left").count(), 0);
 }
 
 #[test]
 fn beyond_the_cap_503_and_healthz() {
-    let desk = Desk::with(|options| options.limits.max_connections = Some(4));
-    let mut within: Vec<Client> = (0..4).map(|_| desk.connect()).collect();
+    let server = EdgeServer::with(|options| options.limits.max_connections = Some(4));
+    let mut within: Vec<Client> = (0..4).map(|_| server.connect()).collect();
     within.iter_mut().for_each(|client| client.send(get("/a")));
     within.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
-    let mut beyond = desk.connect();
+    let mut beyond = server.connect();
     beyond.send(get("/a"));
     let refused = beyond.answer();
     refused.fails_with(503, "overloaded");
     assert_eq!(refused.header("retry-after"), "1");
     assert!(beyond.is_closed());
-    let health = desk.ask(get("/healthz"));
+    let health = server.ask(get("/healthz"));
     assert_eq!((health.status, health.body.as_slice()), (200, &br#"{"status":"ok"}"#[..]));
     drop(within);
     until("there is room again", || {
-        let mut client = desk.connect();
+        let mut client = server.connect();
         let sent = client.try_send(get("/a"));
         sent.then(|| client.try_answer(false)).flatten().filter(|answer| answer.status == 200)
     });
@@ -135,13 +135,13 @@ const WAITING: usize = 1_024;
 
 #[test]
 fn a_full_queue_refuses_the_greedy_at_once_and_serves_the_others() {
-    let desk = Desk::start();
-    let holding = asking(&desk, 80, &ask(GREEDY, "/held"));
-    desk.holds(80);
-    let mut waiting = asking(&desk, WAITING, &ask(GREEDY, "/waited"));
+    let server = EdgeServer::start();
+    let holding = asking(&server, 80, &ask(GREEDY, "/held"));
+    server.holds(80);
+    let mut waiting = asking(&server, WAITING, &ask(GREEDY, "/waited"));
     // Nothing is answered while the others are held, but what is refused.
     let mut client = until("one more is refused", || {
-        waiting.extend(asking(&desk, 1, &ask(GREEDY, "/waited")));
+        waiting.extend(asking(&server, 1, &ask(GREEDY, "/waited")));
         let refused = waiting.iter().position(Client::is_answered)?;
         Some(waiting.swap_remove(refused))
     });
@@ -151,31 +151,31 @@ fn a_full_queue_refuses_the_greedy_at_once_and_serves_the_others() {
     client.send(get("/healthz"));
     assert_eq!(client.answer().status, 200, "on the same connection, which is good");
 
-    let mut other = desk.connect();
+    let mut other = server.connect();
     for _ in 0..10 {
         other.send(ask(MODEST, "/a"));
         assert_eq!(other.answer().status, 200, "of another address");
     }
-    desk.holds(80);
+    server.holds(80);
 
     // Half of those that wait leave: what they asked is not done.
     let mut staying = waiting.split_off(WAITING / 2);
     drop(waiting);
-    is_seen_by_now(&desk);
-    desk.release();
+    is_seen_by_now(&server);
+    server.release();
     are_all_served(holding);
     let statuses: Vec<u16> = staying.iter_mut().map(|client| client.answer().status).collect();
     assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
     let expected = statuses.iter().filter(|status| **status == 200).count();
-    let done = desk.paths().iter().filter(|path| *path == "/waited").count();
+    let done = server.paths().iter().filter(|path| *path == "/waited").count();
     assert!((expected..expected + 100).contains(&done), "{done} were done, {expected} of those who stayed");
 }
 
 #[test]
 fn pipelined_requests_are_answered_in_order() {
     const COUNT: usize = 10_000;
-    let desk = Desk::start();
-    let mut client = desk.connect();
+    let server = EdgeServer::start();
+    let mut client = server.connect();
     let mut sender = client.twin();
     let sending = thread::spawn(move || (0..COUNT).for_each(|n| sender.send(get(&format!("/{n}")))));
     for n in 0..COUNT {
@@ -186,13 +186,13 @@ fn pipelined_requests_are_answered_in_order() {
 
 #[test]
 fn a_flood_that_is_not_read_holds_up_nobody() {
-    let desk = Desk::start();
-    let mut flood = desk.connect();
+    let server = EdgeServer::start();
+    let mut flood = server.connect();
     flood.socket().set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     let all = get("/large").repeat(500_000);
     assert!(!flood.try_send(all), "it was all taken");
     for _ in 0..20 {
-        assert_eq!(desk.ask(get("/a")).status, 200);
+        assert_eq!(server.ask(get("/a")).status, 200);
     }
-    assert!(desk.paths().len() < 200);
+    assert!(server.paths().len() < 200);
 }

@@ -1,25 +1,28 @@
 //! Whose address the log has.
 
-use crate::fixture::Scene;
+use crate::fixture::Fixture;
 use crate::support::raw::Client;
 use crate::support::{Setup, until, uuid};
 
 /// The log line of a request with these header lines.
-fn line_of(scene: &Scene, headers: &str) -> String {
+fn line_of(fixture: &Fixture, headers: &str) -> String {
     let id = uuid();
-    let mut client = Client::connect(scene.desk.address());
+    let mut client = Client::connect(fixture.server.address());
     client.send(format!("GET /readyz HTTP/1.1\r\nHost: desk\r\nX-Request-Id: {id}\r\n{headers}\r\n"));
     assert_eq!(client.answer().status, 200);
-    until("it is logged", || scene.desk.log().lines().find(|line| line.contains(&id)).map(str::to_owned))
+    until("it is logged", || fixture.server.log().lines().find(|line| line.contains(&id)).map(str::to_owned))
 }
 
 #[test]
 fn the_log_has_the_address_that_the_last_stranger_had() {
-    let scene = Scene::with(
-        Setup::roomy().option("--trusted-proxy").option("192.0.2.0/24").option("--trusted-proxy=2001:db8::1"),
+    let fixture = Fixture::with(
+        Setup::without_rate_limit()
+            .option("--trusted-proxy")
+            .option("192.0.2.0/24")
+            .option("--trusted-proxy=2001:db8::1"),
     );
     let is = |headers: &str, address: &str| {
-        let line = line_of(&scene, headers);
+        let line = line_of(&fixture, headers);
         assert!(line.ends_with(&format!("client={address}")), "{line}");
     };
     is("", "127.0.0.1");

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::thread;
 
-use crate::fixture::{RECORDS, Scene};
+use crate::fixture::{Fixture, RECORDS};
 use crate::support::raw::{Client, request};
 use crate::support::{ALL, Setup};
 
@@ -15,34 +15,34 @@ fn large(target: &str, key: &str) -> String {
 
 #[test]
 fn a_large_body_is_refused_in_its_turn() {
-    let scene = Scene::with(Setup::plain().option("--rate-limit").option("2"));
+    let fixture = Fixture::with(Setup::plain().option("--rate-limit").option("2"));
     let ask = |bytes: String, status: u16, code: &str| {
-        let mut client = scene.connect();
+        let mut client = fixture.connect();
         client.send(bytes);
         let answer = client.answer();
         answer.fails_with(status, code);
         assert_eq!(answer.header("connection"), "close");
         assert!(client.is_closed());
     };
-    ask(large("/nowhere", &scene.key), 404, "endpoint_not_found");
+    ask(large("/nowhere", &fixture.key), 404, "endpoint_not_found");
     ask(large(RECORDS, "tdk_short"), 401, "malformed_api_key");
     ask(large(RECORDS, &format!("tdk_{}", "x".repeat(43))), 401, "invalid_api_key");
-    ask(large(RECORDS, &scene.key), 413, "payload_too_large");
+    ask(large(RECORDS, &fixture.key), 413, "payload_too_large");
     // 415 comes before 413.
-    ask(request("POST", RECORDS, &scene.key, "", &" ".repeat(70_000)), 415, "unsupported_media_type");
-    ask(large(RECORDS, &scene.key), 429, "rate_limited");
-    let reader = scene.tenant.key(&["customers:read"]).key;
+    ask(request("POST", RECORDS, &fixture.key, "", &" ".repeat(70_000)), 415, "unsupported_media_type");
+    ask(large(RECORDS, &fixture.key), 429, "rate_limited");
+    let reader = fixture.tenant.key(&["customers:read"]).key;
     ask(large(RECORDS, &reader), 403, "insufficient_scope");
-    scene.tenant.ask("suspend", &[]);
-    ask(large(RECORDS, &scene.tenant.key(ALL).key), 403, "tenant_inactive");
+    fixture.tenant.ask("suspend", &[]);
+    ask(large(RECORDS, &fixture.tenant.key(ALL).key), 403, "tenant_inactive");
 }
 
 #[test]
 fn a_client_that_is_still_sending_gets_its_refusal() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     for length in [200_000, 1 << 20, 3 << 20, 20 << 20] {
-        for (key, status) in [(scene.key.as_str(), 413), ("tdk_short", 401)] {
-            let mut client = Client::connect(scene.desk.address());
+        for (key, status) in [(fixture.key.as_str(), 413), ("tdk_short", 401)] {
+            let mut client = Client::connect(fixture.server.address());
             let head = format!(
                 "POST {RECORDS} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{JSON}Content-Length: {length}\r\n\r\n"
             );
@@ -57,7 +57,7 @@ fn a_client_that_is_still_sending_gets_its_refusal() {
             sending.join().unwrap();
         }
     }
-    scene.is_served();
+    fixture.is_served();
 }
 
 /// A request whose body is larger than 64 KiB and does not come, or stops in the middle of a chunk.
@@ -75,27 +75,27 @@ fn stalled(method: &str, target: &str, key: &str, headers: &str) -> [String; 5] 
 
 #[test]
 fn a_large_body_that_stalls_is_refused_at_once_in_its_turn() {
-    let scene = Scene::with(Setup::plain().option("--rate-limit").option("40"));
+    let fixture = Fixture::with(Setup::plain().option("--rate-limit").option("40"));
     let ask = |cases: [String; 5], status: u16, code: &str| {
         for bytes in cases {
-            let mut client = scene.connect();
+            let mut client = fixture.connect();
             client.send(bytes);
             // A body that is waited for is refused with 408.
             client.answer().fails_with(status, code);
         }
     };
     let post = |target: &str, key: &str, headers: &str| stalled("POST", target, key, headers);
-    let reader = scene.tenant.key(&["customers:read"]).key;
-    ask(post("/nowhere", &scene.key, JSON), 404, "endpoint_not_found");
+    let reader = fixture.tenant.key(&["customers:read"]).key;
+    ask(post("/nowhere", &fixture.key, JSON), 404, "endpoint_not_found");
     ask(post(RECORDS, "tdk_short", JSON), 401, "malformed_api_key");
     ask(post(RECORDS, &reader, JSON), 403, "insufficient_scope");
-    ask(stalled("PATCH", RECORDS, &scene.key, JSON), 405, "method_not_allowed");
-    ask(post(RECORDS, &scene.key, "Idempotency-Key: x\r\n"), 400, "invalid_idempotency_key");
-    ask(post(RECORDS, &scene.key, ""), 415, "unsupported_media_type");
-    ask(post(RECORDS, &scene.key, JSON), 413, "payload_too_large");
-    let limited = scene.tenant.key(ALL).key;
+    ask(stalled("PATCH", RECORDS, &fixture.key, JSON), 405, "method_not_allowed");
+    ask(post(RECORDS, &fixture.key, "Idempotency-Key: x\r\n"), 400, "invalid_idempotency_key");
+    ask(post(RECORDS, &fixture.key, ""), 415, "unsupported_media_type");
+    ask(post(RECORDS, &fixture.key, JSON), 413, "payload_too_large");
+    let limited = fixture.tenant.key(ALL).key;
     for _ in 0..40 {
-        let mut client = scene.connect();
+        let mut client = fixture.connect();
         client.send(request("GET", RECORDS, &limited, "", ""));
         assert_eq!(client.answer().status, 200);
     }

@@ -4,7 +4,7 @@ use std::thread;
 
 use serde_json::json;
 
-use crate::fixture::{RECORDS, Scene};
+use crate::fixture::{Fixture, RECORDS};
 use crate::support::Setup;
 use crate::support::raw::{Client, request};
 
@@ -18,7 +18,7 @@ fn shapes(key: &str, hidden: &str) -> Vec<(&'static str, String)> {
         let head = format!("POST {RECORDS} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{headers}\r\n");
         format!("{head}{body}")
     };
-    let inside = hidden.len();
+    let in_process = hidden.len();
     let chunk = format!("{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len());
     vec![
         (
@@ -27,26 +27,26 @@ fn shapes(key: &str, hidden: &str) -> Vec<(&'static str, String)> {
         ),
         (
             "chunked beside a length",
-            post(&format!("Transfer-Encoding: chunked\r\nContent-Length: {inside}\r\n"), &chunk),
+            post(&format!("Transfer-Encoding: chunked\r\nContent-Length: {in_process}\r\n"), &chunk),
         ),
-        ("two lengths", post(&format!("Content-Length: {inside}\r\nContent-Length: 0\r\n"), hidden)),
+        ("two lengths", post(&format!("Content-Length: {in_process}\r\nContent-Length: 0\r\n"), hidden)),
         (
             "two lengths, the other way round",
-            post(&format!("Content-Length: 0\r\nContent-Length: {inside}\r\n"), hidden),
+            post(&format!("Content-Length: 0\r\nContent-Length: {in_process}\r\n"), hidden),
         ),
-        ("a list of lengths", post(&format!("Content-Length: 0, {inside}\r\n"), hidden)),
+        ("a list of lengths", post(&format!("Content-Length: 0, {in_process}\r\n"), hidden)),
         ("a length that is no number", post("Content-Length: 0x0\r\n", hidden)),
         ("a signed length", post("Content-Length: +0\r\n", hidden)),
         ("an unknown transfer encoding", post("Transfer-Encoding: xchunked\r\n", hidden)),
         ("a transfer encoding with a tab", post("Transfer-Encoding:\x0bchunked\r\n", &format!("0\r\n\r\n{hidden}"))),
-        ("identity", post(&format!("Transfer-Encoding: identity\r\nContent-Length: {inside}\r\n"), hidden)),
+        ("identity", post(&format!("Transfer-Encoding: identity\r\nContent-Length: {in_process}\r\n"), hidden)),
         (
             "chunked twice",
             post("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", &format!("0\r\n\r\n{hidden}")),
         ),
-        ("a space before the colon", post(&format!("Content-Length : {inside}\r\n"), hidden)),
-        ("a folded length", post(&format!("X-A: b\r\n Content-Length: {inside}\r\n"), hidden)),
-        ("a bare CR", post(&format!("X-A: b\rContent-Length: {inside}\r\n"), hidden)),
+        ("a space before the colon", post(&format!("Content-Length : {in_process}\r\n"), hidden)),
+        ("a folded length", post(&format!("X-A: b\r\n Content-Length: {in_process}\r\n"), hidden)),
+        ("a bare CR", post(&format!("X-A: b\rContent-Length: {in_process}\r\n"), hidden)),
         ("a bad chunk size", post("Transfer-Encoding: chunked\r\n", &format!("0x0\r\n\r\n{hidden}"))),
         ("a chunk extension with a line end", post("Transfer-Encoding: chunked\r\n", &format!("0;a\n\r\n{hidden}"))),
         ("a huge chunk size", post("Transfer-Encoding: chunked\r\n", &format!("10000000000000000\r\n\r\n{hidden}"))),
@@ -64,30 +64,30 @@ fn shapes(key: &str, hidden: &str) -> Vec<(&'static str, String)> {
 
 #[test]
 fn a_hidden_delete_does_not_run() {
-    let scene = Scene::with(Setup::roomy().option("--workers").option("8"));
-    let id = scene.api().customer("Still here");
-    let hidden = request("DELETE", &format!("{RECORDS}?id={id}"), &scene.key, "", "");
-    let shapes = shapes(&scene.key, &hidden);
+    let fixture = Fixture::with(Setup::without_rate_limit().option("--workers").option("8"));
+    let id = fixture.api().customer("Still here");
+    let hidden = request("DELETE", &format!("{RECORDS}?id={id}"), &fixture.key, "", "");
+    let shapes = shapes(&fixture.key, &hidden);
     assert!(shapes.len() >= 12);
     thread::scope(|scope| {
         for part in 0..4 {
-            let (scene, shapes) = (&scene, &shapes);
+            let (fixture, shapes) = (&fixture, &shapes);
             scope.spawn(move || {
-                shapes.iter().skip(part).step_by(4).for_each(|(what, bytes)| try_often(scene, what, bytes))
+                shapes.iter().skip(part).step_by(4).for_each(|(what, bytes)| try_often(fixture, what, bytes))
             });
         }
     });
-    assert_eq!(scene.api().get(&format!("{RECORDS}?id={id}")).found()["name"], "Still here");
-    assert!(!scene.desk.log().contains("method=\"DELETE\" path=\"/customers.php\" status=204"));
+    assert_eq!(fixture.api().get(&format!("{RECORDS}?id={id}")).found()["name"], "Still here");
+    assert!(!fixture.server.log().contains("method=\"DELETE\" path=\"/customers.php\" status=204"));
     // The same bytes on their own do delete: it was no mistake of theirs.
-    let mut client = scene.connect();
+    let mut client = fixture.connect();
     client.send(&hidden);
     assert_eq!(client.answer().status, 204);
 }
 
-fn try_often(scene: &Scene, what: &str, bytes: &str) {
+fn try_often(fixture: &Fixture, what: &str, bytes: &str) {
     for _ in 0..TRIES {
-        let mut client = Client::connect(scene.desk.address());
+        let mut client = Client::connect(fixture.server.address());
         // One that is refused at once may not take all of it.
         let _ = client.try_send(bytes);
         let answer = client.try_answer(false);
@@ -97,11 +97,11 @@ fn try_often(scene: &Scene, what: &str, bytes: &str) {
 
 #[test]
 fn requests_behind_a_good_one_do_run_and_stay_in_step() {
-    let scene = Scene::new();
-    let mut client = scene.connect();
+    let fixture = Fixture::new();
+    let mut client = fixture.connect();
     let body = json!({"name": "In step"}).to_string();
-    let post = request("POST", RECORDS, &scene.key, "Content-Type: application/json\r\n", &body);
-    let get = |id: usize| request("GET", &format!("{RECORDS}?id={id}"), &scene.key, "", "");
+    let post = request("POST", RECORDS, &fixture.key, "Content-Type: application/json\r\n", &body);
+    let get = |id: usize| request("GET", &format!("{RECORDS}?id={id}"), &fixture.key, "", "");
     for id in 1..=50 {
         client.send(format!("{post}{}{}", get(id), get(999)));
         assert_eq!(client.answer().json()["id"], id);

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::fixture::{RECORDS, Scene};
+use crate::fixture::{Fixture, RECORDS};
 use crate::support::raw::{Client, get, request};
 use crate::support::{database, until};
 
 #[test]
 fn sigterm_ends_what_waits_and_answers_what_is_under_way() {
-    let mut scene = Scene::new();
-    let address = scene.desk.address();
+    let mut fixture = Fixture::new();
+    let address = fixture.server.address();
     let begin = |bytes: &str| {
         let mut client = Client::connect(address);
         client.send(bytes);
@@ -24,14 +24,14 @@ fn sigterm_ends_what_waits_and_answers_what_is_under_way() {
     let silent = Client::connect(address);
     let half = begin("GET /readyz HTTP/1.1\r\nHost: ");
     let body = json!({"name": "Under way"}).to_string();
-    let post = request("POST", RECORDS, &scene.key, "Content-Type: application/json\r\n", &body);
-    let locked = database(&scene.tenant.file());
+    let post = request("POST", RECORDS, &fixture.key, "Content-Type: application/json\r\n", &body);
+    let locked = database(&fixture.tenant.file());
     locked.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut under_way: Vec<Client> = (0..20).map(|_| begin(&post)).collect();
-    assert_eq!(scene.ask(RECORDS).status, 200, "those before it are with the service");
+    assert_eq!(fixture.ask(RECORDS).status, 200, "those before it are with the service");
 
     let started = Instant::now();
-    scene.desk.signal("TERM");
+    fixture.server.signal("TERM");
     until("it listens no more", || TcpStream::connect(address).is_err().then_some(()));
     for mut client in idle.into_iter().chain([silent, half]) {
         assert!(client.is_closed());
@@ -43,7 +43,7 @@ fn sigterm_ends_what_waits_and_answers_what_is_under_way() {
         assert_eq!((answer.status, answer.header("connection")), (201, "close"));
         assert!(client.is_closed());
     }
-    assert_eq!(scene.desk.ended().code(), Some(0));
+    assert_eq!(fixture.server.ended().code(), Some(0));
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     let kept: i64 = locked.query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
     assert_eq!(kept, 20, "nothing acknowledged is lost");
@@ -51,8 +51,8 @@ fn sigterm_ends_what_waits_and_answers_what_is_under_way() {
 
 #[test]
 fn a_server_under_load_loses_nothing_acknowledged_when_it_is_asked_to_stop() {
-    let mut scene = Scene::new();
-    let api = scene.api();
+    let mut fixture = Fixture::new();
+    let api = fixture.api();
     let acknowledged: usize = thread::scope(|scope| {
         let writers: Vec<_> = (0..8)
             .map(|_| {
@@ -64,11 +64,11 @@ fn a_server_under_load_loses_nothing_acknowledged_when_it_is_asked_to_stop() {
             })
             .collect();
         thread::sleep(Duration::from_millis(500));
-        scene.desk.signal("TERM");
+        fixture.server.signal("TERM");
         writers.into_iter().map(|writer| writer.join().unwrap()).sum()
     });
-    assert_eq!(scene.desk.ended().code(), Some(0));
+    assert_eq!(fixture.server.ended().code(), Some(0));
     let kept: i64 =
-        database(&scene.tenant.file()).query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
+        database(&fixture.tenant.file()).query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
     assert!(acknowledged > 0 && usize::try_from(kept).unwrap() >= acknowledged, "{acknowledged} of {kept}");
 }

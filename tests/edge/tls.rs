@@ -9,8 +9,8 @@ use std::time::Duration;
 use tenantdesk::edge::Tls;
 use tenantdesk::server::TlsFiles;
 
-use crate::edge_server::Desk;
-use crate::fixture::{RECORDS, Scene};
+use crate::edge_server::EdgeServer;
+use crate::fixture::{Fixture, RECORDS};
 use crate::support::tls::Certificate;
 use crate::support::{Setup, until};
 
@@ -35,8 +35,8 @@ fn curl(url: &str, certificate: &Path, options: &[&str]) -> String {
 fn https_is_secure_in_both_versions() {
     let folder = tempfile::tempdir().unwrap();
     let files = make_pair(folder.path());
-    let desk = Desk::with(|options| options.tls = Some(files.clone()));
-    let url = format!("https://{}/a", desk.address);
+    let server = EdgeServer::with(|options| options.tls = Some(files.clone()));
+    let url = format!("https://{}/a", server.address);
     for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"]] {
         let told = curl(&url, &files.certificate, version);
         assert!(told.contains("\"secure\":true"), "{told}");
@@ -47,30 +47,39 @@ fn https_is_secure_in_both_versions() {
 
 #[test]
 fn the_binary_serves_https_to_curl_and_openssl() {
-    let scene = Scene::with(Setup::roomy().over_tls());
-    let certificate = &scene.desk.certificate().certificate;
-    let url = format!("https://{}{RECORDS}", scene.desk.address());
-    let key = format!("Authorization: Bearer {}", scene.key);
+    let fixture = Fixture::with(Setup::without_rate_limit().over_tls());
+    let certificate = &fixture.server.certificate().certificate;
+    let url = format!("https://{}{RECORDS}", fixture.server.address());
+    let key = format!("Authorization: Bearer {}", fixture.key);
     let json = ["-H", &key, "-H", "Content-Type: application/json"];
     let made = curl(&url, certificate, &[&json[..], &["-d", "{\"name\": \"By curl\"}"]].concat());
     assert!(made.contains("\"name\":\"By curl\""), "{made}");
     assert!(curl(&url, certificate, &json).contains("By curl"));
     for (option, version) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
-        let told = s_client(&scene.desk, option, &scene.get(RECORDS));
+        let told = s_client(&fixture.server, option, &fixture.get(RECORDS));
         assert!(told.contains(&format!("New, {version}")) && told.contains("By curl"), "{told}");
         assert!(told.contains("Verify return code: 0 (ok)") && told.contains("ALPN protocol: http/1.1"), "{told}");
     }
     // Plain HTTP on this port is no request.
-    let mut plain = scene.connect();
-    plain.send(scene.get(RECORDS));
+    let mut plain = fixture.connect();
+    plain.send(fixture.get(RECORDS));
     assert!(!String::from_utf8_lossy(&plain.rest()).contains("200"));
 }
 
 /// What `openssl s_client` shows of the handshake, and of the answer to `bytes`.
-fn s_client(desk: &crate::support::Desk, option: &str, bytes: &str) -> String {
+fn s_client(server: &crate::support::TestServer, option: &str, bytes: &str) -> String {
     let mut child = Command::new("openssl")
-        .args(["s_client", option, "-alpn", "http/1.1", "-ign_eof", "-connect", &desk.address().to_string(), "-CAfile"])
-        .arg(&desk.certificate().certificate)
+        .args([
+            "s_client",
+            option,
+            "-alpn",
+            "http/1.1",
+            "-ign_eof",
+            "-connect",
+            &server.address().to_string(),
+            "-CAfile",
+        ])
+        .arg(&server.certificate().certificate)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -83,22 +92,22 @@ fn s_client(desk: &crate::support::Desk, option: &str, bytes: &str) -> String {
 
 #[test]
 fn sighup_reads_the_certificate_again_and_a_broken_one_is_not_taken() {
-    let scene = Scene::with(Setup::roomy().over_tls());
-    let files = scene.desk.certificate().clone();
-    let url = format!("https://{}/healthz", scene.desk.address());
-    let old = scene.desk.home().join("old.pem");
+    let fixture = Fixture::with(Setup::without_rate_limit().over_tls());
+    let files = fixture.server.certificate().clone();
+    let url = format!("https://{}/healthz", fixture.server.address());
+    let old = fixture.server.home().join("old.pem");
     fs::copy(&files.certificate, &old).unwrap();
-    let kept = scene.api();
+    let kept = fixture.api();
     kept.get("/healthz").is(200);
-    let says = |what: &str| until(what, || scene.desk.log().contains(what).then_some(()));
+    let says = |what: &str| until(what, || fixture.server.log().contains(what).then_some(()));
 
     fs::write(&files.key, "no key").unwrap();
-    scene.desk.signal("HUP");
+    fixture.server.signal("HUP");
     says("the new certificate cannot be used; the old one stays");
     assert!(curl(&url, &old, &[]).contains("ok"));
 
-    Certificate::make(scene.desk.home());
-    scene.desk.signal("HUP");
+    Certificate::make(fixture.server.home());
+    fixture.server.signal("HUP");
     says("certificate read again");
     assert!(curl(&url, &files.certificate, &[]).contains("ok"));
     assert!(curl(&url, &old, &[]).starts_with("curl: (60)"));
@@ -109,12 +118,12 @@ fn sighup_reads_the_certificate_again_and_a_broken_one_is_not_taken() {
 fn a_silent_handshake_is_cut() {
     let folder = tempfile::tempdir().unwrap();
     let files = make_pair(folder.path());
-    let desk = Desk::with(|options| {
+    let server = EdgeServer::with(|options| {
         options.tls = Some(files);
         options.limits.head_timeout = Duration::from_millis(500);
     });
     // Those who wait for it in vain give up after half a minute, and fail.
-    assert!(desk.connect().is_closed());
+    assert!(server.connect().is_closed());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use tenantdesk::model;
 
 use crate::mutate::fuzz;
 use crate::support::raw::{Client, request};
-use crate::support::{ALL, Inside};
+use crate::support::{ALL, InProcess};
 
 const PIECES: &[&[u8]] = &[
     b"{",
@@ -51,16 +51,16 @@ const STATUSES: [u16; 4] = [200, 201, 400, 422];
 
 #[test]
 fn body() {
-    let desk = Inside::made_of(|app| {
+    let server = InProcess::made_of(|app| {
         std::sync::Arc::new(move |request, reply| tenantdesk::api::answer(&app, &request, reply))
     });
-    let tenant = desk.tenant("acme");
+    let tenant = server.tenant("acme");
     let key = tenant.key(ALL).key;
     // What others may refer to, and what is changed.
-    let api = desk.with_key(&key);
+    let api = server.with_key(&key);
     let employee = api.employee(api.customer("First"));
     api.create("/hardware.php", serde_json::json!({"name": "First", "employee_id": employee}));
-    let client = RefCell::new(Client::connect(desk.address()));
+    let client = RefCell::new(Client::connect(server.address()));
     let ask = |method: &str, target: &str, body: &[u8]| {
         let json = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
         let mut bytes = request(method, target, &key, &json, "").into_bytes();

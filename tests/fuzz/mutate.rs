@@ -8,7 +8,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng};
 use proptest::test_runner::{RngSeed, TestRunner};
 
 /// How long one input may take before it counts as a hang.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Numbers that differ from run to run, and that a failing run need not repeat: its input is kept.
 pub struct Chance(TestRng);
@@ -50,7 +50,7 @@ pub fn fuzz(target: &str, pieces: &[&[u8]], mut check: impl FnMut(&[u8])) {
 fn run(target: &str, input: &[u8], check: &mut impl FnMut(&[u8])) {
     let started = Instant::now();
     let outcome = catch_unwind(AssertUnwindSafe(|| check(input)));
-    let slow = started.elapsed() > PATIENCE;
+    let slow = started.elapsed() > DEADLINE;
     if outcome.is_err() || slow {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../fuzz");
         std::fs::create_dir_all(&folder).unwrap();

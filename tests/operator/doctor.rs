@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::support::server::{Output, Place};
-use crate::support::{Desk, database};
+use crate::support::server::{DataDir, Output};
+use crate::support::{TestServer, database};
 
 /// The state of one check.
 fn state(output: &Output, check: &str) -> String {
@@ -18,23 +18,23 @@ fn state(output: &Output, check: &str) -> String {
     found["state"].as_str().unwrap().to_owned()
 }
 
-fn with_tenants() -> Arc<Place> {
-    let place = Place::new(false);
-    place.tenant("acme");
-    place.tenant("umbrella");
-    place
+fn with_tenants() -> Arc<DataDir> {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    data_dir.tenant("umbrella");
+    data_dir
 }
 
 #[test]
 fn a_sound_desk_has_no_faults_served_or_not() {
-    let desk = Desk::start();
-    desk.tenant("acme");
-    let output = desk.cli(&["--json", "doctor"]).done();
+    let server = TestServer::start();
+    server.tenant("acme");
+    let output = server.cli(&["--json", "doctor"]).done();
     assert_eq!(output.json()["ok"], Value::Bool(true), "{output:?}");
     for check in ["version", "directory", "permissions", "registry.db", "tenants", "clock", "descriptors"] {
         assert_eq!(state(&output, check), "ok", "{check}: {output:?}");
     }
-    let text = desk.cli(&["doctor"]).done().stdout;
+    let text = server.cli(&["doctor"]).done().stdout;
     assert!(text.contains("serves, with") && text.contains("SQLite 3."), "{text}");
     let idle = with_tenants();
     let text = idle.cli(&["doctor"]).done().stdout;
@@ -43,26 +43,26 @@ fn a_sound_desk_has_no_faults_served_or_not() {
 
 #[test]
 fn what_is_wrong_is_a_fault_and_ends_with_1() {
-    let place = with_tenants();
-    let file = place.data().join("tenants/2.db");
+    let data_dir = with_tenants();
+    let file = data_dir.data().join("tenants/2.db");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    let output = place.cli(&["--json", "doctor"]).fails_saying("one thing is wrong");
+    let output = data_dir.cli(&["--json", "doctor"]).fails_saying("one thing is wrong");
     assert_eq!(state(&output, "permissions"), "fault");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     database(&file).pragma_update(None, "user_version", 99).unwrap();
-    fs::remove_file(place.data().join("tenants/1.db")).unwrap();
-    let output = place.cli(&["--json", "doctor"]).fails_saying("2 things are wrong");
+    fs::remove_file(data_dir.data().join("tenants/1.db")).unwrap();
+    let output = data_dir.cli(&["--json", "doctor"]).fails_saying("2 things are wrong");
     assert_eq!(state(&output, "tenants/1.db"), "fault");
     assert_eq!(state(&output, "tenants/2.db"), "fault");
-    Place::new(false).cli(&["doctor"]).fails_saying("no data directory");
+    DataDir::new(false).cli(&["doctor"]).fails_saying("no data directory");
 }
 
 #[test]
 fn what_others_can_read_is_a_warning_or_a_fault() {
-    let place = with_tenants();
-    let key = place.home().join("key.pem");
+    let data_dir = with_tenants();
+    let key = data_dir.home().join("key.pem");
     fs::write(&key, "a key").unwrap();
-    let ask = || place.cli(&["--json", "doctor", "--tls-key", key.to_str().unwrap()]);
+    let ask = || data_dir.cli(&["--json", "doctor", "--tls-key", key.to_str().unwrap()]);
     let set_mode =
         |path: &std::path::Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     set_mode(&key, 0o600);
@@ -72,25 +72,25 @@ fn what_others_can_read_is_a_warning_or_a_fault() {
         set_mode(&key, mode);
         assert_eq!(state(&ask().done(), "TLS key"), "warning", "{mode:o}");
     }
-    for folder in [place.data(), place.data().join("tenants")] {
+    for folder in [data_dir.data(), data_dir.data().join("tenants")] {
         for mode in [0o755, 0o750] {
             set_mode(&folder, mode);
             let output = ask().done();
             assert_eq!(state(&output, "permissions"), "warning", "{} {mode:o}", folder.display());
             assert!(output.stdout.contains(&format!("{} is open to others (mode {mode:o})", folder.display())));
             // Whoever uses the directory leaves its mode alone.
-            place.cli(&["tenant", "list"]).done();
+            data_dir.cli(&["tenant", "list"]).done();
             assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, mode);
         }
         set_mode(&folder, 0o700);
     }
-    for file in [place.registry_file(), place.data().join("tenants/1.db")] {
+    for file in [data_dir.registry_file(), data_dir.data().join("tenants/1.db")] {
         set_mode(&file, 0o640);
         assert_eq!(state(&ask().ends_with(1), "permissions"), "fault", "{}", file.display());
         set_mode(&file, 0o600);
     }
-    let mut command = place.command();
-    command.env("TENANTDESK_TLS_KEY", &key).arg("--data-dir").arg(place.data()).args(["--json", "doctor"]);
+    let mut command = data_dir.command();
+    command.env("TENANTDESK_TLS_KEY", &key).arg("--data-dir").arg(data_dir.data()).args(["--json", "doctor"]);
     assert_eq!(state(&crate::support::server::run(command, "").done(), "TLS key"), "warning");
     fs::remove_file(&key).unwrap();
     assert_eq!(state(&ask().ends_with(1), "TLS key"), "fault");
@@ -98,9 +98,9 @@ fn what_others_can_read_is_a_warning_or_a_fault() {
 
 #[test]
 fn a_backup_that_is_missing_old_or_not_whole_is_a_fault() {
-    let place = with_tenants();
-    let dir = place.home().join("backups");
-    let ask = || place.cli(&["--json", "doctor", "--backups", dir.to_str().unwrap()]);
+    let data_dir = with_tenants();
+    let dir = data_dir.home().join("backups");
+    let ask = || data_dir.cli(&["--json", "doctor", "--backups", dir.to_str().unwrap()]);
     assert_eq!(state(&ask().ends_with(1), "backup"), "fault");
     let folder = dir.join("2026-11-20T19-30-00Z");
     fs::create_dir_all(&folder).unwrap();
@@ -120,5 +120,5 @@ fn a_backup_that_is_missing_old_or_not_whole_is_a_fault() {
     write(&tenantdesk::clock::rfc3339(now.unix_seconds() - 3 * 86_400), 4);
     assert_eq!(state(&ask().ends_with(1), "backup"), "fault", "three days old");
     let patient = ["doctor", "--backup-age", "4", "--backups", dir.to_str().unwrap()];
-    place.cli(&patient).done();
+    data_dir.cli(&patient).done();
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::{ALL, Api, Desk};
+use crate::support::{ALL, Api, TestServer};
 
 fn example(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
@@ -21,18 +21,18 @@ fn has(program: &str, version: &str) -> bool {
     there
 }
 
-fn desk_with_a_key() -> (Desk, Api, String) {
-    let desk = Desk::start();
-    let key = desk.tenant("acme").key(ALL).key;
-    let api = desk.with_key(&key);
-    (desk, api, key)
+fn desk_with_a_key() -> (TestServer, Api, String) {
+    let server = TestServer::start();
+    let key = server.tenant("acme").key(ALL).key;
+    let api = server.with_key(&key);
+    (server, api, key)
 }
 
 /// Runs a program against the desk and returns what it prints.
-fn run(desk: &Desk, key: &str, program: &str, arguments: &[&str], input: &str) -> String {
+fn run(server: &TestServer, key: &str, program: &str, arguments: &[&str], input: &str) -> String {
     let mut child = Command::new(program)
         .args(arguments)
-        .env("TENANTDESK_URL", format!("http://{}", desk.address()))
+        .env("TENANTDESK_URL", format!("http://{}", server.address()))
         .env("TENANTDESK_KEY", key)
         .current_dir(example("clients"))
         .stdin(Stdio::piped())
@@ -49,8 +49,8 @@ fn run(desk: &Desk, key: &str, program: &str, arguments: &[&str], input: &str) -
 
 #[test]
 fn the_walk_through_ends_as_it_should_and_leaves_nothing_behind() {
-    let (desk, api, key) = desk_with_a_key();
-    let said = run(&desk, &key, example("walkthrough.sh").to_str().unwrap(), &[], "");
+    let (server, api, key) = desk_with_a_key();
+    let said = run(&server, &key, example("walkthrough.sh").to_str().unwrap(), &[], "");
     assert!(said.ends_with("All as it should be.\n"), "{said}");
     assert!(!said.contains(&key), "the key is not shown");
     for path in ["/customers.php", "/employees.php", "/hardware.php"] {
@@ -65,11 +65,11 @@ fn check_client(api: &Api, said: &str) {
     assert_eq!(api.total("/customers.php?name=Renamed"), 1);
 }
 
-fn roomy_desk() -> (Desk, Api, String) {
-    let desk = Desk::roomy();
-    let key = desk.tenant("acme").key(ALL).key;
-    let api = desk.with_key(&key);
-    (desk, api, key)
+fn roomy_desk() -> (TestServer, Api, String) {
+    let server = TestServer::without_rate_limit();
+    let key = server.tenant("acme").key(ALL).key;
+    let api = server.with_key(&key);
+    (server, api, key)
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn the_client_for_python() {
     if !has("python3", "--version") {
         return;
     }
-    let (desk, api, key) = roomy_desk();
+    let (server, api, key) = roomy_desk();
     let script = r#"
 import os
 from tenantdesk import Desk, DeskError
@@ -99,7 +99,7 @@ wrong = error(lambda: desk.create("customers", name=""))
 renamed = sum(customer["name"] == "Renamed" for customer in active)
 print(f"{len(active)} active, {renamed} renamed, {gone.status} {gone.code}, {wrong.status} {wrong.code} {' '.join(wrong.fields)}")
 "#;
-    check_client(&api, &run(&desk, &key, "python3", &["-B", "-c", script], ""));
+    check_client(&api, &run(&server, &key, "python3", &["-B", "-c", script], ""));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn the_client_for_node() {
     if !has("node", "--version") {
         return;
     }
-    let (desk, api, key) = roomy_desk();
+    let (server, api, key) = roomy_desk();
     let script = r#"
 import { Desk } from "./tenantdesk.mjs";
 const desk = new Desk(process.env.TENANTDESK_URL, process.env.TENANTDESK_KEY);
@@ -124,7 +124,7 @@ const wrong = await error(desk.create("customers", { name: "" }));
 const renamed = active.filter((name) => name === "Renamed").length;
 console.log(`${active.length} active, ${renamed} renamed, ${gone.status} ${gone.code}, ${wrong.status} ${wrong.code} ${Object.keys(wrong.fields)}`);
 "#;
-    check_client(&api, &run(&desk, &key, "node", &["--input-type=module", "-"], script));
+    check_client(&api, &run(&server, &key, "node", &["--input-type=module", "-"], script));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn the_functions_for_the_shell() {
     if !has("jq", "--version") {
         return;
     }
-    let (desk, api, key) = roomy_desk();
+    let (server, api, key) = roomy_desk();
     let script = r#"
 set -eu
 . ./tenantdesk.sh
@@ -153,7 +153,7 @@ printf '%s active, %s renamed, %s, %s\n' "$active" "$renamed" "$gone" "$wrong"
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(example("clients/tenantdesk.sh"), folder.path().join("tenantdesk.sh")).unwrap();
     let script = format!("cd '{}'\n{script}", folder.path().display());
-    check_client(&api, &run(&desk, &key, "sh", &["-c", &script], ""));
+    check_client(&api, &run(&server, &key, "sh", &["-c", &script], ""));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_client_tries_again_and_its_change_takes_effect_once() {
     if !has("python3", "--version") {
         return;
     }
-    let (desk, api, key) = roomy_desk();
+    let (server, api, key) = roomy_desk();
     // Between them stands one that cuts off the first answer to every change.
     let script = r#"
 import http.server, os, threading, urllib.request
@@ -187,7 +187,7 @@ threading.Thread(target=rude.serve_forever, daemon=True).start()
 desk = tenantdesk.Desk(f"http://127.0.0.1:{rude.server_port}", os.environ["TENANTDESK_KEY"])
 print(desk.create("customers", name="Once")["id"], len(seen))
 "#;
-    assert_eq!(run(&desk, &key, "python3", &["-B", "-c", script], "").trim(), "1 1");
+    assert_eq!(run(&server, &key, "python3", &["-B", "-c", script], "").trim(), "1 1");
     assert_eq!(api.total("/customers.php"), 1);
 }
 
@@ -246,18 +246,18 @@ fn the_units_are_as_closed_as_they_can_be() {
 /// What the units say is what the program has: every word of its command line is taken.
 #[test]
 fn the_units_call_the_program_as_it_wants_to_be_called() {
-    let desk = Desk::start();
+    let server = TestServer::start();
     for unit in UNITS {
         let text = std::fs::read_to_string(example(unit)).unwrap();
         let calls = text.lines().filter_map(|line| line.strip_prefix("Exec")?.split_once("/usr/local/bin/tenantdesk "));
         for (_, words) in calls {
             let words: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
-            desk.cli(&words).done();
+            server.cli(&words).done();
         }
         for variable in text.split_whitespace().filter(|word| word.starts_with("Environment=TENANTDESK_")) {
             let name = variable.trim_start_matches("Environment=").split('=').next().unwrap();
-            assert!(desk.cli(&["serve", "--help"]).done().stdout.contains(name), "{name}");
+            assert!(server.cli(&["serve", "--help"]).done().stdout.contains(name), "{name}");
         }
     }
-    desk.anonymous().get("/healthz").is(200);
+    server.anonymous().get("/healthz").is(200);
 }

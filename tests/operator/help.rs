@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::server::{Place, run};
+use crate::support::server::{DataDir, run};
 
 /// The words of every command below `path`, itself first.
 fn commands(path: &[String]) -> Vec<Vec<String>> {
@@ -20,8 +20,8 @@ fn commands(path: &[String]) -> Vec<Vec<String>> {
 }
 
 fn help(path: &[String]) -> String {
-    let place = Place::new(false);
-    let mut command: Command = place.command();
+    let data_dir = DataDir::new(false);
+    let mut command: Command = data_dir.command();
     command.args(path).arg("--help");
     run(command, "").done().stdout
 }
@@ -46,15 +46,15 @@ fn every_command_explains_itself_as_it_did_when_last_looked_at() {
 
 #[test]
 fn completions_know_every_command() {
-    let place = Place::new(false);
+    let data_dir = DataDir::new(false);
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = place.cli(&["completions", shell]).done().stdout;
+        let script = data_dir.cli(&["completions", shell]).done().stdout;
         for word in ["serve", "tenant", "suspend", "metrics-listen", "doctor"] {
             assert!(script.contains(word), "{shell} does not know {word}");
         }
     }
-    let file = place.home().join("completions.bash");
-    fs::write(&file, place.cli(&["completions", "bash"]).done().stdout).unwrap();
+    let file = data_dir.home().join("completions.bash");
+    fs::write(&file, data_dir.cli(&["completions", "bash"]).done().stdout).unwrap();
     let asked = Command::new("bash")
         .arg("-c")
         .arg("source \"$1\"; COMP_WORDS=(tenantdesk ten); COMP_CWORD=1; _tenantdesk tenantdesk ten ''; echo ${COMPREPLY[@]}")
@@ -63,16 +63,16 @@ fn completions_know_every_command() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8(asked.stdout).unwrap().trim(), "tenant");
-    place.cli(&["completions", "sh"]).ends_with(2);
+    data_dir.cli(&["completions", "sh"]).ends_with(2);
 }
 
 #[test]
 fn the_manual_has_a_page_for_every_command() {
-    let place = Place::new(false);
-    let page = place.cli(&["manual"]).done().stdout;
+    let data_dir = DataDir::new(false);
+    let page = data_dir.cli(&["manual"]).done().stdout;
     assert!(page.contains(".TH tenantdesk 1") && page.contains("tenantdesk\\-serve(1)"), "{page}");
-    let folder = place.home().join("man");
-    place.cli(&["manual", "--output", folder.to_str().unwrap()]).done();
+    let folder = data_dir.home().join("man");
+    data_dir.cli(&["manual", "--output", folder.to_str().unwrap()]).done();
     for path in commands(&[]) {
         let name = [&["tenantdesk".to_owned()], &path[..]].concat().join("-");
         let page = fs::read_to_string(folder.join(format!("{name}.1"))).unwrap();

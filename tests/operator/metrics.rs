@@ -6,15 +6,15 @@ use std::net::SocketAddr;
 use serde_json::json;
 
 use crate::support::client::exchange;
-use crate::support::{ALL, Desk, Setup, database, until, uuid};
+use crate::support::{ALL, Setup, TestServer, database, until, uuid};
 
-fn metered() -> (Desk, SocketAddr) {
-    let desk =
+fn metered() -> (TestServer, SocketAddr) {
+    let server =
         Setup::plain().option("--metrics-listen").option("127.0.0.1:0").option("--rate-limit").option("4").start();
-    let output = desk.output();
+    let output = server.output();
     let address = output.lines().find_map(|line| line.strip_prefix("metrics on http://")?.strip_suffix("/metrics"));
     let address = address.unwrap().parse().unwrap();
-    (desk, address)
+    (server, address)
 }
 
 fn ask(address: SocketAddr, method: &str, path: &str) -> String {
@@ -48,10 +48,10 @@ fn requests(route: &str, method: &str, status: u16) -> String {
 
 #[test]
 fn requests_are_counted_and_nobody_is_named() {
-    let (desk, metrics) = metered();
-    let tenant = desk.tenant("quite-private");
+    let (server, metrics) = metered();
+    let tenant = server.tenant("quite-private");
     let key = tenant.key(ALL);
-    let api = desk.with_key(&key.key);
+    let api = server.with_key(&key.key);
     let retry = uuid();
     for _ in 0..2 {
         api.call("POST", "/v1/customers.php").json(&json!({"name": "Somebody"})).key(&retry).send().is(201);
@@ -59,9 +59,9 @@ fn requests_are_counted_and_nobody_is_named() {
     api.get("/customers.php?id=1").is(200);
     api.get("/customers.php?id=9").is(404);
     api.get("/customers.php").is(429);
-    desk.anonymous().get("/nowhere-at-all").is(404);
-    desk.anonymous().call("BREW", "/employees.php").send().is(401);
-    exchange(desk.address(), b"GET /healthz HTTP/1.1\r\n\r\n");
+    server.anonymous().get("/nowhere-at-all").is(404);
+    server.anonymous().call("BREW", "/employees.php").send().is(401);
+    exchange(server.address(), b"GET /healthz HTTP/1.1\r\n\r\n");
     // Counted when the answer is written, which its reader may notice first.
     let found = until("all are counted", || {
         Some(samples(metrics)).filter(|found| found.contains_key(&requests("/healthz", "GET", 400)))
@@ -87,8 +87,8 @@ fn requests_are_counted_and_nobody_is_named() {
 
 #[test]
 fn a_lock_that_had_to_be_waited_for_is_counted() {
-    let (desk, metrics) = metered();
-    let tenant = desk.tenant("acme");
+    let (server, metrics) = metered();
+    let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     api.customer("First");
     assert_eq!(samples(metrics)["tenantdesk_sqlite_busy_total"], 0.0);
@@ -104,14 +104,14 @@ fn a_lock_that_had_to_be_waited_for_is_counted() {
 
 #[test]
 fn the_listener_answers_nothing_else_and_the_service_answers_no_metrics() {
-    let (desk, metrics) = metered();
-    desk.anonymous().get("/metrics").fails_with(404, "endpoint_not_found");
+    let (server, metrics) = metered();
+    server.anonymous().get("/metrics").fails_with(404, "endpoint_not_found");
     assert!(ask(metrics, "GET", "/customers.php").starts_with("HTTP/1.1 404"));
     assert!(ask(metrics, "POST", "/metrics").starts_with("HTTP/1.1 405"));
     assert!(ask(metrics, "HEAD", "/metrics").ends_with("\r\n\r\n"));
     assert!(ask(metrics, "GET", "/metrics?x=1").starts_with("HTTP/1.1 200"));
     let taken = metrics.to_string();
-    desk.cli(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", &taken]).fails_saying("serves");
-    let plain = Desk::start();
+    server.cli(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", &taken]).fails_saying("serves");
+    let plain = TestServer::start();
     assert!(!plain.output().contains("metrics"), "off unless asked for");
 }

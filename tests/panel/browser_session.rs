@@ -53,17 +53,17 @@ impl Panel {
         self.clock.advance(Duration::from_secs(seconds));
     }
 
-    pub fn visitor(&self) -> Visitor<'_> {
-        Visitor { panel: self, cookies: BTreeMap::new(), secure: false, token: String::new() }
+    pub fn browser(&self) -> BrowserSession<'_> {
+        BrowserSession { panel: self, cookies: BTreeMap::new(), secure: false, token: String::new() }
     }
 
     /// A visitor who makes a tenant's keys.
     #[track_caller]
-    pub fn signed_in(&self, tenant: &str) -> Visitor<'_> {
-        let mut visitor = self.visitor();
-        visitor.sign_in(tenant, PASSWORD).is(303);
-        visitor.get("").is(200);
-        visitor
+    pub fn signed_in(&self, tenant: &str) -> BrowserSession<'_> {
+        let mut browser = self.browser();
+        browser.sign_in(tenant, PASSWORD).is(303);
+        browser.get("").is(200);
+        browser
     }
 
     /// Asks the panel, and checks what is true of every answer of it.
@@ -80,14 +80,14 @@ impl Panel {
 }
 
 /// A browser: cookies, and the token of the page that it shows.
-pub struct Visitor<'a> {
+pub struct BrowserSession<'a> {
     pub panel: &'a Panel,
     pub cookies: BTreeMap<String, String>,
     pub secure: bool,
     pub token: String,
 }
 
-impl Visitor<'_> {
+impl BrowserSession<'_> {
     #[track_caller]
     pub fn get(&mut self, query: &str) -> Page {
         self.ask(Method::Get, query, None)
@@ -214,8 +214,8 @@ impl Page {
     /// The query of the place that a redirect leads to.
     #[track_caller]
     pub fn query(&self) -> &str {
-        let place = self.header("Location").expect("a redirect");
-        place.strip_prefix(panel::PATH).expect("to the panel").trim_start_matches('?')
+        let data_dir = self.header("Location").expect("a redirect");
+        data_dir.strip_prefix(panel::PATH).expect("to the panel").trim_start_matches('?')
     }
 
     /// The token of the page's forms.

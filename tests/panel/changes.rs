@@ -20,13 +20,13 @@ fn without_its_sessions_token_a_form_changes_nothing() {
     let row = key(&panel, &acme);
     let id = row.id.to_string();
     let others = panel.signed_in("acme").token;
-    let mut visitor = panel.signed_in("acme");
+    let mut browser = panel.signed_in("acme");
     let sign_in_token = {
-        let mut stranger = panel.visitor();
+        let mut stranger = panel.browser();
         stranger.get("");
         stranger.token
     };
-    let cut = visitor.token[..42].to_owned();
+    let cut = browser.token[..42].to_owned();
     for token in ["", "A", &"A".repeat(43), &cut, &others, &sign_in_token] {
         for (action, fields) in [
             ("create", vec![("name", "x"), ("scope", "all")]),
@@ -37,12 +37,12 @@ fn without_its_sessions_token_a_form_changes_nothing() {
             ("sign-out", vec![]),
             ("", vec![]),
         ] {
-            visitor.send_with(token, action, &fields).is(403).saying("Nothing was changed.");
+            browser.send_with(token, action, &fields).is(403).saying("Nothing was changed.");
         }
     }
     assert_eq!(panel.keys(&acme), [row]);
-    assert!(visitor.is_signed_in());
-    panel.visitor().sign_in("acme", PASSWORD).is(303);
+    assert!(browser.is_signed_in());
+    panel.browser().sign_in("acme", PASSWORD).is(303);
 }
 
 #[test]
@@ -50,12 +50,12 @@ fn a_get_changes_nothing() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
     let row = key(&panel, &acme);
-    let mut visitor = panel.signed_in("acme");
+    let mut browser = panel.signed_in("acme");
     for query in ["revoke=1", "delete=1"] {
-        visitor.get(query).is(200).saying("its secret name").saying("This cannot be undone.");
+        browser.get(query).is(200).saying("its secret name").saying("This cannot be undone.");
     }
-    let token = visitor.token.clone();
-    visitor.get(&format!("action=delete&key=1&token={token}")).is(200);
+    let token = browser.token.clone();
+    browser.get(&format!("action=delete&key=1&token={token}")).is(200);
     assert_eq!(panel.keys(&acme), [row]);
 }
 
@@ -65,21 +65,21 @@ fn another_tenants_keys_are_like_none() {
     let (_, other) = (panel.tenant("acme"), panel.tenant("other"));
     let row = key(&panel, &other);
     let id = row.id.to_string();
-    let mut visitor = panel.signed_in("acme");
+    let mut browser = panel.signed_in("acme");
     for action in ["revoke", "delete"] {
-        let others = visitor.send(action, &[("key", &id)]).is(422).saying("There is no such key any more");
-        let none = visitor.send(action, &[("key", "999")]).is(422);
+        let others = browser.send(action, &[("key", &id)]).is(422).saying("There is no such key any more");
+        let none = browser.send(action, &[("key", "999")]).is(422);
         assert_eq!(others.text(), none.text());
-        let others = visitor.get(&format!("{action}={id}")).is(200);
-        let none = visitor.get(&format!("{action}=999")).is(200);
+        let others = browser.get(&format!("{action}={id}")).is(200);
+        let none = browser.get(&format!("{action}=999")).is(200);
         assert_eq!(others.text(), none.text());
         assert!(!others.text().contains("its secret name") && !others.text().contains(&row.prefix));
     }
     for bad in ["", "x", "-1", "99999999999999999999", "1 or 1=1"] {
-        visitor.send("delete", &[("key", bad)]).is(422);
-        visitor.get(&format!("delete={}", super::support::encoded(bad))).is(200);
+        browser.send("delete", &[("key", bad)]).is(422);
+        browser.get(&format!("delete={}", super::support::encoded(bad))).is(200);
     }
-    let page = visitor.get(&format!("new={id}")).is(200);
+    let page = browser.get(&format!("new={id}")).is(200);
     assert!(page.new_key().is_none() && !page.text().contains("its secret name"));
     assert_eq!(panel.keys(&other), [row]);
 }
@@ -95,15 +95,15 @@ fn an_unknown_form_is_refused() {
 fn a_body_over_16_kib_is_refused() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
-    let mut visitor = panel.signed_in("acme");
-    visitor.send("create", &[("name", &"x".repeat(16 * 1024)), ("scope", "all")]).is(413).saying("too large");
+    let mut browser = panel.signed_in("acme");
+    browser.send("create", &[("name", &"x".repeat(16 * 1024)), ("scope", "all")]).is(413).saying("too large");
     let mut request = panel.request(Method::Post);
     request.body = Body::TooLarge;
     panel.ask(&request).is(413);
-    let token = visitor.token.clone();
+    let token = browser.token.clone();
     let start = format!("action=create&token={token}&scope=all&name=fits&padding=");
     let fits = format!("{start}{}", "x".repeat(16 * 1024 - start.len()));
-    visitor.ask(Method::Post, "", Some(fits)).is(303);
+    browser.ask(Method::Post, "", Some(fits)).is(303);
     assert_eq!(panel.keys(&acme).len(), 1);
 }
 
@@ -116,12 +116,12 @@ fn a_suspended_tenants_admin_reads_why_revokes_and_deletes_but_makes_nothing() {
     panel.app.registry.suspend("acme").unwrap();
     early.send("create", &[("name", "x"), ("scope", "all")]).is(403).saying("suspended, so no key was made");
 
-    let mut visitor = panel.signed_in("acme");
-    let page = visitor.get("").is(200).saying("The operator has suspended this tenant.").saying("its secret name");
+    let mut browser = panel.signed_in("acme");
+    let page = browser.get("").is(200).saying("The operator has suspended this tenant.").saying("its secret name");
     assert!(!page.text().contains("Create key"));
-    visitor.send("create", &[("name", "x"), ("scope", "all")]).is(403);
-    visitor.send("revoke", &[("key", &first.id.to_string())]).is(303);
-    visitor.send("delete", &[("key", &second.id.to_string())]).is(303);
+    browser.send("create", &[("name", "x"), ("scope", "all")]).is(403);
+    browser.send("revoke", &[("key", &first.id.to_string())]).is(303);
+    browser.send("delete", &[("key", &second.id.to_string())]).is(303);
     let left = panel.keys(&acme);
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].state(), "revoked");
@@ -132,20 +132,20 @@ fn a_trial_that_is_over_is_named_with_its_last_day() {
     let panel = Panel::new();
     panel.tenant("acme");
     panel.app.registry.set_trial("acme", "2026-11-20").unwrap();
-    let mut visitor = panel.signed_in("acme");
-    visitor.create_key("on the last day", &["all"]);
+    let mut browser = panel.signed_in("acme");
+    browser.create_key("on the last day", &["all"]);
     panel.advance(5 * 3600);
-    visitor.get("").is(200).saying("The trial of this tenant ended on 2026-11-20 (UTC).");
-    visitor.send("create", &[("name", "x"), ("scope", "all")]).is(403).saying("trial is over, so no key was made");
+    browser.get("").is(200).saying("The trial of this tenant ended on 2026-11-20 (UTC).");
+    browser.send("create", &[("name", "x"), ("scope", "all")]).is(403).saying("trial is over, so no key was made");
     panel.app.registry.suspend("acme").unwrap();
-    visitor.get("").is(200).saying("The operator has suspended this tenant.");
+    browser.get("").is(200).saying("The operator has suspended this tenant.");
 }
 
 #[test]
 fn a_new_password_needs_the_present_one_and_fits_the_rule() {
     let panel = Panel::new();
     panel.tenant("acme");
-    let mut visitor = panel.signed_in("acme");
+    let mut browser = panel.signed_in("acme");
     let long = "x".repeat(129);
     for (present, new, again, reason) in [
         ("not the present one", NEW, NEW, "This is not the present password."),
@@ -155,26 +155,26 @@ fn a_new_password_needs_the_present_one_and_fits_the_rule() {
         (PASSWORD, NEW, "another one again", "This is not the same password."),
     ] {
         let page =
-            visitor.send("password", &[("present", present), ("new", new), ("again", again)]).is(422).saying(reason);
+            browser.send("password", &[("present", present), ("new", new), ("again", again)]).is(422).saying(reason);
         assert!(page.text().contains("<details open>"));
         assert!(!page.text().contains(NEW) && !page.text().contains(PASSWORD), "no password is sent back");
     }
-    assert!(visitor.is_signed_in());
-    panel.visitor().sign_in("acme", PASSWORD).is(303);
+    assert!(browser.is_signed_in());
+    panel.browser().sign_in("acme", PASSWORD).is(303);
 }
 
 #[test]
 fn the_present_password_cannot_be_tried_without_end_either() {
     let panel = Panel::new();
     panel.tenant("acme");
-    let mut visitor = panel.signed_in("acme");
+    let mut browser = panel.signed_in("acme");
     let change = |present| [("present", present), ("new", NEW), ("again", NEW)];
     for _ in 0..5 {
-        visitor.send("password", &change("not the present one")).is(422);
+        browser.send("password", &change("not the present one")).is(422);
     }
-    visitor.send("password", &change(PASSWORD)).is(429);
+    browser.send("password", &change(PASSWORD)).is(429);
     // Whoever has stolen a session keeps nobody from signing in that way.
-    panel.visitor().sign_in("acme", PASSWORD).is(303);
+    panel.browser().sign_in("acme", PASSWORD).is(303);
     panel.advance(60);
-    visitor.send("password", &change(PASSWORD)).is(303);
+    browser.send("password", &change(PASSWORD)).is(303);
 }

@@ -9,7 +9,7 @@ use tenantdesk::password;
 use tenantdesk::secret;
 use tenantdesk::store::registry::Actor;
 
-use super::browser_session::{PASSWORD, Panel, Visitor};
+use super::browser_session::{BrowserSession, PASSWORD, Panel};
 
 impl Panel {
     /// Whether these bytes stand in any file of the data directory.
@@ -31,23 +31,23 @@ impl Panel {
 fn a_new_key_works_and_is_shown_once_and_never_stored() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
-    let mut visitor = panel.signed_in("acme");
+    let mut browser = panel.signed_in("acme");
     let made =
-        visitor.send("create", &[("name", "  Web shop "), ("scope", "customers:read"), ("scope", "hardware:write")]);
-    let place = made.is(303).query().to_owned();
+        browser.send("create", &[("name", "  Web shop "), ("scope", "customers:read"), ("scope", "hardware:write")]);
+    let data_dir = made.is(303).query().to_owned();
     // Whoever only looks at the head does not use it up, nor does another session.
-    visitor.ask(Method::Head, &place, None).is(200);
-    assert_eq!(panel.signed_in("acme").get(&place).new_key(), None);
-    let key = visitor.get(&place).is(200).new_key().unwrap();
+    browser.ask(Method::Head, &data_dir, None).is(200);
+    assert_eq!(panel.signed_in("acme").get(&data_dir).new_key(), None);
+    let key = browser.get(&data_dir).is(200).new_key().unwrap();
 
     let caller = panel.app.registry.find_caller(&secret::hash(&key)).unwrap().unwrap();
     assert_eq!((caller.tenant_id, caller.scopes.to_string().as_str()), (acme.id, "customers:read hardware:write"));
     assert_eq!(panel.keys(&acme)[0].name, "Web shop");
     assert!(!panel.is_on_disk(&key));
 
-    let again = visitor.get(&place).is(200).saying("shown once");
+    let again = browser.get(&data_dir).is(200).saying("shown once");
     assert!(!again.text().contains(&key));
-    assert!(!visitor.get("").text().contains(&key));
+    assert!(!browser.get("").text().contains(&key));
     assert_eq!(panel.keys(&acme).len(), 1, "reloading makes no second key");
 }
 
@@ -55,21 +55,21 @@ fn a_new_key_works_and_is_shown_once_and_never_stored() {
 fn a_key_that_nobody_fetched_is_forgotten() {
     let panel = Panel::new();
     panel.tenant("acme");
-    let mut visitor = panel.signed_in("acme");
-    let place = visitor.send("create", &[("name", "x"), ("scope", "all")]).is(303).query().to_owned();
+    let mut browser = panel.signed_in("acme");
+    let data_dir = browser.send("create", &[("name", "x"), ("scope", "all")]).is(303).query().to_owned();
     panel.advance(5 * 60);
-    assert_eq!(visitor.get(&place).is(200).new_key(), None);
+    assert_eq!(browser.get(&data_dir).is(200).new_key(), None);
 }
 
 #[test]
 fn two_keys_made_at_once_are_both_shown() {
     let panel = Panel::new();
     panel.tenant("acme");
-    let mut visitor = panel.signed_in("acme");
+    let mut browser = panel.signed_in("acme");
     let places: Vec<String> = ["one", "two"]
-        .map(|name| visitor.send("create", &[("name", name), ("scope", "read")]).is(303).query().to_owned())
+        .map(|name| browser.send("create", &[("name", name), ("scope", "read")]).is(303).query().to_owned())
         .into();
-    let keys: Vec<_> = places.iter().map(|place| visitor.get(place).new_key().unwrap()).collect();
+    let keys: Vec<_> = places.iter().map(|data_dir| browser.get(data_dir).new_key().unwrap()).collect();
     assert_ne!(keys[0], keys[1]);
 }
 
@@ -77,16 +77,16 @@ fn two_keys_made_at_once_are_both_shown() {
 fn a_form_that_cannot_be_accepted_says_why_and_keeps_what_was_typed() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
-    let mut visitor = panel.signed_in("acme");
-    let page = visitor.send("create", &[("name", " \u{3000} "), ("scope", "employees:write")]).is(422);
+    let mut browser = panel.signed_in("acme");
+    let page = browser.send("create", &[("name", " \u{3000} "), ("scope", "employees:write")]).is(422);
     let page = page.saying("A key&#39;s name must not be empty.").saying("aria-invalid=\"true\"");
     page.saying("value=\"employees:write\" checked");
-    visitor.send("create", &[("name", "Web shop")]).is(422).saying("at least one scope").saying("value=\"Web shop\"");
-    visitor.send("create", &[("name", "Web shop"), ("scope", "customers:fly")]).is(422).saying("at least one scope");
-    visitor.send("create", &[("name", "a\u{7}b"), ("scope", "all")]).is(422).saying("no control characters");
-    visitor.send("create", &[("name", &"x".repeat(101)), ("scope", "all")]).is(422).saying("at most 100 characters");
-    visitor.send("create", &[("name", &"ü".repeat(100)), ("scope", "all")]).is(303);
-    visitor.send("create", &[("name", &"ü".repeat(100)), ("scope", "all")]).is(303);
+    browser.send("create", &[("name", "Web shop")]).is(422).saying("at least one scope").saying("value=\"Web shop\"");
+    browser.send("create", &[("name", "Web shop"), ("scope", "customers:fly")]).is(422).saying("at least one scope");
+    browser.send("create", &[("name", "a\u{7}b"), ("scope", "all")]).is(422).saying("no control characters");
+    browser.send("create", &[("name", &"x".repeat(101)), ("scope", "all")]).is(422).saying("at most 100 characters");
+    browser.send("create", &[("name", &"ü".repeat(100)), ("scope", "all")]).is(303);
+    browser.send("create", &[("name", &"ü".repeat(100)), ("scope", "all")]).is(303);
     assert_eq!(panel.keys(&acme).len(), 2, "names need not differ");
 }
 
@@ -94,10 +94,10 @@ fn a_form_that_cannot_be_accepted_says_why_and_keeps_what_was_typed() {
 fn shortcuts_tick_boxes_and_make_nothing() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
-    let mut visitor = panel.signed_in("acme");
-    let all = visitor.send("select-all", &[("name", "Web shop")]).is(200).saying("value=\"Web shop\"");
+    let mut browser = panel.signed_in("acme");
+    let all = browser.send("select-all", &[("name", "Web shop")]).is(200).saying("value=\"Web shop\"");
     assert_eq!(all.text().matches(" checked>").count(), 6);
-    let read = visitor.send("select-read", &[("scope", "hardware:write")]).is(200);
+    let read = browser.send("select-read", &[("scope", "hardware:write")]).is(200);
     assert_eq!(read.text().matches(" checked>").count(), 3);
     assert_eq!(read.text().matches(":read\" checked>").count(), 3);
     assert!(panel.keys(&acme).is_empty());
@@ -107,7 +107,7 @@ fn shortcuts_tick_boxes_and_make_nothing() {
 fn a_name_of_any_kind_is_harmless() {
     let panel = Panel::new();
     panel.tenant("acme");
-    let mut visitor = panel.signed_in("acme");
+    let mut browser = panel.signed_in("acme");
     let names = [
         "<script>alert(1)</script>",
         "\"><img src=x onerror=alert(1)>",
@@ -117,21 +117,21 @@ fn a_name_of_any_kind_is_harmless() {
         "{{ 7 * 7 }}{% raw %}",
     ];
     for name in names {
-        visitor.create_key(name, &["all"]);
+        browser.create_key(name, &["all"]);
     }
-    let id = visitor.panel.keys(&visitor.panel.app.registry.find_tenant("acme").unwrap().unwrap())[1].id;
-    for page in [visitor.get(""), visitor.get(&format!("delete={id}"))] {
+    let id = browser.panel.keys(&browser.panel.app.registry.find_tenant("acme").unwrap().unwrap())[1].id;
+    for page in [browser.get(""), browser.get(&format!("delete={id}"))] {
         let text = page.is(200).text();
         for harm in ["<script>alert", "<img", "</title></style>", "<!--", ">49"] {
             assert!(!text.contains(harm), "{harm}: {text}");
         }
     }
-    let list = visitor.get("").text();
+    let list = browser.get("").text();
     // Marks that turn the direction of text act up to the end of their own element and no further.
     assert!(list.contains("<bdi>\u{202e}evil\u{2066}\u{200f}</bdi>"));
     assert_eq!(list.matches('\u{202e}').count(), list.matches("<bdi>\u{202e}").count());
 
-    let page = visitor.send("create", &[("name", &format!("<x>{}", "x".repeat(9_997))), ("scope", "all")]).is(422);
+    let page = browser.send("create", &[("name", &format!("<x>{}", "x".repeat(9_997))), ("scope", "all")]).is(422);
     assert!(page.text().len() < 30 * 1024, "{}", page.text().len());
     assert!(!page.text().contains("<x>"));
 }
@@ -140,33 +140,33 @@ fn a_name_of_any_kind_is_harmless() {
 fn the_list_shows_all_of_a_key_but_the_key() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
-    let mut visitor = panel.signed_in("acme");
-    visitor.get("").is(200).saying("No keys yet.");
-    let key = visitor.create_key("Web shop", &["customers:read"]);
+    let mut browser = panel.signed_in("acme");
+    browser.get("").is(200).saying("No keys yet.");
+    let key = browser.create_key("Web shop", &["customers:read"]);
     let row = panel.keys(&acme)[0].clone();
-    visitor.get("").saying("Web shop").saying(&key[..8]).saying("customers:read").saying("Never").saying("Active");
+    browser.get("").saying("Web shop").saying(&key[..8]).saying("customers:read").saying("Never").saying("Active");
     let shown = "<time datetime=\"2026-11-20T19:30:42Z\"><span>2026-11-20</span> <span>19:30 UTC</span></time>";
-    visitor.get("").saying(shown);
+    browser.get("").saying(shown);
     panel.advance(3600);
     panel.app.registry.note_use(row.id, panel.clock.now());
-    visitor.get("").saying("<span>20:30 UTC</span>");
+    browser.get("").saying("<span>20:30 UTC</span>");
 
-    let page = visitor.send("revoke", &[("key", &row.id.to_string())]).is(303);
-    let place = page.query().to_owned();
-    visitor.get(&place).saying("The key is revoked.").saying("Revoked");
+    let page = browser.send("revoke", &[("key", &row.id.to_string())]).is(303);
+    let data_dir = page.query().to_owned();
+    browser.get(&data_dir).saying("The key is revoked.").saying("Revoked");
     assert!(panel.app.registry.find_caller(&secret::hash(&key)).unwrap().unwrap().revoked);
     // To revoke it again is no error, and no event.
-    visitor.send("revoke", &[("key", &row.id.to_string())]).is(303);
-    visitor.get(&format!("revoke={}", row.id)).is(200);
-    visitor.send("delete", &[("key", &row.id.to_string())]).is(303);
-    visitor.get("done=deleted").saying("The key is deleted.").saying("No keys yet.");
-    visitor.send("delete", &[("key", &row.id.to_string())]).is(422);
+    browser.send("revoke", &[("key", &row.id.to_string())]).is(303);
+    browser.get(&format!("revoke={}", row.id)).is(200);
+    browser.send("delete", &[("key", &row.id.to_string())]).is(303);
+    browser.get("done=deleted").saying("The key is deleted.").saying("No keys yet.");
+    browser.send("delete", &[("key", &row.id.to_string())]).is(422);
     let told: Vec<_> =
         panel.app.registry.key_events(acme.id, 20).unwrap().into_iter().map(|event| event.action).collect();
     assert_eq!(told, ["deleted", "revoked", "created", "signed in"]);
 }
 
-impl Visitor<'_> {
+impl BrowserSession<'_> {
     /// The events at the foot of the page, the newest first.
     fn events(&mut self) -> Vec<String> {
         self.get("").is(200).text().split("<li>").skip(1).map(str::to_owned).collect()
@@ -177,13 +177,13 @@ impl Visitor<'_> {
 fn the_last_twenty_events_stand_at_the_foot() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
-    let mut visitor = panel.signed_in("acme");
+    let mut browser = panel.signed_in("acme");
     for count in 0..20 {
-        visitor.create_key(&format!("panel's {count}"), &["read"]);
+        browser.create_key(&format!("panel's {count}"), &["read"]);
     }
     let now = panel.clock.now();
     panel.app.registry.create_key(acme.id, "typed", Scopes::every(), Actor::CommandLine, now).unwrap();
-    let events = visitor.events();
+    let events = browser.events();
     assert_eq!(events.len(), 20);
     assert!(
         events[0].contains("Created <bdi>typed</bdi>") && events[0].contains("via the command line"),
@@ -199,10 +199,10 @@ fn sign_ins_and_password_changes_are_events_and_failed_sign_ins_are_not() {
     const NEW: &str = "another horse battery";
     let panel = Panel::new();
     let acme = panel.tenant("acme");
-    panel.visitor().sign_in("acme", "not the password").is(401);
-    let mut visitor = panel.signed_in("acme");
-    visitor.send("password", &[("present", "not the present one"), ("new", NEW), ("again", NEW)]).is(422);
-    visitor.send("password", &[("present", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
+    panel.browser().sign_in("acme", "not the password").is(401);
+    let mut browser = panel.signed_in("acme");
+    browser.send("password", &[("present", "not the present one"), ("new", NEW), ("again", NEW)]).is(422);
+    browser.send("password", &[("present", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
     let now = panel.clock.now();
     let hash = password::hash(PASSWORD).unwrap();
     panel.app.registry.set_password(acme.id, &hash, Actor::CommandLine, now).unwrap();

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 use tenantdesk::http::Method;
 
-use super::browser_session::{PASSWORD, Panel, Visitor};
+use super::browser_session::{BrowserSession, PASSWORD, Panel};
 
 #[test]
 fn other_methods_are_refused_with_a_page() {
@@ -21,25 +21,25 @@ fn other_methods_are_refused_with_a_page() {
 fn unknown_parameters_are_ignored() {
     let panel = Panel::new();
     panel.tenant("acme");
-    panel.visitor().get("what=ever&done=nothing&%ff=%").is(200);
-    let mut visitor = panel.signed_in("acme");
-    let text = visitor.get("").text();
-    assert_eq!(visitor.get("what=ever&done=nothing&revoke=x&new=").is(200).text(), text);
+    panel.browser().get("what=ever&done=nothing&%ff=%").is(200);
+    let mut browser = panel.signed_in("acme");
+    let text = browser.get("").text();
+    assert_eq!(browser.get("what=ever&done=nothing&revoke=x&new=").is(200).text(), text);
 }
 
 /// One page of each kind.
 fn every_page(panel: &Panel) -> Vec<String> {
     panel.tenant("acme");
-    let mut stranger = panel.visitor();
+    let mut stranger = panel.browser();
     let mut pages = vec![stranger.get("").text(), stranger.sign_in("acme", "no").is(401).text()];
-    let mut visitor = panel.signed_in("acme");
-    pages.push(visitor.get("").text());
-    pages.push(visitor.send("create", &[]).is(422).text());
-    let place = visitor.send("create", &[("name", "a"), ("scope", "all")]).is(303).query().to_owned();
-    pages.push(visitor.get(&place).text());
-    pages.push(visitor.get("revoke=1").text());
-    pages.push(visitor.get("delete=1").text());
-    pages.push(visitor.send("password", &[]).is(422).text());
+    let mut browser = panel.signed_in("acme");
+    pages.push(browser.get("").text());
+    pages.push(browser.send("create", &[]).is(422).text());
+    let data_dir = browser.send("create", &[("name", "a"), ("scope", "all")]).is(303).query().to_owned();
+    pages.push(browser.get(&data_dir).text());
+    pages.push(browser.get("revoke=1").text());
+    pages.push(browser.get("delete=1").text());
+    pages.push(browser.send("password", &[]).is(422).text());
     pages.push(panel.ask(&panel.request(Method::Put)).is(405).text());
     pages
 }
@@ -72,14 +72,14 @@ fn the_policy_names_what_stands_in_the_page_and_nothing_else_does() {
 fn a_busy_page_weighs_less_than_30_kib() {
     let panel = Panel::new();
     panel.tenant("acme");
-    let mut visitor = panel.signed_in("acme");
+    let mut browser = panel.signed_in("acme");
     for count in 0..12 {
-        visitor.create_key(&format!("Nightly import of branch {count}"), &["all"]);
+        browser.create_key(&format!("Nightly import of branch {count}"), &["all"]);
     }
     for key in 1..=8 {
-        visitor.send("revoke", &[("key", &key.to_string())]).is(303);
+        browser.send("revoke", &[("key", &key.to_string())]).is(303);
     }
-    let weight = visitor.get("").text().len();
+    let weight = browser.get("").text().len();
     println!("12 keys of all scopes and 20 events: {weight} bytes");
     assert!(weight < 30 * 1024, "{weight}");
 }
@@ -88,15 +88,15 @@ fn a_busy_page_weighs_less_than_30_kib() {
 fn every_refusal_is_a_page_that_leads_on() {
     let panel = Panel::new();
     panel.tenant("acme");
-    let leads_on = |visitor: &mut Visitor<'_>| {
-        let page = visitor.send("sign-in", &[("tenant", "acme"), ("password", "no")]);
+    let leads_on = |browser: &mut BrowserSession<'_>| {
+        let page = browser.send("sign-in", &[("tenant", "acme"), ("password", "no")]);
         assert!(page.text().contains("<form"), "{}", page.text());
         page.status()
     };
-    let mut visitor = panel.visitor();
-    assert_eq!(leads_on(&mut visitor), 403);
-    let statuses: Vec<u16> = (0..6).map(|_| leads_on(&mut visitor)).collect();
+    let mut browser = panel.browser();
+    assert_eq!(leads_on(&mut browser), 403);
+    let statuses: Vec<u16> = (0..6).map(|_| leads_on(&mut browser)).collect();
     assert_eq!(statuses, [401, 401, 401, 401, 401, 429]);
     panel.advance(60);
-    visitor.send("sign-in", &[("tenant", "acme"), ("password", PASSWORD)]).is(303);
+    browser.send("sign-in", &[("tenant", "acme"), ("password", PASSWORD)]).is(303);
 }

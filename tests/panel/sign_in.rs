@@ -8,25 +8,25 @@ use super::browser_session::{PASSWORD, Panel, encode};
 fn the_right_password_leads_to_the_keys() {
     let panel = Panel::new();
     panel.tenant("acme");
-    let mut visitor = panel.visitor();
-    let page = visitor.sign_in("acme", PASSWORD).is(303);
+    let mut browser = panel.browser();
+    let page = browser.sign_in("acme", PASSWORD).is(303);
     assert_eq!(page.header("Location"), Some("/api_keys.php"));
-    visitor.get("").is(200).saying("<h1>API keys</h1>").saying("acme");
+    browser.get("").is(200).saying("<h1>API keys</h1>").saying("acme");
 }
 
 #[test]
 fn a_wrong_sign_in_is_401_and_does_not_say_what_is_wrong() {
     let panel = Panel::new();
     panel.tenant("acme");
-    let wrong = panel.visitor().sign_in("acme", "not the password").is(401);
-    let unknown = panel.visitor().sign_in("acmf", "not the password").is(401);
+    let wrong = panel.browser().sign_in("acme", "not the password").is(401);
+    let unknown = panel.browser().sign_in("acmf", "not the password").is(401);
     let alike = |text: String| {
         let token = text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
         text.replace("acmf", "acme").replace(&token, "")
     };
     assert_eq!(alike(wrong.text()), alike(unknown.text()));
     assert!(wrong.text().contains("The tenant or the password is wrong."));
-    panel.visitor().sign_in("", "").is(401);
+    panel.browser().sign_in("", "").is(401);
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn an_unknown_tenant_costs_the_same_work_as_a_wrong_password() {
     panel.tenant("acme");
     let work = |name: &str| {
         let before = panel.app.panel.passwords_worked_on();
-        panel.visitor().sign_in(name, "not the password").is(401);
+        panel.browser().sign_in(name, "not the password").is(401);
         panel.app.panel.passwords_worked_on() - before
     };
     // password.rs shows that one check of nobody's hash has the parameters of every other.
@@ -48,18 +48,18 @@ fn the_sixth_wrong_password_in_a_minute_is_refused_and_so_is_the_right_one() {
     panel.tenant("acme");
     panel.tenant("other");
     for _ in 0..5 {
-        panel.visitor().sign_in("acme", "not the password").is(401);
+        panel.browser().sign_in("acme", "not the password").is(401);
         panel.advance(10);
     }
     let before = panel.app.panel.passwords_worked_on();
-    panel.visitor().sign_in("acme", "not the password").is(429).saying("Too many wrong passwords");
-    panel.visitor().sign_in("acme", PASSWORD).is(429);
+    panel.browser().sign_in("acme", "not the password").is(429).saying("Too many wrong passwords");
+    panel.browser().sign_in("acme", PASSWORD).is(429);
     assert_eq!(panel.app.panel.passwords_worked_on(), before, "a refusal costs nothing");
-    panel.visitor().sign_in("other", PASSWORD).is(303);
+    panel.browser().sign_in("other", PASSWORD).is(303);
     panel.advance(9);
-    panel.visitor().sign_in("acme", PASSWORD).is(429);
+    panel.browser().sign_in("acme", PASSWORD).is(429);
     panel.advance(1);
-    panel.visitor().sign_in("acme", PASSWORD).is(303);
+    panel.browser().sign_in("acme", PASSWORD).is(303);
 }
 
 #[test]
@@ -68,11 +68,11 @@ fn names_are_counted_as_typed_known_or_not() {
     panel.tenant("acme");
     for name in ["nobody", "Acme", " acme"] {
         for _ in 0..5 {
-            panel.visitor().sign_in(name, PASSWORD).is(401);
+            panel.browser().sign_in(name, PASSWORD).is(401);
         }
-        panel.visitor().sign_in(name, PASSWORD).is(429);
+        panel.browser().sign_in(name, PASSWORD).is(429);
     }
-    panel.visitor().sign_in("acme", PASSWORD).is(303);
+    panel.browser().sign_in("acme", PASSWORD).is(303);
 }
 
 #[test]
@@ -81,16 +81,16 @@ fn the_sign_in_form_is_bound_to_its_cookie() {
     panel.tenant("acme");
     let right = [("tenant", "acme"), ("password", PASSWORD)];
 
-    let mut without_token = panel.visitor();
+    let mut without_token = panel.browser();
     without_token.get("");
     without_token.send_with("", "sign-in", &right).is(403).saying("too old");
-    let mut other = panel.visitor();
+    let mut other = panel.browser();
     other.get("");
     let others_token = other.token.clone();
-    let mut visitor = panel.visitor();
-    visitor.get("");
-    visitor.send_with(&others_token, "sign-in", &right).is(403);
-    let mut without_cookie = panel.visitor();
+    let mut browser = panel.browser();
+    browser.get("");
+    browser.send_with(&others_token, "sign-in", &right).is(403);
+    let mut without_cookie = panel.browser();
     without_cookie.get("");
     without_cookie.cookies.clear();
     without_cookie.send("sign-in", &right).is(403);
@@ -102,16 +102,16 @@ fn the_sign_in_form_is_bound_to_its_cookie() {
 fn the_sign_in_cookie_is_short_lived_and_goes_with_the_sign_in() {
     let panel = Panel::new();
     panel.tenant("acme");
-    let mut visitor = panel.visitor();
-    let page = visitor.get("");
+    let mut browser = panel.browser();
+    let page = browser.get("");
     let cookie = page.cookie("tenantdesk-sign-in").unwrap();
     assert!(cookie.ends_with("; Max-Age=3600; Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
-    let token = visitor.token.clone();
+    let token = browser.token.clone();
     // A second page of the same browser leaves the first one's form as it is.
-    visitor.get("");
-    assert_eq!(visitor.token, token);
-    visitor.send("sign-in", &[("tenant", "acme"), ("password", PASSWORD)]).is(303);
-    assert_eq!(visitor.cookies.keys().collect::<Vec<_>>(), ["tenantdesk-session"]);
+    browser.get("");
+    assert_eq!(browser.token, token);
+    browser.send("sign-in", &[("tenant", "acme"), ("password", PASSWORD)]).is(303);
+    assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["tenantdesk-session"]);
 }
 
 #[test]

@@ -7,11 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::browser_session::{PASSWORD, encode};
-use super::support::{ALL, Desk, Reply, Setup, Tenant};
+use super::support::{ALL, Reply, Setup, Tenant, TestServer};
 
 /// A form to sign in, fetched and filled in: its body and its cookie.
-fn sign_in_form(desk: &Desk, tenant: &str, password: &str) -> (String, String) {
-    let page = desk.anonymous().get("/api_keys.php");
+fn sign_in_form(server: &TestServer, tenant: &str, password: &str) -> (String, String) {
+    let page = server.anonymous().get("/api_keys.php");
     let cookie = page.header("Set-Cookie").unwrap().split(';').next().unwrap().to_owned();
     let text = page.text();
     let token = text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
@@ -19,15 +19,15 @@ fn sign_in_form(desk: &Desk, tenant: &str, password: &str) -> (String, String) {
     (encode(&fields), cookie)
 }
 
-fn post(desk: &Desk, (body, cookie): &(String, String)) -> Reply {
-    let api = desk.anonymous();
+fn post(server: &TestServer, (body, cookie): &(String, String)) -> Reply {
+    let api = server.anonymous();
     let call = api.call("POST", "/api_keys.php").header("Content-Type", "application/x-www-form-urlencoded");
     call.header("Cookie", cookie).body(body.as_bytes()).send()
 }
 
 /// The most memory that the server has had so far, in KiB.
-fn peak_memory(desk: &Desk) -> u64 {
-    let data = desk.data();
+fn peak_memory(server: &TestServer) -> u64 {
+    let data = server.data();
     let runs_on = |folder: &Path| {
         fs::read_to_string(folder.join("cmdline")).is_ok_and(|words| words.contains(data.to_str().unwrap()))
     };
@@ -39,8 +39,8 @@ fn peak_memory(desk: &Desk) -> u64 {
 
 #[test]
 fn the_panel_is_at_the_root_alone() {
-    let desk = Desk::start();
-    let api = desk.anonymous();
+    let server = TestServer::start();
+    let api = server.anonymous();
     let page = api.get("/api_keys.php").is(200);
     assert_eq!(page.header("Content-Type"), Some("text/html; charset=utf-8"));
     let head = api.head("/api_keys.php").is(200);
@@ -54,8 +54,8 @@ fn the_panel_is_at_the_root_alone() {
 
 #[test]
 fn behind_a_proxy_that_speaks_https_cookies_are_secure() {
-    let desk = Desk::start();
-    let api = desk.anonymous();
+    let server = TestServer::start();
+    let api = server.anonymous();
     let page = api.call("GET", "/api_keys.php").header("X-Forwarded-Proto", "https").send().is(200);
     let cookie = page.header("Set-Cookie").unwrap();
     assert!(cookie.starts_with("__Host-") && cookie.ends_with("; Secure"), "{cookie}");
@@ -64,9 +64,9 @@ fn behind_a_proxy_that_speaks_https_cookies_are_secure() {
 
 #[test]
 fn both_cookies_of_a_sign_in_arrive() {
-    let desk = Desk::start();
-    let Tenant { name, password, .. } = desk.tenant("acme");
-    let reply = post(&desk, &sign_in_form(&desk, &name, &password)).is(303);
+    let server = TestServer::start();
+    let Tenant { name, password, .. } = server.tenant("acme");
+    let reply = post(&server, &sign_in_form(&server, &name, &password)).is(303);
     let cookies: Vec<_> = reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")).collect();
     assert_eq!(cookies.len(), 2, "{reply}");
     assert_eq!(reply.header("Location"), Some("/api_keys.php"));
@@ -74,12 +74,12 @@ fn both_cookies_of_a_sign_in_arrive() {
 
 #[test]
 fn ten_sign_ins_at_once_succeed_and_the_api_answers_meanwhile() {
-    let desk = Setup::roomy().start();
-    let tenant = desk.tenant("acme");
+    let server = Setup::without_rate_limit().start();
+    let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
-    let forms: Vec<_> = (0..10).map(|_| sign_in_form(&desk, &tenant.name, &tenant.password)).collect();
+    let forms: Vec<_> = (0..10).map(|_| sign_in_form(&server, &tenant.name, &tenant.password)).collect();
     thread::scope(|scope| {
-        let sign_ins: Vec<_> = forms.iter().map(|form| scope.spawn(|| post(&desk, form).is(303))).collect();
+        let sign_ins: Vec<_> = forms.iter().map(|form| scope.spawn(|| post(&server, form).is(303))).collect();
         let mut answered = 0;
         while !sign_ins.iter().all(thread::ScopedJoinHandle::is_finished) {
             api.get("/customers.php").is(200);
@@ -91,39 +91,39 @@ fn ten_sign_ins_at_once_succeed_and_the_api_answers_meanwhile() {
 
 #[test]
 fn a_flood_of_sign_ins_is_shed_and_costs_bounded_memory() {
-    let desk = Desk::start();
-    let api = desk.tenant("acme").with_scopes(ALL);
-    let forms: Vec<_> = (0..48).map(|count| sign_in_form(&desk, &format!("nobody-{count}"), PASSWORD)).collect();
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let forms: Vec<_> = (0..48).map(|count| sign_in_form(&server, &format!("nobody-{count}"), PASSWORD)).collect();
     let statuses: Vec<u16> = thread::scope(|scope| {
-        let floods: Vec<_> = forms.iter().map(|form| scope.spawn(|| post(&desk, form).status)).collect();
+        let floods: Vec<_> = forms.iter().map(|form| scope.spawn(|| post(&server, form).status)).collect();
         api.get("/customers.php").is(200);
         floods.into_iter().map(|one| one.join().unwrap()).collect()
     });
     assert!(statuses.iter().all(|status| [401, 503].contains(status)), "{statuses:?}");
     assert!(statuses.contains(&401), "{statuses:?}");
-    let peak = peak_memory(&desk);
+    let peak = peak_memory(&server);
     println!("{} of 48 were shed; the peak was {} KiB", statuses.iter().filter(|s| **s == 503).count(), peak);
     assert!(peak < 100 * 1024, "{peak} KiB");
 }
 
 /// A browser behind a proxy on this machine, which says its address.
 struct Browser<'a> {
-    desk: &'a Desk,
+    server: &'a TestServer,
     address: &'static str,
     cookie: String,
     token: String,
 }
 
 impl Browser<'_> {
-    fn at<'a>(desk: &'a Desk, address: &'static str) -> Browser<'a> {
-        let mut browser = Browser { desk, address, cookie: String::new(), token: String::new() };
+    fn at<'a>(server: &'a TestServer, address: &'static str) -> Browser<'a> {
+        let mut browser = Browser { server, address, cookie: String::new(), token: String::new() };
         let page = browser.ask("GET", "").is(200);
         browser.keep(&page);
         browser
     }
 
     fn ask(&self, method: &str, body: &str) -> Reply {
-        let api = self.desk.anonymous();
+        let api = self.server.anonymous();
         let call = api.call(method, "/api_keys.php").header("X-Forwarded-For", self.address);
         let call = call.header("Content-Type", "application/x-www-form-urlencoded").header("Cookie", &self.cookie);
         call.body(body.as_bytes()).send()
@@ -164,11 +164,11 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 #[test]
 fn sign_ins_from_one_address_keep_out_no_admin_at_another() {
     const NEW: &str = "another horse battery";
-    let desk = Desk::start();
-    let Tenant { name, password, .. } = desk.tenant("acme");
+    let server = TestServer::start();
+    let Tenant { name, password, .. } = server.tenant("acme");
     let (shed, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let flood = |number: usize| {
-        let browser = Browser::at(&desk, "192.0.2.66");
+        let browser = Browser::at(&server, "192.0.2.66");
         for count in 0.. {
             if over.load(Ordering::SeqCst) {
                 break;
@@ -188,12 +188,12 @@ fn sign_ins_from_one_address_keep_out_no_admin_at_another() {
         let floods: Vec<_> = (0..20).map(|number| scope.spawn(move || flood(number))).collect();
         let admin = scope.spawn(|| {
             wait_until("the flood is shed", || shed.load(Ordering::SeqCst) > 0);
-            let mut admin = Browser::at(&desk, "192.0.2.1");
+            let mut admin = Browser::at(&server, "192.0.2.1");
             let mut ends = vec![admin.sign_in(&name, &password).status];
             admin.keep(&admin.ask("GET", ""));
             ends.push(admin.send("password", &[("present", &password), ("new", NEW), ("again", NEW)]).status);
             for _ in 0..3 {
-                ends.push(Browser::at(&desk, "192.0.2.1").sign_in(&name, NEW).status);
+                ends.push(Browser::at(&server, "192.0.2.1").sign_in(&name, NEW).status);
             }
             let before = shed.load(Ordering::SeqCst);
             wait_until("the flood goes on", || shed.load(Ordering::SeqCst) > before);

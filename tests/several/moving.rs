@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::proxy::{Front, Kind};
-use crate::support::{ALL, Api, Desk, Tenant, uuid};
+use crate::support::proxy::{Kind, Proxy};
+use crate::support::{ALL, Api, Tenant, TestServer, uuid};
 
 const TENANTS: usize = 20;
 const MOVES: usize = 7;
@@ -30,7 +30,7 @@ fn line_end() -> &'static str {
 }
 
 /// `examples/move/move` between two machines of this one, with a route command.
-fn move_between(from: &Desk, to: &Desk, tenant: &str, route: &[&str]) -> Command {
+fn move_between(from: &TestServer, to: &TestServer, tenant: &str, route: &[&str]) -> Command {
     let program = env!("CARGO_BIN_EXE_tenantdesk");
     let mut command = Command::new(example("move/move"));
     command.arg(tenant).args(route);
@@ -49,16 +49,16 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn a_tenant_moves_while_its_clients_go_on() {
-    let machines = [Desk::roomy(), Desk::roomy()];
+    let machines = [TestServer::without_rate_limit(), TestServer::without_rate_limit()];
     let tenants: Vec<Tenant> = (0..TENANTS).map(|n| machines[home(n)].tenant(&format!("shop-{n}"))).collect();
     let keys: Vec<String> = tenants.iter().map(|tenant| tenant.key(ALL).key).collect();
     let names = ["one", "two"];
     let routes: String =
         (0..TENANTS).map(|n| format!("shop-{n}.desk.example {}{}\n", names[home(n)], line_end())).collect();
-    let front =
-        Front::start_several(Kind::of_this_binary().unwrap(), [machines[0].address(), machines[1].address()], &routes);
-    let (file, reload) = (front.routes(), front.reload().to_owned());
-    machines[0].stands_behind(front);
+    let proxy =
+        Proxy::start_several(Kind::of_this_binary().unwrap(), [machines[0].address(), machines[1].address()], &routes);
+    let (file, reload) = (proxy.routes(), proxy.reload().to_owned());
+    machines[0].set_proxy(proxy);
     let api = |n: usize| machines[0].with_key(&keys[n]).at_host(&format!("shop-{n}.desk.example"));
     api(0)
         .at_host("nobody.desk.example")
@@ -116,7 +116,7 @@ fn a_tenant_moves_while_its_clients_go_on() {
         assert_eq!(&found, expected, "shop-{n}");
     }
     // What it left behind is what it took along, byte for byte, and goes no further.
-    let export = |desk: &Desk| desk.cli(&["export", &name, "customers", "--format", "jsonl"]).done().stdout;
+    let export = |server: &TestServer| server.cli(&["export", &name, "customers", "--format", "jsonl"]).done().stdout;
     let (old, new) = (export(&machines[from]), export(&machines[to]));
     assert!(!old.is_empty() && new.starts_with(&old) && new.len() > old.len());
     for machine in &machines {
@@ -163,7 +163,7 @@ fn client(api: &Api, stop: &AtomicBool) -> Seen {
 
 #[test]
 fn a_move_that_fails_leaves_the_tenant_where_it_was() {
-    let (from, to) = (Desk::start(), Desk::start());
+    let (from, to) = (TestServer::start(), TestServer::start());
     let tenant = from.tenant_with("acme", &["--trial-until", "2099-12-31"]);
     let api = tenant.with_scopes(ALL);
     api.customer("First");
@@ -176,8 +176,8 @@ fn a_move_that_fails_leaves_the_tenant_where_it_was() {
     let output = command.output().unwrap();
     assert!(!output.status.success());
     let mut command = move_between(&from, &to, "acme", &["true"]);
-    let desk = format!("{} --data-dir '{}'", env!("CARGO_BIN_EXE_tenantdesk"), to.data().display());
-    let script = format!("case $* in *restore*) exit 1 ;; *) exec {desk} \"$@\" ;; esac");
+    let server = format!("{} --data-dir '{}'", env!("CARGO_BIN_EXE_tenantdesk"), to.data().display());
+    let script = format!("case $* in *restore*) exit 1 ;; *) exec {server} \"$@\" ;; esac");
     let wrapper = to.home().join("desk");
     std::fs::write(&wrapper, script).unwrap();
     command.env("WAIT", "0").env("TO_DESK", format!("sh '{}'", wrapper.display()));

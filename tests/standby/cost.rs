@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use crate::load::{self, Change, Known, Load};
 use crate::machines::{Copy, Machine, equipped, litestream};
 use crate::rounds::{Records, is_there, number};
-use crate::support::process_stats::Vitals;
-use crate::support::{Place, database, uuid};
+use crate::support::process_stats::ProcessStats;
+use crate::support::{DataDir, database, uuid};
 
 const CLIENTS: usize = 16;
 
@@ -73,16 +73,16 @@ struct Copied {
 /// Each way in each round, and each time another one first: what else the machine does, and the files' growth, meet all alike.
 fn measure(tenants: usize) {
     let active = tenants.min(ACTIVE);
-    let place = Place::new(false);
-    let known = load::tenants(&place, active);
-    let folder = place.data().join("tenants");
+    let data_dir = DataDir::new(false);
+    let known = load::tenants(&data_dir, active);
+    let folder = data_dir.data().join("tenants");
     // They are there without a copy too. To Litestream a file is a file, and TenantDesk opens none that nobody asks for: they
     // need no row.
     let idle: Vec<i64> = (active + 1..=tenants).map(|n| i64::try_from(n).unwrap()).collect();
     for id in &idle {
         fs::copy(folder.join("1.db"), folder.join(format!("{id}.db"))).unwrap();
     }
-    let machine = Machine::first(place);
+    let machine = Machine::first(data_dir);
     let mut without = Vec::new();
     let mut with = INTERVALS.map(|_| Vec::new());
     let ways = INTERVALS.len() + 1;
@@ -138,7 +138,7 @@ fn copied(machine: &Machine, known: &[Known], idle: &[i64], interval: &'static s
     forget_copies(machine);
     let copy = Copy::looking_every(interval);
     let began = Instant::now();
-    let mut copying = copy.begin(&machine.place);
+    let mut copying = copy.begin(&machine.data_dir);
     for id in known.iter().map(|tenant| tenant.id).chain(idle.iter().copied()) {
         // Longer than a test's patience: a thousand files take their time.
         while !copy.has_begun(&format!("tenants/{id}.db")) {
@@ -153,20 +153,20 @@ fn copied(machine: &Machine, known: &[Known], idle: &[i64], interval: &'static s
 
     let load = begin(machine, known);
     let began = Instant::now();
-    let [desk, busy] = busy([machine.pid(), copying.pid()]);
+    let [server, busy] = busy([machine.pid(), copying.pid()]);
     let ended = Instant::now();
-    let vitals = Vitals::of(copying.pid());
+    let stats = ProcessStats::of(copying.pid());
     let longest = if interval == "1s" { 1_000 } else { 10_000 };
     std::thread::sleep(Duration::from_millis(u64::from_str_radix(&uuid()[..8], 16).unwrap() % longest));
     let killed = Instant::now();
     copying.kill();
     let changes = load.end();
     Copied {
-        written: Written::new(&changes, began, ended, machine, desk),
+        written: Written::new(&changes, began, ended, machine, server),
         busy,
         at_rest,
-        memory: mebibytes(vitals),
-        descriptors: figure(vitals.descriptors),
+        memory: mebibytes(stats),
+        descriptors: figure(stats.descriptors),
         begun_after,
         lost: lost(&copy, known, &changes, killed).as_secs_f64(),
     }
@@ -175,14 +175,14 @@ fn copied(machine: &Machine, known: &[Known], idle: &[i64], interval: &'static s
 /// Clients that write, once the disk has nothing left to do of what was before.
 fn begin(machine: &Machine, known: &[Known]) -> Load {
     assert!(Command::new("sync").status().unwrap().success());
-    Load::begin(&machine.place, known, CLIENTS, false)
+    Load::begin(&machine.data_dir, known, CLIENTS, false)
 }
 
 impl Written {
     fn new(changes: &[Change], began: Instant, ended: Instant, machine: &Machine, busy: f64) -> Written {
         let counted = changes.iter().filter(|change| (began..ended).contains(&change.acknowledged)).count();
         let writes = figure(counted) / (ended - began).as_secs_f64();
-        Written { writes, busy, memory: mebibytes(Vitals::of(machine.pid())) }
+        Written { writes, busy, memory: mebibytes(ProcessStats::of(machine.pid())) }
     }
 }
 
@@ -208,8 +208,8 @@ fn ticks(process: u32) -> usize {
     fields[11].parse::<usize>().unwrap() + fields[12].parse::<usize>().unwrap()
 }
 
-fn mebibytes(vitals: Vitals) -> f64 {
-    figure(vitals.memory) / 1024.0
+fn mebibytes(stats: ProcessStats) -> f64 {
+    figure(stats.memory) / 1024.0
 }
 
 fn figure(number: usize) -> f64 {
@@ -218,7 +218,7 @@ fn figure(number: usize) -> f64 {
 
 /// Litestream's folders: with them it would go on from where another copy ended.
 fn forget_copies(machine: &Machine) {
-    let data = machine.place.data();
+    let data = machine.data_dir.data();
     for entry in fs::read_dir(&data).unwrap().chain(fs::read_dir(data.join("tenants")).unwrap()) {
         let path = entry.unwrap().path();
         if path.to_str().unwrap().ends_with("-litestream") {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::support::{ALL, Api, Place, uuid};
+use crate::support::{ALL, Api, DataDir, uuid};
 
 /// Tenants with a key each, as a client knows them.
 #[derive(Clone, Debug)]
@@ -18,10 +18,10 @@ pub struct Known {
 }
 
 /// Makes tenants on a machine that may serve already.
-pub fn tenants(place: &Arc<Place>, count: usize) -> Vec<Known> {
+pub fn tenants(data_dir: &Arc<DataDir>, count: usize) -> Vec<Known> {
     (0..count)
         .map(|n| {
-            let tenant = place.tenant(&format!("shop-{n}"));
+            let tenant = data_dir.tenant(&format!("shop-{n}"));
             Known { id: tenant.id, name: tenant.name.clone(), key: tenant.key(ALL).key }
         })
         .collect()
@@ -54,11 +54,11 @@ pub struct Load {
 impl Load {
     /// Each client goes from tenant to tenant, in an order of its own: now it makes a customer there, now it counts in
     /// one. It ends when it is told to, or, where the machine `may_die`, when there is no answer any more.
-    pub fn begin(place: &Arc<Place>, tenants: &[Known], clients: usize, may_die: bool) -> Load {
+    pub fn begin(data_dir: &Arc<DataDir>, tenants: &[Known], clients: usize, may_die: bool) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let clients = (0..clients)
             .map(|_| {
-                let apis: Vec<Api> = tenants.iter().map(|tenant| place.with_key(&tenant.key)).collect();
+                let apis: Vec<Api> = tenants.iter().map(|tenant| data_dir.with_key(&tenant.key)).collect();
                 let client =
                     Client { name: uuid(), apis, may_die, places: vec![None; tenants.len()], done: Vec::new() };
                 let stop = Arc::clone(&stop);
@@ -86,13 +86,13 @@ struct Client {
 
 impl Client {
     fn work(mut self, stop: &AtomicBool) -> Vec<Change> {
-        let mut dice = u64::from_str_radix(&self.name[..8], 16).unwrap() | 1;
+        let mut rng = u64::from_str_radix(&self.name[..8], 16).unwrap() | 1;
         while !stop.load(Ordering::Relaxed) {
-            dice ^= dice << 13;
-            dice ^= dice >> 7;
-            dice ^= dice << 17;
-            let tenant = usize::try_from(dice % self.apis.len() as u64).unwrap();
-            if self.change(tenant, dice & 64 == 0).is_none() {
+            rng ^= rng << 13;
+            rng ^= rng >> 7;
+            rng ^= rng << 17;
+            let tenant = usize::try_from(rng % self.apis.len() as u64).unwrap();
+            if self.change(tenant, rng & 64 == 0).is_none() {
                 assert!(self.may_die, "the machine does not answer");
                 break;
             }

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, until, uuid};
+use crate::support::{DataDir, until, uuid};
 
 /// A port that sshd listens on must be named before it starts; this many are tried.
 const PORTS_TRIED: usize = 10;
@@ -118,14 +118,14 @@ impl Copy {
     }
 
     /// Starts Litestream on a machine's data.
-    pub fn begin(&self, place: &Place) -> Copying {
-        self.begin_as(place, |command| command)
+    pub fn begin(&self, data_dir: &DataDir) -> Copying {
+        self.begin_as(data_dir, |command| command)
     }
 
     /// The same by a command that is made of Litestream's.
-    pub fn begin_as(&self, place: &Place, made: impl FnOnce(Command) -> Command) -> Copying {
+    pub fn begin_as(&self, data_dir: &DataDir, made: impl FnOnce(Command) -> Command) -> Copying {
         let config = self.folder.path().join("litestream.yml");
-        fs::write(&config, self.config(&place.data())).unwrap();
+        fs::write(&config, self.config(&data_dir.data())).unwrap();
         let log_file = self.folder.path().join("litestream.log");
         let log = fs::OpenOptions::new().create(true).append(true).open(&log_file).unwrap();
         let mut command = Command::new(litestream());
@@ -150,13 +150,13 @@ impl Copy {
     }
 
     /// Waits until the copy holds so many customers of a tenant; returns where all of it was fetched to.
-    pub fn await_customers(&self, tenant: &str, count: usize) -> Arc<Place> {
+    pub fn await_customers(&self, tenant: &str, count: usize) -> Arc<DataDir> {
         until("the copy has caught up", || {
-            let place = Place::new(false);
-            let fetched = take_over(&place, self).output().unwrap();
-            let listed = place.cli(&["export", tenant, "customers", "--format", "jsonl"]);
+            let data_dir = DataDir::new(false);
+            let fetched = take_over(&data_dir, self).output().unwrap();
+            let listed = data_dir.cli(&["export", tenant, "customers", "--format", "jsonl"]);
             let all = fetched.status.success() && listed.code == Some(0) && listed.stdout.lines().count() == count;
-            all.then_some(place)
+            all.then_some(data_dir)
         })
     }
 }
@@ -253,7 +253,7 @@ impl Drop for Copying {
 /// A machine that serves.
 #[derive(Debug)]
 pub struct Machine {
-    pub place: Arc<Place>,
+    pub data_dir: Arc<DataDir>,
     child: Child,
     /// Kept open: who prints to a closed pipe fails.
     _output: BufReader<ChildStdout>,
@@ -263,22 +263,22 @@ pub struct Machine {
 
 impl Machine {
     /// Serves what a place holds.
-    pub fn first(place: Arc<Place>) -> Machine {
-        let mut command = place.command();
-        command.arg("--data-dir").arg(place.data()).args(SERVE);
-        Machine::start(place, command)
+    pub fn first(data_dir: Arc<DataDir>) -> Machine {
+        let mut command = data_dir.command();
+        command.arg("--data-dir").arg(data_dir.data()).args(SERVE);
+        Machine::start(data_dir, command)
     }
 
     /// The one command on the second machine.
     pub fn second(copy: &Copy) -> Machine {
-        let place = Place::new(false);
-        let mut command = take_over(&place, copy);
+        let data_dir = DataDir::new(false);
+        let mut command = take_over(&data_dir, copy);
         command.args(SERVE);
-        Machine::start(place, command)
+        Machine::start(data_dir, command)
     }
 
-    fn start(place: Arc<Place>, mut command: Command) -> Machine {
-        let log = fs::File::create(place.home().join("log")).unwrap();
+    fn start(data_dir: Arc<DataDir>, mut command: Command) -> Machine {
+        let log = fs::File::create(data_dir.home().join("log")).unwrap();
         let began = Instant::now();
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -287,10 +287,10 @@ impl Machine {
         let took = began.elapsed();
         let address = line.trim().strip_prefix("listening on http://").map(str::parse);
         let Some(Ok(address)) = address else {
-            panic!("it says {line:?}: {}", fs::read_to_string(place.home().join("log")).unwrap());
+            panic!("it says {line:?}: {}", fs::read_to_string(data_dir.home().join("log")).unwrap());
         };
-        place.serves_at(address);
-        Machine { place, child, _output: output, took }
+        data_dir.set_address(address);
+        Machine { data_dir, child, _output: output, took }
     }
 
     pub fn pid(&self) -> u32 {
@@ -298,7 +298,7 @@ impl Machine {
     }
 
     pub fn log(&self) -> String {
-        fs::read_to_string(self.place.home().join("log")).unwrap()
+        fs::read_to_string(self.data_dir.home().join("log")).unwrap()
     }
 
     /// As a crash would end it.
@@ -318,9 +318,9 @@ impl Drop for Machine {
 const SERVE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--rate-limit", "100000000"];
 
 /// The script of the example, up to the words that it shall run in the end.
-pub fn take_over(place: &Place, copy: &Copy) -> Command {
+pub fn take_over(data_dir: &DataDir, copy: &Copy) -> Command {
     let mut command = Command::new(example("take-over"));
-    command.arg(copy.directory()).arg(place.data());
+    command.arg(copy.directory()).arg(data_dir.data());
     command.env("TENANTDESK", env!("CARGO_BIN_EXE_tenantdesk")).env("LITESTREAM", litestream());
     command
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use tenantdesk::clock::{Clock, rfc3339};
 
 use crate::machines::{Copy, Machine, equipped, example, litestream, replace, take_over};
-use crate::support::{ALL, Place, until};
+use crate::support::{ALL, DataDir, until};
 
 fn copy_folder(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
@@ -19,8 +19,8 @@ fn a_file_without_a_row_and_a_row_without_a_file_trouble_nobody_else() {
         return;
     }
     let copy = Copy::to_directory();
-    let first = Machine::first(Place::new(false));
-    let here = &first.place;
+    let first = Machine::first(DataDir::new(false));
+    let here = &first.data_dir;
     let (sound, fileless) = (here.tenant("sound"), here.tenant("fileless"));
     let (sound_key, fileless_key) = (sound.key(ALL).key, fileless.key(ALL).key);
     here.with_key(&sound_key).customer("Kept");
@@ -41,7 +41,7 @@ fn a_file_without_a_row_and_a_row_without_a_file_trouble_nobody_else() {
     fs::remove_dir_all(copy.directory().join(format!("tenants/{}.db", fileless.id))).unwrap();
 
     let second = Machine::second(&copy);
-    let there = &second.place;
+    let there = &second.data_dir;
     assert_eq!(there.with_key(&sound_key).total("/customers.php"), 1);
     there.with_key(&late_key).get("/customers.php").fails_with(401, "invalid_api_key");
     there.with_key(&fileless_key).get("/customers.php").fails_with(503, "tenant_unavailable");
@@ -71,15 +71,15 @@ fn nothing_that_is_there_is_overwritten() {
         return;
     }
     let copy = Copy::to_directory();
-    let first = Machine::first(Place::new(false));
-    first.place.tenant("acme");
-    let _copying = copy.begin(&first.place);
+    let first = Machine::first(DataDir::new(false));
+    first.data_dir.tenant("acme");
+    let _copying = copy.begin(&first.data_dir);
     copy.await_customers("acme", 0);
-    let output = take_over(&first.place, &copy).output().unwrap();
+    let output = take_over(&first.data_dir, &copy).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("holds data already"), "{output:?}");
     // Interrupted, it begins anew; and all of it is private.
-    let second = Place::new(false);
+    let second = DataDir::new(false);
     fs::create_dir_all(second.data().join(".take-over/tenants/half.db")).unwrap();
     let output = take_over(&second, &copy).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -96,12 +96,12 @@ fn an_address_will_do_for_a_directory() {
         return;
     }
     let copy = Copy::to_directory();
-    let first = Machine::first(Place::new(false));
-    first.place.tenant("acme").with_scopes(ALL).customer("First");
-    first.place.tenant("other");
-    let _copying = copy.begin(&first.place);
+    let first = Machine::first(DataDir::new(false));
+    first.data_dir.tenant("acme").with_scopes(ALL).customer("First");
+    first.data_dir.tenant("other");
+    let _copying = copy.begin(&first.data_dir);
     copy.await_customers("acme", 1);
-    let second = Place::new(false);
+    let second = DataDir::new(false);
     let mut command = Command::new(example("take-over"));
     command.arg(format!("file://{}", copy.directory().display())).arg(second.data());
     command.env("TENANTDESK", env!("CARGO_BIN_EXE_tenantdesk")).env("LITESTREAM", litestream());
@@ -117,8 +117,8 @@ fn one_tenant_is_brought_back_as_it_was_at_a_moment() {
         return;
     }
     let copy = Copy::to_directory();
-    let first = Machine::first(Place::new(false));
-    let here = &first.place;
+    let first = Machine::first(DataDir::new(false));
+    let here = &first.data_dir;
     let (acme, other) = (here.tenant("acme").with_scopes(ALL), here.tenant("other").with_scopes(ALL));
     acme.customer("Kept");
     let _copying = copy.begin(here);

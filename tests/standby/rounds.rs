@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::load::{self, Change, Known, Load, What};
 use crate::machines::{Copy, Machine, equipped};
-use crate::support::{Place, uuid};
+use crate::support::{DataDir, uuid};
 
 /// A number that an environment variable may change.
 pub fn number(variable: &str, otherwise: usize) -> usize {
@@ -22,9 +22,9 @@ fn the_second_machine_holds_a_prefix_of_what_each_tenant_acknowledged() {
         return;
     }
     let (rounds, tenants) = (number("STANDBY_ROUNDS", 2), number("STANDBY_TENANTS", 10));
-    let place = Place::new(false);
-    let known = load::tenants(&place, tenants);
-    let mut machine = Machine::first(place);
+    let data_dir = DataDir::new(false);
+    let known = load::tenants(&data_dir, tenants);
+    let mut machine = Machine::first(data_dir);
     for round in 1..=rounds {
         let copy = if round % 2 == 1 { Copy::to_directory() } else { Copy::to_second_host() };
         machine = one_round(round, machine, &copy, &known);
@@ -33,8 +33,8 @@ fn the_second_machine_holds_a_prefix_of_what_each_tenant_acknowledged() {
 
 fn one_round(round: usize, mut first: Machine, copy: &Copy, known: &[Known]) -> Machine {
     let before: Vec<Records> = known.iter().map(|tenant| records(&first, tenant)).collect();
-    let mut copying = copy.begin(&first.place);
-    let load = Load::begin(&first.place, known, 16, true);
+    let mut copying = copy.begin(&first.data_dir);
+    let load = Load::begin(&first.data_dir, known, 16, true);
     copy.await_begun(known.iter().map(|tenant| tenant.id));
     let random = u64::from_str_radix(&uuid()[..8], 16).unwrap();
     let began = Instant::now();
@@ -46,7 +46,7 @@ fn one_round(round: usize, mut first: Machine, copy: &Copy, known: &[Known]) -> 
     let changes = load.end();
 
     let second = Machine::second(copy);
-    let checked = second.place.cli(&["check"]);
+    let checked = second.data_dir.cli(&["check"]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
     let mut lost = Vec::new();
     for (n, tenant) in known.iter().enumerate() {
@@ -55,7 +55,7 @@ fn one_round(round: usize, mut first: Machine, copy: &Copy, known: &[Known]) -> 
         assert!(old.is_empty(), "{} has lost what it had long before: {old:?}", tenant.name);
         let changes: Vec<&Change> = changes.iter().filter(|change| change.tenant == n).collect();
         lost.extend(check_prefix(tenant, &after, &changes));
-        let api = second.place.with_key(&tenant.key);
+        let api = second.data_dir.with_key(&tenant.key);
         let entries = after.values().filter(|(name, _)| name.starts_with("entry")).count();
         assert_eq!(api.total("/customers.php?q=entry"), i64::try_from(entries).unwrap(), "the search goes with them");
     }
@@ -78,7 +78,7 @@ fn one_round(round: usize, mut first: Machine, copy: &Copy, known: &[Known]) -> 
 pub type Records = BTreeMap<i64, (String, String)>;
 
 fn records(machine: &Machine, tenant: &Known) -> Records {
-    let api = machine.place.with_key(&tenant.key);
+    let api = machine.data_dir.with_key(&tenant.key);
     let text = |record: &Value, field: &str| record[field].as_str().unwrap_or_default().to_owned();
     api.all("/customers.php?limit=200&sort=id")
         .iter()

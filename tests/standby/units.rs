@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::machines::{Copy, Machine, equipped, example, installed, take_over};
-use crate::support::{ALL, Place};
+use crate::support::{ALL, DataDir};
 
 #[test]
 fn the_units_let_every_system_call_through() {
@@ -15,19 +15,19 @@ fn the_units_let_every_system_call_through() {
         return;
     }
     let copy = Copy::to_second_host();
-    let first = Machine::first(Place::new(false));
-    let api = first.place.tenant("acme").with_scopes(ALL);
+    let first = Machine::first(DataDir::new(false));
+    let api = first.data_dir.tenant("acme").with_scopes(ALL);
     api.customer("First");
-    let calls = first.place.home().join("calls");
-    let mut copying = copy.begin_as(&first.place, |command| traced(&command, &calls));
+    let calls = first.data_dir.home().join("calls");
+    let mut copying = copy.begin_as(&first.data_dir, |command| traced(&command, &calls));
     copy.await_begun([1]);
-    first.place.tenant("late");
+    first.data_dir.tenant("late");
     api.customer("Second");
     copy.await_begun([2]);
     copying.kill();
     assert_allowed("tenantdesk-copy.service", &calls);
 
-    let second = Place::new(false);
+    let second = DataDir::new(false);
     let calls = second.home().join("calls");
     let fetched = traced(&take_over(&second, &copy), &calls).output().unwrap();
     assert!(fetched.status.success(), "{fetched:?}");

@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use super::proxy;
 use super::reply::{Asked, Reply};
-use super::server::Place;
+use super::server::DataDir;
 use super::tls::Line;
-use super::{PATIENCE, contract};
+use super::{DEADLINE, contract};
 
 /// A client with one key, or with none. A clone has a connection of its own.
 #[derive(Debug)]
 pub struct Api {
-    place: Arc<Place>,
+    data_dir: Arc<DataDir>,
     /// What `Authorization` says.
     authorization: Option<String>,
     /// What stands before every path: nothing, or `/v1`.
@@ -30,7 +30,7 @@ pub struct Api {
 impl Clone for Api {
     fn clone(&self) -> Api {
         Api {
-            place: Arc::clone(&self.place),
+            data_dir: Arc::clone(&self.data_dir),
             authorization: self.authorization.clone(),
             base: self.base,
             host: self.host.clone(),
@@ -40,9 +40,9 @@ impl Clone for Api {
 }
 
 impl Api {
-    pub fn new(place: Arc<Place>, key: Option<&str>) -> Api {
+    pub fn new(data_dir: Arc<DataDir>, key: Option<&str>) -> Api {
         let authorization = key.map(|key| format!("Bearer {key}"));
-        Api { place, authorization, base: "", host: proxy::host().to_owned(), line: RefCell::new(None) }
+        Api { data_dir, authorization, base: "", host: proxy::host().to_owned(), line: RefCell::new(None) }
     }
 
     /// The same client, which names another host.
@@ -236,10 +236,10 @@ impl Call<'_> {
     }
 
     fn connect(&self) -> io::Result<BufReader<Line>> {
-        let place = &self.api.place;
-        match place.line_to_front().filter(|_| !self.is_odd()) {
+        let data_dir = &self.api.data_dir;
+        match data_dir.connect_to_proxy().filter(|_| !self.is_odd()) {
             Some(line) => line.map(BufReader::new),
-            None => Ok(BufReader::new(Line::new(dial(place.address())?, place.https()))),
+            None => Ok(BufReader::new(Line::new(dial(data_dir.address())?, data_dir.https()))),
         }
     }
 
@@ -303,10 +303,10 @@ fn say(connection: &mut BufReader<Line>, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn dial(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    let stream = TcpStream::connect_timeout(&address, DEADLINE)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(DEADLINE))?;
+    stream.set_write_timeout(Some(DEADLINE))?;
     Ok(stream)
 }
 

@@ -11,57 +11,57 @@ use tenantdesk::http::workers::Handler;
 use tenantdesk::server::{Options, Service};
 use tenantdesk::store::registry::Registry;
 
-use super::server::Place;
+use super::server::DataDir;
 
-/// A service within the test. It is a [`Place`] too.
-pub struct Inside {
-    place: Arc<Place>,
+/// A service within the test. It is a [`DataDir`] too.
+pub struct InProcess {
+    data_dir: Arc<DataDir>,
     service: Option<Service>,
     clock: Clock,
 }
 
-impl std::ops::Deref for Inside {
-    type Target = Arc<Place>;
-    fn deref(&self) -> &Arc<Place> {
-        &self.place
+impl std::ops::Deref for InProcess {
+    type Target = Arc<DataDir>;
+    fn deref(&self) -> &Arc<DataDir> {
+        &self.data_dir
     }
 }
 
-impl Inside {
+impl InProcess {
     /// Serves with a clock that stands at `start`, RFC 3339, and the contract's rate limit.
-    pub fn at(start: &str) -> Inside {
+    pub fn at(start: &str) -> InProcess {
         let rate_limit = 100;
-        let place = Place::new(false);
+        let data_dir = DataDir::new(false);
         let clock = Clock::manual(start.parse().unwrap());
-        Registry::create(&place.data()).unwrap();
+        Registry::create(&data_dir.data()).unwrap();
         let rate_limit = NonZeroU32::new(rate_limit).unwrap();
-        let app = App::open(Settings { rate_limit, ..Settings::new(place.data()) }, clock.clone()).unwrap();
+        let app = App::open(Settings { rate_limit, ..Settings::new(data_dir.data()) }, clock.clone()).unwrap();
         let handler: Handler = Arc::new(move |request, reply| tenantdesk::api::answer(&app, &request, reply));
         let service = Service::start_with(handler, &options(&clock)).unwrap();
-        place.serves_at(service.address());
-        Inside { place, service: Some(service), clock }
+        data_dir.set_address(service.address());
+        InProcess { data_dir, service: Some(service), clock }
     }
 
     /// Serves with another handler than the pipeline.
-    pub fn answering(handler: Handler) -> Inside {
-        let place = Place::new(false);
+    pub fn answering(handler: Handler) -> InProcess {
+        let data_dir = DataDir::new(false);
         let clock = Clock::system();
         let service = Service::start_with(handler, &options(&clock)).unwrap();
         // It shows how the service itself holds out; a proxy would hold out before it.
-        place.serves_directly_at(service.address());
-        Inside { place, service: Some(service), clock }
+        data_dir.set_direct_address(service.address());
+        InProcess { data_dir, service: Some(service), clock }
     }
 
     /// Serves what `handler` makes of a fresh service's state, with a rate limit that is out of the way.
-    pub fn made_of(handler: impl FnOnce(Arc<App>) -> Handler) -> Inside {
-        let place = Place::new(false);
+    pub fn made_of(handler: impl FnOnce(Arc<App>) -> Handler) -> InProcess {
+        let data_dir = DataDir::new(false);
         let clock = Clock::system();
-        Registry::create(&place.data()).unwrap();
-        let settings = Settings { rate_limit: NonZeroU32::MAX, ..Settings::new(place.data()) };
+        Registry::create(&data_dir.data()).unwrap();
+        let settings = Settings { rate_limit: NonZeroU32::MAX, ..Settings::new(data_dir.data()) };
         let app = App::open(settings, clock.clone()).unwrap();
         let service = Service::start_with(handler(app), &options(&clock)).unwrap();
-        place.serves_at(service.address());
-        Inside { place, service: Some(service), clock }
+        data_dir.set_address(service.address());
+        InProcess { data_dir, service: Some(service), clock }
     }
 
     pub fn advance(&self, seconds: u64) {
@@ -78,7 +78,7 @@ impl Inside {
     }
 }
 
-impl Drop for Inside {
+impl Drop for InProcess {
     fn drop(&mut self) {
         if let Some(service) = self.service.take() {
             service.stop().unwrap();

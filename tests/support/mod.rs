@@ -1,7 +1,7 @@
 //! The harness of every test binary: a desk to talk to, and a client that checks of every reply what is true of all.
 //!
-//! [`Desk`] runs the shipped binary on a data directory of its own; [`Inside`] runs the library in this process, for
-//! tests that move the clock or break something on purpose. Both are a [`Place`] with tenants, keys and a command line.
+//! [`TestServer`] runs the shipped binary on a data directory of its own; [`InProcess`] runs the library in this process, for
+//! tests that move the clock or break something on purpose. Both are a [`DataDir`] with tenants, keys and a command line.
 
 pub mod client;
 pub mod contract;
@@ -15,19 +15,19 @@ pub mod server;
 pub mod tls;
 
 pub use client::Api;
-pub use in_process::Inside;
+pub use in_process::InProcess;
 pub use reply::Reply;
-pub use server::{ALL, Desk, Place, Setup, Tenant};
+pub use server::{ALL, DataDir, Setup, Tenant, TestServer};
 
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up on it. Generous: a busy machine is no fault of the service.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Asks again and again until there is an answer.
 #[track_caller]
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     loop {
         if let Some(answer) = ask() {
             return answer;
@@ -41,7 +41,7 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 #[expect(clippy::disallowed_methods, reason = "the test is the other process here and wants no pragmas of the service")]
 pub fn database(path: &std::path::Path) -> rusqlite::Connection {
     let connection = rusqlite::Connection::open(path).unwrap();
-    connection.busy_timeout(PATIENCE).unwrap();
+    connection.busy_timeout(DEADLINE).unwrap();
     connection
 }
 

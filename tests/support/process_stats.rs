@@ -4,22 +4,22 @@ use std::fs;
 
 /// Threads, open descriptors, and memory in KiB: now, and the most there ever was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Vitals {
+pub struct ProcessStats {
     pub threads: usize,
     pub descriptors: usize,
     pub memory: usize,
     pub peak_memory: usize,
 }
 
-impl Vitals {
+impl ProcessStats {
     /// Of a process that lives.
-    pub fn of(pid: u32) -> Vitals {
+    pub fn of(pid: u32) -> ProcessStats {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let number = |name: &str| -> usize {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             line.split_whitespace().next().unwrap().parse().unwrap()
         };
-        Vitals {
+        ProcessStats {
             threads: number("Threads:"),
             descriptors: fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count(),
             memory: number("VmRSS:"),
@@ -28,7 +28,7 @@ impl Vitals {
     }
 
     /// The same with so many more tenants' files open, each with a connection that reads and one that writes.
-    pub fn with_open_tenants(self, tenants: usize) -> Vitals {
-        Vitals { descriptors: self.descriptors + 5 * tenants, ..self }
+    pub fn with_open_tenants(self, tenants: usize) -> ProcessStats {
+        ProcessStats { descriptors: self.descriptors + 5 * tenants, ..self }
     }
 }

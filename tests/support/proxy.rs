@@ -18,7 +18,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::tls::Line;
-use super::{PATIENCE, uuid};
+use super::{DEADLINE, uuid};
 
 /// The host that requests name unless they name another.
 pub const HOST: &str = "desk.example";
@@ -86,7 +86,7 @@ pub fn adds(name: &str) -> bool {
 
 /// A running proxy.
 #[derive(Debug)]
-pub struct Front {
+pub struct Proxy {
     child: Child,
     address: SocketAddr,
     /// The command that makes it read its configuration again.
@@ -94,27 +94,27 @@ pub struct Front {
     home: PathBuf,
 }
 
-impl Front {
-    /// Starts one in front of the desk at `desk`, with rates that no test reaches.
-    pub fn start(kind: Kind, desk: SocketAddr) -> Front {
+impl Proxy {
+    /// Starts one in front of the desk at `server`, with rates that no test reaches.
+    pub fn start(kind: Kind, server: SocketAddr) -> Proxy {
         if is_several() {
             let end = if kind == Kind::Nginx { ";" } else { "" };
-            return Front::start_several(kind, [desk, desk], &format!("{TENANTS_HOST} one{end}\n"));
+            return Proxy::start_several(kind, [server, server], &format!("{TENANTS_HOST} one{end}\n"));
         }
-        Front::start_with(kind, desk, |text| text.replace("rate=50r/s", "rate=99999r/s").replace("s 50;", "s 5000;"))
+        Proxy::start_with(kind, server, |text| text.replace("rate=50r/s", "rate=99999r/s").replace("s 50;", "s 5000;"))
     }
 
     /// Starts one whose configuration was `changed`.
-    pub fn start_with(kind: Kind, desk: SocketAddr, changed: impl Fn(String) -> String) -> Front {
-        Front::launch(kind, |home, address| match kind {
-            Kind::Nginx => nginx(home, &nginx_site(address, desk, &changed)),
-            Kind::Caddy => caddy(home, &caddy_site(address, desk, &changed)),
+    pub fn start_with(kind: Kind, server: SocketAddr, changed: impl Fn(String) -> String) -> Proxy {
+        Proxy::launch(kind, |home, address| match kind {
+            Kind::Nginx => nginx(home, &nginx_site(address, server, &changed)),
+            Kind::Caddy => caddy(home, &caddy_site(address, server, &changed)),
         })
     }
 
     /// Starts one in front of two machines, `one` and `two`, with these lines as its routes.
-    pub fn start_several(kind: Kind, machines: [SocketAddr; 2], routes: &str) -> Front {
-        Front::launch(kind, |home, address| {
+    pub fn start_several(kind: Kind, machines: [SocketAddr; 2], routes: &str) -> Proxy {
+        Proxy::launch(kind, |home, address| {
             fs::write(home.join("routes"), routes).unwrap();
             match kind {
                 Kind::Nginx => nginx(home, &several_nginx_site(home, address, machines)),
@@ -123,7 +123,7 @@ impl Front {
         })
     }
 
-    fn launch(kind: Kind, command: impl Fn(&Path, SocketAddr) -> (Command, String)) -> Front {
+    fn launch(kind: Kind, command: impl Fn(&Path, SocketAddr) -> (Command, String)) -> Proxy {
         kind.insist();
         let home = certificate().folder.join(uuid());
         fs::create_dir(&home).unwrap();
@@ -135,7 +135,7 @@ impl Front {
             let streams = (Stdio::from(output.try_clone().unwrap()), Stdio::from(output));
             let mut child = command.stdin(Stdio::null()).stdout(streams.0).stderr(streams.1).spawn().unwrap();
             if answers(&mut child, address) {
-                return Front { child, address, reload, home };
+                return Proxy { child, address, reload, home };
             }
             let _ = child.kill();
             let _ = child.wait();
@@ -156,19 +156,19 @@ impl Front {
 
     /// A connection to it.
     pub fn connect(&self) -> io::Result<Line> {
-        TcpStream::connect_timeout(&self.address, PATIENCE).and_then(secure)
+        TcpStream::connect_timeout(&self.address, DEADLINE).and_then(secure)
     }
 
     /// A connection to it, from the address `from` of this machine.
     pub fn connect_from(&self, from: Ipv4Addr) -> io::Result<Line> {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.bind(&SocketAddr::from((from, 0)).into())?;
-        socket.connect_timeout(&self.address.into(), PATIENCE)?;
+        socket.connect_timeout(&self.address.into(), DEADLINE)?;
         secure(socket.into())
     }
 }
 
-impl Drop for Front {
+impl Drop for Proxy {
     fn drop(&mut self) {
         // Their own ways to end at once: nginx takes its workers with it.
         let _ = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
@@ -212,12 +212,12 @@ fn replace(text: &str, old: &str, new: &str) -> String {
     text.replace(old, new)
 }
 
-fn nginx_site(address: SocketAddr, desk: SocketAddr, changed: impl Fn(String) -> String) -> String {
+fn nginx_site(address: SocketAddr, server: SocketAddr, changed: impl Fn(String) -> String) -> String {
     let Certificate { certificate, key, .. } = certificate();
     let mut site = changed(example("nginx/tenantdesk.conf"));
     let plain = free_port();
     for (old, new) in [
-        ("server 127.0.0.1:8080;", format!("server {desk};")),
+        ("server 127.0.0.1:8080;", format!("server {server};")),
         ("listen 80;", format!("listen 127.0.0.1:{plain};")),
         ("listen [::]:80;", String::new()),
         ("listen 443 ssl;", format!("listen {address} ssl;")),
@@ -272,7 +272,7 @@ fn user() -> String {
     format!("{} {}", ask("-un").trim(), ask("-gn").trim())
 }
 
-fn caddy_site(address: SocketAddr, desk: SocketAddr, changed: impl Fn(String) -> String) -> String {
+fn caddy_site(address: SocketAddr, server: SocketAddr, changed: impl Fn(String) -> String) -> String {
     let Certificate { certificate, key, .. } = certificate();
     let site = format!(
         "https://{HOST}:{} {{\n\tbind {}\n\ttls {} {}",
@@ -284,7 +284,7 @@ fn caddy_site(address: SocketAddr, desk: SocketAddr, changed: impl Fn(String) ->
     let text = changed(example("caddy/Caddyfile"));
     let text = replace(&text, "\n{\n", "\n{\n\tadmin off\n\tauto_https off\n");
     let text = replace(&text, "\ndesk.example {", &format!("\n{site}"));
-    replace(&text, "127.0.0.1:8080 {", &format!("{desk} {{"))
+    replace(&text, "127.0.0.1:8080 {", &format!("{server} {{"))
 }
 
 fn several_caddy_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr; 2]) -> String {
@@ -354,8 +354,8 @@ fn certificate() -> &'static Certificate {
 
 fn secure(socket: TcpStream) -> io::Result<Line> {
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(DEADLINE))?;
+    socket.set_write_timeout(Some(DEADLINE))?;
     let name = ServerName::try_from(host()).map_err(io::Error::other)?;
     Ok(Line::secure(socket, Arc::clone(&certificate().config), name))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use socket2::SockRef;
 
-use super::PATIENCE;
+use super::DEADLINE;
 use super::client::peek;
 
 /// One connection of a client that may send anything.
@@ -23,8 +23,8 @@ impl Client {
 
     /// Takes over a connection.
     pub fn over(stream: TcpStream) -> Client {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Client { stream: BufReader::new(stream) }
     }

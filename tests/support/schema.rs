@@ -129,8 +129,8 @@ fn check_header(name: &str, text: &str, header: &'static Value) -> Result<(), St
     check(&value, schema, name)
 }
 
-/// Whether `value` is as `schema` says; `place` names it.
-fn check(value: &Value, schema: &'static Value, place: &str) -> Result<(), String> {
+/// Whether `value` is as `schema` says; `data_dir` names it.
+fn check(value: &Value, schema: &'static Value, data_dir: &str) -> Result<(), String> {
     let schema = resolve(schema);
     for (keyword, rule) in schema.as_object().expect("a schema is an object") {
         let holds = match keyword.as_str() {
@@ -148,26 +148,26 @@ fn check(value: &Value, schema: &'static Value, place: &str) -> Result<(), Strin
             "required" => {
                 rule.as_array().into_iter().flatten().all(|name| value.get(name.as_str().unwrap_or_default()).is_some())
             }
-            "properties" => return check_members(value, schema, place),
+            "properties" => return check_members(value, schema, data_dir),
             "items" => {
                 for (at, item) in value.as_array().into_iter().flatten().enumerate() {
-                    check(item, rule, &format!("{place}, item {at}"))?;
+                    check(item, rule, &format!("{data_dir}, item {at}"))?;
                 }
                 true
             }
             "oneOf" | "anyOf" => {
                 let branches = rule.as_array().expect("branches");
-                let outcomes: Vec<_> = branches.iter().map(|branch| check(value, branch, place)).collect();
+                let outcomes: Vec<_> = branches.iter().map(|branch| check(value, branch, data_dir)).collect();
                 let good = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
                 if good == 0 || (keyword == "oneOf" && good > 1) {
-                    return Err(format!("{place} fits {good} of the branches: {outcomes:?}"));
+                    return Err(format!("{data_dir} fits {good} of the branches: {outcomes:?}"));
                 }
                 true
             }
             unknown => panic!("the checker does not know the keyword {unknown:?}"),
         };
         if !holds {
-            return Err(format!("{place} is {value}, against {keyword} {rule}"));
+            return Err(format!("{data_dir} is {value}, against {keyword} {rule}"));
         }
     }
     Ok(())
@@ -175,17 +175,17 @@ fn check(value: &Value, schema: &'static Value, place: &str) -> Result<(), Strin
 
 /// Every member by its schema; one without a schema is not documented. `required` is checked here too, since `properties`
 /// ends the walk.
-fn check_members(value: &Value, schema: &'static Value, place: &str) -> Result<(), String> {
+fn check_members(value: &Value, schema: &'static Value, data_dir: &str) -> Result<(), String> {
     let Some(members) = value.as_object() else { return Ok(()) };
     for name in schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
         if !members.contains_key(name) {
-            return Err(format!("{place} lacks {name}"));
+            return Err(format!("{data_dir} lacks {name}"));
         }
     }
     for (name, member) in members {
         let rule =
-            schema["properties"].get(name).ok_or_else(|| format!("{place} has {name}, which is not documented"))?;
-        check(member, rule, &format!("{place}.{name}"))?;
+            schema["properties"].get(name).ok_or_else(|| format!("{data_dir} has {name}, which is not documented"))?;
+        check(member, rule, &format!("{data_dir}.{name}"))?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::client::Api;
-use super::proxy::{Front, Kind};
+use super::proxy::{Kind, Proxy};
 use super::tls::{Certificate, Line};
 use super::until;
 
@@ -25,7 +25,7 @@ const NOBODY: u32 = 65_534;
 
 /// A data directory, who serves it where, and what may not get into its log.
 #[derive(Debug)]
-pub struct Place {
+pub struct DataDir {
     home: tempfile::TempDir,
     binary: PathBuf,
     unprivileged: bool,
@@ -33,12 +33,12 @@ pub struct Place {
     /// Served by HTTPS, and what its clients trust then.
     https: OnceLock<(Certificate, Arc<ClientConfig>)>,
     /// What stands in front of it, where this test binary wants something there.
-    front: Mutex<Option<Front>>,
+    proxy: Mutex<Option<Proxy>>,
     secrets: Mutex<Vec<String>>,
 }
 
-impl Place {
-    pub fn new(unprivileged: bool) -> Arc<Place> {
+impl DataDir {
+    pub fn new(unprivileged: bool) -> Arc<DataDir> {
         let home = tempfile::tempdir().unwrap();
         let mut binary = PathBuf::from(env!("CARGO_BIN_EXE_tenantdesk"));
         let unprivileged = unprivileged && is_root();
@@ -51,8 +51,8 @@ impl Place {
             chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
             binary = copy;
         }
-        let (address, front, secrets) = (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
-        Arc::new(Place { home, binary, unprivileged, address, https: OnceLock::new(), front, secrets })
+        let (address, proxy, secrets) = (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
+        Arc::new(DataDir { home, binary, unprivileged, address, https: OnceLock::new(), proxy, secrets })
     }
 
     /// A folder beside the data directory, for whatever a test needs.
@@ -72,24 +72,24 @@ impl Place {
         self.address.lock().unwrap().expect("nobody serves here")
     }
 
-    pub fn serves_at(&self, address: SocketAddr) {
-        self.serves_directly_at(address);
-        *self.front.lock().unwrap() = Kind::of_this_binary().map(|kind| Front::start(kind, address));
+    pub fn set_address(&self, address: SocketAddr) {
+        self.set_direct_address(address);
+        *self.proxy.lock().unwrap() = Kind::of_this_binary().map(|kind| Proxy::start(kind, address));
     }
 
     /// The same with nothing in front, whatever the test binary.
-    pub fn serves_directly_at(&self, address: SocketAddr) {
+    pub fn set_direct_address(&self, address: SocketAddr) {
         *self.address.lock().unwrap() = Some(address);
     }
 
     /// Its clients go through this from now on.
-    pub fn stands_behind(&self, front: Front) {
-        *self.front.lock().unwrap() = Some(front);
+    pub fn set_proxy(&self, proxy: Proxy) {
+        *self.proxy.lock().unwrap() = Some(proxy);
     }
 
     /// A connection to what stands in front of it, if anything does.
-    pub fn line_to_front(&self) -> Option<std::io::Result<Line>> {
-        self.front.lock().unwrap().as_ref().map(Front::connect)
+    pub fn connect_to_proxy(&self) -> Option<std::io::Result<Line>> {
+        self.proxy.lock().unwrap().as_ref().map(Proxy::connect)
     }
 
     /// The certificate that it is served with; made at the first call.
@@ -108,28 +108,28 @@ impl Place {
     }
 
     /// A client without a key.
-    pub fn anonymous(self: &Arc<Place>) -> Api {
+    pub fn anonymous(self: &Arc<DataDir>) -> Api {
         Api::new(Arc::clone(self), None)
     }
 
     /// A client with this key, whatever it is.
-    pub fn with_key(self: &Arc<Place>, key: &str) -> Api {
+    pub fn with_key(self: &Arc<DataDir>, key: &str) -> Api {
         Api::new(Arc::clone(self), Some(key))
     }
 
     /// Makes a tenant.
     #[track_caller]
-    pub fn tenant(self: &Arc<Place>, name: &str) -> Tenant {
+    pub fn tenant(self: &Arc<DataDir>, name: &str) -> Tenant {
         self.tenant_with(name, &[])
     }
 
     /// Makes a tenant with further options.
     #[track_caller]
-    pub fn tenant_with(self: &Arc<Place>, name: &str, options: &[&str]) -> Tenant {
+    pub fn tenant_with(self: &Arc<DataDir>, name: &str, options: &[&str]) -> Tenant {
         let made = self.cli(&[&["--json", "tenant", "create", name], options].concat()).done().json();
         let password = made["password"].as_str().unwrap().to_owned();
         self.secrets.lock().unwrap().push(password.clone());
-        Tenant { place: Arc::clone(self), name: name.to_owned(), id: made["id"].as_i64().unwrap(), password }
+        Tenant { data_dir: Arc::clone(self), name: name.to_owned(), id: made["id"].as_i64().unwrap(), password }
     }
 
     /// Runs a command on this data directory.
@@ -238,7 +238,7 @@ impl Output {
 /// A tenant of a place.
 #[derive(Clone, Debug)]
 pub struct Tenant {
-    place: Arc<Place>,
+    data_dir: Arc<DataDir>,
     pub name: String,
     pub id: i64,
     pub password: String,
@@ -258,20 +258,20 @@ impl Tenant {
     pub fn key(&self, scopes: &[&str]) -> Key {
         let mut arguments = vec!["--json", "key", "create", &self.name, "--name", "a test's"];
         arguments.extend(scopes.iter().flat_map(|scope| ["--scope", scope]));
-        let made = self.place.cli(&arguments).done().json();
+        let made = self.data_dir.cli(&arguments).done().json();
         let key = made["key"].as_str().unwrap().to_owned();
-        self.place.keep_secret(&key);
+        self.data_dir.keep_secret(&key);
         Key { id: made["id"].as_i64().unwrap(), prefix: made["prefix"].as_str().unwrap().to_owned(), key }
     }
 
     /// A client with a new key of these scopes.
     #[track_caller]
     pub fn with_scopes(&self, scopes: &[&str]) -> Api {
-        self.place.with_key(&self.key(scopes).key)
+        self.data_dir.with_key(&self.key(scopes).key)
     }
 
     pub fn file(&self) -> PathBuf {
-        self.place.data().join("tenants").join(format!("{}.db", self.id))
+        self.data_dir.data().join("tenants").join(format!("{}.db", self.id))
     }
 
     /// The file and what SQLite keeps beside it.
@@ -282,13 +282,13 @@ impl Tenant {
     /// A `tenant` command on this tenant.
     #[track_caller]
     pub fn ask(&self, command: &str, options: &[&str]) -> Output {
-        self.place.cli(&[&["tenant", command, &self.name], options].concat()).done()
+        self.data_dir.cli(&[&["tenant", command, &self.name], options].concat()).done()
     }
 
     /// A `key` command on one of this tenant's keys.
     #[track_caller]
     pub fn key_command(&self, command: &str, key: &Key) -> Output {
-        self.place.cli(&["key", command, &self.name, &key.id.to_string()]).done()
+        self.data_dir.cli(&["key", command, &self.name, &key.id.to_string()]).done()
     }
 }
 
@@ -314,7 +314,7 @@ impl Setup {
     }
 
     /// With a rate limit that no test reaches.
-    pub fn roomy() -> Setup {
+    pub fn without_rate_limit() -> Setup {
         Setup::plain().option("--rate-limit").option("100000000")
     }
 
@@ -354,34 +354,34 @@ impl Setup {
     }
 
     #[track_caller]
-    pub fn start(self) -> Desk {
-        let place = Place::new(self.unprivileged);
-        self.start_at(place)
+    pub fn start(self) -> TestServer {
+        let data_dir = DataDir::new(self.unprivileged);
+        self.start_at(data_dir)
     }
 
     /// Starts on a place that is there already.
     #[track_caller]
-    pub fn start_at(self, place: Arc<Place>) -> Desk {
-        let (child, log, output) = self.spawn(&place);
-        let mut desk = Desk { place, setup: self, child: Some(child), log, output };
-        desk.await_address();
-        desk
+    pub fn start_at(self, data_dir: Arc<DataDir>) -> TestServer {
+        let (child, log, output) = self.spawn(&data_dir);
+        let mut server = TestServer { data_dir, setup: self, child: Some(child), log, output };
+        server.await_address();
+        server
     }
 
     /// The running process, what it logs, and what it prints.
-    fn spawn(&self, place: &Arc<Place>) -> (Child, Text, Text) {
+    fn spawn(&self, data_dir: &Arc<DataDir>) -> (Child, Text, Text) {
         let mut command = if self.limits.is_empty() {
-            place.command()
+            data_dir.command()
         } else {
             let limits: String = self.limits.iter().map(|limit| format!("ulimit {limit} && ")).collect();
             let mut command = Command::new("sh");
-            command.arg("-c").arg(format!("{limits} exec \"$@\"")).arg("sh").arg(&place.binary);
-            place.as_its_user(&mut command);
+            command.arg("-c").arg(format!("{limits} exec \"$@\"")).arg("sh").arg(&data_dir.binary);
+            data_dir.as_its_user(&mut command);
             command
         };
-        command.arg("--data-dir").arg(place.data()).args(["serve", "--listen", "127.0.0.1:0"]).args(&self.options);
+        command.arg("--data-dir").arg(data_dir.data()).args(["serve", "--listen", "127.0.0.1:0"]).args(&self.options);
         if self.https {
-            let files = place.certificate();
+            let files = data_dir.certificate();
             command.arg("--tls-cert").arg(&files.certificate).arg("--tls-key").arg(&files.key);
         }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
@@ -426,34 +426,34 @@ impl Text {
     }
 }
 
-/// A running server. It is a [`Place`]: tenants, clients and commands come from there.
+/// A running server. It is a [`DataDir`]: tenants, clients and commands come from there.
 #[derive(Debug)]
-pub struct Desk {
-    place: Arc<Place>,
+pub struct TestServer {
+    data_dir: Arc<DataDir>,
     setup: Setup,
     child: Option<Child>,
     log: Text,
     output: Text,
 }
 
-impl std::ops::Deref for Desk {
-    type Target = Arc<Place>;
-    fn deref(&self) -> &Arc<Place> {
-        &self.place
+impl std::ops::Deref for TestServer {
+    type Target = Arc<DataDir>;
+    fn deref(&self) -> &Arc<DataDir> {
+        &self.data_dir
     }
 }
 
-impl Desk {
+impl TestServer {
     /// The shipped binary as it comes.
     #[track_caller]
-    pub fn start() -> Desk {
+    pub fn start() -> TestServer {
         Setup::plain().start()
     }
 
     /// The same with a rate limit that is out of the way.
     #[track_caller]
-    pub fn roomy() -> Desk {
-        Setup::roomy().start()
+    pub fn without_rate_limit() -> TestServer {
+        Setup::without_rate_limit().start()
     }
 
     #[track_caller]
@@ -467,7 +467,7 @@ impl Desk {
             let line = output.lines().find_map(|line| line.strip_prefix(&start).map(str::to_owned));
             line.filter(|_| output.ends_with('\n'))
         });
-        self.place.serves_at(address.parse().unwrap());
+        self.data_dir.set_address(address.parse().unwrap());
     }
 
     /// What the server has logged so far.
@@ -530,7 +530,7 @@ impl Desk {
         if self.child.is_some() {
             self.stop();
         }
-        let (child, log, output) = self.setup.spawn(&self.place);
+        let (child, log, output) = self.setup.spawn(&self.data_dir);
         (self.child, self.log, self.output) = (Some(child), log, output);
         self.await_address();
     }
@@ -540,13 +540,13 @@ impl Desk {
     fn check_log(&self) {
         let log = self.log();
         assert!(!log.contains("panicked"), "{log}");
-        for secret in self.place.secrets() {
+        for secret in self.data_dir.secrets() {
             assert!(!log.contains(&secret), "{secret} is in the log: {log}");
         }
     }
 }
 
-impl Drop for Desk {
+impl Drop for TestServer {
     fn drop(&mut self) {
         if self.child.is_none() {
             return;
