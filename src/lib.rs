@@ -11,7 +11,6 @@ pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod edge;
-pub mod error;
 pub mod fair_queue;
 pub mod html;
 pub mod http;
@@ -26,6 +25,7 @@ pub mod reference;
 pub mod secret;
 pub mod server;
 pub mod store;
+pub mod suggest;
 pub mod transfer;
 pub mod turns;
 

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 use uuid::fmt::Hyphenated;
 
-use crate::error::Error;
-use crate::http::{Method, Request};
+use super::errors;
+use crate::http::{ApiError, Method, Request};
 
 /// A key, and what makes a repeat the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,20 +19,17 @@ pub struct IdempotencyKey {
 /// The key of a request that changes something, without one `None`. `path` is the one without `/v1`.
 ///
 /// The form is 8-4-4-4-12 hexadecimal digits, any version, case ignored; one pair of double quotes around it is taken off.
-pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, Error> {
+pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
     let mut given = request.headers("idempotency-key");
     let Some(value) = given.next() else { return Ok(None) };
     if given.next().is_some() {
-        return Err(Error::InvalidIdempotencyKey(
-            "The header \"Idempotency-Key\" is given twice. Send it once.".to_owned(),
-        ));
+        return Err(errors::invalid_idempotency_key("The header \"Idempotency-Key\" is given twice. Send it once."));
     }
     let bare = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
     match Hyphenated::from_str(bare) {
         Ok(uuid) => Ok(Some(*uuid.as_uuid().as_bytes())),
-        Err(_) => Err(Error::InvalidIdempotencyKey(
-            "The header \"Idempotency-Key\" is not a UUID. Send 32 hexadecimal digits in the form 8-4-4-4-12."
-                .to_owned(),
+        Err(_) => Err(errors::invalid_idempotency_key(
+            "The header \"Idempotency-Key\" is not a UUID. Send 32 hexadecimal digits in the form 8-4-4-4-12.",
         )),
     }
 }

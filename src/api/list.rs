@@ -9,10 +9,9 @@ use jiff::civil::DateTime;
 use sha2::{Digest, Sha256};
 
 use super::query::Query;
-use crate::error::Error;
+use crate::http::ApiError;
 use crate::model::field::is_date;
-use crate::model::{ALL, Field, Kind, Resource, Value};
-use crate::store::{Column, Listing, Position, Test};
+use crate::model::{ALL, Column, Field, KeysetPosition, Kind, ListQuery, Predicate, Resource, Value};
 
 /// Records a page, unless `limit` says otherwise.
 pub const DEFAULT_LIMIT: usize = 50;
@@ -54,7 +53,7 @@ fn type_of(column: Column) -> Type {
 
 /// Which side of a filter a parameter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum Bound {
     Equal,
     /// `FIELD_from`, inclusive.
     From,
@@ -62,18 +61,18 @@ pub enum Side {
     To,
 }
 
-impl Side {
+impl Bound {
     const fn suffix(self) -> &'static str {
         match self {
-            Side::Equal => "",
-            Side::From => "_from",
-            Side::To => "_to",
+            Bound::Equal => "",
+            Bound::From => "_from",
+            Bound::To => "_to",
         }
     }
 }
 
 /// A parameter that filters: its name, the column and the side.
-pub type Filter = (String, Column, Side);
+pub type Filter = (String, Column, Bound);
 
 /// Every filter of the resource's lists.
 pub fn filters(resource: &'static Resource) -> &'static [Filter] {
@@ -85,11 +84,11 @@ pub fn filters(resource: &'static Resource) -> &'static [Filter] {
 
 fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
     sortable(resource).filter(|column| *column != Column::Id).flat_map(|column| {
-        let sides: &[Side] = match type_of(column) {
-            Type::Date | Type::Timestamp => &[Side::Equal, Side::From, Side::To],
-            _ => &[Side::Equal],
+        let bounds: &[Bound] = match type_of(column) {
+            Type::Date | Type::Timestamp => &[Bound::Equal, Bound::From, Bound::To],
+            _ => &[Bound::Equal],
         };
-        sides.iter().map(move |side| (format!("{}{}", column.name(), side.suffix()), column, *side))
+        bounds.iter().map(move |bound| (format!("{}{}", column.name(), bound.suffix()), column, *bound))
     })
 }
 
@@ -97,11 +96,11 @@ fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
 pub const PARAMETERS: [&str; 5] = ["limit", "cursor", "sort", "total", "q"];
 
 /// What the query asks for.
-pub fn parse(resource: &'static Resource, query: &Query) -> Result<Listing, Error> {
+pub fn parse(resource: &'static Resource, query: &Query) -> Result<ListQuery, ApiError> {
     let filters = filters(resource);
     query.only(PARAMETERS.into_iter().chain(filters.iter().map(|(name, ..)| name.as_str())))?;
     let (sort, descending) = parse_sort(resource, query)?;
-    let mut listing = Listing {
+    let mut list = ListQuery {
         resource,
         sort,
         descending,
@@ -112,21 +111,21 @@ pub fn parse(resource: &'static Resource, query: &Query) -> Result<Listing, Erro
         total: parse_total(query)?,
     };
     // In the order of the declarations, so that the same filters in another order are the same list.
-    for (name, column, side) in filters {
+    for (name, column, bound) in filters {
         if let Some(text) = query.get(name) {
-            listing.filters.push((*column, parse_test(name, *column, *side, text)?));
+            list.filters.push((*column, parse_predicate(name, *column, *bound, text)?));
         }
     }
-    listing.after = query.get("cursor").map(|cursor| parse_cursor(cursor, &listing)).transpose()?;
-    Ok(listing)
+    list.after = query.get("cursor").map(|cursor| parse_cursor(cursor, &list)).transpose()?;
+    Ok(list)
 }
 
-fn bad(name: &str, sent: &str, right: &str) -> Error {
+fn bad(name: &str, sent: &str, right: &str) -> ApiError {
     let shown: String = sent.chars().take(40).collect();
-    Error::BadRequest(format!("The query parameter \"{name}\" was {shown:?}; {right}."))
+    ApiError::bad_request(format!("The query parameter \"{name}\" was {shown:?}; {right}."))
 }
 
-fn parse_limit(query: &Query) -> Result<usize, Error> {
+fn parse_limit(query: &Query) -> Result<usize, ApiError> {
     let Some(text) = query.get("limit") else { return Ok(DEFAULT_LIMIT) };
     let right = format!("send a number from 1 to {MAX_LIMIT}");
     match decimal(text) {
@@ -140,7 +139,7 @@ fn decimal(text: &str) -> Option<usize> {
     if digits { text.parse().ok() } else { None }
 }
 
-fn parse_total(query: &Query) -> Result<bool, Error> {
+fn parse_total(query: &Query) -> Result<bool, ApiError> {
     query.get("total").map_or(Ok(false), |text| boolean(text).ok_or_else(|| bad("total", text, "send true or false")))
 }
 
@@ -152,7 +151,7 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-fn parse_sort(resource: &'static Resource, query: &Query) -> Result<(Column, bool), Error> {
+fn parse_sort(resource: &'static Resource, query: &Query) -> Result<(Column, bool), ApiError> {
     let Some(text) = query.get("sort") else { return Ok((Column::Id, false)) };
     let (name, descending) = text.strip_prefix('-').map_or((text, false), |name| (name, true));
     match sortable(resource).find(|column| column.name() == name) {
@@ -165,10 +164,10 @@ fn parse_sort(resource: &'static Resource, query: &Query) -> Result<(Column, boo
     }
 }
 
-fn parse_words(query: &Query) -> Result<Vec<String>, Error> {
+fn parse_words(query: &Query) -> Result<Vec<String>, ApiError> {
     let words: Vec<String> = query.get("q").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
     if words.len() > MAX_WORDS {
-        return Err(Error::BadRequest(format!(
+        return Err(ApiError::bad_request(format!(
             "The query parameter \"q\" has {} words; send at most {MAX_WORDS}.",
             words.len()
         )));
@@ -176,43 +175,45 @@ fn parse_words(query: &Query) -> Result<Vec<String>, Error> {
     Ok(words)
 }
 
-fn parse_test(name: &str, column: Column, side: Side, text: &str) -> Result<Test, Error> {
+fn parse_predicate(name: &str, column: Column, bound: Bound, text: &str) -> Result<Predicate, ApiError> {
     let kind = type_of(column);
     if text.trim().is_empty() {
-        let null = if side == Side::Equal { ", or null" } else { "" };
-        return Err(bad(name, text, &format!("{}{null}", expectation(kind, side))));
+        let null = if bound == Bound::Equal { ", or null" } else { "" };
+        return Err(bad(name, text, &format!("{}{null}", expectation(kind, bound))));
     }
-    if side == Side::Equal && text == "null" {
-        return Ok(Test::Equals(Value::Null));
+    if bound == Bound::Equal && text == "null" {
+        return Ok(Predicate::Equals(Value::Null));
     }
     let value = match kind {
         Type::Text => Some(Value::Text(text.to_owned())),
         Type::Integer => integer(text).map(Value::Integer),
         Type::Boolean => boolean(text).map(Value::Boolean),
         Type::Date => is_date(text).then(|| Value::Text(text.to_owned())),
-        Type::Timestamp => timestamp(text, side).map(Value::Text),
+        Type::Timestamp => timestamp(text, bound).map(Value::Text),
         Type::Choice(allowed) => allowed.contains(&text).then(|| Value::Text(text.to_owned())),
     };
-    match (value, side) {
-        (Some(value), Side::Equal) => Ok(Test::Equals(value)),
-        (Some(Value::Text(value)), Side::From) => Ok(Test::AtLeast(value)),
-        (Some(Value::Text(value)), Side::To) => Ok(Test::AtMost(value)),
+    match (value, bound) {
+        (Some(value), Bound::Equal) => Ok(Predicate::Equals(value)),
+        (Some(Value::Text(value)), Bound::From) => Ok(Predicate::AtLeast(value)),
+        (Some(Value::Text(value)), Bound::To) => Ok(Predicate::AtMost(value)),
         _ => {
             let plus =
-                kind == Type::Timestamp && text.contains(' ') && timestamp(&text.replace(' ', "+"), side).is_some();
+                kind == Type::Timestamp && text.contains(' ') && timestamp(&text.replace(' ', "+"), bound).is_some();
             let hint = if plus { " (a \"+\" in a query means a space; write it as %2B)" } else { "" };
-            Err(bad(name, text, &format!("{}{hint}", expectation(kind, side))))
+            Err(bad(name, text, &format!("{}{hint}", expectation(kind, bound))))
         }
     }
 }
 
-fn expectation(kind: Type, side: Side) -> String {
+fn expectation(kind: Type, bound: Bound) -> String {
     match kind {
         Type::Text => "send the text to compare with".to_owned(),
         Type::Integer => "send an integer in the signed 64-bit range".to_owned(),
         Type::Boolean => "send true, false, 1 or 0".to_owned(),
         Type::Date => "send a date that exists in the form YYYY-MM-DD".to_owned(),
-        Type::Timestamp if side == Side::Equal => "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z".to_owned(),
+        Type::Timestamp if bound == Bound::Equal => {
+            "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z".to_owned()
+        }
         Type::Timestamp => "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z, or a date".to_owned(),
         Type::Choice(allowed) => format!("send one of {}", allowed.join(", ")),
     }
@@ -229,19 +230,19 @@ fn integer(text: &str) -> Option<i64> {
 ///
 /// Stored timestamps have no fraction. A range that begins within a second begins with the next one, and no record is of
 /// a moment within a second.
-fn timestamp(text: &str, side: Side) -> Option<String> {
-    match side {
-        Side::From if is_date(text) => return Some(format!("{text}T00:00:00Z")),
-        Side::To if is_date(text) => return Some(format!("{text}T23:59:59Z")),
+fn timestamp(text: &str, bound: Bound) -> Option<String> {
+    match bound {
+        Bound::From if is_date(text) => return Some(format!("{text}T00:00:00Z")),
+        Bound::To if is_date(text) => return Some(format!("{text}T23:59:59Z")),
         _ => (),
     }
     let (local, offset) = split_offset(text)?;
     let moment: DateTime = local.parse().ok()?;
     let utc = moment.checked_sub(offset).unwrap_or(if offset.is_negative() { DateTime::MAX } else { DateTime::MIN });
     let whole = utc.with().subsec_nanosecond(0).build().ok()?;
-    let whole = match side {
-        Side::From if whole != utc => whole.checked_add(SignedDuration::from_secs(1)).unwrap_or(DateTime::MAX),
-        Side::Equal if whole != utc => return Some(format!("{utc}Z")),
+    let whole = match bound {
+        Bound::From if whole != utc => whole.checked_add(SignedDuration::from_secs(1)).unwrap_or(DateTime::MAX),
+        Bound::Equal if whole != utc => return Some(format!("{utc}Z")),
         _ => whole,
     };
     Some(whole.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
@@ -288,9 +289,9 @@ const SUM: usize = 8;
 pub const MAX_CURSOR: usize = 2048;
 
 /// The cursor that stands for `position` in the list.
-pub fn write_cursor(position: &Position, listing: &Listing) -> String {
+pub fn write_cursor(position: &KeysetPosition, list: &ListQuery) -> String {
     let mut bytes = vec![VERSION];
-    bytes.extend_from_slice(&identity(listing));
+    bytes.extend_from_slice(&identity(list));
     bytes.extend_from_slice(&position.id.to_be_bytes());
     match &position.value {
         Value::Null => bytes.push(b'n'),
@@ -308,9 +309,9 @@ pub fn write_cursor(position: &Position, listing: &Listing) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-fn parse_cursor(text: &str, listing: &Listing) -> Result<Position, Error> {
+fn parse_cursor(text: &str, list: &ListQuery) -> Result<KeysetPosition, ApiError> {
     let damaged = || {
-        Error::BadRequest(
+        ApiError::bad_request(
             "The query parameter \"cursor\" is damaged. Send the \"next_cursor\" of the last page unchanged."
                 .to_owned(),
         )
@@ -324,8 +325,8 @@ fn parse_cursor(text: &str, listing: &Listing) -> Result<Position, Error> {
         return Err(damaged());
     }
     let (owner, position) = read_cursor(body).ok_or_else(damaged)?;
-    if owner != identity(listing) {
-        return Err(Error::BadRequest(
+    if owner != identity(list) {
+        return Err(ApiError::bad_request(
             "The query parameter \"cursor\" belongs to another list. Send it with the resource, sort, filters and q that it came with."
                 .to_owned(),
         ));
@@ -333,7 +334,7 @@ fn parse_cursor(text: &str, listing: &Listing) -> Result<Position, Error> {
     Ok(position)
 }
 
-fn read_cursor(body: &[u8]) -> Option<([u8; SUM], Position)> {
+fn read_cursor(body: &[u8]) -> Option<([u8; SUM], KeysetPosition)> {
     let (version, rest) = body.split_first()?;
     let (owner, rest) = rest.split_first_chunk::<SUM>()?;
     let (id, rest) = rest.split_first_chunk::<8>()?;
@@ -345,20 +346,14 @@ fn read_cursor(body: &[u8]) -> Option<([u8; SUM], Position)> {
         (b't', text) => Value::Text(str::from_utf8(text).ok()?.to_owned()),
         _ => return None,
     };
-    (*version == VERSION).then_some((*owner, Position { value, id: i64::from_be_bytes(*id) }))
+    (*version == VERSION).then_some((*owner, KeysetPosition { value, id: i64::from_be_bytes(*id) }))
 }
 
 /// What a cursor belongs to: resource, sort, filters and `q`. `limit` and `total` may change from page to page.
-fn identity(listing: &Listing) -> [u8; SUM] {
-    let filters: Vec<(&str, &Test)> = listing.filters.iter().map(|(column, test)| (column.name(), test)).collect();
-    sum(format!(
-        "{} {} {} {filters:?} {:?}",
-        listing.resource.plural,
-        listing.sort.name(),
-        listing.descending,
-        listing.words
-    )
-    .as_bytes())
+fn identity(list: &ListQuery) -> [u8; SUM] {
+    let filters: Vec<(&str, &Predicate)> = list.filters.iter().map(|(column, test)| (column.name(), test)).collect();
+    sum(format!("{} {} {} {filters:?} {:?}", list.resource.plural, list.sort.name(), list.descending, list.words)
+        .as_bytes())
 }
 
 fn sum(bytes: &[u8]) -> [u8; SUM] {
@@ -372,20 +367,20 @@ mod tests {
 
     #[test]
     fn timestamps_in_any_offset_become_utc() {
-        for (text, side, utc) in [
-            ("2026-11-20T19:30:00Z", Side::Equal, "2026-11-20T19:30:00Z"),
-            ("2026-11-20t20:30:00+01:00", Side::Equal, "2026-11-20T19:30:00Z"),
-            ("2026-11-20T19:30:00.5Z", Side::From, "2026-11-20T19:30:01Z"),
-            ("2026-11-20T19:30:00.5Z", Side::To, "2026-11-20T19:30:00Z"),
-            ("2026-11-20T19:30:00.0000000009Z", Side::From, "2026-11-20T19:30:00Z"),
-            ("2026-11-20T19:30:00.0000000019+00:00", Side::From, "2026-11-20T19:30:01Z"),
-            ("2026-11-20T19:30:59.9999999999Z", Side::To, "2026-11-20T19:30:59Z"),
-            ("2026-11-20", Side::From, "2026-11-20T00:00:00Z"),
-            ("2026-11-20", Side::To, "2026-11-20T23:59:59Z"),
-            ("9999-12-31T23:59:59Z", Side::To, "9999-12-31T23:59:59Z"),
-            ("9999-12-31T23:59:59-01:00", Side::To, "9999-12-31T23:59:59Z"),
+        for (text, bound, utc) in [
+            ("2026-11-20T19:30:00Z", Bound::Equal, "2026-11-20T19:30:00Z"),
+            ("2026-11-20t20:30:00+01:00", Bound::Equal, "2026-11-20T19:30:00Z"),
+            ("2026-11-20T19:30:00.5Z", Bound::From, "2026-11-20T19:30:01Z"),
+            ("2026-11-20T19:30:00.5Z", Bound::To, "2026-11-20T19:30:00Z"),
+            ("2026-11-20T19:30:00.0000000009Z", Bound::From, "2026-11-20T19:30:00Z"),
+            ("2026-11-20T19:30:00.0000000019+00:00", Bound::From, "2026-11-20T19:30:01Z"),
+            ("2026-11-20T19:30:59.9999999999Z", Bound::To, "2026-11-20T19:30:59Z"),
+            ("2026-11-20", Bound::From, "2026-11-20T00:00:00Z"),
+            ("2026-11-20", Bound::To, "2026-11-20T23:59:59Z"),
+            ("9999-12-31T23:59:59Z", Bound::To, "9999-12-31T23:59:59Z"),
+            ("9999-12-31T23:59:59-01:00", Bound::To, "9999-12-31T23:59:59Z"),
         ] {
-            assert_eq!(timestamp(text, side).as_deref(), Some(utc), "{text}");
+            assert_eq!(timestamp(text, bound).as_deref(), Some(utc), "{text}");
         }
         for bad in [
             "2026-11-20",
@@ -403,7 +398,7 @@ mod tests {
             "2026-11-20T19:30:00.0123456789xZ",
             "2026-11-20T19:30:00.0123456789.0Z",
         ] {
-            assert_eq!(timestamp(bad, Side::Equal), None, "{bad}");
+            assert_eq!(timestamp(bad, Bound::Equal), None, "{bad}");
         }
     }
 }

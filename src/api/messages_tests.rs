@@ -6,21 +6,19 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::json::Object;
 use super::list::{self, write_cursor};
 use super::query::Query;
-use super::{idempotency, operations};
+use super::{errors, idempotency, operations};
 use crate::clock::Clock;
-use crate::error::{Condition, Error, Framing, Inactive};
-use crate::http::{Body, Method, Request};
+use crate::http::{ApiError, Body, Condition, Method, ProtocolViolation, Request};
 use crate::model::field::{Fault, Input};
-use crate::model::{ALL, CUSTOMER, EMPLOYEE, HARDWARE, Resource, Value};
-use crate::store::Position;
+use crate::model::{ALL, CUSTOMER, EMPLOYEE, HARDWARE, JsonObject, KeysetPosition, Resource, Value};
+use crate::store::registry::Inactive;
 
 #[test]
 fn the_messages_are_their_golden_copy() {
     let mut text =
-        String::from("Every message of an error, in the words that clients read. See src/api/messages.rs.\n");
+        String::from("Every message of an error, in the words that clients read. See src/api/messages_tests.rs.\n");
     for (title, messages) in [
         ("Conditions", conditions()),
         ("Headers and bodies", requests()),
@@ -44,22 +42,28 @@ fn the_messages_are_their_golden_copy() {
 
 type Messages = Vec<(String, String)>;
 
+fn parsed(body: &[u8]) -> Result<JsonObject<'_>, ApiError> {
+    JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))
+}
+
 /// The message of what must fail.
-fn failure<T>(outcome: Result<T, Error>) -> String {
+fn failure<T>(outcome: Result<T, ApiError>) -> String {
     let error = outcome.err().expect("this request is refused");
     format!("{}: {}", error.condition().describe().code, error.message())
 }
 
 fn conditions() -> Messages {
-    let mut messages: Messages = Condition::ALL
-        .into_iter()
+    let mut messages: Messages = Condition::all()
         .map(|condition| {
-            let example = crate::reference::openapi::error_example(condition, Framing::Malformed, &CUSTOMER);
+            let example = crate::reference::openapi::error_example(condition, ProtocolViolation::Malformed, &CUSTOMER);
             let message = example.pointer("/error/message").and_then(serde_json::Value::as_str).unwrap_or_default();
             (condition.describe().code.to_owned(), message.to_owned())
         })
         .collect();
-    messages.push(("tenant_inactive, suspended".to_owned(), Error::TenantInactive(Inactive::Suspended).message()));
+    messages.push((
+        "tenant_inactive, suspended".to_owned(),
+        errors::tenant_inactive(Inactive::Suspended).message().to_owned(),
+    ));
     messages
 }
 
@@ -120,10 +124,10 @@ fn syntax() -> Messages {
     ];
     let mut messages: Messages = bodies
         .iter()
-        .map(|body| (format!("body: {}", String::from_utf8_lossy(body).escape_debug()), failure(Object::parse(body))))
+        .map(|body| (format!("body: {}", String::from_utf8_lossy(body).escape_debug()), failure(parsed(body))))
         .collect();
     let nested = format!("{{\"a\": {}{}}}", "[".repeat(128), "]".repeat(128));
-    messages.push(("129 levels of nesting".to_owned(), failure(Object::parse(nested.as_bytes()))));
+    messages.push(("129 levels of nesting".to_owned(), failure(parsed(nested.as_bytes()))));
     messages
 }
 
@@ -166,8 +170,8 @@ fn lists() -> Messages {
         .into_iter()
         .map(|(resource, query)| (format!("{}?{query}", resource.path), failure(parse(resource, query))))
         .collect();
-    let listing = parse(&CUSTOMER, "sort=name").expect("a good query");
-    let cursor = write_cursor(&Position { value: Value::Text("A".to_owned()), id: 1 }, &listing);
+    let list = parse(&CUSTOMER, "sort=name").expect("a good query");
+    let cursor = write_cursor(&KeysetPosition { value: Value::Text("A".to_owned()), id: 1 }, &list);
     let other = failure(parse(&CUSTOMER, &format!("sort=-name&cursor={cursor}")));
     messages.push(("a cursor of another list".to_owned(), other));
     messages

@@ -1,7 +1,7 @@
 //! A request's way from its path to its answer.
 
+pub mod errors;
 pub mod idempotency;
-pub mod json;
 pub mod list;
 pub mod query;
 pub mod rate_limit;

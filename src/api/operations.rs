@@ -1,25 +1,30 @@
 //! The five operations on records, from a request's method down to what is read or changed (contract section 3).
 
+use std::borrow::Cow;
+
+use super::errors;
 use super::idempotency::{self, IdempotencyKey};
-use super::json::Object;
 use super::list;
 use super::query::Query;
 use crate::clock::Moment;
-use crate::error::{Error, FieldError};
-use crate::http::{Body, Method, REPLAYED, Reply, Request, Response};
+use crate::http::{ApiError, Body, Condition, Method, REPLAYED, Request, Response};
 use crate::model::field::{Fault, Input};
-use crate::model::{Field, Resource, Value};
-use crate::store::{Change, Deleted, ReadError, Reading, Remembered, Tenant, Writing};
+use crate::model::{Field, FieldError, JsonObject, Resource, Value};
+use crate::store::{Deleted, MutationError, Reading, Remembered, Tenant, Writing};
 
-/// What an operation came to: an answer, or a change that is yet to be made.
-#[derive(Debug)]
+/// A record operation after its checks: a response, or a mutation that is still to run.
 pub enum Outcome {
-    Answer(Response),
-    Change(RecordChange),
+    /// The response.
+    Response(Response),
+    /// A mutation. It runs in a write transaction and returns the response.
+    Mutation(Mutation),
 }
 
+/// Idempotency key known, `not_found`, references, dependents: the last checks of contract section 5. Then the change.
+pub type Mutation = Box<dyn FnOnce(&Writing<'_>) -> Result<Response, MutationError<ApiError>> + Send>;
+
 /// GET and HEAD: one record, or a page of them.
-pub fn read(tenant: &Tenant, request: &Request, resource: &'static Resource) -> Result<Outcome, Error> {
+pub fn read(tenant: &Tenant, request: &Request, resource: &'static Resource) -> Result<Outcome, ApiError> {
     let query = Query::parse(request.query.as_deref())?;
     match query.get("id") {
         Some(_) => {
@@ -28,13 +33,13 @@ pub fn read(tenant: &Tenant, request: &Request, resource: &'static Resource) -> 
                 Some(number) => tenant.read(|reading| Ok(reading.json(resource, number)?))?,
                 None => None,
             };
-            found.map(|json| Outcome::Answer(Response::json_bytes(200, json))).ok_or_else(|| id.not_found(resource))
+            found.map(|json| Outcome::Response(Response::json_bytes(200, json))).ok_or_else(|| id.not_found(resource))
         }
-        None => page(tenant, request, resource, &query).map(Outcome::Answer),
+        None => page(tenant, request, resource, &query).map(Outcome::Response),
     }
 }
 
-fn page(tenant: &Tenant, request: &Request, resource: &'static Resource, query: &Query) -> Result<Response, Error> {
+fn page(tenant: &Tenant, request: &Request, resource: &'static Resource, query: &Query) -> Result<Response, ApiError> {
     let listing = list::parse(resource, query)?;
     let page = tenant.read(|reading| Ok(reading.page(&listing)?))?;
     let cursor = page.next.map(|position| list::write_cursor(&position, &listing));
@@ -60,10 +65,10 @@ fn page(tenant: &Tenant, request: &Request, resource: &'static Resource, query: 
 }
 
 /// POST.
-pub fn create(request: &Request, resource: &'static Resource, prefix: &'static str) -> Result<Outcome, Error> {
+pub fn create(request: &Request, resource: &'static Resource, prefix: &'static str) -> Result<Outcome, ApiError> {
     let key = idempotency::parse_key(request)?;
     let body = json_body(request)?;
-    let object = Object::parse(body)?;
+    let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
     Query::parse(request.query.as_deref())?.only([].into_iter())?;
     let checked = resource.fields.iter().map(|field| match object.get(field.name) {
         Some(input) => field.check(input),
@@ -71,47 +76,51 @@ pub fn create(request: &Request, resource: &'static Resource, prefix: &'static s
         None => Ok(field.default_value()),
     });
     let values = all_valid(checked)?;
-    Ok(Outcome::Change(RecordChange {
-        resource,
-        step: Step::Create { values, prefix },
-        idempotency: key.map(|key| repeat_of(key, request.method, resource, "", body)),
-        now: request.received_at,
-        response: None,
+    let key = key.map(|key| repeat_of(key, request.method, resource, "", body));
+    Ok(mutation(key, request.received_at, move |writing, now| {
+        check_references(writing, resource.fields.iter().zip(&values))?;
+        let record = writing.insert(resource, values, now)?;
+        let location = format!("{prefix}{}?id={}", resource.path, record.id);
+        Ok(Response::json_bytes(201, record.json(resource)).header("Location", location))
     }))
 }
 
 /// PUT: only the fields that the body names change.
-pub fn update(request: &Request, resource: &'static Resource) -> Result<Outcome, Error> {
+pub fn update(request: &Request, resource: &'static Resource) -> Result<Outcome, ApiError> {
     let key = idempotency::parse_key(request)?;
     let body = json_body(request)?;
-    let object = Object::parse(body)?;
+    let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
     let id = only_id(request)?;
     let named = resource.fields.iter().filter_map(|field| object.get(field.name).map(|input| (field, input)));
     let named: Vec<(&'static Field, &Input<'_>)> = named.collect();
     if named.is_empty() {
-        return Err(Error::NoUpdatableFields(resource.fields.iter().map(|field| field.name).collect()));
+        return Err(errors::no_updatable_fields(resource));
     }
     let values = all_valid(named.iter().map(|(field, input)| field.check(input)))?;
-    let changes = named.iter().map(|(field, _)| *field).zip(values).collect();
-    Ok(Outcome::Change(RecordChange {
-        resource,
-        idempotency: key.map(|key| repeat_of(key, request.method, resource, &id.text, body)),
-        step: Step::Update { id, changes },
-        now: request.received_at,
-        response: None,
+    let changes: Vec<(&'static Field, Value)> = named.iter().map(|(field, _)| *field).zip(values).collect();
+    let key = key.map(|key| repeat_of(key, request.method, resource, &id.text, body));
+    Ok(mutation(key, request.received_at, move |writing, now| {
+        let number = existing(writing, resource, &id)?;
+        check_references(writing, changes.iter().map(|(field, value)| (*field, value)))?;
+        match writing.update(resource, number, &changes, now)? {
+            Some(record) => Ok(Response::json_bytes(200, record.json(resource))),
+            None => Err(id.not_found(resource).into()),
+        }
     }))
 }
 
 /// DELETE. A body is ignored.
-pub fn delete(request: &Request, resource: &'static Resource) -> Result<Outcome, Error> {
+pub fn delete(request: &Request, resource: &'static Resource) -> Result<Outcome, ApiError> {
     let key = idempotency::parse_key(request)?;
     let id = only_id(request)?;
-    Ok(Outcome::Change(RecordChange {
-        resource,
-        idempotency: key.map(|key| repeat_of(key, request.method, resource, &id.text, b"")),
-        step: Step::Delete { id },
-        now: request.received_at,
-        response: None,
+    let key = key.map(|key| repeat_of(key, request.method, resource, &id.text, b""));
+    Ok(mutation(key, request.received_at, move |writing, _| {
+        let number = existing(writing, resource, &id)?;
+        match writing.delete(resource, number)? {
+            Deleted::Gone => Ok(Response::empty(204)),
+            Deleted::NotThere => Err(id.not_found(resource).into()),
+            Deleted::Refused(details) => Err(errors::has_dependents(details).into()),
+        }
     }))
 }
 
@@ -119,36 +128,35 @@ fn repeat_of(key: [u8; 16], method: Method, resource: &Resource, id: &str, body:
     IdempotencyKey { key, request: idempotency::fingerprint(method, resource.path, id, body) }
 }
 
+fn unsupported(message: impl Into<Cow<'static, str>>) -> ApiError {
+    ApiError::new(Condition::UnsupportedMediaType, message)
+}
+
 /// Content type, then size: a body that is not declared as JSON is refused whatever it holds.
-fn json_body(request: &Request) -> Result<&[u8], Error> {
+fn json_body(request: &Request) -> Result<&[u8], ApiError> {
     let right = "Send \"Content-Type: application/json\"";
     let mut types = request.headers("content-type");
-    let declared = types
-        .next()
-        .ok_or_else(|| Error::UnsupportedMediaType(format!("The header \"Content-Type\" is missing. {right}.")))?;
+    let declared =
+        types.next().ok_or_else(|| unsupported(format!("The header \"Content-Type\" is missing. {right}.")))?;
     let media_type = declared.split(';').next().unwrap_or_default().trim();
     if types.next().is_some() {
-        return Err(Error::UnsupportedMediaType(
-            "The header \"Content-Type\" is given twice. Send it once.".to_owned(),
-        ));
+        return Err(unsupported("The header \"Content-Type\" is given twice. Send it once.".to_owned()));
     }
     if !media_type.eq_ignore_ascii_case("application/json") {
         let shown: String = declared.chars().take(60).collect();
-        return Err(Error::UnsupportedMediaType(format!("The body's type is {shown:?}. {right}.")));
+        return Err(unsupported(format!("The body's type is {shown:?}. {right}.")));
     }
     if request.header("content-encoding").is_some() {
-        return Err(Error::UnsupportedMediaType(
-            "The body has a \"Content-Encoding\". Send it plain, without that header.".to_owned(),
-        ));
+        return Err(unsupported("The body has a \"Content-Encoding\". Send it plain, without that header.".to_owned()));
     }
     match &request.body {
         Body::Whole(body) => Ok(body),
-        Body::TooLarge => Err(Error::PayloadTooLarge),
+        Body::TooLarge => Err(ApiError::payload_too_large()),
     }
 }
 
 /// The values, or everything that is wrong: text of the wrong type first, then all fields together.
-fn all_valid(checked: impl Iterator<Item = Result<Value, Fault>>) -> Result<Vec<Value>, Error> {
+fn all_valid(checked: impl Iterator<Item = Result<Value, Fault>>) -> Result<Vec<Value>, ApiError> {
     let mut values = Vec::new();
     let mut faults: Vec<FieldError> = Vec::new();
     let mut wrong_type = None;
@@ -160,9 +168,9 @@ fn all_valid(checked: impl Iterator<Item = Result<Value, Fault>>) -> Result<Vec<
         }
     }
     match wrong_type {
-        Some(message) => Err(Error::BadRequest(message)),
+        Some(message) => Err(ApiError::bad_request(message)),
         None if faults.is_empty() => Ok(values),
-        None => Err(Error::ValidationFailed(faults)),
+        None => Err(errors::validation_failed(&faults)),
     }
 }
 
@@ -175,107 +183,68 @@ struct RecordId {
 
 impl RecordId {
     /// Decimal digits without sign or leading zero, at least 1. Beside `id` no other parameter is known.
-    fn parse(query: &Query) -> Result<RecordId, Error> {
+    fn parse(query: &Query) -> Result<RecordId, ApiError> {
         query.only(["id"].into_iter())?;
-        let text = query.get("id").ok_or(Error::MissingId)?;
+        let text = query.get("id").ok_or_else(errors::missing_id)?;
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         if text.is_empty() || !digits || text.starts_with('0') {
             let shown: String = text.chars().take(40).collect();
-            return Err(Error::BadRequest(format!(
+            return Err(ApiError::bad_request(format!(
                 "The query parameter \"id\" was {shown:?}; send a positive integer without sign or leading zero, such as 12."
             )));
         }
         Ok(RecordId { text: text.to_owned(), number: text.parse().ok() })
     }
 
-    fn not_found(&self, resource: &Resource) -> Error {
-        Error::NotFound(resource.name, self.text.chars().take(40).collect())
+    fn not_found(&self, resource: &Resource) -> ApiError {
+        let shown: String = self.text.chars().take(40).collect();
+        errors::not_found(resource, &shown)
     }
 }
 
-fn only_id(request: &Request) -> Result<RecordId, Error> {
+fn only_id(request: &Request) -> Result<RecordId, ApiError> {
     RecordId::parse(&Query::parse(request.query.as_deref())?)
 }
 
-/// A change of one record, checked as far as it can be without the database.
-#[derive(Debug)]
-pub struct RecordChange {
-    resource: &'static Resource,
-    step: Step,
-    idempotency: Option<IdempotencyKey>,
+/// The mutation that makes `change`, or replays the response that is stored under the idempotency key. `change` also gets the
+/// request's time, RFC 3339.
+fn mutation(
+    key: Option<IdempotencyKey>,
     now: Moment,
-    /// The answer, once the change has been made.
-    response: Option<Response>,
-}
-
-#[derive(Debug)]
-enum Step {
-    Create { values: Vec<Value>, prefix: &'static str },
-    Update { id: RecordId, changes: Vec<(&'static Field, Value)> },
-    Delete { id: RecordId },
-}
-
-impl RecordChange {
-    /// The change with the way back for its answer.
-    pub fn answered_by(self, reply: Reply) -> Box<dyn Change> {
-        Box::new(Answered { change: self, reply })
-    }
-
-    /// Idempotency key known, `not_found`, references, dependents: the last checks of contract section 5. Then the change.
-    fn make(&mut self, writing: &Writing<'_>) -> Result<Response, ReadError> {
-        let now = self.now.unix_seconds();
-        if let Some(IdempotencyKey { key, request }) = &self.idempotency
-            && let Some(answer) = writing.remembered(key, now)?
+    change: impl FnOnce(&Writing<'_>, &str) -> Result<Response, MutationError<ApiError>> + Send + 'static,
+) -> Outcome {
+    Outcome::Mutation(Box::new(move |writing| {
+        let seconds = now.unix_seconds();
+        if let Some(IdempotencyKey { key, request }) = &key
+            && let Some(stored) = writing.remembered(key, seconds)?
         {
-            return if answer.request == *request {
-                Ok(replay(answer))
+            return if stored.request == *request {
+                Ok(replay(stored))
             } else {
-                Err(Error::IdempotencyKeyReused.into())
+                Err(errors::idempotency_key_reused().into())
             };
         }
-        let response = self.step(writing)?;
-        if let Some(IdempotencyKey { key, request }) = &self.idempotency {
-            let answer = Remembered {
+        let response = change(writing, &now.rfc3339())?;
+        if let Some(IdempotencyKey { key, request }) = &key {
+            let stored = Remembered {
                 request: *request,
                 status: response.status(),
                 location: response.find_header("Location").map(str::to_owned),
                 body: response.body().to_vec(),
             };
-            writing.remember(key, &answer, now)?;
+            writing.remember(key, &stored, seconds)?;
         }
         Ok(response)
-    }
+    }))
+}
 
-    fn step(&mut self, writing: &Writing<'_>) -> Result<Response, ReadError> {
-        let resource = self.resource;
-        let now = self.now.rfc3339();
-        match &mut self.step {
-            Step::Create { values, prefix } => {
-                let values = std::mem::take(values);
-                check_references(writing, resource.fields.iter().zip(&values))?;
-                let record = writing.insert(resource, values, &now)?;
-                let location = format!("{prefix}{}?id={}", resource.path, record.id);
-                Ok(Response::json_bytes(201, record.json(resource)).header("Location", location))
-            }
-            Step::Update { id, changes } => {
-                let number = existing(writing, resource, id)?;
-                check_references(writing, changes.iter().map(|(field, value)| (*field, value)))?;
-                let record = writing.update(resource, number, changes, &now)?.ok_or_else(|| id.not_found(resource))?;
-                Ok(Response::json_bytes(200, record.json(resource)))
-            }
-            Step::Delete { id } => {
-                let number = existing(writing, resource, id)?;
-                match writing.delete(resource, number)? {
-                    Deleted::Gone => Ok(Response::empty(204)),
-                    Deleted::NotThere => Err(id.not_found(resource).into()),
-                    Deleted::Refused(details) => Err(Error::HasDependents(details).into()),
-                }
-            }
-        }
+impl From<ApiError> for MutationError<ApiError> {
+    fn from(error: ApiError) -> MutationError<ApiError> {
+        MutationError::Rejected(error)
     }
 }
 
-fn existing(reading: &Reading<'_>, resource: &Resource, id: &RecordId) -> Result<i64, ReadError> {
+fn existing(reading: &Reading<'_>, resource: &Resource, id: &RecordId) -> Result<i64, MutationError<ApiError>> {
     match id.number {
         Some(number) if reading.exists(resource, number)? => Ok(number),
         _ => Err(id.not_found(resource).into()),
@@ -286,41 +255,23 @@ fn existing(reading: &Reading<'_>, resource: &Resource, id: &RecordId) -> Result
 fn check_references<'v>(
     reading: &Reading<'_>,
     values: impl Iterator<Item = (&'static Field, &'v Value)>,
-) -> Result<(), ReadError> {
+) -> Result<(), MutationError<ApiError>> {
     for (field, value) in values {
         if let (Some(target), Value::Integer(id)) = (Resource::referenced(field), value)
             && !reading.exists(target, *id)?
         {
-            return Err(target.missing_reference(*id).into());
+            return Err(errors::missing_reference(field, target, *id).into());
         }
     }
     Ok(())
 }
 
 /// The first response again, byte for byte.
-fn replay(answer: Remembered) -> Response {
-    let response = match answer.body.is_empty() {
-        true => Response::empty(answer.status),
-        false => Response::json_bytes(answer.status, answer.body),
+fn replay(stored: Remembered) -> Response {
+    let response = if stored.body.is_empty() {
+        Response::empty(stored.status)
+    } else {
+        Response::json_bytes(stored.status, stored.body)
     };
-    response.with(answer.location.map(|location| ("Location", location))).header(REPLAYED, "true")
-}
-
-/// A change whose client waits.
-struct Answered {
-    change: RecordChange,
-    reply: Reply,
-}
-
-impl Change for Answered {
-    fn run(&mut self, writing: &Writing<'_>) -> Result<(), ReadError> {
-        self.change.response = Some(self.change.make(writing)?);
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>, outcome: Result<(), Error>) {
-        let Answered { change, reply } = *self;
-        let response = outcome.and(change.response.ok_or(Error::InternalError));
-        reply.send(response.unwrap_or_else(Response::from));
-    }
+    response.with(stored.location.map(|location| ("Location", location))).header(REPLAYED, "true")
 }

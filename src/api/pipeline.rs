@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::caller;
+use super::errors;
 use super::operations::{self, Outcome};
 use super::pages;
 use super::rate_limit::Allowance;
 use super::routes::{self, Operation, RECORD_METHODS, Route};
 use crate::app::App;
-use crate::error::Error;
-use crate::http::{Reply, Request, Response};
+use crate::http::{ApiError, Reply, Request, Response};
 use crate::model::Resource;
 use crate::panel;
 use crate::store::Tenant;
@@ -17,7 +17,7 @@ use crate::store::Tenant;
 /// Answers a request, now or when what it changes is on disk.
 pub fn answer(app: &Arc<App>, request: &Request, mut reply: Reply) {
     match routes::find(&request.path) {
-        None => reply.send(Error::EndpointNotFound.into()),
+        None => reply.send(ApiError::endpoint_not_found().into()),
         Some(Route::Page(page)) => {
             // `/docs` has the host of the request in it, and `/readyz` is about this moment: a cache must keep neither.
             reply.add_headers(no_store());
@@ -52,13 +52,13 @@ struct Admitted {
 }
 
 /// Header, key, tenant, database, scope, rate limit: contract section 5, line by line.
-fn admit(app: &App, request: &Request, resource: &'static Resource, reply: &mut Reply) -> Result<Admitted, Error> {
+fn admit(app: &App, request: &Request, resource: &'static Resource, reply: &mut Reply) -> Result<Admitted, ApiError> {
     let caller = caller::identify(app, request)?;
     reply.caller(&caller.tenant_name, &caller.prefix);
     let tenant = app.tenants.open(caller.tenant_id)?;
     let (operation, scope) = routes::operation(resource, request.method).unzip();
     if let Some(scope) = scope.filter(|scope| !caller.scopes.contains(*scope)) {
-        return Err(Error::InsufficientScope(scope));
+        return Err(errors::insufficient_scope(scope));
     }
     app.registry.note_use(caller.key_id, request.received_at);
     let allowance =
@@ -70,15 +70,18 @@ impl Admitted {
     /// Method, idempotency key form, content type, body, query, fields: the operations' checks. Then the work.
     fn perform(self, request: &Request, resource: &'static Resource, prefix: &'static str, reply: Reply) {
         let outcome = match self.operation {
-            None => Err(Error::MethodNotAllowed(RECORD_METHODS)),
+            None => Err(ApiError::method_not_allowed(RECORD_METHODS)),
             Some(Operation::Read) => operations::read(&self.tenant, request, resource),
             Some(Operation::Create) => operations::create(request, resource, prefix),
             Some(Operation::Update) => operations::update(request, resource),
             Some(Operation::Delete) => operations::delete(request, resource),
         };
         match outcome {
-            Ok(Outcome::Answer(response)) => reply.send(response),
-            Ok(Outcome::Change(change)) => self.tenant.change(change.answered_by(reply)),
+            Ok(Outcome::Response(response)) => reply.send(response),
+            Ok(Outcome::Mutation(mutation)) => self.tenant.mutate(mutation, |outcome| {
+                let response = outcome.unwrap_or_else(|error| Err(error.into()));
+                reply.send(response.unwrap_or_else(Response::from));
+            }),
             Err(error) => reply.send(Response::from(error)),
         }
     }

@@ -2,7 +2,8 @@
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-use crate::error::Error;
+use crate::http::ApiError;
+use crate::suggest;
 
 /// The parameters of a query in the order sent, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,14 +21,16 @@ struct Parameter {
 
 impl Query {
     /// Decodes `raw`: `+` is a space, and bytes that are no UTF-8 are 400, as is a parameter that is given twice.
-    pub fn parse(raw: Option<&str>) -> Result<Query, Error> {
+    pub fn parse(raw: Option<&str>) -> Result<Query, ApiError> {
         let mut query = Query::default();
         for piece in raw.unwrap_or_default().split('&').filter(|piece| !piece.is_empty()) {
             let (name, value) = piece.split_once('=').unwrap_or((piece, ""));
             let (name, value) = (decode(name, None)?, value);
             let value = decode(value, Some(&name))?;
             if query.get(&name).is_some() {
-                return Err(Error::BadRequest(format!("The query parameter {name:?} is given twice. Send it once.")));
+                return Err(ApiError::bad_request(format!(
+                    "The query parameter {name:?} is given twice. Send it once."
+                )));
             }
             query.parameters.push(Parameter { name, value, raw: piece.to_owned() });
         }
@@ -45,9 +48,9 @@ impl Query {
     }
 
     /// Refuses every parameter that is not in `known`; the message has the one that was meant, where one is close.
-    pub fn only<'a>(&self, known: impl Iterator<Item = &'a str> + Clone) -> Result<(), Error> {
+    pub fn only<'a>(&self, known: impl Iterator<Item = &'a str> + Clone) -> Result<(), ApiError> {
         match self.parameters.iter().find(|parameter| !known.clone().any(|name| name == parameter.name)) {
-            Some(parameter) => Err(Error::BadRequest(unknown("query parameter", &parameter.name, known))),
+            Some(parameter) => Err(ApiError::bad_request(suggest::unknown("query parameter", &parameter.name, known))),
             None => Ok(()),
         }
     }
@@ -63,34 +66,10 @@ impl Query {
     }
 }
 
-fn decode(text: &str, parameter: Option<&str>) -> Result<String, Error> {
+fn decode(text: &str, parameter: Option<&str>) -> Result<String, ApiError> {
     let spaced = text.replace('+', " ");
     percent_decode_str(&spaced).decode_utf8().map(|decoded| decoded.into_owned()).map_err(|_| {
         let place = parameter.map_or("A name in the query".to_owned(), |name| format!("The query parameter {name:?}"));
-        Error::BadRequest(format!("{place} is not UTF-8 after percent-decoding. Encode it as UTF-8."))
+        ApiError::bad_request(format!("{place} is not UTF-8 after percent-decoding. Encode it as UTF-8."))
     })
-}
-
-/// What is said of a name that is not known, with the known one that is closest to it.
-pub fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    match closest(name, known.clone()) {
-        Some(meant) => format!("Unknown {what} {name:?}. Did you mean \"{meant}\"?"),
-        None if known.clone().next().is_none() => format!("Unknown {what} {name:?}. None is known here; leave it out."),
-        None => format!("Unknown {what} {name:?}. Known here: {}.", known.collect::<Vec<_>>().join(", ")),
-    }
-}
-
-/// The known name that `name` was probably meant to be.
-pub fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    /// From here on two names are alike: `cutsomer_id` and `customer_id`, but not `page` and `name`.
-    const ALIKE: f64 = 0.6;
-    if name.len() > 100 {
-        return None;
-    }
-    let name = name.to_lowercase();
-    known
-        .map(|candidate| (strsim::normalized_damerau_levenshtein(&name, candidate), candidate))
-        .filter(|(likeness, _)| *likeness >= ALIKE)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
 }

@@ -14,7 +14,7 @@ use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 
 use crate::clock::Moment;
-use crate::error::Error;
+use crate::http::{ApiError, Condition};
 
 /// How long a window lasts.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -38,6 +38,16 @@ impl Allowance {
             ("X-RateLimit-Remaining", self.remaining.to_string()),
             ("X-RateLimit-Reset", self.reset.to_string()),
         ]
+    }
+
+    /// `rate_limited`, with these headers.
+    pub fn exceeded(self) -> ApiError {
+        let message = format!(
+            "This API key has used its {} requests of this minute. Wait 60 seconds, or until the moment in X-RateLimit-Reset.",
+            self.limit
+        );
+        let error = ApiError::new(Condition::RateLimited, message).header("Retry-After", "60");
+        self.headers().into_iter().fold(error, |error, (name, value)| error.header(name, value))
     }
 }
 
@@ -72,7 +82,7 @@ impl Limiter {
     }
 
     /// Counts a request of the key, or refuses it: a refused one does not count.
-    pub fn take(&self, key: i64, now: Moment) -> Result<Allowance, Error> {
+    pub fn take(&self, key: i64, now: Moment) -> Result<Allowance, ApiError> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         windows.sweep(now.monotonic);
         let window = windows.of_key.entry(key).or_insert_with(|| self.open(now));
@@ -82,7 +92,7 @@ impl Limiter {
         let allowance = |remaining| Allowance { limit: self.limit.get(), remaining, reset: window.reset };
         match window.cells.check() {
             Ok(state) => Ok(allowance(state.remaining_burst_capacity())),
-            Err(_) => Err(Error::RateLimited(allowance(0))),
+            Err(_) => Err(allowance(0).exceeded()),
         }
     }
 

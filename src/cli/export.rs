@@ -14,7 +14,8 @@ use super::import::progress_bar;
 use super::output::{print, print_json};
 use super::{General, find_tenant, resource};
 use crate::model::Resource;
-use crate::store::tenant_file::{FileError, TenantFile};
+use crate::store::DatabaseError;
+use crate::store::tenant_file::TenantFile;
 use crate::transfer::{self, Format};
 
 #[derive(Debug, Args)]
@@ -87,7 +88,7 @@ fn bar(file: &TenantFile, resource: &'static Resource, wanted: bool) -> anyhow::
     if !(wanted && io::stderr().is_terminal()) {
         return Ok(ProgressBar::hidden());
     }
-    let count: Result<i64, FileError> = file.read(|reading| reading.number_of(resource));
+    let count: Result<i64, DatabaseError> = file.read(|reading| reading.number_of(resource));
     Ok(progress_bar(count?.unsigned_abs(), "{pos} of {len}").with_message("exporting"))
 }
 

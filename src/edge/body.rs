@@ -4,8 +4,8 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 
 use super::memory_budget::Portion;
-use crate::error::{Error, Framing};
 use crate::http::request::MAX_BODY;
+use crate::http::{ApiError, ProtocolViolation};
 
 /// What came of a body.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) enum Collected {
 /// # Errors
 ///
 /// `MalformedRequest` if the body ends early or its chunks are malformed, `Overloaded` if `memory` cannot hold it.
-pub(super) async fn collect(mut body: Incoming, memory: &mut Portion) -> Result<Collected, Error> {
+pub(super) async fn collect(mut body: Incoming, memory: &mut Portion) -> Result<Collected, ApiError> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > MAX_BODY {
         return Ok(Collected::TooLarge);
@@ -30,9 +30,9 @@ pub(super) async fn collect(mut body: Incoming, memory: &mut Portion) -> Result<
     let mut bytes = Vec::with_capacity(announced);
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
-            return Err(Error::MalformedRequest(
-                Framing::Malformed,
-                "The body ended early or is not framed as HTTP asks. Send as many bytes as its length says.".into(),
+            return Err(ApiError::malformed_request(
+                ProtocolViolation::Malformed,
+                "The body ended early or is not framed as HTTP asks. Send as many bytes as its length says.",
             ));
         };
         // Trailers are read and dropped.
@@ -41,7 +41,7 @@ pub(super) async fn collect(mut body: Incoming, memory: &mut Portion) -> Result<
             return Ok(Collected::TooLarge);
         }
         if !memory.grow(data.len()) {
-            return Err(Error::Overloaded);
+            return Err(ApiError::overloaded());
         }
         bytes.extend_from_slice(&data);
     }

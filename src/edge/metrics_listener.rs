@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::limits::{ACCEPT_PAUSE, MAX_BUFFER, SCRAPE_TIMEOUT, SCRAPES};
-use crate::error::Error;
+use crate::http::ApiError;
 
 /// Makes the page. It may read files, so it is called on a thread of its own.
 pub type Page = Arc<dyn Fn() -> crate::http::Response + Send + Sync>;
@@ -65,11 +65,11 @@ async fn converse(stream: TcpStream, page: Page) -> hyper::Result<()> {
 
 async fn answer(request: &Request<Incoming>, page: Page) -> Response<Full<Bytes>> {
     let given = if request.uri().path() != PATH {
-        Error::EndpointNotFound.into()
+        ApiError::endpoint_not_found().into()
     } else if request.method() != Method::GET && request.method() != Method::HEAD {
-        Error::MethodNotAllowed(METHODS).into()
+        ApiError::method_not_allowed(METHODS).into()
     } else {
-        made(page).await.unwrap_or_else(|| Error::InternalError.into())
+        made(page).await.unwrap_or_else(|| ApiError::internal().into())
     };
     let headers = given.headers().iter();
     let response =

@@ -23,9 +23,9 @@ use super::memory_budget::{Allowance, Answers};
 use super::response::{self, AnswerBody, Raw};
 use super::upstream::Lines;
 use super::validate;
-use crate::error::{Error, Framing};
 use crate::http::access_log;
 use crate::http::upstream_protocol::Note;
+use crate::http::{ApiError, ProtocolViolation};
 use crate::metrics::Metrics;
 
 /// What all connections share.
@@ -45,7 +45,7 @@ enum Given {
 }
 
 impl Given {
-    fn refusal(error: Error, close: bool) -> Given {
+    fn refusal(error: ApiError, close: bool) -> Given {
         Given::Own { response: error.into(), close }
     }
 }
@@ -90,7 +90,7 @@ impl Door {
         };
         let health = is_health(head, &checked.target);
         if spare {
-            return if health { healthy(true) } else { Given::refusal(Error::Overloaded, true) };
+            return if health { healthy(true) } else { Given::refusal(ApiError::overloaded(), true) };
         }
         let mut memory = self.bodies.portion();
         let collecting = body::collect(body, &mut memory);
@@ -98,9 +98,9 @@ impl Door {
             Ok(Ok(collected)) => collected,
             Ok(Err(error)) => return Given::refusal(error, true),
             Err(_) => {
-                let slow = Error::MalformedRequest(
-                    Framing::TooSlow,
-                    "The body did not come in time. Send it without long pauses.".into(),
+                let slow = ApiError::malformed_request(
+                    ProtocolViolation::TooSlow,
+                    "The body did not come in time. Send it without long pauses.",
                 );
                 return Given::refusal(slow, true);
             }
@@ -120,12 +120,12 @@ impl Door {
 
     async fn hand_on(&self, job: Job, waiting: oneshot::Receiver<forward::Outcome>, close: bool) -> Given {
         if self.lines.hand_on(job).is_err() {
-            return Given::refusal(Error::Overloaded, close);
+            return Given::refusal(ApiError::overloaded(), close);
         }
         match waiting.await {
             Ok(Ok(raw)) => Given::ByLine { raw, close },
-            Ok(Err(Failure::Displaced)) => Given::refusal(Error::Overloaded, close),
-            Ok(Err(Failure::Broken)) | Err(_) => Given::refusal(Error::InternalError, close),
+            Ok(Err(Failure::Displaced)) => Given::refusal(ApiError::overloaded(), close),
+            Ok(Err(Failure::Broken)) | Err(_) => Given::refusal(ApiError::internal(), close),
         }
     }
 

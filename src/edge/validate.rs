@@ -9,7 +9,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Version};
 
 use super::limits::MAX_TARGET;
-use crate::error::{Error, Framing};
+use crate::http::{ApiError, ProtocolViolation};
 
 /// What is left of a request line and `Host` when nothing is wrong with them.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) struct Checked {
 pub(super) struct HasFragment;
 
 /// Refuses what could be understood in two ways or is not served.
-pub(super) fn check(head: &Parts) -> Result<Checked, Error> {
+pub(super) fn check(head: &Parts) -> Result<Checked, ApiError> {
     check_version(head.version)?;
     let target = check_target(head)?;
     check_transfer_encoding(&head.headers)?;
@@ -34,35 +34,35 @@ pub(super) fn check(head: &Parts) -> Result<Checked, Error> {
     Ok(Checked { target, host })
 }
 
-fn refuse<T>(framing: Framing, message: &str) -> Result<T, Error> {
-    Err(Error::MalformedRequest(framing, message.into()))
+fn refuse<T>(violation: ProtocolViolation, message: &'static str) -> Result<T, ApiError> {
+    Err(ApiError::malformed_request(violation, message))
 }
 
-fn check_version(version: Version) -> Result<(), Error> {
+fn check_version(version: Version) -> Result<(), ApiError> {
     match version {
         Version::HTTP_10 | Version::HTTP_11 => Ok(()),
-        _ => refuse(Framing::Version, "Only HTTP/1.0 and HTTP/1.1 are served."),
+        _ => refuse(ProtocolViolation::Version, "Only HTTP/1.0 and HTTP/1.1 are served."),
     }
 }
 
-fn check_target(head: &Parts) -> Result<String, Error> {
+fn check_target(head: &Parts) -> Result<String, ApiError> {
     let uri = &head.uri;
     if head.method == Method::CONNECT {
         return refuse(
-            Framing::NotImplemented,
+            ProtocolViolation::NotImplemented,
             "The method CONNECT is not implemented. Use a method that the endpoint has.",
         );
     }
     if head.extensions.get::<HasFragment>().is_some() {
         return refuse(
-            Framing::Malformed,
+            ProtocolViolation::Malformed,
             "The request target has a fragment. Send the path and query without \"#\"; write a \"#\" in a value as \"%23\".",
         );
     }
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     if target.len() > MAX_TARGET {
         return refuse(
-            Framing::TargetTooLong,
+            ProtocolViolation::TargetTooLong,
             "The request target is longer than 8 KiB. Send a shorter path and query.",
         );
     }
@@ -72,39 +72,42 @@ fn check_target(head: &Parts) -> Result<String, Error> {
         (Some("http" | "https"), Some(_)) if target.starts_with('/') => Ok(target.to_owned()),
         (Some("http" | "https"), Some(_)) if target.starts_with('?') => Ok(format!("/{target}")),
         _ => refuse(
-            Framing::Malformed,
+            ProtocolViolation::Malformed,
             "The request target is neither a path nor an absolute http address. Send a path that begins with a slash.",
         ),
     }
 }
 
-fn check_transfer_encoding(headers: &HeaderMap) -> Result<(), Error> {
+fn check_transfer_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     let mut encodings = headers.get_all(TRANSFER_ENCODING).iter();
     match (encodings.next(), encodings.next()) {
         (None, _) => Ok(()),
         (Some(only), None) if only.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
-        _ => refuse(Framing::NotImplemented, "The only transfer encoding is \"chunked\", once."),
+        _ => refuse(ProtocolViolation::NotImplemented, "The only transfer encoding is \"chunked\", once."),
     }
 }
 
-fn check_host(head: &Parts) -> Result<Option<Vec<u8>>, Error> {
+fn check_host(head: &Parts) -> Result<Option<Vec<u8>>, ApiError> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() {
-        return refuse(Framing::Malformed, "The header \"Host\" came more than once. Send it once.");
+        return refuse(ProtocolViolation::Malformed, "The header \"Host\" came more than once. Send it once.");
     }
     if host.is_none() && head.version == Version::HTTP_11 {
         return refuse(
-            Framing::Malformed,
+            ProtocolViolation::Malformed,
             "The header \"Host\" is missing. HTTP/1.1 asks for it; send the name of this host.",
         );
     }
     if host.is_some_and(|host| !host.as_bytes().iter().all(|byte| is_of_host(*byte))) {
-        return refuse(Framing::Malformed, "The header \"Host\" is malformed. Send a host with an optional port.");
+        return refuse(
+            ProtocolViolation::Malformed,
+            "The header \"Host\" is malformed. Send a host with an optional port.",
+        );
     }
     let of_target = head.uri.authority().map(|authority| authority.as_str().as_bytes());
     if of_target.is_some_and(|authority| !authority.iter().all(|byte| is_of_host(*byte))) {
-        return refuse(Framing::Malformed, "The request target names no plain host.");
+        return refuse(ProtocolViolation::Malformed, "The request target names no plain host.");
     }
     Ok(of_target.or(host.map(|host| host.as_bytes())).map(<[u8]>::to_vec))
 }
@@ -114,11 +117,11 @@ fn is_of_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(&byte)
 }
 
-fn check_expectation(head: &Parts) -> Result<(), Error> {
+fn check_expectation(head: &Parts) -> Result<(), ApiError> {
     // A server ignores the expectation of an HTTP/1.0 client (RFC 9110 section 10.1.1).
     let is_known = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
     if head.version == Version::HTTP_11 && !head.headers.get_all(EXPECT).iter().all(is_known) {
-        return refuse(Framing::Expectation, "The only expectation that can be met is \"100-continue\".");
+        return refuse(ProtocolViolation::Expectation, "The only expectation that can be met is \"100-continue\".");
     }
     Ok(())
 }

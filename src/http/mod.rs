@@ -1,6 +1,8 @@
 //! Requests and responses as values, and the tiny_http server that they come through.
 
 pub mod access_log;
+pub mod condition;
+pub mod error;
 mod leader;
 pub mod reply;
 pub mod request;
@@ -8,6 +10,8 @@ pub mod response;
 pub mod upstream_protocol;
 pub mod workers;
 
+pub use condition::{Condition, ProtocolViolation};
+pub use error::ApiError;
 pub use reply::{REPLAYED, Reply};
 pub use request::{Body, Method, Request};
 pub use response::Response;

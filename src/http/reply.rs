@@ -8,8 +8,8 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::clock::{Clock, Moment};
-use crate::error::Error;
 use crate::http::access_log;
+use crate::http::error::ApiError;
 use crate::http::response::Response;
 use crate::metrics::Metrics;
 
@@ -110,7 +110,7 @@ impl Drop for Reply {
     fn drop(&mut self) {
         if self.request.is_some() {
             tracing::error!(request_id = %self.id, path = %access_log::printable(&self.path), "a request was dropped without an answer");
-            self.finish(Response::from(Error::InternalError));
+            self.finish(Response::from(ApiError::internal()));
         }
     }
 }

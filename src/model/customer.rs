@@ -2,7 +2,6 @@
 
 use super::Resource;
 use super::field::{choice, date, email, text};
-use crate::error::Error;
 
 pub static CUSTOMER: Resource = Resource {
     name: "customer",
@@ -29,5 +28,5 @@ pub static CUSTOMER: Resource = Resource {
         text("notes").at_most(5000).about("Anything else.").example("\"Invoices by e-mail only.\""),
     ],
     natural_keys: &["customer_number", "email"],
-    missing: Some(Error::CustomerNotFound),
+    missing_code: Some("customer_not_found"),
 };

@@ -2,7 +2,6 @@
 
 use super::Resource;
 use super::field::{boolean, date, email, integer, text};
-use crate::error::Error;
 
 pub static EMPLOYEE: Resource = Resource {
     name: "employee",
@@ -27,5 +26,5 @@ pub static EMPLOYEE: Resource = Resource {
         text("notes").at_most(5000).about("Anything else.").example("\"Works from home on Fridays.\""),
     ],
     natural_keys: &["email"],
-    missing: Some(Error::EmployeeNotFound),
+    missing_code: Some("employee_not_found"),
 };

@@ -7,7 +7,7 @@ use idna::uts46::{DnsLength, Hyphens, Uts46};
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 
-use crate::error::{FieldCode, FieldError};
+use super::field_error::{FieldCode, FieldError};
 
 /// What a field can hold, with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

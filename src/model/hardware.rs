@@ -36,5 +36,5 @@ pub static HARDWARE: Resource = Resource {
         text("notes").at_most(5000).about("Anything else.").example("\"Docking station on the desk.\""),
     ],
     natural_keys: &["asset_tag"],
-    missing: None,
+    missing_code: None,
 };

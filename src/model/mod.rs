@@ -3,16 +3,20 @@
 pub mod customer;
 pub mod employee;
 pub mod field;
+pub mod field_error;
 pub mod hardware;
+pub mod json_object;
+pub mod list_query;
 pub mod scope;
 
 pub use customer::CUSTOMER;
 pub use employee::EMPLOYEE;
 pub use field::{Field, Kind, Value};
+pub use field_error::{FieldCode, FieldError};
 pub use hardware::HARDWARE;
+pub use json_object::{JsonError, JsonObject};
+pub use list_query::{Column, KeysetPosition, ListQuery, Predicate};
 pub use scope::{Access, Scope, Scopes};
-
-use crate::error::Error;
 
 /// One kind of record and all that is said about it.
 #[derive(Debug)]
@@ -29,8 +33,9 @@ pub struct Resource {
     pub fields: &'static [Field],
     /// Fields that people know a record by: in an imported file they may stand in for its id. Not always unique.
     pub natural_keys: &'static [&'static str],
-    /// What a reference to a record that does not exist answers; `None` where nothing refers to the resource.
-    pub missing: Option<fn(i64) -> Error>,
+    /// The code of a reference to a record of this resource that does not exist (contract section 6, conditions 16 and 17). `None`
+    /// where nothing refers to the resource.
+    pub missing_code: Option<&'static str>,
 }
 
 /// Every resource, in the order in which one may refer to another.
@@ -56,16 +61,16 @@ impl Resource {
         self.fields.iter().find(|field| field.name == name)
     }
 
+    /// What is wrong with `field`, which refers to the record `id` of this resource, where there is none.
+    pub fn missing_message(&self, field: &Field, id: i64) -> String {
+        let name = self.name;
+        let instead = if field.required { "" } else { ", or send null" };
+        format!("There is no {name} with the id {id} for \"{}\". Create the {name} first{instead}.", field.name)
+    }
+
     /// The resource that the reference `field` points to.
     pub fn referenced(field: &Field) -> Option<&'static Resource> {
         ALL.into_iter().find(|resource| Some(resource.name) == field.references)
-    }
-}
-
-impl Resource {
-    /// What a reference to the record `id`, which does not exist, answers.
-    pub fn missing_reference(&self, id: i64) -> Error {
-        self.missing.map_or(Error::InternalError, |error| error(id))
     }
 }
 

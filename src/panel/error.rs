@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use super::METHODS;
-use crate::error::Inactive;
 use crate::http::Response;
 use crate::password::HashError;
 use crate::secret::NoRandomness;
+use crate::store::registry::Inactive;
 use crate::store::registry::RegistryError;
 
 /// One refusal. A status code of the panel's is written here or at its pages' successes, nowhere else.

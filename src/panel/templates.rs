@@ -5,11 +5,10 @@ use std::fmt::Display;
 use askama::Template;
 
 use super::error::Refusal;
-use crate::error::Inactive;
 use crate::html::HTML;
 use crate::http::Response;
 use crate::model::{Scope, Scopes};
-use crate::store::registry::{EventKey, KeyEvent, KeyRow, TenantRow};
+use crate::store::registry::{EventKey, Inactive, KeyEvent, KeyRow, TenantRow};
 
 /// Stands in every page after what all pages share; the policy knows it by its hash.
 pub(super) const STYLE: &str = include_str!("style.css");

@@ -17,6 +17,7 @@ pub use manifest::{Kind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
 
 use super::check;
 use super::connection::{self, CopyError, OpenError, Schema};
+use super::error::DatabaseError;
 use super::records::Reading;
 use super::registry::{self, Registry, RegistryError, TenantRow};
 use super::tenants;
@@ -42,7 +43,13 @@ pub enum BackupError {
     #[error(transparent)]
     Registry(#[from] RegistryError),
     #[error("the copy cannot be used: {0}")]
-    Database(#[from] rusqlite::Error),
+    Database(#[from] DatabaseError),
+}
+
+impl From<rusqlite::Error> for BackupError {
+    fn from(error: rusqlite::Error) -> BackupError {
+        BackupError::Database(error.into())
+    }
 }
 
 /// A backup that was made.
@@ -268,7 +275,7 @@ fn count_sound(copy: &Connection) -> Result<BTreeMap<String, i64>, String> {
 }
 
 /// Resource → number of its records.
-pub(super) fn count(connection: &Connection) -> Result<BTreeMap<String, i64>, super::tenant_file::FileError> {
+pub(super) fn count(connection: &Connection) -> Result<BTreeMap<String, i64>, super::error::DatabaseError> {
     let reading = Reading::new(connection);
     ALL.into_iter().map(|resource| Ok((resource.plural.to_owned(), reading.number_of(resource)?))).collect()
 }

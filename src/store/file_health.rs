@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::ErrorCode;
 
+use super::error::StoreError;
 use super::tenants::lock;
-use crate::error::Error;
 
 /// The troubles of one tenant, in reading (or opening) and in writing.
 #[derive(Debug)]
-pub struct Trouble {
+pub struct FileHealth {
     tenant: i64,
     reading: Report,
     writing: Report,
@@ -26,42 +26,42 @@ struct Report {
     cause: Mutex<Option<String>>,
 }
 
-impl Trouble {
-    pub fn new(tenant: i64) -> Trouble {
-        Trouble { tenant, reading: Report::default(), writing: Report::default(), read_only: AtomicBool::new(false) }
+impl FileHealth {
+    pub fn new(tenant: i64) -> FileHealth {
+        FileHealth { tenant, reading: Report::default(), writing: Report::default(), read_only: AtomicBool::new(false) }
     }
 
     pub fn cannot_open(&self, cause: &dyn Display) {
-        self.reading.begins(self.tenant, "the tenant's file cannot be opened", cause);
+        self.reading.report(self.tenant, "the tenant's file cannot be opened", cause);
     }
 
     pub fn cannot_read(&self, cause: &dyn Display) {
-        self.reading.begins(self.tenant, "the tenant's file cannot be read", cause);
+        self.reading.report(self.tenant, "the tenant's file cannot be read", cause);
     }
 
     pub fn cannot_write(&self, cause: &dyn Display) {
-        self.writing.begins(self.tenant, "the tenant's file cannot be written to", cause);
+        self.writing.report(self.tenant, "the tenant's file cannot be written to", cause);
     }
 
     pub fn opened(&self) {
-        self.reading.ends(self.tenant, "the tenant's file is open again");
+        self.reading.resolve(self.tenant, "the tenant's file is open again");
     }
 
     pub fn could_read(&self) {
-        self.reading.ends(self.tenant, "the tenant's file can be read again");
+        self.reading.resolve(self.tenant, "the tenant's file can be read again");
     }
 
     pub fn could_write(&self) {
-        self.writing.ends(self.tenant, "the tenant's file can be written to again");
+        self.writing.resolve(self.tenant, "the tenant's file can be written to again");
     }
 
     /// What a read that failed in the database answers.
-    pub fn reading(&self, error: &rusqlite::Error) -> Error {
+    pub fn reading(&self, error: &rusqlite::Error) -> StoreError {
         if !is_the_files(error) {
             return internal(self.tenant, error);
         }
         self.cannot_read(error);
-        Error::TenantUnavailable
+        StoreError::Unavailable
     }
 
     /// Whether a write has found the file read-only since this was asked last.
@@ -70,7 +70,7 @@ impl Trouble {
     }
 
     /// What a write that failed in the database answers.
-    pub fn writing(&self, error: &rusqlite::Error) -> Error {
+    pub fn writing(&self, error: &rusqlite::Error) -> StoreError {
         if error.sqlite_error_code() == Some(ErrorCode::ReadOnly) {
             self.read_only.store(true, Ordering::Relaxed);
         }
@@ -78,12 +78,12 @@ impl Trouble {
             return internal(self.tenant, error);
         }
         self.cannot_write(error);
-        Error::TenantUnavailable
+        StoreError::Unavailable
     }
 }
 
 impl Report {
-    fn begins(&self, tenant: i64, what: &str, cause: &dyn Display) {
+    fn report(&self, tenant: i64, what: &str, cause: &dyn Display) {
         let cause = cause.to_string();
         let mut known = lock(&self.cause);
         if known.as_deref() != Some(&cause) {
@@ -93,7 +93,7 @@ impl Report {
         }
     }
 
-    fn ends(&self, tenant: i64, what: &str) {
+    fn resolve(&self, tenant: i64, what: &str) {
         if self.open.load(Ordering::Acquire) && lock(&self.cause).take().is_some() {
             self.open.store(false, Ordering::Release);
             tracing::info!(tenant, "{what}");
@@ -121,7 +121,7 @@ fn is_the_files(error: &rusqlite::Error) -> bool {
     )
 }
 
-fn internal(tenant: i64, error: &rusqlite::Error) -> Error {
+fn internal(tenant: i64, error: &rusqlite::Error) -> StoreError {
     tracing::error!(tenant, %error, "a statement failed");
-    Error::InternalError
+    StoreError::Internal
 }

@@ -5,6 +5,7 @@ pub mod check;
 pub mod connection;
 pub mod data_dir;
 pub mod data_dir_lock;
+mod error;
 mod file_health;
 mod memory;
 pub mod records;
@@ -13,7 +14,7 @@ pub mod restore;
 mod statements;
 pub mod tenant_file;
 pub mod tenants;
-pub mod writer;
+mod writer;
 
 #[cfg(test)]
 mod schema_tests;
@@ -23,7 +24,7 @@ mod sqlite_tests;
 mod upgrade_tests;
 
 pub use connection::{OpenError, sqlite_version};
-pub use records::{Column, Deleted, Listing, Page, Position, ReadError, Reading, Record, Remembered, Test, Writing};
+pub use error::{DatabaseError, MutationError, StoreError};
+pub use records::{Deleted, Page, Reading, Record, Remembered, Writing};
 pub use registry::Registry;
 pub use tenants::{Limits, Tenant, Tenants};
-pub use writer::Change;

@@ -8,9 +8,9 @@ use std::ops::Deref;
 use rusqlite::types::{ToSql, ToSqlOutput, Type, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
+use super::error::DatabaseError;
 use super::statements::Statements;
-pub use super::tenants::ReadError;
-use crate::model::{Field, Kind, Resource, Value};
+use crate::model::{Column, Field, KeysetPosition, Kind, ListQuery, Predicate, Resource, Value};
 
 /// A connection that reads.
 #[derive(Debug)]
@@ -49,72 +49,12 @@ pub struct Record {
     pub updated_at: String,
 }
 
-/// A column that a list can be sorted and filtered by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Column {
-    Id,
-    Field(&'static Field),
-    CreatedAt,
-    UpdatedAt,
-}
-
-impl Column {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Column::Id => "id",
-            Column::Field(field) => field.name,
-            Column::CreatedAt => "created_at",
-            Column::UpdatedAt => "updated_at",
-        }
-    }
-
-    /// Whether a record may have null there.
-    pub const fn is_nullable(self) -> bool {
-        matches!(self, Column::Field(Field { required: false, default: None, .. }))
-    }
-
-    const fn is_boolean(self) -> bool {
-        matches!(self, Column::Field(Field { kind: Kind::Boolean, .. }))
-    }
-}
-
-/// One condition of a list. `Equals(Null)` finds nulls.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Test {
-    Equals(Value),
-    AtLeast(String),
-    AtMost(String),
-}
-
-/// Where a page begins: behind the record with this sort value and id.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position {
-    pub value: Value,
-    pub id: i64,
-}
-
-/// What a list asks for.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Listing {
-    pub resource: &'static Resource,
-    pub sort: Column,
-    pub descending: bool,
-    pub filters: Vec<(Column, Test)>,
-    /// Words that each record must have, as they were sent.
-    pub words: Vec<String>,
-    /// Records a page, at least 1.
-    pub limit: usize,
-    pub after: Option<Position>,
-    /// Count all that match as well.
-    pub total: bool,
-}
-
 /// One page: its records as a JSON array, already written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     pub json: Vec<u8>,
     /// The last record's position, while more follow.
-    pub next: Option<Position>,
+    pub next: Option<KeysetPosition>,
     pub total: Option<i64>,
 }
 
@@ -144,78 +84,78 @@ impl<'a> Reading<'a> {
     }
 
     /// The record as JSON, already written.
-    pub fn json(&self, resource: &Resource, id: i64) -> rusqlite::Result<Option<Vec<u8>>> {
+    pub fn json(&self, resource: &Resource, id: i64) -> Result<Option<Vec<u8>>, DatabaseError> {
         let mut statement = self.0.prepare_cached(&Statements::of(resource).one)?;
         let mut rows = statement.query([id])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let mut json = Vec::with_capacity(512);
         write_row(&mut json, resource, row)?;
-        checked(json).map(Some)
+        Ok(Some(checked(json)?))
     }
 
     /// The record.
-    pub fn record(&self, resource: &Resource, id: i64) -> rusqlite::Result<Option<Record>> {
-        self.0
-            .prepare_cached(&Statements::of(resource).one)?
-            .query_row([id], |row| read_record(resource, row))
-            .optional()
+    pub fn record(&self, resource: &Resource, id: i64) -> Result<Option<Record>, DatabaseError> {
+        let mut statement = self.0.prepare_cached(&Statements::of(resource).one)?;
+        Ok(statement.query_row([id], |row| read_record(resource, row)).optional()?)
     }
 
     /// Whether the resource has a record `id`.
-    pub fn exists(&self, resource: &Resource, id: i64) -> rusqlite::Result<bool> {
-        self.0.prepare_cached(&Statements::of(resource).exists)?.exists([id])
+    pub fn exists(&self, resource: &Resource, id: i64) -> Result<bool, DatabaseError> {
+        Ok(self.0.prepare_cached(&Statements::of(resource).exists)?.exists([id])?)
     }
 
     /// One page of a list. All of it, the count too, is of one moment.
-    pub fn page(&self, listing: &Listing) -> rusqlite::Result<Page> {
-        let segments = segments(listing);
+    pub fn page(&self, list: &ListQuery) -> Result<Page, DatabaseError> {
+        let segments = segments(list);
         // One statement is of one moment by itself.
-        let needs_moment = listing.total || segments.len() > 1;
+        let needs_moment = list.total || segments.len() > 1;
         let moment = if needs_moment { Some(self.0.unchecked_transaction()?) } else { None };
-        let search = self.search(listing)?;
-        let mut page = PageWriter::new(listing);
+        let search = self.search(list)?;
+        let mut page = PageWriter::new(list);
         for segment in segments {
             if page.is_full() {
                 break;
             }
-            let (sql, values) = select(listing, &search, &segment, page.missing());
+            let (sql, values) = select(list, &search, &segment, page.missing());
             let mut statement = self.0.prepare_cached(&sql)?;
             let mut rows = statement.query(rusqlite::params_from_iter(values.iter()))?;
             while let Some(row) = rows.next()? {
                 page.take(row)?;
             }
         }
-        let total = if listing.total { Some(self.count(listing, &search)?) } else { None };
+        let total = if list.total { Some(self.count(list, &search)?) } else { None };
         moment.map_or(Ok(()), Transaction::finish)?;
-        page.finish(total)
+        Ok(page.finish(total)?)
     }
 
     /// Looks at a few records to learn which of the words' trigrams nearly all have.
-    fn search(&self, listing: &Listing) -> rusqlite::Result<Search> {
-        let mut search = Search::of(listing);
+    fn search(&self, list: &ListQuery) -> rusqlite::Result<Search> {
+        let mut search = Search::of(list);
         if search.trigrams.len() > FEWEST_TRIGRAMS {
-            let mut statement = self.0.prepare_cached(&Statements::of(listing.resource).samples)?;
+            let mut statement = self.0.prepare_cached(&Statements::of(list.resource).samples)?;
             let samples: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
             search.leave_out_common(&samples);
         }
         Ok(search)
     }
 
-    fn count(&self, listing: &Listing, search: &Search) -> rusqlite::Result<i64> {
-        let mut query = Query::new(listing, search);
-        query.filter(listing);
+    fn count(&self, list: &ListQuery, search: &Search) -> rusqlite::Result<i64> {
+        let mut query = Query::new(list, search);
+        query.filter(list);
         let sql = format!("SELECT count(*) FROM {}{}", query.from, query.conditions());
         self.0.prepare_cached(&sql)?.query_row(rusqlite::params_from_iter(query.values.iter()), |row| row.get(0))
     }
 
     /// The answer remembered under `key`, unless it is over 24 hours old at `now` (Unix seconds).
-    pub fn remembered(&self, key: &[u8; 16], now: i64) -> rusqlite::Result<Option<Remembered>> {
-        self.0
-            .prepare_cached("SELECT request, status, location, body FROM idempotency WHERE key = ? AND created_at > ?")?
+    pub fn remembered(&self, key: &[u8; 16], now: i64) -> Result<Option<Remembered>, DatabaseError> {
+        let sql = "SELECT request, status, location, body FROM idempotency WHERE key = ? AND created_at > ?";
+        let mut statement = self.0.prepare_cached(sql)?;
+        let found = statement
             .query_row(params![key, now - REMEMBERED_FOR], |row| {
                 Ok(Remembered { request: row.get(0)?, status: row.get(1)?, location: row.get(2)?, body: row.get(3)? })
             })
-            .optional()
+            .optional()?;
+        Ok(found)
     }
 }
 
@@ -247,7 +187,7 @@ impl<'a> Writing<'a> {
     }
 
     /// Adds a record with the next id. `now` is RFC 3339. It is found by search from `finish_search` on.
-    pub fn insert(&self, resource: &Resource, values: Vec<Value>, now: &str) -> rusqlite::Result<Record> {
+    pub fn insert(&self, resource: &Resource, values: Vec<Value>, now: &str) -> Result<Record, DatabaseError> {
         let search = search_text(resource, &values);
         let record = self.add(resource, None, values, &search, now)?;
         self.index(resource, record.id, search);
@@ -289,7 +229,7 @@ impl<'a> Writing<'a> {
         id: i64,
         changes: &[(&'static Field, Value)],
         now: &str,
-    ) -> rusqlite::Result<Option<Record>> {
+    ) -> Result<Option<Record>, DatabaseError> {
         let Some(mut record) = self.record(resource, id)? else { return Ok(None) };
         let mut sql = format!("UPDATE {} SET ", resource.plural);
         let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(changes.len() + 3);
@@ -314,7 +254,7 @@ impl<'a> Writing<'a> {
     }
 
     /// Removes a record.
-    pub fn delete(&self, resource: &Resource, id: i64) -> rusqlite::Result<Deleted> {
+    pub fn delete(&self, resource: &Resource, id: i64) -> Result<Deleted, DatabaseError> {
         let Some(search) = self.search_text_of(resource, id).optional()? else { return Ok(Deleted::NotThere) };
         let sql = format!("DELETE FROM {} WHERE id = ?", resource.plural);
         match self.connection().prepare_cached(&sql)?.execute([id]) {
@@ -328,7 +268,7 @@ impl<'a> Writing<'a> {
                 {
                     Ok(Deleted::Refused(message.clone().unwrap_or_else(|| cause.to_string())))
                 }
-                _ => Err(error),
+                _ => Err(error.into()),
             },
         }
     }
@@ -347,7 +287,7 @@ impl<'a> Writing<'a> {
     }
 
     /// Remembers an answer under an idempotency key, from `now` (Unix seconds) on, in place of one that is too old.
-    pub fn remember(&self, key: &[u8; 16], answer: &Remembered, now: i64) -> rusqlite::Result<()> {
+    pub fn remember(&self, key: &[u8; 16], answer: &Remembered, now: i64) -> Result<(), DatabaseError> {
         let connection = self.connection();
         connection
             .prepare_cached(
@@ -521,24 +461,24 @@ enum Segment {
     /// From the beginning to the end.
     All,
     /// The rest of those with the position's sort value, behind its id.
-    Ties(Position),
+    Ties(KeysetPosition),
     /// Values behind the position's. Nulls are none of them.
     Beyond(Value),
     NotNull,
     Null,
 }
 
-fn segments(listing: &Listing) -> Vec<Segment> {
-    let Some(position) = &listing.after else { return vec![Segment::All] };
+fn segments(list: &ListQuery) -> Vec<Segment> {
+    let Some(position) = &list.after else { return vec![Segment::All] };
     let ties = Segment::Ties(position.clone());
-    if listing.sort == Column::Id {
+    if list.sort == Column::Id {
         return vec![Segment::Beyond(Value::Integer(position.id))];
     }
-    match (&position.value, listing.descending) {
+    match (&position.value, list.descending) {
         (Value::Null, false) => vec![ties, Segment::NotNull],
         (Value::Null, true) => vec![ties],
         (value, false) => vec![ties, Segment::Beyond(value.clone())],
-        (value, true) if listing.sort.is_nullable() => vec![ties, Segment::Beyond(value.clone()), Segment::Null],
+        (value, true) if list.sort.is_nullable() => vec![ties, Segment::Beyond(value.clone()), Segment::Null],
         (value, true) => vec![ties, Segment::Beyond(value.clone())],
     }
 }
@@ -571,8 +511,8 @@ struct Search {
 }
 
 impl Search {
-    fn of(listing: &Listing) -> Search {
-        let words: Vec<String> = listing.words.iter().map(|word| fold(word)).collect();
+    fn of(list: &ListQuery) -> Search {
+        let words: Vec<String> = list.words.iter().map(|word| fold(word)).collect();
         let for_fts5 = words.iter().filter(|word| !word.contains(NUL));
         let mut trigrams: Vec<String> = for_fts5.flat_map(|word| trigrams(word)).collect();
         trigrams.sort_unstable();
@@ -600,8 +540,8 @@ impl Search {
 
 impl Query {
     /// Where words are long enough, the search table comes first: its rows are in the order of ids.
-    fn new(listing: &Listing, search: &Search) -> Query {
-        let table = listing.resource.plural;
+    fn new(list: &ListQuery, search: &Search) -> Query {
+        let table = list.resource.plural;
         let mut query = Query { from: format!("{table} AS r"), conditions: Vec::new(), values: Vec::new() };
         if let Some(expression) = search.expression() {
             query.from = format!("{table}_search AS s CROSS JOIN {table} AS r ON r.id = s.rowid");
@@ -623,23 +563,23 @@ impl Query {
         self.values.push(value);
     }
 
-    fn filter(&mut self, listing: &Listing) {
-        for (column, test) in &listing.filters {
+    fn filter(&mut self, list: &ListQuery) {
+        for (column, test) in &list.filters {
             let name = column.name();
             match test {
-                Test::Equals(Value::Null) => self.conditions.push(format!("r.{name} IS NULL").into()),
-                Test::Equals(value) => self.add(format!("r.{name} = ?"), value.clone()),
-                Test::AtLeast(value) => self.add(format!("r.{name} >= ?"), Value::Text(value.clone())),
-                Test::AtMost(value) => self.add(format!("r.{name} <= ?"), Value::Text(value.clone())),
+                Predicate::Equals(Value::Null) => self.conditions.push(format!("r.{name} IS NULL").into()),
+                Predicate::Equals(value) => self.add(format!("r.{name} = ?"), value.clone()),
+                Predicate::AtLeast(value) => self.add(format!("r.{name} >= ?"), Value::Text(value.clone())),
+                Predicate::AtMost(value) => self.add(format!("r.{name} <= ?"), Value::Text(value.clone())),
             }
         }
     }
 
-    fn begin(&mut self, listing: &Listing, segment: &Segment) {
-        let (column, id, beyond) = (listing.sort.name(), self.id(), if listing.descending { "<" } else { ">" });
+    fn begin(&mut self, list: &ListQuery, segment: &Segment) {
+        let (column, id, beyond) = (list.sort.name(), self.id(), if list.descending { "<" } else { ">" });
         match segment {
             Segment::All => (),
-            Segment::Beyond(value) if listing.sort == Column::Id => {
+            Segment::Beyond(value) if list.sort == Column::Id => {
                 self.add(format!("{id} {beyond} ?"), value.clone());
             }
             Segment::Ties(position) => {
@@ -656,23 +596,23 @@ impl Query {
         if self.conditions.is_empty() { String::new() } else { format!(" WHERE {}", self.conditions.join(" AND ")) }
     }
 
-    fn order(&self, listing: &Listing, segment: &Segment) -> String {
-        let (id, direction) = (self.id(), if listing.descending { "DESC" } else { "ASC" });
+    fn order(&self, list: &ListQuery, segment: &Segment) -> String {
+        let (id, direction) = (self.id(), if list.descending { "DESC" } else { "ASC" });
         match segment {
             Segment::Ties(_) | Segment::Null => format!("{id} {direction}"),
-            _ if listing.sort == Column::Id => format!("{id} {direction}"),
-            _ => format!("r.{} {direction}, {id} {direction}", listing.sort.name()),
+            _ if list.sort == Column::Id => format!("{id} {direction}"),
+            _ => format!("r.{} {direction}, {id} {direction}", list.sort.name()),
         }
     }
 }
 
 /// The statement for a segment, of at most `count` rows, with its values.
-fn select(listing: &Listing, search: &Search, segment: &Segment, count: usize) -> (String, Vec<Value>) {
-    let mut query = Query::new(listing, search);
-    query.filter(listing);
-    query.begin(listing, segment);
-    let columns = &Statements::of(listing.resource).of_r;
-    let order = query.order(listing, segment);
+fn select(list: &ListQuery, search: &Search, segment: &Segment, count: usize) -> (String, Vec<Value>) {
+    let mut query = Query::new(list, search);
+    query.filter(list);
+    query.begin(list, segment);
+    let columns = &Statements::of(list.resource).of_r;
+    let order = query.order(list, segment);
     let sql = format!("SELECT {columns} FROM {}{} ORDER BY {order} LIMIT ?", query.from, query.conditions());
     query.values.push(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
     (sql, query.values)
@@ -680,9 +620,9 @@ fn select(listing: &Listing, search: &Search, segment: &Segment, count: usize) -
 
 /// The statements of a whole page, for the test that each is read along an index.
 #[cfg(test)]
-pub(super) fn statements(listing: &Listing) -> Vec<(String, Vec<Value>)> {
-    let search = Search::of(listing);
-    segments(listing).iter().map(|segment| select(listing, &search, segment, 51)).collect()
+pub(super) fn statements(list: &ListQuery) -> Vec<(String, Vec<Value>)> {
+    let search = Search::of(list);
+    segments(list).iter().map(|segment| select(list, &search, segment, 51)).collect()
 }
 
 /// Every three neighbouring characters of a folded word.
@@ -693,23 +633,23 @@ fn trigrams(word: &str) -> Vec<String> {
 
 /// Writes the rows of a page as they come, and looks one row further to know whether more follow.
 struct PageWriter<'a> {
-    listing: &'a Listing,
+    list: &'a ListQuery,
     json: Vec<u8>,
     taken: usize,
-    last: Option<Position>,
+    last: Option<KeysetPosition>,
     more: bool,
 }
 
 impl<'a> PageWriter<'a> {
-    fn new(listing: &'a Listing) -> PageWriter<'a> {
-        let mut json = Vec::with_capacity(512 * listing.limit.min(64));
+    fn new(list: &'a ListQuery) -> PageWriter<'a> {
+        let mut json = Vec::with_capacity(512 * list.limit.min(64));
         json.push(b'[');
-        PageWriter { listing, json, taken: 0, last: None, more: false }
+        PageWriter { list, json, taken: 0, last: None, more: false }
     }
 
     /// Rows to ask for: those that the page lacks, and one.
     fn missing(&self) -> usize {
-        (self.listing.limit + 1).saturating_sub(self.taken)
+        (self.list.limit + 1).saturating_sub(self.taken)
     }
 
     fn is_full(&self) -> bool {
@@ -717,24 +657,24 @@ impl<'a> PageWriter<'a> {
     }
 
     fn take(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
-        if self.taken == self.listing.limit {
+        if self.taken == self.list.limit {
             self.more = true;
             return Ok(());
         }
         if self.taken > 0 {
             self.json.push(b',');
         }
-        write_row(&mut self.json, self.listing.resource, row)?;
+        write_row(&mut self.json, self.list.resource, row)?;
         self.taken += 1;
-        if self.taken == self.listing.limit {
-            let sort = self.listing.sort;
+        if self.taken == self.list.limit {
+            let sort = self.list.sort;
             let value = match row.get_ref(sort.name())? {
                 ValueRef::Null => Value::Null,
                 ValueRef::Integer(number) if sort.is_boolean() => Value::Boolean(number != 0),
                 ValueRef::Integer(number) => Value::Integer(number),
                 other => Value::Text(other.as_str()?.to_owned()),
             };
-            self.last = Some(Position { value, id: row.get("id")? });
+            self.last = Some(KeysetPosition { value, id: row.get("id")? });
         }
         Ok(())
     }
@@ -751,7 +691,7 @@ mod tests {
     use crate::model::CUSTOMER;
 
     fn search(q: &str) -> Search {
-        Search::of(&Listing {
+        Search::of(&ListQuery {
             resource: &CUSTOMER,
             sort: Column::Id,
             descending: false,

@@ -28,9 +28,9 @@ pub use sessions::SESSION_SECONDS;
 
 use super::connection::{self, OpenError, Schema};
 use super::data_dir::{make_data_dir, make_private_dir};
+use super::error::DatabaseError;
 use super::tenants::{self, lock};
 use crate::clock::Moment;
-use crate::error::{Error, Inactive};
 use crate::turns;
 
 /// The layout of the registry.
@@ -97,14 +97,19 @@ pub enum RegistryError {
     #[error(transparent)]
     Randomness(#[from] crate::secret::NoRandomness),
     #[error("the registry cannot be used: {0}")]
-    Database(#[from] rusqlite::Error),
+    Database(#[from] DatabaseError),
 }
 
-/// On the way of a request all of it is the service's failure: the cause goes to the log, not to the client.
-impl From<RegistryError> for Error {
-    fn from(error: RegistryError) -> Error {
-        tracing::error!(%error, "the registry failed");
-        Error::InternalError
+/// Why a tenant is inactive; a suspension is named before a trial that is over (contract section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inactive {
+    Suspended,
+    TrialOver,
+}
+
+impl From<rusqlite::Error> for RegistryError {
+    fn from(error: rusqlite::Error) -> RegistryError {
+        RegistryError::Database(error.into())
     }
 }
 

@@ -20,6 +20,7 @@ use super::check;
 use super::connection::{self, OpenError, Schema};
 use super::data_dir::NewDataDir;
 use super::data_dir_lock::{Serving, ServingError};
+use super::error::DatabaseError;
 use super::registry::{self, Registry, RegistryError};
 use super::tenants;
 
@@ -65,7 +66,13 @@ pub enum RestoreError {
     #[error(transparent)]
     Registry(#[from] RegistryError),
     #[error("the tenant's file cannot be used: {0}")]
-    Database(#[from] rusqlite::Error),
+    Database(#[from] DatabaseError),
+}
+
+impl From<rusqlite::Error> for RestoreError {
+    fn from(error: rusqlite::Error) -> RestoreError {
+        RestoreError::Database(error.into())
+    }
 }
 
 /// What was restored.

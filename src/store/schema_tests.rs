@@ -2,10 +2,11 @@
 
 use rusqlite::Connection;
 
-use super::records::{self, Listing, Position};
+use super::records;
 use super::tenants::SCHEMA;
 use crate::api::list::sortable;
 use crate::model::{ALL, Field, Kind, Resource, Value};
+use crate::model::{KeysetPosition, ListQuery};
 
 fn tenant_file() -> (tempfile::TempDir, Connection) {
     let folder = tempfile::tempdir().unwrap();
@@ -63,17 +64,17 @@ fn every_sort_is_read_along_an_index_from_every_position() {
             for descending in [false, true] {
                 let null = sort.is_nullable().then_some(Value::Null);
                 for value in [None, null, Some(Value::Text("m".to_owned()))] {
-                    let listing = Listing {
+                    let list = ListQuery {
                         resource,
                         sort,
                         descending,
                         filters: Vec::new(),
                         words: Vec::new(),
                         limit: 50,
-                        after: value.map(|value| Position { value, id: 7 }),
+                        after: value.map(|value| KeysetPosition { value, id: 7 }),
                         total: false,
                     };
-                    for (sql, values) in records::statements(&listing) {
+                    for (sql, values) in records::statements(&list) {
                         let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
                         let steps: Vec<String> = plan
                             .query_map(rusqlite::params_from_iter(values.iter()), |row| row.get(3))

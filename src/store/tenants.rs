@@ -19,11 +19,11 @@ use scheduled_thread_pool::ScheduledThreadPool;
 use reuse::Reuse;
 
 use super::connection::{self, LOCK_WAIT, OpenError, Schema};
-use super::file_health::Trouble;
+use super::error::{DatabaseError, MutationError, StoreError};
+use super::file_health::FileHealth;
 use super::memory::{Counted, Memory};
-use super::records::Reading;
-use super::writer::{Change, Writer};
-use crate::error::Error;
+use super::records::{Reading, Writing};
+use super::writer::Writer;
 use crate::metrics::Metrics;
 use crate::turns;
 
@@ -94,7 +94,7 @@ impl std::fmt::Debug for Tenants {
     }
 }
 
-/// One tenant's place, open or not. It stays when the file is closed, so that troubles are reported once.
+/// One tenant's place, open or not. It stays when the file is closed, so that healths are reported once.
 #[derive(Debug)]
 struct Slot {
     /// Held for moments only.
@@ -103,7 +103,7 @@ struct Slot {
     opening: Mutex<()>,
     waiting: Places,
     last_use: AtomicU64,
-    trouble: Arc<Trouble>,
+    health: Arc<FileHealth>,
 }
 
 #[derive(Debug)]
@@ -121,7 +121,7 @@ pub struct Tenant {
     reading: Places,
     reads_at_once: usize,
     writer: Writer,
-    trouble: Arc<Trouble>,
+    health: Arc<FileHealth>,
     metrics: Arc<Metrics>,
     /// The connection that the file was checked with, while nobody reads with it; most tenants never need another. Declared
     /// after the others and so closed after them: it leaves the log's file in place.
@@ -193,7 +193,7 @@ impl Tenants {
 
     /// The tenant's file, opened if need be: 503 `tenant_unavailable` where it is missing, damaged, of a newer schema or
     /// cannot be opened now.
-    pub fn open(&self, id: i64) -> Result<Arc<Tenant>, Error> {
+    pub fn open(&self, id: i64) -> Result<Arc<Tenant>, StoreError> {
         let slot = Arc::clone(lock(&self.slots).entry(id).or_insert_with(|| Arc::new(Slot::new(id))));
         self.reuse.count(&slot.last_use);
         if self.memory.bytes() > self.limits.memory {
@@ -203,7 +203,7 @@ impl Tenants {
             return answer;
         }
         let Some(_place) = slot.waiting.take(self.limits.reads_at_once) else {
-            return Err(Error::TenantUnavailable);
+            return Err(StoreError::Unavailable);
         };
         // Opening may take as long as a lock is waited for. Whoever waits here finds the outcome.
         let _opening = turns::lock(&slot.opening);
@@ -213,15 +213,15 @@ impl Tenants {
         self.make_room();
         match self.connect(id, &slot) {
             Ok(tenant) => {
-                slot.trouble.opened();
+                slot.health.opened();
                 slot.set(State::Open(Arc::clone(&tenant)));
                 lock(&self.opened).0.insert(id, Arc::clone(&slot));
                 Ok(tenant)
             }
             Err(error) => {
-                slot.trouble.cannot_open(&error);
+                slot.health.cannot_open(&error);
                 slot.set(State::Failed(Instant::now()));
-                Err(Error::TenantUnavailable)
+                Err(StoreError::Unavailable)
             }
         }
     }
@@ -254,10 +254,10 @@ impl Tenants {
                 path,
                 self.schema,
                 Arc::clone(&self.memory),
-                Arc::clone(&slot.trouble),
+                Arc::clone(&slot.health),
                 Arc::clone(&self.metrics),
             ),
-            trouble: Arc::clone(&slot.trouble),
+            health: Arc::clone(&slot.health),
             metrics: Arc::clone(&self.metrics),
             first: Mutex::new(First { idle: Some(first), waiting: 0, waits: 0 }),
             first_is_idle: Condvar::new(),
@@ -398,24 +398,24 @@ impl Slot {
             opening: Mutex::new(()),
             waiting: Places::default(),
             last_use: AtomicU64::new(0),
-            trouble: Arc::new(Trouble::new(id)),
+            health: Arc::new(FileHealth::new(id)),
         }
     }
 
     /// What is known without opening: the open file, or that it failed a moment ago.
-    fn present(&self) -> Option<Result<Arc<Tenant>, Error>> {
+    fn present(&self) -> Option<Result<Arc<Tenant>, StoreError>> {
         let state = lock(&self.state);
         match &*state {
             State::Open(tenant) => {
                 let tenant = Arc::clone(tenant);
                 drop(state);
-                if tenant.identity.still_holds() && !self.trouble.take_read_only() {
+                if tenant.identity.still_holds() && !self.health.take_read_only() {
                     return Some(Ok(tenant));
                 }
                 self.set(State::Closed);
                 None
             }
-            State::Failed(at) if at.elapsed() < FAILURE_REMEMBERED => Some(Err(Error::TenantUnavailable)),
+            State::Failed(at) if at.elapsed() < FAILURE_REMEMBERED => Some(Err(StoreError::Unavailable)),
             State::Failed(_) | State::Closed => None,
         }
     }
@@ -439,8 +439,8 @@ impl Slot {
 
 impl Tenant {
     /// Runs `work` on a connection that only reads.
-    pub fn read<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, ReadError>) -> Result<T, Error> {
-        let Some(_place) = self.reading.take(self.reads_at_once) else { return Err(Error::TenantUnavailable) };
+    pub fn read<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>) -> Result<T, StoreError> {
+        let Some(_place) = self.reading.take(self.reads_at_once) else { return Err(StoreError::Unavailable) };
         let answer = match self.take_first() {
             // Where a panic or a failure left it in the middle of something, it does not come back.
             Some(mut connection) => {
@@ -463,11 +463,10 @@ impl Tenant {
         self.metrics.lock_waits.add(connection::take_lock_waits());
         match answer {
             Ok(answer) => {
-                self.trouble.could_read();
+                self.health.could_read();
                 Ok(answer)
             }
-            Err(ReadError::Refused(error)) => Err(error),
-            Err(ReadError::Database(error)) => Err(self.trouble.reading(&error)),
+            Err(DatabaseError(error)) => Err(self.health.reading(&error)),
         }
     }
 
@@ -492,19 +491,27 @@ impl Tenant {
         })
     }
 
-    fn further(&self) -> Result<PooledConnection<Further>, Error> {
+    fn further(&self) -> Result<PooledConnection<Further>, StoreError> {
         if let Some(connection) = self.further.try_get() {
             return Ok(connection);
         }
         turns::while_waiting(|| self.further.get()).map_err(|error| {
-            self.trouble.cannot_read(&error);
-            Error::TenantUnavailable
+            self.health.cannot_read(&error);
+            StoreError::Unavailable
         })
     }
 
-    /// Hands a change to the tenant's one writer. It is finished, with its outcome, on this thread or another.
-    pub fn change(&self, change: Box<dyn Change>) {
-        self.writer.submit(change);
+    /// Runs `work` in a transaction of the tenant's one writer and tells `done` the outcome, on this thread or another: what
+    /// `work` returned once it is on disk, what it rejected, or why nothing was changed.
+    pub fn mutate<T, E>(
+        &self,
+        work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
+        done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
+    ) where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        self.writer.submit(work, done);
     }
 
     /// Frees page caches and closes the further connections, the writing one at need, as far as they have nothing to do.
@@ -516,25 +523,6 @@ impl Tenant {
             further.retired = true;
         }
         self.writer.give_back(writer_too);
-    }
-}
-
-/// Why a read came to nothing: the request's fault, or the file's.
-#[derive(Debug)]
-pub enum ReadError {
-    Refused(Error),
-    Database(rusqlite::Error),
-}
-
-impl From<rusqlite::Error> for ReadError {
-    fn from(error: rusqlite::Error) -> ReadError {
-        ReadError::Database(error)
-    }
-}
-
-impl From<Error> for ReadError {
-    fn from(error: Error) -> ReadError {
-        ReadError::Refused(error)
     }
 }
 

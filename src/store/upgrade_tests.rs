@@ -11,11 +11,10 @@ use rusqlite::Connection;
 use super::check;
 use super::connection::{self, OpenError, Schema};
 use super::registry::{self, Actor, Registry};
-use super::tenant_file::{FileError, TenantFile};
+use super::tenant_file::TenantFile;
 use super::tenants::{self, Tenants};
-use super::{Limits, ReadError};
+use super::{DatabaseError, Limits, StoreError};
 use crate::clock::Clock;
-use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::model::{ALL, CUSTOMER};
 
@@ -90,12 +89,12 @@ fn fresh(schema: &Schema) -> BTreeMap<String, Vec<String>> {
 fn records(data: &Path) -> String {
     let file = TenantFile::open(data, 1).unwrap();
     let mut text = String::new();
-    let read: Result<(), FileError> = file.read(|reading| {
+    let read: Result<(), DatabaseError> = file.read(|reading| {
         for resource in ALL {
             reading.each(resource, |record| {
                 text.push_str(&String::from_utf8(record.json(resource)).unwrap());
                 text.push('\n');
-                Ok::<(), FileError>(())
+                Ok::<(), DatabaseError>(())
             })?;
         }
         Ok(())
@@ -175,7 +174,7 @@ fn a_file_that_cannot_be_migrated_stays_as_it_is_and_stands_alone() {
         let text = |name: &str| (name == "name").then(|| crate::model::Value::Text("Same".to_owned()));
         fields.map(|field| text(field.name).unwrap_or_else(|| field.default_value())).collect::<Vec<_>>()
     };
-    let added: Result<(), FileError> = file.add(&CUSTOMER, |adding| {
+    let added: Result<(), DatabaseError> = file.add(&CUSTOMER, |adding| {
         adding.record(None, values(), "2026-11-20T19:30:00Z")?;
         adding.record(None, values(), "2026-11-20T19:30:00Z")
     });
@@ -183,9 +182,9 @@ fn a_file_that_cannot_be_migrated_stays_as_it_is_and_stands_alone() {
     drop(file);
     let before = records(data.path());
     let tenants = Tenants::new(data.path(), Limits::default(), Metrics::new(|_| "").into()).with_schema(&BROKEN);
-    assert!(matches!(tenants.open(1), Err(Error::TenantUnavailable)));
+    assert!(matches!(tenants.open(1), Err(StoreError::Unavailable)));
     let other = tenants.open(2).unwrap();
-    let found = other.read(|reading| reading.exists(&CUSTOMER, 1).map_err(ReadError::from)).unwrap();
+    let found = other.read(|reading| reading.exists(&CUSTOMER, 1)).unwrap();
     assert!(found);
     drop((other, tenants));
     let failed = connection::open(&data.path().join("tenants/1.db"), &BROKEN).unwrap_err().to_string();

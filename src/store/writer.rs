@@ -1,5 +1,7 @@
-//! The one writer of a tenant. Changes that come while it works wait for it together and share a commit: one wait for the
-//! disk serves them all, and none is finished before it is over.
+//! The one writer of a tenant: group commit.
+//!
+//! Mutations that arrive while the writer works are queued and share the next commit, so one sync of the disk serves them all. No
+//! mutation is answered before its commit.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,51 +12,99 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::connection::{self, OpenError, Schema};
-use super::file_health::Trouble;
+use super::error::{MutationError, StoreError};
+use super::file_health::FileHealth;
 use super::memory::{Counted, Memory};
-use super::records::{ReadError, Writing};
+use super::records::Writing;
 use super::tenants::lock;
-use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::panics::{self, Panicked};
 use crate::turns;
 
-/// One change that waits for its tenant's writer.
-pub trait Change: Send {
-    /// Runs inside the transaction. What it wrote is undone where it fails.
-    fn run(&mut self, writing: &Writing<'_>) -> Result<(), ReadError>;
-
-    /// Called once, after the commit or with the reason that it did not come to it.
-    fn finish(self: Box<Self>, outcome: Result<(), Error>);
-}
-
-/// Changes in one commit: enough to fill the time a disk needs, few enough that the first need not wait long.
+/// The most mutations in one commit: enough to use the time of a sync, few enough that the first does not wait long.
 const BATCH: usize = 128;
 
-/// From how many waiting changes on a tenant whose file does not answer takes no more.
-const MOST_WAITING: usize = 64;
+/// The most mutations that wait for a file that does not respond; further ones are refused at once.
+const MAX_WAITING: usize = 64;
 
-/// From when on a writer that waits for its file counts as stuck.
-const STUCK: Duration = Duration::from_millis(250);
+/// How long the writer waits for its file before the file counts as not responding.
+const STALLED: Duration = Duration::from_millis(250);
+
+/// Whether a mutation's writes stay in the transaction.
+enum Verdict {
+    Keep,
+    RollBack,
+    /// A statement failed. What the mutation wrote is rolled back.
+    Failed(rusqlite::Error),
+}
+
+/// A queued mutation.
+trait Job: Send {
+    /// Runs once, inside the transaction.
+    fn run(&mut self, writing: &Writing<'_>) -> Verdict;
+
+    /// Runs once, after the commit, or with the reason why nothing was committed.
+    fn finish(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+/// A mutation of two closures: what it does, and who is told the outcome.
+struct Mutation<W, D, T, E> {
+    work: Option<W>,
+    outcome: Option<Result<T, E>>,
+    done: D,
+}
+
+impl<W, D, T, E> Job for Mutation<W, D, T, E>
+where
+    W: FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send,
+    D: FnOnce(Result<Result<T, E>, StoreError>) + Send,
+    T: Send,
+    E: Send,
+{
+    fn run(&mut self, writing: &Writing<'_>) -> Verdict {
+        let Some(work) = self.work.take() else { return Verdict::RollBack };
+        match work(writing) {
+            Ok(value) => {
+                self.outcome = Some(Ok(value));
+                Verdict::Keep
+            }
+            Err(MutationError::Rejected(error)) => {
+                self.outcome = Some(Err(error));
+                Verdict::RollBack
+            }
+            Err(MutationError::Database(error)) => Verdict::Failed(error.0),
+        }
+    }
+
+    fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
+        let outcome = match (self.outcome, committed) {
+            (Some(Err(rejected)), _) => Ok(Err(rejected)),
+            (Some(Ok(value)), Ok(())) => Ok(Ok(value)),
+            (_, Err(error)) => Err(error),
+            (None, Ok(())) => Err(StoreError::Internal),
+        };
+        (self.done)(outcome);
+    }
+}
 
 pub(super) struct Writer {
     path: PathBuf,
     schema: &'static Schema,
     memory: Arc<Memory>,
-    trouble: Arc<Trouble>,
+    health: Arc<FileHealth>,
     metrics: Arc<Metrics>,
     queue: Mutex<Queue>,
-    /// Opened with the first change: a tenant that is only read needs none.
+    /// Opened with the first mutation: a tenant that is only read needs none.
     connection: Mutex<Option<Counted>>,
 }
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Box<dyn Change>>,
-    /// Somebody works through the queue.
-    led: bool,
-    /// Since when the leader waits for the file.
-    waits_since: Option<Instant>,
+    waiting: VecDeque<Box<dyn Job>>,
+    /// A thread works through the queue.
+    has_leader: bool,
+    /// Since when the leader has waited for the file.
+    stalled_since: Option<Instant>,
 }
 
 impl std::fmt::Debug for Writer {
@@ -68,30 +118,42 @@ impl Writer {
         path: PathBuf,
         schema: &'static Schema,
         memory: Arc<Memory>,
-        trouble: Arc<Trouble>,
+        health: Arc<FileHealth>,
         metrics: Arc<Metrics>,
     ) -> Writer {
-        Writer { path, schema, memory, trouble, metrics, queue: Mutex::default(), connection: Mutex::new(None) }
+        Writer { path, schema, memory, health, metrics, queue: Mutex::default(), connection: Mutex::new(None) }
     }
 
-    /// Queues the change. The first to come leads: it works through the queue until it is empty, also for those who came
-    /// meanwhile and left their change with it.
-    pub fn submit(&self, change: Box<dyn Change>) {
+    /// Queues a mutation. `done` is called once, on this thread or another, after the commit or with the reason why nothing was
+    /// committed. What `work` rejected is rolled back and reported as it is.
+    pub fn submit<T, E>(
+        &self,
+        work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
+        done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
+    ) where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        self.enqueue(Box::new(Mutation { work: Some(work), outcome: None, done }));
+    }
+
+    /// The first thread to come becomes the leader: it works through the queue until it is empty, for the followers too.
+    fn enqueue(&self, job: Box<dyn Job>) {
         let mut queue = lock(&self.queue);
-        let stuck = queue.waits_since.is_some_and(|since| since.elapsed() > STUCK);
-        if stuck && queue.waiting.len() >= MOST_WAITING {
+        let stalled = queue.stalled_since.is_some_and(|since| since.elapsed() > STALLED);
+        if stalled && queue.waiting.len() >= MAX_WAITING {
             drop(queue);
-            change.finish(Err(Error::TenantUnavailable));
+            job.finish(Err(StoreError::Unavailable));
             return;
         }
-        queue.waiting.push_back(change);
-        if queue.led {
+        queue.waiting.push_back(job);
+        if queue.has_leader {
             return;
         }
-        queue.led = true;
+        queue.has_leader = true;
         drop(queue);
-        let leading = Leading(self);
-        while leading.goes_on() {
+        let leader = Leader(self);
+        while leader.has_work() {
             self.run_batch();
             self.metrics.lock_waits.add(connection::take_lock_waits());
         }
@@ -99,44 +161,38 @@ impl Writer {
 
     /// One transaction for all that wait.
     fn run_batch(&self) {
-        // Taken out, and put back only after a commit: after a failure the next change begins with a new connection.
-        let mut place = lock(&self.connection);
-        lock(&self.queue).waits_since = Some(Instant::now());
-        let opened = place.take().map_or_else(|| self.connect(), Ok);
+        // Taken out, and put back only after a commit: after a failure the next mutation begins with a new connection.
+        let mut slot = lock(&self.connection);
+        lock(&self.queue).stalled_since = Some(Instant::now());
+        let opened = slot.take().map_or_else(|| self.connect(), Ok);
         let mut connection = match opened {
             Ok(connection) => connection,
             Err(error) => {
-                self.trouble.cannot_write(&error);
-                return self.refuse_all(&Error::TenantUnavailable);
+                self.health.cannot_write(&error);
+                return self.refuse_all(StoreError::Unavailable);
             }
         };
         let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
             Ok(transaction) => transaction,
-            Err(error) => {
-                let error = self.trouble.writing(&error);
-                return self.refuse_all(&error);
-            }
+            Err(error) => return self.refuse_all(self.health.writing(&error)),
         };
         let batch = self.take_batch();
-        let (done, searchable) = self.run_changes(&transaction, batch);
+        let (done, searchable) = self.run_jobs(&transaction, batch);
         let committed = searchable.and_then(|()| turns::while_waiting(|| commit(transaction)));
         match &committed {
             Ok(()) => {
                 connection.count();
-                *place = Some(connection);
+                *slot = Some(connection);
             }
-            Err(error) => self.trouble.cannot_write(error),
+            Err(error) => self.health.cannot_write(error),
         }
-        drop(place);
+        drop(slot);
         if committed.is_ok() && done.iter().any(|(_, outcome)| outcome.is_ok()) {
-            self.trouble.could_write();
+            self.health.could_write();
         }
-        for (change, outcome) in done {
-            let outcome = match (&committed, outcome) {
-                (Err(_), Ok(())) => Err(Error::TenantUnavailable),
-                (_, outcome) => outcome,
-            };
-            finish(change, outcome);
+        for (job, outcome) in done {
+            let outcome = if committed.is_err() { outcome.and(Err(StoreError::Unavailable)) } else { outcome };
+            finish(job, outcome);
         }
     }
 
@@ -147,86 +203,83 @@ impl Writer {
         Ok(Counted::further(connection, Arc::clone(&self.memory)))
     }
 
-    /// Frees the page cache, or closes the connection, unless it is in use: the next change opens one.
+    /// Frees the page cache, or closes the connection, unless it is in use: the next mutation opens one.
     pub fn give_back(&self, whole: bool) {
-        if let Ok(mut place) = self.connection.try_lock() {
-            match place.as_mut() {
+        if let Ok(mut slot) = self.connection.try_lock() {
+            match slot.as_mut() {
                 Some(connection) if !whole => connection.empty(),
-                _ => *place = None,
+                _ => *slot = None,
             }
         }
     }
 
-    fn take_batch(&self) -> Vec<Box<dyn Change>> {
+    fn take_batch(&self) -> Vec<Box<dyn Job>> {
         let mut queue = lock(&self.queue);
-        queue.waits_since = None;
+        queue.stalled_since = None;
         let count = queue.waiting.len().min(BATCH);
         queue.waiting.drain(..count).collect()
     }
 
-    fn refuse_all(&self, error: &Error) {
+    fn refuse_all(&self, error: StoreError) {
         let waiting = {
             let mut queue = lock(&self.queue);
-            queue.waits_since = None;
+            queue.stalled_since = None;
             std::mem::take(&mut queue.waiting)
         };
-        for change in waiting {
-            finish(change, Err(error.clone()));
+        for job in waiting {
+            finish(job, Err(error));
         }
     }
 
-    /// Each change in a savepoint of its own: one that fails, or panics, undoes its own writes alone. Then the search tables,
+    /// Each mutation in a savepoint of its own: one that fails, or panics, undoes its own writes alone. Then the search tables,
     /// for all of them: without these none can be committed.
-    fn run_changes(
-        &self,
-        transaction: &Transaction<'_>,
-        batch: Vec<Box<dyn Change>>,
-    ) -> (Vec<Done>, rusqlite::Result<()>) {
+    fn run_jobs(&self, transaction: &Transaction<'_>, batch: Vec<Box<dyn Job>>) -> (Vec<Done>, rusqlite::Result<()>) {
         let writing = Writing::new(transaction);
-        let run = |mut change: Box<dyn Change>| {
-            let outcome = self.run_one(&writing, &mut *change);
-            (change, outcome)
+        let run = |mut job: Box<dyn Job>| {
+            let outcome = self.run_one(&writing, &mut *job);
+            (job, outcome)
         };
         let done = batch.into_iter().map(run).collect();
-        // Where SQLite has ended the transaction, nothing may be written any more; the commit will say so.
+        // Where SQLite has ended the transaction, nothing may be written any more; the commit reports it.
         let searchable = if transaction.is_autocommit() { Ok(()) } else { writing.finish_search() };
         (done, searchable)
     }
 
-    fn run_one(&self, writing: &Writing<'_>, change: &mut dyn Change) -> Result<(), Error> {
+    /// `Ok` also for a mutation that rejected itself: its own outcome says so.
+    fn run_one(&self, writing: &Writing<'_>, job: &mut dyn Job) -> Result<(), StoreError> {
         let transaction = writing.connection();
-        let failed = |error: rusqlite::Error| self.trouble.writing(&error);
+        let failed = |error: rusqlite::Error| self.health.writing(&error);
         // SQLite may have ended the transaction, after a full disk for instance. Nothing may be written outside of it.
         if transaction.is_autocommit() {
-            return Err(Error::TenantUnavailable);
+            return Err(StoreError::Unavailable);
         }
-        execute(transaction, "SAVEPOINT change").map_err(failed)?;
+        execute(transaction, "SAVEPOINT mutation").map_err(failed)?;
         let pending = writing.pending_search();
-        let outcome = match catch_unwind(AssertUnwindSafe(|| change.run(writing))) {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(ReadError::Refused(error))) => Err(error),
-            Ok(Err(ReadError::Database(error))) => Err(failed(error)),
+        let (keeps, outcome) = match catch_unwind(AssertUnwindSafe(|| job.run(writing))) {
+            Ok(Verdict::Keep) => (true, Ok(())),
+            Ok(Verdict::RollBack) => (false, Ok(())),
+            Ok(Verdict::Failed(error)) => (false, Err(failed(error))),
             Err(_) => {
                 let Panicked { place, message } = panics::last();
-                tracing::error!(place, panic = message, file = %self.path.display(), "a change panicked and is undone");
-                Err(Error::InternalError)
+                tracing::error!(place, panic = message, file = %self.path.display(), "a mutation panicked and is undone");
+                (false, Err(StoreError::Internal))
             }
         };
-        if outcome.is_err() {
+        if !keeps {
             writing.forget_search(pending);
         }
-        if outcome.is_err() && !transaction.is_autocommit() {
-            execute(transaction, "ROLLBACK TO change").map_err(failed)?;
+        if !keeps && !transaction.is_autocommit() {
+            execute(transaction, "ROLLBACK TO mutation").map_err(failed)?;
         }
         if !transaction.is_autocommit() {
-            execute(transaction, "RELEASE change").map_err(failed)?;
+            execute(transaction, "RELEASE mutation").map_err(failed)?;
         }
         outcome
     }
 }
 
-/// A change and what became of it, before the commit.
-type Done = (Box<dyn Change>, Result<(), Error>);
+/// A mutation and its outcome before the commit.
+type Done = (Box<dyn Job>, Result<(), StoreError>);
 
 fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
@@ -241,30 +294,30 @@ fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// A panic while one answer is sent must not keep the others from theirs.
-fn finish(change: Box<dyn Change>, outcome: Result<(), Error>) {
-    if catch_unwind(AssertUnwindSafe(|| change.finish(outcome))).is_err() {
+/// A panic while one reply is sent must not keep the others from theirs.
+fn finish(job: Box<dyn Job>, outcome: Result<(), StoreError>) {
+    if catch_unwind(AssertUnwindSafe(|| job.finish(outcome))).is_err() {
         let Panicked { place, message } = panics::last();
-        tracing::error!(place, panic = message, "finishing a change panicked");
+        tracing::error!(place, panic = message, "finishing a mutation panicked");
     }
 }
 
-/// The right to work through the queue. It ends with the queue's emptiness, and also with a panic.
-struct Leading<'a>(&'a Writer);
+/// The thread that works through the queue. It steps down when the queue is empty, and also with a panic.
+struct Leader<'a>(&'a Writer);
 
-impl Leading<'_> {
-    fn goes_on(&self) -> bool {
+impl Leader<'_> {
+    fn has_work(&self) -> bool {
         let mut queue = lock(&self.0.queue);
-        queue.led = !queue.waiting.is_empty();
-        queue.led
+        queue.has_leader = !queue.waiting.is_empty();
+        queue.has_leader
     }
 }
 
-impl Drop for Leading<'_> {
+impl Drop for Leader<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.refuse_all(&Error::InternalError);
-            lock(&self.0.queue).led = false;
+            self.0.refuse_all(StoreError::Internal);
+            lock(&self.0.queue).has_leader = false;
         }
     }
 }
@@ -277,27 +330,14 @@ mod tests {
     use crate::model::{ALL, Kind, Resource, Value};
     use crate::store::tenants::SCHEMA;
 
-    type Work = Box<dyn FnMut(&Writing<'_>) -> Result<(), ReadError> + Send>;
-
-    /// Does its work and tells the outcome.
-    struct Told(Work, Sender<Result<(), Error>>);
-
-    impl Change for Told {
-        fn run(&mut self, writing: &Writing<'_>) -> Result<(), ReadError> {
-            self.0(writing)
-        }
-
-        fn finish(self: Box<Self>, outcome: Result<(), Error>) {
-            self.1.send(outcome).unwrap();
-        }
-    }
+    type Outcome = Result<Result<(), &'static str>, StoreError>;
 
     fn customer() -> &'static Resource {
         ALL[0]
     }
 
     /// Adds a customer whose name, and whatever else must not be null, is `text`.
-    fn add(writing: &Writing<'_>, text: &str) -> Result<(), ReadError> {
+    fn add(writing: &Writing<'_>, text: &str) -> Result<(), MutationError<&'static str>> {
         let value = |field: &crate::model::Field| match (field.required, field.kind) {
             (true, Kind::Text { .. }) => Value::Text(text.to_owned()),
             _ => field.default_value(),
@@ -307,39 +347,42 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_change_wrote_is_gone_from_the_search_too() {
+    fn what_a_failed_mutation_wrote_is_gone_from_the_search_too() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("1.db");
         drop(connection::create(&path, &SCHEMA).unwrap());
         let metrics = Arc::new(Metrics::new(|_| ""));
-        let writer = Writer::new(path.clone(), &SCHEMA, Arc::default(), Arc::new(Trouble::new(1)), metrics);
+        let writer = Writer::new(path.clone(), &SCHEMA, Arc::default(), Arc::new(FileHealth::new(1)), metrics);
 
         let (running, is_running) = mpsc::channel();
         let (go, may_go): (Sender<()>, Receiver<()>) = mpsc::channel();
-        let (told, outcomes) = mpsc::channel();
-        let submit = |work: Work| writer.submit(Box::new(Told(work, told.clone())));
+        let (report, outcomes) = mpsc::channel();
+        let done = || {
+            let report = report.clone();
+            move |outcome: Outcome| report.send(outcome).unwrap()
+        };
         std::thread::scope(|scope| {
             // It holds the writer until all others wait, which makes these one batch.
-            let hold = Told(
-                Box::new(move |writing| {
-                    running.send(()).unwrap();
-                    may_go.recv().unwrap();
-                    add(writing, "the first")
-                }),
-                told.clone(),
-            );
-            scope.spawn(|| writer.submit(Box::new(hold)));
+            let hold = move |writing: &Writing<'_>| {
+                running.send(()).unwrap();
+                may_go.recv().unwrap();
+                add(writing, "the first")
+            };
+            let first = done();
+            scope.spawn(|| writer.submit(hold, first));
             is_running.recv().unwrap();
-            submit(Box::new(|writing| add(writing, "second kept")));
-            submit(Box::new(|writing| {
+            writer.submit(|writing| add(writing, "second kept"), done());
+            let rejected = |writing: &Writing<'_>| {
                 add(writing, "third refused")?;
-                Err(Error::InternalError.into())
-            }));
-            submit(Box::new(|writing| {
+                Err(MutationError::Rejected("no"))
+            };
+            writer.submit(rejected, done());
+            let panics = |writing: &Writing<'_>| {
                 add(writing, "fourth panics")?;
                 panic!("on purpose")
-            }));
-            submit(Box::new(|writing| {
+            };
+            writer.submit(panics, done());
+            let renames = |writing: &Writing<'_>| {
                 add(writing, "fifth removed")?;
                 writing.update(
                     customer(),
@@ -348,12 +391,14 @@ mod tests {
                     "now",
                 )?;
                 add(writing, "sixth kept")
-            }));
-            submit(Box::new(|writing| writing.delete(customer(), 2).map(drop).map_err(ReadError::from)));
+            };
+            writer.submit(renames, done());
+            writer.submit(|writing| Ok(writing.delete(customer(), 2).map(drop)?), done());
             go.send(()).unwrap();
         });
-        let outcomes: Vec<bool> = outcomes.try_iter().map(|outcome| outcome.is_ok()).collect();
-        assert_eq!(outcomes, [true, true, false, false, true, true]);
+        let outcomes: Vec<Outcome> = outcomes.try_iter().collect();
+        let done = Ok(Ok(()));
+        assert_eq!(outcomes, [done, done, Ok(Err("no")), Err(StoreError::Internal), done, done]);
 
         let file = connection::open(&path, &SCHEMA).unwrap();
         let found = |trigram: &str| -> Vec<i64> {

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use super::{RowFault, shortened};
-use crate::api::query;
 use crate::model::field::Input;
 use crate::model::{Field, Kind, READ_ONLY, Resource};
+use crate::suggest;
 
 /// Every column that a resource's file may have.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Layout {
     /// What is said of a column that there is not, on `line`.
     pub fn unknown(&self, line: u64, name: &str) -> RowFault {
         let known = self.slots.iter().map(|slot| slot.name.as_ref());
-        RowFault::new(line, name, "unknown_column", query::unknown("column", &shortened(name), known))
+        RowFault::new(line, name, "unknown_column", suggest::unknown("column", &shortened(name), known))
     }
 
     /// The first of two columns, named in this order, that set the same field, with the second.

@@ -4,16 +4,17 @@ use std::io::{self, Write};
 
 use super::Format;
 use crate::model::{READ_ONLY, Resource, Value};
+use crate::store::DatabaseError;
 use crate::store::Record;
-use crate::store::tenant_file::{FileError, TenantFile};
+use crate::store::tenant_file::TenantFile;
 
 /// Why an export did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error("cannot write: {0}")]
     Unwritable(#[from] io::Error),
-    #[error(transparent)]
-    File(#[from] FileError),
+    #[error("the tenant's file cannot be used: {0}")]
+    File(#[from] DatabaseError),
 }
 
 /// Writes all records of `resource` and returns their number.

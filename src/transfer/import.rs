@@ -12,11 +12,11 @@ use super::csv_reader::{CsvRows, Next};
 use super::line_reader::Lines;
 use super::row::{Checker, Sound};
 use super::{Format, RowFault};
-use crate::api::json::{Mistake, Object};
-use crate::model::Resource;
 use crate::model::field::Input;
+use crate::model::{JsonError, JsonObject, Resource};
+use crate::store::DatabaseError;
 use crate::store::Reading;
-use crate::store::tenant_file::{FileError, IdSet, TenantFile};
+use crate::store::tenant_file::{IdSet, TenantFile};
 
 /// What is to be imported, and how.
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +55,8 @@ pub enum ImportError {
         "--keep-ids takes ids only into a resource that has never held a record, and {0} has; nothing was imported"
     )]
     HasHeldRecords(&'static str),
-    #[error("{0}; nothing was imported")]
-    File(#[from] FileError),
+    #[error("the tenant's file cannot be used: {0}; nothing was imported")]
+    File(#[from] DatabaseError),
 }
 
 fn plural(count: u64, word: &str) -> String {
@@ -107,7 +107,7 @@ impl Pass<'_> {
         source: impl Read,
         reading: &Reading<'_>,
         ids: Option<&IdSet<'_>>,
-        store: &mut dyn FnMut(Sound) -> Result<(), FileError>,
+        store: &mut dyn FnMut(Sound) -> Result<(), DatabaseError>,
     ) -> Result<u64, ImportError> {
         if self.import.keep_ids && reading.has_ever_held(self.import.resource)? {
             return Err(ImportError::HasHeldRecords(self.import.resource.plural));
@@ -139,7 +139,7 @@ struct Tally {
 /// The rows on their way from the file to the store.
 struct Rows<'a> {
     checker: Checker<'a>,
-    store: &'a mut dyn FnMut(Sound) -> Result<(), FileError>,
+    store: &'a mut dyn FnMut(Sound) -> Result<(), DatabaseError>,
     watcher: &'a mut dyn Watcher,
     stage: Stage,
     bytes: &'a Cell<u64>,
@@ -214,9 +214,9 @@ impl Rows<'_> {
     fn json_lines(&mut self, source: impl BufRead) -> Result<(), ImportError> {
         let mut lines = Lines::new(source);
         while let Some((line, text)) = lines.next()? {
-            match text.map(Object::read) {
+            match text.map(JsonObject::parse) {
                 Err(why) => self.bad(vec![RowFault::unreadable(line, why)]),
-                Ok(Err(Mistake { column, what, .. })) => {
+                Ok(Err(JsonError { column, what, .. })) => {
                     let message = format!("The line is no JSON object at column {column}: {what}.");
                     self.bad(vec![RowFault::unreadable(line, message)]);
                 }
@@ -226,7 +226,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn object(&mut self, line: u64, object: &Object<'_>) -> Result<(), ImportError> {
+    fn object(&mut self, line: u64, object: &JsonObject<'_>) -> Result<(), ImportError> {
         let layout = self.checker.layout;
         let mut cells = vec![None; layout.slots.len()];
         let mut named = Vec::new();

@@ -4,8 +4,8 @@ use super::RowFault;
 use super::columns::{Layout, Role, Slot};
 use crate::model::field::{Fault, Input};
 use crate::model::{Field, Resource, Value};
-use crate::store::Reading;
-use crate::store::tenant_file::{FileError, IdSet, Match};
+use crate::store::tenant_file::{IdSet, Match};
+use crate::store::{DatabaseError, Reading};
 
 /// The highest id that a file can bring: half of what there is, so that new records go on having ids.
 const HIGHEST_ID: i64 = i64::MAX / 2;
@@ -36,7 +36,7 @@ impl Checker<'_> {
         line: u64,
         cells: &[Option<Input<'_>>],
         faults: &mut Vec<RowFault>,
-    ) -> Result<Option<Sound>, FileError> {
+    ) -> Result<Option<Sound>, DatabaseError> {
         let before = faults.len();
         let id = match self.keep_ids {
             true => self.id(line, cells, faults)?,
@@ -52,7 +52,12 @@ impl Checker<'_> {
         Ok((faults.len() == before).then_some(Sound { id, values }))
     }
 
-    fn id(&self, line: u64, cells: &[Option<Input<'_>>], faults: &mut Vec<RowFault>) -> Result<Option<i64>, FileError> {
+    fn id(
+        &self,
+        line: u64,
+        cells: &[Option<Input<'_>>],
+        faults: &mut Vec<RowFault>,
+    ) -> Result<Option<i64>, DatabaseError> {
         let given = self.layout.find("id").and_then(|at| cells.get(at)?.as_ref());
         let number = match given {
             Some(Input::Number(number)) => number.parse().ok().filter(|id| (1..=HIGHEST_ID).contains(id)),
@@ -79,7 +84,7 @@ impl Checker<'_> {
         line: u64,
         field: &'static Field,
         cells: &[Option<Input<'_>>],
-    ) -> Result<Result<Value, RowFault>, FileError> {
+    ) -> Result<Result<Value, RowFault>, DatabaseError> {
         for (slot, cell) in self.layout.slots.iter().zip(cells) {
             match (slot.role, cell) {
                 (Role::Field(own), Some(input)) if own.name == field.name => {
@@ -101,13 +106,12 @@ impl Checker<'_> {
     }
 
     /// A reference points to a record that is there.
-    fn existing(&self, line: u64, field: &Field, value: Value) -> Result<Result<Value, RowFault>, FileError> {
+    fn existing(&self, line: u64, field: &Field, value: Value) -> Result<Result<Value, RowFault>, DatabaseError> {
         if let (Some(target), Value::Integer(id)) = (Resource::referenced(field), &value)
             && !self.reading.has(target, *id)?
         {
-            let error = target.missing_reference(*id);
-            let code = error.condition().describe().code;
-            return Ok(Err(RowFault::new(line, field.name, code, error.message())));
+            let message = target.missing_message(field, *id);
+            return Ok(Err(RowFault::new(line, field.name, missing_code(target), message)));
         }
         Ok(Ok(value))
     }
@@ -120,7 +124,7 @@ impl Checker<'_> {
         field: &Field,
         (target, key): (&'static Resource, &'static Field),
         input: &Input<'_>,
-    ) -> Result<Result<Value, RowFault>, FileError> {
+    ) -> Result<Result<Value, RowFault>, DatabaseError> {
         let fault = |code, message| Ok(Err(RowFault::new(line, &slot.name, code, message)));
         let text = match input {
             empty if empty.is_empty() && field.required => {
@@ -133,16 +137,21 @@ impl Checker<'_> {
         let (noun, key_name) = (target.name, key.name);
         match self.reading.find_by(target, key, text)? {
             Match::One(id) => Ok(Ok(Value::Integer(id))),
-            Match::None => {
-                let code = target.missing_reference(0).condition().describe().code;
-                fault(code, format!("There is no {noun} with the {key_name} {text:?}. Create the {noun} first."))
-            }
+            Match::None => fault(
+                missing_code(target),
+                format!("There is no {noun} with the {key_name} {text:?}. Create the {noun} first."),
+            ),
             Match::Several => fault(
                 "ambiguous_reference",
                 format!("Several {noun}s have the {key_name} {text:?}. Name the one by \"{}\".", field.name),
             ),
         }
     }
+}
+
+/// The code of a reference to a record that does not exist.
+fn missing_code(target: &Resource) -> &'static str {
+    target.missing_code.unwrap_or("bad_request")
 }
 
 fn refused(line: u64, field: &Field, fault: Fault) -> RowFault {

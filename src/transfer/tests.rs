@@ -6,8 +6,9 @@ use std::path::Path;
 use super::*;
 use crate::clock::Clock;
 use crate::model::{CUSTOMER, EMPLOYEE, HARDWARE, Resource};
+use crate::store::DatabaseError;
 use crate::store::Registry;
-use crate::store::tenant_file::{FileError, TenantFile};
+use crate::store::tenant_file::TenantFile;
 
 const NOW: &str = "2026-11-20T19:30:00Z";
 
@@ -120,9 +121,9 @@ fn imported_records_are_found_by_search() {
         crate::store::Limits::default(),
         crate::metrics::Metrics::new(|_| "").into(),
     );
-    let listing = crate::store::Listing {
+    let listing = crate::model::ListQuery {
         resource: &CUSTOMER,
-        sort: crate::store::Column::Id,
+        sort: crate::model::Column::Id,
         descending: false,
         filters: Vec::new(),
         words: vec!["STRASSE".to_owned()],
@@ -250,7 +251,7 @@ fn a_dry_run_stores_nothing() {
     let dry = Import { dry_run: true, ..import(&CUSTOMER, CSV) };
     let (outcome, _) = desk.import(dry, b"name\nEins\nZwei\n");
     assert_eq!(outcome.unwrap(), 2);
-    let held: Result<bool, FileError> = desk.file(1).read(|reading| reading.has_ever_held(&CUSTOMER));
+    let held: Result<bool, DatabaseError> = desk.file(1).read(|reading| reading.has_ever_held(&CUSTOMER));
     assert!(!held.unwrap());
 }
 

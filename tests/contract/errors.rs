@@ -4,7 +4,9 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::json;
-use tenantdesk::error::{Condition, Error, FieldCode};
+use tenantdesk::api::errors;
+use tenantdesk::http::Condition;
+use tenantdesk::model::FieldCode;
 
 use crate::support::client::{exchange, parse};
 use crate::support::contract::{CODES, FIELD_CODES};
@@ -125,7 +127,7 @@ fn more_than_it_can_hold() -> Reply {
     let held = Arc::clone(&dam);
     let server = InProcess::answering(Arc::new(move |_, reply| {
         held.wait();
-        reply.send(Error::MissingAuthorization.into());
+        reply.send(errors::missing_authorization().into());
     }));
     let api = server.anonymous();
     let mut waiting = Vec::new();
@@ -164,7 +166,7 @@ fn without_a_data_directory(server: &TestServer) -> Reply {
 #[test]
 fn every_condition_is_reached_with_its_code_and_status() {
     let fixture = Fixture::new();
-    for condition in Condition::ALL {
+    for condition in Condition::all() {
         let reply = provoke(condition, &fixture);
         let described = condition.describe();
         reply.fails_with(described.status, described.code);
@@ -174,7 +176,7 @@ fn every_condition_is_reached_with_its_code_and_status() {
 #[test]
 fn the_conditions_are_those_of_the_contract() {
     let declared: Vec<(&str, u16)> =
-        Condition::ALL.iter().map(|condition| (condition.describe().code, condition.describe().status)).collect();
+        Condition::all().map(|condition| (condition.describe().code, condition.describe().status)).collect();
     let mut contract = CODES.to_vec();
     let mut sorted = declared.clone();
     contract.sort_unstable();

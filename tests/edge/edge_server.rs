@@ -6,8 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenantdesk::error::Error;
-use tenantdesk::http::{Body, Reply, Request, Response};
+use tenantdesk::http::{ApiError, Body, Reply, Request, Response};
 use tenantdesk::server::{Options, Service};
 
 use crate::support::raw::{Answer, Client};
@@ -117,7 +116,7 @@ fn answer(request: &Request, reply: Reply) {
                 reply.send(Response::json(200, &json!({})));
             });
         }
-        _ if request.body == Body::TooLarge => reply.send(Response::from(Error::PayloadTooLarge)),
+        _ if request.body == Body::TooLarge => reply.send(Response::from(ApiError::payload_too_large())),
         _ => reply.send(Response::json(200, &tell(request))),
     }
 }

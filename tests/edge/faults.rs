@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 
 use socket2::{SockAddr, SockRef, Socket};
 use tenantdesk::app::App;
-use tenantdesk::error::Error;
 use tenantdesk::http::workers::Handler;
-use tenantdesk::http::{Method, Reply};
+use tenantdesk::http::{ApiError, Method};
 use tenantdesk::model::{CUSTOMER, Value};
 use tenantdesk::server::Service;
-use tenantdesk::store::{Change, ReadError, Writing};
+use tenantdesk::store::{DatabaseError, MutationError, StoreError, Writing};
 
 use crate::edge_server::EdgeServer;
 use crate::support::raw::{Client, get};
@@ -46,29 +45,24 @@ fn clients_that_reset_harm_nobody() {
 }
 
 /// Makes a customer and panics.
-struct Panics(Option<Reply>);
-
-impl Change for Panics {
-    fn run(&mut self, writing: &Writing<'_>) -> Result<(), ReadError> {
-        let mut values = vec![Value::Null; CUSTOMER.fields.len()];
-        values[0] = Value::Text("Half made".into());
-        values[8] = Value::Text("active".into());
-        writing.insert(&CUSTOMER, values, "2026-01-01T00:00:00Z")?;
-        panic!("in the middle of a change");
-    }
-
-    fn finish(mut self: Box<Self>, outcome: Result<(), Error>) {
-        self.0.take().unwrap().send(outcome.unwrap_err().into());
-    }
+fn insert_and_panic(writing: &Writing<'_>) -> Result<(), MutationError<()>> {
+    let mut values = vec![Value::Null; CUSTOMER.fields.len()];
+    values[0] = Value::Text("Half made".into());
+    values[8] = Value::Text("active".into());
+    writing.insert(&CUSTOMER, values, "2026-01-01T00:00:00Z")?;
+    panic!("in the middle of a mutation");
 }
 
 /// The pipeline, except that a DELETE of `/panic` writes and panics, and a GET of it reads and panics.
 fn pipeline_that_panics(app: Arc<App>) -> Handler {
     Arc::new(move |request, reply| match (request.path.as_str(), request.method) {
-        ("/panic", Method::Delete) => app.tenants.open(1).unwrap().change(Box::new(Panics(Some(reply)))),
+        ("/panic", Method::Delete) => {
+            let done = |outcome: Result<_, StoreError>| reply.send(ApiError::from(outcome.unwrap_err()).into());
+            app.tenants.open(1).unwrap().mutate(insert_and_panic, done);
+        }
         ("/panic", _) => {
             let tenant = app.tenants.open(1).unwrap();
-            let _ = tenant.read(|_| -> Result<(), ReadError> { panic!("in the middle of a read") });
+            let _ = tenant.read(|_| -> Result<(), DatabaseError> { panic!("in the middle of a read") });
         }
         _ => tenantdesk::api::answer(&app, &request, reply),
     })
@@ -113,8 +107,8 @@ fn a_panic_is_undone_logged_with_its_place_and_the_worker_and_writer_live_on() {
         api.call("GET", "/panic").header("X-Request-Id", &id).send().fails_with(500, "internal_error");
         assert!(logged(&format!("a handler panicked request_id={id}")).contains("tests/gate/faults.rs:"));
     }
-    let undone = logged("a change panicked and is undone");
-    assert!(undone.contains("tests/gate/faults.rs:") && undone.contains("in the middle of a change"), "{undone}");
+    let undone = logged("a mutation panicked and is undone");
+    assert!(undone.contains("tests/gate/faults.rs:") && undone.contains("in the middle of a mutation"), "{undone}");
     assert_eq!(api.total("/customers.php"), 1);
     assert_eq!(api.customer("After"), first + 1, "no id was used up");
 }

@@ -2,8 +2,8 @@
 
 use tenantdesk::api::list;
 use tenantdesk::api::query::Query;
+use tenantdesk::model::KeysetPosition;
 use tenantdesk::model::{self, Resource, Value};
-use tenantdesk::store::Position;
 
 use crate::mutate::fuzz;
 
@@ -29,9 +29,9 @@ fn cursor() {
         let Ok(query) = Query::parse(Some(&text)) else { return };
         for resource in model::ALL {
             forge(resource, input);
-            let Ok(listing) = list::parse(resource, &query) else { continue };
-            let position = listing.after.as_ref().expect("a cursor that was taken has a place");
-            let written = list::write_cursor(position, &listing);
+            let Ok(list) = list::parse(resource, &query) else { continue };
+            let position = list.after.as_ref().expect("a cursor that was taken has a place");
+            let written = list::write_cursor(position, &list);
             let again = Query::parse(Some(&query.with_cursor(&written))).unwrap();
             assert_eq!(list::parse(resource, &again).unwrap().after.as_ref(), Some(position), "{written}");
         }
@@ -47,10 +47,10 @@ fn forge(resource: &'static Resource, input: &[u8]) {
     let values = [Value::Null, Value::Boolean(number & 1 == 1), Value::Integer(number), Value::Text(text.into_owned())];
     for sort in list::sortable(resource) {
         let query = format!("sort={}", sort.name());
-        let listing = list::parse(resource, &Query::parse(Some(&query)).unwrap()).unwrap();
+        let list = list::parse(resource, &Query::parse(Some(&query)).unwrap()).unwrap();
         for value in &values {
-            let position = Position { value: value.clone(), id: number };
-            let forged = format!("{query}&cursor={}", list::write_cursor(&position, &listing));
+            let position = KeysetPosition { value: value.clone(), id: number };
+            let forged = format!("{query}&cursor={}", list::write_cursor(&position, &list));
             if let Ok(taken) = list::parse(resource, &Query::parse(Some(&forged)).unwrap()) {
                 assert_eq!(taken.after, Some(position));
             }

@@ -7,7 +7,8 @@ use tenantdesk::api::query::Query;
 use tenantdesk::clock::Clock;
 use tenantdesk::metrics::Metrics;
 use tenantdesk::model::{self, Field, Kind, Resource, Value};
-use tenantdesk::store::tenant_file::{FileError, TenantFile};
+use tenantdesk::store::DatabaseError;
+use tenantdesk::store::tenant_file::TenantFile;
 use tenantdesk::store::{Limits, Registry, Tenants};
 
 use crate::mutate::fuzz;
@@ -54,7 +55,7 @@ fn make_tenant(data_dir: &Path) -> i64 {
     let id = registry.create_tenant("acme", None, "$phc", Clock::system().now()).unwrap().id;
     let mut file = TenantFile::open(data_dir, id).unwrap();
     for resource in model::ALL {
-        let added: Result<(), FileError> =
+        let added: Result<(), DatabaseError> =
             file.add(resource, |adding| (0..RECORDS).try_for_each(|n| adding.record(None, values(resource, n), NOW)));
         added.unwrap();
     }
@@ -88,13 +89,13 @@ fn query() {
         let text = String::from_utf8_lossy(input);
         let Ok(query) = Query::parse(Some(&text)) else { return };
         for resource in model::ALL {
-            let Ok(listing) = list::parse(resource, &query) else { continue };
-            assert!((1..=200).contains(&listing.limit));
-            assert!(listing.words.len() <= 20);
-            let page = tenant.read(|reading| Ok(reading.page(&listing)?)).unwrap();
+            let Ok(list) = list::parse(resource, &query) else { continue };
+            assert!((1..=200).contains(&list.limit));
+            assert!(list.words.len() <= 20);
+            let page = tenant.read(|reading| reading.page(&list)).unwrap();
             let records: Vec<serde_json::Value> = serde_json::from_slice(&page.json).unwrap();
-            assert!(records.len() <= listing.limit);
-            assert!(page.next.is_none() || records.len() == listing.limit);
+            assert!(records.len() <= list.limit);
+            assert!(page.next.is_none() || records.len() == list.limit);
         }
         // The next page's address says the same, and can stand in a header.
         let next = query.with_cursor("abc");

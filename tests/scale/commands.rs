@@ -11,29 +11,29 @@ use serde_json::json;
 
 use crate::measure::{Table, command, request, watch};
 use crate::records::{COLUMNS, EMPLOYEES, value, write_csv};
-use crate::support::{Api, Desk};
+use crate::support::{Api, TestServer};
 
 /// A write-ahead log may be this long once a transaction has followed a large one, in bytes.
 const LONGEST_LOG: u64 = 32 << 20;
 
 /// Fills the tenant by `import` while the server has it open.
-pub fn import(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
+pub fn import(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     let customer = api.customer("Its customer");
     for _ in 0..EMPLOYEES {
         api.employee(customer);
     }
-    let file = desk.home().join("hardware.csv");
+    let file = server.home().join("hardware.csv");
     write_csv(&file, count);
     let name = file.to_str().unwrap();
     let arguments = ["import", "acme", "hardware", name, "--dry-run", "--keep-ids"];
-    command(desk, &desk.data(), "import, dry run with ids", &arguments, table);
+    command(server, &server.data(), "import, dry run with ids", &arguments, table);
     let done = AtomicBool::new(false);
     let reader = api.clone();
     let (page, usage) = thread::scope(|scope| {
         let reading = scope.spawn(|| slowest_page(reader, &done));
-        let ((), usage) = watch(desk, || {
+        let ((), usage) = watch(server, || {
             let arguments = ["import", "acme", "hardware", name];
-            let said = command(desk, &desk.data(), "import, beside a server", &arguments, table);
+            let said = command(server, &server.data(), "import, beside a server", &arguments, table);
             assert_eq!(said["rows"], count);
         });
         done.store(true, Ordering::Relaxed);
@@ -42,7 +42,7 @@ pub fn import(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
     table.add("a page meanwhile, slowest", page, usage);
     assert_eq!(api.total("/hardware.php"), count);
     api.customer("Another");
-    let log = desk.data().join("tenants/1.db-wal");
+    let log = server.data().join("tenants/1.db-wal");
     assert!(fs::metadata(&log).unwrap().len() < LONGEST_LOG, "{:?}", fs::metadata(&log));
     fs::remove_file(file).unwrap();
 }
@@ -59,11 +59,11 @@ fn slowest_page(api: Api, done: &AtomicBool) -> Duration {
 }
 
 /// Exports in both formats; what comes out is what went in.
-pub fn export(desk: &Desk, count: i64, table: &mut Table) {
+pub fn export(server: &TestServer, count: i64, table: &mut Table) {
     for format in ["csv", "jsonl"] {
-        let file = desk.home().join(format!("out.{format}"));
+        let file = server.home().join(format!("out.{format}"));
         let arguments = ["export", "acme", "hardware", "--output", file.to_str().unwrap()];
-        let said = command(desk, &desk.data(), &format!("export, {format}"), &arguments, table);
+        let said = command(server, &server.data(), &format!("export, {format}"), &arguments, table);
         assert_eq!(said["rows"], count);
         let lines = BufReader::new(File::open(&file).unwrap()).lines().map(Result::unwrap);
         if format == "csv" {
@@ -77,7 +77,7 @@ pub fn export(desk: &Desk, count: i64, table: &mut Table) {
         } else {
             assert_eq!(lines.count(), usize::try_from(count).unwrap());
             let arguments = ["import", "acme", "hardware", file.to_str().unwrap(), "--dry-run"];
-            command(desk, &desk.data(), "import, dry run of jsonl", &arguments, table);
+            command(server, &server.data(), "import, dry run of jsonl", &arguments, table);
         }
         fs::remove_file(file).unwrap();
     }
@@ -92,33 +92,33 @@ fn exported(id: i64, column: &str) -> String {
 }
 
 /// Where the backup is.
-fn backups(desk: &Desk) -> String {
-    desk.home().join("backups").to_str().unwrap().to_owned()
+fn backups(server: &TestServer) -> String {
+    server.home().join("backups").to_str().unwrap().to_owned()
 }
 
-pub fn backup_and_check(desk: &Desk, count: i64, table: &mut Table) {
-    let dir = backups(desk);
-    let said = command(desk, &desk.data(), "backup, beside a server", &["backup", &dir], table);
+pub fn backup_and_check(server: &TestServer, count: i64, table: &mut Table) {
+    let dir = backups(server);
+    let said = command(server, &server.data(), "backup, beside a server", &["backup", &dir], table);
     assert_eq!(said["tenants"][0]["records"]["hardware"], count);
-    let said = command(desk, &desk.data(), "check, beside a server", &["check"], table);
+    let said = command(server, &server.data(), "check, beside a server", &["check"], table);
     assert!(said.as_array().unwrap().iter().all(|database| database["ok"] == true), "{said}");
-    let said = command(desk, &desk.data(), "doctor, beside a server", &["doctor", "--backups", &dir], table);
+    let said = command(server, &server.data(), "doctor, beside a server", &["doctor", "--backups", &dir], table);
     assert_eq!(said["ok"], true, "{said}");
 }
 
 /// Restores everything, one tenant, and one tenant into the file that a server has open and that was changed since.
-pub fn restore(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
-    let dir = backups(desk);
+pub fn restore(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
+    let dir = backups(server);
     let records = json!({"customers": 2, "employees": EMPLOYEES, "hardware": count});
     let mut restore = |operation: &str, data: &Path, arguments: &[&str]| {
-        let said = command(desk, data, operation, &[&["restore", &dir], arguments].concat(), table);
+        let said = command(server, data, operation, &[&["restore", &dir], arguments].concat(), table);
         assert_eq!(said["tenants"][0]["records"], records, "{operation}");
     };
     assert!(api.total("/hardware.php") > count);
-    restore("restore, into the file of a running server", &desk.data(), &["acme", "--force"]);
+    restore("restore, into the file of a running server", &server.data(), &["acme", "--force"]);
     assert_eq!(api.total("/hardware.php"), count);
     assert_eq!(api.total("/hardware.php?q=charger"), count);
-    let other = desk.home().join("other");
+    let other = server.home().join("other");
     restore("restore, everything", &other, &[]);
     fs::remove_dir_all(&other).unwrap();
     restore("restore, one tenant", &other, &["acme"]);

@@ -14,7 +14,7 @@ mod operations;
 mod records;
 
 use measure::Table;
-use support::Desk;
+use support::TestServer;
 
 /// No process of the service may take more, in MiB.
 const MEMORY_LIMIT: u64 = 300;
@@ -40,18 +40,18 @@ fn a_million_records() {
 /// Does everything there is to do beside so many records.
 fn run(count: i64) -> Table {
     let mut table = Table::default();
-    let mut desk = Desk::roomy();
-    let tenant = desk.tenant("acme");
+    let mut server = TestServer::without_rate_limit();
+    let tenant = server.tenant("acme");
     let api = tenant.with_scopes(support::ALL);
-    commands::import(&desk, &api, count, &mut table);
-    operations::lists(&desk, &api, count, &mut table);
-    operations::searches(&desk, &api, count, &mut table);
-    commands::export(&desk, count, &mut table);
-    commands::backup_and_check(&desk, count, &mut table);
-    operations::changes(&desk, &api, count, &mut table);
-    commands::restore(&desk, &api, count, &mut table);
-    desk.stop();
-    migration::from_older_schemas(&desk, &tenant, count, &mut table);
+    commands::import(&server, &api, count, &mut table);
+    operations::lists(&server, &api, count, &mut table);
+    operations::searches(&server, &api, count, &mut table);
+    commands::export(&server, count, &mut table);
+    commands::backup_and_check(&server, count, &mut table);
+    operations::changes(&server, &api, count, &mut table);
+    commands::restore(&server, &api, count, &mut table);
+    server.stop();
+    migration::from_older_schemas(&server, &tenant, count, &mut table);
     table.assert_below(MEMORY_LIMIT << 20, (64 << 10) + TEMPORARY_LIMIT * count.unsigned_abs());
     table
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::Desk;
+use crate::support::TestServer;
 use crate::support::client::Call;
 
 /// One operation.
@@ -43,8 +43,8 @@ impl Table {
     }
 
     /// Runs `work`, which returns a time, and adds that.
-    pub fn add_served(&mut self, desk: &Desk, operation: &str, work: impl FnOnce() -> Duration) {
-        let (time, usage) = watch(desk, work);
+    pub fn add_served(&mut self, server: &TestServer, operation: &str, work: impl FnOnce() -> Duration) {
+        let (time, usage) = watch(server, work);
         self.add(operation, time, usage);
     }
 
@@ -85,8 +85,8 @@ fn seconds(time: Duration) -> String {
 }
 
 /// Runs `work` and returns the most that the server took meanwhile.
-pub fn watch<T>(desk: &Desk, work: impl FnOnce() -> T) -> (T, Usage) {
-    let pid = desk.pid();
+pub fn watch<T>(server: &TestServer, work: impl FnOnce() -> T) -> (T, Usage) {
+    let pid = server.pid();
     // Has the peak begin with what the process takes at the moment.
     fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
     let done = AtomicBool::new(false);
@@ -130,8 +130,8 @@ fn temporary_bytes(pid: u32) -> Option<u64> {
 
 /// Runs a command on a data directory, which has to end with 0. Returns the JSON that it prints.
 #[track_caller]
-pub fn command(desk: &Desk, data: &Path, operation: &str, arguments: &[&str], table: &mut Table) -> Value {
-    let mut command: Command = desk.command();
+pub fn command(server: &TestServer, data: &Path, operation: &str, arguments: &[&str], table: &mut Table) -> Value {
+    let mut command: Command = server.command();
     command.arg("--data-dir").arg(data).arg("--json").args(arguments);
     let begun = Instant::now();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

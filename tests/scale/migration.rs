@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use crate::measure::{Table, command};
-use crate::support::desk::Tenant;
-use crate::support::{Desk, database};
+use crate::support::server::Tenant;
+use crate::support::{TestServer, database};
 
 const RESOURCES: [&str; 3] = ["customers", "employees", "hardware"];
 
@@ -16,9 +16,9 @@ fn fixture(version: u32) -> PathBuf {
 }
 
 /// Fills a file of each older schema with the tenant's records and has `check` open it, which migrates it.
-pub fn from_older_schemas(desk: &Desk, tenant: &Tenant, count: i64, table: &mut Table) {
+pub fn from_older_schemas(server: &TestServer, tenant: &Tenant, count: i64, table: &mut Table) {
     let present = schema_version(&database(&tenant.file()));
-    let data = desk.home().join("older");
+    let data = server.home().join("older");
     for version in (1..present).filter(|version| fixture(*version).is_dir()) {
         fs::create_dir_all(data.join("tenants")).unwrap();
         fs::copy(fixture(version).join("registry.db"), data.join("registry.db")).unwrap();
@@ -26,7 +26,7 @@ pub fn from_older_schemas(desk: &Desk, tenant: &Tenant, count: i64, table: &mut 
         fs::copy(fixture(version).join("tenant.db"), &file).unwrap();
         fill(&file, &tenant.file());
         let operation = format!("check, which migrates from schema {version}");
-        let said = command(desk, &data, &operation, &["check"], table);
+        let said = command(server, &data, &operation, &["check"], table);
         assert!(said.as_array().unwrap().iter().all(|database| database["ok"] == true), "{said}");
         let migrated = database(&file);
         assert_eq!(schema_version(&migrated), present);

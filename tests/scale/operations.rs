@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::measure::{Table, fastest, request, watch};
 use crate::records::{COLUMNS, Key, value};
 use crate::support::client::Call;
-use crate::support::{Api, Desk, encoded};
+use crate::support::{Api, TestServer, encoded};
 
 const PATH: &str = "/hardware.php";
 
@@ -49,15 +49,15 @@ fn ids(page: &Value) -> Vec<i64> {
 }
 
 /// Every sort in both directions, the first page and a far one; every filter, with and without the total.
-pub fn lists(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
+pub fn lists(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     let (mut first, mut far) = (Slowest::default(), Slowest::default());
     let mut filtered = Filters::default();
-    table.add_served(desk, "GET one record", || {
+    table.add_served(server, "GET one record", || {
         let (time, record) = fastest(|| api.call("GET", &format!("{PATH}?id={count}")));
         assert_eq!(record["asset_tag"], value(count, "asset_tag").cell());
         time
     });
-    let (_, usage) = watch(desk, || {
+    let (_, usage) = watch(server, || {
         for column in COLUMNS {
             let mut sorted: Vec<(Key, i64)> = (1..=count).map(|n| (value(n, column), n)).collect();
             sorted.sort_unstable();
@@ -163,7 +163,7 @@ fn filter_finds(api: &Api, filter: &str, count: usize, slowest: &mut Filters) {
 }
 
 /// `q` with words that few, many and no records have.
-pub fn searches(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
+pub fn searches(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     let serial = value(count / 2, "serial_number").cell();
     let having = |word: &str| {
         let columns = || COLUMNS.into_iter().chain(["notes"]).filter(|column| is_searched(column));
@@ -180,12 +180,12 @@ pub fn searches(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
         // "cha", "han" and "and" are in every record, but not together.
         ("q, an unknown word of frequent parts", "chand".to_owned(), 0),
     ] {
-        table.add_served(desk, operation, || {
+        table.add_served(server, operation, || {
             let (time, page) = fastest(|| get(api, &format!("q={query}")));
             assert_eq!(ids(&page).len(), found.min(PAGE), "{query}");
             time
         });
-        table.add_served(desk, &format!("{operation}, with its total"), || {
+        table.add_served(server, &format!("{operation}, with its total"), || {
             let (time, page) = fastest(|| get(api, &format!("q={query}&total=true")));
             assert_eq!(page["total"], found, "{query}");
             time
@@ -198,7 +198,7 @@ fn is_searched(column: &str) -> bool {
 }
 
 /// POST, PUT and DELETE, one after the other. In the end a tenth of the new records is left.
-pub fn changes(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
+pub fn changes(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     const MADE: i64 = 500;
     let body = |n: i64| json!({"name": format!("New {n}"), "serial_number": format!("NEW-{n}"), "notes": value(n, "notes").cell()});
     let mut each = |method: &str, ids: std::ops::RangeInclusive<i64>| {
@@ -207,7 +207,7 @@ pub fn changes(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
             "PUT" => api.call(method, &format!("{PATH}?id={id}")).json(&json!({"asset_tag": "changed"})),
             _ => api.call(method, &format!("{PATH}?id={id}")),
         };
-        let (times, usage) = watch(desk, || ids.map(|id| request(make(id)).0).collect::<Vec<Duration>>());
+        let (times, usage) = watch(server, || ids.map(|id| request(make(id)).0).collect::<Vec<Duration>>());
         assert_eq!(usage.temporary, 0, "a change needs no temporary file");
         let mean = times.iter().sum::<Duration>() / u32::try_from(times.len()).unwrap();
         table.add(format!("{method}, mean"), mean, usage);
@@ -219,7 +219,7 @@ pub fn changes(desk: &Desk, api: &Api, count: i64, table: &mut Table) {
     assert_eq!(api.total(PATH), count + MADE / 10);
     assert_eq!(api.total(&format!("{PATH}?q=new-{}", count + 1)), 1);
     assert_eq!(api.total(&format!("{PATH}?q=new-{}", count + MADE)), 0);
-    table.add_served(desk, "DELETE, refused because of dependents", || {
+    table.add_served(server, "DELETE, refused because of dependents", || {
         let begun = Instant::now();
         api.delete("/employees.php?id=1").fails_with(409, "has_dependents");
         begun.elapsed()

@@ -11,11 +11,11 @@ use self::samples::{Language, Sample};
 use super::openapi::{self, Target, operation_id, title};
 use crate::api::list::{filters, sortable};
 use crate::api::routes::{Operation, PREFIX};
-use crate::error::{Condition, Error, FieldCode};
 use crate::html::{self, Policy, paragraph};
+use crate::http::{ApiError, Condition};
 use crate::http::{Method, Request, Response};
-use crate::model::{ALL, Access, Field, Kind, Resource, Scope};
-use crate::store::Column;
+use crate::model::FieldCode;
+use crate::model::{ALL, Access, Column, Field, Kind, Resource, Scope};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
@@ -28,7 +28,7 @@ pub fn answer(request: &Request) -> Response {
         Ok(body) => html::page(200, body, &POLICY),
         Err(error) => {
             tracing::error!(%error, "the reference could not be rendered");
-            Error::InternalError.into()
+            ApiError::internal().into()
         }
     }
 }
@@ -129,7 +129,7 @@ impl Page {
             languages: Language::ALL,
             sections: openapi::SECTIONS.map(|(id, title, text)| (id, title, paragraph(text))).into(),
             resources: ALL.into_iter().map(|resource| ResourceView::new(resource, address)).collect(),
-            errors: Condition::ALL.into_iter().map(ErrorView::new).collect(),
+            errors: Condition::all().map(ErrorView::new).collect(),
             field_codes: FieldCode::ALL.iter().map(|(code, meaning)| (code.as_str(), *meaning)).collect(),
         }
     }
@@ -366,7 +366,7 @@ fn list_filters(resource: &'static Resource) -> Vec<FieldView> {
             Column::Id | Column::CreatedAt | Column::UpdatedAt => "timestamp".to_owned(),
         };
         match (side, views.last_mut()) {
-            (crate::api::list::Side::Equal, _) | (_, None) => {
+            (crate::api::list::Bound::Equal, _) | (_, None) => {
                 views.push(FieldView { name, values, about: String::new(), required: false });
             }
             (_, Some(last)) => last.about = format!("{} {name}", last.about),
@@ -391,7 +391,7 @@ mod tests {
         let page = page("desk.example:8443");
         assert!(page.len() < 150 * 1024, "{}", page.len());
         assert!(page.contains("http://desk.example:8443/v1/customers.php"));
-        for condition in Condition::ALL {
+        for condition in Condition::all() {
             assert!(page.contains(&format!("id=\"{}\"", condition.describe().code)), "{condition:?}");
         }
         for resource in ALL {

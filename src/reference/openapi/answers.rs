@@ -7,9 +7,11 @@ use serde_json::{Map, Value, json};
 use super::VERSION;
 use super::examples::{CURSOR, RESET, UUID, error_example};
 use super::schemas::{schema_ref, title};
+use crate::api::errors;
 use crate::api::routes::{Operation, PAGES, Page, RECORD_METHODS};
-use crate::error::{Condition, FieldCode, Framing};
 use crate::html;
+use crate::http::{Condition, ProtocolViolation};
+use crate::model::FieldCode;
 use crate::model::{ALL, CUSTOMER, Field, Resource};
 
 /// What is asked for, as far as errors depend on it.
@@ -131,20 +133,20 @@ fn of_operation(operation: Operation) -> &'static [Condition] {
 
 /// The error of a field that names a record that is not there.
 fn missing_reference(field: &'static Field) -> Option<Condition> {
-    Resource::referenced(field).map(|target| target.missing_reference(1).condition())
+    Resource::referenced(field).and_then(errors::missing_reference_condition)
 }
 
 fn is_referenced(resource: &Resource) -> bool {
     ALL.into_iter().flat_map(|other| other.fields).any(|field| field.references == Some(resource.name))
 }
 
-/// Errors by status; one of framing has several.
+/// Errors by status; one of violation has several.
 fn by_status(conditions: Vec<Condition>) -> BTreeMap<u16, Vec<Condition>> {
     let mut found: BTreeMap<u16, Vec<Condition>> = BTreeMap::new();
     for condition in conditions {
         if condition == Condition::MalformedRequest {
-            for framing in Framing::ALL {
-                found.entry(framing.status()).or_default().push(condition);
+            for violation in ProtocolViolation::ALL {
+                found.entry(violation.status()).or_default().push(condition);
             }
         } else {
             found.entry(condition.describe().status).or_default().push(condition);
@@ -244,8 +246,8 @@ impl Refusal {
     }
 
     fn example(&self, condition: Condition) -> (String, Value) {
-        let framing = Framing::ALL.into_iter().find(|framing| framing.status() == self.status);
-        let body = error_example(condition, framing.unwrap_or(Framing::Malformed), self.resource);
+        let violation = ProtocolViolation::ALL.into_iter().find(|violation| violation.status() == self.status);
+        let body = error_example(condition, violation.unwrap_or(ProtocolViolation::Malformed), self.resource);
         let about = condition.describe();
         (about.code.to_owned(), json!({ "summary": about.meaning, "value": body }))
     }

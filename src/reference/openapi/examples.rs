@@ -2,13 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::json::Object;
+use crate::api::errors;
 use crate::api::query::Query;
 use crate::api::rate_limit::Allowance;
 use crate::api::routes::RECORD_METHODS;
-use crate::error::{Condition, Error, FieldError, Framing, Inactive};
 use crate::http::Response;
-use crate::model::{Access, CUSTOMER, Field, Resource, Scope};
+use crate::http::{ApiError, Condition, ProtocolViolation};
+use crate::model::FieldError;
+use crate::model::{Access, CUSTOMER, EMPLOYEE, Field, HARDWARE, JsonObject, Resource, Scope};
+use crate::store::registry::Inactive;
 
 /// The moment that every example happens.
 pub const NOW: &str = "2026-11-20T19:30:00Z";
@@ -54,54 +56,61 @@ pub fn page_example(resource: &'static Resource) -> Value {
 }
 
 /// The body of an error of this condition, as the service writes it.
-pub fn error_example(condition: Condition, framing: Framing, resource: &'static Resource) -> Value {
-    let response = Response::from(error(condition, framing, resource));
+pub fn error_example(condition: Condition, violation: ProtocolViolation, resource: &'static Resource) -> Value {
+    let response = Response::from(error(condition, violation, resource));
     serde_json::from_slice(response.body()).unwrap_or_default()
 }
 
 /// One error of every condition, as a request about `resource` might meet it.
-fn error(condition: Condition, framing: Framing, resource: &'static Resource) -> Error {
+fn error(condition: Condition, violation: ProtocolViolation, resource: &'static Resource) -> ApiError {
     match condition {
-        Condition::MissingAuthorization => Error::MissingAuthorization,
-        Condition::MalformedApiKey => Error::MalformedApiKey,
-        Condition::InvalidApiKey => Error::InvalidApiKey,
-        Condition::RevokedApiKey => Error::RevokedApiKey,
-        Condition::TenantInactive => Error::TenantInactive(Inactive::TrialOver),
-        Condition::TenantUnavailable => Error::TenantUnavailable,
-        Condition::InsufficientScope => Error::InsufficientScope(Scope { resource: &CUSTOMER, access: Access::Write }),
-        Condition::RateLimited => Error::RateLimited(Allowance { limit: 100, remaining: 0, reset: RESET }),
-        Condition::MethodNotAllowed => Error::MethodNotAllowed(RECORD_METHODS),
-        Condition::InvalidJson => failure(Object::parse(b"{\"name\": \"Eva\",}")),
-        Condition::NotFound => Error::NotFound(CUSTOMER.name, "7".to_owned()),
-        Condition::MissingId => Error::MissingId,
-        Condition::NoUpdatableFields => {
-            Error::NoUpdatableFields(CUSTOMER.fields.iter().map(|field| field.name).collect())
+        Condition::MissingAuthorization => errors::missing_authorization(),
+        Condition::MalformedApiKey => errors::malformed_api_key(),
+        Condition::InvalidApiKey => errors::invalid_api_key(),
+        Condition::RevokedApiKey => errors::revoked_api_key(),
+        Condition::TenantInactive => errors::tenant_inactive(Inactive::TrialOver),
+        Condition::TenantUnavailable => errors::tenant_unavailable(),
+        Condition::InsufficientScope => {
+            errors::insufficient_scope(Scope { resource: &CUSTOMER, access: Access::Write })
         }
+        Condition::RateLimited => Allowance { limit: 100, remaining: 0, reset: RESET }.exceeded(),
+        Condition::MethodNotAllowed => ApiError::method_not_allowed(RECORD_METHODS),
+        Condition::InvalidJson => JsonObject::parse(b"{\"name\": \"Eva\",}")
+            .err()
+            .map_or_else(ApiError::internal, |error| errors::invalid_json(&error)),
+        Condition::NotFound => errors::not_found(&CUSTOMER, "7"),
+        Condition::MissingId => errors::missing_id(),
+        Condition::NoUpdatableFields => errors::no_updatable_fields(&CUSTOMER),
         Condition::BadRequest => failure(
             Query::parse(Some("cutsomer_id=7")).and_then(|query| query.only(["limit", "customer_id"].into_iter())),
         ),
-        Condition::ValidationFailed => Error::ValidationFailed(invalid_fields(resource)),
-        Condition::CustomerNotFound => Error::CustomerNotFound(7),
-        Condition::EmployeeNotFound => Error::EmployeeNotFound(7),
-        Condition::HasDependents => Error::HasDependents("FOREIGN KEY constraint failed".to_owned()),
-        Condition::EndpointNotFound => Error::EndpointNotFound,
-        Condition::UnsupportedMediaType => Error::UnsupportedMediaType(
-            "The body's type is \"text/plain\". Send \"Content-Type: application/json\".".to_owned(),
+        Condition::ValidationFailed => errors::validation_failed(&invalid_fields(resource)),
+        Condition::CustomerNotFound => missing_reference(&EMPLOYEE),
+        Condition::EmployeeNotFound => missing_reference(&HARDWARE),
+        Condition::HasDependents => errors::has_dependents("FOREIGN KEY constraint failed".to_owned()),
+        Condition::EndpointNotFound => ApiError::endpoint_not_found(),
+        Condition::UnsupportedMediaType => {
+            ApiError::new(condition, "The body's type is \"text/plain\". Send \"Content-Type: application/json\".")
+        }
+        Condition::PayloadTooLarge => ApiError::payload_too_large(),
+        Condition::MalformedRequest => ApiError::malformed_request(
+            violation,
+            "The request could not be read as one HTTP/1.1 message. Use an HTTP client library.",
         ),
-        Condition::PayloadTooLarge => Error::PayloadTooLarge,
-        Condition::MalformedRequest => Error::MalformedRequest(
-            framing,
-            "The request could not be read as one HTTP/1.1 message. Use an HTTP client library.".to_owned(),
+        Condition::InvalidIdempotencyKey => errors::invalid_idempotency_key(
+            "The header \"Idempotency-Key\" is not a UUID. Send 32 hexadecimal digits in the form 8-4-4-4-12.",
         ),
-        Condition::InvalidIdempotencyKey => Error::InvalidIdempotencyKey(
-            "The header \"Idempotency-Key\" is not a UUID. Send 32 hexadecimal digits in the form 8-4-4-4-12."
-                .to_owned(),
-        ),
-        Condition::IdempotencyKeyReused => Error::IdempotencyKeyReused,
-        Condition::InternalError => Error::InternalError,
-        Condition::Overloaded => Error::Overloaded,
-        Condition::NotReady => Error::NotReady("the data directory is not writable".to_owned()),
+        Condition::IdempotencyKeyReused => errors::idempotency_key_reused(),
+        Condition::InternalError => ApiError::internal(),
+        Condition::Overloaded => ApiError::overloaded(),
+        Condition::NotReady => ApiError::not_ready("the data directory is not writable"),
     }
+}
+
+/// The error of a record of `resource` whose reference names no record.
+fn missing_reference(resource: &'static Resource) -> ApiError {
+    let referenced = resource.fields.iter().find_map(|field| Some((field, Resource::referenced(field)?)));
+    referenced.map_or_else(ApiError::internal, |(field, target)| errors::missing_reference(field, target, 7))
 }
 
 /// Every required field, not sent.
@@ -111,6 +120,6 @@ fn invalid_fields(resource: &'static Resource) -> Vec<FieldError> {
 }
 
 /// The error of what was made to fail.
-fn failure<T>(outcome: Result<T, Error>) -> Error {
-    outcome.err().unwrap_or(Error::InternalError)
+fn failure<T>(outcome: Result<T, ApiError>) -> ApiError {
+    outcome.err().unwrap_or_else(ApiError::internal)
 }

@@ -19,7 +19,8 @@ pub use examples::{error_example, example_of, page_example, record_example, upda
 pub use operations::{article, list_parameters_in_words, operation_id};
 pub use schemas::title;
 
-use crate::error::{Condition, FieldCode};
+use crate::http::Condition;
+use crate::model::FieldCode;
 use crate::model::{ALL, Scope};
 
 /// The version of the interface, as `X-API-Version` has it.
@@ -90,7 +91,7 @@ fn introduction() -> String {
         let _ = writeln!(text, "- `{scope}`");
     }
     text.push_str("\n## Errors\n\n| status | code | meaning | remedy |\n|---|---|---|---|\n");
-    for condition in Condition::ALL {
+    for condition in Condition::all() {
         let about = condition.describe();
         let _ = writeln!(text, "| {} | `{}` | {} | {} |", about.status, about.code, about.meaning, about.remedy);
     }
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn every_condition_has_an_example() {
         let text = JSON.as_str();
-        for condition in Condition::ALL {
+        for condition in Condition::all() {
             let code = condition.describe().code;
             assert!(text.contains(&format!("\"error\":{{\"code\":\"{code}\"")), "{code}");
         }

@@ -5,12 +5,11 @@ use serde_json::{Map, Value, json};
 use super::answers::{RATE_LIMIT, Target, references};
 use super::examples::{CURSOR, UUID, create_example, page_example, record_example, update_example};
 use super::schemas::{filter, schema_ref, title};
-use crate::api::list::{DEFAULT_LIMIT, MAX_CURSOR, MAX_LIMIT, MAX_WORDS, Side, filters, sortable};
+use crate::api::list::{Bound, DEFAULT_LIMIT, MAX_CURSOR, MAX_LIMIT, MAX_WORDS, filters, sortable};
 use crate::api::routes::{OPERATIONS, Operation, PAGES, Page};
 use crate::html;
 use crate::http::Method;
-use crate::model::{ALL, Access, Field, Resource, Scope};
-use crate::store::Column;
+use crate::model::{ALL, Access, Column, Field, Resource, Scope};
 
 const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$";
 
@@ -192,12 +191,12 @@ fn list_parameters(resource: &'static Resource) -> impl Iterator<Item = Value> {
     })
 }
 
-fn filter_parameter(resource: &Resource, name: &str, column: Column, side: Side) -> Value {
+fn filter_parameter(resource: &Resource, name: &str, column: Column, side: Bound) -> Value {
     let field = column.name();
     let about = match side {
-        Side::Equal => format!("Only records whose `{field}` is this; `null` finds empty ones."),
-        Side::From => format!("Only records whose `{field}` is this or later."),
-        Side::To => format!("Only records whose `{field}` is this or earlier."),
+        Bound::Equal => format!("Only records whose `{field}` is this; `null` finds empty ones."),
+        Bound::From => format!("Only records whose `{field}` is this or later."),
+        Bound::To => format!("Only records whose `{field}` is this or earlier."),
     };
     let example = match column {
         Column::Field(field) => Some(super::examples::example_of(field)).filter(|value| !value.is_null()),

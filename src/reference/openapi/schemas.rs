@@ -3,10 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::examples::{example_of, record_example};
-use crate::api::list::Side;
+use crate::api::list::Bound;
 use crate::model::field::MAX_EMAIL;
-use crate::model::{Field, Kind, Resource};
-use crate::store::Column;
+use crate::model::{Column, Field, Kind, Resource};
 
 /// Text without U+0000.
 const TEXT: &str = r"^[^\u0000]*$";
@@ -182,11 +181,11 @@ fn described(schema: Value, field: &Field, nullable: bool) -> Map<String, Value>
 }
 
 /// The values of a list's filter.
-pub fn filter(resource: &Resource, column: Column, side: Side) -> Value {
+pub fn filter(resource: &Resource, column: Column, side: Bound) -> Value {
     let empty = || json!({ "type": "string", "const": "null" });
     let value = match (column, side) {
         (Column::Id, _) => json!({ "type": "integer", "format": "int64" }),
-        (Column::CreatedAt | Column::UpdatedAt, Side::Equal) => json!({ "type": "string", "format": "date-time" }),
+        (Column::CreatedAt | Column::UpdatedAt, Bound::Equal) => json!({ "type": "string", "format": "date-time" }),
         (Column::CreatedAt | Column::UpdatedAt, _) => {
             return json!({ "anyOf": [{ "type": "string", "format": "date-time" }, { "type": "string", "format": "date" }] });
         }
@@ -200,7 +199,7 @@ pub fn filter(resource: &Resource, column: Column, side: Side) -> Value {
         },
     };
     match side {
-        Side::Equal => json!({ "anyOf": [value, empty()] }),
-        Side::From | Side::To => value,
+        Bound::Equal => json!({ "anyOf": [value, empty()] }),
+        Bound::From | Bound::To => value,
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{Registry, RegistryError, inactive};
-use crate::error::Inactive;
 use crate::model::Scopes;
+use crate::store::registry::Inactive;
 
 /// Whose key it is that came with a request, and whether it may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::Clock;
-use crate::error::Error;
 use crate::model::{ALL, CUSTOMER, EMPLOYEE, Scopes, Value};
 use crate::secret;
 use crate::store::registry::{Actor, TenantRow};
 use crate::store::tenant_file::TenantFile;
-use crate::store::{Change, Limits, ReadError, Record, Tenant, Tenants, Writing};
+use crate::store::{DatabaseError, Limits, MutationError, Record, Tenant, Tenants, Writing};
 
 struct Desk {
     folder: tempfile::TempDir,
@@ -59,7 +58,7 @@ impl Desk {
 
     fn add(&self, id: i64, names: &[&str]) {
         let mut file = TenantFile::open(&self.data(), id).unwrap();
-        let added: Result<(), super::super::tenant_file::FileError> = file.add(&CUSTOMER, |adding| {
+        let added: Result<(), DatabaseError> = file.add(&CUSTOMER, |adding| {
             names.iter().try_for_each(|name| adding.record(None, customer(name), "2026-11-20T19:30:00Z"))
         });
         added.unwrap();
@@ -83,11 +82,11 @@ impl Desk {
 fn rows(data: &Path, id: i64) -> Vec<(&'static str, Record)> {
     let mut all = Vec::new();
     let file = TenantFile::open(data, id).unwrap();
-    let read: Result<(), super::super::tenant_file::FileError> = file.read(|reading| {
+    let read: Result<(), DatabaseError> = file.read(|reading| {
         for resource in ALL {
             reading.each(resource, |record| {
                 all.push((resource.plural, record.clone()));
-                Ok::<(), super::super::tenant_file::FileError>(())
+                Ok::<(), DatabaseError>(())
             })?;
         }
         Ok(())
@@ -505,37 +504,18 @@ fn what_fails_in_the_middle_is_taken_back() {
     desk.is_tidy();
 }
 
-/// Adds one record and tells its id.
-struct Add {
-    employee: bool,
-    name: String,
-    id: Option<i64>,
-    told: mpsc::Sender<Result<i64, Error>>,
+/// Adds one record and returns its id.
+fn add(tenant: &Tenant, is_employee: bool, name: &str) -> i64 {
+    let (resource, values) = if is_employee { (&EMPLOYEE, employee(name)) } else { (&CUSTOMER, customer(name)) };
+    let insert = move |writing: &Writing<'_>| -> Result<i64, MutationError<()>> {
+        Ok(writing.insert(resource, values, "2026-11-20T19:30:00Z")?.id)
+    };
+    let (done, outcome) = mpsc::channel();
+    tenant.mutate(insert, move |id| done.send(id).unwrap());
+    outcome.recv().unwrap().unwrap().unwrap()
 }
 
-impl Change for Add {
-    fn run(&mut self, writing: &Writing<'_>) -> Result<(), ReadError> {
-        let now = "2026-11-20T19:30:00Z";
-        let record = match self.employee {
-            true => writing.insert(&EMPLOYEE, employee(&self.name), now)?,
-            false => writing.insert(&CUSTOMER, customer(&self.name), now)?,
-        };
-        self.id = Some(record.id);
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>, outcome: Result<(), Error>) {
-        let _ = self.told.send(outcome.map(|()| self.id.unwrap()));
-    }
-}
-
-fn add(tenant: &Tenant, employee: bool, name: &str) -> i64 {
-    let (told, answer) = mpsc::channel();
-    tenant.change(Box::new(Add { employee, name: name.to_owned(), id: None, told }));
-    answer.recv().unwrap().unwrap()
-}
-
-/// The test of issue 6, point 2: writers never stop, readers never see anything but whole states, no id comes twice, and in
+/// Writers never stop, readers never see anything but whole states, no id comes twice, and in
 /// the end there is exactly what the backup held and what was added after the restore.
 #[test]
 fn a_tenant_is_restored_under_load_row_by_row() {

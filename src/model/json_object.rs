@@ -1,4 +1,4 @@
-//! The body of POST and PUT: one JSON object (contract section 3).
+//! One JSON object: the body of POST and PUT (contract section 3), a line of a JSON Lines file.
 //!
 //! serde_json's raw values are used, not its parsed ones: those round numbers beyond 64 bits, refuse `1e400`, and let lone
 //! surrogates pass where nothing reads them.
@@ -9,38 +9,29 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::error::Error;
-use crate::model::field::Input;
+use super::field::Input;
 
 /// Levels of nesting that are taken.
 const DEPTH: usize = 128;
 
 /// The members of the object; of one given twice the last counts.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Object<'a> {
+pub struct JsonObject<'a> {
     members: Vec<(Cow<'a, str>, Input<'a>)>,
 }
 
 /// Where something is no JSON object, and why. Line and column count from 1, columns in bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("at line {line}, column {column}: {what}")]
+pub struct JsonError {
     pub line: usize,
     pub column: usize,
     pub what: String,
 }
 
-impl<'a> Object<'a> {
-    /// Reads a body, or says where it is wrong.
-    pub fn parse(body: &'a [u8]) -> Result<Object<'a>, Error> {
-        Object::read(body).map_err(|Mistake { line, column, what }| {
-            Error::InvalidJson(format!(
-                "The body is not valid JSON at line {line}, column {column}: {what}. Send one JSON object in UTF-8."
-            ))
-        })
-    }
-
+impl<'a> JsonObject<'a> {
     /// Reads one object that is all of `body`.
-    pub fn read(body: &'a [u8]) -> Result<Object<'a>, Mistake> {
+    pub fn parse(body: &'a [u8]) -> Result<JsonObject<'a>, JsonError> {
         let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
         let text = str::from_utf8(body).map_err(|error| {
             let (line, column) = position(body.get(..error.valid_up_to()).unwrap_or_default());
@@ -53,7 +44,7 @@ impl<'a> Object<'a> {
         }
         let members = source.members(whole.get())?;
         let read = |(name, raw): (Cow<'a, str>, &'a RawValue)| Ok((name, source.input(raw.get(), 1)?));
-        Ok(Object { members: members.0.into_iter().map(read).collect::<Result<_, Mistake>>()? })
+        Ok(JsonObject { members: members.0.into_iter().map(read).collect::<Result<_, JsonError>>()? })
     }
 
     /// The names of all members in the order sent, those given twice as often.
@@ -104,7 +95,7 @@ struct Source<'a> {
 
 impl<'a> Source<'a> {
     /// What a field is checked against. What stands in arrays and objects is only looked through for mistakes.
-    fn input(self, raw: &'a str, depth: usize) -> Result<Input<'a>, Mistake> {
+    fn input(self, raw: &'a str, depth: usize) -> Result<Input<'a>, JsonError> {
         match raw.as_bytes().first() {
             Some(b'"') => serde_json::from_str::<Name<'a>>(raw)
                 .map(|text| Input::Text(text.0))
@@ -131,11 +122,11 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn members(self, raw: &'a str) -> Result<Members<'a>, Mistake> {
+    fn members(self, raw: &'a str) -> Result<Members<'a>, JsonError> {
         serde_json::from_str(raw).map_err(|error| self.syntax(raw, &error))
     }
 
-    fn descend(self, raw: &str, depth: usize) -> Result<(), Mistake> {
+    fn descend(self, raw: &str, depth: usize) -> Result<(), JsonError> {
         match depth >= DEPTH {
             true => Err(self.at(raw, &format!("more than {DEPTH} levels of nesting"))),
             false => Ok(()),
@@ -148,13 +139,13 @@ impl<'a> Source<'a> {
         position(self.text.as_bytes().get(..offset).unwrap_or_default())
     }
 
-    fn at(self, part: &str, what: &str) -> Mistake {
+    fn at(self, part: &str, what: &str) -> JsonError {
         let (line, column) = self.before(part);
         invalid(line, column, what)
     }
 
     /// serde_json counts lines from 1 and columns from the line's start, within the part it was given.
-    fn syntax(self, part: &str, error: &serde_json::Error) -> Mistake {
+    fn syntax(self, part: &str, error: &serde_json::Error) -> JsonError {
         let (line, column) = self.before(part);
         let what = error.to_string();
         let what = in_our_words(what.split(" at line ").next().unwrap_or_default());
@@ -195,8 +186,8 @@ fn position(text: &[u8]) -> (usize, usize) {
     (line, column)
 }
 
-fn invalid(line: usize, column: usize, what: &str) -> Mistake {
-    Mistake { line, column, what: what.to_owned() }
+fn invalid(line: usize, column: usize, what: &str) -> JsonError {
+    JsonError { line, column, what: what.to_owned() }
 }
 
 #[cfg(test)]
@@ -204,12 +195,12 @@ mod tests {
     use super::*;
 
     fn message(body: &[u8]) -> String {
-        Object::parse(body).unwrap_err().message()
+        JsonObject::parse(body).unwrap_err().to_string()
     }
 
     #[test]
     fn numbers_stay_as_they_were_written() {
-        let object = Object::parse(br#"{"a": 1e400, "b": -0, "c": 99999999999999999999, "a": 12.0}"#).unwrap();
+        let object = JsonObject::parse(br#"{"a": 1e400, "b": -0, "c": 99999999999999999999, "a": 12.0}"#).unwrap();
         assert_eq!(object.get("a"), Some(&Input::Number("12.0")));
         assert_eq!(object.get("b"), Some(&Input::Number("-0")));
         assert_eq!(object.get("c"), Some(&Input::Number("99999999999999999999")));
@@ -224,18 +215,18 @@ mod tests {
         assert!(message(b"{\n\"a\": tru}").contains("line 2"));
         assert!(message(b"{\"a\": \"\xff\"}").contains("not UTF-8"));
         for body in [&b""[..], b"null", b"[]", b"\"a\"", b"{} {}", b"{\"a\": 01}", b"{'a': 1}", b"\xef\xbb\xbf"] {
-            assert!(Object::parse(body).is_err(), "{body:?}");
+            assert!(JsonObject::parse(body).is_err(), "{body:?}");
         }
-        assert!(Object::parse(b"\xef\xbb\xbf{}").is_ok());
-        assert!(Object::parse(br#"{"a": "\ud83d\ude00"}"#).is_ok());
+        assert!(JsonObject::parse(b"\xef\xbb\xbf{}").is_ok());
+        assert!(JsonObject::parse(br#"{"a": "\ud83d\ude00"}"#).is_ok());
     }
 
     #[test]
     fn nesting_ends_at_128() {
         let nested = |levels: usize| format!("{{\"a\": {}{}}}", "[".repeat(levels - 1), "]".repeat(levels - 1));
-        assert!(Object::parse(nested(100).as_bytes()).is_ok());
-        assert!(Object::parse(nested(128).as_bytes()).is_ok());
+        assert!(JsonObject::parse(nested(100).as_bytes()).is_ok());
+        assert!(JsonObject::parse(nested(128).as_bytes()).is_ok());
         assert!(message(nested(129).as_bytes()).contains("nesting"));
-        assert!(Object::parse(nested(30_000).as_bytes()).is_err());
+        assert!(JsonObject::parse(nested(30_000).as_bytes()).is_err());
     }
 }

@@ -1,0 +1,157 @@
+//! The API's own errors: one constructor for each condition that is built in more than one place, or that has headers.
+
+use serde_json::{Map, Value, json};
+
+use crate::http::{ApiError, Condition};
+use crate::model::{Field, FieldError, JsonError, Resource, Scope};
+use crate::store::StoreError;
+use crate::store::registry::{Inactive, RegistryError};
+
+const INVALID_TOKEN: &str = "Bearer error=\"invalid_token\"";
+
+/// `missing_authorization`
+pub fn missing_authorization() -> ApiError {
+    let message =
+        "The header \"Authorization\" is missing or has no Bearer token. Send \"Authorization: Bearer <API key>\".";
+    ApiError::new(Condition::MissingAuthorization, message).header("WWW-Authenticate", "Bearer")
+}
+
+/// `malformed_api_key`
+pub fn malformed_api_key() -> ApiError {
+    let message =
+        "The API key is malformed: it must start with \"tdk_\" and have at least 40 characters. Send the complete key.";
+    ApiError::new(Condition::MalformedApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
+}
+
+/// `invalid_api_key`
+pub fn invalid_api_key() -> ApiError {
+    let message = "This API key does not exist. Check it, or make a new one in the panel if it was deleted.";
+    ApiError::new(Condition::InvalidApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
+}
+
+/// `revoked_api_key`
+pub fn revoked_api_key() -> ApiError {
+    let message = "This API key has been revoked. Make a new one in the panel.";
+    ApiError::new(Condition::RevokedApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
+}
+
+/// `tenant_inactive`
+pub fn tenant_inactive(reason: Inactive) -> ApiError {
+    let message = match reason {
+        Inactive::Suspended => "The tenant has been suspended by the operator. Ask the operator to activate it.",
+        Inactive::TrialOver => "The tenant's trial is over. Ask the operator to activate the tenant.",
+    };
+    ApiError::new(Condition::TenantInactive, message)
+}
+
+/// `tenant_unavailable`
+pub fn tenant_unavailable() -> ApiError {
+    let message =
+        "The tenant's database cannot be used at the moment, and nothing was changed. Try again in 5 seconds.";
+    ApiError::new(Condition::TenantUnavailable, message).header("Retry-After", "5")
+}
+
+/// `insufficient_scope`
+pub fn insufficient_scope(scope: Scope) -> ApiError {
+    let message = format!("This API key lacks the scope \"{scope}\". Use a key that was made with it.");
+    let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\"");
+    ApiError::new(Condition::InsufficientScope, message).header("WWW-Authenticate", challenge)
+}
+
+/// `not_found`; `id` is the id as it was sent.
+pub fn not_found(resource: &Resource, id: &str) -> ApiError {
+    ApiError::new(Condition::NotFound, format!("There is no {} with the id {id}. Check the id.", resource.name))
+}
+
+/// `invalid_json`; the message says line and column.
+pub fn invalid_json(error: &JsonError) -> ApiError {
+    let message = format!("The body is not valid JSON {error}. Send one JSON object in UTF-8.");
+    ApiError::new(Condition::InvalidJson, message)
+}
+
+/// `missing_id`
+pub fn missing_id() -> ApiError {
+    ApiError::new(Condition::MissingId, "The query parameter \"id\" is missing. Add \"?id=<integer>\".")
+}
+
+/// `no_updatable_fields`
+pub fn no_updatable_fields(resource: &Resource) -> ApiError {
+    let names: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
+    let message =
+        format!("The body names no field that can be changed. Include at least one of: {}.", names.join(", "));
+    ApiError::new(Condition::NoUpdatableFields, message)
+}
+
+/// `validation_failed` with the members `errors` and `fields`.
+pub fn validation_failed(faults: &[FieldError]) -> ApiError {
+    let names: Vec<&str> = faults.iter().map(|fault| fault.field).collect();
+    let errors: Map<String, Value> = faults
+        .iter()
+        .map(|fault| (fault.field.to_owned(), json!({"code": fault.code.as_str(), "message": fault.message})))
+        .collect();
+    let message = format!("These fields are not valid: {}. Correct what \"errors\" says of each.", names.join(", "));
+    ApiError::new(Condition::ValidationFailed, message).member("errors", errors).member("fields", names)
+}
+
+/// `customer_not_found` or `employee_not_found`: `field` refers to the record `id` of `target`, which does not exist.
+pub fn missing_reference(field: &Field, target: &Resource, id: i64) -> ApiError {
+    match missing_reference_condition(target) {
+        Some(condition) => ApiError::new(condition, target.missing_message(field, id)),
+        // A unit test holds that every resource that is referred to has a condition.
+        None => ApiError::internal(),
+    }
+}
+
+/// The condition of a reference to a record of `target` that does not exist.
+pub fn missing_reference_condition(target: &Resource) -> Option<Condition> {
+    Condition::all().find(|condition| Some(condition.describe().code) == target.missing_code)
+}
+
+/// `has_dependents`; `details` is the database's own message.
+pub fn has_dependents(details: String) -> ApiError {
+    let message = "Other records refer to this one, so it was not deleted. Delete or reassign them first.";
+    ApiError::new(Condition::HasDependents, message).member("details", details)
+}
+
+/// `invalid_idempotency_key`
+pub fn invalid_idempotency_key(message: &'static str) -> ApiError {
+    ApiError::new(Condition::InvalidIdempotencyKey, message)
+}
+
+/// `idempotency_key_reused`
+pub fn idempotency_key_reused() -> ApiError {
+    let message = "This \"Idempotency-Key\" was used for another request in the last 24 hours. Make a new UUID for a new request.";
+    ApiError::new(Condition::IdempotencyKeyReused, message)
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> ApiError {
+        match error {
+            StoreError::Unavailable => tenant_unavailable(),
+            StoreError::Internal => ApiError::internal(),
+        }
+    }
+}
+
+impl From<RegistryError> for ApiError {
+    /// Whatever the registry reports to a request is the service's failure: the cause goes to the log, not to the client.
+    fn from(error: RegistryError) -> ApiError {
+        tracing::error!(%error, "the registry failed");
+        ApiError::internal()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ALL;
+
+    #[test]
+    fn every_reference_has_its_condition() {
+        for field in ALL.into_iter().flat_map(|resource| resource.fields) {
+            if let Some(target) = Resource::referenced(field) {
+                assert!(missing_reference_condition(target).is_some(), "{}", field.name);
+            }
+        }
+    }
+}

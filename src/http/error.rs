@@ -1,0 +1,115 @@
+//! An API error as a value.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value, json};
+
+use super::condition::{Condition, ProtocolViolation};
+use super::response::Response;
+
+/// One failed request: a condition, and what the client is told about this occurrence.
+///
+/// The module where a failure arises builds it: the rate limiter adds its own headers, validation its own members. The cause of an
+/// `internal_error` goes to the log, never into this value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiError {
+    condition: Condition,
+    status: u16,
+    message: Cow<'static, str>,
+    headers: Vec<(&'static str, Cow<'static, str>)>,
+    members: Map<String, Value>,
+}
+
+impl ApiError {
+    /// An error with the condition's status and without headers. `message` is for people and ends with what to do.
+    pub fn new(condition: Condition, message: impl Into<Cow<'static, str>>) -> ApiError {
+        let status = condition.describe().status;
+        ApiError { condition, status, message: message.into(), headers: Vec::new(), members: Map::new() }
+    }
+
+    /// Adds a response header.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> ApiError {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// Adds a member to the top level of the body, beside `error`.
+    #[must_use]
+    pub fn member(mut self, name: &str, value: impl Into<Value>) -> ApiError {
+        self.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Which condition this is.
+    pub fn condition(&self) -> Condition {
+        self.condition
+    }
+
+    /// The HTTP status of the response.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The text for people.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// `bad_request`; `hint` says what is wrong and what would be right.
+    pub fn bad_request(hint: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError::new(Condition::BadRequest, hint)
+    }
+
+    /// `malformed_request` with the violation's status.
+    pub fn malformed_request(violation: ProtocolViolation, message: impl Into<Cow<'static, str>>) -> ApiError {
+        ApiError { status: violation.status(), ..ApiError::new(Condition::MalformedRequest, message) }
+    }
+
+    /// `endpoint_not_found`.
+    pub fn endpoint_not_found() -> ApiError {
+        let message = "There is no endpoint at this path. Paths are compared exactly; /docs lists them.";
+        ApiError::new(Condition::EndpointNotFound, message)
+    }
+
+    /// `method_not_allowed`; `allow` is the value of `Allow`.
+    pub fn method_not_allowed(allow: &'static str) -> ApiError {
+        let message = format!("This endpoint does not support the request's method. Use one of: {allow}.");
+        ApiError::new(Condition::MethodNotAllowed, message).header("Allow", allow)
+    }
+
+    /// `payload_too_large`.
+    pub fn payload_too_large() -> ApiError {
+        let message = "The body is larger than this endpoint takes. A JSON body may have at most 64 KiB (65536 bytes).";
+        ApiError::new(Condition::PayloadTooLarge, message)
+    }
+
+    /// `internal_error`. The caller logs the cause.
+    pub fn internal() -> ApiError {
+        let message = "The service failed. Report the value of the header X-Request-Id to the operator.";
+        ApiError::new(Condition::InternalError, message)
+    }
+
+    /// `overloaded`.
+    pub fn overloaded() -> ApiError {
+        let message = "The server has too many requests at the moment. Try again in a second.";
+        ApiError::new(Condition::Overloaded, message).header("Retry-After", "1")
+    }
+
+    /// `not_ready`; `failed` names what failed.
+    pub fn not_ready(failed: &str) -> ApiError {
+        let message = format!("The service is not ready: {failed}. Ask again in 5 seconds.");
+        ApiError::new(Condition::NotReady, message).header("Retry-After", "5")
+    }
+}
+
+impl From<ApiError> for Response {
+    /// The envelope `{"error": {"code", "message", "status"}}` of contract section 6, never to be cached.
+    fn from(error: ApiError) -> Response {
+        let code = error.condition.describe().code;
+        let mut body = Map::new();
+        body.insert("error".to_owned(), json!({"code": code, "message": error.message, "status": error.status}));
+        body.extend(error.members);
+        Response::json(error.status, &Value::Object(body)).header("Cache-Control", "no-store").with(error.headers)
+    }
+}
