@@ -1,5 +1,13 @@
 //! The house rules that the sources keep: what may be named where, and that no layer calls upward (ARCHITECTURE.md).
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
 use std::path::{Path, PathBuf};
 
 /// A source file: its path below the folder asked for, and its lines without comments and unit tests.

@@ -30,7 +30,7 @@ pub fn read(tenant: &Tenant, request: &Request, resource: &'static Resource) -> 
         Some(_) => {
             let id = RecordId::parse(&query)?;
             let found = match id.number {
-                Some(number) => tenant.read(|reading| Ok(reading.json(resource, number)?))?,
+                Some(number) => tenant.read(|reading| reading.json(resource, number))?,
                 None => None,
             };
             found.map(|json| Outcome::Response(Response::json_bytes(200, json))).ok_or_else(|| id.not_found(resource))
@@ -41,7 +41,7 @@ pub fn read(tenant: &Tenant, request: &Request, resource: &'static Resource) -> 
 
 fn page(tenant: &Tenant, request: &Request, resource: &'static Resource, query: &Query) -> Result<Response, ApiError> {
     let listing = list::parse(resource, query)?;
-    let page = tenant.read(|reading| Ok(reading.page(&listing)?))?;
+    let page = tenant.read(|reading| reading.page(&listing))?;
     let cursor = page.next.map(|position| list::write_cursor(&position, &listing));
     // In place: memory for another copy would not be in the processor's caches.
     let mut body = page.json;

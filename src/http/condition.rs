@@ -271,6 +271,7 @@ pub static CATALOGUE: [Description; 27] = [
 ];
 
 // `Condition::describe` takes a condition's number as its place in the catalogue.
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const _: () = {
     let mut at = 0;
     while at < CATALOGUE.len() {
@@ -281,6 +282,7 @@ const _: () = {
 
 impl Condition {
     /// Code, status, meaning and remedy.
+    #[expect(clippy::indexing_slicing, reason = "the assertion above holds that every condition has its place")]
     pub const fn describe(self) -> &'static Description {
         &CATALOGUE[self as usize]
     }

@@ -11,8 +11,13 @@ use super::response::Response;
 ///
 /// The module where a failure arises builds it: the rate limiter adds its own headers, validation its own members. The cause of an
 /// `internal_error` goes to the log, never into this value.
+///
+/// Boxed, since nearly every function of the API may return one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ApiError {
+pub struct ApiError(Box<Content>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Content {
     condition: Condition,
     status: u16,
     message: Cow<'static, str>,
@@ -24,36 +29,37 @@ impl ApiError {
     /// An error with the condition's status and without headers. `message` is for people and ends with what to do.
     pub fn new(condition: Condition, message: impl Into<Cow<'static, str>>) -> ApiError {
         let status = condition.describe().status;
-        ApiError { condition, status, message: message.into(), headers: Vec::new(), members: Map::new() }
+        let message = message.into();
+        ApiError(Box::new(Content { condition, status, message, headers: Vec::new(), members: Map::new() }))
     }
 
     /// Adds a response header.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> ApiError {
-        self.headers.push((name, value.into()));
+        self.0.headers.push((name, value.into()));
         self
     }
 
     /// Adds a member to the top level of the body, beside `error`.
     #[must_use]
     pub fn member(mut self, name: &str, value: impl Into<Value>) -> ApiError {
-        self.members.insert(name.to_owned(), value.into());
+        self.0.members.insert(name.to_owned(), value.into());
         self
     }
 
     /// Which condition this is.
     pub fn condition(&self) -> Condition {
-        self.condition
+        self.0.condition
     }
 
     /// The HTTP status of the response.
     pub fn status(&self) -> u16 {
-        self.status
+        self.0.status
     }
 
     /// The text for people.
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     /// `bad_request`; `hint` says what is wrong and what would be right.
@@ -63,7 +69,9 @@ impl ApiError {
 
     /// `malformed_request` with the violation's status.
     pub fn malformed_request(violation: ProtocolViolation, message: impl Into<Cow<'static, str>>) -> ApiError {
-        ApiError { status: violation.status(), ..ApiError::new(Condition::MalformedRequest, message) }
+        let mut error = ApiError::new(Condition::MalformedRequest, message);
+        error.0.status = violation.status();
+        error
     }
 
     /// `endpoint_not_found`.
@@ -105,7 +113,7 @@ impl ApiError {
 
 impl From<ApiError> for Response {
     /// The envelope `{"error": {"code", "message", "status"}}` of contract section 6, never to be cached.
-    fn from(error: ApiError) -> Response {
+    fn from(ApiError(error): ApiError) -> Response {
         let code = error.condition.describe().code;
         let mut body = Map::new();
         body.insert("error".to_owned(), json!({"code": code, "message": error.message, "status": error.status}));

@@ -6,6 +6,7 @@
 
 use std::net::IpAddr;
 
+use percent_encoding::percent_encode_byte;
 use uuid::Uuid;
 
 /// The header that only the gate sets, in lower case.
@@ -59,12 +60,11 @@ impl Note {
 
 /// Appends `value` with every byte that is not printable ASCII, and `%`, written as `%` and two digits.
 pub fn escape(value: &[u8], into: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in value {
         if (0x20..0x7f).contains(&byte) && byte != b'%' {
             into.push(byte);
         } else {
-            into.extend([b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+            into.extend_from_slice(percent_encode_byte(byte).as_bytes());
         }
     }
 }

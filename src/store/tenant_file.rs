@@ -122,7 +122,7 @@ impl Reading<'_> {
 
     /// Whether the resource has a record `id`.
     pub fn has(&self, resource: &Resource, id: i64) -> Result<bool, DatabaseError> {
-        Ok(self.exists(resource, id)?)
+        self.exists(resource, id)
     }
 
     /// The record whose `field` is exactly `value`.

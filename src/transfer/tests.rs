@@ -131,7 +131,7 @@ fn imported_records_are_found_by_search() {
         after: None,
         total: true,
     };
-    let page = tenants.open(1).unwrap().read(|reading| Ok(reading.page(&listing)?)).unwrap();
+    let page = tenants.open(1).unwrap().read(|reading| reading.page(&listing)).unwrap();
     assert_eq!(page.total, Some(2));
 }
 

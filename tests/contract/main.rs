@@ -1,6 +1,14 @@
 //! The contract, seen from outside: one module for each of its sections, every test a sentence about what a client or
 //! an operator sees.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
 #[path = "../support/mod.rs"]
 #[expect(dead_code, reason = "each test binary needs another part of it")]
 mod support;

@@ -164,6 +164,7 @@ fn deaf_and_mended() {
     assert_eq!(kept.answer().status, 200);
 }
 
+#[expect(unsafe_code, reason = "a descriptor that is not this test's own is only borrowed to be looked at")]
 /// Ends private sockets of this process behind its back, those that `which` says.
 fn shut_private_sockets(which: impl Fn(&Socket) -> bool) -> usize {
     let mut shut = 0;

@@ -1,6 +1,14 @@
 //! The gate as a client sees it: raw bytes over TCP, against the library with a small handler behind it (`server`), or
 //! against the shipped binary with its databases (`fixture`).
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
 #[path = "../support/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;

@@ -5,6 +5,14 @@
 //!
 //! An input that fails is printed and written to `target/fuzz/`; put it into `tests/fuzz/corpus/TARGET/` with its mend.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
 mod body;
 mod cursor;
 mod edge;

@@ -1,6 +1,14 @@
 //! The panel (contract section 9). Most tests talk to the library with a clock of their own; a few to the service over
 //! sockets. What a person sees and does is in `tests/browser`.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
 mod browser_session;
 mod changes;
 mod keys;
