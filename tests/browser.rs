@@ -1,12 +1,6 @@
 //! The pages in a real browser: the scripts of `tests/browser` drive it against the shipped binary.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::io::Write as _;
 use std::path::Path;

@@ -1,12 +1,6 @@
 //! The house rules that the sources keep: what may be named where, and that no layer calls upward (ARCHITECTURE.md).
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 

@@ -3,6 +3,14 @@
 //!
 //! `cargo test --release --test scale -- --ignored --nocapture` takes a million records and some minutes, and prints a table.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
 #[path = "../support/mod.rs"]
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;
