@@ -23,6 +23,7 @@ pub mod password;
 pub mod readiness;
 pub mod reference;
 pub mod secret;
+mod semaphore;
 pub mod server;
 pub mod store;
 pub mod suggest;

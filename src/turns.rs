@@ -5,7 +5,7 @@
 //! as long as it waits.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A fixed number of turns, shared by all workers.
 #[derive(Debug)]
@@ -81,14 +81,9 @@ pub fn while_waiting<T>(wait: impl FnOnce() -> T) -> T {
     wait()
 }
 
-/// Locks `mutex`, without this thread's turn only where it has to wait for it: to give a turn back and take it again wakes
-/// others. A panic of who held it is passed over.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    match mutex.try_lock() {
-        Ok(guard) => guard,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => while_waiting(|| mutex.lock().unwrap_or_else(PoisonError::into_inner)),
-    }
+/// Locks `mutex`. The thread gives its turn back only if it has to wait: to give one back and take it again wakes others.
+pub fn lock<T>(mutex: &parking_lot::Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+    mutex.try_lock().unwrap_or_else(|| while_waiting(|| mutex.lock()))
 }
 
 #[cfg(test)]
@@ -118,7 +113,7 @@ mod tests {
     fn a_lock_that_is_free_costs_no_turn_and_one_that_is_not_leaves_it() {
         let turns = Turns::new(1);
         let _turn = turns.take();
-        let mutex = Arc::new(Mutex::new(()));
+        let mutex = Arc::new(parking_lot::Mutex::new(()));
         let held = lock(&mutex);
         assert_eq!(*turns.lock(), 0);
         drop(held);
@@ -126,7 +121,7 @@ mod tests {
         let (holding, held) = mpsc::channel();
         let (others, mutexs) = (Arc::clone(&turns), Arc::clone(&mutex));
         let holder = thread::spawn(move || {
-            let guard = mutexs.lock().unwrap();
+            let guard = mutexs.lock();
             holding.send(()).unwrap();
             // To be had only when the other waits for the lock.
             let turn = others.take();

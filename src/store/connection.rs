@@ -203,9 +203,6 @@ pub(super) fn forget_pages(connection: &Connection) {
 /// the folder. Where it cannot be had, they are removed.
 #[expect(unsafe_code, reason = "rusqlite has no name for it")]
 pub(super) fn keep_log(connection: &Connection) {
-    if connection.pragma_update(None, "journal_size_limit", 0).is_err() {
-        return;
-    }
     let mut keep: c_int = 1;
     // SAFETY: the handle is an open connection's, and no other thread can use it meanwhile, since a `Connection` is not
     // `Sync`. No name means the main database. This operation reads and writes one int, which is ours.

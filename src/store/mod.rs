@@ -6,15 +6,12 @@ pub mod connection;
 pub mod data_dir;
 pub mod data_dir_lock;
 mod error;
-mod file_health;
-mod memory;
 pub mod records;
 pub mod registry;
 pub mod restore;
 mod statements;
 pub mod tenant_file;
 pub mod tenants;
-mod writer;
 
 #[cfg(test)]
 mod schema_tests;

@@ -14,8 +14,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use r2d2::ManageConnection as _;
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
@@ -29,7 +29,7 @@ pub use sessions::SESSION_SECONDS;
 use super::connection::{self, OpenError, Schema};
 use super::data_dir::{make_data_dir, make_private_dir};
 use super::error::DatabaseError;
-use super::tenants::{self, lock};
+use super::tenants;
 use crate::clock::Moment;
 use crate::turns;
 
@@ -410,12 +410,12 @@ impl Registry {
     }
 
     fn read<T>(&self, question: impl FnOnce(&mut Reader) -> rusqlite::Result<T>) -> Result<T, RegistryError> {
-        let idle = lock(&self.idle).pop();
+        let idle = self.idle.lock().pop();
         let open = || turns::while_waiting(|| self.opener.connect()).map(Reader::new);
         let mut reader = idle.map_or_else(open, Ok)?;
         let answer = question(&mut reader)?;
         // Not after a failure: the next question begins with a new connection.
-        lock(&self.idle).push(reader);
+        self.idle.lock().push(reader);
         Ok(answer)
     }
 

@@ -143,7 +143,7 @@ pub fn restore(wanted: &Restore<'_>) -> Result<Restored, RestoreError> {
 /// Whether Litestream has left a trace: its folder beside a file, or its table in it. What cannot be read has none.
 fn was_copied(file: &Path) -> bool {
     let has_table = || connection::plain(file).and_then(|connection| connection.table_exists(None, "_litestream_seq"));
-    tenants::litestreams(file).is_dir() || has_table().unwrap_or(false)
+    tenants::litestream_folder(file).is_dir() || has_table().unwrap_or(false)
 }
 
 /// The backup itself, or the newest in the folder that has what is wanted.

@@ -7,7 +7,6 @@ use super::{Registry, RegistryError};
 use crate::clock::{self, Moment};
 use crate::model::Scopes;
 use crate::secret::{self, PREFIX_LENGTH};
-use crate::store::tenants::lock;
 
 /// The most characters of a key's name.
 const LONGEST_NAME: usize = 100;
@@ -104,7 +103,7 @@ impl Registry {
             let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 ORDER BY id");
             connection.prepare_cached(&sql)?.query_map([tenant_id], KeyRow::read)?.collect()
         })?;
-        let uses = lock(&self.uses);
+        let uses = self.uses.lock();
         for key in &mut keys {
             let unwritten = uses.get(&key.id).map(|seconds| clock::rfc3339(*seconds));
             key.last_used_at = key.last_used_at.take().max(unwritten);
@@ -136,20 +135,20 @@ impl Registry {
             record(transaction, tenant_id, Action::Deleted, Some(&key), actor, now)?;
             Ok(key)
         })?;
-        lock(&self.uses).remove(&key_id);
+        self.uses.lock().remove(&key_id);
         Ok(key)
     }
 
     /// Remembers in memory that a key was used; [`Registry::flush_uses`] writes it.
     pub fn note_use(&self, key_id: i64, now: Moment) {
         let seconds = now.unix_seconds();
-        lock(&self.uses).insert(key_id, seconds - seconds.rem_euclid(60));
+        self.uses.lock().insert(key_id, seconds - seconds.rem_euclid(60));
     }
 
     /// Writes the last uses that were noted since: once a minute, and at the end. Those that cannot be written are kept for
     /// the next time.
     pub fn flush_uses(&self) -> Result<(), RegistryError> {
-        let uses = std::mem::take(&mut *lock(&self.uses));
+        let uses = std::mem::take(&mut *self.uses.lock());
         if uses.is_empty() {
             return Ok(());
         }
@@ -163,7 +162,7 @@ impl Registry {
             Ok(())
         });
         if written.is_err() {
-            let mut newer = lock(&self.uses);
+            let mut newer = self.uses.lock();
             for (key, seconds) in uses {
                 newer.entry(key).or_insert(seconds);
             }

@@ -6,19 +6,20 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
+use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::connection::{self, OpenError, Schema};
-use super::error::{MutationError, StoreError};
 use super::file_health::FileHealth;
-use super::memory::{Counted, Memory};
-use super::records::Writing;
-use super::tenants::lock;
+use super::page_cache::{CacheBudget, TrackedConnection};
+use super::tenant::{STALLED, Shared};
 use crate::metrics::Metrics;
 use crate::panics::{self, Panicked};
+use crate::store::connection::{self, OpenError, Schema};
+use crate::store::error::{MutationError, StoreError};
+use crate::store::records::Writing;
 use crate::turns;
 
 /// The most mutations in one commit: enough to use the time of a sync, few enough that the first does not wait long.
@@ -26,9 +27,6 @@ const BATCH: usize = 128;
 
 /// The most mutations that wait for a file that does not respond; further ones are refused at once.
 const MAX_WAITING: usize = 64;
-
-/// How long the writer waits for its file before the file counts as not responding.
-const STALLED: Duration = Duration::from_millis(250);
 
 /// Whether a mutation's writes stay in the transaction.
 enum Verdict {
@@ -90,12 +88,12 @@ where
 pub(super) struct Writer {
     path: PathBuf,
     schema: &'static Schema,
-    memory: Arc<Memory>,
+    budget: Arc<CacheBudget>,
     health: Arc<FileHealth>,
     metrics: Arc<Metrics>,
     queue: Mutex<Queue>,
     /// Opened with the first mutation: a tenant that is only read needs none.
-    connection: Mutex<Option<Counted>>,
+    connection: Mutex<Option<TrackedConnection>>,
 }
 
 #[derive(Default)]
@@ -114,14 +112,16 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Writer {
-    pub fn new(
-        path: PathBuf,
-        schema: &'static Schema,
-        memory: Arc<Memory>,
-        health: Arc<FileHealth>,
-        metrics: Arc<Metrics>,
-    ) -> Writer {
-        Writer { path, schema, memory, health, metrics, queue: Mutex::default(), connection: Mutex::new(None) }
+    pub fn new(path: PathBuf, shared: &Shared, health: Arc<FileHealth>) -> Writer {
+        Writer {
+            path,
+            schema: shared.schema,
+            budget: Arc::clone(&shared.budget),
+            health,
+            metrics: Arc::clone(&shared.metrics),
+            queue: Mutex::default(),
+            connection: Mutex::new(None),
+        }
     }
 
     /// Queues a mutation. `done` is called once, on this thread or another, after the commit or with the reason why nothing was
@@ -139,7 +139,7 @@ impl Writer {
 
     /// The first thread to come becomes the leader: it works through the queue until it is empty, for the followers too.
     fn enqueue(&self, job: Box<dyn Job>) {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         let stalled = queue.stalled_since.is_some_and(|since| since.elapsed() > STALLED);
         if stalled && queue.waiting.len() >= MAX_WAITING {
             drop(queue);
@@ -162,8 +162,8 @@ impl Writer {
     /// One transaction for all that wait.
     fn run_batch(&self) {
         // Taken out, and put back only after a commit: after a failure the next mutation begins with a new connection.
-        let mut slot = lock(&self.connection);
-        lock(&self.queue).stalled_since = Some(Instant::now());
+        let mut slot = self.connection.lock();
+        self.queue.lock().stalled_since = Some(Instant::now());
         let opened = slot.take().map_or_else(|| self.connect(), Ok);
         let mut connection = match opened {
             Ok(connection) => connection,
@@ -181,7 +181,7 @@ impl Writer {
         let committed = searchable.and_then(|()| turns::while_waiting(|| commit(transaction)));
         match &committed {
             Ok(()) => {
-                connection.count();
+                connection.update_usage();
                 *slot = Some(connection);
             }
             Err(error) => self.health.cannot_write(error),
@@ -196,25 +196,26 @@ impl Writer {
         }
     }
 
-    fn connect(&self) -> Result<Counted, OpenError> {
+    fn connect(&self) -> Result<TrackedConnection, OpenError> {
         let connection = connection::open(&self.path, self.schema)?;
+        connection::keep_log(&connection);
         connection::undo_in_memory(&connection)
             .map_err(|error| OpenError::Unusable { path: self.path.clone(), cause: error.to_string() })?;
-        Ok(Counted::further(connection, Arc::clone(&self.memory)))
+        Ok(TrackedConnection::new(connection, Arc::clone(&self.budget)))
     }
 
     /// Frees the page cache, or closes the connection, unless it is in use: the next mutation opens one.
-    pub fn give_back(&self, whole: bool) {
-        if let Ok(mut slot) = self.connection.try_lock() {
+    pub fn release_memory(&self, close: bool) {
+        if let Some(mut slot) = self.connection.try_lock() {
             match slot.as_mut() {
-                Some(connection) if !whole => connection.empty(),
+                Some(connection) if !close => connection.release_cache(),
                 _ => *slot = None,
             }
         }
     }
 
     fn take_batch(&self) -> Vec<Box<dyn Job>> {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         queue.stalled_since = None;
         let count = queue.waiting.len().min(BATCH);
         queue.waiting.drain(..count).collect()
@@ -222,7 +223,7 @@ impl Writer {
 
     fn refuse_all(&self, error: StoreError) {
         let waiting = {
-            let mut queue = lock(&self.queue);
+            let mut queue = self.queue.lock();
             queue.stalled_since = None;
             std::mem::take(&mut queue.waiting)
         };
@@ -307,7 +308,7 @@ struct Leader<'a>(&'a Writer);
 
 impl Leader<'_> {
     fn has_work(&self) -> bool {
-        let mut queue = lock(&self.0.queue);
+        let mut queue = self.0.queue.lock();
         queue.has_leader = !queue.waiting.is_empty();
         queue.has_leader
     }
@@ -317,7 +318,7 @@ impl Drop for Leader<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.refuse_all(StoreError::Internal);
-            lock(&self.0.queue).has_leader = false;
+            self.0.queue.lock().has_leader = false;
         }
     }
 }
@@ -325,6 +326,8 @@ impl Drop for Leader<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{self, Receiver, Sender};
+
+    use scheduled_thread_pool::ScheduledThreadPool;
 
     use super::*;
     use crate::model::{ALL, Kind, Resource, Value};
@@ -351,8 +354,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("1.db");
         drop(connection::create(&path, &SCHEMA).unwrap());
-        let metrics = Arc::new(Metrics::new(|_| ""));
-        let writer = Writer::new(path.clone(), &SCHEMA, Arc::default(), Arc::new(FileHealth::new(1)), metrics);
+        let opener = ScheduledThreadPool::builder().num_threads(1).build();
+        let shared = Shared {
+            schema: &SCHEMA,
+            max_reads: 1,
+            budget: Arc::default(),
+            opener: Arc::new(opener),
+            metrics: Arc::new(Metrics::new(|_| "")),
+            open: Arc::default(),
+        };
+        let writer = Writer::new(path.clone(), &shared, Arc::new(FileHealth::new(1)));
 
         let (running, is_running) = mpsc::channel();
         let (go, may_go): (Sender<()>, Receiver<()>) = mpsc::channel();

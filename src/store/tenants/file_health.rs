@@ -1,13 +1,12 @@
 //! What is wrong with one tenant's file: told to the log once, not for every request, and once more when it is over.
 
 use std::fmt::Display;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use rusqlite::ErrorCode;
 
-use super::error::StoreError;
-use super::tenants::lock;
+use crate::store::error::StoreError;
 
 /// The troubles of one tenant, in reading (or opening) and in writing.
 #[derive(Debug)]
@@ -85,7 +84,7 @@ impl FileHealth {
 impl Report {
     fn report(&self, tenant: i64, what: &str, cause: &dyn Display) {
         let cause = cause.to_string();
-        let mut known = lock(&self.cause);
+        let mut known = self.cause.lock();
         if known.as_deref() != Some(&cause) {
             tracing::error!(tenant, %cause, "{what}");
             *known = Some(cause);
@@ -94,7 +93,7 @@ impl Report {
     }
 
     fn resolve(&self, tenant: i64, what: &str) {
-        if self.open.load(Ordering::Acquire) && lock(&self.cause).take().is_some() {
+        if self.open.load(Ordering::Acquire) && self.cause.lock().take().is_some() {
             self.open.store(false, Ordering::Release);
             tracing::info!(tenant, "{what}");
         }

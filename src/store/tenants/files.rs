@@ -1,0 +1,70 @@
+//! Where a tenant's file is, and what belongs to it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::store::connection;
+
+/// The folder of the tenants' files in a data directory.
+pub fn folder(data_dir: &Path) -> PathBuf {
+    data_dir.join("tenants")
+}
+
+/// The file of the tenant `id` in `folder`.
+pub fn file(folder: &Path, id: i64) -> PathBuf {
+    folder.join(format!("{id}.db"))
+}
+
+/// Removes a tenant's file, what SQLite and Litestream keep beside it, and copies from before migrations.
+///
+/// # Errors
+///
+/// The first file that cannot be removed. A file that does not exist is no error.
+pub fn remove_file(data_dir: &Path, id: i64) -> io::Result<()> {
+    let path = file(&folder(data_dir), id);
+    for name in files_of(&path)? {
+        ignore_missing(fs::remove_file(&name))?;
+    }
+    ignore_missing(fs::remove_dir_all(litestream_folder(&path)))?;
+    connection::sync_folder(&path)
+}
+
+fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The folder in which Litestream keeps the last changes of a database: `.1.db-litestream`.
+pub(in crate::store) fn litestream_folder(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push("-litestream");
+    path.with_file_name(name)
+}
+
+/// The file itself first, then `-wal` and `-shm`, then every file whose name begins with its name and a dot.
+fn files_of(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = with_companions(path).into();
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(files) };
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?.file_name();
+        let rest = entry.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+        if rest.is_some_and(|rest| rest.starts_with(b".")) {
+            files.push(folder.join(entry));
+        }
+    }
+    Ok(files)
+}
+
+/// A database's file and the two that SQLite keeps beside it.
+pub(in crate::store) fn with_companions(path: &Path) -> [PathBuf; 3] {
+    ["", "-wal", "-shm"].map(|suffix| connection::beside(path, suffix))
+}

@@ -1,0 +1,144 @@
+//! One tenant's open file.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use r2d2::{Pool, PooledConnection};
+use scheduled_thread_pool::ScheduledThreadPool;
+
+use super::file_health::FileHealth;
+use super::file_identity::FileIdentity;
+use super::page_cache::CacheBudget;
+use super::readers::{self, ReaderManager};
+use super::writer::Writer;
+use crate::metrics::Metrics;
+use crate::semaphore::Semaphore;
+use crate::store::connection::{self, OpenError, Schema};
+use crate::store::error::{DatabaseError, MutationError, StoreError};
+use crate::store::records::{Reading, Writing};
+use crate::turns;
+
+/// How long a request waits for others to finish with a tenant's file before the file counts as not responding.
+pub(super) const STALLED: Duration = Duration::from_millis(250);
+
+/// One tenant's open file.
+#[derive(Debug)]
+pub struct Tenant {
+    identity: FileIdentity,
+    readers: Pool<ReaderManager>,
+    read_permits: Semaphore,
+    writer: Writer,
+    health: Arc<FileHealth>,
+    metrics: Arc<Metrics>,
+    _counted: CountGuard,
+}
+
+/// What all tenants share.
+pub(super) struct Shared {
+    pub schema: &'static Schema,
+    /// Requests that read from one tenant at the same time.
+    pub max_reads: usize,
+    pub budget: Arc<CacheBudget>,
+    /// Opens connections for all pools.
+    pub opener: Arc<ScheduledThreadPool>,
+    pub metrics: Arc<Metrics>,
+    /// Tenants whose file is open, also those that close when their last request ends.
+    pub open: Arc<AtomicUsize>,
+}
+
+/// Counts one while it lives.
+#[derive(Debug)]
+struct CountGuard(Arc<AtomicUsize>);
+
+impl CountGuard {
+    fn new(count: &Arc<AtomicUsize>) -> CountGuard {
+        count.fetch_add(1, Ordering::Relaxed);
+        CountGuard(Arc::clone(count))
+    }
+}
+
+impl Drop for CountGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Tenant {
+    /// Opens and checks the file at `path`, and migrates it if its schema is older.
+    pub(super) fn open(path: &Path, shared: &Shared, health: &Arc<FileHealth>) -> Result<Tenant, OpenError> {
+        // Opened here, not in the pool: the pool would try again in the background and keep the caller waiting.
+        let first = connection::open(path, shared.schema)?;
+        // Reading the schema cached as many pages as there are tables and indexes; few of them are read again.
+        connection::forget_pages(&first);
+        let unusable = |cause: &dyn ToString| OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() };
+        let identity = FileIdentity::of(path).map_err(|error| unusable(&error))?;
+        Ok(Tenant {
+            identity,
+            readers: readers::pool(connection::readers(path), first, Arc::clone(&shared.budget), &shared.opener),
+            read_permits: Semaphore::new(shared.max_reads),
+            writer: Writer::new(path.to_owned(), shared, Arc::clone(health)),
+            health: Arc::clone(health),
+            metrics: Arc::clone(&shared.metrics),
+            _counted: CountGuard::new(&shared.open),
+        })
+    }
+
+    /// Whether the path still names the file that is open.
+    pub(super) fn is_current(&self) -> bool {
+        self.identity.is_current()
+    }
+
+    /// Runs `work` on a connection that only reads.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unavailable`] if the file cannot be read or does not respond, [`StoreError::Internal`] if a statement failed
+    /// for another reason.
+    pub fn read<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>) -> Result<T, StoreError> {
+        let _permit = self.read_permits.acquire(STALLED).ok_or(StoreError::Unavailable)?;
+        let mut connection = self.reader()?;
+        let outcome = work(&Reading::new(&connection));
+        connection.update_usage();
+        drop(connection);
+        self.metrics.lock_waits.add(connection::take_lock_waits());
+        match outcome {
+            Ok(value) => {
+                self.health.could_read();
+                Ok(value)
+            }
+            Err(DatabaseError(error)) => Err(self.health.reading(&error)),
+        }
+    }
+
+    fn reader(&self) -> Result<PooledConnection<ReaderManager>, StoreError> {
+        if let Some(connection) = self.readers.try_get() {
+            return Ok(connection);
+        }
+        self.metrics.pool_waits.add(1);
+        turns::while_waiting(|| self.readers.get()).map_err(|error| {
+            self.health.cannot_read(&error);
+            StoreError::Unavailable
+        })
+    }
+
+    /// Runs `work` in a transaction of the tenant's one writer and passes the outcome to `done`, on this thread or another: what
+    /// `work` returned once it is on disk, what it rejected, or why nothing was changed.
+    pub fn mutate<T, E>(
+        &self,
+        work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
+        done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
+    ) where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        self.writer.submit(work, done);
+    }
+
+    /// Frees page caches and closes extra connections, as far as they are idle. With `also_writer` the writer's is closed too.
+    pub(super) fn release_memory(&self, also_writer: bool) {
+        readers::release_memory(&self.readers);
+        self.writer.release_memory(also_writer);
+    }
+}
