@@ -73,7 +73,7 @@ pub struct Metrics {
     requests: Mutex<BTreeMap<(&'static str, &'static str), Answered>>,
     /// Requests refused by the rate limit.
     pub rate_limited: Counter,
-    /// Remembered answers that were given again.
+    /// StoredResponse answers that were given again.
     pub replays: Counter,
     /// Reads that found no free connection to their tenant's file and waited.
     pub pool_waits: Counter,

@@ -10,7 +10,7 @@ use crate::clock::Moment;
 use crate::http::{ApiError, Body, Condition, Method, REPLAYED, Request, Response};
 use crate::model::field::{Fault, Input};
 use crate::model::{Field, FieldError, JsonObject, Resource, Value};
-use crate::store::{Deleted, MutationError, Reading, Remembered, Tenant, Writing};
+use crate::store::{DeleteOutcome, MutationError, Reading, StoredResponse, Tenant, Writing};
 
 /// A record operation after its checks: a response, or a mutation that is still to run.
 pub enum Outcome {
@@ -117,9 +117,9 @@ pub fn delete(request: &Request, resource: &'static Resource) -> Result<Outcome,
     Ok(mutation(key, request.received_at, move |writing, _| {
         let number = existing(writing, resource, &id)?;
         match writing.delete(resource, number)? {
-            Deleted::Gone => Ok(Response::empty(204)),
-            Deleted::NotThere => Err(id.not_found(resource).into()),
-            Deleted::Refused(details) => Err(errors::has_dependents(details).into()),
+            DeleteOutcome::Deleted => Ok(Response::empty(204)),
+            DeleteOutcome::NotFound => Err(id.not_found(resource).into()),
+            DeleteOutcome::Referenced(details) => Err(errors::has_dependents(details).into()),
         }
     }))
 }
@@ -216,7 +216,7 @@ fn mutation(
     Outcome::Mutation(Box::new(move |writing| {
         let seconds = now.unix_seconds();
         if let Some(IdempotencyKey { key, request }) = &key
-            && let Some(stored) = writing.remembered(key, seconds)?
+            && let Some(stored) = writing.stored_response(key, seconds)?
         {
             return if stored.request == *request {
                 Ok(replay(stored))
@@ -226,13 +226,13 @@ fn mutation(
         }
         let response = change(writing, &now.rfc3339())?;
         if let Some(IdempotencyKey { key, request }) = &key {
-            let stored = Remembered {
+            let stored = StoredResponse {
                 request: *request,
                 status: response.status(),
                 location: response.find_header("Location").map(str::to_owned),
                 body: response.body().to_vec(),
             };
-            writing.remember(key, &stored, seconds)?;
+            writing.store_response(key, &stored, seconds)?;
         }
         Ok(response)
     }))
@@ -267,7 +267,7 @@ fn check_references<'v>(
 }
 
 /// The first response again, byte for byte.
-fn replay(stored: Remembered) -> Response {
+fn replay(stored: StoredResponse) -> Response {
     let response = if stored.body.is_empty() {
         Response::empty(stored.status)
     } else {

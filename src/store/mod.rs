@@ -9,7 +9,6 @@ mod error;
 pub mod records;
 pub mod registry;
 pub mod restore;
-mod statements;
 pub mod tenant_file;
 pub mod tenants;
 
@@ -22,6 +21,6 @@ mod upgrade_tests;
 
 pub use connection::{OpenError, sqlite_version};
 pub use error::{DatabaseError, MutationError, StoreError};
-pub use records::{Deleted, Page, Reading, Record, Remembered, Writing};
+pub use records::{DeleteOutcome, Page, Reading, Record, StoredResponse, Writing};
 pub use registry::Registry;
 pub use tenants::{Limits, Tenant, Tenants};

@@ -7,8 +7,8 @@ use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 
 use super::connection::{self, OpenError};
 use super::error::DatabaseError;
+use super::records::Statements;
 use super::records::{self, Reading, Record, Writing};
-use super::statements::Statements;
 use super::tenants::{self, SCHEMA};
 use crate::model::{Field, Resource, Value};
 

@@ -1,4 +1,4 @@
-//! SQL whose text depends on the resource alone: put together once, from declared names.
+//! SQL whose text depends on the resource alone, built once from declared names.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use crate::model::{ALL, Kind, Resource};
 
 /// The statements of one resource.
 #[derive(Debug)]
-pub(super) struct Statements {
+pub(in crate::store) struct Statements {
     /// One record by its id: `id`, the fields, the timestamps, which is the order of every answer.
     pub one: String,
     /// Whether an id has a record.
@@ -15,18 +15,18 @@ pub(super) struct Statements {
     pub insert: String,
     /// The search text of a record.
     pub search: String,
-    /// Enters a record's search text into the search table: its id, the text.
+    /// Adds a record's search text to the search table: its id, the text.
     pub index: String,
-    /// Takes it out again. The text must be the one that was entered.
+    /// Removes it. The text must be the one that was added.
     pub unindex: String,
     /// The search text of a few records, the oldest and the newest.
     pub samples: String,
     /// The columns of `one`.
     pub columns: String,
-    /// The columns of `one`, of the table `r`.
-    pub of_r: String,
-    /// What stands before each column's value in an answer, `,"name":`, and whether the value is a boolean.
-    pub places: Vec<(String, bool)>,
+    /// The columns of `one`, qualified with the table alias `r`.
+    pub qualified_columns: String,
+    /// What precedes each column's value in JSON, `,"name":`, and whether the value is a boolean.
+    pub json_prefixes: Vec<(String, bool)>,
 }
 
 static OF_EACH: LazyLock<[Statements; ALL.len()]> = LazyLock::new(|| ALL.map(Statements::new));
@@ -58,8 +58,8 @@ impl Statements {
                 .map(|order| format!("SELECT * FROM (SELECT search FROM {table} ORDER BY id {order} LIMIT 8)"))
                 .join(" UNION ALL "),
             columns: columns.join(", "),
-            of_r: columns.iter().map(|name| format!("r.{name}")).collect::<Vec<_>>().join(", "),
-            places: columns.iter().map(|name| (format!(",\"{name}\":"), is_boolean(name))).collect(),
+            qualified_columns: columns.iter().map(|name| format!("r.{name}")).collect::<Vec<_>>().join(", "),
+            json_prefixes: columns.iter().map(|name| (format!(",\"{name}\":"), is_boolean(name))).collect(),
         }
     }
 }

@@ -1,0 +1,119 @@
+//! Records from rows, and records as JSON.
+
+use rusqlite::Row;
+use rusqlite::types::{ToSql, ToSqlOutput, Type, ValueRef};
+
+use super::Record;
+use super::statements::Statements;
+use crate::model::{Kind, Resource, Value};
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(value_ref(self)))
+    }
+}
+
+fn value_ref(value: &Value) -> ValueRef<'_> {
+    match value {
+        Value::Null => ValueRef::Null,
+        Value::Integer(number) => ValueRef::Integer(*number),
+        Value::Boolean(truth) => ValueRef::Integer((*truth).into()),
+        Value::Text(text) => ValueRef::Text(text.as_bytes()),
+    }
+}
+
+/// Reads a row of [`Statements::columns`].
+pub(in crate::store) fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Result<Record> {
+    let last = resource.fields.len();
+    let fields = resource.fields.iter().enumerate();
+    let values = fields.map(|(at, field)| read_value(row.get_ref(at + 1)?, field.kind == Kind::Boolean));
+    Ok(Record {
+        id: row.get(0)?,
+        values: values.collect::<rusqlite::Result<_>>()?,
+        created_at: row.get(last + 1)?,
+        updated_at: row.get(last + 2)?,
+    })
+}
+
+/// Reads one value as it is stored.
+pub(super) fn read_value(stored: ValueRef<'_>, is_boolean: bool) -> rusqlite::Result<Value> {
+    Ok(match stored {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) if is_boolean => Value::Boolean(number != 0),
+        ValueRef::Integer(number) => Value::Integer(number),
+        other => Value::Text(other.as_str()?.to_owned()),
+    })
+}
+
+impl Record {
+    /// The JSON object of a response: every field, nulls included, `id` first.
+    pub fn json(&self, resource: &Resource) -> Vec<u8> {
+        let mut json = Vec::with_capacity(512);
+        let timestamps = [&self.created_at, &self.updated_at].map(|text| ValueRef::Text(text.as_bytes()));
+        let fields = self.values.iter().map(value_ref);
+        let values = [ValueRef::Integer(self.id)].into_iter().chain(fields).chain(timestamps);
+        write_object(&mut json, resource, values);
+        json
+    }
+}
+
+/// Appends the JSON object of a row of [`Statements::columns`].
+pub(super) fn write_row(json: &mut Vec<u8>, resource: &Resource, row: &Row<'_>) {
+    // A row has as many columns as the statement names.
+    let values = (0..resource.fields.len() + 3).map(|at| row.get_ref(at).unwrap_or(ValueRef::Null));
+    write_object(json, resource, values);
+}
+
+fn write_object<'v>(json: &mut Vec<u8>, resource: &Resource, values: impl Iterator<Item = ValueRef<'v>>) {
+    let start = json.len();
+    for ((prefix, is_boolean), value) in Statements::of(resource).json_prefixes.iter().zip(values) {
+        json.extend_from_slice(prefix.as_bytes());
+        write_value(json, value, *is_boolean);
+    }
+    // In place of the first prefix's comma.
+    if let Some(first) = json.get_mut(start) {
+        *first = b'{';
+    }
+    json.push(b'}');
+}
+
+fn write_value(json: &mut Vec<u8>, value: ValueRef<'_>, is_boolean: bool) {
+    match value {
+        ValueRef::Null => json.extend_from_slice(b"null"),
+        ValueRef::Integer(number) if is_boolean => {
+            json.extend_from_slice(if number == 0 { b"false" } else { b"true" });
+        }
+        // Writing to memory does not fail.
+        ValueRef::Integer(number) => drop(serde_json::to_writer(json, &number)),
+        ValueRef::Text(text) | ValueRef::Blob(text) => write_text(json, text),
+        ValueRef::Real(number) => drop(serde_json::to_writer(json, &number)),
+    }
+}
+
+/// Text without anything to escape is copied in one piece.
+fn write_text(json: &mut Vec<u8>, text: &[u8]) {
+    if !needs_escapes(text) {
+        json.reserve(text.len() + 2);
+        json.push(b'"');
+        json.extend_from_slice(text);
+        json.push(b'"');
+    } else if let Ok(text) = std::str::from_utf8(text) {
+        drop(serde_json::to_writer(json, text));
+    } else {
+        // `checked` finds it.
+        json.extend_from_slice(text);
+    }
+}
+
+/// Looks at every byte, so that the compiler can process many at once.
+fn needs_escapes(text: &[u8]) -> bool {
+    text.iter().fold(false, |found, byte| found | (*byte < b' ') | (*byte == b'"') | (*byte == b'\\'))
+}
+
+/// Text is copied as it is in the file. Whether it is UTF-8 is checked once for a whole response, not for each value.
+pub(super) fn checked(json: Vec<u8>) -> rusqlite::Result<Vec<u8>> {
+    match std::str::from_utf8(&json) {
+        Ok(_) => Ok(json),
+        Err(error) => Err(rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into())),
+    }
+}

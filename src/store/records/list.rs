@@ -1,0 +1,238 @@
+//! One page of a list, read along an index from where the last page ended (contract section 4).
+
+use std::borrow::Cow;
+
+use rusqlite::{Row, Transaction};
+
+use super::Reading;
+use super::encoding::{checked, read_value, write_row};
+use super::search::{FEWEST_TRIGRAMS, Search};
+use super::statements::Statements;
+use crate::model::{Column, KeysetPosition, ListQuery, Predicate, Value};
+use crate::store::error::DatabaseError;
+
+impl Reading<'_> {
+    /// One page of a list. All of it, the count too, is of one moment.
+    pub fn page(&self, list: &ListQuery) -> Result<Page, DatabaseError> {
+        let segments = segments(list);
+        // One statement is of one moment by itself.
+        let needs_moment = list.total || segments.len() > 1;
+        let moment = if needs_moment { Some(self.connection().unchecked_transaction()?) } else { None };
+        let search = self.search(list)?;
+        let mut page = PageWriter::new(list);
+        for segment in segments {
+            if page.is_full() {
+                break;
+            }
+            let (sql, values) = select(list, &search, &segment, page.missing());
+            let mut statement = self.connection().prepare_cached(&sql)?;
+            let mut rows = statement.query(rusqlite::params_from_iter(values.iter()))?;
+            while let Some(row) = rows.next()? {
+                page.take(row)?;
+            }
+        }
+        let total = if list.total { Some(self.count(list, &search)?) } else { None };
+        moment.map_or(Ok(()), Transaction::finish)?;
+        Ok(page.finish(total)?)
+    }
+
+    /// Looks at a few records to learn which of the words' trigrams nearly all have.
+    fn search(&self, list: &ListQuery) -> rusqlite::Result<Search> {
+        let mut search = Search::of(list);
+        if search.trigrams.len() > FEWEST_TRIGRAMS {
+            let mut statement = self.connection().prepare_cached(&Statements::of(list.resource).samples)?;
+            let samples: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+            search.leave_out_common(&samples);
+        }
+        Ok(search)
+    }
+
+    fn count(&self, list: &ListQuery, search: &Search) -> rusqlite::Result<i64> {
+        let mut query = SqlQuery::new(list, search);
+        query.filter(list);
+        let sql = format!("SELECT count(*) FROM {}{}", query.from, query.conditions());
+        self.connection()
+            .prepare_cached(&sql)?
+            .query_row(rusqlite::params_from_iter(query.values.iter()), |row| row.get(0))
+    }
+}
+
+/// One stretch of a list in its order. Nulls and ties need stretches of their own, so that each is read along an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    /// From the beginning to the end.
+    All,
+    /// The rest of those with the position's sort value, behind its id.
+    Ties(KeysetPosition),
+    /// Values behind the position's. Nulls are none of them.
+    Beyond(Value),
+    NotNull,
+    Null,
+}
+
+fn segments(list: &ListQuery) -> Vec<Segment> {
+    let Some(position) = &list.after else { return vec![Segment::All] };
+    let ties = Segment::Ties(position.clone());
+    if list.sort == Column::Id {
+        return vec![Segment::Beyond(Value::Integer(position.id))];
+    }
+    match (&position.value, list.descending) {
+        (Value::Null, false) => vec![ties, Segment::NotNull],
+        (Value::Null, true) => vec![ties],
+        (value, false) => vec![ties, Segment::Beyond(value.clone())],
+        (value, true) if list.sort.is_nullable() => vec![ties, Segment::Beyond(value.clone()), Segment::Null],
+        (value, true) => vec![ties, Segment::Beyond(value.clone())],
+    }
+}
+
+/// A query in the making.
+struct SqlQuery {
+    from: String,
+    conditions: Vec<Cow<'static, str>>,
+    values: Vec<Value>,
+}
+
+impl SqlQuery {
+    /// Where words are long enough, the search table comes first: its rows are in the order of ids.
+    fn new(list: &ListQuery, search: &Search) -> SqlQuery {
+        let table = list.resource.plural;
+        let mut query = SqlQuery { from: format!("{table} AS r"), conditions: Vec::new(), values: Vec::new() };
+        if let Some(expression) = search.expression() {
+            query.from = format!("{table}_search AS s CROSS JOIN {table} AS r ON r.id = s.rowid");
+            query.add(format!("s.{table}_search MATCH ?"), Value::Text(expression));
+        }
+        for word in &search.words {
+            query.add("instr(r.search, ?) > 0", Value::Text(word.clone()));
+        }
+        query
+    }
+
+    /// The id as the table that is read first knows it, so that a page begins where it should there too.
+    fn id(&self) -> &'static str {
+        if self.from.contains("_search") { "s.rowid" } else { "r.id" }
+    }
+
+    fn add(&mut self, condition: impl Into<Cow<'static, str>>, value: Value) {
+        self.conditions.push(condition.into());
+        self.values.push(value);
+    }
+
+    fn filter(&mut self, list: &ListQuery) {
+        for (column, test) in &list.filters {
+            let name = column.name();
+            match test {
+                Predicate::Equals(Value::Null) => self.conditions.push(format!("r.{name} IS NULL").into()),
+                Predicate::Equals(value) => self.add(format!("r.{name} = ?"), value.clone()),
+                Predicate::AtLeast(value) => self.add(format!("r.{name} >= ?"), Value::Text(value.clone())),
+                Predicate::AtMost(value) => self.add(format!("r.{name} <= ?"), Value::Text(value.clone())),
+            }
+        }
+    }
+
+    fn begin(&mut self, list: &ListQuery, segment: &Segment) {
+        let (column, id, beyond) = (list.sort.name(), self.id(), if list.descending { "<" } else { ">" });
+        match segment {
+            Segment::All => (),
+            Segment::Beyond(value) if list.sort == Column::Id => {
+                self.add(format!("{id} {beyond} ?"), value.clone());
+            }
+            Segment::Ties(position) => {
+                self.add(format!("r.{column} IS ?"), position.value.clone());
+                self.add(format!("{id} {beyond} ?"), Value::Integer(position.id));
+            }
+            Segment::Beyond(value) => self.add(format!("r.{column} {beyond} ?"), value.clone()),
+            Segment::NotNull => self.conditions.push(format!("r.{column} IS NOT NULL").into()),
+            Segment::Null => self.conditions.push(format!("r.{column} IS NULL").into()),
+        }
+    }
+
+    fn conditions(&self) -> String {
+        if self.conditions.is_empty() { String::new() } else { format!(" WHERE {}", self.conditions.join(" AND ")) }
+    }
+
+    fn order(&self, list: &ListQuery, segment: &Segment) -> String {
+        let (id, direction) = (self.id(), if list.descending { "DESC" } else { "ASC" });
+        match segment {
+            Segment::Ties(_) | Segment::Null => format!("{id} {direction}"),
+            _ if list.sort == Column::Id => format!("{id} {direction}"),
+            _ => format!("r.{} {direction}, {id} {direction}", list.sort.name()),
+        }
+    }
+}
+
+/// The statement for a segment, of at most `count` rows, with its values.
+fn select(list: &ListQuery, search: &Search, segment: &Segment, count: usize) -> (String, Vec<Value>) {
+    let mut query = SqlQuery::new(list, search);
+    query.filter(list);
+    query.begin(list, segment);
+    let columns = &Statements::of(list.resource).qualified_columns;
+    let order = query.order(list, segment);
+    let sql = format!("SELECT {columns} FROM {}{} ORDER BY {order} LIMIT ?", query.from, query.conditions());
+    query.values.push(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
+    (sql, query.values)
+}
+
+/// The statements of a whole page, for the test that each is read along an index.
+#[cfg(test)]
+pub(in crate::store) fn statements(list: &ListQuery) -> Vec<(String, Vec<Value>)> {
+    let search = Search::of(list);
+    segments(list).iter().map(|segment| select(list, &search, segment, 51)).collect()
+}
+
+/// One page: its records as a JSON array, already written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    pub json: Vec<u8>,
+    /// The last record's position, while more follow.
+    pub next: Option<KeysetPosition>,
+    pub total: Option<i64>,
+}
+
+/// Writes the rows of a page as they come, and looks one row further to know whether more follow.
+struct PageWriter<'a> {
+    list: &'a ListQuery,
+    json: Vec<u8>,
+    taken: usize,
+    last: Option<KeysetPosition>,
+    more: bool,
+}
+
+impl<'a> PageWriter<'a> {
+    fn new(list: &'a ListQuery) -> PageWriter<'a> {
+        let mut json = Vec::with_capacity(512 * list.limit.min(64));
+        json.push(b'[');
+        PageWriter { list, json, taken: 0, last: None, more: false }
+    }
+
+    /// Rows to ask for: those that the page lacks, and one.
+    fn missing(&self) -> usize {
+        (self.list.limit + 1).saturating_sub(self.taken)
+    }
+
+    fn is_full(&self) -> bool {
+        self.more
+    }
+
+    fn take(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
+        if self.taken == self.list.limit {
+            self.more = true;
+            return Ok(());
+        }
+        if self.taken > 0 {
+            self.json.push(b',');
+        }
+        write_row(&mut self.json, self.list.resource, row);
+        self.taken += 1;
+        if self.taken == self.list.limit {
+            let sort = self.list.sort;
+            let value = read_value(row.get_ref(sort.name())?, sort.is_boolean())?;
+            self.last = Some(KeysetPosition { value, id: row.get("id")? });
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, total: Option<i64>) -> rusqlite::Result<Page> {
+        self.json.push(b']');
+        Ok(Page { json: checked(self.json)?, next: self.last.filter(|_| self.more), total })
+    }
+}

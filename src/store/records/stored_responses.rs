@@ -1,0 +1,57 @@
+//! Stored responses of idempotent requests (contract section 8).
+
+use rusqlite::{OptionalExtension as _, params};
+
+use super::{Reading, Writing};
+use crate::store::error::DatabaseError;
+
+/// The response of a successful request, stored under its idempotency key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredResponse {
+    /// SHA-256 of the request.
+    pub request: [u8; 32],
+    /// The HTTP status.
+    pub status: u16,
+    /// The value of `Location`.
+    pub location: Option<String>,
+    /// The body, empty without one.
+    pub body: Vec<u8>,
+}
+
+/// How long a response is stored, in seconds.
+const KEPT_FOR: i64 = 24 * 60 * 60;
+
+/// Expired responses that are removed with each new one: more than one, so that their number falls.
+const REMOVED_AT_ONCE: i64 = 8;
+
+impl Reading<'_> {
+    /// The response stored under `key`, unless it is over 24 hours old at `now` (Unix seconds).
+    pub fn stored_response(&self, key: &[u8; 16], now: i64) -> Result<Option<StoredResponse>, DatabaseError> {
+        let sql = "SELECT request, status, location, body FROM idempotency WHERE key = ? AND created_at > ?";
+        let mut statement = self.connection().prepare_cached(sql)?;
+        let stored = statement.query_row(params![key, now - KEPT_FOR], |row| {
+            Ok(StoredResponse { request: row.get(0)?, status: row.get(1)?, location: row.get(2)?, body: row.get(3)? })
+        });
+        Ok(stored.optional()?)
+    }
+}
+
+impl Writing<'_> {
+    /// Stores a response under `key` from `now` (Unix seconds) on, in place of an expired one.
+    pub fn store_response(&self, key: &[u8; 16], response: &StoredResponse, now: i64) -> Result<(), DatabaseError> {
+        let StoredResponse { request, status, location, body } = response;
+        self.connection()
+            .prepare_cached(
+                "DELETE FROM idempotency WHERE id IN
+                   (SELECT id FROM idempotency WHERE created_at <= ? ORDER BY created_at LIMIT ?)",
+            )?
+            .execute([now - KEPT_FOR, REMOVED_AT_ONCE])?;
+        self.connection()
+            .prepare_cached(
+                "INSERT OR REPLACE INTO idempotency (key, request, status, location, body, created_at)
+                 VALUES (?, ?, ?, ?, ?, ?)",
+            )?
+            .execute(params![key, request, status, location, body, now])?;
+        Ok(())
+    }
+}
