@@ -6,6 +6,7 @@
 //! | `tenant` | one open file: reads and mutations |
 //! | `readers` | the pool of reading connections |
 //! | `writer` | the one writing connection: group commit |
+//! | `shared` | what all tenants share |
 //! | `file_identity` | whether a path still names the file that is open |
 //! | `file_health` | what is wrong with a file, logged once |
 //! | `page_cache` | a bound on the memory of all connections together |
@@ -16,6 +17,7 @@ mod file_identity;
 mod files;
 mod page_cache;
 mod readers;
+mod shared;
 mod tenant;
 mod working_set;
 mod writer;
@@ -35,8 +37,8 @@ use scheduled_thread_pool::ScheduledThreadPool;
 use file_health::FileHealth;
 pub use files::{file, folder, remove_file};
 pub(super) use files::{litestream_folder, with_companions};
+use shared::{STALLED, Shared};
 pub use tenant::Tenant;
-use tenant::{STALLED, Shared};
 use working_set::WorkingSet;
 
 use super::connection::Schema;

@@ -3,25 +3,20 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use r2d2::{Pool, PooledConnection};
-use scheduled_thread_pool::ScheduledThreadPool;
 
 use super::file_health::FileHealth;
 use super::file_identity::FileIdentity;
-use super::page_cache::CacheBudget;
 use super::readers::{self, ReaderManager};
+use super::shared::{STALLED, Shared};
 use super::writer::Writer;
 use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;
-use crate::store::connection::{self, OpenError, Schema};
+use crate::store::connection::{self, OpenError};
 use crate::store::error::{DatabaseError, MutationError, StoreError};
 use crate::store::records::{Reading, Writing};
 use crate::turns;
-
-/// How long a request waits for others to finish with a tenant's file before the file counts as not responding.
-pub(super) const STALLED: Duration = Duration::from_millis(250);
 
 /// One tenant's open file.
 #[derive(Debug)]
@@ -33,19 +28,6 @@ pub struct Tenant {
     health: Arc<FileHealth>,
     metrics: Arc<Metrics>,
     _counted: CountGuard,
-}
-
-/// What all tenants share.
-pub(super) struct Shared {
-    pub schema: &'static Schema,
-    /// Requests that read from one tenant at the same time.
-    pub max_reads: usize,
-    pub budget: Arc<CacheBudget>,
-    /// Opens connections for all pools.
-    pub opener: Arc<ScheduledThreadPool>,
-    pub metrics: Arc<Metrics>,
-    /// Tenants whose file is open, also those that close when their last request ends.
-    pub open: Arc<AtomicUsize>,
 }
 
 /// Counts one while it lives.

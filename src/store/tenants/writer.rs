@@ -14,7 +14,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::file_health::FileHealth;
 use super::page_cache::{CacheBudget, TrackedConnection};
-use super::tenant::{STALLED, Shared};
+use super::shared::{STALLED, Shared};
 use crate::metrics::Metrics;
 use crate::panics::{self, Panicked};
 use crate::store::connection::{self, OpenError, Schema};
