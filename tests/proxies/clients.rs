@@ -1,4 +1,4 @@
-//! Whose address it is: behind a proxy the client's, and never one that the client made up.
+//! The client's address and scheme behind a proxy: the real ones, never those that the client claims.
 
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::support::proxy::{HOST, Kind, Proxy};
 use crate::support::{Setup, TestServer, until, uuid};
 
-/// Sends a request with these headers through the proxy, from an address of this machine, and returns what the service logs
-/// of it.
+/// Sends a request with these headers through the proxy, from the address `from` of this machine, and returns the entry of the
+/// service's access log.
 fn logged(proxy: &Proxy, server: &TestServer, from: Ipv4Addr, headers: &str) -> Value {
     let id = uuid();
     let mut connection = proxy.connect_from(from).unwrap();
@@ -17,53 +17,59 @@ fn logged(proxy: &Proxy, server: &TestServer, from: Ipv4Addr, headers: &str) -> 
         "GET /customers.php HTTP/1.1\r\nHost: {HOST}\r\nX-Request-Id: {id}\r\n{headers}Connection: close\r\n\r\n"
     );
     connection.write_all(request.as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    let _ = connection.read_to_end(&mut answer);
-    assert!(answer.starts_with(b"HTTP/1.1 401"), "{}", String::from_utf8_lossy(&answer));
+    let mut response = Vec::new();
+    let _ = connection.read_to_end(&mut response);
+    assert!(response.starts_with(b"HTTP/1.1 401"), "{}", String::from_utf8_lossy(&response));
     until("the request is in the log", || {
         server.log().lines().find(|line| line.contains(&id)).map(|line| serde_json::from_str(line).unwrap())
     })
 }
 
-fn server() -> (TestServer, Proxy) {
-    let server = Setup::plain().option("--log-format").option("json").start();
-    let proxy = Proxy::start(Kind::of_this_binary().unwrap(), server.address());
-    (server, proxy)
+/// A server behind each proxy.
+fn deployments() -> impl Iterator<Item = (TestServer, Proxy)> {
+    Kind::installed().map(|kind| {
+        let server = Setup::plain().option("--log-format").option("json").start();
+        let proxy = Proxy::start(kind, server.address());
+        (server, proxy)
+    })
 }
 
 #[test]
 fn the_clients_own_address_is_logged() {
-    let (server, proxy) = server();
-    for from in [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 9, 8, 7)] {
-        assert_eq!(logged(&proxy, &server, from, "")["client"], from.to_string());
+    for (server, proxy) in deployments() {
+        for from in [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 9, 8, 7)] {
+            assert_eq!(logged(&proxy, &server, from, "")["client"], from.to_string());
+        }
     }
 }
 
 #[test]
-fn an_address_that_the_client_made_up_is_not_believed() {
-    let (server, proxy) = server();
+fn an_address_that_the_client_made_up_is_ignored() {
     let from = Ipv4Addr::new(127, 0, 0, 3);
-    for forged in [
+    let forged = [
         "X-Forwarded-For: 203.0.113.9\r\n",
         "X-Forwarded-For: 203.0.113.9, 127.0.0.1\r\n",
         "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-For: 203.0.113.10\r\n",
         "x-forwarded-for: nonsense\r\n",
         "Forwarded: for=203.0.113.9\r\nX-Real-IP: 203.0.113.9\r\nTrue-Client-IP: 203.0.113.9\r\n",
         "Connection: X-Forwarded-For\r\nX-Forwarded-For: 203.0.113.9\r\n",
-    ] {
-        assert_eq!(logged(&proxy, &server, from, forged)["client"], from.to_string(), "{forged}");
+    ];
+    for (server, proxy) in deployments() {
+        for headers in forged {
+            assert_eq!(logged(&proxy, &server, from, headers)["client"], from.to_string(), "{headers}");
+        }
     }
 }
 
 #[test]
-fn the_panels_cookie_knows_that_the_client_came_by_https() {
-    let (server, proxy) = server();
-    let mut connection = proxy.connect_from(Ipv4Addr::LOCALHOST).unwrap();
-    let request = format!("GET /api_keys.php HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
-    connection.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    let _ = connection.read_to_string(&mut answer);
-    let cookie = answer.lines().find(|line| line.to_lowercase().starts_with("set-cookie:")).unwrap_or_default();
-    assert!(cookie.contains("Secure"), "{answer}");
-    drop(server);
+fn the_panels_cookie_is_secure_behind_https() {
+    for (_server, proxy) in deployments() {
+        let mut connection = proxy.connect_from(Ipv4Addr::LOCALHOST).unwrap();
+        let request = format!("GET /api_keys.php HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        connection.write_all(request.as_bytes()).unwrap();
+        let mut response = String::new();
+        let _ = connection.read_to_string(&mut response);
+        let cookie = response.lines().find(|line| line.to_lowercase().starts_with("set-cookie:")).unwrap_or_default();
+        assert!(cookie.contains("Secure"), "{response}");
+    }
 }

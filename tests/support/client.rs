@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::proxy;
 use super::reply::{Asked, Reply};
 use super::server::DataDir;
-use super::tls::Line;
+use super::tls::Stream;
 use super::{DEADLINE, contract};
 
 /// A client with one key, or with none. A clone has a connection of its own.
@@ -24,7 +24,7 @@ pub struct Api {
     base: &'static str,
     /// What `Host` says.
     host: String,
-    line: RefCell<Option<BufReader<Line>>>,
+    connection: RefCell<Option<BufReader<Stream>>>,
 }
 
 impl Clone for Api {
@@ -34,7 +34,7 @@ impl Clone for Api {
             authorization: self.authorization.clone(),
             base: self.base,
             host: self.host.clone(),
-            line: RefCell::new(None),
+            connection: RefCell::new(None),
         }
     }
 }
@@ -42,7 +42,7 @@ impl Clone for Api {
 impl Api {
     pub fn new(data_dir: Arc<DataDir>, key: Option<&str>) -> Api {
         let authorization = key.map(|key| format!("Bearer {key}"));
-        Api { data_dir, authorization, base: "", host: proxy::host().to_owned(), line: RefCell::new(None) }
+        Api { data_dir, authorization, base: "", host: proxy::host().to_owned(), connection: RefCell::new(None) }
     }
 
     /// The same client, which names another host.
@@ -202,9 +202,9 @@ impl Call<'_> {
 
     /// Sends it where the server may go away at any moment. The reply is not checked.
     pub fn try_send(self) -> io::Result<Reply> {
-        let mut line = self.api.line.borrow_mut();
+        let mut idle = self.api.connection.borrow_mut();
         let is_odd = self.is_odd();
-        let mut connection = match line.take_if(|_| !is_odd).filter(is_alive) {
+        let mut connection = match idle.take_if(|_| !is_odd).filter(is_alive) {
             Some(connection) => connection,
             None => self.connect()?,
         };
@@ -217,7 +217,7 @@ impl Call<'_> {
         }
         let closes = reply.headers.iter().any(|(n, v)| n.eq_ignore_ascii_case("connection") && v == "close");
         if !closes && !is_odd {
-            *line = Some(connection);
+            *idle = Some(connection);
         }
         Ok(reply)
     }
@@ -235,11 +235,11 @@ impl Call<'_> {
         authorizations > 1 || !self.method.bytes().all(|byte| byte.is_ascii_uppercase())
     }
 
-    fn connect(&self) -> io::Result<BufReader<Line>> {
+    fn connect(&self) -> io::Result<BufReader<Stream>> {
         let data_dir = &self.api.data_dir;
         match data_dir.connect_to_proxy().filter(|_| !self.is_odd()) {
-            Some(line) => line.map(BufReader::new),
-            None => Ok(BufReader::new(Line::new(dial(data_dir.address())?, data_dir.https()))),
+            Some(stream) => stream.map(BufReader::new),
+            None => Ok(BufReader::new(Stream::new(dial(data_dir.address())?, data_dir.https()))),
         }
     }
 
@@ -261,7 +261,7 @@ impl Call<'_> {
 /// A request whose reply is still to come.
 #[derive(Debug)]
 pub struct Pending {
-    connection: BufReader<Line>,
+    connection: BufReader<Stream>,
     asked: Asked,
 }
 
@@ -297,7 +297,7 @@ pub fn parse(bytes: &[u8], method: &str, target: &str) -> Reply {
     read_reply(&mut BufReader::new(bytes), asked).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
 }
 
-fn say(connection: &mut BufReader<Line>, bytes: &[u8]) -> io::Result<()> {
+fn say(connection: &mut BufReader<Stream>, bytes: &[u8]) -> io::Result<()> {
     connection.get_mut().write_all(bytes)?;
     connection.get_mut().flush()
 }
@@ -319,12 +319,12 @@ pub(super) fn peek(stream: &TcpStream) -> io::Result<usize> {
 }
 
 /// Whether a kept connection can take another request. Bytes that nobody asked for are a fault.
-fn is_alive(connection: &BufReader<Line>) -> bool {
+fn is_alive(connection: &BufReader<Stream>) -> bool {
     assert!(connection.buffer().is_empty(), "bytes after the reply: {:?}", connection.buffer());
     match peek(connection.get_ref().socket()) {
         Ok(0) => false,
         // TLS says goodbye in bytes.
-        Ok(_) if matches!(connection.get_ref(), Line::Tls(_)) => false,
+        Ok(_) if matches!(connection.get_ref(), Stream::Tls(_)) => false,
         Ok(_) => panic!("bytes that nobody asked for"),
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }

@@ -1,9 +1,8 @@
-//! A proxy in front of a desk, with the configuration that users copy from `examples/`; only its ports, its certificate and
-//! its rates are a test's.
+//! nginx or Caddy in front of a server, with the configuration that users copy from `examples/`. Only ports, certificate and
+//! rates are replaced.
 //!
-//! The test binaries `nginx` and `caddy` have one in front of every desk, `several_nginx` and `several_caddy` the one of
-//! `examples/several`. Requests then go to it, over TLS; raw bytes still
-//! go to the desk itself.
+//! With [`BEHIND_PROXY`] set, the harness starts a proxy for every server, and requests go to it over TLS. Raw bytes still go to
+//! the server itself.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,26 +16,22 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::tls::Line;
+use super::tls::Stream;
 use super::{DEADLINE, uuid};
 
-/// The host that requests name unless they name another.
+/// The environment variable that names the [`Deployment`] of this run.
+pub const BEHIND_PROXY: &str = "BEHIND_PROXY";
+
+/// The host of the service behind a proxy with one machine.
 pub const HOST: &str = "desk.example";
 
-/// The same where each tenant has its own.
-const TENANTS_HOST: &str = "acme.desk.example";
+/// The host of a tenant behind a proxy with several machines.
+const TENANT_HOST: &str = "acme.desk.example";
 
-/// The host that requests of this test binary name unless they name another.
-pub fn host() -> &'static str {
-    if is_several() { TENANTS_HOST } else { HOST }
-}
+/// The headers that a proxy adds to every response, by itself or by its example's configuration.
+const ADDED_HEADERS: [&str; 2] = ["server", "strict-transport-security"];
 
-/// Whether this test binary's proxy stands in front of several machines.
-fn is_several() -> bool {
-    env!("CARGO_CRATE_NAME").starts_with("several")
-}
-
-/// Which proxy.
+/// A proxy program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Nginx,
@@ -44,17 +39,29 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What this test binary wants before its desks.
-    pub fn of_this_binary() -> Option<Kind> {
-        match env!("CARGO_CRATE_NAME") {
-            "nginx" | "several_nginx" => Some(Kind::Nginx),
-            "caddy" | "several_caddy" => Some(Kind::Caddy),
-            _ => None,
-        }
+    const ALL: [Kind; 2] = [Kind::Nginx, Kind::Caddy];
+
+    /// The proxies that are installed.
+    pub fn installed() -> impl Iterator<Item = Kind> {
+        Kind::ALL.into_iter().filter(|kind| kind.is_installed())
     }
 
-    /// The headers that it gives to every answer, by itself or because the example says so.
-    const ADDED: [&str; 2] = ["server", "strict-transport-security"];
+    /// Whether the program is installed. If it is not, says so on standard error, or fails the test if `CI` is set.
+    pub fn is_installed(self) -> bool {
+        let program = self.program();
+        if Command::new(program).arg(if self == Kind::Nginx { "-v" } else { "version" }).output().is_ok() {
+            return true;
+        }
+        assert!(std::env::var_os("CI").is_none(), "{program} is not installed");
+        // The test harness captures what macros print.
+        let _ = writeln!(io::stderr(), "\n*** LEFT OUT: {program} is not installed, nothing was tested behind it ***");
+        false
+    }
+
+    /// The end of a line in the file of routes.
+    pub fn end_of_route(self) -> &'static str {
+        if self == Kind::Nginx { ";" } else { "" }
+    }
 
     fn program(self) -> &'static str {
         match self {
@@ -62,26 +69,62 @@ impl Kind {
             Kind::Caddy => "caddy",
         }
     }
+}
 
-    /// Without the proxy nothing can be said about it: the whole binary ends, loudly, and where it has to be there, as
-    /// a failure.
-    fn insist(self) {
-        let program = self.program();
-        let there = Command::new(program).arg(if self == Kind::Nginx { "-v" } else { "version" }).output().is_ok();
-        if there {
-            return;
+/// A proxy with one of the configurations in `examples/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deployment {
+    pub kind: Kind,
+    /// Whether each tenant has a host of its own, which the proxy routes to its machine (`examples/several`).
+    pub several_machines: bool,
+}
+
+impl Deployment {
+    /// The value of [`BEHIND_PROXY`] that stands for it.
+    pub fn name(self) -> &'static str {
+        match (self.kind, self.several_machines) {
+            (Kind::Nginx, false) => "nginx",
+            (Kind::Caddy, false) => "caddy",
+            (Kind::Nginx, true) => "several-nginx",
+            (Kind::Caddy, true) => "several-caddy",
         }
-        let must = std::env::var_os("CI").is_some();
-        // Not by a macro: the test harness would swallow it.
-        let _ =
-            writeln!(io::stderr(), "\n*** LEFT OUT: {program} is not installed, so nothing was tested behind it ***");
-        std::process::exit(i32::from(must));
+    }
+
+    /// The one that [`BEHIND_PROXY`] names.
+    pub fn of_this_run() -> Option<Deployment> {
+        static CHOSEN: OnceLock<Option<Deployment>> = OnceLock::new();
+        *CHOSEN.get_or_init(|| {
+            let name = std::env::var(BEHIND_PROXY).ok()?;
+            let mut all = Kind::ALL
+                .into_iter()
+                .flat_map(|kind| [false, true].map(|several_machines| Deployment { kind, several_machines }));
+            let chosen = all.find(|deployment| deployment.name() == name);
+            Some(chosen.unwrap_or_else(|| panic!("{BEHIND_PROXY}={name} names no deployment")))
+        })
+    }
+
+    /// Starts the proxy in front of `server`, with rates that no test reaches.
+    pub fn start(self, server: SocketAddr) -> Proxy {
+        if self.several_machines {
+            let routes = format!("{TENANT_HOST} one{}\n", self.kind.end_of_route());
+            Proxy::start_several(self.kind, [server, server], &routes)
+        } else {
+            Proxy::start(self.kind, server)
+        }
     }
 }
 
-/// Whether a header is the proxy's and no part of the service's answer.
+/// The host that requests of this run name unless they name another.
+pub fn host() -> &'static str {
+    match Deployment::of_this_run() {
+        Some(Deployment { several_machines: true, .. }) => TENANT_HOST,
+        _ => HOST,
+    }
+}
+
+/// Whether a header of a response in this run comes from the proxy.
 pub fn adds(name: &str) -> bool {
-    Kind::of_this_binary().is_some() && Kind::ADDED.iter().any(|added| name.eq_ignore_ascii_case(added))
+    Deployment::of_this_run().is_some() && ADDED_HEADERS.iter().any(|added| name.eq_ignore_ascii_case(added))
 }
 
 /// A running proxy.
@@ -89,22 +132,18 @@ pub fn adds(name: &str) -> bool {
 pub struct Proxy {
     child: Child,
     address: SocketAddr,
-    /// The command that makes it read its configuration again.
+    /// The shell command that reloads its configuration.
     reload: String,
     home: PathBuf,
 }
 
 impl Proxy {
-    /// Starts one in front of the desk at `server`, with rates that no test reaches.
+    /// Starts one in front of `server`, with rates that no test reaches.
     pub fn start(kind: Kind, server: SocketAddr) -> Proxy {
-        if is_several() {
-            let end = if kind == Kind::Nginx { ";" } else { "" };
-            return Proxy::start_several(kind, [server, server], &format!("{TENANTS_HOST} one{end}\n"));
-        }
         Proxy::start_with(kind, server, |text| text.replace("rate=50r/s", "rate=99999r/s").replace("s 50;", "s 5000;"))
     }
 
-    /// Starts one whose configuration was `changed`.
+    /// Starts one in front of `server`; `changed` returns the configuration to use in place of the example.
     pub fn start_with(kind: Kind, server: SocketAddr, changed: impl Fn(String) -> String) -> Proxy {
         Proxy::launch(kind, |home, address| match kind {
             Kind::Nginx => nginx(home, &nginx_site(address, server, &changed)),
@@ -112,7 +151,7 @@ impl Proxy {
         })
     }
 
-    /// Starts one in front of two machines, `one` and `two`, with these lines as its routes.
+    /// Starts one in front of two machines, named `one` and `two` in `routes`.
     pub fn start_several(kind: Kind, machines: [SocketAddr; 2], routes: &str) -> Proxy {
         Proxy::launch(kind, |home, address| {
             fs::write(home.join("routes"), routes).unwrap();
@@ -124,7 +163,6 @@ impl Proxy {
     }
 
     fn launch(kind: Kind, command: impl Fn(&Path, SocketAddr) -> (Command, String)) -> Proxy {
-        kind.insist();
         let home = certificate().folder.join(uuid());
         fs::create_dir(&home).unwrap();
         let mut log = String::new();
@@ -144,23 +182,23 @@ impl Proxy {
         panic!("{} does not start: {log}", kind.program());
     }
 
-    /// A command for the shell that makes it read its configuration again.
+    /// The shell command that reloads its configuration.
     pub fn reload(&self) -> &str {
         &self.reload
     }
 
-    /// The file with its routes, where it stands in front of several machines.
+    /// The file of routes of a proxy in front of several machines.
     pub fn routes(&self) -> PathBuf {
         self.home.join("routes")
     }
 
     /// A connection to it.
-    pub fn connect(&self) -> io::Result<Line> {
+    pub fn connect(&self) -> io::Result<Stream> {
         TcpStream::connect_timeout(&self.address, DEADLINE).and_then(secure)
     }
 
     /// A connection to it, from the address `from` of this machine.
-    pub fn connect_from(&self, from: Ipv4Addr) -> io::Result<Line> {
+    pub fn connect_from(&self, from: Ipv4Addr) -> io::Result<Stream> {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.bind(&SocketAddr::from((from, 0)).into())?;
         socket.connect_timeout(&self.address.into(), DEADLINE)?;
@@ -170,13 +208,13 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // Their own ways to end at once: nginx takes its workers with it.
+        // nginx ends its workers on SIGTERM; a kill would leave them running.
         let _ = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();
     }
 }
 
-/// Outside of the range that the system chooses from, where a desk may get the same a moment later.
+/// A free port outside the range from which the system chooses, so that no server of a test gets the same one.
 fn free_port() -> u16 {
     loop {
         let digits = u16::from_str_radix(&uuid()[..4], 16).unwrap();
@@ -192,9 +230,9 @@ fn answers(child: &mut Child, address: SocketAddr) -> bool {
         if child.try_wait().unwrap().is_some() {
             return false;
         }
-        // The first byte is written when the hands are shaken, and not before.
-        let shaken = TcpStream::connect(address).and_then(secure).and_then(|mut line| line.write_all(b"\r\n"));
-        if shaken.is_ok() {
+        // The first write completes the TLS handshake.
+        let handshake = TcpStream::connect(address).and_then(secure).and_then(|mut stream| stream.write_all(b"\r\n"));
+        if handshake.is_ok() {
             return true;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -206,9 +244,9 @@ fn example(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)).unwrap()
 }
 
-/// Replaces what must be there.
+/// Replaces `old`, which the example must contain.
 fn replace(text: &str, old: &str, new: &str) -> String {
-    assert!(text.contains(old), "the example has no {old:?} any more");
+    assert!(text.contains(old), "the example has no {old:?}");
     text.replace(old, new)
 }
 
@@ -246,7 +284,7 @@ fn several_nginx_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr;
     site
 }
 
-/// The command that runs it, and the one that makes it read its configuration again.
+/// Returns the command that runs it, and the shell command that reloads its configuration.
 fn nginx(home: &Path, site: &str) -> (Command, String) {
     fs::write(home.join("site.conf"), site).unwrap();
     let (home, temp) = (home.display(), home.join("temp"));
@@ -266,7 +304,7 @@ fn nginx(home: &Path, site: &str) -> (Command, String) {
     (command, format!("nginx -p '{home}' -e stderr -c '{path}' -s reload"))
 }
 
-/// User and group of this process, so that nginx's workers can enter its folder.
+/// User and group of this process, for nginx's workers, which must be able to enter its folder.
 fn user() -> String {
     let ask = |what: &str| String::from_utf8(Command::new("id").arg(what).output().unwrap().stdout).unwrap();
     format!("{} {}", ask("-un").trim(), ask("-gn").trim())
@@ -306,7 +344,7 @@ fn several_caddy_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr;
     text
 }
 
-/// The command that runs it, and the one that makes it read its configuration again.
+/// Returns the command that runs it, and the shell command that reloads its configuration.
 fn caddy(home: &Path, text: &str) -> (Command, String) {
     let path = home.join("Caddyfile");
     fs::write(&path, text).unwrap();
@@ -327,7 +365,7 @@ struct Certificate {
     _home: tempfile::TempDir,
 }
 
-/// One for all proxies of this process, of an authority that only these tests trust.
+/// The certificate of all proxies of this process, issued by an authority that only these tests trust.
 fn certificate() -> &'static Certificate {
     static MADE: OnceLock<Certificate> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -352,10 +390,10 @@ fn certificate() -> &'static Certificate {
     })
 }
 
-fn secure(socket: TcpStream) -> io::Result<Line> {
+fn secure(socket: TcpStream) -> io::Result<Stream> {
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(DEADLINE))?;
     socket.set_write_timeout(Some(DEADLINE))?;
     let name = ServerName::try_from(host()).map_err(io::Error::other)?;
-    Ok(Line::secure(socket, Arc::clone(&certificate().config), name))
+    Ok(Stream::secure(socket, Arc::clone(&certificate().config), name))
 }

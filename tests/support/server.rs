@@ -13,8 +13,8 @@ use serde_json::Value;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::client::Api;
-use super::proxy::{Kind, Proxy};
-use super::tls::{Certificate, Line};
+use super::proxy::{Deployment, Proxy};
+use super::tls::{Certificate, Stream};
 use super::until;
 
 /// Every scope.
@@ -74,7 +74,7 @@ impl DataDir {
 
     pub fn set_address(&self, address: SocketAddr) {
         self.set_direct_address(address);
-        *self.proxy.lock().unwrap() = Kind::of_this_binary().map(|kind| Proxy::start(kind, address));
+        *self.proxy.lock().unwrap() = Deployment::of_this_run().map(|deployment| deployment.start(address));
     }
 
     /// The same with nothing in front, whatever the test binary.
@@ -88,7 +88,7 @@ impl DataDir {
     }
 
     /// A connection to what stands in front of it, if anything does.
-    pub fn connect_to_proxy(&self) -> Option<std::io::Result<Line>> {
+    pub fn connect_to_proxy(&self) -> Option<std::io::Result<Stream>> {
         self.proxy.lock().unwrap().as_ref().map(Proxy::connect)
     }
 

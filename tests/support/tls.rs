@@ -49,52 +49,52 @@ impl Certificate {
 
 /// A connection to a desk, by HTTP or HTTPS.
 #[derive(Debug)]
-pub enum Line {
+pub enum Stream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
-impl Line {
-    pub fn new(socket: TcpStream, https: Option<Arc<ClientConfig>>) -> Line {
-        let Some(config) = https else { return Line::Plain(socket) };
+impl Stream {
+    pub fn new(socket: TcpStream, https: Option<Arc<ClientConfig>>) -> Stream {
+        let Some(config) = https else { return Stream::Plain(socket) };
         let name = IpAddr::from(socket.peer_addr().unwrap().ip()).into();
-        Line::secure(socket, config, name)
+        Stream::secure(socket, config, name)
     }
 
     /// By HTTPS, to a server that has to show a certificate of this name.
-    pub fn secure(socket: TcpStream, config: Arc<ClientConfig>, name: ServerName<'static>) -> Line {
-        Line::Tls(Box::new(StreamOwned::new(ClientConnection::new(config, name).unwrap(), socket)))
+    pub fn secure(socket: TcpStream, config: Arc<ClientConfig>, name: ServerName<'static>) -> Stream {
+        Stream::Tls(Box::new(StreamOwned::new(ClientConnection::new(config, name).unwrap(), socket)))
     }
 
     pub fn socket(&self) -> &TcpStream {
         match self {
-            Line::Plain(socket) => socket,
-            Line::Tls(stream) => &stream.sock,
+            Stream::Plain(socket) => socket,
+            Stream::Tls(stream) => &stream.sock,
         }
     }
 }
 
-impl Read for Line {
+impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Line::Plain(socket) => socket.read(buffer),
-            Line::Tls(stream) => stream.read(buffer),
+            Stream::Plain(socket) => socket.read(buffer),
+            Stream::Tls(stream) => stream.read(buffer),
         }
     }
 }
 
-impl Write for Line {
+impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Line::Plain(socket) => socket.write(bytes),
-            Line::Tls(stream) => stream.write(bytes),
+            Stream::Plain(socket) => socket.write(bytes),
+            Stream::Tls(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Line::Plain(socket) => socket.flush(),
-            Line::Tls(stream) => stream.flush(),
+            Stream::Plain(socket) => socket.flush(),
+            Stream::Tls(stream) => stream.flush(),
         }
     }
 }

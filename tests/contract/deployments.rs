@@ -1,0 +1,59 @@
+//! Parts of this suite run again in other deployments: over HTTPS, and behind the proxies of `examples/`.
+//!
+//! The binary runs itself with an environment variable that tells the harness how to start and reach every server.
+
+use std::process::Command;
+
+use crate::support::proxy::{self, Deployment, Kind};
+use crate::support::server::OVER_TLS;
+
+/// The modules that HTTPS can change: operations, bodies, keys and idempotency.
+const OVER_TLS_AGAIN: [&str; 4] = ["operations::", "json::", "keys::", "idempotency::"];
+
+/// The modules that a proxy can change: addressing, framing, headers, limits and idempotency.
+const BEHIND_A_PROXY_AGAIN: [&str; 6] =
+    ["addressing::", "errors::", "idempotency::", "operations::", "order_of_checks::", "rate_limit::"];
+
+#[track_caller]
+fn run_again(modules: &[&str], variable: &str, value: &str) {
+    let this = std::env::current_exe().unwrap();
+    let run = Command::new(this).args(modules).env(variable, value).output().unwrap();
+    let report = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{variable}={value}: {report}");
+    for module in modules {
+        assert!(report.contains(&format!("test {module}")), "{module} did not run: {report}");
+    }
+}
+
+#[track_caller]
+fn run_behind(kind: Kind, several_machines: bool) {
+    if kind.is_installed() {
+        let name = Deployment { kind, several_machines }.name();
+        run_again(&BEHIND_A_PROXY_AGAIN, proxy::BEHIND_PROXY, name);
+    }
+}
+
+#[test]
+fn the_contract_holds_over_https() {
+    run_again(&OVER_TLS_AGAIN, OVER_TLS, "1");
+}
+
+#[test]
+fn the_contract_holds_behind_nginx() {
+    run_behind(Kind::Nginx, false);
+}
+
+#[test]
+fn the_contract_holds_behind_caddy() {
+    run_behind(Kind::Caddy, false);
+}
+
+#[test]
+fn the_contract_holds_behind_nginx_with_several_machines() {
+    run_behind(Kind::Nginx, true);
+}
+
+#[test]
+fn the_contract_holds_behind_caddy_with_several_machines() {
+    run_behind(Kind::Caddy, true);
+}

@@ -1,0 +1,20 @@
+//! nginx and Caddy with the configurations of `examples/`: the client's address, the proxy's limits, and a tenant that moves
+//! between two machines. The modules of `tests/contract` that a proxy can change run behind them in `contract/deployments.rs`.
+//!
+//! A proxy that is not installed is left out with a message on standard error; with `CI` set this is a failure.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "../support/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
+mod support;
+
+mod clients;
+mod limits;
+mod moving;
