@@ -6,10 +6,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use serde_json::json;
 use tenantdesk::api::errors;
 use tenantdesk::http::Condition;
-use tenantdesk::model::FieldCode;
 
 use crate::support::client::{exchange, parse};
-use crate::support::contract::{CODES, FIELD_CODES};
 use crate::support::{ALL, Api, InProcess, Reply, Tenant, TestServer, until, uuid};
 
 const RECORDS: &str = "/customers.php";
@@ -171,18 +169,6 @@ fn every_condition_is_reached_with_its_code_and_status() {
         let described = condition.describe();
         reply.fails_with(described.status, described.code);
     }
-}
-
-#[test]
-fn the_conditions_are_those_of_the_contract() {
-    let declared: Vec<(&str, u16)> =
-        Condition::all().map(|condition| (condition.describe().code, condition.describe().status)).collect();
-    let mut contract = CODES.to_vec();
-    let mut sorted = declared.clone();
-    contract.sort_unstable();
-    sorted.sort_unstable();
-    assert_eq!(sorted, contract);
-    assert_eq!(FieldCode::ALL.map(|(code, _)| code.as_str()), FIELD_CODES);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::support::contract::{RESOURCES, SCOPES};
+use crate::support::contract::{RESOURCES, scopes};
 use crate::support::{ALL, InProcess, TestServer};
 
 const RECORDS: &str = "/customers.php";
@@ -116,8 +116,8 @@ fn each_scope_opens_its_own_operations_and_no_others() {
     let customer = all.customer("Needed");
     let employee = all.employee(customer);
     all.create("/hardware.php", json!({"name": "Laptop", "employee_id": employee}));
-    for scope in SCOPES {
-        let api = tenant.with_scopes(&[scope]);
+    for scope in scopes() {
+        let api = tenant.with_scopes(&[&scope]);
         for resource in RESOURCES {
             for method in ["GET", "HEAD", "POST", "PUT", "DELETE"] {
                 let access = if ["GET", "HEAD"].contains(&method) { "read" } else { "write" };

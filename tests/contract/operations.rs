@@ -381,7 +381,7 @@ fn no_tenant_reaches_anothers_records() {
         let employee = ours.employee(customer);
         last = (customer, employee, ours.create("/hardware.php", json!({"name": "Ours", "employee_id": employee})));
     }
-    for (resource, id) in RESOURCES.into_iter().zip([last.0, last.1, last.2]) {
+    for (resource, id) in RESOURCES.iter().zip([last.0, last.1, last.2]) {
         let address = resource.at(id);
         let before = ours.get(&address).found();
         theirs.get(&address).fails_with(404, "not_found");

@@ -1,57 +1,30 @@
-//! What the contract's tables say, written down a second time: the tests compare with these, not with the declarations
-//! of the service.
+//! Section 2 of the contract, written down a second time, so that the tests do not compare the service's declarations with
+//! themselves. Codes and statuses of section 6 come from the service's catalogue, which `tests/documents.rs` compares with the
+//! contract.
 
 use serde_json::{Value, json};
+use tenantdesk::http::condition::{CATALOGUE, ProtocolViolation};
+use tenantdesk::model::FieldCode;
 
-/// Codes and statuses of contract section 6. `malformed_request` may come with another of [`FRAMING`].
-pub const CODES: [(&str, u16); 27] = [
-    ("missing_authorization", 401),
-    ("malformed_api_key", 401),
-    ("invalid_api_key", 401),
-    ("revoked_api_key", 401),
-    ("tenant_inactive", 403),
-    ("tenant_unavailable", 503),
-    ("insufficient_scope", 403),
-    ("rate_limited", 429),
-    ("method_not_allowed", 405),
-    ("invalid_json", 400),
-    ("not_found", 404),
-    ("missing_id", 400),
-    ("no_updatable_fields", 400),
-    ("bad_request", 400),
-    ("validation_failed", 422),
-    ("customer_not_found", 422),
-    ("employee_not_found", 422),
-    ("has_dependents", 409),
-    ("endpoint_not_found", 404),
-    ("unsupported_media_type", 415),
-    ("payload_too_large", 413),
-    ("malformed_request", 400),
-    ("invalid_idempotency_key", 400),
-    ("idempotency_key_reused", 422),
-    ("internal_error", 500),
-    ("overloaded", 503),
-    ("not_ready", 503),
-];
+/// Whether an error with this code may have this status.
+pub fn has_status(code: &str, status: u16) -> bool {
+    let is_described = CATALOGUE.iter().any(|described| (described.code, described.status) == (code, status));
+    let is_violation = ProtocolViolation::ALL.iter().any(|violation| violation.status() == status);
+    is_described || (code == "malformed_request" && is_violation)
+}
 
-/// The statuses of `malformed_request`.
-pub const FRAMING: [u16; 7] = [400, 408, 414, 417, 431, 501, 505];
-
-/// The codes of fields, exactly these.
-pub const FIELD_CODES: [&str; 8] = [
-    "required",
-    "invalid_email",
-    "invalid_int",
-    "invalid_date",
-    "invalid_bool",
-    "too_long",
-    "too_short",
-    "not_in_list",
-];
+/// Whether `code` is the code of a field in a `validation_failed` response.
+pub fn is_field_code(code: &str) -> bool {
+    FieldCode::ALL.iter().any(|(declared, _)| declared.as_str() == code)
+}
 
 /// The scopes of contract section 5.
-pub const SCOPES: [&str; 6] =
-    ["customers:read", "customers:write", "employees:read", "employees:write", "hardware:read", "hardware:write"];
+pub fn scopes() -> Vec<String> {
+    RESOURCES
+        .iter()
+        .flat_map(|resource| ["read", "write"].map(|access| format!("{}:{access}", resource.plural)))
+        .collect()
+}
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,7 +53,7 @@ impl Field {
         serde_json::from_str(self.default).unwrap()
     }
 
-    /// A value that fits, `n` makes it different.
+    /// A valid value, which differs with `n`.
     pub fn sample(&self, n: usize) -> Value {
         match self.kind {
             Kind::Text(_, 2) => json!(["DE", "AT", "CH"][n % 3]),
@@ -101,15 +74,20 @@ pub struct Resource {
     pub plural: &'static str,
     pub path: &'static str,
     pub fields: &'static [Field],
-    /// The field that refers to another resource, that resource's path, and the code when it is not there.
+    /// The field that refers to another resource, that resource's path, and the code of a reference to a missing record.
     pub reference: Option<(&'static str, &'static str, &'static str)>,
 }
 
 impl Resource {
-    /// Every field of an answer, `id` first.
+    /// The members of a record in a response, `id` first.
     pub fn members(&self) -> Vec<&'static str> {
         let own = self.fields.iter().map(|field| field.name);
         std::iter::once("id").chain(own).chain(["created_at", "updated_at"]).collect()
+    }
+
+    /// The field that refers to records of `other`.
+    pub fn reference_to(&self, other: &Resource) -> Option<&'static str> {
+        self.reference.filter(|(_, path, _)| *path == other.path).map(|(field, ..)| field)
     }
 
     /// The address of one record.
@@ -199,13 +177,13 @@ pub static HARDWARE: Resource = Resource {
     reference: Some(("employee_id", "/employees.php", "employee_not_found")),
 };
 
-/// The three resources, in the order in which one may refer to another.
-pub static RESOURCES: [&Resource; 3] = [&CUSTOMERS, &EMPLOYEES, &HARDWARE];
+/// Every resource; one refers only to those before it.
+pub static RESOURCES: &[&Resource] = &[&CUSTOMERS, &EMPLOYEES, &HARDWARE];
 
 /// The resource that `path` (with or without `/v1`) names.
 pub fn resource_at(path: &str) -> Option<&'static Resource> {
     let path = path.strip_prefix("/v1").unwrap_or(path);
-    RESOURCES.into_iter().find(|resource| resource.path == path)
+    RESOURCES.iter().copied().find(|resource| resource.path == path)
 }
 
 /// Whether `text` is 8-4-4-4-12 hexadecimal digits.
