@@ -209,7 +209,7 @@ impl Call<'_> {
             None => self.connect()?,
         };
         say(&mut connection, &self.bytes())?;
-        let asked = Asked { method: self.method, target: self.target, headers: self.headers };
+        let asked = self.asked();
         let reply = read_reply(&mut connection, asked)?;
         if reply.status == 502 {
             // No answer of the service's: a proxy found nobody there.
@@ -226,10 +226,20 @@ impl Call<'_> {
     pub fn start(self) -> Pending {
         let mut connection = self.connect().unwrap();
         say(&mut connection, &self.bytes()).unwrap();
-        Pending { connection, asked: Asked { method: self.method, target: self.target, headers: self.headers } }
+        Pending { connection, asked: self.asked() }
     }
 
-    /// Whether proxies refuse such a request by themselves: then it goes to the service directly.
+    fn asked(self) -> Asked {
+        let is_proxied = self.is_proxied();
+        Asked { method: self.method, target: self.target, headers: self.headers, is_proxied }
+    }
+
+    /// Whether it goes through a proxy.
+    fn is_proxied(&self) -> bool {
+        self.api.data_dir.is_proxied() && !self.is_odd()
+    }
+
+    /// Whether proxies reject such a request themselves. It then goes to the service directly.
     fn is_odd(&self) -> bool {
         let authorizations = self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("authorization")).count();
         authorizations > 1 || !self.method.bytes().all(|byte| byte.is_ascii_uppercase())
@@ -293,7 +303,7 @@ pub fn exchange(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 /// Reads one reply from bytes that a connection gave.
 #[track_caller]
 pub fn parse(bytes: &[u8], method: &str, target: &str) -> Reply {
-    let asked = Asked { method: method.to_owned(), target: target.to_owned(), headers: Vec::new() };
+    let asked = Asked { method: method.to_owned(), target: target.to_owned(), headers: Vec::new(), is_proxied: false };
     read_reply(&mut BufReader::new(bytes), asked).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
 }
 
@@ -342,7 +352,7 @@ fn read_reply(connection: &mut impl BufRead, asked: Asked) -> io::Result<Reply> 
                 break;
             }
             let (name, value) = line.split_once(':').ok_or_else(|| broken(format!("no header: {line:?}")))?;
-            if !proxy::adds(name) {
+            if !(asked.is_proxied && proxy::adds(name)) {
                 headers.push((name.to_owned(), value.trim().to_owned()));
             }
         }

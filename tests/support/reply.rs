@@ -11,6 +11,8 @@ pub struct Asked {
     /// With the query.
     pub target: String,
     pub headers: Vec<(String, String)>,
+    /// Whether a proxy passed it on.
+    pub is_proxied: bool,
 }
 
 impl Asked {

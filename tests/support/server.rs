@@ -87,6 +87,11 @@ impl DataDir {
         *self.proxy.lock().unwrap() = Some(proxy);
     }
 
+    /// Whether its clients go through a proxy.
+    pub fn is_proxied(&self) -> bool {
+        self.proxy.lock().unwrap().is_some()
+    }
+
     /// A connection to what stands in front of it, if anything does.
     pub fn connect_to_proxy(&self) -> Option<std::io::Result<Stream>> {
         self.proxy.lock().unwrap().as_ref().map(Proxy::connect)
