@@ -1,22 +1,26 @@
-//! The service's state, passed down to whoever needs it. There is no other.
+//! The application: it opens the store and dispatches each request to the API, the panel or the reference.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::api::rate_limit::Limiter;
-use crate::api::routes;
+use serde_json::json;
+
+use crate::api::Api;
+use crate::api::routes::{self, PAGE_METHODS, Page, Route};
 use crate::clock::{Clock, Moment};
+use crate::http::{ApiError, Method, Reply, Request, Response};
 use crate::metrics::Metrics;
-use crate::panel;
+use crate::panel::Panel;
 use crate::readiness::{self, Readiness};
+use crate::reference::{docs, openapi};
 use crate::store::registry::Registry;
 use crate::store::{Limits, OpenError, Tenants};
 
-/// What the operator can set.
+/// The settings of the application.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the registry and the tenants' files lie.
+    /// The directory of the registry and of the tenants' files.
     pub data_dir: PathBuf,
     /// Requests a minute for each key.
     pub rate_limit: NonZeroU32,
@@ -35,43 +39,91 @@ impl Settings {
     }
 }
 
-/// Everything that answers requests.
+/// The store, and everything that responds to requests.
 #[derive(Debug)]
 pub struct App {
-    pub settings: Settings,
-    pub registry: Registry,
-    pub tenants: Tenants,
-    pub limiter: Limiter,
+    /// Tenants, keys and sessions.
+    pub registry: Arc<Registry>,
+    /// The tenants' records.
+    pub tenants: Arc<Tenants>,
+    /// The panel.
+    pub panel: Panel,
+    /// The clock of the panel's sessions and of the probes.
     pub clock: Clock,
-    pub panel: panel::State,
+    /// The metrics that every part counts in.
     pub metrics: Arc<Metrics>,
+    data_dir: PathBuf,
+    api: Api,
     readiness: Readiness,
 }
 
 impl App {
-    /// Opens the registry in the data directory, which must be there, and probes both for the first time. Tenants are opened
-    /// when they are asked for.
+    /// Opens the registry and runs the first readiness probe. The tenants' files are opened on demand.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] if the data directory has no registry or the registry cannot be used.
     pub fn open(settings: Settings, clock: Clock) -> Result<Arc<App>, OpenError> {
+        let Settings { data_dir, rate_limit, tenants } = settings;
         let metrics = Arc::new(Metrics::new(routes::label));
-        let registry = Registry::open(&settings.data_dir)?;
-        let readiness = Readiness::new(clock.now().monotonic, || probe(&registry, &settings.data_dir));
+        let registry = Arc::new(Registry::open(&data_dir)?);
+        let tenants = Arc::new(Tenants::new(&data_dir, tenants, Arc::clone(&metrics)));
+        let readiness = Readiness::new(clock.now().monotonic, || probe(&registry, &data_dir));
         Ok(Arc::new(App {
+            panel: Panel::new(Arc::clone(&registry)),
+            api: Api::new(Arc::clone(&registry), Arc::clone(&tenants), rate_limit, Arc::clone(&metrics)),
             registry,
-            tenants: Tenants::new(&settings.data_dir, settings.tenants, Arc::clone(&metrics)),
-            limiter: Limiter::new(settings.rate_limit),
+            tenants,
             clock,
-            panel: panel::State::default(),
             metrics,
+            data_dir,
             readiness,
-            settings,
         }))
     }
 
-    /// Whether the registry answers and the data directory takes a write, or what fails (contract section 1, `/readyz`).
-    /// Probes once a second at most; requests in between get the last result.
-    pub fn ready(&self, now: Moment) -> Result<(), String> {
-        self.readiness.check(now.monotonic, || probe(&self.registry, &self.settings.data_dir))
+    /// Responds to a request. The response to a mutation is sent from another thread after the commit.
+    pub fn respond(&self, request: &Request, mut reply: Reply) {
+        match routes::find(&request.path) {
+            None => reply.send(ApiError::endpoint_not_found().into()),
+            Some(Route::Page(page)) => {
+                // `/docs` contains the request's host and `/readyz` the present state, so no cache may store a page.
+                reply.add_headers(no_store());
+                reply.send(self.page(page, request));
+            }
+            Some(Route::Panel) => reply.send(self.panel.respond(request)),
+            Some(Route::Records { resource, prefix }) => {
+                reply.add_headers(no_store());
+                self.api.respond(request, resource, prefix, reply);
+            }
+        }
     }
+
+    /// The response of a path that needs no key (contract section 1). Query parameters are ignored.
+    fn page(&self, page: Page, request: &Request) -> Response {
+        if !matches!(request.method, Method::Get | Method::Head) {
+            return ApiError::method_not_allowed(PAGE_METHODS).into();
+        }
+        match page {
+            Page::OpenApi => Response::json_bytes(200, openapi::JSON.as_bytes()),
+            Page::Docs => docs::respond(request),
+            Page::Health => Response::json(200, &json!({"status": "ok"})),
+            Page::Ready => match self.ready(request.received_at) {
+                Ok(()) => Response::json(200, &json!({"status": "ok"})),
+                Err(failure) => ApiError::not_ready(&failure).into(),
+            },
+            Page::Root => Response::empty(302).header("Location", "/docs"),
+        }
+    }
+
+    /// Probes the registry and the data directory at most once a second; other calls return the last result.
+    fn ready(&self, now: Moment) -> Result<(), String> {
+        self.readiness.check(now.monotonic, || probe(&self.registry, &self.data_dir))
+    }
+}
+
+/// The header that keeps a response out of every cache.
+fn no_store() -> [(&'static str, String); 1] {
+    [("Cache-Control", "no-store".to_owned())]
 }
 
 fn probe(registry: &Registry, data_dir: &Path) -> Result<(), String> {

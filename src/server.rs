@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::api;
 use crate::app::App;
 use crate::clock::Clock;
 use crate::edge::{self, Gate, GateError, Limits, Listeners, Network, Tls, TlsError};
@@ -82,7 +81,7 @@ impl BoundService {
         self.options.clock = app.clock.clone();
         self.options.metrics = Arc::clone(&app.metrics);
         let page = metrics_page(Arc::clone(&app));
-        self.begin(Arc::new(move |request, reply| api::answer(&app, &request, reply)), Some(page))
+        self.begin(Arc::new(move |request, reply| app.respond(&request, reply)), Some(page))
     }
 
     fn begin(self, handler: Handler, scrape: Option<edge::Page>) -> Result<Service, ServiceError> {

@@ -1,4 +1,4 @@
-//! A request's way from its path to its answer.
+//! The JSON API: the checks of contract section 5 in their order, and the operations on records.
 
 pub mod errors;
 pub mod idempotency;
@@ -7,11 +7,32 @@ pub mod query;
 pub mod rate_limit;
 pub mod routes;
 
-mod caller;
-#[cfg(test)]
-mod messages_tests;
+mod authentication;
 mod operations;
-mod pages;
 mod pipeline;
+#[cfg(test)]
+mod tests;
 
-pub use pipeline::answer;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::metrics::Metrics;
+use crate::store::Tenants;
+use crate::store::registry::Registry;
+use rate_limit::RateLimiter;
+
+/// The API of the records of every tenant.
+#[derive(Debug)]
+pub struct Api {
+    registry: Arc<Registry>,
+    tenants: Arc<Tenants>,
+    limiter: RateLimiter,
+    metrics: Arc<Metrics>,
+}
+
+impl Api {
+    /// An API that allows each key `rate_limit` requests a minute.
+    pub fn new(registry: Arc<Registry>, tenants: Arc<Tenants>, rate_limit: NonZeroU32, metrics: Arc<Metrics>) -> Api {
+        Api { registry, tenants, limiter: RateLimiter::new(rate_limit), metrics }
+    }
+}

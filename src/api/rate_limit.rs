@@ -8,10 +8,10 @@ use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use governor::Quota;
 use governor::clock::FakeRelativeClock;
 use governor::middleware::StateInformationMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
-use governor::{Quota, RateLimiter};
 
 use crate::clock::Moment;
 use crate::http::{ApiError, Condition};
@@ -21,7 +21,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 
 /// What a key has left; on every answer after the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allowance {
+pub struct RateLimitStatus {
     /// Requests in a window.
     pub limit: u32,
     /// Requests left in this one.
@@ -30,7 +30,7 @@ pub struct Allowance {
     pub reset: i64,
 }
 
-impl Allowance {
+impl RateLimitStatus {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     pub fn headers(self) -> [(&'static str, String); 3] {
         [
@@ -41,7 +41,7 @@ impl Allowance {
     }
 
     /// `rate_limited`, with these headers.
-    pub fn exceeded(self) -> ApiError {
+    pub fn error(self) -> ApiError {
         let message = format!(
             "This API key has used its {} requests of this minute. Wait 60 seconds, or until the moment in X-RateLimit-Reset.",
             self.limit
@@ -51,7 +51,7 @@ impl Allowance {
     }
 }
 
-type Cells = RateLimiter<NotKeyed, InMemoryState, FakeRelativeClock, StateInformationMiddleware>;
+type Cells = governor::RateLimiter<NotKeyed, InMemoryState, FakeRelativeClock, StateInformationMiddleware>;
 
 #[derive(Debug)]
 struct Window {
@@ -63,7 +63,7 @@ struct Window {
 
 /// The windows of all keys. They live in memory: a restart opens new ones.
 #[derive(Debug)]
-pub struct Limiter {
+pub struct RateLimiter {
     limit: NonZeroU32,
     windows: Mutex<Windows>,
 }
@@ -75,29 +75,30 @@ struct Windows {
     sweep_at: Duration,
 }
 
-impl Limiter {
+impl RateLimiter {
     /// `limit` requests for each key and window.
-    pub fn new(limit: NonZeroU32) -> Limiter {
-        Limiter { limit, windows: Mutex::default() }
+    pub fn new(limit: NonZeroU32) -> RateLimiter {
+        RateLimiter { limit, windows: Mutex::default() }
     }
 
     /// Counts a request of the key, or refuses it: a refused one does not count.
-    pub fn take(&self, key: i64, now: Moment) -> Result<Allowance, ApiError> {
+    pub fn check(&self, key: i64, now: Moment) -> Result<RateLimitStatus, ApiError> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         windows.sweep(now.monotonic);
         let window = windows.of_key.entry(key).or_insert_with(|| self.open(now));
         if window.ends <= now.monotonic {
             *window = self.open(now);
         }
-        let allowance = |remaining| Allowance { limit: self.limit.get(), remaining, reset: window.reset };
+        let status = |remaining| RateLimitStatus { limit: self.limit.get(), remaining, reset: window.reset };
         match window.cells.check() {
-            Ok(state) => Ok(allowance(state.remaining_burst_capacity())),
-            Err(_) => Err(allowance(0).exceeded()),
+            Ok(state) => Ok(status(state.remaining_burst_capacity())),
+            Err(_) => Err(status(0).error()),
         }
     }
 
     fn open(&self, now: Moment) -> Window {
-        let cells = RateLimiter::direct_with_clock(Quota::per_minute(self.limit), FakeRelativeClock::default());
+        let cells =
+            governor::RateLimiter::direct_with_clock(Quota::per_minute(self.limit), FakeRelativeClock::default());
         let seconds = i64::try_from(WINDOW.as_secs()).unwrap_or(i64::MAX);
         Window {
             ends: now.monotonic + WINDOW,
@@ -124,17 +125,17 @@ mod tests {
     #[test]
     fn a_window_lets_exactly_its_limit_through_and_is_dropped_when_over() {
         let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
-        let limiter = Limiter::new(NonZeroU32::new(100).unwrap());
+        let limiter = RateLimiter::new(NonZeroU32::new(100).unwrap());
         for left in (0..100).rev() {
-            assert_eq!(limiter.take(1, clock.now()).unwrap().remaining, left);
+            assert_eq!(limiter.check(1, clock.now()).unwrap().remaining, left);
         }
         clock.advance(Duration::from_millis(59_999));
-        assert!(limiter.take(1, clock.now()).is_err());
-        assert!(limiter.take(2, clock.now()).is_ok(), "another key has a window of its own");
+        assert!(limiter.check(1, clock.now()).is_err());
+        assert!(limiter.check(2, clock.now()).is_ok(), "another key has a window of its own");
         clock.advance(Duration::from_millis(1));
-        assert_eq!(limiter.take(1, clock.now()).unwrap().remaining, 99);
+        assert_eq!(limiter.check(1, clock.now()).unwrap().remaining, 99);
         clock.advance(Duration::from_secs(120));
-        assert!(limiter.take(3, clock.now()).is_ok());
+        assert!(limiter.check(3, clock.now()).is_ok());
         assert_eq!(limiter.windows.lock().unwrap().of_key.len(), 1);
     }
 }

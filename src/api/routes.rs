@@ -2,8 +2,7 @@
 
 use crate::http::Method;
 use crate::metrics;
-use crate::model::{ALL, Access, Resource, Scope};
-use crate::panel;
+use crate::model::{ALL, Access, Resource};
 
 /// Where a path leads.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,6 +67,9 @@ pub const RECORD_METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
 /// `Allow` of the pages.
 pub const PAGE_METHODS: &str = "GET, HEAD";
 
+/// The path of the panel.
+pub const PANEL_PATH: &str = "/api_keys.php";
+
 /// Where every record path stands too, so that a client's base address may be either (contract section 1).
 pub const PREFIX: &str = "/v1";
 
@@ -77,7 +79,7 @@ pub fn find(path: &str) -> Option<Route> {
     if let Some(resource) = ALL.into_iter().find(|resource| resource.path == bare) {
         return Some(Route::Records { resource, prefix });
     }
-    if path == panel::PATH {
+    if path == PANEL_PATH {
         return Some(Route::Panel);
     }
     let (_, page) = PAGES.into_iter().find(|(known, page)| *known == if page.is_prefixed() { bare } else { path })?;
@@ -89,17 +91,14 @@ pub fn label(path: &str) -> &'static str {
     match find(path) {
         None => metrics::OTHER,
         Some(Route::Records { resource, .. }) => resource.path,
-        Some(Route::Panel) => panel::PATH,
+        Some(Route::Panel) => PANEL_PATH,
         Some(Route::Page(page)) => {
             PAGES.iter().find(|(_, known)| *known == page).map_or(metrics::OTHER, |(path, _)| path)
         }
     }
 }
 
-/// What the method means on a record path, and the scope that it needs. A method that the endpoint lacks needs none.
-pub fn operation(resource: &'static Resource, method: Method) -> Option<(Operation, Scope)> {
-    OPERATIONS
-        .into_iter()
-        .find(|(known, ..)| *known == method)
-        .map(|(_, operation, access)| (operation, Scope { resource, access }))
+/// The operation that the method performs on a record path, and the access that it needs. `None` if record paths lack the method.
+pub fn find_operation(method: Method) -> Option<(Operation, Access)> {
+    OPERATIONS.into_iter().find(|(known, ..)| *known == method).map(|(_, operation, access)| (operation, access))
 }

@@ -1,5 +1,6 @@
 //! What POST does: one function for each form. All but the one to sign in need a session and its token.
 
+use super::Panel;
 use super::cookies::Cookie;
 use super::error::Refusal;
 use super::form::Form;
@@ -8,7 +9,6 @@ use super::login_throttle::Subject;
 use super::session::Session;
 use super::sign_in;
 use super::templates::{Draft, PasswordForm, sentence};
-use crate::app::App;
 use crate::http::{Request, Response};
 use crate::model::Scopes;
 use crate::password;
@@ -18,21 +18,21 @@ use crate::store::registry::{Actor, check_key_name};
 const ECHOED: usize = 200;
 
 /// Answers POST. Checks in this order: size, session, token, then the form itself.
-pub(super) fn take(app: &App, request: &Request) -> Result<Response, Refusal> {
+pub(super) fn take(panel: &Panel, request: &Request) -> Result<Response, Refusal> {
     let form = Form::read(request)?;
     let action = form.get("action");
     if action == "sign-in" {
-        return sign_in::sign_in(app, request, &form);
+        return sign_in::sign_in(panel, request, &form);
     }
-    let Some(session) = Session::find(app, request)? else {
+    let Some(session) = Session::find(panel, request)? else {
         return sign_in::refuse(request, &Refusal::SessionOver, "");
     };
-    let keys = Keys { app, request, session: &session };
+    let keys = Keys { panel, request, session: &session };
     if !session.made(form.get("token")) {
         return keys.refuse(&Refusal::Token, Filled::default());
     }
     match action {
-        "sign-out" => sign_in::sign_out(app, request, &session),
+        "sign-out" => sign_in::sign_out(panel, request, &session),
         "select-all" => select(&keys, &form, Scopes::every()),
         "select-read" => select(&keys, &form, Scopes::read_only()),
         "create" => create(&keys, &form),
@@ -56,7 +56,7 @@ fn draft(form: &Form) -> Draft {
 
 /// Makes a key; the page after shows it.
 fn create(keys: &Keys<'_>, form: &Form) -> Result<Response, Refusal> {
-    let (app, session, now) = (keys.app, keys.session, keys.request.received_at);
+    let (panel, session, now) = (keys.panel, keys.session, keys.request.received_at);
     let mut draft = draft(form);
     if let Some(why) = session.tenant.inactive(&now.date()) {
         return keys.refuse(&Refusal::Inactive(why), Filled { draft, ..Filled::default() });
@@ -67,14 +67,14 @@ fn create(keys: &Keys<'_>, form: &Form) -> Result<Response, Refusal> {
         let refusal = Refusal::Unfit("No key was made. Please see the form below.".into());
         return keys.refuse(&refusal, Filled { draft, ..Filled::default() });
     }
-    let (row, key) = app.registry.create_key(session.tenant.id, form.get("name"), draft.scopes, Actor::Panel, now)?;
-    app.panel.new_keys.put(session.hash, row.id, key, now.monotonic);
+    let (row, key) = panel.registry.create_key(session.tenant.id, form.get("name"), draft.scopes, Actor::Panel, now)?;
+    panel.new_keys.put(session.hash, row.id, key, now.monotonic);
     Ok(keys_page::redirect_to_new_key(row.id))
 }
 
 /// Revokes or deletes a key of this tenant. Another tenant's is like none.
 fn change(keys: &Keys<'_>, form: &Form, what: Done) -> Result<Response, Refusal> {
-    let (registry, tenant, now) = (&keys.app.registry, keys.session.tenant.id, keys.request.received_at);
+    let (registry, tenant, now) = (&*keys.panel.registry, keys.session.tenant.id, keys.request.received_at);
     // No key has the id 0.
     let id = form.id("key").unwrap_or_default();
     let changed = match what {
@@ -90,7 +90,7 @@ fn change(keys: &Keys<'_>, form: &Form, what: Done) -> Result<Response, Refusal>
 
 /// Sets a new password, for which the present one is asked, and ends every session of the tenant.
 fn change_password(keys: &Keys<'_>, form: &Form) -> Result<Response, Refusal> {
-    let (app, tenant) = (keys.app, &keys.session.tenant);
+    let (panel, tenant) = (keys.panel, &keys.session.tenant);
     let (present, new) = (form.get("present"), form.get("new"));
     let mut errors = PasswordForm {
         new_error: password::check(new).err().map(sentence),
@@ -99,7 +99,7 @@ fn change_password(keys: &Keys<'_>, form: &Form) -> Result<Response, Refusal> {
     };
     if !errors.has_errors() {
         let subject = Subject::password_change(tenant.id);
-        match sign_in::verify(&app.panel, keys.request, subject, present, Some(&tenant.password_hash)) {
+        match sign_in::verify(panel, keys.request, subject, present, Some(&tenant.password_hash)) {
             Ok(true) => return set_password(keys, new),
             Ok(false) => errors.present_error = Some("This is not the present password."),
             Err(refusal) => return keys.refuse(&refusal, Filled::default()),
@@ -110,11 +110,11 @@ fn change_password(keys: &Keys<'_>, form: &Form) -> Result<Response, Refusal> {
 }
 
 fn set_password(keys: &Keys<'_>, new: &str) -> Result<Response, Refusal> {
-    let (app, now) = (keys.app, keys.request.received_at);
-    match app.panel.hashing.run(keys.request.client, |memory| password::hash_in(new, memory)) {
-        Ok(hash) => app.registry.set_password(keys.session.tenant.id, &hash?, Actor::Panel, now)?,
+    let (panel, now) = (keys.panel, keys.request.received_at);
+    match panel.hashing.run(keys.request.client, |memory| password::hash_in(new, memory)) {
+        Ok(hash) => panel.registry.set_password(keys.session.tenant.id, &hash?, Actor::Panel, now)?,
         Err(busy) => return keys.refuse(&busy.into(), Filled::default()),
     }
-    app.panel.new_keys.forget(keys.session.hash);
+    panel.new_keys.forget(keys.session.hash);
     Ok(Cookie::Session.clear(keys.request, Done::PasswordChanged.redirect()))
 }

@@ -1,11 +1,12 @@
 //! What GET shows: the keys to whoever is signed in, else the form to sign in.
 
+use super::Panel;
 use super::error::Refusal;
 use super::form::Form;
 use super::session::Session;
+use super::sign_in;
 use super::templates::{self, ConfirmPage, Draft, KeysPage, NewKey, Notice, PasswordForm};
-use super::{PATH, sign_in};
-use crate::app::App;
+use crate::api::routes::PANEL_PATH;
 use crate::http::{Method, Request, Response};
 
 /// How many events stand at the foot of the page.
@@ -43,13 +44,13 @@ impl Done {
 
     /// To the page that tells it.
     pub(super) fn redirect(self) -> Response {
-        redirect(&format!("{PATH}?done={}", self.name()))
+        redirect(&format!("{PANEL_PATH}?done={}", self.name()))
     }
 }
 
 /// To the page that shows a new key once.
 pub(super) fn redirect_to_new_key(id: i64) -> Response {
-    redirect(&format!("{PATH}?new={id}"))
+    redirect(&format!("{PANEL_PATH}?new={id}"))
 }
 
 /// To another page of the panel, which is then fetched with GET.
@@ -58,13 +59,13 @@ pub(super) fn redirect(place: &str) -> Response {
 }
 
 /// Answers GET and HEAD.
-pub(super) fn show(app: &App, request: &Request) -> Result<Response, Refusal> {
+pub(super) fn show(panel: &Panel, request: &Request) -> Result<Response, Refusal> {
     let query = Form::query(request);
     let done = Done::ALL.into_iter().find(|done| done.name() == query.get("done"));
-    let Some(session) = Session::find(app, request)? else {
+    let Some(session) = Session::find(panel, request)? else {
         return sign_in::page(request, done.map(Done::notice), "", 200);
     };
-    let keys = Keys { app, request, session: &session };
+    let keys = Keys { panel, request, session: &session };
     if let Some(id) = query.id("revoke") {
         return keys.confirm(id, false);
     }
@@ -80,7 +81,7 @@ pub(super) fn show(app: &App, request: &Request) -> Result<Response, Refusal> {
 
 /// The page of one tenant's keys.
 pub(super) struct Keys<'a> {
-    pub(super) app: &'a App,
+    pub(super) panel: &'a Panel,
     pub(super) request: &'a Request,
     pub(super) session: &'a Session,
 }
@@ -97,7 +98,7 @@ pub(super) struct Filled {
 impl Keys<'_> {
     pub(super) fn page(&self, status: u16, filled: Filled) -> Result<Response, Refusal> {
         let Session { tenant, token, .. } = self.session;
-        let registry = &self.app.registry;
+        let registry = &self.panel.registry;
         let mut keys = registry.list_keys(tenant.id)?;
         // Keys that work come first, and of these the newest.
         keys.sort_by_key(|key| (key.revoked_at.is_some(), std::cmp::Reverse(key.id)));
@@ -124,7 +125,7 @@ impl Keys<'_> {
     /// The question before a key is revoked or deleted.
     fn confirm(&self, id: i64, delete: bool) -> Result<Response, Refusal> {
         let Session { tenant, token, .. } = self.session;
-        let mut keys = self.app.registry.list_keys(tenant.id)?.into_iter();
+        let mut keys = self.panel.registry.list_keys(tenant.id)?.into_iter();
         match keys.find(|key| key.id == id) {
             Some(key) if delete || key.revoked_at.is_none() => {
                 templates::page(200, &ConfirmPage { tenant: &tenant.name, token, key: key.into(), delete })
@@ -139,10 +140,10 @@ impl Keys<'_> {
 
     /// The key that the form before has made, if this is the first page to ask. HEAD does not use it up.
     fn new_key(&self, id: i64) -> Result<(Option<Notice>, Option<NewKey>), Refusal> {
-        let made = self.app.registry.list_keys(self.session.tenant.id)?.into_iter().find(|key| key.id == id);
+        let made = self.panel.registry.list_keys(self.session.tenant.id)?.into_iter().find(|key| key.id == id);
         let Some(row) = made.filter(|_| self.request.method == Method::Get) else { return Ok((None, None)) };
         let now = self.request.received_at.monotonic;
-        Ok(match self.app.panel.new_keys.take(self.session.hash, id, now) {
+        Ok(match self.panel.new_keys.take(self.session.hash, id, now) {
             Some(key) => (None, Some(NewKey { name: row.name, key })),
             None => (Some(Notice::done("A new key is shown once and cannot be shown again.")), None),
         })

@@ -18,40 +18,45 @@ mod session;
 mod sign_in;
 mod templates;
 
-use crate::app::App;
+use std::sync::Arc;
+
 use crate::http::{Method, Request, Response};
+use crate::store::registry::Registry;
 use error::Refusal;
 use hash_limiter::Hashing;
 use login_throttle::Attempts;
 use new_keys::NewKeys;
 
-/// Where the panel is.
-pub const PATH: &str = "/api_keys.php";
-
-/// `Allow` of the panel.
+/// The value of the header `Allow`.
 const METHODS: &str = "GET, HEAD, POST";
 
-/// What the panel keeps in memory, all of it bounded; a restart forgets it.
-#[derive(Debug, Default)]
-pub struct State {
+/// The panel and what it keeps in memory: all of it is bounded, and a restart forgets it.
+#[derive(Debug)]
+pub struct Panel {
+    registry: Arc<Registry>,
     attempts: Attempts,
     hashing: Hashing,
     new_keys: NewKeys,
 }
 
-impl State {
-    /// How many passwords were checked or hashed since the start. What an unknown tenant's sign-in costs shows here.
-    pub fn passwords_worked_on(&self) -> u64 {
+impl Panel {
+    /// A panel for the tenants of `registry`.
+    pub fn new(registry: Arc<Registry>) -> Panel {
+        Panel { registry, attempts: Attempts::default(), hashing: Hashing::default(), new_keys: NewKeys::default() }
+    }
+
+    /// Returns a page or a redirect for a request on the panel's path, whatever its method.
+    pub fn respond(&self, request: &Request) -> Response {
+        let outcome = match request.method {
+            Method::Get | Method::Head => keys_page::show(self, request),
+            Method::Post => forms::take(self, request),
+            Method::Put | Method::Delete | Method::Other => Err(Refusal::Method),
+        };
+        headers::protect(outcome.unwrap_or_else(|refusal| templates::refused(&refusal)))
+    }
+
+    /// The number of passwords checked or hashed since the start, also those of unknown tenants.
+    pub fn passwords_hashed(&self) -> u64 {
         self.hashing.finished()
     }
-}
-
-/// Answers any request on the panel's path, always with a page or a redirect.
-pub fn answer(app: &App, request: &Request) -> Response {
-    let answered = match request.method {
-        Method::Get | Method::Head => keys_page::show(app, request),
-        Method::Post => forms::take(app, request),
-        Method::Put | Method::Delete | Method::Other => Err(Refusal::Method),
-    };
-    headers::protect(answered.unwrap_or_else(|refusal| templates::refused(&refusal)))
 }

@@ -6,9 +6,9 @@ use subtle::ConstantTimeEq as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
+use super::Panel;
 use super::cookies::Cookie;
 use super::error::Refusal;
-use crate::app::App;
 use crate::http::Request;
 use crate::secret;
 use crate::store::registry::TenantRow;
@@ -25,10 +25,10 @@ pub(super) struct Session {
 
 impl Session {
     /// The session of the request's cookie.
-    pub(super) fn find(app: &App, request: &Request) -> Result<Option<Session>, Refusal> {
+    pub(super) fn find(panel: &Panel, request: &Request) -> Result<Option<Session>, Refusal> {
         let Some(token) = Cookie::Session.read(request) else { return Ok(None) };
         let hash = secret::hash(token);
-        let tenant = app.registry.find_session(&hash, request.received_at)?;
+        let tenant = panel.registry.find_session(&hash, request.received_at)?;
         Ok(tenant.map(|tenant| Session { tenant, hash, token: form_token("session", token) }))
     }
 

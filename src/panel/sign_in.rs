@@ -1,5 +1,6 @@
 //! Signing in and out, and the check of a password that both sign-in and a change of it go through.
 
+use super::Panel;
 use super::cookies::Cookie;
 use super::error::Refusal;
 use super::form::Form;
@@ -8,8 +9,7 @@ use super::keys_page::{self, Done};
 use super::login_throttle::{Exhausted, Subject};
 use super::session::{Session, form_token, is_same};
 use super::templates::{self, Notice, SignInPage};
-use super::{PATH, State};
-use crate::app::App;
+use crate::api::routes::PANEL_PATH;
 use crate::http::{Request, Response};
 use crate::{password, secret};
 
@@ -36,16 +36,16 @@ pub(super) fn refuse(request: &Request, refusal: &Refusal, tenant: &str) -> Resu
 }
 
 /// Takes the sign-in form.
-pub(super) fn sign_in(app: &App, request: &Request, form: &Form) -> Result<Response, Refusal> {
+pub(super) fn sign_in(panel: &Panel, request: &Request, form: &Form) -> Result<Response, Refusal> {
     let name = form.get("tenant");
     let bound =
         Cookie::SignIn.read(request).is_some_and(|cookie| is_same(form.get("token"), &form_token(PURPOSE, cookie)));
     if !bound {
         return refuse(request, &Refusal::SignInToken, name);
     }
-    match check(app, request, name, form.get("password")) {
+    match check(panel, request, name, form.get("password")) {
         Ok(token) => {
-            let response = Cookie::Session.set(request, &token, keys_page::redirect(PATH));
+            let response = Cookie::Session.set(request, &token, keys_page::redirect(PANEL_PATH));
             Ok(Cookie::SignIn.clear(request, response))
         }
         Err(refusal) => {
@@ -58,16 +58,16 @@ pub(super) fn sign_in(app: &App, request: &Request, form: &Form) -> Result<Respo
 }
 
 /// The token of a new session. The one that the browser had ends.
-fn check(app: &App, request: &Request, name: &str, password: &str) -> Result<String, Refusal> {
-    let tenant = app.registry.find_tenant(name)?;
+fn check(panel: &Panel, request: &Request, name: &str, password: &str) -> Result<String, Refusal> {
+    let tenant = panel.registry.find_tenant(name)?;
     let stored = tenant.as_ref().map(|tenant| tenant.password_hash.as_str());
-    let matches = verify(&app.panel, request, Subject::sign_in(name), password, stored)?;
+    let matches = verify(panel, request, Subject::sign_in(name), password, stored)?;
     let Some(tenant) = tenant.filter(|_| matches) else { return Err(Refusal::WrongSignIn) };
-    if let Some(former) = Session::find(app, request)? {
-        end(app, &former)?;
+    if let Some(former) = Session::find(panel, request)? {
+        end(panel, &former)?;
     }
     let token = secret::generate_token()?;
-    if app.registry.create_session(&tenant, &secret::hash(&token), request.received_at)? {
+    if panel.registry.create_session(&tenant, &secret::hash(&token), request.received_at)? {
         Ok(token)
     } else {
         // The password was changed while this one was checked.
@@ -76,30 +76,30 @@ fn check(app: &App, request: &Request, name: &str, password: &str) -> Result<Str
 }
 
 /// Signs out.
-pub(super) fn sign_out(app: &App, request: &Request, session: &Session) -> Result<Response, Refusal> {
-    end(app, session)?;
+pub(super) fn sign_out(panel: &Panel, request: &Request, session: &Session) -> Result<Response, Refusal> {
+    end(panel, session)?;
     Ok(Cookie::Session.clear(request, Done::SignedOut.redirect()))
 }
 
-fn end(app: &App, session: &Session) -> Result<(), Refusal> {
-    app.registry.end_session(&session.hash)?;
-    app.panel.new_keys.forget(session.hash);
+fn end(panel: &Panel, session: &Session) -> Result<(), Refusal> {
+    panel.registry.end_session(&session.hash)?;
+    panel.new_keys.forget(session.hash);
     Ok(())
 }
 
 /// Whether `password` is the one that `stored` was made from; without one, which is an unknown tenant's, no after the same
 /// work. Wrong ones are counted, and the work waits its turn.
 pub(super) fn verify(
-    state: &State,
+    panel: &Panel,
     request: &Request,
     subject: Subject,
     password: &str,
     stored: Option<&str>,
 ) -> Result<bool, Refusal> {
     let now = request.received_at.monotonic;
-    state.attempts.check(&subject, now)?;
-    state.hashing.run(request.client, |memory| {
-        let attempt = state.attempts.begin(subject, now)?;
+    panel.attempts.check(&subject, now)?;
+    panel.hashing.run(request.client, |memory| {
+        let attempt = panel.attempts.begin(subject, now)?;
         let matches = password::verify(password, stored, memory);
         if !matches {
             attempt.fail();

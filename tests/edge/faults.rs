@@ -64,7 +64,7 @@ fn pipeline_that_panics(app: Arc<App>) -> Handler {
             let tenant = app.tenants.open(1).unwrap();
             let _ = tenant.read(|_| -> Result<(), DatabaseError> { panic!("in the middle of a read") });
         }
-        _ => tenantdesk::api::answer(&app, &request, reply),
+        _ => app.respond(&request, reply),
     })
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenantdesk::api::routes::PANEL_PATH;
 use tenantdesk::app::{App, Settings};
 use tenantdesk::clock::Clock;
 use tenantdesk::http::{Body, Method, Request, Response};
-use tenantdesk::panel;
 use tenantdesk::password;
 use tenantdesk::store::registry::{KeyRow, Registry, TenantRow};
 
@@ -69,13 +69,13 @@ impl Panel {
     /// Asks the panel, and checks what is true of every answer of it.
     #[track_caller]
     pub fn ask(&self, request: &Request) -> Page {
-        let page = Page { response: panel::answer(&self.app, request) };
+        let page = Page { response: self.app.panel.respond(request) };
         page.check();
         page
     }
 
     pub fn request(&self, method: Method) -> Request {
-        Request::new(method, panel::PATH, self.clock.now())
+        Request::new(method, PANEL_PATH, self.clock.now())
     }
 }
 
@@ -215,7 +215,7 @@ impl Page {
     #[track_caller]
     pub fn query(&self) -> &str {
         let data_dir = self.header("Location").expect("a redirect");
-        data_dir.strip_prefix(panel::PATH).expect("to the panel").trim_start_matches('?')
+        data_dir.strip_prefix(PANEL_PATH).expect("to the panel").trim_start_matches('?')
     }
 
     /// The token of the page's forms.

@@ -34,9 +34,9 @@ fn an_unknown_tenant_costs_the_same_work_as_a_wrong_password() {
     let panel = Panel::new();
     panel.tenant("acme");
     let work = |name: &str| {
-        let before = panel.app.panel.passwords_worked_on();
+        let before = panel.app.panel.passwords_hashed();
         panel.browser().sign_in(name, "not the password").is(401);
-        panel.app.panel.passwords_worked_on() - before
+        panel.app.panel.passwords_hashed() - before
     };
     // password.rs shows that one check of nobody's hash has the parameters of every other.
     assert_eq!((work("acme"), work("nobody"), work("Not a name!")), (1, 1, 1));
@@ -51,10 +51,10 @@ fn the_sixth_wrong_password_in_a_minute_is_refused_and_so_is_the_right_one() {
         panel.browser().sign_in("acme", "not the password").is(401);
         panel.advance(10);
     }
-    let before = panel.app.panel.passwords_worked_on();
+    let before = panel.app.panel.passwords_hashed();
     panel.browser().sign_in("acme", "not the password").is(429).saying("Too many wrong passwords");
     panel.browser().sign_in("acme", PASSWORD).is(429);
-    assert_eq!(panel.app.panel.passwords_worked_on(), before, "a refusal costs nothing");
+    assert_eq!(panel.app.panel.passwords_hashed(), before, "a refusal costs nothing");
     panel.browser().sign_in("other", PASSWORD).is(303);
     panel.advance(9);
     panel.browser().sign_in("acme", PASSWORD).is(429);

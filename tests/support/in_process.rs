@@ -36,7 +36,7 @@ impl InProcess {
         Registry::create(&data_dir.data()).unwrap();
         let rate_limit = NonZeroU32::new(rate_limit).unwrap();
         let app = App::open(Settings { rate_limit, ..Settings::new(data_dir.data()) }, clock.clone()).unwrap();
-        let handler: Handler = Arc::new(move |request, reply| tenantdesk::api::answer(&app, &request, reply));
+        let handler: Handler = Arc::new(move |request, reply| app.respond(&request, reply));
         let service = Service::start_with(handler, &options(&clock)).unwrap();
         data_dir.set_address(service.address());
         InProcess { data_dir, service: Some(service), clock }

@@ -23,7 +23,7 @@ const SCRIPT: &str = include_str!("script.js");
 static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[html::BASE_STYLE, STYLE], &[SCRIPT]).with_requests());
 
 /// The page, with examples for the address that it was asked at.
-pub fn answer(request: &Request) -> Response {
+pub fn respond(request: &Request) -> Response {
     match Page::new(&Address::of(request)).render() {
         Ok(body) => html::page(200, body, &POLICY),
         Err(error) => {
@@ -383,7 +383,7 @@ mod tests {
     fn page(host: &str) -> String {
         let mut request = Request::new(Method::Get, "/v1/docs", Clock::system().now());
         request.headers.push(("host".to_owned(), host.to_owned()));
-        String::from_utf8(answer(&request).body().to_vec()).unwrap()
+        String::from_utf8(respond(&request).body().to_vec()).unwrap()
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::errors;
 use crate::api::query::Query;
-use crate::api::rate_limit::Allowance;
+use crate::api::rate_limit::RateLimitStatus;
 use crate::api::routes::RECORD_METHODS;
 use crate::http::Response;
 use crate::http::{ApiError, Condition, ProtocolViolation};
@@ -73,7 +73,7 @@ fn error(condition: Condition, violation: ProtocolViolation, resource: &'static 
         Condition::InsufficientScope => {
             errors::insufficient_scope(Scope { resource: &CUSTOMER, access: Access::Write })
         }
-        Condition::RateLimited => Allowance { limit: 100, remaining: 0, reset: RESET }.exceeded(),
+        Condition::RateLimited => RateLimitStatus { limit: 100, remaining: 0, reset: RESET }.error(),
         Condition::MethodNotAllowed => ApiError::method_not_allowed(RECORD_METHODS),
         Condition::InvalidJson => JsonObject::parse(b"{\"name\": \"Eva\",}")
             .err()

@@ -17,8 +17,7 @@ use crate::store::registry::Inactive;
 
 #[test]
 fn the_messages_are_their_golden_copy() {
-    let mut text =
-        String::from("Every message of an error, in the words that clients read. See src/api/messages_tests.rs.\n");
+    let mut text = String::from("Every message of an error, in the words that clients read. See src/api/tests.rs.\n");
     for (title, messages) in [
         ("Conditions", conditions()),
         ("Headers and bodies", requests()),
