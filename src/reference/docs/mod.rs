@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use self::samples::{Language, Sample};
 use super::openapi::{self, Target, operation_id, title};
-use crate::api::list::{filters, sortable};
+use crate::api::list::{self, Bound, filters, sortable};
 use crate::api::routes::{Operation, PREFIX};
 use crate::html::{self, Policy, paragraph};
 use crate::http::{ApiError, Condition};
@@ -342,9 +342,9 @@ impl Shape {
         let id = || parameter("id", "integer", "The record. No other parameter stands beside it.", true);
         let retry = || parameter("Idempotency-Key", "header, UUID", "A new one for every new request.", false);
         match self {
-            Shape::List => openapi::list_parameters_in_words()
-                .into_iter()
-                .map(|(name, values, about)| parameter(name, &values, &about, false))
+            Shape::List => list::PARAMETERS
+                .iter()
+                .map(|declared| parameter(declared.name, &(declared.values)(), declared.about, false))
                 .collect(),
             Shape::Read => vec![id()],
             Shape::Create => vec![retry()],
@@ -356,8 +356,9 @@ impl Shape {
 /// The filters, ranges named with their field.
 fn list_filters(resource: &'static Resource) -> Vec<FieldView> {
     let mut views: Vec<FieldView> = Vec::new();
-    for (name, column, side) in filters(resource).iter().cloned() {
-        let values = match column {
+    for filter in filters(resource) {
+        let name = filter.name.clone();
+        let values = match filter.column {
             Column::Field(field) => match field.kind {
                 Kind::Text { .. } => "text".to_owned(),
                 Kind::Choice(allowed) => allowed.join(" · "),
@@ -365,8 +366,8 @@ fn list_filters(resource: &'static Resource) -> Vec<FieldView> {
             },
             Column::Id | Column::CreatedAt | Column::UpdatedAt => "timestamp".to_owned(),
         };
-        match (side, views.last_mut()) {
-            (crate::api::list::Bound::Equal, _) | (_, None) => {
+        match (filter.bound, views.last_mut()) {
+            (Bound::Equal, _) | (_, None) => {
                 views.push(FieldView { name, values, about: String::new(), required: false });
             }
             (_, Some(last)) => last.about = format!("{} {name}", last.about),

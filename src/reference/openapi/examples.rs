@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::errors;
+use crate::api::list::EXAMPLE_CURSOR;
 use crate::api::query::Query;
 use crate::api::rate_limit::RateLimitStatus;
 use crate::api::routes::RECORD_METHODS;
@@ -18,8 +19,6 @@ pub const NOW: &str = "2026-11-20T19:30:00Z";
 pub const RESET: i64 = 1_795_203_060;
 /// A UUID.
 pub const UUID: &str = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
-/// A cursor as a list of customers by id gives it; opaque.
-pub const CURSOR: &str = "AXJ0ZW5hbnRkZQAAAAAAAAABaQAAAAAAAAABJ3y5cPzGmQ4";
 
 /// The field's example as JSON.
 pub fn example_of(field: &Field) -> Value {
@@ -52,7 +51,7 @@ pub fn record_example(resource: &'static Resource) -> Value {
 
 /// A page that another follows.
 pub fn page_example(resource: &'static Resource) -> Value {
-    json!({ "data": [record_example(resource)], "next_cursor": CURSOR, "total": 2 })
+    json!({ "data": [record_example(resource)], "next_cursor": EXAMPLE_CURSOR, "total": 2 })
 }
 
 /// The body of an error of this condition, as the service writes it.

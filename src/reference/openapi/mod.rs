@@ -4,9 +4,9 @@
 //! send; that the service also takes an empty text for null, or 1 for true, is in the introduction alone, so that clients
 //! made from the document keep their types.
 
-mod answers;
 mod examples;
 mod operations;
+mod responses;
 mod schemas;
 
 use std::fmt::Write;
@@ -14,9 +14,9 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-pub use answers::Target;
 pub use examples::{error_example, example_of, page_example, record_example, update_example};
-pub use operations::{article, list_parameters_in_words, operation_id};
+pub use operations::{article, operation_id};
+pub use responses::Target;
 pub use schemas::title;
 
 use crate::http::Condition;
@@ -61,10 +61,10 @@ pub fn document() -> Value {
                         its scopes; an operation's requirement names the one that it needs. Write does not imply read.",
                 },
             },
-            "schemas": components(ALL.into_iter().flat_map(schemas::of_resource).chain(answers::schemas())),
-            "responses": components(answers::responses()),
+            "schemas": components(ALL.into_iter().flat_map(schemas::of_resource).chain(responses::schemas())),
+            "responses": components(responses::responses()),
             "parameters": components(operations::parameters()),
-            "headers": components(answers::headers()),
+            "headers": components(responses::headers()),
         },
     })
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::answers::{RATE_LIMIT, Target, references};
-use super::examples::{CURSOR, UUID, create_example, page_example, record_example, update_example};
-use super::schemas::{filter, schema_ref, title};
-use crate::api::list::{Bound, DEFAULT_LIMIT, MAX_CURSOR, MAX_LIMIT, MAX_WORDS, filters, sortable};
+use super::examples::{UUID, create_example, page_example, record_example, update_example};
+use super::responses::{RATE_LIMIT, Target, references};
+use super::schemas::{filter_schema, schema_ref, title};
+use crate::api::list::{self, Bound, Filter, filters};
 use crate::api::routes::{OPERATIONS, Operation, PAGES, Page};
 use crate::html;
 use crate::http::Method;
@@ -133,8 +133,7 @@ fn record_parameters(resource: &'static Resource, operation: Operation) -> Vec<V
         Operation::Read => {
             let mut parameters = shared(&["OptionalId"]);
             parameters.extend(list_parameters(resource));
-            let filters = filters(resource).iter();
-            parameters.extend(filters.map(|(name, column, side)| filter_parameter(resource, name, *column, *side)));
+            parameters.extend(filters(resource).iter().map(|filter| filter_parameter(resource, filter)));
             parameters.extend(shared(&["RequestId"]));
             parameters
         }
@@ -145,64 +144,25 @@ fn query(name: &str, about: &str, schema: Value, example: Value) -> Value {
     json!({ "name": name, "in": "query", "description": about, "schema": schema, "example": example })
 }
 
-/// [`crate::api::list::PARAMETERS`] for people: name, values, meaning.
-pub fn list_parameters_in_words() -> [(&'static str, String, String); 5] {
-    [
-        ("limit", format!("1 to {MAX_LIMIT}, default {DEFAULT_LIMIT}"), "Records a page.".to_owned()),
-        (
-            "cursor",
-            "opaque".to_owned(),
-            "The `next_cursor` of the page before, with the same sort, filters and `q`.".to_owned(),
-        ),
-        (
-            "sort",
-            "a field, default id".to_owned(),
-            "The order, `-` in front for descending. Nulls come first; ties fall to `id`.".to_owned(),
-        ),
-        (
-            "total",
-            "true or false, default false".to_owned(),
-            "Whether the answer has `total`, the number of all records that match.".to_owned(),
-        ),
-        (
-            "q",
-            format!("words, at most {MAX_WORDS}"),
-            "A record matches that has each word in some text or e-mail field, in any case.".to_owned(),
-        ),
-    ]
-}
-
-/// The defaults stand in the words alone: clients made from the document would send them beside `id`, which takes no others.
 fn list_parameters(resource: &'static Resource) -> impl Iterator<Item = Value> {
-    let columns = || sortable(resource).map(Column::name);
-    let orders: Vec<String> = columns().flat_map(|name| [name.to_owned(), format!("-{name}")]).collect();
-    // Generators make names of values, and none of a leading minus.
-    let names: Vec<String> = columns().flat_map(|name| [name.to_owned(), format!("{name}_descending")]).collect();
-    let schemas = [
-        (json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }), json!(DEFAULT_LIMIT)),
-        (json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }), json!(CURSOR)),
-        (json!({ "type": "string", "enum": orders, "x-enum-varnames": names }), json!("-updated_at")),
-        (json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "enum": ["1", "0"] }] }), json!(true)),
-        (json!({ "type": "string" }), json!("eva")),
-    ];
-    let words = list_parameters_in_words().into_iter().zip(schemas);
-    words.map(|((name, values, about), (schema, example))| {
-        query(name, &format!("{about} Values: {values}."), schema, example)
+    list::PARAMETERS.iter().map(move |parameter| {
+        let about = format!("{} Values: {}.", parameter.about, (parameter.values)());
+        query(parameter.name, &about, (parameter.schema)(resource), (parameter.example)())
     })
 }
 
-fn filter_parameter(resource: &Resource, name: &str, column: Column, side: Bound) -> Value {
-    let field = column.name();
-    let about = match side {
+fn filter_parameter(resource: &Resource, filter: &Filter) -> Value {
+    let field = filter.column.name();
+    let about = match filter.bound {
         Bound::Equal => format!("Only records whose `{field}` is this; `null` finds empty ones."),
         Bound::From => format!("Only records whose `{field}` is this or later."),
         Bound::To => format!("Only records whose `{field}` is this or earlier."),
     };
-    let example = match column {
+    let example = match filter.column {
         Column::Field(field) => Some(super::examples::example_of(field)).filter(|value| !value.is_null()),
         Column::Id | Column::CreatedAt | Column::UpdatedAt => Some(json!(super::examples::NOW)),
     };
-    query(name, &about, filter(resource, column, side), example.unwrap_or_else(|| json!("2026-11-20")))
+    query(&filter.name, &about, filter_schema(resource, filter), example.unwrap_or_else(|| json!("2026-11-20")))
 }
 
 fn request_body(resource: &'static Resource, operation: Operation) -> Option<Value> {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::examples::{example_of, record_example};
-use crate::api::list::Bound;
+use crate::api::list::{Bound, Filter};
 use crate::model::field::MAX_EMAIL;
 use crate::model::{Column, Field, Kind, Resource};
 
@@ -180,10 +180,10 @@ fn described(schema: Value, field: &Field, nullable: bool) -> Map<String, Value>
     members
 }
 
-/// The values of a list's filter.
-pub fn filter(resource: &Resource, column: Column, side: Bound) -> Value {
+/// The schema of a filter's values.
+pub fn filter_schema(resource: &Resource, filter: &Filter) -> Value {
     let empty = || json!({ "type": "string", "const": "null" });
-    let value = match (column, side) {
+    let value = match (filter.column, filter.bound) {
         (Column::Id, _) => json!({ "type": "integer", "format": "int64" }),
         (Column::CreatedAt | Column::UpdatedAt, Bound::Equal) => json!({ "type": "string", "format": "date-time" }),
         (Column::CreatedAt | Column::UpdatedAt, _) => {
@@ -198,7 +198,7 @@ pub fn filter(resource: &Resource, column: Column, side: Bound) -> Value {
             _ => of_field(resource, field),
         },
     };
-    match side {
+    match filter.bound {
         Bound::Equal => json!({ "anyOf": [value, empty()] }),
         Bound::From | Bound::To => value,
     }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::VERSION;
-use super::examples::{CURSOR, RESET, UUID, error_example};
+use super::examples::{RESET, UUID, error_example};
 use super::schemas::{schema_ref, title};
 use crate::api::errors;
+use crate::api::list::EXAMPLE_CURSOR;
 use crate::api::routes::{Operation, PAGES, Page, RECORD_METHODS};
 use crate::html;
 use crate::http::{Condition, ProtocolViolation};
@@ -397,7 +398,7 @@ pub fn headers() -> impl Iterator<Item = (String, Value)> {
             false,
             "The next page's whole address, while more follow.",
             text(),
-            json!(format!("<{}?limit=1&cursor={CURSOR}>; rel=\"next\"", CUSTOMER.path)),
+            json!(format!("<{}?limit=1&cursor={EXAMPLE_CURSOR}>; rel=\"next\"", CUSTOMER.path)),
         ),
         header(
             "Idempotent-Replayed",

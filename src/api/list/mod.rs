@@ -1,0 +1,238 @@
+//! Lists: the query string becomes a [`ListQuery`] (contract section 4).
+
+mod cursor;
+mod parameters;
+mod timestamp;
+
+use std::sync::LazyLock;
+
+use super::query::Query;
+use crate::http::ApiError;
+use crate::model::field::is_date;
+use crate::model::{ALL, Column, Field, Kind, ListQuery, Predicate, Resource, Value};
+
+pub use cursor::{MAX_CURSOR, write_cursor};
+pub use parameters::{DEFAULT_LIMIT, EXAMPLE_CURSOR, ListParameter, MAX_LIMIT, MAX_WORDS, PARAMETERS};
+
+/// The columns that lists of the resource can be sorted by: `id`, the fields except `notes`, and the timestamps.
+pub fn sortable(resource: &'static Resource) -> impl Iterator<Item = Column> + Clone {
+    let fields = resource.fields.iter().filter(|field| field.is_sortable()).map(Column::Field);
+    [Column::Id].into_iter().chain(fields).chain([Column::CreatedAt, Column::UpdatedAt])
+}
+
+/// The type of a filter's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    Text,
+    Integer,
+    Boolean,
+    Date,
+    Timestamp,
+    Choice(&'static [&'static str]),
+}
+
+fn type_of(column: Column) -> Type {
+    match column {
+        Column::Id => Type::Integer,
+        Column::CreatedAt | Column::UpdatedAt => Type::Timestamp,
+        Column::Field(Field { kind, .. }) => match kind {
+            Kind::Text { .. } | Kind::Email => Type::Text,
+            Kind::Integer => Type::Integer,
+            Kind::Boolean => Type::Boolean,
+            Kind::Date => Type::Date,
+            Kind::Choice(allowed) => Type::Choice(allowed),
+        },
+    }
+}
+
+/// How a filter compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// `FIELD`.
+    Equal,
+    /// `FIELD_from`, inclusive.
+    From,
+    /// `FIELD_to`, inclusive.
+    To,
+}
+
+impl Bound {
+    const fn suffix(self) -> &'static str {
+        match self {
+            Bound::Equal => "",
+            Bound::From => "_from",
+            Bound::To => "_to",
+        }
+    }
+}
+
+/// A query parameter that filters a list.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    /// The name in the query.
+    pub name: String,
+    /// The column that is compared.
+    pub column: Column,
+    /// How it is compared.
+    pub bound: Bound,
+}
+
+/// The filters of the resource's lists, in the order of the columns.
+pub fn filters(resource: &'static Resource) -> &'static [Filter] {
+    /// Built once, since every request for a list needs them.
+    static BY_RESOURCE: LazyLock<[Vec<Filter>; ALL.len()]> =
+        LazyLock::new(|| ALL.map(|resource| filters_of(resource).collect()));
+    resource.pick::<Vec<Filter>>(&BY_RESOURCE)
+}
+
+fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
+    sortable(resource).filter(|column| *column != Column::Id).flat_map(|column| {
+        let bounds: &[Bound] = match type_of(column) {
+            Type::Date | Type::Timestamp => &[Bound::Equal, Bound::From, Bound::To],
+            _ => &[Bound::Equal],
+        };
+        bounds.iter().map(move |bound| {
+            let name = format!("{}{}", column.name(), bound.suffix());
+            Filter { name, column, bound: *bound }
+        })
+    })
+}
+
+/// Converts the parameters of a list.
+///
+/// # Errors
+///
+/// `bad_request` if a parameter is unknown or its value is not valid.
+pub fn parse(resource: &'static Resource, query: &Query) -> Result<ListQuery, ApiError> {
+    let filters = filters(resource);
+    let names = PARAMETERS.iter().map(|parameter| parameter.name);
+    query.only(names.chain(filters.iter().map(|filter| filter.name.as_str())))?;
+    let (sort, descending) = parse_sort(resource, query)?;
+    let mut list = ListQuery {
+        resource,
+        sort,
+        descending,
+        filters: Vec::new(),
+        words: parse_words(query)?,
+        limit: parse_limit(query)?,
+        after: None,
+        total: parse_total(query)?,
+    };
+    // In the order of the declarations, so that the order in the query does not change the cursor's fingerprint.
+    for filter in filters {
+        if let Some(text) = query.get(&filter.name) {
+            list.filters.push((filter.column, parse_predicate(filter, text)?));
+        }
+    }
+    list.after = query.get("cursor").map(|cursor| cursor::parse(cursor, &list)).transpose()?;
+    Ok(list)
+}
+
+fn invalid(name: &str, sent: &str, expectation: &str) -> ApiError {
+    let shown: String = sent.chars().take(40).collect();
+    ApiError::bad_request(format!("The query parameter \"{name}\" was {shown:?}; {expectation}."))
+}
+
+fn parse_limit(query: &Query) -> Result<usize, ApiError> {
+    let Some(text) = query.get("limit") else { return Ok(DEFAULT_LIMIT) };
+    let expectation = format!("send a number from 1 to {MAX_LIMIT}");
+    match decimal(text) {
+        Some(limit) if (1..=MAX_LIMIT).contains(&limit) => Ok(limit),
+        _ => Err(invalid("limit", text, &expectation)),
+    }
+}
+
+fn decimal(text: &str) -> Option<usize> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    if digits { text.parse().ok() } else { None }
+}
+
+fn parse_total(query: &Query) -> Result<bool, ApiError> {
+    query
+        .get("total")
+        .map_or(Ok(false), |text| boolean(text).ok_or_else(|| invalid("total", text, "send true or false")))
+}
+
+fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "true" | "1" => Some(true),
+        "false" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+fn parse_sort(resource: &'static Resource, query: &Query) -> Result<(Column, bool), ApiError> {
+    let Some(text) = query.get("sort") else { return Ok((Column::Id, false)) };
+    let (name, descending) = text.strip_prefix('-').map_or((text, false), |name| (name, true));
+    match sortable(resource).find(|column| column.name() == name) {
+        Some(column) => Ok((column, descending)),
+        None => {
+            let names: Vec<&str> = sortable(resource).map(Column::name).collect();
+            let expectation = format!("send one of {}, with \"-\" in front for descending order", names.join(", "));
+            Err(invalid("sort", text, &expectation))
+        }
+    }
+}
+
+fn parse_words(query: &Query) -> Result<Vec<String>, ApiError> {
+    let words: Vec<String> = query.get("q").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    if words.len() > MAX_WORDS {
+        return Err(ApiError::bad_request(format!(
+            "The query parameter \"q\" has {} words; send at most {MAX_WORDS}.",
+            words.len()
+        )));
+    }
+    Ok(words)
+}
+
+fn parse_predicate(filter: &Filter, text: &str) -> Result<Predicate, ApiError> {
+    let (kind, bound) = (type_of(filter.column), filter.bound);
+    if text.trim().is_empty() {
+        let null = if bound == Bound::Equal { ", or null" } else { "" };
+        return Err(invalid(&filter.name, text, &format!("{}{null}", expectation(kind, bound))));
+    }
+    if bound == Bound::Equal && text == "null" {
+        return Ok(Predicate::Equals(Value::Null));
+    }
+    let value = match kind {
+        Type::Text => Some(Value::Text(text.to_owned())),
+        Type::Integer => integer(text).map(Value::Integer),
+        Type::Boolean => boolean(text).map(Value::Boolean),
+        Type::Date => is_date(text).then(|| Value::Text(text.to_owned())),
+        Type::Timestamp => timestamp::parse(text, bound).map(Value::Text),
+        Type::Choice(allowed) => allowed.contains(&text).then(|| Value::Text(text.to_owned())),
+    };
+    match (value, bound) {
+        (Some(value), Bound::Equal) => Ok(Predicate::Equals(value)),
+        (Some(Value::Text(value)), Bound::From) => Ok(Predicate::AtLeast(value)),
+        (Some(Value::Text(value)), Bound::To) => Ok(Predicate::AtMost(value)),
+        _ => {
+            let lost_plus = kind == Type::Timestamp
+                && text.contains(' ')
+                && timestamp::parse(&text.replace(' ', "+"), bound).is_some();
+            let hint = if lost_plus { " (a \"+\" in a query means a space; write it as %2B)" } else { "" };
+            Err(invalid(&filter.name, text, &format!("{}{hint}", expectation(kind, bound))))
+        }
+    }
+}
+
+fn expectation(kind: Type, bound: Bound) -> String {
+    match kind {
+        Type::Text => "send the text to compare with".to_owned(),
+        Type::Integer => "send an integer in the signed 64-bit range".to_owned(),
+        Type::Boolean => "send true, false, 1 or 0".to_owned(),
+        Type::Date => "send a date that exists in the form YYYY-MM-DD".to_owned(),
+        Type::Timestamp if bound == Bound::Equal => {
+            "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z".to_owned()
+        }
+        Type::Timestamp => "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z, or a date".to_owned(),
+        Type::Choice(allowed) => format!("send one of {}", allowed.join(", ")),
+    }
+}
+
+/// An integer in the form of JSON (RFC 8259 section 6).
+fn integer(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let canonical = digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
+    if canonical { text.parse().ok() } else { None }
+}
