@@ -8,6 +8,7 @@
 
 pub mod api;
 pub mod app;
+mod capitalize;
 pub mod cli;
 pub mod clock;
 pub mod edge;

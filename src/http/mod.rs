@@ -3,6 +3,7 @@
 pub mod access_log;
 pub mod condition;
 pub mod error;
+pub mod form_encoding;
 mod leader;
 pub mod reply;
 pub mod request;

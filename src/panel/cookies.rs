@@ -1,22 +1,22 @@
-//! The panel's two cookies: a session's, and the short-lived one that the sign-in form is bound to.
+//! The two cookies of the panel: the session, and a short-lived one that the sign-in form is bound to.
 //!
-//! Over HTTPS their names begin with `__Host-`: a browser then takes them from this very host alone, so that a neighbouring
-//! host can plant neither a session nor a sign-in form.
+//! Over HTTPS their names begin with `__Host-`: browsers accept such a cookie from this host only, so another host of the domain
+//! cannot set one (RFC 6265bis section 4.1.3.2).
 
 use crate::http::{Request, Response};
 use crate::store::registry::SESSION_SECONDS;
 
-/// One of the cookies.
+/// A cookie of the panel.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cookie {
     Session,
     SignIn,
 }
 
-/// How long a sign-in form can be sent: one hour.
+/// Lifetime of a sign-in form in seconds.
 const SIGN_IN_SECONDS: i64 = 60 * 60;
 
-/// The characters of every token of ours ([`crate::secret::generate_token`]).
+/// Length of every token in characters ([`crate::secret::generate_token`]).
 const TOKEN_LENGTH: usize = 43;
 
 impl Cookie {
@@ -36,7 +36,7 @@ impl Cookie {
         }
     }
 
-    /// The token in this cookie, where it has the form of one.
+    /// Returns the token in this cookie if it is well-formed.
     pub(super) fn read(self, request: &Request) -> Option<&str> {
         let name = self.name(request.secure);
         request
@@ -48,12 +48,12 @@ impl Cookie {
             .filter(|value| is_token(value))
     }
 
-    /// Gives the browser `token` for as long as this cookie lasts.
+    /// Sets the cookie to `token`.
     pub(super) fn set(self, request: &Request, token: &str, response: Response) -> Response {
         self.write(request, token, self.seconds(), response)
     }
 
-    /// Takes the cookie from the browser.
+    /// Deletes the cookie.
     pub(super) fn clear(self, request: &Request, response: Response) -> Response {
         self.write(request, "", 0, response)
     }

@@ -1,23 +1,26 @@
-//! Forms and query strings, decoded as browsers encode them.
+//! Forms and query strings of the panel.
 
-use percent_encoding::percent_decode_str;
-
-use super::error::Refusal;
+use super::error::PanelError;
+use crate::http::form_encoding::{decode, pairs};
 use crate::http::{Body, Request};
 
-/// The most of a form, in bytes (issue 3: bodies over 16 KiB are refused).
-pub(super) const MAX_FORM: usize = 16 * 1024;
+/// Maximum size of a form in bytes (contract section 9).
+pub(super) const MAX_BODY: usize = 16 * 1024;
 
 /// Names and values in the order sent.
 #[derive(Debug, Default)]
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// The body of a POST. One that is no form is an empty one: without a token it changes nothing.
-    pub(super) fn read(request: &Request) -> Result<Form, Refusal> {
+    /// The form in the body of a POST. A body that is not a form becomes an empty form, which has no token and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`PanelError::TooLarge`] if the body exceeds [`MAX_BODY`].
+    pub(super) fn from_body(request: &Request) -> Result<Form, PanelError> {
         let body = match &request.body {
-            Body::Whole(body) if body.len() <= MAX_FORM => body,
-            Body::Whole(_) | Body::TooLarge => return Err(Refusal::TooLarge),
+            Body::Whole(body) if body.len() <= MAX_BODY => body,
+            Body::Whole(_) | Body::TooLarge => return Err(PanelError::TooLarge),
         };
         let media_type = request.header("content-type").and_then(|value| value.split(';').next()).unwrap_or_default();
         if !media_type.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded") {
@@ -26,21 +29,17 @@ impl Form {
         Ok(std::str::from_utf8(body).map(Form::parse).unwrap_or_default())
     }
 
-    /// A query, whose unknown parameters are ignored.
-    pub(super) fn query(request: &Request) -> Form {
+    /// The query string as a form.
+    pub(super) fn from_query(request: &Request) -> Form {
         Form::parse(request.query.as_deref().unwrap_or_default())
     }
 
-    /// A field that is not UTF-8 is left out.
+    /// Skips fields that are not UTF-8.
     fn parse(text: &str) -> Form {
-        let fields = text.split('&').filter(|piece| !piece.is_empty()).filter_map(|piece| {
-            let (name, value) = piece.split_once('=').unwrap_or((piece, ""));
-            Some((decode(name)?, decode(value)?))
-        });
-        Form(fields.collect())
+        Form(pairs(text).filter_map(|(_, name, value)| Some((decode(name).ok()?, decode(value).ok()?))).collect())
     }
 
-    /// The first value of a field; empty where there is none.
+    /// The first value of a field, or an empty string.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str()).unwrap_or_default()
     }
@@ -50,16 +49,11 @@ impl Form {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// The id in a field: digits alone.
+    /// The id in a field. Returns `None` unless it consists of digits only.
     pub(super) fn id(&self, name: &str) -> Option<i64> {
         let text = self.get(name);
-        text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+        if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
     }
-}
-
-fn decode(text: &str) -> Option<String> {
-    let spaced = text.replace('+', " ");
-    percent_decode_str(&spaced).decode_utf8().ok().map(|decoded| decoded.into_owned())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Work on passwords, which takes 19 MiB and some 20 ms each time: a few at once, a few more that wait, none beyond.
+//! A limit for password hashing. Each hash takes 19 MiB of memory and about 20 ms of CPU time, so only a few run at once, a few
+//! more wait, and the rest are refused. Sign-ins therefore cannot exhaust memory, workers or CPU time.
 //!
-//! So sign-ins, however many, take neither the memory nor the workers nor all of the processor from the API. Those that wait
-//! are served round-robin by client address (contract section 9), so the sign-ins of one address do not keep out another's.
+//! The queue is round-robin by client address (contract section 9), so one address cannot keep out the others.
 
 use std::net::IpAddr;
 use std::sync::mpsc::{self, SendError, Sender};
@@ -11,84 +11,86 @@ use crate::fair_queue::FairQueue;
 use crate::password::Memory;
 use crate::turns;
 
-/// The most that run at once, on any machine.
-const AT_ONCE: usize = 2;
+/// Maximum number of concurrent hashes, whatever the number of cores.
+const MAX_CONCURRENT: usize = 2;
 
-/// The most that wait, each with a worker's thread (of 32 at least) but without its turn.
-const WAITING: usize = 10;
+/// Maximum length of the queue. Each entry blocks a worker thread; there are at least 32.
+const MAX_QUEUED: usize = 10;
 
-/// Nobody else can wait.
+/// The queue is full.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Busy;
+pub(super) struct QueueFull;
 
+/// A semaphore with a fair, bounded queue.
 #[derive(Debug)]
-pub(super) struct Hashing {
-    at_once: usize,
+pub(super) struct HashLimiter {
+    max_concurrent: usize,
     queue: Mutex<Queue>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     running: usize,
-    /// Of those that ran before: as many as ran at once, at most.
+    /// Buffers to use again, at most one for each concurrent hash.
     spare: Vec<Memory>,
-    /// Each sender wakes the thread that waits and hands it the memory of the one before. Dropped, it tells the thread that its
-    /// place went to another address.
+    /// Each sender wakes its thread and passes a buffer to it. If the sender is dropped, the entry was displaced by another
+    /// address.
     waiting: FairQueue<Sender<Memory>>,
     finished: u64,
 }
 
-impl Default for Hashing {
-    /// Half of the cores, so that the other half is the API's.
-    fn default() -> Hashing {
+impl Default for HashLimiter {
+    /// Uses at most half of the cores and leaves the others to the API.
+    fn default() -> HashLimiter {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Hashing { at_once: (cores / 2).clamp(1, AT_ONCE), queue: Mutex::default() }
+        HashLimiter { max_concurrent: (cores / 2).clamp(1, MAX_CONCURRENT), queue: Mutex::default() }
     }
 }
 
-/// A place among those that run.
-struct Place<'a> {
-    hashing: &'a Hashing,
+/// The permit to run one hash, with its buffer. Dropped, it passes both to the next in the queue.
+struct Permit<'a> {
+    hash_limiter: &'a HashLimiter,
     memory: Memory,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let mut queue = self.hashing.lock();
+        let mut queue = self.hash_limiter.lock();
         queue.finished += 1;
-        queue.pass_on(std::mem::take(&mut self.memory));
+        queue.release(std::mem::take(&mut self.memory));
     }
 }
 
-impl Hashing {
-    /// Runs `work` for `client` once it is its turn. The thread waits and works without its turn at the API's requests.
+impl HashLimiter {
+    /// Runs `work` for `client` once a permit is free. The thread gives up its CPU permit meanwhile.
     ///
     /// # Errors
-    /// [`Busy`] if too many wait already, or if the place of this one goes to an address with fewer that wait.
-    pub(super) fn run<T>(&self, client: IpAddr, work: impl FnOnce(&mut Memory) -> T) -> Result<T, Busy> {
+    ///
+    /// [`QueueFull`] if the queue is full, or if an address with fewer queued entries displaces this one.
+    pub(super) fn run<T>(&self, client: IpAddr, work: impl FnOnce(&mut Memory) -> T) -> Result<T, QueueFull> {
         turns::while_waiting(|| {
-            let mut place = self.enter(client)?;
-            Ok(work(&mut place.memory))
+            let mut permit = self.acquire(client)?;
+            Ok(work(&mut permit.memory))
         })
     }
 
-    /// How much work was done since the start.
+    /// Number of finished hashes since the start.
     pub(super) fn finished(&self) -> u64 {
         self.lock().finished
     }
 
-    fn enter(&self, client: IpAddr) -> Result<Place<'_>, Busy> {
+    fn acquire(&self, client: IpAddr) -> Result<Permit<'_>, QueueFull> {
         let mut queue = self.lock();
-        let memory = if queue.running < self.at_once {
+        let memory = if queue.running < self.max_concurrent {
             queue.running += 1;
             queue.spare.pop().unwrap_or_default()
         } else {
             let (admit, admitted) = mpsc::channel();
             queue.add(client, admit)?;
             drop(queue);
-            admitted.recv().map_err(|_| Busy)?
+            admitted.recv().map_err(|_| QueueFull)?
         };
-        Ok(Place { hashing: self, memory })
+        Ok(Permit { hash_limiter: self, memory })
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -97,16 +99,16 @@ impl Hashing {
 }
 
 impl Queue {
-    fn add(&mut self, client: IpAddr, admit: Sender<Memory>) -> Result<(), Busy> {
-        if self.waiting.len() >= WAITING {
-            self.waiting.displace_for(client).ok_or(Busy)?;
+    fn add(&mut self, client: IpAddr, admit: Sender<Memory>) -> Result<(), QueueFull> {
+        if self.waiting.len() >= MAX_QUEUED {
+            self.waiting.displace_for(client).ok_or(QueueFull)?;
         }
         self.waiting.push(client, admit);
         Ok(())
     }
 
-    /// Gives a place that became free, and its memory, to the next that waits.
-    fn pass_on(&mut self, mut memory: Memory) {
+    /// Passes a permit and its buffer to the next thread in the queue, or releases them.
+    fn release(&mut self, mut memory: Memory) {
         while let Some(next) = self.waiting.pop() {
             match next.send(memory) {
                 Ok(()) => return,
@@ -127,60 +129,61 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn few_run_few_wait_and_the_rest_is_told_so() {
-        let hashing = Arc::new(Hashing::default());
+    fn few_run_few_wait_and_the_rest_are_refused() {
+        let hash_limiter = Arc::new(HashLimiter::default());
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (told, ends) = mpsc::channel();
+        let (results, ends) = mpsc::channel();
         let mut gates = Vec::new();
-        for _ in 0..hashing.at_once + WAITING + 5 {
+        for _ in 0..hash_limiter.max_concurrent + MAX_QUEUED + 5 {
             let (open, gate) = mpsc::channel::<()>();
             gates.push(open);
-            let (hashing, running, most, told) = (hashing.clone(), running.clone(), most.clone(), told.clone());
+            let (hash_limiter, running, most, results) =
+                (hash_limiter.clone(), running.clone(), most.clone(), results.clone());
             thread::spawn(move || {
-                let end = hashing.run(IpAddr::from([192, 0, 2, 1]), |_| {
+                let end = hash_limiter.run(IpAddr::from([192, 0, 2, 1]), |_| {
                     most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     let _ = gate.recv();
                     running.fetch_sub(1, Ordering::SeqCst);
                 });
-                told.send(end).unwrap();
+                results.send(end).unwrap();
             });
         }
         for _ in 0..5 {
-            assert_eq!(ends.recv().unwrap(), Err(Busy));
+            assert_eq!(ends.recv().unwrap(), Err(QueueFull));
         }
         drop(gates);
-        for _ in 0..hashing.at_once + WAITING {
+        for _ in 0..hash_limiter.max_concurrent + MAX_QUEUED {
             assert_eq!(ends.recv().unwrap(), Ok(()));
         }
-        assert!(most.load(Ordering::SeqCst) <= hashing.at_once);
-        assert_eq!(hashing.finished(), (hashing.at_once + WAITING) as u64);
+        assert!(most.load(Ordering::SeqCst) <= hash_limiter.max_concurrent);
+        assert_eq!(hash_limiter.finished(), (hash_limiter.max_concurrent + MAX_QUEUED) as u64);
     }
 
     #[test]
     fn an_address_that_fills_the_queue_keeps_no_other_out() {
-        let hashing = Hashing { at_once: 1, queue: Mutex::default() };
+        let hash_limiter = HashLimiter { max_concurrent: 1, queue: Mutex::default() };
         let (flood, other) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
-        let running = hashing.enter(flood).unwrap();
+        let running = hash_limiter.acquire(flood).unwrap();
         let mut waiting = Vec::new();
         let mut wait = |client| {
             let (admit, admitted) = mpsc::channel();
-            let added = hashing.lock().add(client, admit);
+            let added = hash_limiter.lock().add(client, admit);
             waiting.push(admitted);
             added
         };
-        for _ in 0..WAITING {
+        for _ in 0..MAX_QUEUED {
             assert_eq!(wait(flood), Ok(()));
         }
-        assert_eq!(wait(flood), Err(Busy));
+        assert_eq!(wait(flood), Err(QueueFull));
         assert_eq!(wait(other), Ok(()));
         drop(running);
-        drop(Place { hashing: &hashing, memory: Memory::default() });
+        drop(Permit { hash_limiter: &hash_limiter, memory: Memory::default() });
         let ends: Vec<_> = waiting.iter().map(|admitted| admitted.try_recv().err()).collect();
-        let mut expected = vec![Some(TryRecvError::Empty); WAITING + 2];
+        let mut expected = vec![Some(TryRecvError::Empty); MAX_QUEUED + 2];
         expected[0] = None;
-        expected[WAITING - 1] = Some(TryRecvError::Disconnected);
-        expected[WAITING] = Some(TryRecvError::Disconnected);
-        expected[WAITING + 1] = None;
+        expected[MAX_QUEUED - 1] = Some(TryRecvError::Disconnected);
+        expected[MAX_QUEUED] = Some(TryRecvError::Disconnected);
+        expected[MAX_QUEUED + 1] = None;
         assert_eq!(ends, expected, "one of each address ran, and the flood lost its newest");
     }
 }

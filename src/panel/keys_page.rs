@@ -1,102 +1,57 @@
-//! What GET shows: the keys to whoever is signed in, else the form to sign in.
+//! The page of a tenant's keys. A browser without a session gets the sign-in form instead.
 
 use super::Panel;
-use super::error::Refusal;
+use super::error::PanelError;
 use super::form::Form;
+use super::redirect::CompletedAction;
 use super::session::Session;
 use super::sign_in;
-use super::templates::{self, ConfirmPage, Draft, KeysPage, NewKey, Notice, PasswordForm};
-use crate::api::routes::PANEL_PATH;
+use super::templates::{self, ConfirmPage, KeyFormValues, KeysPage, NewKey, Notice, PasswordErrors};
 use crate::http::{Method, Request, Response};
 
-/// How many events stand at the foot of the page.
+/// Number of events on the page.
 const EVENTS: u32 = 20;
 
-/// What a form did, told by the page after the redirect.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Done {
-    Revoked,
-    Deleted,
-    SignedOut,
-    PasswordChanged,
-}
-
-impl Done {
-    const ALL: [Done; 4] = [Done::Revoked, Done::Deleted, Done::SignedOut, Done::PasswordChanged];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Done::Revoked => "revoked",
-            Done::Deleted => "deleted",
-            Done::SignedOut => "signed-out",
-            Done::PasswordChanged => "password-changed",
-        }
-    }
-
-    fn notice(self) -> Notice {
-        Notice::done(match self {
-            Done::Revoked => "The key is revoked. Requests with it are refused from now on.",
-            Done::Deleted => "The key is deleted.",
-            Done::SignedOut => "You are signed out.",
-            Done::PasswordChanged => "The password is changed and every session has ended. Sign in with the new one.",
-        })
-    }
-
-    /// To the page that tells it.
-    pub(super) fn redirect(self) -> Response {
-        redirect(&format!("{PANEL_PATH}?done={}", self.name()))
-    }
-}
-
-/// To the page that shows a new key once.
-pub(super) fn redirect_to_new_key(id: i64) -> Response {
-    redirect(&format!("{PANEL_PATH}?new={id}"))
-}
-
-/// To another page of the panel, which is then fetched with GET.
-pub(super) fn redirect(place: &str) -> Response {
-    Response::empty(303).header("Location", place.to_owned())
-}
-
-/// Answers GET and HEAD.
-pub(super) fn show(panel: &Panel, request: &Request) -> Result<Response, Refusal> {
-    let query = Form::query(request);
-    let done = Done::ALL.into_iter().find(|done| done.name() == query.get("done"));
+/// Responds to GET and HEAD.
+pub(super) fn handle_get(panel: &Panel, request: &Request) -> Result<Response, PanelError> {
+    let query = Form::from_query(request);
+    let completed = CompletedAction::parse(query.get("done"));
     let Some(session) = Session::find(panel, request)? else {
-        return sign_in::page(request, done.map(Done::notice), "", 200);
+        return sign_in::page(request, completed.map(CompletedAction::notice), "", 200);
     };
-    let keys = Keys { panel, request, session: &session };
+    let signed_in = SignedInRequest { panel, request, session: &session };
     if let Some(id) = query.id("revoke") {
-        return keys.confirm(id, false);
+        return signed_in.confirm(id, false);
     }
     if let Some(id) = query.id("delete") {
-        return keys.confirm(id, true);
+        return signed_in.confirm(id, true);
     }
     let (notice, new_key) = match query.id("new") {
-        Some(id) => keys.new_key(id)?,
-        None => (done.map(Done::notice), None),
+        Some(id) => signed_in.new_key(id)?,
+        None => (completed.map(CompletedAction::notice), None),
     };
-    keys.page(200, Filled { notice, new_key, ..Filled::default() })
+    signed_in.page(200, PageContext { notice, new_key, ..PageContext::default() })
 }
 
-/// The page of one tenant's keys.
-pub(super) struct Keys<'a> {
+/// A request with a session.
+pub(super) struct SignedInRequest<'a> {
     pub(super) panel: &'a Panel,
     pub(super) request: &'a Request,
     pub(super) session: &'a Session,
 }
 
-/// What the page shows beside what is stored.
+/// The content of the page that is not stored in the registry.
 #[derive(Debug, Default)]
-pub(super) struct Filled {
+pub(super) struct PageContext {
     pub(super) notice: Option<Notice>,
     pub(super) new_key: Option<NewKey>,
-    pub(super) draft: Draft,
-    pub(super) password: PasswordForm,
+    pub(super) key_form: KeyFormValues,
+    pub(super) password_errors: PasswordErrors,
 }
 
-impl Keys<'_> {
-    pub(super) fn page(&self, status: u16, filled: Filled) -> Result<Response, Refusal> {
+impl SignedInRequest<'_> {
+    /// Renders the page of the tenant's keys.
+    pub(super) fn page(&self, status: u16, context: PageContext) -> Result<Response, PanelError> {
         let Session { tenant, token, .. } = self.session;
         let registry = &self.panel.registry;
         let mut keys = registry.list_keys(tenant.id)?;
@@ -105,47 +60,48 @@ impl Keys<'_> {
         let page = KeysPage {
             tenant: &tenant.name,
             token,
-            notice: filled.notice,
+            notice: context.notice,
             inactive: templates::inactive(tenant, &self.request.received_at.date()),
-            new_key: filled.new_key,
+            new_key: context.new_key,
             keys: keys.into_iter().map(Into::into).collect(),
-            draft: filled.draft,
-            password: filled.password,
+            key_form: context.key_form,
+            password_errors: context.password_errors,
             events: registry.key_events(tenant.id, EVENTS)?.into_iter().map(Into::into).collect(),
         };
         templates::page(status, &page)
     }
 
-    /// The page again, with what was refused and why.
-    pub(super) fn refuse(&self, refusal: &Refusal, filled: Filled) -> Result<Response, Refusal> {
-        let filled = Filled { notice: Some(Notice::refused(refusal)), ..filled };
-        Ok(refusal.mark(self.page(refusal.status(), filled)?))
+    /// Renders the page with an error message and the error's status.
+    pub(super) fn page_with_error(&self, error: &PanelError, context: PageContext) -> Result<Response, PanelError> {
+        let context = PageContext { notice: Some(Notice::error(error)), ..context };
+        Ok(error.add_headers(self.page(error.status(), context)?))
     }
 
-    /// The question before a key is revoked or deleted.
-    fn confirm(&self, id: i64, delete: bool) -> Result<Response, Refusal> {
+    /// Renders the confirmation page for revoking or deleting a key.
+    fn confirm(&self, id: i64, delete: bool) -> Result<Response, PanelError> {
         let Session { tenant, token, .. } = self.session;
         let mut keys = self.panel.registry.list_keys(tenant.id)?.into_iter();
         match keys.find(|key| key.id == id) {
             Some(key) if delete || key.revoked_at.is_none() => {
                 templates::page(200, &ConfirmPage { tenant: &tenant.name, token, key: key.into(), delete })
             }
-            Some(_) => self.page(200, Filled { notice: Some(Done::Revoked.notice()), ..Filled::default() }),
+            Some(_) => self
+                .page(200, PageContext { notice: Some(CompletedAction::Revoked.notice()), ..PageContext::default() }),
             None => {
-                let notice = Some(Notice::done("There is no such key any more."));
-                self.page(200, Filled { notice, ..Filled::default() })
+                let notice = Some(Notice::success("There is no such key any more."));
+                self.page(200, PageContext { notice, ..PageContext::default() })
             }
         }
     }
 
-    /// The key that the form before has made, if this is the first page to ask. HEAD does not use it up.
-    fn new_key(&self, id: i64) -> Result<(Option<Notice>, Option<NewKey>), Refusal> {
-        let made = self.panel.registry.list_keys(self.session.tenant.id)?.into_iter().find(|key| key.id == id);
-        let Some(row) = made.filter(|_| self.request.method == Method::Get) else { return Ok((None, None)) };
+    /// Returns a key that was just created, once, or a notice that it was shown before. HEAD does not consume it.
+    fn new_key(&self, id: i64) -> Result<(Option<Notice>, Option<NewKey>), PanelError> {
+        let created = self.panel.registry.list_keys(self.session.tenant.id)?.into_iter().find(|key| key.id == id);
+        let Some(row) = created.filter(|_| self.request.method == Method::Get) else { return Ok((None, None)) };
         let now = self.request.received_at.monotonic;
-        Ok(match self.panel.new_keys.take(self.session.hash, id, now) {
+        Ok(match self.panel.pending_keys.take(self.session.hash, id, now) {
             Some(key) => (None, Some(NewKey { name: row.name, key })),
-            None => (Some(Notice::done("A new key is shown once and cannot be shown again.")), None),
+            None => (Some(Notice::success("A new key is shown once and cannot be shown again.")), None),
         })
     }
 }

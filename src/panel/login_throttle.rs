@@ -1,8 +1,8 @@
-//! Wrong passwords, counted for each name as it was typed: after five within a minute every further try is refused, the
-//! right password included, until the first of the five is a minute old (contract section 9).
+//! A throttle for failed sign-ins by tenant name: after five failures within a minute every attempt is refused, even one with the
+//! right password, until the first failure is a minute old (contract section 9).
 //!
-//! Names are kept as hashes of one size, at most [`NAMES`] of them. Tries of one name that run at once are counted before
-//! they are decided: no more can run than could fail.
+//! Names are kept as hashes, at most [`MAX_KEYS`] of them. Concurrent attempts count as possible failures, so they cannot exceed
+//! the limit together.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,64 +10,66 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-/// So many may fail within [`WINDOW`].
-const FAILURES: usize = 5;
+/// Failures allowed within [`WINDOW`].
+const MAX_FAILURES: usize = 5;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// How many names are counted at once. Beyond, the one that failed longest ago is forgotten: whoever wants five more tries that
-/// way pays for them with as many wrong sign-ins as this.
-const NAMES: usize = 10_000;
+/// Maximum number of names. Beyond it, the name with the oldest failure is evicted. An attacker who wants to evict a name needs as
+/// many failed sign-ins.
+const MAX_KEYS: usize = 10_000;
 
-/// Who is counted: a name as it was typed.
+/// What failures are counted for: the hash of a name as it was typed, or of a tenant's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Subject([u8; 32]);
+pub(super) struct ThrottleKey([u8; 32]);
 
-impl Subject {
+impl ThrottleKey {
     /// A sign-in under this name, known or not.
-    pub(super) fn sign_in(name: &str) -> Subject {
-        Subject(Sha256::new().chain_update("sign in ").chain_update(name).finalize().into())
+    pub(super) fn sign_in(name: &str) -> ThrottleKey {
+        ThrottleKey(Sha256::new().chain_update("sign in ").chain_update(name).finalize().into())
     }
 
-    /// A change of this tenant's password, for which the present one is asked.
-    pub(super) fn password_change(tenant_id: i64) -> Subject {
-        Subject(Sha256::new().chain_update("password ").chain_update(tenant_id.to_be_bytes()).finalize().into())
+    /// A change of this tenant's password, which asks for the current one.
+    pub(super) fn password_change(tenant_id: i64) -> ThrottleKey {
+        ThrottleKey(Sha256::new().chain_update("password ").chain_update(tenant_id.to_be_bytes()).finalize().into())
     }
 }
 
-/// Five failed within a minute.
+/// Five attempts failed within a minute.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Exhausted;
+pub(super) struct Throttled;
 
+/// The failures and the running attempts of every key.
 #[derive(Debug, Default)]
-pub(super) struct Attempts {
-    names: Mutex<HashMap<Subject, Count>>,
-    decided: Condvar,
+pub(super) struct LoginThrottle {
+    counts: Mutex<HashMap<ThrottleKey, Count>>,
+    finished: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Count {
-    /// When the last of them failed, the oldest first; [`FAILURES`] at most.
+    /// Times of the recent failures, the oldest first; at most [`MAX_FAILURES`].
     failures: Vec<Duration>,
+    /// Attempts without a result yet.
     running: usize,
 }
 
 impl Count {
-    fn forget_before(&mut self, now: Duration) {
+    fn expire(&mut self, now: Duration) {
         self.failures.retain(|failed| now.saturating_sub(*failed) < WINDOW);
     }
 }
 
-/// One try that is not decided yet.
+/// A running attempt. It counts as a success unless [`Attempt::fail`] is called.
 #[derive(Debug)]
 pub(super) struct Attempt<'a> {
-    attempts: &'a Attempts,
-    subject: Subject,
+    throttle: &'a LoginThrottle,
+    key: ThrottleKey,
     now: Duration,
     failed: bool,
 }
 
 impl Attempt<'_> {
-    /// It was the wrong password.
+    /// Records a failure.
     pub(super) fn fail(mut self) {
         self.failed = true;
     }
@@ -75,67 +77,75 @@ impl Attempt<'_> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        let mut names = self.attempts.lock();
+        let mut counts = self.throttle.lock();
         if self.failed {
-            make_room(&mut names, &self.subject);
+            evict_oldest(&mut counts, &self.key);
         }
-        if let Some(count) = names.get_mut(&self.subject) {
+        if let Some(count) = counts.get_mut(&self.key) {
             count.running = count.running.saturating_sub(1);
             if self.failed {
                 count.failures.push(self.now);
             }
             if count.running == 0 && count.failures.is_empty() {
-                names.remove(&self.subject);
+                counts.remove(&self.key);
             }
         }
-        self.attempts.decided.notify_all();
+        self.throttle.finished.notify_all();
     }
 }
 
-impl Attempts {
-    /// Whether a try may be made at all, before anything is done for it. `now` is monotonic.
-    pub(super) fn check(&self, subject: &Subject, now: Duration) -> Result<(), Exhausted> {
-        match self.lock().get_mut(subject) {
+impl LoginThrottle {
+    /// Checks the limit before any work is done. `now` is monotonic.
+    ///
+    /// # Errors
+    ///
+    /// [`Throttled`] if the limit is reached.
+    pub(super) fn check(&self, key: &ThrottleKey, now: Duration) -> Result<(), Throttled> {
+        match self.lock().get_mut(key) {
             Some(count) => {
-                count.forget_before(now);
-                if count.failures.len() < FAILURES { Ok(()) } else { Err(Exhausted) }
+                count.expire(now);
+                if count.failures.len() < MAX_FAILURES { Ok(()) } else { Err(Throttled) }
             }
             None => Ok(()),
         }
     }
 
-    /// Begins a try. Where those that run could use up what is left, it waits for one of them: call it with what a try needs
-    /// in hand, so that they do go on.
-    pub(super) fn begin(&self, subject: Subject, now: Duration) -> Result<Attempt<'_>, Exhausted> {
-        let mut names = self.lock();
+    /// Begins an attempt. Blocks while the running attempts could reach the limit. The caller must already hold every resource
+    /// that an attempt needs, otherwise the running attempts could wait for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Throttled`] if the limit is reached.
+    pub(super) fn begin(&self, key: ThrottleKey, now: Duration) -> Result<Attempt<'_>, Throttled> {
+        let mut counts = self.lock();
         loop {
-            let count = names.entry(subject).or_default();
-            count.forget_before(now);
-            if count.failures.len() >= FAILURES {
-                return Err(Exhausted);
+            let count = counts.entry(key).or_default();
+            count.expire(now);
+            if count.failures.len() >= MAX_FAILURES {
+                return Err(Throttled);
             }
-            if count.failures.len() + count.running < FAILURES {
+            if count.failures.len() + count.running < MAX_FAILURES {
                 count.running += 1;
-                return Ok(Attempt { attempts: self, subject, now, failed: false });
+                return Ok(Attempt { throttle: self, key, now, failed: false });
             }
-            names = self.decided.wait(names).unwrap_or_else(PoisonError::into_inner);
+            counts = self.finished.wait(counts).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Subject, Count>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<ThrottleKey, Count>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Drops the name that failed longest ago where there are too many; never `kept`, nor one with a try that runs.
-fn make_room(names: &mut HashMap<Subject, Count>, kept: &Subject) {
-    if names.len() <= NAMES {
+/// Evicts the key with the oldest failure if there are too many. Never evicts `kept` or a key with a running attempt.
+fn evict_oldest(counts: &mut HashMap<ThrottleKey, Count>, kept: &ThrottleKey) {
+    if counts.len() <= MAX_KEYS {
         return;
     }
-    let idle = names.iter().filter(|(subject, count)| *subject != kept && count.running == 0);
-    let oldest = idle.min_by_key(|(_, count)| count.failures.last().copied()).map(|(subject, _)| *subject);
+    let idle = counts.iter().filter(|(key, count)| *key != kept && count.running == 0);
+    let oldest = idle.min_by_key(|(_, count)| count.failures.last().copied()).map(|(key, _)| *key);
     if let Some(oldest) = oldest {
-        names.remove(&oldest);
+        counts.remove(&oldest);
     }
 }
 
@@ -148,47 +158,47 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn fail(attempts: &Attempts, name: &str, now: Duration) {
-        attempts.begin(Subject::sign_in(name), now).unwrap().fail();
+    fn fail(throttle: &LoginThrottle, name: &str, now: Duration) {
+        throttle.begin(ThrottleKey::sign_in(name), now).unwrap().fail();
     }
 
     #[test]
     fn the_sixth_try_waits_until_the_first_is_a_minute_old() {
-        let attempts = Attempts::default();
+        let throttle = LoginThrottle::default();
         for second in 0..5 {
-            fail(&attempts, "acme", at(second * 10));
+            fail(&throttle, "acme", at(second * 10));
         }
-        let acme = Subject::sign_in("acme");
-        assert_eq!(attempts.check(&acme, at(59)), Err(Exhausted));
-        assert_eq!(attempts.begin(acme, at(59)).err(), Some(Exhausted));
-        assert_eq!(attempts.check(&Subject::sign_in("Acme"), at(59)), Ok(()));
-        assert_eq!(attempts.check(&acme, at(60)), Ok(()));
-        fail(&attempts, "acme", at(60));
-        assert_eq!(attempts.check(&acme, at(69)), Err(Exhausted));
+        let acme = ThrottleKey::sign_in("acme");
+        assert_eq!(throttle.check(&acme, at(59)), Err(Throttled));
+        assert_eq!(throttle.begin(acme, at(59)).err(), Some(Throttled));
+        assert_eq!(throttle.check(&ThrottleKey::sign_in("Acme"), at(59)), Ok(()));
+        assert_eq!(throttle.check(&acme, at(60)), Ok(()));
+        fail(&throttle, "acme", at(60));
+        assert_eq!(throttle.check(&acme, at(69)), Err(Throttled));
     }
 
     #[test]
     fn a_right_password_leaves_no_trace() {
-        let attempts = Attempts::default();
+        let throttle = LoginThrottle::default();
         for _ in 0..20 {
-            drop(attempts.begin(Subject::sign_in("acme"), at(0)).unwrap());
+            drop(throttle.begin(ThrottleKey::sign_in("acme"), at(0)).unwrap());
         }
-        assert!(attempts.lock().is_empty());
+        assert!(throttle.lock().is_empty());
     }
 
     #[test]
     fn tries_at_once_are_counted_too() {
-        let attempts = Attempts::default();
+        let throttle = LoginThrottle::default();
         let refused = thread::scope(|scope| {
             let tries: Vec<_> = (0..16)
                 .map(|_| {
-                    scope.spawn(|| match attempts.begin(Subject::sign_in("acme"), at(0)) {
+                    scope.spawn(|| match throttle.begin(ThrottleKey::sign_in("acme"), at(0)) {
                         Ok(attempt) => {
                             thread::yield_now();
                             attempt.fail();
                             0
                         }
-                        Err(Exhausted) => 1,
+                        Err(Throttled) => 1,
                     })
                 })
                 .collect();
@@ -199,14 +209,14 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_the_oldest_goes_first() {
-        let attempts = Attempts::default();
-        for second in 0..FAILURES {
-            fail(&attempts, "acme", at(30 + second as u64));
+        let throttle = LoginThrottle::default();
+        for second in 0..MAX_FAILURES {
+            fail(&throttle, "acme", at(30 + second as u64));
         }
-        for name in 0..NAMES + 50 {
-            fail(&attempts, &format!("name {name}"), at(20));
+        for name in 0..MAX_KEYS + 50 {
+            fail(&throttle, &format!("name {name}"), at(20));
         }
-        assert!(attempts.lock().len() <= NAMES + 1, "{}", attempts.lock().len());
-        assert_eq!(attempts.check(&Subject::sign_in("acme"), at(35)), Err(Exhausted));
+        assert!(throttle.lock().len() <= MAX_KEYS + 1, "{}", throttle.lock().len());
+        assert_eq!(throttle.check(&ThrottleKey::sign_in("acme"), at(35)), Err(Throttled));
     }
 }

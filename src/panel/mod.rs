@@ -1,62 +1,71 @@
-//! The panel at `/api_keys.php`: one server-rendered page on which a tenant admin signs in, makes keys, revokes and deletes
-//! them (contract section 9).
+//! The panel at `/api_keys.php`: a server-rendered page on which a tenant's administrator signs in and creates, revokes and
+//! deletes API keys (contract section 9).
 //!
-//! A form that changed something is answered by a redirect, so reloading repeats nothing. The page works without JavaScript;
-//! the little there is copies the new key and ticks boxes. A refusal is a page too, the one that was asked from where there
-//! is one.
+//! A successful form is answered with a redirect, so reloading the page does not repeat it. The page works without JavaScript.
+//! An error is shown on the page that the form was sent from, or on a page of its own.
 
+mod actions;
 mod cookies;
 mod error;
 mod form;
-mod forms;
 mod hash_limiter;
-mod headers;
 mod keys_page;
 mod login_throttle;
-mod new_keys;
+mod pending_keys;
+mod redirect;
 mod session;
 mod sign_in;
 mod templates;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use crate::html::{self, BASE_STYLE, Policy};
 use crate::http::{Method, Request, Response};
 use crate::store::registry::Registry;
-use error::Refusal;
-use hash_limiter::Hashing;
-use login_throttle::Attempts;
-use new_keys::NewKeys;
+use error::PanelError;
+use hash_limiter::HashLimiter;
+use login_throttle::LoginThrottle;
+use pending_keys::PendingKeys;
+use templates::{SCRIPT, STYLE};
 
 /// The value of the header `Allow`.
 const METHODS: &str = "GET, HEAD, POST";
 
-/// The panel and what it keeps in memory: all of it is bounded, and a restart forgets it.
+static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[BASE_STYLE, STYLE], &[SCRIPT]));
+
+/// The panel and its state in memory, which is bounded and lost by a restart.
 #[derive(Debug)]
 pub struct Panel {
     registry: Arc<Registry>,
-    attempts: Attempts,
-    hashing: Hashing,
-    new_keys: NewKeys,
+    throttle: LoginThrottle,
+    hash_limiter: HashLimiter,
+    pending_keys: PendingKeys,
 }
 
 impl Panel {
     /// A panel for the tenants of `registry`.
     pub fn new(registry: Arc<Registry>) -> Panel {
-        Panel { registry, attempts: Attempts::default(), hashing: Hashing::default(), new_keys: NewKeys::default() }
+        Panel {
+            registry,
+            throttle: LoginThrottle::default(),
+            hash_limiter: HashLimiter::default(),
+            pending_keys: PendingKeys::default(),
+        }
     }
 
     /// Returns a page or a redirect for a request on the panel's path, whatever its method.
     pub fn respond(&self, request: &Request) -> Response {
         let outcome = match request.method {
-            Method::Get | Method::Head => keys_page::show(self, request),
-            Method::Post => forms::take(self, request),
-            Method::Put | Method::Delete | Method::Other => Err(Refusal::Method),
+            Method::Get | Method::Head => keys_page::handle_get(self, request),
+            Method::Post => actions::handle_post(self, request),
+            Method::Put | Method::Delete | Method::Other => Err(PanelError::MethodNotAllowed),
         };
-        headers::protect(outcome.unwrap_or_else(|refusal| templates::refused(&refusal)))
+        let response = outcome.unwrap_or_else(|error| templates::error_page(&error));
+        html::protect(response.header("Cache-Control", "no-store"), &POLICY)
     }
 
-    /// The number of passwords checked or hashed since the start, also those of unknown tenants.
+    /// The number of passwords checked or hashed since the start, including those for unknown tenants.
     pub fn passwords_hashed(&self) -> u64 {
-        self.hashing.finished()
+        self.hash_limiter.finished()
     }
 }

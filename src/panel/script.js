@@ -1,8 +1,8 @@
 "use strict";
-// The page works without this: it copies the new key and ticks boxes without a round trip.
+// The page also works without this script. It copies the new key and ticks checkboxes without a round trip.
 for (const button of document.querySelectorAll("[data-copy]")) {
   const source = document.getElementById(button.dataset.copy);
-  const told = document.getElementById("copied");
+  const status = document.getElementById("copied");
   button.hidden = false;
   button.addEventListener("click", async () => {
     getSelection().selectAllChildren(source);
@@ -11,10 +11,10 @@ for (const button of document.querySelectorAll("[data-copy]")) {
       await navigator.clipboard.writeText(source.textContent);
       copied = true;
     } catch {
-      // Without HTTPS a browser has no clipboard to write to, only the selection.
+      // Without HTTPS browsers provide no clipboard API, only the selection.
       copied = document.execCommand("copy");
     }
-    told.textContent = copied ? "Copied." : "Please copy the marked text.";
+    status.textContent = copied ? "Copied." : "Please copy the selected text.";
   });
 }
 for (const button of document.querySelectorAll("[data-select]")) {

@@ -1,68 +1,73 @@
-//! Signing in and out, and the check of a password that both sign-in and a change of it go through.
+//! Signing in and out, and the verification of passwords.
 
 use super::Panel;
 use super::cookies::Cookie;
-use super::error::Refusal;
+use super::error::PanelError;
 use super::form::Form;
-use super::hash_limiter::Busy;
-use super::keys_page::{self, Done};
-use super::login_throttle::{Exhausted, Subject};
-use super::session::{Session, form_token, is_same};
+use super::hash_limiter::QueueFull;
+use super::login_throttle::{ThrottleKey, Throttled};
+use super::redirect::{self, CompletedAction};
+use super::session::{Session, form_token, is_equal};
 use super::templates::{self, Notice, SignInPage};
 use crate::api::routes::PANEL_PATH;
 use crate::http::{Request, Response};
 use crate::{password, secret};
 
-/// What the sign-in form's token is for.
+/// The purpose of the sign-in form's token.
 const PURPOSE: &str = "sign in";
 
-/// The most of a name that is sent back, in characters: as long as a tenant's can be, and a bit.
-const ECHOED: usize = 80;
+/// Maximum number of characters of a tenant's name that the form repeats; valid names are shorter.
+const MAX_ECHO: usize = 80;
 
-/// The form to sign in, bound to its cookie.
-pub(super) fn page(request: &Request, notice: Option<Notice>, tenant: &str, status: u16) -> Result<Response, Refusal> {
+/// Renders the sign-in form, which is bound to its cookie.
+pub(super) fn page(
+    request: &Request,
+    notice: Option<Notice>,
+    tenant: &str,
+    status: u16,
+) -> Result<Response, PanelError> {
     let cookie = match Cookie::SignIn.read(request) {
         Some(cookie) => cookie.to_owned(),
         None => secret::generate_token()?,
     };
-    let tenant: String = tenant.chars().take(ECHOED).collect();
+    let tenant: String = tenant.chars().take(MAX_ECHO).collect();
     let page = SignInPage { notice, tenant: &tenant, token: &form_token(PURPOSE, &cookie) };
     Ok(Cookie::SignIn.set(request, &cookie, templates::page(status, &page)?))
 }
 
-/// The form again, with why it was refused. A cookie of a session that is over goes.
-pub(super) fn refuse(request: &Request, refusal: &Refusal, tenant: &str) -> Result<Response, Refusal> {
-    page(request, Some(Notice::refused(refusal)), tenant, refusal.status()).map(|page| refusal.mark(page))
+/// Renders the sign-in form with an error message and the error's status.
+pub(super) fn page_with_error(request: &Request, error: &PanelError, tenant: &str) -> Result<Response, PanelError> {
+    page(request, Some(Notice::error(error)), tenant, error.status()).map(|page| error.add_headers(page))
 }
 
-/// Takes the sign-in form.
-pub(super) fn sign_in(panel: &Panel, request: &Request, form: &Form) -> Result<Response, Refusal> {
+/// Handles the sign-in form.
+pub(super) fn sign_in(panel: &Panel, request: &Request, form: &Form) -> Result<Response, PanelError> {
     let name = form.get("tenant");
     let bound =
-        Cookie::SignIn.read(request).is_some_and(|cookie| is_same(form.get("token"), &form_token(PURPOSE, cookie)));
+        Cookie::SignIn.read(request).is_some_and(|cookie| is_equal(form.get("token"), &form_token(PURPOSE, cookie)));
     if !bound {
-        return refuse(request, &Refusal::SignInToken, name);
+        return page_with_error(request, &PanelError::SignInToken, name);
     }
-    match check(panel, request, name, form.get("password")) {
+    match create_session(panel, request, name, form.get("password")) {
         Ok(token) => {
-            let response = Cookie::Session.set(request, &token, keys_page::redirect(PANEL_PATH));
+            let response = Cookie::Session.set(request, &token, redirect::see_other(PANEL_PATH));
             Ok(Cookie::SignIn.clear(request, response))
         }
-        Err(refusal) => {
-            if refusal == Refusal::WrongSignIn {
+        Err(error) => {
+            if error == PanelError::WrongCredentials {
                 tracing::warn!(client = %request.client, request_id = %request.id, "a sign-in to the panel failed");
             }
-            refuse(request, &refusal, name)
+            page_with_error(request, &error, name)
         }
     }
 }
 
-/// The token of a new session. The one that the browser had ends.
-fn check(panel: &Panel, request: &Request, name: &str, password: &str) -> Result<String, Refusal> {
+/// Creates a session and returns its token. Ends the previous session of the browser.
+fn create_session(panel: &Panel, request: &Request, name: &str, password: &str) -> Result<String, PanelError> {
     let tenant = panel.registry.find_tenant(name)?;
     let stored = tenant.as_ref().map(|tenant| tenant.password_hash.as_str());
-    let matches = verify(panel, request, Subject::sign_in(name), password, stored)?;
-    let Some(tenant) = tenant.filter(|_| matches) else { return Err(Refusal::WrongSignIn) };
+    let matches = verify(panel, request, ThrottleKey::sign_in(name), password, stored)?;
+    let Some(tenant) = tenant.filter(|_| matches) else { return Err(PanelError::WrongCredentials) };
     if let Some(former) = Session::find(panel, request)? {
         end(panel, &former)?;
     }
@@ -70,36 +75,40 @@ fn check(panel: &Panel, request: &Request, name: &str, password: &str) -> Result
     if panel.registry.create_session(&tenant, &secret::hash(&token), request.received_at)? {
         Ok(token)
     } else {
-        // The password was changed while this one was checked.
-        Err(Refusal::WrongSignIn)
+        // The password was changed during the check.
+        Err(PanelError::WrongCredentials)
     }
 }
 
 /// Signs out.
-pub(super) fn sign_out(panel: &Panel, request: &Request, session: &Session) -> Result<Response, Refusal> {
+pub(super) fn sign_out(panel: &Panel, request: &Request, session: &Session) -> Result<Response, PanelError> {
     end(panel, session)?;
-    Ok(Cookie::Session.clear(request, Done::SignedOut.redirect()))
+    Ok(Cookie::Session.clear(request, CompletedAction::SignedOut.redirect()))
 }
 
-fn end(panel: &Panel, session: &Session) -> Result<(), Refusal> {
+fn end(panel: &Panel, session: &Session) -> Result<(), PanelError> {
     panel.registry.end_session(&session.hash)?;
-    panel.new_keys.forget(session.hash);
+    panel.pending_keys.forget(session.hash);
     Ok(())
 }
 
-/// Whether `password` is the one that `stored` was made from; without one, which is an unknown tenant's, no after the same
-/// work. Wrong ones are counted, and the work waits its turn.
+/// Whether `password` matches the hash `stored`. Without a hash, which means an unknown tenant, the same work is done and the
+/// result is `false`. Failures count towards the throttle.
+///
+/// # Errors
+///
+/// [`PanelError::TooManyAttempts`] if the throttle is active, [`PanelError::Overloaded`] if too many checks are queued.
 pub(super) fn verify(
     panel: &Panel,
     request: &Request,
-    subject: Subject,
+    key: ThrottleKey,
     password: &str,
     stored: Option<&str>,
-) -> Result<bool, Refusal> {
+) -> Result<bool, PanelError> {
     let now = request.received_at.monotonic;
-    panel.attempts.check(&subject, now)?;
-    panel.hashing.run(request.client, |memory| {
-        let attempt = panel.attempts.begin(subject, now)?;
+    panel.throttle.check(&key, now)?;
+    panel.hash_limiter.run(request.client, |memory| {
+        let attempt = panel.throttle.begin(key, now)?;
         let matches = password::verify(password, stored, memory);
         if !matches {
             attempt.fail();
@@ -108,14 +117,14 @@ pub(super) fn verify(
     })?
 }
 
-impl From<Exhausted> for Refusal {
-    fn from(Exhausted: Exhausted) -> Refusal {
-        Refusal::TooManyAttempts
+impl From<Throttled> for PanelError {
+    fn from(Throttled: Throttled) -> PanelError {
+        PanelError::TooManyAttempts
     }
 }
 
-impl From<Busy> for Refusal {
-    fn from(Busy: Busy) -> Refusal {
-        Refusal::Busy
+impl From<QueueFull> for PanelError {
+    fn from(QueueFull: QueueFull) -> PanelError {
+        PanelError::Overloaded
     }
 }

@@ -1,93 +1,94 @@
-//! What the pages show, and the templates that show it.
+//! The templates of the pages and their data.
 
 use std::fmt::Display;
 
 use askama::Template;
 
-use super::error::Refusal;
+use super::error::PanelError;
+use crate::capitalize::capitalize;
 use crate::html::HTML;
 use crate::http::Response;
 use crate::model::{Scope, Scopes};
 use crate::store::registry::{EventKey, Inactive, KeyEvent, KeyRow, TenantRow};
 
-/// Stands in every page after what all pages share; the policy knows it by its hash.
+/// The style of every page, after [`crate::html::BASE_STYLE`].
 pub(super) const STYLE: &str = include_str!("style.css");
-/// Stands at the end of the pages that it can do something for.
+/// The script of the keys page.
 pub(super) const SCRIPT: &str = include_str!("script.js");
 
 /// A message at the top of a page.
 #[derive(Debug)]
 pub(super) struct Notice {
     pub(super) text: String,
-    pub(super) refused: bool,
+    pub(super) is_error: bool,
 }
 
 impl Notice {
-    pub(super) fn done(text: impl Into<String>) -> Notice {
-        Notice { text: text.into(), refused: false }
+    pub(super) fn success(text: impl Into<String>) -> Notice {
+        Notice { text: text.into(), is_error: false }
     }
 
-    pub(super) fn refused(refusal: &Refusal) -> Notice {
-        Notice { text: refusal.message().to_owned(), refused: true }
+    pub(super) fn error(error: &PanelError) -> Notice {
+        Notice { text: error.message().to_owned(), is_error: true }
     }
 }
 
-/// The form to sign in.
+/// The sign-in form.
 #[derive(Debug, Template)]
 #[template(path = "panel/sign_in.html")]
 pub(super) struct SignInPage<'a> {
     pub(super) notice: Option<Notice>,
-    /// The name as it was typed.
+    /// The tenant's name as it was typed.
     pub(super) tenant: &'a str,
     pub(super) token: &'a str,
 }
 
-/// A tenant's keys and all that can be done with them.
+/// The page of a tenant's keys.
 #[derive(Debug, Template)]
 #[template(path = "panel/keys.html")]
 pub(super) struct KeysPage<'a> {
     pub(super) tenant: &'a str,
     pub(super) token: &'a str,
     pub(super) notice: Option<Notice>,
-    /// Why the tenant's keys are refused and none is made.
+    /// Why the tenant is inactive, if it is.
     pub(super) inactive: Option<String>,
     pub(super) new_key: Option<NewKey>,
     pub(super) keys: Vec<KeyView>,
-    pub(super) draft: Draft,
-    pub(super) password: PasswordForm,
+    pub(super) key_form: KeyFormValues,
+    pub(super) password_errors: PasswordErrors,
     pub(super) events: Vec<EventView>,
 }
 
 impl KeysPage<'_> {
-    /// What a screen reader says first.
+    /// The title, which screen readers read first.
     fn title(&self) -> &'static str {
         match (&self.notice, &self.new_key) {
-            (Some(notice), _) if notice.refused => "Not done – API keys",
+            (Some(notice), _) if notice.is_error => "Error – API keys",
             (_, Some(_)) => "Your new key – API keys",
             _ => "API keys",
         }
     }
 }
 
-/// The question before a key is revoked or deleted.
+/// The confirmation page for revoking or deleting a key.
 #[derive(Debug, Template)]
 #[template(path = "panel/confirm.html")]
 pub(super) struct ConfirmPage<'a> {
     pub(super) tenant: &'a str,
     pub(super) token: &'a str,
     pub(super) key: KeyView,
-    /// Delete it, else revoke it.
+    /// Whether the key is to be deleted; otherwise it is to be revoked.
     pub(super) delete: bool,
 }
 
-/// A refusal that has no page to stand on.
+/// An error page without a form.
 #[derive(Debug, Template)]
-#[template(path = "panel/refused.html")]
-struct RefusedPage<'a> {
+#[template(path = "panel/error.html")]
+struct ErrorPage<'a> {
     message: &'a str,
 }
 
-/// A key that is shown for the only time.
+/// A new key, shown once.
 #[derive(Debug)]
 pub(super) struct NewKey {
     pub(super) name: String,
@@ -132,11 +133,11 @@ pub(super) struct EventView {
 impl From<KeyEvent> for EventView {
     fn from(event: KeyEvent) -> EventView {
         let KeyEvent { at, actor, action, key } = event;
-        EventView { at: Time(at), action: capitalised(&action), key, actor }
+        EventView { at: Time(at), action: capitalize(&action), key, actor }
     }
 }
 
-/// A stored moment, RFC 3339 in UTC. It is shown to the minute and with its zone; where it is narrow it breaks in two.
+/// A stored timestamp (RFC 3339, UTC). It is shown with minutes and time zone; a line can break between date and time.
 #[derive(Debug, Template)]
 #[template(
     ext = "html",
@@ -154,64 +155,60 @@ impl Time {
     }
 }
 
-/// The form for a new key, as it was filled in.
+/// The values of the form for a new key, and their errors.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct KeyFormValues {
     pub(super) name: String,
     pub(super) scopes: Scopes,
     pub(super) name_error: Option<String>,
     pub(super) scopes_error: Option<&'static str>,
 }
 
-impl Draft {
-    /// The boxes: name and whether it is ticked.
-    fn boxes(&self) -> Vec<(String, bool)> {
+impl KeyFormValues {
+    /// The checkboxes: scope and whether it is checked.
+    fn checkboxes(&self) -> Vec<(String, bool)> {
         Scope::all().map(|scope| (scope.to_string(), self.scopes.contains(scope))).collect()
     }
 }
 
-/// The form for a new password. What was typed is never sent back.
+/// The errors of the form for a new password. The page never repeats a password.
 #[derive(Debug, Default)]
-pub(super) struct PasswordForm {
-    pub(super) present_error: Option<&'static str>,
+pub(super) struct PasswordErrors {
+    pub(super) current_error: Option<&'static str>,
     pub(super) new_error: Option<String>,
     pub(super) again_error: Option<&'static str>,
 }
 
-impl PasswordForm {
+impl PasswordErrors {
+    /// Whether a field is not valid.
     pub(super) fn has_errors(&self) -> bool {
-        self.present_error.is_some() || self.new_error.is_some() || self.again_error.is_some()
+        self.current_error.is_some() || self.new_error.is_some() || self.again_error.is_some()
     }
 }
 
-/// Why the tenant is inactive, for its admin.
+/// Why the tenant is inactive, for its administrator. `today` is a date in UTC.
 pub(super) fn inactive(tenant: &TenantRow, today: &str) -> Option<String> {
-    tenant.inactive(today).map(|why| match (why, &tenant.trial_until) {
+    tenant.inactive(today).map(|reason| match (reason, &tenant.trial_until) {
         (Inactive::TrialOver, Some(last_day)) => format!("The trial of this tenant ended on {last_day} (UTC)."),
         (Inactive::TrialOver, None) => "The trial of this tenant is over.".to_owned(),
         (Inactive::Suspended, _) => "The operator has suspended this tenant.".to_owned(),
     })
 }
 
-/// A message of the registry's or the password's rule as a sentence of its own.
+/// Turns an error message of another module into a sentence.
 pub(super) fn sentence(message: impl Display) -> String {
-    format!("{}.", capitalised(&message.to_string()))
+    format!("{}.", capitalize(&message.to_string()))
 }
 
-fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
-}
-
-/// A page.
-pub(super) fn page(status: u16, template: &impl Template) -> Result<Response, Refusal> {
+/// Renders a page.
+pub(super) fn page(status: u16, template: &impl Template) -> Result<Response, PanelError> {
     Ok(Response::new(status, HTML, template.render()?.into_bytes()))
 }
 
-/// A refusal as a page of its own. It cannot fail: what shows a failure must not.
-pub(super) fn refused(refusal: &Refusal) -> Response {
-    let page = RefusedPage { message: refusal.message() }.render().unwrap_or_else(|_| refusal.message().to_owned());
-    refusal.mark(Response::new(refusal.status(), HTML, page.into_bytes()))
+/// Renders an error page. If that fails too, the page is the bare message.
+pub(super) fn error_page(error: &PanelError) -> Response {
+    let page = ErrorPage { message: error.message() }.render().unwrap_or_else(|_| error.message().to_owned());
+    error.add_headers(Response::new(error.status(), HTML, page.into_bytes()))
 }
 
 #[cfg(test)]

@@ -202,16 +202,16 @@ async function changePassword(present) {
   const next = "correct horse battery staple";
   const fill = async (old, again) => {
     const details = page.getByText("Change the password");
-    if (!(await page.getByLabel("Present password").isVisible())) await details.click();
-    await page.getByLabel("Present password").fill(old);
+    if (!(await page.getByLabel("Current password").isVisible())) await details.click();
+    await page.getByLabel("Current password").fill(old);
     await page.getByLabel("New password", { exact: true }).fill(next);
-    await page.getByLabel("New password, once more").fill(again);
+    await page.getByLabel("Repeat the new password").fill(again);
     await go("button", "Change password");
   };
   await fill("not the present one", "something else");
   await look("password-wrong");
   await fill("not the present one", next);
-  await page.getByText("This is not the present password.").waitFor();
+  await page.getByText("This is not the current password.").waitFor();
   await fill(present, next);
   await page.getByText("The password is changed").waitFor();
   await look("password-changed");

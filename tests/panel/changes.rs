@@ -32,7 +32,7 @@ fn without_its_sessions_token_a_form_changes_nothing() {
             ("create", vec![("name", "x"), ("scope", "all")]),
             ("revoke", vec![("key", id.as_str())]),
             ("delete", vec![("key", id.as_str())]),
-            ("password", vec![("present", PASSWORD), ("new", NEW), ("again", NEW)]),
+            ("password", vec![("current", PASSWORD), ("new", NEW), ("again", NEW)]),
             ("select-all", vec![]),
             ("sign-out", vec![]),
             ("", vec![]),
@@ -147,15 +147,15 @@ fn a_new_password_needs_the_present_one_and_fits_the_rule() {
     panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
     let long = "x".repeat(129);
-    for (present, new, again, reason) in [
-        ("not the present one", NEW, NEW, "This is not the present password."),
-        ("", NEW, NEW, "This is not the present password."),
+    for (current, new, again, reason) in [
+        ("not the current one", NEW, NEW, "This is not the current password."),
+        ("", NEW, NEW, "This is not the current password."),
         (PASSWORD, "elevenchars", "elevenchars", "A password has at least 12 characters."),
         (PASSWORD, &long, &long, "A password has at most 128 characters."),
         (PASSWORD, NEW, "another one again", "This is not the same password."),
     ] {
         let page =
-            browser.send("password", &[("present", present), ("new", new), ("again", again)]).is(422).saying(reason);
+            browser.send("password", &[("current", current), ("new", new), ("again", again)]).is(422).saying(reason);
         assert!(page.text().contains("<details open>"));
         assert!(!page.text().contains(NEW) && !page.text().contains(PASSWORD), "no password is sent back");
     }
@@ -168,9 +168,9 @@ fn the_present_password_cannot_be_tried_without_end_either() {
     let panel = Panel::new();
     panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
-    let change = |present| [("present", present), ("new", NEW), ("again", NEW)];
+    let change = |current| [("current", current), ("new", NEW), ("again", NEW)];
     for _ in 0..5 {
-        browser.send("password", &change("not the present one")).is(422);
+        browser.send("password", &change("not the current one")).is(422);
     }
     browser.send("password", &change(PASSWORD)).is(429);
     // Whoever has stolen a session keeps nobody from signing in that way.

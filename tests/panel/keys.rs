@@ -201,8 +201,8 @@ fn sign_ins_and_password_changes_are_events_and_failed_sign_ins_are_not() {
     let acme = panel.tenant("acme");
     panel.browser().sign_in("acme", "not the password").is(401);
     let mut browser = panel.signed_in("acme");
-    browser.send("password", &[("present", "not the present one"), ("new", NEW), ("again", NEW)]).is(422);
-    browser.send("password", &[("present", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
+    browser.send("password", &[("current", "not the current one"), ("new", NEW), ("again", NEW)]).is(422);
+    browser.send("password", &[("current", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
     let now = panel.clock.now();
     let hash = password::hash(PASSWORD).unwrap();
     panel.app.registry.set_password(acme.id, &hash, Actor::CommandLine, now).unwrap();

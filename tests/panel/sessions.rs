@@ -86,7 +86,7 @@ fn a_new_password_ends_every_session() {
     let mut second = panel.signed_in("acme");
     let mut other = panel.signed_in("other");
     let stolen = browser.cookies.clone();
-    let page = browser.send("password", &[("present", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
+    let page = browser.send("password", &[("current", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
     assert_eq!(page.query(), "done=password-changed");
     let mut thief = panel.browser();
     thief.cookies = stolen;

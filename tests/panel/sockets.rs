@@ -191,7 +191,7 @@ fn sign_ins_from_one_address_keep_out_no_admin_at_another() {
             let mut admin = Browser::at(&server, "192.0.2.1");
             let mut ends = vec![admin.sign_in(&name, &password).status];
             admin.keep(&admin.ask("GET", ""));
-            ends.push(admin.send("password", &[("present", &password), ("new", NEW), ("again", NEW)]).status);
+            ends.push(admin.send("password", &[("current", &password), ("new", NEW), ("again", NEW)]).status);
             for _ in 0..3 {
                 ends.push(Browser::at(&server, "192.0.2.1").sign_in(&name, NEW).status);
             }

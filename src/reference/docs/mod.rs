@@ -5,13 +5,15 @@ mod samples;
 use std::sync::LazyLock;
 
 use askama::Template;
+use askama::filters::Escaper as _;
 use serde_json::Value;
 
 use self::samples::{Language, Sample};
-use super::openapi::{self, Target, operation_id, title};
+use super::openapi::{self, Target, operation_id};
 use crate::api::list::{self, Bound, filters, sortable};
 use crate::api::routes::{Operation, PREFIX};
-use crate::html::{self, Policy, paragraph};
+use crate::capitalize::capitalize;
+use crate::html::{self, Policy};
 use crate::http::{ApiError, Condition};
 use crate::http::{Method, Request, Response};
 use crate::model::FieldCode;
@@ -151,7 +153,7 @@ impl ResourceView {
     fn new(resource: &'static Resource, address: &Address) -> ResourceView {
         let columns: Vec<&str> = sortable(resource).map(Column::name).collect();
         ResourceView {
-            title: title(resource.plural),
+            title: capitalize(resource.plural),
             plural: resource.plural,
             about: resource.about,
             fields: fields(resource),
@@ -295,7 +297,7 @@ impl Shape {
     fn view(self, resource: &'static Resource, address: &Address) -> OperationView {
         let (method, operation, access) = self.operation();
         let id = match self {
-            Shape::Read => format!("get{}-id", title(resource.plural)),
+            Shape::Read => format!("get{}-id", capitalize(resource.plural)),
             _ => operation_id(method, operation, resource),
         };
         let alias = (self == Shape::List).then(|| operation_id(Method::Head, operation, resource));
@@ -376,6 +378,19 @@ fn list_filters(resource: &'static Resource) -> Vec<FieldView> {
     views
 }
 
+/// Converts one paragraph to HTML: escaped, with `code` between back quotes.
+fn paragraph(text: &str) -> String {
+    let mut html = String::new();
+    for (at, piece) in text.split('`').enumerate() {
+        let (before, after) = if at % 2 == 1 { ("<code>", "</code>") } else { ("", "") };
+        html.push_str(before);
+        // Writing to a `String` cannot fail.
+        let _ = askama::filters::Html.write_escaped_str(&mut html, piece);
+        html.push_str(after);
+    }
+    html
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -410,5 +425,10 @@ mod tests {
         for host in ["<script>", "a\"b", "a'b", "a b", "a/b", ""] {
             assert!(page(host).contains("http://127.0.0.1:8080/v1/customers.php"), "{host}");
         }
+    }
+
+    #[test]
+    fn text_cannot_become_markup() {
+        assert_eq!(paragraph("a <b> `\"c\" & 'd'`"), "a &#60;b&#62; <code>&#34;c&#34; &#38; &#39;d&#39;</code>");
     }
 }

@@ -17,7 +17,6 @@ use serde_json::{Map, Value, json};
 pub use examples::{error_example, example_of, page_example, record_example, update_example};
 pub use operations::{article, operation_id};
 pub use responses::Target;
-pub use schemas::title;
 
 use crate::http::Condition;
 use crate::model::FieldCode;

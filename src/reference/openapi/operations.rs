@@ -4,9 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::examples::{UUID, create_example, page_example, record_example, update_example};
 use super::responses::{RATE_LIMIT, Target, references};
-use super::schemas::{filter_schema, schema_ref, title};
+use super::schemas::{filter_schema, schema_ref};
 use crate::api::list::{self, Bound, Filter, filters};
 use crate::api::routes::{OPERATIONS, Operation, PAGES, Page};
+use crate::capitalize::capitalize;
 use crate::html;
 use crate::http::Method;
 use crate::model::{ALL, Access, Column, Field, Resource, Scope};
@@ -80,7 +81,7 @@ pub fn operation_id(method: Method, operation: Operation, resource: &Resource) -
         (Operation::Delete, _) => "delete",
     };
     let noun = if operation == Operation::Read { resource.plural } else { resource.name };
-    format!("{verb}{}", title(noun))
+    format!("{verb}{}", capitalize(noun))
 }
 
 fn record_operation(resource: &'static Resource, method: Method, operation: Operation, scope: Scope) -> Value {
@@ -171,7 +172,7 @@ fn request_body(resource: &'static Resource, operation: Operation) -> Option<Val
         Operation::Update => ("Update", update_example(resource)),
         Operation::Read | Operation::Delete => return None,
     };
-    let schema = schema_ref(&format!("{}{suffix}", title(resource.name)));
+    let schema = schema_ref(&format!("{}{suffix}", capitalize(resource.name)));
     Some(json!({
         "required": true,
         "description": "One JSON object in UTF-8, at most 64 KiB.",
@@ -199,7 +200,7 @@ fn responses(target: Target, method: Method, status: &str, mut success: Value) -
 
 /// The success of an operation: its status and what comes with it.
 fn success(resource: &'static Resource, operation: Operation) -> (&'static str, Value) {
-    let title = title(resource.name);
+    let title = capitalize(resource.name);
     let always = ["X-Request-Id", "X-API-Version", "Cache-Control"].into_iter().chain(RATE_LIMIT);
     let record = || json!({ "schema": schema_ref(&title), "example": record_example(resource) });
     match operation {
@@ -285,7 +286,7 @@ fn page_path(page: Page) -> Value {
         let responses = responses(Target::Page(page), method, status, response);
         let verb = if method == Method::Head { "head" } else { "get" };
         json!({
-            "operationId": format!("{verb}{}", title(id)),
+            "operationId": format!("{verb}{}", capitalize(id)),
             "tags": ["service"],
             "summary": summary,
             "security": [],

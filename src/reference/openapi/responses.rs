@@ -6,10 +6,11 @@ use serde_json::{Map, Value, json};
 
 use super::VERSION;
 use super::examples::{RESET, UUID, error_example};
-use super::schemas::{schema_ref, title};
+use super::schemas::schema_ref;
 use crate::api::errors;
 use crate::api::list::EXAMPLE_CURSOR;
 use crate::api::routes::{Operation, PAGES, Page, RECORD_METHODS};
+use crate::capitalize::capitalize;
 use crate::html;
 use crate::http::{Condition, ProtocolViolation};
 use crate::model::FieldCode;
@@ -66,7 +67,7 @@ impl Target {
         match (status, self) {
             (400, _) => format!("{place}BadRequest"),
             (422, Target::Records(Operation::Delete, _)) => "DeleteUnprocessable".to_owned(),
-            (422, Target::Records(_, resource)) => format!("{}Unprocessable", title(resource.name)),
+            (422, Target::Records(_, resource)) => format!("{}Unprocessable", capitalize(resource.name)),
             (503, Target::Page(Page::Ready)) => "NotReady".to_owned(),
             (503, Target::Page(_)) => "PageUnavailable".to_owned(),
             (other, _) => phrase(other).to_owned(),
@@ -208,7 +209,7 @@ fn refusals() -> Vec<Refusal> {
 
 /// `EndpointNotFound` for `endpoint_not_found`.
 fn title_of(code: &str) -> String {
-    code.split('_').map(title).collect()
+    code.split('_').map(capitalize).collect()
 }
 
 /// `components.responses`.

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::examples::{example_of, record_example};
 use crate::api::list::{Bound, Filter};
+use crate::capitalize::capitalize;
 use crate::model::field::MAX_EMAIL;
 use crate::model::{Column, Field, Kind, Resource};
 
@@ -14,12 +15,6 @@ const FILLED_TEXT: &str = r"^[^\u0000]*[^\u0000\s][^\u0000]*$";
 /// Not white space alone.
 const FILLED: &str = r"\S";
 
-/// `Customer`, for names of schemas and operations.
-pub fn title(name: &str) -> String {
-    let mut letters = name.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
-}
-
 /// A reference to the schema `name`.
 pub fn schema_ref(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
@@ -27,7 +22,7 @@ pub fn schema_ref(name: &str) -> Value {
 
 /// The schemas of a resource: the record, a page of them, what creates and what changes one, and its lists of names.
 pub fn of_resource(resource: &'static Resource) -> impl Iterator<Item = (String, Value)> {
-    let title = title(resource.name);
+    let title = capitalize(resource.name);
     let choices = resource.fields.iter().filter_map(|field| match field.kind {
         Kind::Choice(allowed) => {
             Some((choice_name(resource, field.name), json!({ "type": "string", "enum": allowed })))
@@ -45,7 +40,7 @@ pub fn of_resource(resource: &'static Resource) -> impl Iterator<Item = (String,
 
 /// `CustomerStatus`: a name of its own, so that clients have one type for it wherever it is used.
 fn choice_name(resource: &Resource, field: &str) -> String {
-    format!("{}{}", title(resource.name), title(field))
+    format!("{}{}", capitalize(resource.name), capitalize(field))
 }
 
 fn record(resource: &'static Resource) -> Value {

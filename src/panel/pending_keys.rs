@@ -1,56 +1,56 @@
-//! New keys on their way from the form that made them to the page that shows them, once. In memory alone.
+//! New keys between the form that creates them and the page that shows them once. They are kept in memory only.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long the page after the form may take.
-const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
+/// How long a key is kept.
+const LIFETIME: Duration = Duration::from_secs(5 * 60);
 
-/// How many are kept; the oldest goes first.
-const MOST: usize = 1_000;
+/// Maximum number of keys. The oldest is dropped first.
+const CAPACITY: usize = 1_000;
 
 #[derive(Default)]
-pub(super) struct NewKeys(Mutex<HashMap<Place, Waiting>>);
+pub(super) struct PendingKeys(Mutex<HashMap<PendingId, PendingKey>>);
 
 /// The session's hash and the key's id.
-type Place = ([u8; 32], i64);
+type PendingId = ([u8; 32], i64);
 
-struct Waiting {
+struct PendingKey {
     key: String,
     since: Duration,
 }
 
-impl std::fmt::Debug for NewKeys {
+impl std::fmt::Debug for PendingKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NewKeys").finish_non_exhaustive()
+        f.debug_struct("PendingKeys").finish_non_exhaustive()
     }
 }
 
-impl NewKeys {
-    /// Keeps a key for the session that made it. `now` is monotonic.
+impl PendingKeys {
+    /// Keeps a key for the session that created it. `now` is monotonic.
     pub(super) fn put(&self, session: [u8; 32], id: i64, key: String, now: Duration) {
         let mut keys = self.lock();
-        keys.retain(|_, waiting| now.saturating_sub(waiting.since) < KEPT_FOR);
-        if keys.len() >= MOST {
-            let oldest = keys.iter().min_by_key(|(_, waiting)| waiting.since).map(|(place, _)| *place);
-            oldest.and_then(|place| keys.remove(&place));
+        keys.retain(|_, pending| now.saturating_sub(pending.since) < LIFETIME);
+        if keys.len() >= CAPACITY {
+            let oldest = keys.iter().min_by_key(|(_, pending)| pending.since).map(|(id, _)| *id);
+            oldest.and_then(|id| keys.remove(&id));
         }
-        keys.insert((session, id), Waiting { key, since: now });
+        keys.insert((session, id), PendingKey { key, since: now });
     }
 
-    /// The key, for the first who asks in its session and in time.
+    /// Removes and returns a key of the session, if it is not too old.
     pub(super) fn take(&self, session: [u8; 32], id: i64, now: Duration) -> Option<String> {
-        let waiting = self.lock().remove(&(session, id))?;
-        (now.saturating_sub(waiting.since) < KEPT_FOR).then_some(waiting.key)
+        let pending = self.lock().remove(&(session, id))?;
+        (now.saturating_sub(pending.since) < LIFETIME).then_some(pending.key)
     }
 
-    /// Forgets what a session that ends has not seen.
+    /// Drops the keys of a session.
     pub(super) fn forget(&self, session: [u8; 32]) {
         self.lock().retain(|(owner, _), _| *owner != session);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Place, Waiting>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PendingId, PendingKey>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_key_is_shown_once_to_its_session_in_time() {
-        let (keys, now) = (NewKeys::default(), Duration::from_secs(9));
+        let (keys, now) = (PendingKeys::default(), Duration::from_secs(9));
         keys.put([1; 32], 7, "tdk_a".to_owned(), now);
         assert_eq!(keys.take([2; 32], 7, now), None);
         assert_eq!(keys.take([1; 32], 8, now), None);
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(keys.take([1; 32], 7, now), None);
 
         keys.put([1; 32], 7, "tdk_a".to_owned(), now);
-        assert_eq!(keys.take([1; 32], 7, now + KEPT_FOR), None);
+        assert_eq!(keys.take([1; 32], 7, now + LIFETIME), None);
         keys.put([1; 32], 7, "tdk_a".to_owned(), now);
         keys.forget([1; 32]);
         assert_eq!(keys.take([1; 32], 7, now), None);
@@ -77,11 +77,11 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let keys = NewKeys::default();
+        let keys = PendingKeys::default();
         for id in 0..2_000 {
             keys.put([1; 32], id, String::new(), Duration::from_millis(id.unsigned_abs()));
         }
-        assert_eq!(keys.lock().len(), MOST);
+        assert_eq!(keys.lock().len(), CAPACITY);
         assert!(keys.take([1; 32], 1_999, Duration::from_secs(2)).is_some());
     }
 }
