@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::api::Api;
 use crate::api::routes::{self, PAGE_METHODS, Page, Route};
 use crate::clock::{Clock, Moment};
-use crate::http::{ApiError, Method, Reply, Request, Response};
+use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
 use crate::panel::Panel;
 use crate::readiness::{self, Readiness};
@@ -82,7 +82,7 @@ impl App {
     }
 
     /// Responds to a request. The response to a mutation is sent from another thread after the commit.
-    pub fn respond(&self, request: &Request, mut reply: Reply) {
+    pub fn respond(&self, request: &Request, mut reply: Responder) {
         match routes::find(&request.path) {
             None => reply.send(ApiError::endpoint_not_found().into()),
             Some(Route::Page(page)) => {

@@ -11,6 +11,7 @@ pub mod app;
 mod capitalize;
 pub mod cli;
 pub mod clock;
+pub mod cpu_permits;
 pub mod edge;
 pub mod fair_queue;
 pub mod html;
@@ -29,7 +30,6 @@ pub mod server;
 pub mod store;
 pub mod suggest;
 pub mod transfer;
-pub mod turns;
 
 /// Gives memory back to the system a second after it was freed. The system's own keeps most of what a thousand slow clients
 /// made it take. It stands here so that tests and benches have it too; `.cargo/config.toml` sets it up.

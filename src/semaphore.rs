@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::turns;
+use crate::cpu_permits;
 
 /// A fixed number of permits.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Semaphore {
                 return None;
             }
             drop(state);
-            return turns::while_waiting(|| self.wait(timeout));
+            return cpu_permits::release_while_blocking(|| self.wait(timeout));
         }
         state.available -= 1;
         Some(Permit(self))

@@ -7,11 +7,11 @@ use std::sync::atomic::AtomicU64;
 
 use crate::app::App;
 use crate::clock::Clock;
-use crate::edge::{self, Gate, GateError, Limits, Listeners, Network, Tls, TlsError};
+use crate::cpu_permits::CpuPermits;
+use crate::edge::{self, Edge, EdgeError, Limits, Listeners, Network, Tls, TlsError};
 use crate::http::Response;
 use crate::http::workers::{Handler, Server, Workers};
 use crate::metrics::{self, Metrics};
-use crate::turns::Turns;
 
 /// How a service listens and how much it takes on.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl Default for Options {
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     #[error(transparent)]
-    Gate(#[from] GateError),
+    Edge(#[from] EdgeError),
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
@@ -76,7 +76,7 @@ impl BoundService {
     ///
     /// # Errors
     ///
-    /// [`ServiceError::Gate`] where the server behind the gate cannot be started.
+    /// [`ServiceError::Edge`] where the server behind the gate cannot be started.
     pub fn start(mut self, app: Arc<App>) -> Result<Service, ServiceError> {
         self.options.clock = app.clock.clone();
         self.options.metrics = Arc::clone(&app.metrics);
@@ -84,26 +84,26 @@ impl BoundService {
         self.begin(Arc::new(move |request, reply| app.respond(&request, reply)), Some(page))
     }
 
-    fn begin(self, handler: Handler, scrape: Option<edge::Page>) -> Result<Service, ServiceError> {
+    fn begin(self, handler: Handler, metrics_page: Option<edge::MetricsPage>) -> Result<Service, ServiceError> {
         let BoundService { options, listeners, tls } = self;
-        let workers = Workers { threads: options.workers.max(THREADS), turns: Turns::new(options.workers) };
+        let workers = Workers { threads: options.workers.max(THREADS), permits: CpuPermits::new(options.workers) };
         let (clock, metrics) = (options.clock, Arc::clone(&options.metrics));
         let start_server =
             Box::new(move || Server::start(Arc::clone(&handler), clock.clone(), Arc::clone(&metrics), &workers));
-        let settings = edge::Settings {
+        let config = edge::EdgeConfig {
             limits: options.limits,
             proxies: options.trusted_proxies,
             tls: tls.clone(),
             metrics: options.metrics,
-            scrape,
+            metrics_page,
         };
-        Ok(Service { gate: Gate::start(listeners, settings, start_server)?, tls })
+        Ok(Service { edge: Edge::start(listeners, config, start_server)?, tls })
     }
 }
 
 /// A running service.
 pub struct Service {
-    gate: Gate,
+    edge: Edge,
     tls: Option<Arc<Tls>>,
 }
 
@@ -134,7 +134,7 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// [`ServiceError::Tls`] where the certificate cannot be used, [`ServiceError::Gate`] where an address cannot be bound.
+    /// [`ServiceError::Tls`] where the certificate cannot be used, [`ServiceError::Edge`] where an address cannot be bound.
     pub fn bind(options: Options) -> Result<BoundService, ServiceError> {
         let files = options.tls.clone();
         let tls = files.map(|files| Tls::load(files.certificate, files.key)).transpose()?.map(Arc::new);
@@ -153,17 +153,17 @@ impl Service {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.gate.address()
+        self.edge.address()
     }
 
     /// Where it answers `/metrics`.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.gate.metrics_address()
+        self.edge.metrics_address()
     }
 
     /// Rises every few seconds, as long as requests are answered.
-    pub fn pulse(&self) -> Arc<AtomicU64> {
-        self.gate.pulse()
+    pub fn heartbeat(&self) -> Arc<AtomicU64> {
+        self.edge.heartbeat()
     }
 
     /// `http` or `https`.
@@ -172,7 +172,7 @@ impl Service {
     }
 
     pub fn stopper(&self) -> Stopper {
-        Stopper(self.gate.stopper())
+        Stopper(self.edge.stopper())
     }
 
     pub fn tls_reloader(&self) -> TlsReloader {
@@ -181,7 +181,7 @@ impl Service {
 
     /// Blocks until a [`Stopper`] has stopped it, or it has failed: the server behind the gate died and could not be replaced.
     pub fn wait(self) -> Result<(), ServiceError> {
-        Ok(self.gate.wait()?)
+        Ok(self.edge.wait()?)
     }
 
     /// Stops taking requests, answers those under way (for 10 s at most), and returns.
@@ -191,7 +191,7 @@ impl Service {
     }
 }
 
-fn metrics_page(app: Arc<App>) -> edge::Page {
+fn metrics_page(app: Arc<App>) -> edge::MetricsPage {
     Arc::new(move || {
         let text = app.metrics.render(app.tenants.open_count());
         Response::new(200, metrics::CONTENT_TYPE, text.into_bytes())

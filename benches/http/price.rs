@@ -48,7 +48,7 @@ pub fn price(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let text = format!(
         "{:+.1} µs: {:+.1} µs gate, {:+.1} µs tiny_http, {:+.1} µs workers",
         more(&|spent| spent.sum()),
-        more(&|spent| spent.gate),
+        more(&|spent| spent.edge),
         more(&|spent| spent.tiny_http),
         more(&|spent| spent.workers),
     );

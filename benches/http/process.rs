@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tenantdesk::http::Response;
-use tenantdesk::http::upstream_protocol::Note;
+use tenantdesk::http::upstream_protocol::RequestMetadata;
 use tenantdesk::http::workers::{Handler, answer};
 use tenantdesk::server::{Options, Service};
 use uuid::Uuid;
@@ -28,11 +28,11 @@ pub struct Process {
 /// Something with the service's edge, but nothing behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
-    /// The gate, tiny_http, the workers and the log line, with a handler that sends fixed bytes.
+    /// The edge, tiny_http, the workers and the log line, with a handler that sends fixed bytes.
     Bare,
     /// The same without its log line.
     Silent,
-    /// tiny_http alone, with workers, log line and handler as behind the gate.
+    /// tiny_http alone, with workers, log line and handler as behind the edge.
     TinyHttp,
 }
 
@@ -101,26 +101,26 @@ impl Process {
         let folder = format!("/proc/{}/task", self.id());
         let mut tasks: Vec<_> =
             std::fs::read_dir(folder).into_iter().flatten().flatten().map(|task| task.path()).collect();
-        // tiny_http's threads are started by the gate's and have its name, but higher numbers.
+        // tiny_http's threads are started by the edge's and have its name, but higher numbers.
         tasks.sort_by_key(|path| path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()));
-        let (mut gate, mut workers) = (None, Duration::ZERO);
+        let (mut edge, mut workers) = (None, Duration::ZERO);
         for task in tasks {
             let read = |name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default();
             let nanoseconds = read("schedstat").split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0);
             let spent = Duration::from_nanos(nanoseconds);
             match read("comm").trim() {
-                "gate" if gate.is_none() => gate = Some(spent),
+                "edge" if edge.is_none() => edge = Some(spent),
                 name if name.starts_with("worker-") => workers += spent,
                 _ => (),
             }
         }
-        let gate = gate.unwrap_or_default();
+        let edge = edge.unwrap_or_default();
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
         // User and system time are the 14th and 15th field; the second, a name, is in parentheses.
         let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
         let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
-        let tiny_http = (TICK * ticks as u32).saturating_sub(gate + workers);
-        ProcessorTime { gate, tiny_http, workers }
+        let tiny_http = (TICK * ticks as u32).saturating_sub(edge + workers);
+        ProcessorTime { edge, tiny_http, workers }
     }
 
     /// Asks it to end, and waits until it has.
@@ -136,7 +136,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// Processor time by stage.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessorTime {
-    pub gate: Duration,
+    pub edge: Duration,
     /// tiny_http's threads, with what little the rest takes.
     pub tiny_http: Duration,
     pub workers: Duration,
@@ -146,14 +146,14 @@ impl ProcessorTime {
     /// What was spent since `before`.
     pub fn since(self, before: ProcessorTime) -> ProcessorTime {
         ProcessorTime {
-            gate: self.gate.saturating_sub(before.gate),
+            edge: self.edge.saturating_sub(before.edge),
             tiny_http: self.tiny_http.saturating_sub(before.tiny_http),
             workers: self.workers.saturating_sub(before.workers),
         }
     }
 
     pub fn sum(self) -> Duration {
-        self.gate + self.tiny_http + self.workers
+        self.edge + self.tiny_http + self.workers
     }
 }
 
@@ -211,7 +211,7 @@ fn bare_edge(size: usize) -> io::Result<()> {
     service.wait().map_err(io::Error::other)
 }
 
-/// What `http::workers` is without the gate: tiny_http on a public port, and as many workers as have turns behind the gate.
+/// What `http::workers` is without the edge: tiny_http on a public port, and as many workers as have turns behind the edge.
 fn tiny_http(size: usize) -> io::Result<()> {
     let server = Arc::new(tiny_http::Server::http("127.0.0.1:0").map_err(io::Error::other)?);
     println!("listening on http://{}", server.server_addr());
@@ -220,8 +220,8 @@ fn tiny_http(size: usize) -> io::Result<()> {
     let work = || {
         for arrived in server.incoming_requests() {
             let client = arrived.remote_addr().map_or(Ipv4Addr::LOCALHOST.into(), SocketAddr::ip);
-            // What the gate would have noted.
-            let note = Note { id: Uuid::new_v4(), client, secure: false, body_too_large: false };
+            // What the edge would have noted.
+            let note = RequestMetadata { id: Uuid::new_v4(), client, secure: false, body_too_large: false };
             answer(arrived, note, &handler, &clock, &metrics);
         }
     };

@@ -186,7 +186,7 @@ fn stages(
     let before = process.processor_time();
     let outcome = load_gets(process, CONNECTIONS, settings.time, requests)?;
     let spent = process.processor_time().since(before);
-    let [gate, tiny_http, workers] = [spent.gate, spent.tiny_http, spent.workers].map(|spent| each(spent, &outcome));
+    let [gate, tiny_http, workers] = [spent.edge, spent.tiny_http, spent.workers].map(|spent| each(spent, &outcome));
     let text = format!("{gate:.0} µs gate, {tiny_http:.0} µs tiny_http, {workers:.0} µs workers");
     table.note(&format!("processor time of {figure}"), text);
     Ok(())

@@ -8,7 +8,7 @@ use super::errors;
 use super::operations::{self, Outcome};
 use super::rate_limit::RateLimitStatus;
 use super::routes::{self, Operation, RECORD_METHODS};
-use crate::http::{ApiError, Reply, Request, Response};
+use crate::http::{ApiError, Request, Responder, Response};
 use crate::model::{Resource, Scope};
 use crate::store::Tenant;
 
@@ -16,7 +16,7 @@ impl Api {
     /// Responds to a request on the path of `resource`. `prefix` is `/v1` if the path begins with it.
     ///
     /// The response to a mutation is sent from another thread after the commit.
-    pub fn respond(&self, request: &Request, resource: &'static Resource, prefix: &'static str, mut reply: Reply) {
+    pub fn respond(&self, request: &Request, resource: &'static Resource, prefix: &'static str, mut reply: Responder) {
         match self.admit(request, resource, &mut reply) {
             Ok(admitted) => {
                 reply.add_headers(admitted.rate_limit.headers());
@@ -31,7 +31,7 @@ impl Api {
         &self,
         request: &Request,
         resource: &'static Resource,
-        reply: &mut Reply,
+        reply: &mut Responder,
     ) -> Result<AdmittedRequest, ApiError> {
         let caller = authentication::authenticate(&self.registry, request)?;
         reply.caller(&caller.tenant_name, &caller.prefix);
@@ -60,7 +60,7 @@ struct AdmittedRequest {
 
 impl AdmittedRequest {
     /// Runs the operation. The operation checks the rest: idempotency key, content type, body, query and fields.
-    fn perform(self, request: &Request, resource: &'static Resource, prefix: &'static str, reply: Reply) {
+    fn perform(self, request: &Request, resource: &'static Resource, prefix: &'static str, reply: Responder) {
         let outcome = match self.operation {
             None => Err(ApiError::method_not_allowed(RECORD_METHODS)),
             Some(Operation::Read) => operations::read(&self.tenant, request, resource),

@@ -116,8 +116,8 @@ pub fn run(general: &General, options: Options) -> anyhow::Result<()> {
         }
         Err(_) => service.stopper().stop(),
     }
-    let pulse = service.pulse();
-    let watch = supervisor.watch(move || pulse.load(Ordering::Relaxed))?;
+    let heartbeat = service.heartbeat();
+    let watch = supervisor.watch(move || heartbeat.load(Ordering::Relaxed))?;
     let ended = service.wait();
     drop(watch);
     drop(writing.stop);

@@ -14,13 +14,13 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::Stopper;
-use super::connection::{self, State};
-use super::deadline_stream::{Insistent, Patience};
-use super::limits::{ACCEPT_PAUSE, BACKLOG, SEND_BUFFER, SPARE_TIMEOUT, STOP_TIMEOUT, USER_TIMEOUT};
-use super::service::Door;
+use super::connection::{self, ConnectionState};
+use super::deadline_stream::{DeadlineStream, Timeouts};
+use super::limits::{ACCEPT_PAUSE, BACKLOG, OVER_LIMIT_TIMEOUT, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT};
+use super::service::EdgeContext;
 use super::tls::Tls;
 
-/// A listener whose settings every accepted connection inherits.
+/// A listener whose config every accepted connection inherits.
 pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -57,9 +57,9 @@ impl Drop for Place {
 }
 
 /// Takes connections until it is asked to stop; returns when those that are open have ended, or their time is up.
-pub(super) async fn serve(listener: TcpListener, door: Arc<Door>, tls: Option<Arc<Tls>>, stopper: Stopper) {
+pub(super) async fn serve(listener: TcpListener, context: Arc<EdgeContext>, tls: Option<Arc<Tls>>, stopper: Stopper) {
     let open = Arc::new(Open::default());
-    let (cap, spare) = (door.limits.connections(), door.limits.spare_connections());
+    let (cap, over_limit) = (context.limits.connections(), context.limits.over_limit_connections());
     let mut asked = pin!(stopper.asked());
     loop {
         let accepted = poll_fn(|cx| match asked.as_mut().poll(cx) {
@@ -70,16 +70,23 @@ pub(super) async fn serve(listener: TcpListener, door: Arc<Door>, tls: Option<Ar
             None => break,
             Some(Ok((socket, peer))) => {
                 let (place, before) = open.take();
-                if before < cap + spare {
-                    let entered = enter(Arc::clone(&door), socket, peer, tls.clone(), before >= cap, stopper.clone());
+                if before < cap + over_limit {
+                    let entered = handle_connection(
+                        Arc::clone(&context),
+                        socket,
+                        peer,
+                        tls.clone(),
+                        before >= cap,
+                        stopper.clone(),
+                    );
                     tokio::spawn(async move {
                         entered.await;
                         drop(place);
                     });
                 }
             }
-            Some(Err(problem)) => {
-                tracing::warn!(%problem, "a connection could not be accepted");
+            Some(Err(error)) => {
+                tracing::warn!(%error, "a connection could not be accepted");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -96,29 +103,29 @@ pub(super) async fn serve(listener: TcpListener, door: Arc<Door>, tls: Option<Ar
     }
 }
 
-async fn enter(
-    door: Arc<Door>,
+async fn handle_connection(
+    context: Arc<EdgeContext>,
     socket: TcpStream,
     peer: SocketAddr,
     tls: Option<Arc<Tls>>,
-    spare: bool,
+    over_limit: bool,
     stopper: Stopper,
 ) {
-    let limits = &door.limits;
-    let usual = Patience { idle: limits.idle_timeout, head: limits.head_timeout, write: limits.write_timeout };
-    let short = Patience { idle: SPARE_TIMEOUT, head: SPARE_TIMEOUT, write: SPARE_TIMEOUT };
-    let patience = if spare { short } else { usual };
+    let limits = &context.limits;
+    let usual = Timeouts { idle: limits.idle_timeout, head: limits.head_timeout, write: limits.write_timeout };
+    let short = Timeouts { idle: OVER_LIMIT_TIMEOUT, head: OVER_LIMIT_TIMEOUT, write: OVER_LIMIT_TIMEOUT };
+    let timeouts = if over_limit { short } else { usual };
     let peer = peer.ip().to_canonical();
-    let state = State::new(spare);
-    let stream = Insistent::new(socket, Arc::clone(&state), patience);
+    let state = ConnectionState::new(over_limit);
+    let stream = DeadlineStream::new(socket, Arc::clone(&state), timeouts);
     match tls {
-        None => connection::serve(door, stream, peer, false, state, stopper).await,
+        None => connection::serve(context, stream, peer, false, state, stopper).await,
         Some(tls) => {
             // A handshake that fails or does not come is the peer's affair. Boxed: a plain connection need not be as large.
-            let shaken = Box::pin(timeout(patience.head, tls.acceptor().accept(stream))).await;
+            let shaken = Box::pin(timeout(timeouts.head, tls.acceptor().accept(stream))).await;
             if let Ok(Ok(stream)) = shaken {
-                state.rests();
-                Box::pin(connection::serve(door, stream, peer, true, state, stopper)).await;
+                state.set_idle();
+                Box::pin(connection::serve(context, stream, peer, true, state, stopper)).await;
             }
         }
     }

@@ -3,7 +3,7 @@
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 
-use super::memory_budget::Portion;
+use super::memory_budget::MemoryPermit;
 use crate::http::request::MAX_BODY;
 use crate::http::{ApiError, ProtocolViolation};
 
@@ -21,12 +21,12 @@ pub(super) enum Collected {
 /// # Errors
 ///
 /// `MalformedRequest` if the body ends early or its chunks are malformed, `Overloaded` if `memory` cannot hold it.
-pub(super) async fn collect(mut body: Incoming, memory: &mut Portion) -> Result<Collected, ApiError> {
+pub(super) async fn collect(mut body: Incoming, memory: &mut MemoryPermit) -> Result<Collected, ApiError> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > MAX_BODY {
         return Ok(Collected::TooLarge);
     }
-    // All at once, since growing by and by would leave pieces of every size behind. Untouched it takes no memory.
+    // All at once, since growing by and by would leave pieces of every size upstream. Untouched it takes no memory.
     let mut bytes = Vec::with_capacity(announced);
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {

@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 use super::Stopper;
 use super::limits::{LINGER, MAX_BUFFER, MAX_DISCARDED, MAX_HEAD};
-use super::messages::{MessageStream, Messages};
-use super::service::Door;
+use super::message_boundaries::{BoundaryStream, BoundaryTracker};
+use super::service::EdgeContext;
 use super::validate::HasFragment;
 
 /// Where a connection is in a request's life.
@@ -37,31 +37,31 @@ pub(super) enum Phase {
 
 /// What the parts of a connection, stream and service, know about each other.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ConnectionState {
     phase: AtomicU8,
-    /// Answers given so far.
-    rounds: AtomicU32,
+    /// ResponseBudget given so far.
+    requests: AtomicU32,
     /// Over the cap: everything but `/healthz` is refused, and the connection closes.
-    pub(super) spare: bool,
+    pub(super) over_limit: bool,
     stopping: AtomicBool,
     /// The peer is gone, or its time is up: nothing more is to be said to it.
     given_up: AtomicBool,
-    cut: AtomicBool,
-    cut_notify: Notify,
-    messages: Mutex<Messages>,
+    aborted: AtomicBool,
+    abort_notify: Notify,
+    boundaries: Mutex<BoundaryTracker>,
 }
 
-impl State {
-    pub(super) fn new(spare: bool) -> Arc<State> {
-        Arc::new(State {
+impl ConnectionState {
+    pub(super) fn new(over_limit: bool) -> Arc<ConnectionState> {
+        Arc::new(ConnectionState {
             phase: AtomicU8::new(Phase::Idle as u8),
-            rounds: AtomicU32::new(0),
-            spare,
+            requests: AtomicU32::new(0),
+            over_limit,
             stopping: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
-            cut: AtomicBool::new(false),
-            cut_notify: Notify::new(),
-            messages: Mutex::default(),
+            aborted: AtomicBool::new(false),
+            abort_notify: Notify::new(),
+            boundaries: Mutex::default(),
         })
     }
 
@@ -74,8 +74,8 @@ impl State {
     }
 
     /// Tells one rest of this connection from the next.
-    pub(super) fn round(&self) -> u32 {
-        self.rounds.load(Ordering::Relaxed)
+    pub(super) fn request_count(&self) -> u32 {
+        self.requests.load(Ordering::Relaxed)
     }
 
     /// The first bytes after a pause; false if there was none.
@@ -91,16 +91,16 @@ impl State {
     /// has a fragment.
     pub(super) fn head_is_whole(&self, body: Option<u64>) -> bool {
         self.phase.store(Phase::Busy as u8, Ordering::Relaxed);
-        self.messages().head_ended(body)
+        self.boundaries().head_ended(body)
     }
 
-    pub(super) fn messages(&self) -> MutexGuard<'_, Messages> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn boundaries(&self) -> MutexGuard<'_, BoundaryTracker> {
+        self.boundaries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An answer is given, or nothing was asked yet.
-    pub(super) fn rests(&self) {
-        self.rounds.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn set_idle(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         self.phase.store(Phase::Idle as u8, Ordering::Relaxed);
     }
 
@@ -113,20 +113,26 @@ impl State {
     }
 
     /// Ends the connection at once, for the memory that its answer takes.
-    pub(super) fn cut(&self) {
-        self.cut.store(true, Ordering::Relaxed);
-        self.cut_notify.notify_one();
+    pub(super) fn abort(&self) {
+        self.aborted.store(true, Ordering::Relaxed);
+        self.abort_notify.notify_one();
     }
 
     #[cfg(test)]
-    pub(super) fn is_cut(&self) -> bool {
-        self.cut.load(Ordering::Relaxed)
+    pub(super) fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Relaxed)
     }
 }
 
 /// Serves one connection until it ends.
-pub(super) async fn serve<S>(door: Arc<Door>, stream: S, peer: IpAddr, tls: bool, state: Arc<State>, stopper: Stopper)
-where
+pub(super) async fn serve<S>(
+    context: Arc<EdgeContext>,
+    stream: S,
+    peer: IpAddr,
+    tls: bool,
+    state: Arc<ConnectionState>,
+    stopper: Stopper,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let of_service = Arc::clone(&state);
@@ -134,17 +140,17 @@ where
         if of_service.head_is_whole(request.body().size_hint().exact()) {
             request.extensions_mut().insert(HasFragment);
         }
-        let answering = Arc::clone(&door).answer(request, peer, tls, Arc::clone(&of_service));
+        let answering = Arc::clone(&context).answer(request, peer, tls, Arc::clone(&of_service));
         Box::pin(async move { Ok::<_, Infallible>(answering.await) })
     });
     let mut http = http1::Builder::new();
     // The stream has the deadlines; a client that closes its writing side has left.
     http.half_close(false).header_read_timeout(None).max_buf_size(MAX_BUFFER).max_header_size(MAX_HEAD);
-    let stream = MessageStream::new(stream, Arc::clone(&state));
-    let mut connection = http.keep_alive(!state.spare).serve_connection(TokioIo::new(stream), service);
+    let stream = BoundaryStream::new(stream, Arc::clone(&state));
+    let mut connection = http.keep_alive(!state.over_limit).serve_connection(TokioIo::new(stream), service);
 
     let mut stop_asked = pin!(stopper.asked());
-    let mut cut = pin!(state.cut_notify.notified());
+    let mut cut = pin!(state.abort_notify.notified());
     poll_fn(|cx| {
         if !state.is_stopping() && stop_asked.as_mut().poll(cx).is_ready() {
             state.stopping.store(true, Ordering::Relaxed);

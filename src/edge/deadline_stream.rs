@@ -11,22 +11,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-use super::connection::{Phase, State};
+use super::connection::{ConnectionState, Phase};
 use super::limits::WRITE_PROGRESS;
 
 /// The times that a stream insists on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     pub(super) idle: Duration,
     pub(super) head: Duration,
     pub(super) write: Duration,
 }
 
 /// A client's socket with its deadlines. TLS, where there is any, lies above it.
-pub(super) struct Insistent {
+pub(super) struct DeadlineStream {
     socket: TcpStream,
-    state: Arc<State>,
-    patience: Patience,
+    state: Arc<ConnectionState>,
+    timeouts: Timeouts,
     /// When reading ends, and for which phase of which round that was decided.
     read_until: Option<(Phase, u32, Instant)>,
     /// When writing ends: from the first write that the peer's slowness blocked.
@@ -36,14 +36,14 @@ pub(super) struct Insistent {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Insistent {
-    pub(super) fn new(socket: TcpStream, state: Arc<State>, patience: Patience) -> Insistent {
-        Insistent { socket, state, patience, read_until: None, write_until: None, progress: 0, timer: None }
+impl DeadlineStream {
+    pub(super) fn new(socket: TcpStream, state: Arc<ConnectionState>, timeouts: Timeouts) -> DeadlineStream {
+        DeadlineStream { socket, state, timeouts, read_until: None, write_until: None, progress: 0, timer: None }
     }
 
     /// The end of reading, unless the connection has moved on since that was decided.
     fn read_until(&self) -> Option<Instant> {
-        let now = (self.state.phase(), self.state.round());
+        let now = (self.state.phase(), self.state.request_count());
         self.read_until.filter(|(phase, round, _)| (*phase, *round) == now).map(|(_, _, until)| until)
     }
 
@@ -65,8 +65,8 @@ impl Insistent {
     }
 
     fn expect_bytes(&mut self, phase: Phase) {
-        let patience = if phase == Phase::Head { self.patience.head } else { self.patience.idle };
-        self.read_until = Some((phase, self.state.round(), Instant::now() + patience));
+        let timeouts = if phase == Phase::Head { self.timeouts.head } else { self.timeouts.idle };
+        self.read_until = Some((phase, self.state.request_count(), Instant::now() + timeouts));
     }
 
     fn blocked_read<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -82,7 +82,7 @@ impl Insistent {
 
     fn blocked_write<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if self.write_until.is_none() {
-            self.write_until = Some(Instant::now() + self.patience.write);
+            self.write_until = Some(Instant::now() + self.timeouts.write);
             self.progress = 0;
         }
         self.timed(cx)
@@ -108,7 +108,7 @@ impl Insistent {
     }
 }
 
-impl AsyncRead for Insistent {
+impl AsyncRead for DeadlineStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
@@ -124,16 +124,16 @@ impl AsyncRead for Insistent {
                 }
                 Poll::Ready(Ok(()))
             }
-            Poll::Ready(Err(problem)) => {
+            Poll::Ready(Err(error)) => {
                 this.state.give_up();
-                Poll::Ready(Err(problem))
+                Poll::Ready(Err(error))
             }
             Poll::Pending => this.blocked_read(cx),
         }
     }
 }
 
-impl AsyncWrite for Insistent {
+impl AsyncWrite for DeadlineStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(buf)])
     }
@@ -149,7 +149,7 @@ impl AsyncWrite for Insistent {
                 this.wrote(bytes);
                 Poll::Ready(Ok(bytes))
             }
-            Poll::Ready(Err(problem)) => Poll::Ready(Err(problem)),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => this.blocked_write(cx),
         }
     }

@@ -8,51 +8,51 @@ use hyper::header::HOST;
 use hyper::http::request::Parts;
 use tokio::sync::oneshot;
 
-use super::memory_budget::Portion;
-use super::response::Raw;
+use super::memory_budget::MemoryPermit;
+use super::response::UpstreamResponse;
 use super::validate::Checked;
 use crate::http::access_log;
-use crate::http::upstream_protocol::{HANDED_ON, NOTE, Note, escape};
+use crate::http::upstream_protocol::{FORWARDED_HEADERS, METADATA_HEADER, RequestMetadata, escape};
 
 /// One request that waits for a line, or is on one.
-pub(super) struct Job {
+pub(super) struct QueuedRequest {
     /// The request as tiny_http reads it.
     pub(super) bytes: Vec<u8>,
     /// The answer will have no body, whatever its length says.
     pub(super) head_only: bool,
     /// In whose turn it is taken.
     pub(super) client: IpAddr,
-    pub(super) answer: oneshot::Sender<Outcome>,
+    pub(super) answer: oneshot::Sender<ForwardResult>,
     /// The memory that it takes.
-    pub(super) memory: Portion,
+    pub(super) memory: MemoryPermit,
 }
 
 /// What comes back.
-pub(super) type Outcome = Result<Raw, Failure>;
+pub(super) type ForwardResult = Result<UpstreamResponse, ForwardError>;
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum ForwardError {
     /// The line broke, or the answer did not come. The request may have run.
     Broken,
     /// It gave up its place to others while it waited, and has not run.
     Displaced,
 }
 
-impl Job {
+impl QueuedRequest {
     pub(super) fn is_wanted(&self) -> bool {
         !self.answer.is_closed()
     }
 }
 
 /// The request rebuilt: nothing of the client's framing, and only the headers that the service reads.
-pub(super) fn rebuild(head: &Parts, checked: &Checked, note: &Note, body: &[u8]) -> Vec<u8> {
+pub(super) fn rebuild(head: &Parts, checked: &Checked, note: &RequestMetadata, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(512 + body.len());
     // Clients should have encoded what is not ASCII in a target; the rest stays as it was sent.
     let target = access_log::printable(&checked.target);
     // Writing to a `Vec` cannot fail.
-    let _ = write!(bytes, "{} {target} HTTP/1.1\r\n{NOTE}: {}\r\n", head.method, note.encode());
-    for name in HANDED_ON {
+    let _ = write!(bytes, "{} {target} HTTP/1.1\r\n{METADATA_HEADER}: {}\r\n", head.method, note.encode());
+    for name in FORWARDED_HEADERS {
         if name == HOST.as_str() {
             if let Some(host) = &checked.host {
                 push_header(name, host, &mut bytes);
@@ -101,7 +101,12 @@ mod tests {
             .body(())
             .unwrap();
         let head = request.into_parts().0;
-        let note = Note { id: Uuid::nil(), client: "127.0.0.1".parse().unwrap(), secure: false, body_too_large: false };
+        let note = RequestMetadata {
+            id: Uuid::nil(),
+            client: "127.0.0.1".parse().unwrap(),
+            secure: false,
+            body_too_large: false,
+        };
         let bytes = rebuild(&head, &check(&head).unwrap(), &note, b"{}");
         assert_eq!(
             String::from_utf8(bytes).unwrap(),

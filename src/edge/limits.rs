@@ -37,8 +37,8 @@ impl Limits {
     }
 
     /// Connections beyond the cap: few where the cap is low, since it is low for want of descriptors.
-    pub(super) fn spare_connections(&self) -> usize {
-        (self.connections() / 8).clamp(2, MOST_SPARE_CONNECTIONS)
+    pub(super) fn over_limit_connections(&self) -> usize {
+        (self.connections() / 8).clamp(2, MAX_OVER_LIMIT_CONNECTIONS)
     }
 }
 
@@ -81,31 +81,31 @@ pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const BACKLOG: i32 = 1024;
 
 /// The most connections beyond the cap that are told 503, or answered on `/healthz`, instead of being dropped.
-const MOST_SPARE_CONNECTIONS: usize = 64;
+const MAX_OVER_LIMIT_CONNECTIONS: usize = 64;
 
 /// How long such a connection has for its request.
-pub(super) const SPARE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const OVER_LIMIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// After a failed `accept`, as when descriptors have run out.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Requests that wait for a line.
-pub(super) const MAX_WAITING: usize = 1024;
+pub(super) const MAX_QUEUED_REQUESTS: usize = 1024;
 
-/// Lines to tiny_http: one tenant may hold 64, and 32 remain.
-pub(super) const MAX_LINES: usize = 96;
+/// UpstreamPool to tiny_http: one tenant may hold 64, and 32 remain.
+pub(super) const MAX_UPSTREAM_CONNECTIONS: usize = 96;
 
-/// Lines that stay open with nothing to do.
-pub(super) const MIN_LINES: usize = 2;
+/// UpstreamPool that stay open with nothing to do.
+pub(super) const MIN_UPSTREAM_CONNECTIONS: usize = 2;
 
 /// Of the lines, those that one address does not get while it has more than its share.
-pub(super) const RESERVED_LINES: usize = 16;
+pub(super) const RESERVED_UPSTREAM_CONNECTIONS: usize = 16;
 
 /// When a line that has nothing to do closes.
-pub(super) const LINE_IDLE: Duration = Duration::from_secs(10);
+pub(super) const UPSTREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// When an answer is not waited for any longer. No request takes this long.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// When the gate answers `/healthz` itself.
 pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -113,28 +113,28 @@ pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bodies being read, in bytes, all connections together.
 pub(super) const BODY_BUDGET: usize = 64 * 1024 * 1024;
 
-/// Answers that wait for their readers, in bytes, all connections together.
-pub(super) const ANSWER_BUDGET: usize = 64 * 1024 * 1024;
+/// ResponseBudget that wait for their readers, in bytes, all connections together.
+pub(super) const RESPONSE_BUDGET: usize = 64 * 1024 * 1024;
 
-/// Between two looks at tiny_http. This, [`PROBES`] probes and the tries at a new server end within 15 s.
-pub(super) const WATCH_PERIOD: Duration = Duration::from_secs(3);
+/// Between two looks at tiny_http. This, [`MAX_FAILED_PROBES`] probes and the tries at a new server end within 15 s.
+pub(super) const HEALTH_CHECK_PERIOD: Duration = Duration::from_secs(3);
 
 /// How long a probe may take before somebody asks whether anything else was answered.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Probes that may fail, one after the other: together longer than the 5 s for which all workers may wait for a lock.
-pub(super) const PROBES: usize = 2;
+pub(super) const MAX_FAILED_PROBES: usize = 2;
 
 /// Tries at a new server, how long each may take to answer, and the pause after it.
-pub(super) const TRIES: usize = 3;
-pub(super) const TRY_TIMEOUT: Duration = Duration::from_secs(1);
-pub(super) const TRY_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const REPLACE_ATTEMPTS: usize = 3;
+pub(super) const REPLACE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const REPLACE_PAUSE: Duration = Duration::from_millis(500);
 
 /// Connections at once to the listener for metrics.
-pub(super) const SCRAPES: usize = 8;
+pub(super) const MAX_METRICS_CONNECTIONS: usize = 8;
 
 /// How long one of these may take altogether.
-pub(super) const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const METRICS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// For everything under way when the gate is asked to stop.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(8);

@@ -7,34 +7,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::body::Bytes;
 
-use super::connection::State;
+use super::connection::ConnectionState;
 
 /// A sum of bytes with a limit.
 #[derive(Debug)]
-pub(super) struct Allowance {
+pub(super) struct MemoryBudget {
     used: AtomicUsize,
     limit: usize,
 }
 
-/// Part of an [`Allowance`], given back when dropped.
+/// Part of an [`MemoryBudget`], given back when dropped.
 #[derive(Debug)]
-pub(super) struct Portion {
-    of: Arc<Allowance>,
+pub(super) struct MemoryPermit {
+    of: Arc<MemoryBudget>,
     bytes: usize,
 }
 
-impl Allowance {
-    pub(super) fn new(limit: usize) -> Arc<Allowance> {
-        Arc::new(Allowance { used: AtomicUsize::new(0), limit })
+impl MemoryBudget {
+    pub(super) fn new(limit: usize) -> Arc<MemoryBudget> {
+        Arc::new(MemoryBudget { used: AtomicUsize::new(0), limit })
     }
 
     /// Nothing yet.
-    pub(super) fn portion(self: &Arc<Allowance>) -> Portion {
-        Portion { of: Arc::clone(self), bytes: 0 }
+    pub(super) fn permit(self: &Arc<MemoryBudget>) -> MemoryPermit {
+        MemoryPermit { of: Arc::clone(self), bytes: 0 }
     }
 }
 
-impl Portion {
+impl MemoryPermit {
     /// Takes `bytes` more; false when the limit is reached.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let used = self.of.used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
@@ -43,7 +43,7 @@ impl Portion {
     }
 }
 
-impl Drop for Portion {
+impl Drop for MemoryPermit {
     fn drop(&mut self) {
         self.of.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -51,7 +51,7 @@ impl Drop for Portion {
 
 /// The answers that wait for their readers. Beyond the limit the one that has waited longest is cut.
 #[derive(Default)]
-pub(super) struct Answers {
+pub(super) struct ResponseBudget {
     waiting: Mutex<Waiting>,
 }
 
@@ -60,17 +60,17 @@ struct Waiting {
     next: u64,
     bytes: usize,
     /// In the order of arrival.
-    answers: BTreeMap<u64, (usize, Arc<State>)>,
+    answers: BTreeMap<u64, (usize, Arc<ConnectionState>)>,
 }
 
-impl Answers {
+impl ResponseBudget {
     /// The bytes of `answer` in `range`, counted until the last of them is written, and other connections cut if they are
     /// too many together.
     pub(super) fn hold(
-        self: &Arc<Answers>,
+        self: &Arc<ResponseBudget>,
         answer: Vec<u8>,
         range: Range<usize>,
-        reader: &Arc<State>,
+        reader: &Arc<ConnectionState>,
         limit: usize,
     ) -> Bytes {
         if range.is_empty() {
@@ -84,7 +84,7 @@ impl Answers {
         while waiting.bytes > limit && waiting.answers.len() > 1 {
             let Some((_, (bytes, longest))) = waiting.answers.pop_first() else { break };
             waiting.bytes -= bytes;
-            longest.cut();
+            longest.abort();
         }
         drop(waiting);
         Bytes::from_owner(Held { answer, range, number, answers: Arc::clone(self) })
@@ -96,7 +96,7 @@ struct Held {
     answer: Vec<u8>,
     range: Range<usize>,
     number: u64,
-    answers: Arc<Answers>,
+    answers: Arc<ResponseBudget>,
 }
 
 impl AsRef<[u8]> for Held {
@@ -120,21 +120,21 @@ mod tests {
 
     #[test]
     fn the_answer_that_waited_longest_is_cut() {
-        let answers = Arc::new(Answers::default());
-        let readers: Vec<Arc<State>> = (0..3).map(|_| State::new(false)).collect();
+        let answers = Arc::new(ResponseBudget::default());
+        let readers: Vec<Arc<ConnectionState>> = (0..3).map(|_| ConnectionState::new(false)).collect();
         let held: Vec<Bytes> = readers.iter().map(|r| answers.hold(vec![0; 100], 0..100, r, 250)).collect();
-        assert_eq!(readers.iter().map(|r| r.is_cut()).collect::<Vec<_>>(), [true, false, false]);
+        assert_eq!(readers.iter().map(|r| r.is_aborted()).collect::<Vec<_>>(), [true, false, false]);
         drop(held);
         assert_eq!(answers.waiting.lock().unwrap().bytes, 0);
     }
 
     #[test]
     fn an_allowance_comes_back() {
-        let allowance = Allowance::new(10);
-        let mut portion = allowance.portion();
-        assert!(portion.grow(10));
-        assert!(!portion.grow(1));
-        drop(portion);
-        assert!(allowance.portion().grow(10));
+        let budget = MemoryBudget::new(10);
+        let mut permit = budget.permit();
+        assert!(permit.grow(10));
+        assert!(!permit.grow(1));
+        drop(permit);
+        assert!(budget.permit().grow(10));
     }
 }

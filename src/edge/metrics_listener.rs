@@ -15,11 +15,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::limits::{ACCEPT_PAUSE, MAX_BUFFER, SCRAPE_TIMEOUT, SCRAPES};
+use super::limits::{ACCEPT_PAUSE, MAX_BUFFER, MAX_METRICS_CONNECTIONS, METRICS_TIMEOUT};
 use crate::http::ApiError;
 
 /// Makes the page. It may read files, so it is called on a thread of its own.
-pub type Page = Arc<dyn Fn() -> crate::http::Response + Send + Sync>;
+pub type MetricsPage = Arc<dyn Fn() -> crate::http::Response + Send + Sync>;
 
 const PATH: &str = "/metrics";
 const METHODS: &str = "GET, HEAD";
@@ -31,9 +31,9 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(listener)
 }
 
-/// Answers until the gate's runtime ends. Each connection has one request and a short time for it.
-pub(super) async fn serve(listener: TcpListener, page: Page) {
-    let places = Arc::new(Semaphore::new(SCRAPES));
+/// ResponseBudget until the gate's runtime ends. Each connection has one request and a short time for it.
+pub(super) async fn serve(listener: TcpListener, page: MetricsPage) {
+    let places = Arc::new(Semaphore::new(MAX_METRICS_CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
@@ -41,19 +41,19 @@ pub(super) async fn serve(listener: TcpListener, page: Page) {
                 let page = Arc::clone(&page);
                 tokio::spawn(async move {
                     // Who takes too long, or leaves, is told nothing.
-                    let _ = timeout(SCRAPE_TIMEOUT, converse(stream, page)).await;
+                    let _ = timeout(METRICS_TIMEOUT, converse(stream, page)).await;
                     drop(place);
                 });
             }
-            Err(problem) => {
-                tracing::warn!(%problem, "a connection for metrics could not be accepted");
+            Err(error) => {
+                tracing::warn!(%error, "a connection for metrics could not be accepted");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-async fn converse(stream: TcpStream, page: Page) -> hyper::Result<()> {
+async fn converse(stream: TcpStream, page: MetricsPage) -> hyper::Result<()> {
     let service = service_fn(move |request| {
         let page = Arc::clone(&page);
         async move { Ok::<_, Infallible>(answer(&request, page).await) }
@@ -63,7 +63,7 @@ async fn converse(stream: TcpStream, page: Page) -> hyper::Result<()> {
     http.serve_connection(TokioIo::new(stream), service).await
 }
 
-async fn answer(request: &Request<Incoming>, page: Page) -> Response<Full<Bytes>> {
+async fn answer(request: &Request<Incoming>, page: MetricsPage) -> Response<Full<Bytes>> {
     let given = if request.uri().path() != PATH {
         ApiError::endpoint_not_found().into()
     } else if request.method() != Method::GET && request.method() != Method::HEAD {
@@ -78,7 +78,7 @@ async fn answer(request: &Request<Incoming>, page: Page) -> Response<Full<Bytes>
 }
 
 /// The page; `None` where there was no thread to make it on, or that one panicked.
-async fn made(page: Page) -> Option<crate::http::Response> {
+async fn made(page: MetricsPage) -> Option<crate::http::Response> {
     let (give, given) = oneshot::channel();
     let started = std::thread::Builder::new().name("metrics".into()).spawn(move || {
         // Who asked may have left.

@@ -1,4 +1,4 @@
-//! The public door: it reads whole, checked requests from clients and hands them to tiny_http.
+//! The public context: it reads whole, checked requests from clients and hands them to tiny_http.
 //!
 //! tiny_http was written for friendly peers. Here stands what keeps the others out: one thread, the only asynchronous
 //! code of the program and the only place that names hyper, tokio or rustls. The files in the order of a request's way:
@@ -15,12 +15,12 @@
 //! | `client` | whose request it is: the peer's address, or what a trusted proxy says |
 //! | `body` | collecting the body, or giving up on it |
 //! | `service` | a request's way through all of these |
-//! | `job` | handing on: a whole request as bytes, and the way back for its answer |
+//! | `queued` | handing on: a whole request as bytes, and the way back for its answer |
 //! | `queue` | waiting requests, taken in turn by client address |
 //! | `lines` | the connections to tiny_http |
 //! | `answer` | reading an answer from a line; answers of the gate's own |
 //! | `budget` | how much memory bodies and answers may take together |
-//! | `scrape` | the operator's listener for metrics |
+//! | `metrics_page` | the operator's listener for metrics |
 //! | `watch` | noticing that tiny_http has died, and making a new one |
 
 mod accept;
@@ -32,13 +32,13 @@ mod forward;
 mod health_check;
 mod limits;
 mod memory_budget;
-mod messages;
+mod message_boundaries;
 mod metrics_listener;
 mod queue;
 mod response;
 mod service;
 mod tls;
-mod upstream;
+mod upstream_pool;
 mod validate;
 
 use std::io;
@@ -54,40 +54,40 @@ use crate::metrics::Metrics;
 pub use client_address::{Network, NetworkError};
 pub use health_check::StartServer;
 pub use limits::Limits;
-pub use metrics_listener::Page;
+pub use metrics_listener::MetricsPage;
 pub use tls::{Tls, TlsError};
 
 /// What a gate is made with.
-pub struct Settings {
+pub struct EdgeConfig {
     pub limits: Limits,
     pub proxies: Vec<Network>,
     pub tls: Option<Arc<Tls>>,
     /// Counts what the gate answers itself.
     pub metrics: Arc<Metrics>,
     /// What to answer on `/metrics`, where the listeners include one for it.
-    pub scrape: Option<Page>,
+    pub metrics_page: Option<MetricsPage>,
 }
 
 /// Why a gate ended that nobody asked to.
 #[derive(Debug, thiserror::Error)]
-pub enum GateError {
+pub enum EdgeError {
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, #[source] io::Error),
     #[error("cannot start the server behind the gate: {0}")]
     Start(#[source] io::Error),
     #[error("the server behind the gate stopped answering and could not be replaced: {0}")]
-    Deaf(String),
+    Unresponsive(String),
     #[error("the gate's thread panicked")]
     Panicked,
 }
 
 /// A running gate: one thread.
-pub struct Gate {
+pub struct Edge {
     address: SocketAddr,
     metrics_address: Option<SocketAddr>,
-    pulse: Arc<AtomicU64>,
+    heartbeat: Arc<AtomicU64>,
     stopper: Stopper,
-    thread: JoinHandle<Result<(), GateError>>,
+    thread: JoinHandle<Result<(), EdgeError>>,
 }
 
 /// Asks a gate to stop; can be cloned and kept where signals are handled.
@@ -101,7 +101,7 @@ struct StopState {
 }
 
 impl Stopper {
-    /// No new connections or requests from now on; [`Gate::wait`] returns when those under way are answered.
+    /// No new connections or requests from now on; [`Edge::wait`] returns when those under way are answered.
     pub fn stop(&self) {
         self.0.asked.store(true, Ordering::SeqCst);
         self.0.notify.notify_waiters();
@@ -119,23 +119,23 @@ impl Stopper {
     }
 }
 
-impl Gate {
+impl Edge {
     /// Starts the server behind it, proves that it answers, and accepts connections from then on.
-    pub fn start(listeners: Listeners, settings: Settings, start_server: StartServer) -> Result<Gate, GateError> {
+    pub fn start(listeners: Listeners, config: EdgeConfig, start_server: StartServer) -> Result<Edge, EdgeError> {
         let address = listeners.address;
-        let metrics_address = listeners.scrapes.as_ref().map(|(_, address)| *address);
+        let metrics_address = listeners.metrics.as_ref().map(|(_, address)| *address);
         let stopper = Stopper::default();
         let (ready, started) = mpsc::channel();
         let asked = stopper.clone();
-        let pulse = Arc::<AtomicU64>::default();
-        let beating = Arc::clone(&pulse);
+        let heartbeat = Arc::<AtomicU64>::default();
+        let counter = Arc::clone(&heartbeat);
         let thread = thread::Builder::new()
-            .name("gate".into())
-            .spawn(move || run(listeners, settings, start_server, asked, beating, &ready))
-            .map_err(GateError::Start)?;
+            .name("edge".into())
+            .spawn(move || run(listeners, config, start_server, asked, counter, &ready))
+            .map_err(EdgeError::Start)?;
         match started.recv() {
-            Ok(()) => Ok(Gate { address, metrics_address, pulse, stopper, thread }),
-            Err(_) => Err(thread.join().unwrap_or(Err(GateError::Panicked)).err().unwrap_or(GateError::Panicked)),
+            Ok(()) => Ok(Edge { address, metrics_address, heartbeat, stopper, thread }),
+            Err(_) => Err(thread.join().unwrap_or(Err(EdgeError::Panicked)).err().unwrap_or(EdgeError::Panicked)),
         }
     }
 
@@ -151,8 +151,8 @@ impl Gate {
 
     /// How often this thread has seen so far that a worker answers; it looks every few seconds. What does not rise any more
     /// has stopped serving.
-    pub fn pulse(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.pulse)
+    pub fn heartbeat(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.heartbeat)
     }
 
     pub fn stopper(&self) -> Stopper {
@@ -160,18 +160,18 @@ impl Gate {
     }
 
     /// Blocks until the gate has stopped because it was asked to, or has failed.
-    pub fn wait(self) -> Result<(), GateError> {
-        self.thread.join().unwrap_or(Err(GateError::Panicked))
+    pub fn wait(self) -> Result<(), EdgeError> {
+        self.thread.join().unwrap_or(Err(EdgeError::Panicked))
     }
 }
 
-/// Bound listeners. Clients can connect; they wait in the backlog until [`Gate::start`] is called.
+/// Bound listeners. Clients can connect; they wait in the backlog until [`Edge::start`] is called.
 #[derive(Debug)]
 pub struct Listeners {
     clients: TcpListener,
     address: SocketAddr,
     /// The operator's listener for metrics, and its address.
-    scrapes: Option<(TcpListener, SocketAddr)>,
+    metrics: Option<(TcpListener, SocketAddr)>,
 }
 
 impl Listeners {
@@ -179,11 +179,11 @@ impl Listeners {
     ///
     /// # Errors
     ///
-    /// [`GateError::Listen`] with the address that cannot be bound.
-    pub fn bind(clients: SocketAddr, metrics: Option<SocketAddr>) -> Result<Listeners, GateError> {
+    /// [`EdgeError::Listen`] with the address that cannot be bound.
+    pub fn bind(clients: SocketAddr, metrics: Option<SocketAddr>) -> Result<Listeners, EdgeError> {
         let (clients, address) = bound(clients, accept::listen)?;
-        let scrapes = metrics.map(|metrics| bound(metrics, metrics_listener::listen)).transpose()?;
-        Ok(Listeners { clients, address, scrapes })
+        let metrics = metrics.map(|metrics| bound(metrics, metrics_listener::listen)).transpose()?;
+        Ok(Listeners { clients, address, metrics })
     }
 }
 
@@ -191,34 +191,34 @@ impl Listeners {
 fn bound(
     address: SocketAddr,
     listen: impl FnOnce(SocketAddr) -> io::Result<TcpListener>,
-) -> Result<(TcpListener, SocketAddr), GateError> {
+) -> Result<(TcpListener, SocketAddr), EdgeError> {
     let listening = listen(address).and_then(|listener| listener.local_addr().map(|chosen| (listener, chosen)));
-    listening.map_err(|error| GateError::Listen(address, error))
+    listening.map_err(|error| EdgeError::Listen(address, error))
 }
 
 fn run(
     listeners: Listeners,
-    settings: Settings,
+    config: EdgeConfig,
     start_server: StartServer,
     stopper: Stopper,
-    pulse: Arc<AtomicU64>,
+    heartbeat: Arc<AtomicU64>,
     ready: &mpsc::Sender<()>,
-) -> Result<(), GateError> {
+) -> Result<(), EdgeError> {
     let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(GateError::Start)?;
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(EdgeError::Start)?;
     runtime.block_on(async {
-        let behind = health_check::Behind::start(start_server, pulse).await?;
+        let upstream = health_check::Upstream::start(start_server, heartbeat).await?;
         let listen =
-            |listener, address| tokio::net::TcpListener::from_std(listener).map_err(|e| GateError::Listen(address, e));
+            |listener, address| tokio::net::TcpListener::from_std(listener).map_err(|e| EdgeError::Listen(address, e));
         let listener = listen(listeners.clients, listeners.address)?;
-        if let Some(((scrapes, address), page)) = listeners.scrapes.zip(settings.scrape.clone()) {
-            tokio::spawn(metrics_listener::serve(listen(scrapes, address)?, page));
+        if let Some(((metrics, address), page)) = listeners.metrics.zip(config.metrics_page.clone()) {
+            tokio::spawn(metrics_listener::serve(listen(metrics, address)?, page));
         }
-        let lines = Arc::clone(behind.lines());
-        let door = Arc::new(service::Door::new(&settings, lines));
+        let pool = Arc::clone(upstream.pool());
+        let context = Arc::new(service::EdgeContext::new(&config, pool));
         // Nobody waits for it only where `start` was given up.
         let _ = ready.send(());
-        let accepting = accept::serve(listener, Arc::clone(&door), settings.tls, stopper);
-        health_check::until(accepting, behind).await
+        let accepting = accept::serve(listener, Arc::clone(&context), config.tls, stopper);
+        health_check::until(accepting, upstream).await
     })
 }

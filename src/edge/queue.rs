@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::forward::{Failure, Job};
-use super::limits::{MAX_LINES, MAX_WAITING, RESERVED_LINES};
+use super::forward::{ForwardError, QueuedRequest};
+use super::limits::{MAX_QUEUED_REQUESTS, MAX_UPSTREAM_CONNECTIONS, RESERVED_UPSTREAM_CONNECTIONS};
 use crate::fair_queue::{FairQueue, address_of};
 
 /// A bounded queue that serves addresses in turn.
 #[derive(Default)]
-pub(super) struct Queue(Mutex<Inner>);
+pub(super) struct RequestQueue(Mutex<Queues>);
 
 #[derive(Default)]
-struct Inner {
-    waiting: FairQueue<Job>,
+struct Queues {
+    waiting: FairQueue<QueuedRequest>,
     under_way: UnderWay,
 }
 
@@ -26,39 +26,39 @@ struct UnderWay {
     by_address: HashMap<IpAddr, usize>,
 }
 
-impl Queue {
-    /// Adds a job at the end of its client's row; gives it back when the queue is full. A client with little waiting then
+impl RequestQueue {
+    /// Adds a queued at the end of its client's row; gives it back when the queue is full. A client with little waiting then
     /// displaces the last of the one with the most.
-    pub(super) fn push(&self, job: Job) -> Result<(), Job> {
+    pub(super) fn push(&self, queued: QueuedRequest) -> Result<(), QueuedRequest> {
         let mut inner = self.lock();
-        if inner.waiting.len() >= MAX_WAITING && !inner.make_room(job.client) {
-            return Err(job);
+        if inner.waiting.len() >= MAX_QUEUED_REQUESTS && !inner.make_room(queued.client) {
+            return Err(queued);
         }
-        inner.waiting.push(job.client, job);
+        inner.waiting.push(queued.client, queued);
         Ok(())
     }
 
-    /// Puts back a job that could not be started, as the first of its client.
-    pub(super) fn put_back(&self, job: Job) {
+    /// Puts back a queued that could not be started, as the first of its client.
+    pub(super) fn put_back(&self, queued: QueuedRequest) {
         let mut inner = self.lock();
-        inner.under_way.end(job.client);
-        inner.waiting.push_front(job.client, job);
+        inner.under_way.end(queued.client);
+        inner.waiting.push_front(queued.client, queued);
     }
 
-    /// The next job whose client still waits for it and may have one more line. Its end is told with [`Queue::done`].
-    pub(super) fn take(&self) -> Option<Job> {
+    /// The next queued whose client still waits for it and may have one more line. Its end is told with [`RequestQueue::done`].
+    pub(super) fn take(&self) -> Option<QueuedRequest> {
         let mut inner = self.lock();
-        let Inner { waiting, under_way } = &mut *inner;
-        while let Some(job) = waiting.pop_where(|address| under_way.may_start(address)) {
-            if job.is_wanted() {
-                under_way.start(job.client);
-                return Some(job);
+        let Queues { waiting, under_way } = &mut *inner;
+        while let Some(queued) = waiting.pop_where(|address| under_way.may_start(address)) {
+            if queued.is_wanted() {
+                under_way.start(queued.client);
+                return Some(queued);
             }
         }
         None
     }
 
-    /// A job of this client has left its line.
+    /// A queued of this client has left its line.
     pub(super) fn done(&self, client: IpAddr) {
         self.lock().under_way.end(client);
     }
@@ -68,21 +68,21 @@ impl Queue {
         self.lock().waiting.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl Queues {
     /// Drops the jobs whose clients have left, or else one of the client with the most. Whether there is room.
     fn make_room(&mut self, client: IpAddr) -> bool {
-        self.waiting.retain(Job::is_wanted);
-        if self.waiting.len() < MAX_WAITING {
+        self.waiting.retain(QueuedRequest::is_wanted);
+        if self.waiting.len() < MAX_QUEUED_REQUESTS {
             return true;
         }
         let Some(displaced) = self.waiting.displace_for(client) else { return false };
         // If nobody waits for it any more, all the better.
-        let _ = displaced.answer.send(Err(Failure::Displaced));
+        let _ = displaced.answer.send(Err(ForwardError::Displaced));
         true
     }
 }
@@ -91,7 +91,8 @@ impl UnderWay {
     /// While there are lines enough, everybody; of the last ones only who has less than an equal share.
     fn may_start(&self, address: IpAddr) -> bool {
         let has = self.by_address.get(&address).copied().unwrap_or(0);
-        self.count + RESERVED_LINES < MAX_LINES || has < MAX_LINES / (self.by_address.len() + 1)
+        self.count + RESERVED_UPSTREAM_CONNECTIONS < MAX_UPSTREAM_CONNECTIONS
+            || has < MAX_UPSTREAM_CONNECTIONS / (self.by_address.len() + 1)
     }
 
     fn start(&mut self, client: IpAddr) {
@@ -113,28 +114,31 @@ impl UnderWay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::edge::forward::Outcome;
-    use crate::edge::memory_budget::Allowance;
+    use crate::edge::forward::ForwardResult;
+    use crate::edge::memory_budget::MemoryBudget;
     use tokio::sync::oneshot;
 
-    fn job(client: &str) -> (Job, oneshot::Receiver<Outcome>) {
+    fn queued(client: &str) -> (QueuedRequest, oneshot::Receiver<ForwardResult>) {
         let (answer, waiting) = oneshot::channel();
-        let memory = Allowance::new(0).portion();
-        (Job { bytes: Vec::new(), head_only: false, client: client.parse().unwrap(), answer, memory }, waiting)
+        let memory = MemoryBudget::new(0).permit();
+        (
+            QueuedRequest { bytes: Vec::new(), head_only: false, client: client.parse().unwrap(), answer, memory },
+            waiting,
+        )
     }
 
-    fn fill(queue: &Queue, client: &str, count: usize) -> Vec<oneshot::Receiver<Outcome>> {
-        let jobs = (0..count).map(|_| job(client));
-        jobs.map(|(job, waiting)| queue.push(job).map(|()| waiting).ok().unwrap()).collect()
+    fn fill(queue: &RequestQueue, client: &str, count: usize) -> Vec<oneshot::Receiver<ForwardResult>> {
+        let jobs = (0..count).map(|_| queued(client));
+        jobs.map(|(queued, waiting)| queue.push(queued).map(|()| waiting).ok().unwrap()).collect()
     }
 
-    fn take(queue: &Queue) -> Option<String> {
-        queue.take().map(|job| job.client.to_string())
+    fn take(queue: &RequestQueue) -> Option<String> {
+        queue.take().map(|queued| queued.client.to_string())
     }
 
     #[test]
     fn clients_take_turns() {
-        let queue = Queue::default();
+        let queue = RequestQueue::default();
         let _a = fill(&queue, "192.0.2.1", 3);
         let _b = fill(&queue, "192.0.2.2", 1);
         let order: Vec<String> = std::iter::from_fn(|| take(&queue)).collect();
@@ -144,10 +148,10 @@ mod tests {
 
     #[test]
     fn one_address_leaves_lines_to_others() {
-        let queue = Queue::default();
-        let _a = fill(&queue, "192.0.2.1", MAX_LINES);
+        let queue = RequestQueue::default();
+        let _a = fill(&queue, "192.0.2.1", MAX_UPSTREAM_CONNECTIONS);
         let taken = std::iter::from_fn(|| take(&queue)).count();
-        assert_eq!(taken, MAX_LINES - RESERVED_LINES);
+        assert_eq!(taken, MAX_UPSTREAM_CONNECTIONS - RESERVED_UPSTREAM_CONNECTIONS);
         let _b = fill(&queue, "192.0.2.2", 1);
         assert_eq!(take(&queue).as_deref(), Some("192.0.2.2"));
         queue.done("192.0.2.1".parse().unwrap());
@@ -157,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_job_that_nobody_waits_for_is_not_started() {
-        let queue = Queue::default();
+        let queue = RequestQueue::default();
         drop(fill(&queue, "192.0.2.1", 3));
         assert_eq!(take(&queue), None);
         assert_eq!(queue.waiting(), 0);
@@ -166,20 +170,20 @@ mod tests {
 
     #[test]
     fn a_full_queue_refuses_the_greedy_and_makes_room_for_others() {
-        let queue = Queue::default();
-        let mut a = fill(&queue, "192.0.2.1", MAX_WAITING);
-        assert!(queue.push(job("192.0.2.1").0).is_err());
+        let queue = RequestQueue::default();
+        let mut a = fill(&queue, "192.0.2.1", MAX_QUEUED_REQUESTS);
+        assert!(queue.push(queued("192.0.2.1").0).is_err());
         let _b = fill(&queue, "192.0.2.2", 1);
-        assert_eq!(queue.waiting(), MAX_WAITING);
-        assert!(matches!(a.pop().unwrap().try_recv(), Ok(Err(Failure::Displaced))));
+        assert_eq!(queue.waiting(), MAX_QUEUED_REQUESTS);
+        assert!(matches!(a.pop().unwrap().try_recv(), Ok(Err(ForwardError::Displaced))));
         drop(a);
-        assert!(queue.push(job("192.0.2.1").0).is_ok());
+        assert!(queue.push(queued("192.0.2.1").0).is_ok());
         assert_eq!(queue.waiting(), 2);
     }
 
     #[test]
     fn neighbours_in_ipv6_are_one_client() {
-        let queue = Queue::default();
+        let queue = RequestQueue::default();
         let _a = fill(&queue, "2001:db8::1", 2);
         let _b = fill(&queue, "2001:db8::2", 1);
         let _c = fill(&queue, "2001:db8:0:1::1", 1);

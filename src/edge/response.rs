@@ -1,4 +1,4 @@
-//! Answers: as they come from a line, as clients get them, and the gate's own.
+//! ResponseBudget: as they come from a line, as clients get them, and the gate's own.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,14 +11,14 @@ use hyper::{Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use uuid::Uuid;
 
-use super::connection::State;
-use super::forward::Failure;
-use super::limits::ANSWER_BUDGET;
-use super::memory_budget::Answers;
+use super::connection::ConnectionState;
+use super::forward::ForwardError;
+use super::limits::RESPONSE_BUDGET;
+use super::memory_budget::ResponseBudget;
 
 /// An answer as it came over a line.
 #[derive(Debug)]
-pub(super) struct Raw {
+pub(super) struct UpstreamResponse {
     status: StatusCode,
     headers: HeaderMap,
     bytes: Vec<u8>,
@@ -27,40 +27,43 @@ pub(super) struct Raw {
 }
 
 /// The most that an answer's head may have; ours has a few hundred bytes.
-const MAX_ANSWER_HEAD: usize = 64 * 1024;
+const MAX_RESPONSE_HEAD: usize = 64 * 1024;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const API_VERSION: HeaderName = HeaderName::from_static("x-api-version");
 
 /// Reads one answer. What the workers did not write themselves, such as tiny_http's own words, has no request id and is as
 /// good as none.
-pub(super) async fn read<S: AsyncRead + Unpin>(line: &mut S, head_only: bool) -> Result<Raw, Failure> {
+pub(super) async fn read<S: AsyncRead + Unpin>(
+    line: &mut S,
+    head_only: bool,
+) -> Result<UpstreamResponse, ForwardError> {
     let mut bytes = Vec::with_capacity(4096);
     let body = loop {
         let before = bytes.len();
-        if line.read_buf(&mut bytes).await.map_err(|_| Failure::Broken)? == 0 {
-            return Err(Failure::Broken);
+        if line.read_buf(&mut bytes).await.map_err(|_| ForwardError::Broken)? == 0 {
+            return Err(ForwardError::Broken);
         }
         let from = before.saturating_sub(3);
         if let Some(at) = bytes.get(from..).and_then(|new| new.windows(4).position(|four| four == b"\r\n\r\n")) {
             break from + at + 4;
         }
-        if bytes.len() > MAX_ANSWER_HEAD {
-            return Err(Failure::Broken);
+        if bytes.len() > MAX_RESPONSE_HEAD {
+            return Err(ForwardError::Broken);
         }
     };
-    let (status, headers) = bytes.get(..body).and_then(parse_head).ok_or(Failure::Broken)?;
+    let (status, headers) = bytes.get(..body).and_then(parse_head).ok_or(ForwardError::Broken)?;
     let bare = head_only || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
-    let length = if bare { 0 } else { length(&headers).ok_or(Failure::Broken)? };
+    let length = if bare { 0 } else { length(&headers).ok_or(ForwardError::Broken)? };
     let end = body + length;
     bytes.reserve_exact(end.saturating_sub(bytes.len()));
     while bytes.len() < end {
-        if line.read_buf(&mut bytes).await.map_err(|_| Failure::Broken)? == 0 {
-            return Err(Failure::Broken);
+        if line.read_buf(&mut bytes).await.map_err(|_| ForwardError::Broken)? == 0 {
+            return Err(ForwardError::Broken);
         }
     }
     // A line carries one request at a time: more than its answer is no answer.
-    if bytes.len() == end { Ok(Raw { status, headers, bytes, body }) } else { Err(Failure::Broken) }
+    if bytes.len() == end { Ok(UpstreamResponse { status, headers, bytes, body }) } else { Err(ForwardError::Broken) }
 }
 
 fn parse_head(head: &[u8]) -> Option<(StatusCode, HeaderMap)> {
@@ -82,18 +85,18 @@ fn length(headers: &HeaderMap) -> Option<usize> {
 }
 
 /// The body of an answer on its way to a client.
-pub(super) struct AnswerBody {
+pub(super) struct ResponseBody {
     bytes: Option<Bytes>,
-    connection: Arc<State>,
+    connection: Arc<ConnectionState>,
 }
 
-impl AnswerBody {
-    fn new(bytes: Bytes, connection: &Arc<State>) -> AnswerBody {
-        AnswerBody { bytes: Some(bytes).filter(|bytes| !bytes.is_empty()), connection: Arc::clone(connection) }
+impl ResponseBody {
+    fn new(bytes: Bytes, connection: &Arc<ConnectionState>) -> ResponseBody {
+        ResponseBody { bytes: Some(bytes).filter(|bytes| !bytes.is_empty()), connection: Arc::clone(connection) }
     }
 }
 
-impl Body for AnswerBody {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -110,17 +113,22 @@ impl Body for AnswerBody {
     }
 }
 
-impl Drop for AnswerBody {
+impl Drop for ResponseBody {
     /// hyper has taken all of it: the connection waits for its next request.
     fn drop(&mut self) {
-        self.connection.rests();
+        self.connection.set_idle();
     }
 }
 
 /// An answer from a line as its client gets it.
-pub(super) fn pass_on(raw: Raw, close: bool, answers: &Arc<Answers>, connection: &Arc<State>) -> Response<AnswerBody> {
+pub(super) fn from_upstream(
+    raw: UpstreamResponse,
+    close: bool,
+    answers: &Arc<ResponseBudget>,
+    connection: &Arc<ConnectionState>,
+) -> Response<ResponseBody> {
     let range = raw.body..raw.bytes.len();
-    let bytes = answers.hold(raw.bytes, range, connection, ANSWER_BUDGET);
+    let bytes = answers.hold(raw.bytes, range, connection, RESPONSE_BUDGET);
     build(raw.status, raw.headers, bytes, close, connection)
 }
 
@@ -129,8 +137,8 @@ pub(super) fn own(
     response: &crate::http::Response,
     id: Uuid,
     close: bool,
-    connection: &Arc<State>,
-) -> Response<AnswerBody> {
+    connection: &Arc<ConnectionState>,
+) -> Response<ResponseBody> {
     let mut headers = HeaderMap::with_capacity(8);
     for (name, value) in response.headers() {
         if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
@@ -151,9 +159,9 @@ fn build(
     headers: HeaderMap,
     bytes: Bytes,
     close: bool,
-    connection: &Arc<State>,
-) -> Response<AnswerBody> {
-    let mut response = Response::new(AnswerBody::new(bytes, connection));
+    connection: &Arc<ConnectionState>,
+) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::new(bytes, connection));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     if close {
@@ -166,7 +174,7 @@ fn build(
 mod tests {
     use super::*;
 
-    fn run(bytes: &[u8], head_only: bool) -> Result<Raw, Failure> {
+    fn run(bytes: &[u8], head_only: bool) -> Result<UpstreamResponse, ForwardError> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(read(&mut &bytes[..], head_only))
     }
@@ -178,13 +186,16 @@ mod tests {
         let raw = run(format!("{HEAD}{{}}").as_bytes(), false).unwrap();
         assert_eq!((raw.status.as_u16(), &raw.bytes[raw.body..]), (200, &b"{}"[..]));
         assert!(run(HEAD.as_bytes(), true).is_ok());
-        assert_eq!(run(HEAD.as_bytes(), false).err(), Some(Failure::Broken));
-        assert_eq!(run(format!("{HEAD}{{}}x").as_bytes(), false).err(), Some(Failure::Broken));
+        assert_eq!(run(HEAD.as_bytes(), false).err(), Some(ForwardError::Broken));
+        assert_eq!(run(format!("{HEAD}{{}}x").as_bytes(), false).err(), Some(ForwardError::Broken));
     }
 
     #[test]
     fn what_no_worker_wrote_is_no_answer() {
-        assert_eq!(run(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", false).err(), Some(Failure::Broken));
-        assert_eq!(run(b"", false).err(), Some(Failure::Broken));
+        assert_eq!(
+            run(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", false).err(),
+            Some(ForwardError::Broken)
+        );
+        assert_eq!(run(b"", false).err(), Some(ForwardError::Broken));
     }
 }

@@ -11,7 +11,7 @@ use crate::secret::{KEY_START, PREFIX_LENGTH};
 
 /// What the log says about one request. Never its query, headers or body: they may hold secrets and personal data.
 #[derive(Debug)]
-pub struct Line<'a> {
+pub struct AccessLogEntry<'a> {
     pub method: &'a str,
     pub path: &'a str,
     pub status: u16,
@@ -24,7 +24,7 @@ pub struct Line<'a> {
     pub client: IpAddr,
 }
 
-impl Line<'_> {
+impl AccessLogEntry<'_> {
     /// Writes the line, with the target `request`.
     pub fn write(&self) {
         tracing::info!(

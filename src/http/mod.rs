@@ -4,15 +4,15 @@ pub mod access_log;
 pub mod condition;
 pub mod error;
 pub mod form_encoding;
-mod leader;
-pub mod reply;
+mod leader_lock;
 pub mod request;
+pub mod responder;
 pub mod response;
 pub mod upstream_protocol;
 pub mod workers;
 
 pub use condition::{Condition, ProtocolViolation};
 pub use error::ApiError;
-pub use reply::{REPLAYED, Reply};
 pub use request::{Body, Method, Request};
+pub use responder::{REPLAYED, Responder};
 pub use response::Response;

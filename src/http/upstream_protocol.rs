@@ -1,7 +1,7 @@
 //! What the gate and the server say to each other over the private socket, beyond plain HTTP.
 //!
-//! Both ends are ours. A request carries one header, [`NOTE`], that no client can set, because the gate hands on only
-//! the names in [`HANDED_ON`]. tiny_http reads nothing but ASCII, so bytes beyond it travel as `%` and two hexadecimal
+//! Both ends are ours. A request carries one header, [`METADATA_HEADER`], that no client can set, because the gate hands on only
+//! the names in [`FORWARDED_HEADERS`]. tiny_http reads nothing but ASCII, so bytes beyond it travel as `%` and two hexadecimal
 //! digits.
 
 use std::net::IpAddr;
@@ -10,11 +10,11 @@ use percent_encoding::percent_encode_byte;
 use uuid::Uuid;
 
 /// The header that only the gate sets, in lower case.
-pub const NOTE: &str = "gate";
+pub const METADATA_HEADER: &str = "gate";
 
 /// The headers that the service reads, in lower case; the gate hands on no others. A line's own `content-length` comes
 /// on top.
-pub const HANDED_ON: [&str; 10] = [
+pub const FORWARDED_HEADERS: [&str; 10] = [
     "authorization",
     "content-type",
     "content-encoding",
@@ -27,12 +27,12 @@ pub const HANDED_ON: [&str; 10] = [
     "accept",
 ];
 
-/// The note of a probe: the server answers it itself, with 204.
+/// The metadata of a probe: the server answers it itself, with 204.
 pub const PROBE: &str = "probe";
 
 /// What the gate knows about a request that its bytes do not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct RequestMetadata {
     pub id: Uuid,
     pub client: IpAddr,
     /// The request came by HTTPS.
@@ -41,20 +41,20 @@ pub struct Note {
     pub body_too_large: bool,
 }
 
-impl Note {
+impl RequestMetadata {
     /// `ID ADDRESS SECURE LARGE`, the last two `1` or `0`.
     pub fn encode(&self) -> String {
         format!("{} {} {} {}", self.id, self.client, u8::from(self.secure), u8::from(self.body_too_large))
     }
 
-    /// Reads what [`Note::encode`] wrote.
-    pub fn decode(text: &str) -> Option<Note> {
+    /// Reads what [`RequestMetadata::encode`] wrote.
+    pub fn decode(text: &str) -> Option<RequestMetadata> {
         let mut parts = text.split(' ');
         let id = parts.next()?.parse().ok()?;
         let client = parts.next()?.parse().ok()?;
         let secure = parts.next()? == "1";
         let body_too_large = parts.next()? == "1";
-        Some(Note { id, client, secure, body_too_large })
+        Some(RequestMetadata { id, client, secure, body_too_large })
     }
 }
 
@@ -92,10 +92,14 @@ mod tests {
 
     #[test]
     fn a_note_survives_the_way() {
-        let note =
-            Note { id: Uuid::new_v4(), client: "2001:db8::1".parse().unwrap(), secure: true, body_too_large: false };
-        assert_eq!(Note::decode(&note.encode()), Some(note));
-        assert_eq!(Note::decode("probe"), None);
+        let metadata = RequestMetadata {
+            id: Uuid::new_v4(),
+            client: "2001:db8::1".parse().unwrap(),
+            secure: true,
+            body_too_large: false,
+        };
+        assert_eq!(RequestMetadata::decode(&metadata.encode()), Some(metadata));
+        assert_eq!(RequestMetadata::decode("probe"), None);
     }
 
     #[test]

@@ -17,24 +17,24 @@ use rustix::fs::{Mode, OFlags};
 use uuid::Uuid;
 
 use crate::clock::Clock;
+use crate::cpu_permits::CpuPermits;
 use crate::fair_queue::FairQueue;
-use crate::http::leader::{Follower, Lead};
-use crate::http::reply::{self, Reply};
+use crate::http::leader_lock::{Follower, LeaderLock};
 use crate::http::request::{Body, MAX_BODY, Method, Request};
+use crate::http::responder::{self, Responder};
 use crate::http::response::Response;
-use crate::http::upstream_protocol::{self, Note};
+use crate::http::upstream_protocol::{self, RequestMetadata};
 use crate::metrics::Metrics;
 use crate::panics::{self, Panicked};
-use crate::turns::Turns;
 
 /// What answers requests: the pipeline, or a test's or bench's own.
-pub type Handler = Arc<dyn Fn(Request, Reply) + Send + Sync>;
+pub type Handler = Arc<dyn Fn(Request, Responder) + Send + Sync>;
 
 /// How many workers there are, and how many of them may be busy at once.
 #[derive(Clone, Debug)]
 pub struct Workers {
     pub threads: usize,
-    pub turns: Arc<Turns>,
+    pub permits: Arc<CpuPermits>,
 }
 
 /// A worker's stack: enough for SQLite and a deep JSON document, in a debug build too.
@@ -61,21 +61,21 @@ struct UnlinkedSocket {
 }
 
 /// A request of the gate's, its body not yet read.
-struct Arrived {
+struct ReceivedRequest {
     request: tiny_http::Request,
-    note: Note,
+    metadata: RequestMetadata,
 }
 
 struct Shared {
     listener: tiny_http::Server,
     handler: Handler,
     clock: Clock,
-    turns: Arc<Turns>,
+    permits: Arc<CpuPermits>,
     metrics: Arc<Metrics>,
     /// One worker takes the next request, so that an arrival wakes one and not all.
-    lead: Lead,
+    lead: LeaderLock,
     /// What has arrived and waits for a turn. Only the worker that has the lead looks.
-    waiting: Mutex<FairQueue<Arrived>>,
+    waiting: Mutex<FairQueue<ReceivedRequest>>,
     running: AtomicUsize,
     stopping: AtomicBool,
     /// tiny_http has given up accepting.
@@ -91,9 +91,9 @@ impl Server {
             listener,
             handler,
             clock,
-            turns: Arc::clone(&workers.turns),
+            permits: Arc::clone(&workers.permits),
             metrics,
-            lead: Lead::default(),
+            lead: LeaderLock::default(),
             waiting: Mutex::default(),
             running: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
@@ -160,31 +160,31 @@ impl Shared {
                     continue;
                 }
             }
-            let turn = self.turns.take();
+            let turn = self.permits.take();
             // What came meanwhile is taken in turn too.
             while self.admit(self.listener.try_recv(), &mut waiting) {}
             let Some(next) = waiting.pop() else { continue };
             drop((waiting, leading));
-            answer(next.request, next.note, &self.handler, &self.clock, &self.metrics);
+            answer(next.request, next.metadata, &self.handler, &self.clock, &self.metrics);
             drop(turn);
         }
     }
 
     /// Adds what arrived to its client's requests, or answers the gate's probe; whether anything had arrived.
-    fn admit(&self, arrived: io::Result<Option<tiny_http::Request>>, waiting: &mut FairQueue<Arrived>) -> bool {
+    fn admit(&self, arrived: io::Result<Option<tiny_http::Request>>, waiting: &mut FairQueue<ReceivedRequest>) -> bool {
         match arrived {
             Ok(Some(request)) => {
-                match find_note(&request) {
-                    Some(note) => waiting.push(note.client, Arrived { request, note }),
+                match find_metadata(&request) {
+                    Some(metadata) => waiting.push(metadata.client, ReceivedRequest { request, metadata }),
                     None => answer_probe(request),
                 }
                 true
             }
             Ok(None) => false,
-            Err(problem) => {
+            Err(error) => {
                 if !self.stopping.load(Ordering::SeqCst) {
                     // Its accept loop has ended. Those already connected are served on; the gate looks at `failed`.
-                    tracing::error!(%problem, "the inner server stopped accepting connections");
+                    tracing::error!(%error, "the inner server stopped accepting connections");
                     self.failed.store(true, Ordering::SeqCst);
                 }
                 false
@@ -222,37 +222,43 @@ impl UnlinkedSocket {
 }
 
 /// Has the handler answer one request, and outlives its panic.
-pub fn answer(mut arrived: tiny_http::Request, note: Note, handler: &Handler, clock: &Clock, metrics: &Arc<Metrics>) {
+pub fn answer(
+    mut arrived: tiny_http::Request,
+    metadata: RequestMetadata,
+    handler: &Handler,
+    clock: &Clock,
+    metrics: &Arc<Metrics>,
+) {
     let _busy = metrics.busy_workers.enter();
-    let Ok(request) = read(&mut arrived, note, clock) else {
+    let Ok(request) = read(&mut arrived, metadata, clock) else {
         // The line broke in the middle of a body: nobody is left to be answered.
         return;
     };
     let id = request.id;
-    let reply = Reply::new(&request, arrived, clock.clone(), Arc::clone(metrics));
-    let outcome = panic::catch_unwind(AssertUnwindSafe(|| handler(request, reply)));
+    let responder = Responder::new(&request, arrived, clock.clone(), Arc::clone(metrics));
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| handler(request, responder)));
     if outcome.is_err() {
         let Panicked { place, message } = panics::last();
         tracing::error!(request_id = %id, place, panic = message, "a handler panicked");
     }
 }
 
-fn find_note(arrived: &tiny_http::Request) -> Option<Note> {
+fn find_metadata(arrived: &tiny_http::Request) -> Option<RequestMetadata> {
     arrived
         .headers()
         .iter()
-        .find(|header| header.field.equiv(upstream_protocol::NOTE))
-        .and_then(|h| Note::decode(h.value.as_str()))
+        .find(|header| header.field.equiv(upstream_protocol::METADATA_HEADER))
+        .and_then(|h| RequestMetadata::decode(h.value.as_str()))
 }
 
-/// What comes without a note is the gate's probe.
+/// What comes without a metadata is the gate's probe.
 fn answer_probe(arrived: tiny_http::Request) {
-    let bytes = reply::encode(Response::empty(204), Uuid::nil(), false);
+    let bytes = responder::encode(Response::empty(204), Uuid::nil(), false);
     let mut line = arrived.into_writer();
     let _ = line.write_all(&bytes).and_then(|()| line.flush());
 }
 
-fn read(arrived: &mut tiny_http::Request, note: Note, clock: &Clock) -> io::Result<Request> {
+fn read(arrived: &mut tiny_http::Request, metadata: RequestMetadata, clock: &Clock) -> io::Result<Request> {
     let received_at = clock.now();
     let announced = arrived.body_length().unwrap_or(0);
     let mut bytes = Vec::with_capacity(announced.min(MAX_BODY));
@@ -267,7 +273,7 @@ fn read(arrived: &mut tiny_http::Request, note: Note, clock: &Clock) -> io::Resu
         Some((path, query)) => (path, Some(query.to_owned())),
         None => (target, None),
     };
-    let headers = arrived.headers().iter().filter(|header| !header.field.equiv(upstream_protocol::NOTE));
+    let headers = arrived.headers().iter().filter(|header| !header.field.equiv(upstream_protocol::METADATA_HEADER));
     Ok(Request {
         method: Method::parse(arrived.method().as_str()),
         path: path.to_owned(),
@@ -275,10 +281,10 @@ fn read(arrived: &mut tiny_http::Request, note: Note, clock: &Clock) -> io::Resu
         headers: headers
             .map(|h| (h.field.as_str().as_str().to_ascii_lowercase(), upstream_protocol::unescape(h.value.as_str())))
             .collect(),
-        body: if note.body_too_large { Body::TooLarge } else { Body::Whole(bytes) },
-        id: note.id,
-        client: note.client,
-        secure: note.secure,
+        body: if metadata.body_too_large { Body::TooLarge } else { Body::Whole(bytes) },
+        id: metadata.id,
+        client: metadata.client,
+        secure: metadata.secure,
         received_at,
     })
 }

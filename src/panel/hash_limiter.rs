@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use std::sync::mpsc::{self, SendError, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::cpu_permits;
 use crate::fair_queue::FairQueue;
 use crate::password::Memory;
-use crate::turns;
 
 /// Maximum number of concurrent hashes, whatever the number of cores.
 const MAX_CONCURRENT: usize = 2;
@@ -68,7 +68,7 @@ impl HashLimiter {
     ///
     /// [`QueueFull`] if the queue is full, or if an address with fewer queued entries displaces this one.
     pub(super) fn run<T>(&self, client: IpAddr, work: impl FnOnce(&mut Memory) -> T) -> Result<T, QueueFull> {
-        turns::while_waiting(|| {
+        cpu_permits::release_while_blocking(|| {
             let mut permit = self.acquire(client)?;
             Ok(work(&mut permit.memory))
         })

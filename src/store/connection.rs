@@ -15,7 +15,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, ffi};
 
-use crate::turns;
+use crate::cpu_permits;
 
 /// The layout of one kind of database and the way to it from older ones.
 #[derive(Debug)]
@@ -251,7 +251,7 @@ fn wait_for_lock(tries: i32) -> bool {
         return false;
     }
     let nap = if tries < 5 { Duration::from_millis(1) } else { NAP };
-    turns::while_waiting(|| std::thread::sleep(nap));
+    cpu_permits::release_while_blocking(|| std::thread::sleep(nap));
     true
 }
 

@@ -31,7 +31,7 @@ use super::data_dir::{make_data_dir, make_private_dir};
 use super::error::DatabaseError;
 use super::tenants;
 use crate::clock::Moment;
-use crate::turns;
+use crate::cpu_permits;
 
 /// The layout of the registry.
 pub static SCHEMA: Schema =
@@ -411,7 +411,7 @@ impl Registry {
 
     fn read<T>(&self, question: impl FnOnce(&mut Reader) -> rusqlite::Result<T>) -> Result<T, RegistryError> {
         let idle = self.idle.lock().pop();
-        let open = || turns::while_waiting(|| self.opener.connect()).map(Reader::new);
+        let open = || cpu_permits::release_while_blocking(|| self.opener.connect()).map(Reader::new);
         let mut reader = idle.map_or_else(open, Ok)?;
         let answer = question(&mut reader)?;
         // Not after a failure: the next question begins with a new connection.
@@ -421,11 +421,11 @@ impl Registry {
 
     /// One transaction. A failure, and a panic, undo all of it.
     fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T, RegistryError>) -> Result<T, RegistryError> {
-        let mut connection = turns::lock(&self.writer);
+        let mut connection = cpu_permits::lock(&self.writer);
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         self.check_identity()?;
         let done = work(&transaction)?;
-        turns::while_waiting(|| transaction.commit())?;
+        cpu_permits::release_while_blocking(|| transaction.commit())?;
         Ok(done)
     }
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenantdesk::http::{ApiError, Body, Reply, Request, Response};
+use tenantdesk::http::{ApiError, Body, Request, Responder, Response};
 use tenantdesk::server::{Options, Service};
 
 use crate::support::raw::{Answer, Client};
@@ -21,10 +21,10 @@ pub struct EdgeServer {
 }
 
 /// The requests of `/held`, which stay unanswered; `None` from when they are released on.
-struct Held(Mutex<Option<Vec<Reply>>>);
+struct Held(Mutex<Option<Vec<Responder>>>);
 
 impl Held {
-    fn keep(&self, reply: Reply) {
+    fn keep(&self, reply: Responder) {
         match self.0.lock().unwrap().as_mut() {
             Some(waiting) => waiting.push(reply),
             None => reply.send(Response::json(200, &json!({}))),
@@ -45,7 +45,7 @@ impl EdgeServer {
         let holding = Arc::clone(&held);
         let mut options = Options { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Options::default() };
         change(&mut options);
-        let handler = move |request: Request, reply: Reply| {
+        let handler = move |request: Request, reply: Responder| {
             record.lock().unwrap().push(request.clone());
             match request.path.as_str() {
                 "/held" => holding.keep(reply),
@@ -99,7 +99,7 @@ impl Drop for EdgeServer {
 }
 
 /// What the handler does, by path; everything unknown is told back. `/slow` leaves its worker meanwhile, `/busy` keeps it.
-fn answer(request: &Request, reply: Reply) {
+fn answer(request: &Request, reply: Responder) {
     match request.path.as_str() {
         "/panic" => panic!("as the test asked"),
         "/forgotten" => drop(reply),

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenantdesk::http::upstream_protocol::HANDED_ON;
-use tenantdesk::http::{Body, Reply, Request, Response};
+use tenantdesk::http::upstream_protocol::FORWARDED_HEADERS;
+use tenantdesk::http::{Body, Request, Responder, Response};
 use tenantdesk::server::{Options, Service};
 
 use crate::mutate::fuzz;
@@ -69,7 +69,7 @@ const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\
 fn gate() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&seen);
-    let handler = move |request: Request, reply: Reply| {
+    let handler = move |request: Request, reply: Responder| {
         record.lock().unwrap().push(request);
         // Without a body, whatever the method: so the client can tell answers apart.
         reply.send(Response::empty(204));
@@ -135,7 +135,7 @@ fn check(request: &Request) {
     assert!(target.len() <= 3 * 8 * 1024 && target.bytes().all(|byte| (0x21..0x7f).contains(&byte)), "{request:?}");
     assert_eq!((request.client, request.secure), (IpAddr::V4(Ipv4Addr::LOCALHOST), false));
     for (name, value) in &request.headers {
-        assert!(HANDED_ON.contains(&name.as_str()) || name == "content-length", "{request:?}");
+        assert!(FORWARDED_HEADERS.contains(&name.as_str()) || name == "content-length", "{request:?}");
         assert!(!value.contains(['\r', '\n', '\0']), "{request:?}");
     }
     let lengths: Vec<&str> = request.headers("content-length").collect();

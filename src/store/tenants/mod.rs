@@ -43,9 +43,9 @@ use working_set::WorkingSet;
 
 use super::connection::Schema;
 use super::error::StoreError;
+use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;
-use crate::turns;
 
 /// The schema of a tenant's file.
 pub static SCHEMA: Schema =
@@ -165,7 +165,7 @@ impl Tenants {
         }
         let _permit = slot.open_permits.acquire(STALLED).ok_or(StoreError::Unavailable)?;
         // Opening may take as long as a lock is waited for. Whoever waited here finds the outcome.
-        let _opening = turns::lock(&slot.opening);
+        let _opening = cpu_permits::lock(&slot.opening);
         if let Some(outcome) = slot.present() {
             return outcome;
         }

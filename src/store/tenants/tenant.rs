@@ -11,12 +11,12 @@ use super::file_identity::FileIdentity;
 use super::readers::{self, ReaderManager};
 use super::shared::{STALLED, Shared};
 use super::writer::Writer;
+use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;
 use crate::store::connection::{self, OpenError};
 use crate::store::error::{DatabaseError, MutationError, StoreError};
 use crate::store::records::{Reading, Writing};
-use crate::turns;
 
 /// One tenant's open file.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Tenant {
             return Ok(connection);
         }
         self.metrics.pool_waits.add(1);
-        turns::while_waiting(|| self.readers.get()).map_err(|error| {
+        cpu_permits::release_while_blocking(|| self.readers.get()).map_err(|error| {
             self.health.cannot_read(&error);
             StoreError::Unavailable
         })

@@ -15,12 +15,12 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use super::file_health::FileHealth;
 use super::page_cache::{CacheBudget, TrackedConnection};
 use super::shared::{STALLED, Shared};
+use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::panics::{self, Panicked};
 use crate::store::connection::{self, OpenError, Schema};
 use crate::store::error::{MutationError, StoreError};
 use crate::store::records::Writing;
-use crate::turns;
 
 /// The most mutations in one commit: enough to use the time of a sync, few enough that the first does not wait long.
 const BATCH: usize = 128;
@@ -178,7 +178,7 @@ impl Writer {
         };
         let batch = self.take_batch();
         let (done, searchable) = self.run_jobs(&transaction, batch);
-        let committed = searchable.and_then(|()| turns::while_waiting(|| commit(transaction)));
+        let committed = searchable.and_then(|()| cpu_permits::release_while_blocking(|| commit(transaction)));
         match &committed {
             Ok(()) => {
                 connection.update_usage();

@@ -1,4 +1,4 @@
-//! Turns: how many workers may use the processor at once.
+//! CpuPermits: how many workers may use the processor at once.
 //!
 //! Many workers are wanted, because one that waits for a disk or a lock does nothing. Many busy ones are not: more than
 //! there are cores starve the gate's one thread. So a worker takes a turn before it takes a request, and gives it back for
@@ -9,31 +9,31 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A fixed number of turns, shared by all workers.
 #[derive(Debug)]
-pub struct Turns {
+pub struct CpuPermits {
     free: Mutex<usize>,
     returned: Condvar,
 }
 
 /// One turn of this thread, given back when dropped.
 #[derive(Debug)]
-pub struct Turn(());
+pub struct CpuPermit(());
 
 thread_local! {
     /// Where this thread's turn came from, while it has one. The store, which waits, need not know its worker.
-    static CURRENT: RefCell<Option<Arc<Turns>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Arc<CpuPermits>>> = const { RefCell::new(None) };
 }
 
-impl Turns {
+impl CpuPermits {
     /// `count` turns, at least one.
-    pub fn new(count: usize) -> Arc<Turns> {
-        Arc::new(Turns { free: Mutex::new(count.max(1)), returned: Condvar::new() })
+    pub fn new(count: usize) -> Arc<CpuPermits> {
+        Arc::new(CpuPermits { free: Mutex::new(count.max(1)), returned: Condvar::new() })
     }
 
     /// Waits for a turn and takes it for this thread, until the value is dropped.
-    pub fn take(self: &Arc<Turns>) -> Turn {
+    pub fn take(self: &Arc<CpuPermits>) -> CpuPermit {
         self.acquire();
         CURRENT.set(Some(Arc::clone(self)));
-        Turn(())
+        CpuPermit(())
     }
 
     fn acquire(&self) {
@@ -54,7 +54,7 @@ impl Turns {
     }
 }
 
-impl Drop for Turn {
+impl Drop for CpuPermit {
     fn drop(&mut self) {
         if let Some(turns) = CURRENT.take() {
             turns.release();
@@ -63,9 +63,9 @@ impl Drop for Turn {
 }
 
 /// Runs `wait` without this thread's turn, and takes one again before it returns. A thread without a turn just runs it.
-pub fn while_waiting<T>(wait: impl FnOnce() -> T) -> T {
-    /// Takes the turn again also when `wait` panics: [`Turn`] will give it back.
-    struct Again(Option<Arc<Turns>>);
+pub fn release_while_blocking<T>(wait: impl FnOnce() -> T) -> T {
+    /// Takes the turn again also when `wait` panics: [`CpuPermit`] will give it back.
+    struct Again(Option<Arc<CpuPermits>>);
     impl Drop for Again {
         fn drop(&mut self) {
             if let Some(turns) = self.0.take() {
@@ -83,7 +83,7 @@ pub fn while_waiting<T>(wait: impl FnOnce() -> T) -> T {
 
 /// Locks `mutex`. The thread gives its turn back only if it has to wait: to give one back and take it again wakes others.
 pub fn lock<T>(mutex: &parking_lot::Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
-    mutex.try_lock().unwrap_or_else(|| while_waiting(|| mutex.lock()))
+    mutex.try_lock().unwrap_or_else(|| release_while_blocking(|| mutex.lock()))
 }
 
 #[cfg(test)]
@@ -94,11 +94,11 @@ mod tests {
 
     #[test]
     fn a_waiting_worker_leaves_its_turn_to_another() {
-        let turns = Turns::new(1);
+        let turns = CpuPermits::new(1);
         let turn = turns.take();
         let (done, seen) = mpsc::channel();
         let other = Arc::clone(&turns);
-        while_waiting(|| {
+        release_while_blocking(|| {
             thread::spawn(move || {
                 drop(other.take());
                 done.send(()).unwrap();
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_free_costs_no_turn_and_one_that_is_not_leaves_it() {
-        let turns = Turns::new(1);
+        let turns = CpuPermits::new(1);
         let _turn = turns.take();
         let mutex = Arc::new(parking_lot::Mutex::new(()));
         let held = lock(&mutex);

@@ -11,18 +11,20 @@ use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::forward::{Failure, Job, Outcome};
-use super::limits::{ANSWER_TIMEOUT, LINE_IDLE, MAX_LINES, MIN_LINES, PROBE_TIMEOUT};
-use super::queue::Queue;
+use super::forward::{ForwardError, ForwardResult, QueuedRequest};
+use super::limits::{
+    MAX_UPSTREAM_CONNECTIONS, MIN_UPSTREAM_CONNECTIONS, PROBE_TIMEOUT, RESPONSE_TIMEOUT, UPSTREAM_IDLE_TIMEOUT,
+};
+use super::queue::RequestQueue;
 use super::response;
-use crate::http::upstream_protocol::{NOTE, PROBE};
+use crate::http::upstream_protocol::{METADATA_HEADER, PROBE};
 
 /// After a line could not be opened.
-const OPEN_PAUSE: Duration = Duration::from_millis(50);
+const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// All lines, and the requests that wait for one.
-pub(super) struct Lines {
-    queue: Queue,
+pub(super) struct UpstreamPool {
+    queue: RequestQueue,
     /// Rings for each request that arrives.
     arrived: Notify,
     /// Rings when there are too few lines.
@@ -37,11 +39,11 @@ pub(super) struct Lines {
     generation: AtomicU64,
 }
 
-impl Lines {
+impl UpstreamPool {
     /// The first lines to the server at `socket`, each proved, and the task that opens more.
-    pub(super) async fn start(socket: &Path) -> io::Result<Arc<Lines>> {
-        let lines = Arc::new(Lines {
-            queue: Queue::default(),
+    pub(super) async fn start(socket: &Path) -> io::Result<Arc<UpstreamPool>> {
+        let lines = Arc::new(UpstreamPool {
+            queue: RequestQueue::default(),
             arrived: Notify::new(),
             wanted: Notify::new(),
             trouble: Notify::new(),
@@ -51,16 +53,16 @@ impl Lines {
             socket: Mutex::new(socket.to_owned()),
             generation: AtomicU64::new(0),
         });
-        for _ in 0..MIN_LINES {
+        for _ in 0..MIN_UPSTREAM_CONNECTIONS {
             lines.open_one().await?;
         }
         tokio::spawn(Arc::clone(&lines).open_more());
         Ok(lines)
     }
 
-    /// Queues a job; gives it back when too many wait.
-    pub(super) fn hand_on(&self, job: Job) -> Result<(), Job> {
-        self.queue.push(job)?;
+    /// Queues a queued; gives it back when too many wait.
+    pub(super) fn forward(&self, queued: QueuedRequest) -> Result<(), QueuedRequest> {
+        self.queue.push(queued)?;
         self.arrived.notify_last();
         self.open_if_needed();
         Ok(())
@@ -86,7 +88,7 @@ impl Lines {
 
     fn open_if_needed(&self) {
         let open = self.open.load(Ordering::Relaxed);
-        if self.idle.load(Ordering::Relaxed) == 0 && open < MAX_LINES && self.queue.waiting() > 0 {
+        if self.idle.load(Ordering::Relaxed) == 0 && open < MAX_UPSTREAM_CONNECTIONS && self.queue.waiting() > 0 {
             self.wanted.notify_one();
         }
     }
@@ -96,25 +98,25 @@ impl Lines {
     }
 
     /// Opens lines one at a time: of connections that come in a burst, tiny_http leaves some unserved.
-    async fn open_more(self: Arc<Lines>) {
+    async fn open_more(self: Arc<UpstreamPool>) {
         loop {
             self.wanted.notified().await;
             while self.idle.load(Ordering::Relaxed) == 0
-                && self.open.load(Ordering::Relaxed) < MAX_LINES
+                && self.open.load(Ordering::Relaxed) < MAX_UPSTREAM_CONNECTIONS
                 && self.is_crowded()
             {
-                if let Err(problem) = self.open_one().await {
-                    tracing::warn!(%problem, "a line to the inner server could not be opened");
+                if let Err(error) = self.open_one().await {
+                    tracing::warn!(%error, "a line to the inner server could not be opened");
                     self.trouble.notify_one();
-                    sleep(OPEN_PAUSE).await;
+                    sleep(RECONNECT_PAUSE).await;
                 }
-                // The line takes its first job before it is asked whether one more is needed.
+                // The line takes its first queued before it is asked whether one more is needed.
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    async fn open_one(self: &Arc<Lines>) -> io::Result<()> {
+    async fn open_one(self: &Arc<UpstreamPool>) -> io::Result<()> {
         let generation = self.generation.load(Ordering::SeqCst);
         let stream = connect(&self.socket()).await?;
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -124,16 +126,16 @@ impl Lines {
     }
 
     /// One line's life.
-    async fn run(self: Arc<Lines>, mut stream: UnixStream, generation: u64) {
-        while let Some(job) = self.next(generation).await {
+    async fn run(self: Arc<UpstreamPool>, mut stream: UnixStream, generation: u64) {
+        while let Some(queued) = self.next(generation).await {
             if is_dead(&stream) {
-                self.queue.put_back(job);
+                self.queue.put_back(queued);
                 self.arrived.notify_last();
                 break;
             }
             self.idle.fetch_sub(1, Ordering::Relaxed);
             self.open_if_needed();
-            let Job { bytes, head_only, client, answer, memory } = job;
+            let QueuedRequest { bytes, head_only, client, answer, memory } = queued;
             let outcome = exchange(&mut stream, &bytes, head_only).await;
             drop((bytes, memory));
             self.queue.done(client);
@@ -152,8 +154,8 @@ impl Lines {
         self.open_if_needed();
     }
 
-    /// The next job for a line; `None` when the line is to close.
-    async fn next(&self, generation: u64) -> Option<Job> {
+    /// The next queued for a line; `None` when the line is to close.
+    async fn next(&self, generation: u64) -> Option<QueuedRequest> {
         loop {
             let arrived = self.arrived.notified();
             if self.generation.load(Ordering::SeqCst) != generation {
@@ -161,10 +163,12 @@ impl Lines {
                 self.arrived.notify_last();
                 return None;
             }
-            if let Some(job) = self.queue.take() {
-                return Some(job);
+            if let Some(queued) = self.queue.take() {
+                return Some(queued);
             }
-            if timeout(LINE_IDLE, arrived).await.is_err() && self.open.load(Ordering::Relaxed) > MIN_LINES {
+            if timeout(UPSTREAM_IDLE_TIMEOUT, arrived).await.is_err()
+                && self.open.load(Ordering::Relaxed) > MIN_UPSTREAM_CONNECTIONS
+            {
                 return None;
             }
         }
@@ -173,26 +177,26 @@ impl Lines {
 
 /// Opens a connection and proves that a worker answers on it.
 pub(super) async fn connect(socket: &Path) -> io::Result<UnixStream> {
-    let proving = async {
+    let probing = async {
         let mut stream = UnixStream::connect(socket).await?;
-        stream.write_all(format!("GET / HTTP/1.1\r\n{NOTE}: {PROBE}\r\n\r\n").as_bytes()).await?;
+        stream.write_all(format!("GET / HTTP/1.1\r\n{METADATA_HEADER}: {PROBE}\r\n\r\n").as_bytes()).await?;
         match response::read(&mut stream, false).await {
             Ok(_) => Ok(stream),
             Err(_) => Err(io::Error::other("a new line was not answered")),
         }
     };
-    timeout(PROBE_TIMEOUT, proving).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    timeout(PROBE_TIMEOUT, probing).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// Whether the other end has closed a line on which nothing is due.
 fn is_dead(stream: &UnixStream) -> bool {
-    !matches!(stream.try_read(&mut [0; 1]), Err(problem) if problem.kind() == io::ErrorKind::WouldBlock)
+    !matches!(stream.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
-async fn exchange(stream: &mut UnixStream, bytes: &[u8], head_only: bool) -> Outcome {
+async fn exchange(stream: &mut UnixStream, bytes: &[u8], head_only: bool) -> ForwardResult {
     let exchanging = async {
-        stream.write_all(bytes).await.map_err(|_| Failure::Broken)?;
+        stream.write_all(bytes).await.map_err(|_| ForwardError::Broken)?;
         response::read(stream, head_only).await
     };
-    timeout(ANSWER_TIMEOUT, exchanging).await.unwrap_or(Err(Failure::Broken))
+    timeout(RESPONSE_TIMEOUT, exchanging).await.unwrap_or(Err(ForwardError::Broken))
 }

@@ -7,10 +7,10 @@ use std::thread::{self, Thread};
 
 /// At most one thread has it.
 #[derive(Debug, Default)]
-pub(super) struct Lead(Mutex<State>);
+pub(super) struct LeaderLock(Mutex<LockState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct LockState {
     is_taken: bool,
     /// Of those that waited one was called and is on its way. If another thread takes the lead before it, it waits again: a
     /// lead that is handed over stands still until who gets it runs.
@@ -29,7 +29,7 @@ pub(super) struct Follower {
 
 /// Having the lead. Dropped, it calls one of those that wait.
 #[derive(Debug)]
-pub(super) struct Leading<'a>(&'a Lead);
+pub(super) struct LeaderGuard<'a>(&'a LeaderLock);
 
 impl Follower {
     pub(super) fn of_this_thread() -> Arc<Follower> {
@@ -37,9 +37,9 @@ impl Follower {
     }
 }
 
-impl Lead {
+impl LeaderLock {
     /// Waits until this thread, which is `follower`, has the lead.
-    pub(super) fn take(&self, follower: &Arc<Follower>) -> Leading<'_> {
+    pub(super) fn take(&self, follower: &Arc<Follower>) -> LeaderGuard<'_> {
         let mut state = self.lock();
         while state.is_taken {
             state.waiting.push(Arc::clone(follower));
@@ -51,15 +51,15 @@ impl Lead {
             state.is_called = false;
         }
         state.is_taken = true;
-        Leading(self)
+        LeaderGuard(self)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LockState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Leading<'_> {
+impl Drop for LeaderGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.is_taken = false;
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn who_came_last_goes_next_and_one_at_a_time() {
-        let lead = Arc::new(Lead::default());
+        let lead = Arc::new(LeaderLock::default());
         let leading = lead.take(&Follower::of_this_thread());
         let (done, order) = mpsc::channel();
         let waiting: Vec<_> = (0..3)

@@ -18,7 +18,7 @@ pub const REPLAYED: &str = "Idempotent-Replayed";
 
 /// Answers one request, from any thread, now or later. Dropped without an answer, as by a panic, it answers 500
 /// `internal_error`.
-pub struct Reply {
+pub struct Responder {
     /// Taken when the answer is written.
     request: Option<tiny_http::Request>,
     /// HEAD: the head of GET's answer, its length included, and no body.
@@ -35,15 +35,15 @@ pub struct Reply {
     headers: Vec<(&'static str, String)>,
 }
 
-impl Reply {
+impl Responder {
     pub(super) fn new(
         parts: &crate::http::Request,
         request: tiny_http::Request,
         clock: Clock,
         metrics: Arc<Metrics>,
-    ) -> Reply {
+    ) -> Responder {
         let method = request.method().to_string();
-        Reply {
+        Responder {
             request: Some(request),
             head_only: method == "HEAD",
             method,
@@ -85,14 +85,14 @@ impl Reply {
         let (status, replayed) = (response.status(), response.find_header(REPLAYED).is_some());
         let bytes = encode(response, self.id, self.head_only);
         let mut line = request.into_writer();
-        if let Err(problem) = line.write_all(&bytes).and_then(|()| line.flush()) {
-            tracing::debug!(request_id = %self.id, %problem, "the answer was not delivered");
+        if let Err(error) = line.write_all(&bytes).and_then(|()| line.flush()) {
+            tracing::debug!(request_id = %self.id, %error, "the answer was not delivered");
         }
         drop(line);
         let duration = self.clock.now().monotonic.saturating_sub(self.received_at.monotonic);
         self.metrics.answered(&self.method, &self.path, status, duration);
         self.metrics.replays.add(replayed.into());
-        access_log::Line {
+        access_log::AccessLogEntry {
             method: &self.method,
             path: &self.path,
             status,
@@ -106,7 +106,7 @@ impl Reply {
     }
 }
 
-impl Drop for Reply {
+impl Drop for Responder {
     fn drop(&mut self) {
         if self.request.is_some() {
             tracing::error!(request_id = %self.id, path = %access_log::printable(&self.path), "a request was dropped without an answer");

@@ -1,8 +1,8 @@
 //! Where each request on a connection begins and ends.
 //!
 //! Two things cannot be checked on what hyper returns: the `http` crate drops the fragment of a target, and hyper itself refuses
-//! a `Content-Length` that is a number beyond 64 bits. [`MessageStream`] sees the bytes before hyper does. It gives hyper one
-//! head at a time, so that it knows where the next one begins, and learns the length of each body from [`Messages::head_ended`].
+//! a `Content-Length` that is a number beyond 64 bits. [`BoundaryStream`] sees the bytes before hyper does. It gives hyper one
+//! head at a time, so that it knows where the next one begins, and learns the length of each body from [`BoundaryTracker::head_ended`].
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connection::State;
+use super::connection::ConnectionState;
 use super::limits::MAX_HEAD;
 
 /// The digits of a `Content-Length` that hyper gets, leading zeros aside: fewer than 64 bits can hold, and far more than any
@@ -20,7 +20,7 @@ const MAX_LENGTH_DIGITS: usize = 18;
 
 /// Follows the bytes of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Messages {
+pub(super) struct BoundaryTracker {
     next: Part,
     /// The present line so far, at most [`MAX_HEAD`] bytes of it.
     line: Vec<u8>,
@@ -44,7 +44,7 @@ enum Part {
     Trailer,
 }
 
-impl Messages {
+impl BoundaryTracker {
     /// hyper has read a head. `body` is the length of its body in bytes, `None` if that is chunked. Returns whether the target
     /// has a fragment.
     pub(super) fn head_ended(&mut self, body: Option<u64>) -> bool {
@@ -148,16 +148,16 @@ fn after_chunk_size(line: &[u8]) -> Part {
 }
 
 /// A stream that gives hyper one head at a time.
-pub(super) struct MessageStream<S> {
+pub(super) struct BoundaryStream<S> {
     stream: S,
-    state: Arc<State>,
+    state: Arc<ConnectionState>,
     /// What came after the present head.
     held: Vec<u8>,
 }
 
-impl<S> MessageStream<S> {
-    pub(super) fn new(stream: S, state: Arc<State>) -> MessageStream<S> {
-        MessageStream { stream, state, held: Vec::new() }
+impl<S> BoundaryStream<S> {
+    pub(super) fn new(stream: S, state: Arc<ConnectionState>) -> BoundaryStream<S> {
+        BoundaryStream { stream, state, held: Vec::new() }
     }
 
     pub(super) fn into_inner(self) -> S {
@@ -175,19 +175,19 @@ impl<S> MessageStream<S> {
     /// any.
     fn keep_one_head(&mut self, buf: &mut ReadBuf<'_>, start: usize) -> bool {
         let read = buf.filled_mut().get_mut(start..).unwrap_or_default();
-        let (followed, kept) = self.state.messages().follow(read);
+        let (followed, kept) = self.state.boundaries().follow(read);
         self.held.splice(0..0, read.get(followed..).unwrap_or_default().iter().copied());
         buf.set_filled(start + kept);
         kept > 0
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for MessageStream<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for BoundaryStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let start = buf.filled().len();
         loop {
-            if this.state.messages().is_between_head_and_body() {
+            if this.state.boundaries().is_between_head_and_body() {
                 // hyper reads on only if it has not found the end of the head that was found here.
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
             }
@@ -204,7 +204,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for MessageStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for MessageStream<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for BoundaryStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
     }
@@ -236,7 +236,7 @@ mod tests {
 
     /// What hyper gets of `text`, which has one head, and whether that has a fragment.
     fn passed(text: &str) -> (String, bool) {
-        let mut messages = Messages::default();
+        let mut messages = BoundaryTracker::default();
         let mut bytes = text.as_bytes().to_vec();
         let (followed, kept) = messages.follow(&mut bytes);
         assert_eq!((followed, messages.next), (text.len(), Part::Unknown));
@@ -276,7 +276,7 @@ mod tests {
         ];
         for (length, body) in bodies {
             for size in [1, 2, 1000] {
-                let mut messages = Messages { next: Part::Unknown, ..Messages::default() };
+                let mut messages = BoundaryTracker { next: Part::Unknown, ..BoundaryTracker::default() };
                 messages.head_ended(length);
                 for piece in body.as_bytes().chunks(size) {
                     assert_eq!(messages.follow(&mut piece.to_vec()), (piece.len(), piece.len()));
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_head_is_all_that_is_given_at_once() {
-        let mut messages = Messages::default();
+        let mut messages = BoundaryTracker::default();
         let mut bytes = *b"GET / HTTP/1.1\r\n\r\nGET /";
         assert_eq!(messages.follow(&mut bytes), (18, 18));
         assert_eq!(messages.follow(&mut bytes), (0, 0));
