@@ -1,7 +1,7 @@
-//! What the service counts, as Prometheus reads it.
+//! The metrics of the service in the text format of Prometheus.
 //!
-//! The app owns the counters and passes them down; each is raised where the thing happens. Labels are taken from lists that
-//! the program knows: a route's path, a method, a status. Never a tenant's name, a key or what a client made up.
+//! The application owns the metrics and passes them down. Label values come from fixed sets: routes, methods and statuses. They
+//! never contain a tenant's name, a key or other input of a client.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,83 +17,87 @@ use crate::http::Method;
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The label of every path that is nobody's.
+/// The label of every unknown path.
 pub const OTHER: &str = "other";
 
-/// Upper ends of the latency histogram, in seconds.
+/// Upper bounds of the latency histogram, in seconds.
 const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
-/// Rises only.
+/// A counter: its value never decreases.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Adds `count`.
     pub fn add(&self, count: u64) {
         if count > 0 {
             self.0.fetch_add(count, Ordering::Relaxed);
         }
     }
 
+    /// The current value.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How many are inside; see [`Gauge::enter`].
+/// The number of [`GaugeGuard`]s that exist.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
-/// One of them, until dropped.
+/// Decrements its gauge when dropped.
 #[derive(Debug)]
-pub struct Entered<'a>(&'a Gauge);
+pub struct GaugeGuard<'a>(&'a Gauge);
 
 impl Gauge {
-    pub fn enter(&self) -> Entered<'_> {
+    /// Increments the gauge until the guard is dropped.
+    pub fn enter(&self) -> GaugeGuard<'_> {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Entered(self)
+        GaugeGuard(self)
     }
 
+    /// The current value.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for GaugeGuard<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// All counters of one service.
+/// All metrics of one service.
 #[derive(Debug)]
 pub struct Metrics {
-    /// The label of a path: one of a fixed number.
+    /// Maps a path to its label.
     route_of: fn(&str) -> &'static str,
     /// By route and method.
-    requests: Mutex<BTreeMap<(&'static str, &'static str), Answered>>,
+    requests: Mutex<BTreeMap<(&'static str, &'static str), RouteMetrics>>,
     /// Requests refused by the rate limit.
     pub rate_limited: Counter,
-    /// StoredResponse answers that were given again.
+    /// Stored responses that were replayed.
     pub replays: Counter,
-    /// Reads that found no free connection to their tenant's file and waited.
+    /// Reads that waited for a free connection to their tenant's file.
     pub pool_waits: Counter,
-    /// Statements that found a database locked by another connection and waited.
+    /// Statements that waited for a database lock of another connection.
     pub lock_waits: Counter,
-    /// Workers with a request in hand.
+    /// Workers that handle a request.
     pub busy_workers: Gauge,
 }
 
-/// What was answered on one route with one method.
+/// The requests of one route and method.
 #[derive(Debug, Default)]
-struct Answered {
+struct RouteMetrics {
     by_status: BTreeMap<u16, u64>,
-    /// Requests that took up to [`BUCKETS`]`[n]` and longer than the bucket before; the last holds the slow rest.
+    /// Requests by bucket: up to [`BUCKETS`]`[n]` seconds, but longer than the previous bound. The last bucket has no bound.
     by_time: [u64; BUCKETS.len() + 1],
     seconds: f64,
 }
 
 impl Metrics {
-    /// `route_of` gives the label of any path, [`OTHER`] where it knows none.
+    /// Metrics without any requests. `route_of` maps a path to its label, unknown paths to [`OTHER`].
     pub fn new(route_of: fn(&str) -> &'static str) -> Metrics {
         Metrics {
             route_of,
@@ -106,29 +110,29 @@ impl Metrics {
         }
     }
 
-    /// Counts one request that was answered.
+    /// Counts a request after its response.
     pub fn answered(&self, method: &str, path: &str, status: u16, duration: Duration) {
         let series = ((self.route_of)(path), Method::parse(method).as_str());
         let seconds = duration.as_secs_f64();
         let bucket = BUCKETS.iter().position(|end| seconds <= *end).unwrap_or(BUCKETS.len());
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        let answered = requests.entry(series).or_default();
-        *answered.by_status.entry(status).or_default() += 1;
-        answered.seconds += seconds;
-        if let Some(count) = answered.by_time.get_mut(bucket) {
+        let route = requests.entry(series).or_default();
+        *route.by_status.entry(status).or_default() += 1;
+        route.seconds += seconds;
+        if let Some(count) = route.by_time.get_mut(bucket) {
             *count += 1;
         }
     }
 
-    /// Everything in Prometheus' text format. `open_tenants` is the store's to say.
+    /// Renders all metrics. `open_tenants` is the number of open tenant files.
     pub fn render(&self, open_tenants: usize) -> String {
-        let mut page = Page::default();
+        let mut page = Exposition::default();
         page.head("tenantdesk_build_info", "gauge", "The running version.");
         page.sample("tenantdesk_build_info", concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1);
         self.render_requests(&mut page);
         let counters = [
             ("tenantdesk_rate_limited_total", "Requests refused by the rate limit.", &self.rate_limited),
-            ("tenantdesk_replays_total", "Answers given again for a known idempotency key.", &self.replays),
+            ("tenantdesk_replays_total", "Responses replayed for a known idempotency key.", &self.replays),
             ("tenantdesk_pool_waits_total", "Reads that waited for a connection to their file.", &self.pool_waits),
             ("tenantdesk_sqlite_busy_total", "Statements that found a database locked and waited.", &self.lock_waits),
         ];
@@ -137,12 +141,12 @@ impl Metrics {
         }
         page.metric("tenantdesk_open_tenants", "gauge", "Tenants whose file is open.", open_tenants);
         let busy = self.busy_workers.value();
-        page.metric("tenantdesk_workers_busy", "gauge", "Workers with a request in hand.", busy);
+        page.metric("tenantdesk_workers_busy", "gauge", "Workers that handle a request.", busy);
         render_process(&mut page);
         page.0
     }
 
-    fn render_requests(&self, page: &mut Page) {
+    fn render_requests(&self, page: &mut Exposition) {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         const REQUESTS: &str = "tenantdesk_requests_total";
         page.head(REQUESTS, "counter", "Requests by route, method and status.");
@@ -153,7 +157,7 @@ impl Metrics {
             }
         }
         const DURATION: &str = "tenantdesk_request_duration_seconds";
-        page.head(DURATION, "histogram", "From the whole request to its answer.");
+        page.head(DURATION, "histogram", "Time from the complete request to its response.");
         for ((route, method), answered) in requests.iter() {
             let labels = format!("route=\"{route}\",method=\"{method}\"");
             let ends = BUCKETS.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
@@ -169,15 +173,14 @@ impl Metrics {
 }
 
 impl Default for Metrics {
-    /// For a service without routes, as tests and benches start one.
+    /// Metrics without routes, for tests and benchmarks.
     fn default() -> Metrics {
         Metrics::new(|_| OTHER)
     }
 }
 
-/// What the system says of this process, under the names that every Prometheus exporter uses. What it does not say is left
-/// out.
-fn render_process(page: &mut Page) {
+/// Renders the metrics of the process under the standard names of Prometheus clients. Unavailable values are omitted.
+fn render_process(page: &mut Exposition) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident =
         status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok());
@@ -193,16 +196,16 @@ fn render_process(page: &mut Page) {
     }
 }
 
-/// How many descriptors this process has open, the one that counts them left out.
+/// The number of open file descriptors, without the one that this function opens.
 fn open_descriptors() -> Option<usize> {
     fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count().saturating_sub(1))
 }
 
-/// Text in Prometheus' format. Writing to a `String` cannot fail.
+/// Output in the text format of Prometheus. Writing to a `String` cannot fail.
 #[derive(Default)]
-struct Page(String);
+struct Exposition(String);
 
-impl Page {
+impl Exposition {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_make_up_adds_no_series() {
+    fn unknown_paths_and_methods_share_one_series() {
         let metrics = Metrics::new(|path| if path == "/known" { "/known" } else { OTHER });
         for n in 0..100 {
             metrics.answered(&format!("M{n}"), &format!("/secret-{n}"), 404, Duration::from_millis(1));
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_hold_all_that_was_not_slower() {
+    fn buckets_are_cumulative() {
         let metrics = Metrics::new(|_| "/known");
         for milliseconds in [0, 1, 3, 60_000] {
             metrics.answered("GET", "/known", 200, Duration::from_millis(milliseconds));
@@ -259,11 +262,11 @@ mod tests {
     }
 
     #[test]
-    fn a_gauge_forgets_who_left() {
+    fn a_gauge_counts_guards() {
         let gauge = Gauge::default();
-        let inside = gauge.enter();
+        let guard = gauge.enter();
         assert_eq!(gauge.value(), 1);
-        drop(inside);
+        drop(guard);
         assert_eq!(gauge.value(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! The probe behind `/readyz` (contract section 1): when it runs, and which result a request gets.
+//! The probe of `/readyz` (contract section 1) and the cache of its result.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -7,24 +7,24 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long the result of a probe is used.
+/// How long a result is cached.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// A probe that runs for longer counts as failed: the disk does not answer.
+/// A probe that runs longer counts as failed.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The file that a probe writes. The name is always the same, so a probe removes what a killed process left behind.
 const FILE: &str = ".ready";
 
-/// What a probe writes, in bytes: a whole block, since some file systems keep less beside the name, even on a full disk.
+/// Bytes that a probe writes: a whole block, since some file systems store less in the inode, even on a full disk.
 const SIZE: usize = 4096;
 
 /// The last probe and its result.
 #[derive(Debug)]
-pub struct Readiness(Mutex<State>);
+pub struct Readiness(Mutex<ProbeState>);
 
 #[derive(Debug)]
-struct State {
+struct ProbeState {
     /// When the last probe began, in monotonic time.
     started_at: Duration,
     is_running: bool,
@@ -35,7 +35,7 @@ struct State {
 impl Readiness {
     /// Runs the first probe. `now` is monotonic time.
     pub fn new(now: Duration, probe: impl FnOnce() -> Result<(), String>) -> Readiness {
-        Readiness(Mutex::new(State { started_at: now, is_running: false, result: probe() }))
+        Readiness(Mutex::new(ProbeState { started_at: now, is_running: false, result: probe() }))
     }
 
     /// Returns the result of a probe, or what failed. Runs `probe` if the last one began at least a second before `now`, which
@@ -66,7 +66,7 @@ impl Readiness {
         None
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ProbeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn one_probe_runs_at_a_time_and_nobody_waits_for_it() {
+    fn one_probe_runs_at_a_time_and_other_calls_do_not_wait() {
         let readiness = Readiness::new(at(0), || Ok(()));
         let nested = |now| readiness.check(at(now), || unreachable!("a second probe at once"));
         let slow = || {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed() {
+    fn a_file_of_a_killed_process_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(FILE), "left").unwrap();
         probe_write(folder.path()).unwrap();

@@ -1,4 +1,4 @@
-//! The running service: gate, tiny_http and what answers, put together.
+//! The running service: the edge, the worker pool and the application.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,31 +13,37 @@ use crate::http::Response;
 use crate::http::workers::{Handler, Server, Workers};
 use crate::metrics::{self, Metrics};
 
-/// How a service listens and how much it takes on.
+/// The settings of a service.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Port 0 lets the system choose; [`Service::address`] says what it chose.
+    /// The address to listen on. Port 0 lets the system choose; see [`Service::address`].
     pub listen: SocketAddr,
-    /// Workers that may use the processor at once.
+    /// Maximum number of workers that use a CPU at once.
     pub workers: usize,
+    /// Limits of the edge.
     pub limits: Limits,
-    /// Whose `X-Forwarded-For` and `-Proto` are believed, besides this machine's.
+    /// Networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, in addition to loopback.
     pub trusted_proxies: Vec<Network>,
+    /// Certificate and key for HTTPS. Without them the service speaks HTTP.
     pub tls: Option<TlsFiles>,
-    /// Where to answer `/metrics`, if anywhere. Only a service that [`BoundService::start`] has started does.
+    /// The address of `/metrics`, if any. Used by [`BoundService::start`] only.
     pub metrics_listen: Option<SocketAddr>,
+    /// The metrics of a service without an application. [`BoundService::start`] uses those of the application.
     pub metrics: Arc<Metrics>,
+    /// The clock of a service without an application. [`BoundService::start`] uses that of the application.
     pub clock: Clock,
 }
 
-/// Files in PEM form.
+/// Files in PEM format.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
+    /// The certificate chain.
     pub certificate: PathBuf,
+    /// The private key.
     pub key: PathBuf,
 }
 
-/// Worker threads, most of which wait for disks and locks.
+/// Minimum number of worker threads. Most of them wait for disks and locks.
 const THREADS: usize = 32;
 
 impl Default for Options {
@@ -55,16 +61,18 @@ impl Default for Options {
     }
 }
 
-/// Why a service did not start, or ended unasked.
+/// Why a service did not start or ended unexpectedly.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
+    /// An address cannot be bound, or the edge failed.
     #[error(transparent)]
     Edge(#[from] EdgeError),
+    /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// A service that is bound to its addresses and does not answer yet: clients that connect wait until it is started.
+/// A service that is bound to its addresses but not started. Clients can connect and wait.
 pub struct BoundService {
     options: Options,
     listeners: Listeners,
@@ -72,11 +80,11 @@ pub struct BoundService {
 }
 
 impl BoundService {
-    /// Serves the API of `app`, with its clock and its metrics. When this returns, requests are answered.
+    /// Starts the service with the application's clock and metrics. Requests are served when this returns.
     ///
     /// # Errors
     ///
-    /// [`ServiceError::Edge`] where the server behind the gate cannot be started.
+    /// [`ServiceError::Edge`] if the worker pool cannot be started.
     pub fn start(mut self, app: Arc<App>) -> Result<Service, ServiceError> {
         self.options.clock = app.clock.clone();
         self.options.metrics = Arc::clone(&app.metrics);
@@ -107,34 +115,38 @@ pub struct Service {
     tls: Option<Arc<Tls>>,
 }
 
-/// Asks a service to stop, from wherever signals are handled.
+/// A handle that stops a service, for signal handlers.
 #[derive(Clone, Debug)]
 pub struct Stopper(edge::Stopper);
 
 impl Stopper {
-    /// No new connections or requests from now on.
+    /// Refuses new connections and requests from now on.
     pub fn stop(&self) {
         self.0.stop();
     }
 }
 
-/// Has a service's certificate read again.
+/// A handle that reloads a service's certificate.
 #[derive(Clone, Debug)]
 pub struct TlsReloader(Option<Arc<Tls>>);
 
 impl TlsReloader {
-    /// Reads the files again, for connections from now on; on an error the old pair stays. Nothing without TLS.
+    /// Reloads certificate and key for new connections. Does nothing without TLS.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] if the files cannot be used. The previous pair stays in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.0.as_ref().map_or(Ok(()), |tls| tls.reload())
     }
 }
 
 impl Service {
-    /// Reads the certificate and binds the addresses. Clients can connect from then on, and wait.
+    /// Loads the certificate and binds the addresses. Clients can connect from then on, and wait.
     ///
     /// # Errors
     ///
-    /// [`ServiceError::Tls`] where the certificate cannot be used, [`ServiceError::Edge`] where an address cannot be bound.
+    /// [`ServiceError::Tls`] if the certificate cannot be used, [`ServiceError::Edge`] if an address cannot be bound.
     pub fn bind(options: Options) -> Result<BoundService, ServiceError> {
         let files = options.tls.clone();
         let tls = files.map(|files| Tls::load(files.certificate, files.key)).transpose()?.map(Arc::new);
@@ -142,7 +154,7 @@ impl Service {
         Ok(BoundService { options, listeners, tls })
     }
 
-    /// Serves with a handler of one's own, without metrics. When this returns, requests are answered.
+    /// Starts a service with `handler` and without `/metrics`. Requests are served when this returns.
     ///
     /// # Errors
     ///
@@ -151,17 +163,17 @@ impl Service {
         Service::bind(Options { metrics_listen: None, ..options.clone() })?.begin(handler, None)
     }
 
-    /// Where it listens.
+    /// The address of the service.
     pub fn address(&self) -> SocketAddr {
         self.edge.address()
     }
 
-    /// Where it answers `/metrics`.
+    /// The address of `/metrics`, if any.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.edge.metrics_address()
     }
 
-    /// Rises every few seconds, as long as requests are answered.
+    /// A heartbeat counter. It increases every few seconds while requests are served.
     pub fn heartbeat(&self) -> Arc<AtomicU64> {
         self.edge.heartbeat()
     }
@@ -171,20 +183,30 @@ impl Service {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
+    /// A handle that stops this service.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.edge.stopper())
     }
 
+    /// A handle that reloads the certificate.
     pub fn tls_reloader(&self) -> TlsReloader {
         TlsReloader(self.tls.clone())
     }
 
-    /// Blocks until a [`Stopper`] has stopped it, or it has failed: the server behind the gate died and could not be replaced.
+    /// Blocks until the service has stopped.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError::Edge`] if the worker pool failed and could not be replaced.
     pub fn wait(self) -> Result<(), ServiceError> {
         Ok(self.edge.wait()?)
     }
 
-    /// Stops taking requests, answers those under way (for 10 s at most), and returns.
+    /// Stops the service: refuses new requests, finishes the running ones within at most 10 seconds, and returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Service::wait`].
     pub fn stop(self) -> Result<(), ServiceError> {
         self.stopper().stop();
         self.wait()

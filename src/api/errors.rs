@@ -1,4 +1,4 @@
-//! The API's own errors: one constructor for each condition that is built in more than one place, or that has headers.
+//! Constructors of the API's errors: one for each condition that arises in more than one place or that has headers.
 
 use serde_json::{Map, Value, json};
 
@@ -63,7 +63,7 @@ pub fn not_found(resource: &Resource, id: &str) -> ApiError {
     ApiError::new(Condition::NotFound, format!("There is no {} with the id {id}. Check the id.", resource.name))
 }
 
-/// `invalid_json`; the message says line and column.
+/// `invalid_json`; the message names line and column.
 pub fn invalid_json(error: &JsonError) -> ApiError {
     let message = format!("The body is not valid JSON {error}. Send one JSON object in UTF-8.");
     ApiError::new(Condition::InvalidJson, message)
@@ -97,7 +97,7 @@ pub fn validation_failed(faults: &[FieldError]) -> ApiError {
 pub fn missing_reference(field: &Field, target: &Resource, id: i64) -> ApiError {
     match missing_reference_condition(target) {
         Some(condition) => ApiError::new(condition, target.missing_message(field, id)),
-        // A unit test holds that every resource that is referred to has a condition.
+        // Unreachable: a unit test checks that every referenced resource has a condition.
         None => ApiError::internal(),
     }
 }
@@ -107,7 +107,7 @@ pub fn missing_reference_condition(target: &Resource) -> Option<Condition> {
     Condition::all().find(|condition| Some(condition.describe().code) == target.missing_code)
 }
 
-/// `has_dependents`; `details` is the database's own message.
+/// `has_dependents`; `details` is the message of the database.
 pub fn has_dependents(details: String) -> ApiError {
     let message = "Other records refer to this one, so it was not deleted. Delete or reassign them first.";
     ApiError::new(Condition::HasDependents, message).member("details", details)
@@ -134,7 +134,7 @@ impl From<StoreError> for ApiError {
 }
 
 impl From<RegistryError> for ApiError {
-    /// Whatever the registry reports to a request is the service's failure: the cause goes to the log, not to the client.
+    /// Every error of the registry is an `internal_error`. The cause goes to the log, not to the client.
     fn from(error: RegistryError) -> ApiError {
         tracing::error!(%error, "the registry failed");
         ApiError::internal()

@@ -1,4 +1,4 @@
-//! Safe retries: `Idempotency-Key` (contract section 8).
+//! Idempotency keys (contract section 8).
 
 use std::str::FromStr;
 
@@ -8,21 +8,26 @@ use uuid::fmt::Hyphenated;
 use super::errors;
 use crate::http::{ApiError, Method, Request};
 
-/// A key, and what makes a repeat the same request.
+/// An idempotency key and the fingerprint of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey {
+    /// The bytes of the UUID.
     pub key: [u8; 16],
     /// SHA-256 of method, path without `/v1`, id, and for POST and PUT the bytes of the body.
     pub request: [u8; 32],
 }
 
-/// The key of a request that changes something, without one `None`. `path` is the one without `/v1`.
+/// Returns the bytes of the UUID in the header `Idempotency-Key`, or `None` without the header.
 ///
-/// The form is 8-4-4-4-12 hexadecimal digits, any version, case ignored; one pair of double quotes around it is taken off.
+/// The form is 8-4-4-4-12 hexadecimal digits in any case, of any UUID version. One pair of double quotes around it is removed.
+///
+/// # Errors
+///
+/// `invalid_idempotency_key` if the header occurs twice or is not a UUID.
 pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
-    let mut given = request.headers("idempotency-key");
-    let Some(value) = given.next() else { return Ok(None) };
-    if given.next().is_some() {
+    let mut values = request.headers("idempotency-key");
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
         return Err(errors::invalid_idempotency_key("The header \"Idempotency-Key\" is given twice. Send it once."));
     }
     let bare = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
@@ -34,7 +39,7 @@ pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
     }
 }
 
-/// What makes a repeat the same request.
+/// Returns a SHA-256 that identifies the request. `path` is the path without `/v1`.
 pub fn fingerprint(method: Method, path: &str, id: &str, body: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in [method.as_str(), path, id] {

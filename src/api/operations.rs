@@ -1,4 +1,4 @@
-//! The five operations on records, from a request's method down to what is read or changed (contract section 3).
+//! The operations on records (contract section 3).
 
 use std::borrow::Cow;
 
@@ -20,30 +20,30 @@ pub enum Outcome {
     Mutation(Mutation),
 }
 
-/// Idempotency key known, `not_found`, references, dependents: the last checks of contract section 5. Then the change.
+/// The last checks of contract section 5, which need the transaction, and the change.
 pub type Mutation = Box<dyn FnOnce(&Writing<'_>) -> Result<Response, MutationError<ApiError>> + Send>;
 
-/// GET and HEAD: one record, or a page of them.
+/// GET and HEAD: one record, or a page of records.
 pub fn read(tenant: &Tenant, request: &Request, resource: &'static Resource) -> Result<Outcome, ApiError> {
     let query = Query::parse(request.query.as_deref())?;
     match query.get("id") {
         Some(_) => {
             let id = RecordId::parse(&query)?;
-            let found = match id.number {
+            let record = match id.number {
                 Some(number) => tenant.read(|reading| reading.json(resource, number))?,
                 None => None,
             };
-            found.map(|json| Outcome::Response(Response::json_bytes(200, json))).ok_or_else(|| id.not_found(resource))
+            record.map(|json| Outcome::Response(Response::json_bytes(200, json))).ok_or_else(|| id.not_found(resource))
         }
         None => page(tenant, request, resource, &query).map(Outcome::Response),
     }
 }
 
 fn page(tenant: &Tenant, request: &Request, resource: &'static Resource, query: &Query) -> Result<Response, ApiError> {
-    let listing = list::parse(resource, query)?;
-    let page = tenant.read(|reading| reading.page(&listing))?;
-    let cursor = page.next.map(|position| list::write_cursor(&position, &listing));
-    // In place: memory for another copy would not be in the processor's caches.
+    let list = list::parse(resource, query)?;
+    let page = tenant.read(|reading| reading.page(&list))?;
+    let cursor = page.next.map(|position| list::write_cursor(&position, &list));
+    // In place, since a new allocation of this size would miss the CPU caches.
     let mut body = page.json;
     body.splice(0..0, *b"{\"data\":");
     match &cursor {
@@ -57,8 +57,8 @@ fn page(tenant: &Tenant, request: &Request, resource: &'static Resource, query: 
     let response = Response::json_bytes(200, body);
     Ok(match cursor {
         Some(cursor) => {
-            let address = format!("<{}?{}>; rel=\"next\"", request.path, query.with_cursor(&cursor));
-            response.header("Link", address)
+            let link = format!("<{}?{}>; rel=\"next\"", request.path, query.with_cursor(&cursor));
+            response.header("Link", link)
         }
         None => response,
     })
@@ -76,7 +76,7 @@ pub fn create(request: &Request, resource: &'static Resource, prefix: &'static s
         None => Ok(field.default_value()),
     });
     let values = all_valid(checked)?;
-    let key = key.map(|key| repeat_of(key, request.method, resource, "", body));
+    let key = key.map(|key| idempotency_key(key, request.method, resource, "", body));
     Ok(mutation(key, request.received_at, move |writing, now| {
         check_references(writing, resource.fields.iter().zip(&values))?;
         let record = writing.insert(resource, values, now)?;
@@ -85,7 +85,7 @@ pub fn create(request: &Request, resource: &'static Resource, prefix: &'static s
     }))
 }
 
-/// PUT: only the fields that the body names change.
+/// PUT: changes only the fields that the body names.
 pub fn update(request: &Request, resource: &'static Resource) -> Result<Outcome, ApiError> {
     let key = idempotency::parse_key(request)?;
     let body = json_body(request)?;
@@ -98,7 +98,7 @@ pub fn update(request: &Request, resource: &'static Resource) -> Result<Outcome,
     }
     let values = all_valid(named.iter().map(|(field, input)| field.check(input)))?;
     let changes: Vec<(&'static Field, Value)> = named.iter().map(|(field, _)| *field).zip(values).collect();
-    let key = key.map(|key| repeat_of(key, request.method, resource, &id.text, body));
+    let key = key.map(|key| idempotency_key(key, request.method, resource, &id.text, body));
     Ok(mutation(key, request.received_at, move |writing, now| {
         let number = existing(writing, resource, &id)?;
         check_references(writing, changes.iter().map(|(field, value)| (*field, value)))?;
@@ -113,7 +113,7 @@ pub fn update(request: &Request, resource: &'static Resource) -> Result<Outcome,
 pub fn delete(request: &Request, resource: &'static Resource) -> Result<Outcome, ApiError> {
     let key = idempotency::parse_key(request)?;
     let id = only_id(request)?;
-    let key = key.map(|key| repeat_of(key, request.method, resource, &id.text, b""));
+    let key = key.map(|key| idempotency_key(key, request.method, resource, &id.text, b""));
     Ok(mutation(key, request.received_at, move |writing, _| {
         let number = existing(writing, resource, &id)?;
         match writing.delete(resource, number)? {
@@ -124,7 +124,7 @@ pub fn delete(request: &Request, resource: &'static Resource) -> Result<Outcome,
     }))
 }
 
-fn repeat_of(key: [u8; 16], method: Method, resource: &Resource, id: &str, body: &[u8]) -> IdempotencyKey {
+fn idempotency_key(key: [u8; 16], method: Method, resource: &Resource, id: &str, body: &[u8]) -> IdempotencyKey {
     IdempotencyKey { key, request: idempotency::fingerprint(method, resource.path, id, body) }
 }
 
@@ -132,19 +132,19 @@ fn unsupported(message: impl Into<Cow<'static, str>>) -> ApiError {
     ApiError::new(Condition::UnsupportedMediaType, message)
 }
 
-/// Content type, then size: a body that is not declared as JSON is refused whatever it holds.
+/// Returns the body. The content type is checked before the size.
 fn json_body(request: &Request) -> Result<&[u8], ApiError> {
-    let right = "Send \"Content-Type: application/json\"";
-    let mut types = request.headers("content-type");
+    let remedy = "Send \"Content-Type: application/json\"";
+    let mut values = request.headers("content-type");
     let declared =
-        types.next().ok_or_else(|| unsupported(format!("The header \"Content-Type\" is missing. {right}.")))?;
+        values.next().ok_or_else(|| unsupported(format!("The header \"Content-Type\" is missing. {remedy}.")))?;
     let media_type = declared.split(';').next().unwrap_or_default().trim();
-    if types.next().is_some() {
+    if values.next().is_some() {
         return Err(unsupported("The header \"Content-Type\" is given twice. Send it once.".to_owned()));
     }
     if !media_type.eq_ignore_ascii_case("application/json") {
         let shown: String = declared.chars().take(60).collect();
-        return Err(unsupported(format!("The body's type is {shown:?}. {right}.")));
+        return Err(unsupported(format!("The body's type is {shown:?}. {remedy}.")));
     }
     if request.header("content-encoding").is_some() {
         return Err(unsupported("The body has a \"Content-Encoding\". Send it plain, without that header.".to_owned()));
@@ -155,13 +155,13 @@ fn json_body(request: &Request) -> Result<&[u8], ApiError> {
     }
 }
 
-/// The values, or everything that is wrong: text of the wrong type first, then all fields together.
+/// Returns the values, or one error for all fields. A value of the wrong type takes precedence as `bad_request`.
 fn all_valid(checked: impl Iterator<Item = Result<Value, Fault>>) -> Result<Vec<Value>, ApiError> {
     let mut values = Vec::new();
     let mut faults: Vec<FieldError> = Vec::new();
     let mut wrong_type = None;
-    for outcome in checked {
-        match outcome {
+    for result in checked {
+        match result {
             Ok(value) => values.push(value),
             Err(Fault::Invalid(fault)) => faults.push(fault),
             Err(Fault::WrongType(message)) => wrong_type = wrong_type.or(Some(message)),
@@ -174,7 +174,7 @@ fn all_valid(checked: impl Iterator<Item = Result<Value, Fault>>) -> Result<Vec<
     }
 }
 
-/// The id of a record as a client names it. Beyond 64 bits it is well formed, but no record has it.
+/// The id of a record as the client sent it. `number` is `None` if it exceeds 64 bits; no record has such an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RecordId {
     text: String,
@@ -182,7 +182,7 @@ struct RecordId {
 }
 
 impl RecordId {
-    /// Decimal digits without sign or leading zero, at least 1. Beside `id` no other parameter is known.
+    /// Accepts decimal digits without sign or leading zero, and no other parameter in the query.
     fn parse(query: &Query) -> Result<RecordId, ApiError> {
         query.only(["id"].into_iter())?;
         let text = query.get("id").ok_or_else(errors::missing_id)?;
@@ -206,8 +206,8 @@ fn only_id(request: &Request) -> Result<RecordId, ApiError> {
     RecordId::parse(&Query::parse(request.query.as_deref())?)
 }
 
-/// The mutation that makes `change`, or replays the response that is stored under the idempotency key. `change` also gets the
-/// request's time, RFC 3339.
+/// A mutation that runs `change` and stores its response, or replays the response stored under the idempotency key. `change` also
+/// receives the time of the request in RFC 3339.
 fn mutation(
     key: Option<IdempotencyKey>,
     now: Moment,
@@ -251,7 +251,7 @@ fn existing(reading: &Reading<'_>, resource: &Resource, id: &RecordId) -> Result
     }
 }
 
-/// A reference points to a record of the same tenant: no other is in this file.
+/// Checks that every referenced record exists. The file contains only records of the tenant.
 fn check_references<'v>(
     reading: &Reading<'_>,
     values: impl Iterator<Item = (&'static Field, &'v Value)>,
@@ -266,7 +266,7 @@ fn check_references<'v>(
     Ok(())
 }
 
-/// The first response again, byte for byte.
+/// The stored response, byte for byte.
 fn replay(stored: StoredResponse) -> Response {
     let response = if stored.body.is_empty() {
         Response::empty(stored.status)

@@ -1,7 +1,7 @@
-//! 100 requests a minute for each key, exactly (contract section 7).
+//! The rate limit of each key: exactly N requests in a fixed window of one minute (contract section 7).
 //!
-//! governor's cells come back one by one, which lets 199 requests through in the first minute. Here each window of a key has
-//! a limiter of its own whose clock stands still: its cells come back only with the next window.
+//! governor replenishes cells continuously, which would admit up to 2N - 1 requests in the first minute. Each window therefore
+//! has a limiter of its own with a stopped clock, which replenishes nothing.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -16,17 +16,17 @@ use governor::state::{InMemoryState, NotKeyed};
 use crate::clock::Moment;
 use crate::http::{ApiError, Condition};
 
-/// How long a window lasts.
+/// Length of a window.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// What a key has left; on every answer after the check.
+/// The state of a key's window. Every response after the check has it in its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimitStatus {
-    /// Requests in a window.
+    /// Requests allowed in a window.
     pub limit: u32,
-    /// Requests left in this one.
+    /// Requests left in the current window.
     pub remaining: u32,
-    /// Unix seconds at which this window ends.
+    /// The end of the window in Unix seconds.
     pub reset: i64,
 }
 
@@ -40,7 +40,7 @@ impl RateLimitStatus {
         ]
     }
 
-    /// `rate_limited`, with these headers.
+    /// The error `rate_limited` with these headers.
     pub fn error(self) -> ApiError {
         let message = format!(
             "This API key has used its {} requests of this minute. Wait 60 seconds, or until the moment in X-RateLimit-Reset.",
@@ -55,13 +55,13 @@ type Cells = governor::RateLimiter<NotKeyed, InMemoryState, FakeRelativeClock, S
 
 #[derive(Debug)]
 struct Window {
-    /// Monotonic, so that a clock that is set back does not hold the window open.
+    /// Monotonic, so that setting back the system clock does not prolong the window.
     ends: Duration,
     reset: i64,
     cells: Cells,
 }
 
-/// The windows of all keys. They live in memory: a restart opens new ones.
+/// The windows of all keys, in memory. A restart begins new ones.
 #[derive(Debug)]
 pub struct RateLimiter {
     limit: NonZeroU32,
@@ -70,22 +70,26 @@ pub struct RateLimiter {
 
 #[derive(Debug, Default)]
 struct Windows {
-    of_key: HashMap<i64, Window>,
-    /// When the windows that are over are dropped next.
+    by_key: HashMap<i64, Window>,
+    /// When expired windows are dropped next.
     sweep_at: Duration,
 }
 
 impl RateLimiter {
-    /// `limit` requests for each key and window.
+    /// A limiter that allows each key `limit` requests in a window.
     pub fn new(limit: NonZeroU32) -> RateLimiter {
         RateLimiter { limit, windows: Mutex::default() }
     }
 
-    /// Counts a request of the key, or refuses it: a refused one does not count.
+    /// Counts a request of the key. A refused request does not count.
+    ///
+    /// # Errors
+    ///
+    /// `rate_limited` if the window has no requests left.
     pub fn check(&self, key: i64, now: Moment) -> Result<RateLimitStatus, ApiError> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         windows.sweep(now.monotonic);
-        let window = windows.of_key.entry(key).or_insert_with(|| self.open(now));
+        let window = windows.by_key.entry(key).or_insert_with(|| self.open(now));
         if window.ends <= now.monotonic {
             *window = self.open(now);
         }
@@ -111,7 +115,7 @@ impl RateLimiter {
 impl Windows {
     fn sweep(&mut self, now: Duration) {
         if now >= self.sweep_at {
-            self.of_key.retain(|_, window| window.ends > now);
+            self.by_key.retain(|_, window| window.ends > now);
             self.sweep_at = now + WINDOW;
         }
     }
@@ -136,6 +140,6 @@ mod tests {
         assert_eq!(limiter.check(1, clock.now()).unwrap().remaining, 99);
         clock.advance(Duration::from_secs(120));
         assert!(limiter.check(3, clock.now()).is_ok());
-        assert_eq!(limiter.windows.lock().unwrap().of_key.len(), 1);
+        assert_eq!(limiter.windows.lock().unwrap().by_key.len(), 1);
     }
 }

@@ -1,29 +1,37 @@
-//! Every path and what it takes: one table, in which no operation can be written without its scope.
+//! The table of all paths, and of the operations on records with their access.
 
 use crate::http::Method;
 use crate::metrics;
 use crate::model::{ALL, Access, Resource};
 
-/// Where a path leads.
+/// What a path refers to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Route {
-    /// The records of a resource; `prefix` is `/v1` where the path had it.
-    Records { resource: &'static Resource, prefix: &'static str },
-    /// What needs no key.
+    /// The records of a resource.
+    Records {
+        /// The resource.
+        resource: &'static Resource,
+        /// `/v1` if the path begins with it, otherwise empty.
+        prefix: &'static str,
+    },
+    /// A path without authentication.
     Page(Page),
-    /// The panel, which answers every method itself.
+    /// The panel. It handles every method itself.
     Panel,
 }
 
-/// The paths that look at no key and have no rate limit (contract section 1).
+/// The paths without authentication and rate limit (contract section 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// The document that clients are made from.
+    /// The OpenAPI document.
     OpenApi,
-    /// The reference that people read.
+    /// The documentation page.
     Docs,
+    /// Whether the process responds.
     Health,
+    /// Whether requests can be served.
     Ready,
+    /// A redirect to the documentation page.
     Root,
 }
 
@@ -37,23 +45,26 @@ pub const PAGES: [(&str, Page); 5] = [
 ];
 
 impl Page {
-    /// Whether the page also stands below [`PREFIX`].
+    /// Whether the page is also available below [`PREFIX`].
     pub const fn is_prefixed(self) -> bool {
         matches!(self, Page::OpenApi | Page::Docs)
     }
 }
 
-/// What can be done with records.
+/// An operation on records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// GET, with or without `id`.
     Read,
+    /// POST.
     Create,
+    /// PUT.
     Update,
+    /// DELETE.
     Delete,
 }
 
-/// The operations on records: method, operation and the access that its scope grants. Contract section 3.
+/// The operations on records: method, operation and the access that it needs (contract section 3).
 pub const OPERATIONS: [(Method, Operation, Access); 5] = [
     (Method::Get, Operation::Read, Access::Read),
     (Method::Head, Operation::Read, Access::Read),
@@ -62,18 +73,18 @@ pub const OPERATIONS: [(Method, Operation, Access); 5] = [
     (Method::Delete, Operation::Delete, Access::Write),
 ];
 
-/// `Allow` of the record paths.
+/// The value of `Allow` for record paths.
 pub const RECORD_METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
-/// `Allow` of the pages.
+/// The value of `Allow` for pages.
 pub const PAGE_METHODS: &str = "GET, HEAD";
 
 /// The path of the panel.
 pub const PANEL_PATH: &str = "/api_keys.php";
 
-/// Where every record path stands too, so that a client's base address may be either (contract section 1).
+/// The prefix below which record paths, the OpenAPI document and the documentation page are also available (contract section 1).
 pub const PREFIX: &str = "/v1";
 
-/// Paths are compared as sent: no percent-decoding, no trailing slash.
+/// Finds the route of a path. Paths are compared as sent, without percent-decoding.
 pub fn find(path: &str) -> Option<Route> {
     let (prefix, bare) = path.strip_prefix(PREFIX).map_or(("", path), |bare| (PREFIX, bare));
     if let Some(resource) = ALL.into_iter().find(|resource| resource.path == bare) {
@@ -86,7 +97,7 @@ pub fn find(path: &str) -> Option<Route> {
     Some(Route::Page(page))
 }
 
-/// What the path is counted under: the known path without its prefix, or one word for all that nobody knows.
+/// The metrics label of a path: the known path without prefix, or [`metrics::OTHER`].
 pub fn label(path: &str) -> &'static str {
     match find(path) {
         None => metrics::OTHER,

@@ -1,7 +1,7 @@
-//! Every message of an error, as a list to be reviewed: each names the field or parameter, says what was wrong with what was
-//! sent, and what would be right.
+//! The messages of all errors, compared with a golden file for review. A message names the field or parameter, the fault and the
+//! remedy.
 //!
-//! `UPDATE_GOLDEN=1 cargo test --lib messages` renews `tests/golden/messages.txt`.
+//! `UPDATE_GOLDEN=1 cargo test --lib messages` updates `tests/golden/messages.txt`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::model::{ALL, CUSTOMER, EMPLOYEE, HARDWARE, JsonObject, KeysetPosition
 use crate::store::registry::Inactive;
 
 #[test]
-fn the_messages_are_their_golden_copy() {
+fn messages_match_the_golden_file() {
     let mut text = String::from("Every message of an error, in the words that clients read. See src/api/tests.rs.\n");
     for (title, messages) in [
         ("Conditions", conditions()),
@@ -45,9 +45,9 @@ fn parsed(body: &[u8]) -> Result<JsonObject<'_>, ApiError> {
     JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))
 }
 
-/// The message of what must fail.
+/// The code and message of an error.
 fn failure<T>(outcome: Result<T, ApiError>) -> String {
-    let error = outcome.err().expect("this request is refused");
+    let error = outcome.err().expect("the request must fail");
     format!("{}: {}", error.condition().describe().code, error.message())
 }
 
@@ -169,14 +169,14 @@ fn lists() -> Messages {
         .into_iter()
         .map(|(resource, query)| (format!("{}?{query}", resource.path), failure(parse(resource, query))))
         .collect();
-    let list = parse(&CUSTOMER, "sort=name").expect("a good query");
+    let list = parse(&CUSTOMER, "sort=name").expect("the query is valid");
     let cursor = write_cursor(&KeysetPosition { value: Value::Text("A".to_owned()), id: 1 }, &list);
     let other = failure(parse(&CUSTOMER, &format!("sort=-name&cursor={cursor}")));
     messages.push(("a cursor of another list".to_owned(), other));
     messages
 }
 
-/// Every field with everything that it can refuse.
+/// Every field with every kind of invalid value.
 fn fields() -> Messages {
     let long = "x".repeat(5001);
     let inputs = [

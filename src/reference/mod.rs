@@ -1,4 +1,4 @@
-//! The reference for client programmers: the OpenAPI document and the documentation page, both made from the declarations.
+//! The reference of the API: the OpenAPI document and the documentation page. Both are generated from the declarations.
 
 pub mod docs;
 pub mod openapi;

@@ -170,7 +170,7 @@ async function shortcuts() {
 async function mistakes() {
   await page.getByLabel("Name").fill("<b>\u202ebold\u202c</b> & \"quotes\" ".repeat(3));
   await Promise.all([answers(422), go("button", "Create key")]);
-  await page.getByText("Tick at least one scope.").waitFor();
+  await page.getByText("Select at least one scope.").waitFor();
   await look("form-wrong");
   await page.getByLabel("hardware:read", { exact: true }).check();
   await go("button", "Create key");
@@ -198,7 +198,7 @@ async function revokeAndDelete(key) {
   assert.match(events[0], /UTC Deleted Web shop tdk_.{4}… via the panel/);
 }
 
-async function changePassword(present) {
+async function changePassword(current) {
   const next = "correct horse battery staple";
   const fill = async (old, again) => {
     const details = page.getByText("Change the password");
@@ -208,11 +208,11 @@ async function changePassword(present) {
     await page.getByLabel("Repeat the new password").fill(again);
     await go("button", "Change password");
   };
-  await fill("not the present one", "something else");
+  await fill("not the current one", "something else");
   await look("password-wrong");
-  await fill("not the present one", next);
+  await fill("not the current one", next);
   await page.getByText("This is not the current password.").waitFor();
-  await fill(present, next);
+  await fill(current, next);
   await page.getByText("The password is changed").waitFor();
   await look("password-changed");
   await signIn("shop", next);

@@ -114,7 +114,7 @@ fn a_suspended_tenants_admin_reads_why_revokes_and_deletes_but_makes_nothing() {
     let (first, second) = (key(&panel, &acme), key(&panel, &acme));
     let mut early = panel.signed_in("acme");
     panel.app.registry.suspend("acme").unwrap();
-    early.send("create", &[("name", "x"), ("scope", "all")]).is(403).saying("suspended, so no key was made");
+    early.send("create", &[("name", "x"), ("scope", "all")]).is(403).saying("suspended, so no key was created");
 
     let mut browser = panel.signed_in("acme");
     let page = browser.get("").is(200).saying("The operator has suspended this tenant.").saying("its secret name");
@@ -136,7 +136,7 @@ fn a_trial_that_is_over_is_named_with_its_last_day() {
     browser.create_key("on the last day", &["all"]);
     panel.advance(5 * 3600);
     browser.get("").is(200).saying("The trial of this tenant ended on 2026-11-20 (UTC).");
-    browser.send("create", &[("name", "x"), ("scope", "all")]).is(403).saying("trial is over, so no key was made");
+    browser.send("create", &[("name", "x"), ("scope", "all")]).is(403).saying("trial is over, so no key was created");
     panel.app.registry.suspend("acme").unwrap();
     browser.get("").is(200).saying("The operator has suspended this tenant.");
 }

@@ -1,4 +1,4 @@
-//! The reference that people read (`/docs`), rendered from the declarations that the OpenAPI document is made of.
+//! The documentation page (`/docs`), generated from the same declarations as the OpenAPI document.
 
 mod samples;
 
@@ -24,27 +24,27 @@ const SCRIPT: &str = include_str!("script.js");
 
 static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[html::BASE_STYLE, STYLE], &[SCRIPT]).with_requests());
 
-/// The page, with examples for the address that it was asked at.
+/// Returns the page. Its examples use the address of the request.
 pub fn respond(request: &Request) -> Response {
-    match Page::new(&Address::of(request)).render() {
+    match DocsPage::new(&Address::of(request)).render() {
         Ok(body) => html::page(200, body, &POLICY),
         Err(error) => {
-            tracing::error!(%error, "the reference could not be rendered");
+            tracing::error!(%error, "the documentation page could not be rendered");
             ApiError::internal().into()
         }
     }
 }
 
-/// Where the client reached the service.
+/// The address at which the client reached the service.
 struct Address {
     /// Scheme, host and port.
     origin: String,
-    /// `/v1` where the page was asked for below it.
+    /// `/v1` if the path begins with it, otherwise empty.
     prefix: &'static str,
 }
 
 impl Address {
-    /// Takes the host from the request only where it is a plain name or address with an optional port.
+    /// Uses the header `Host` only if it is a plain name or address with an optional port.
     fn of(request: &Request) -> Address {
         let host = request.header("host").filter(|host| is_plain_host(host)).unwrap_or("127.0.0.1:8080");
         let scheme = if request.secure { "https" } else { "http" };
@@ -60,7 +60,7 @@ fn is_plain_host(host: &str) -> bool {
 
 #[derive(Template)]
 #[template(path = "reference/docs/page.html")]
-struct Page {
+struct DocsPage {
     base_style: &'static str,
     style: &'static str,
     script: &'static str,
@@ -81,7 +81,7 @@ struct ResourceView {
     fields: Vec<FieldView>,
     operations: Vec<OperationView>,
     record: String,
-    /// What lists can be sorted by.
+    /// The columns for `sort`.
     columns: String,
 }
 
@@ -95,7 +95,7 @@ struct FieldView {
 
 struct OperationView {
     id: String,
-    /// A further anchor on the same operation.
+    /// A second anchor of the operation.
     alias: Option<String>,
     verb: &'static str,
     name: String,
@@ -103,13 +103,13 @@ struct OperationView {
     target: String,
     summary: String,
     scope: String,
-    /// What a body may be, for the form.
+    /// An example of a body, for the form.
     body: Option<String>,
     parameters: Vec<FieldView>,
     filters: Vec<FieldView>,
     samples: Vec<Sample>,
     status: u16,
-    answer: Option<String>,
+    response: Option<String>,
     errors: Vec<&'static str>,
 }
 
@@ -120,9 +120,9 @@ struct ErrorView {
     remedy: String,
 }
 
-impl Page {
-    fn new(address: &Address) -> Page {
-        Page {
+impl DocsPage {
+    fn new(address: &Address) -> DocsPage {
+        DocsPage {
             base_style: html::BASE_STYLE,
             style: STYLE,
             script: SCRIPT,
@@ -157,7 +157,10 @@ impl ResourceView {
             plural: resource.plural,
             about: resource.about,
             fields: fields(resource),
-            operations: Shape::ALL.into_iter().map(|shape| shape.view(resource, address)).collect(),
+            operations: DocumentedOperation::ALL
+                .into_iter()
+                .map(|operation| operation.view(resource, address))
+                .collect(),
             record: indented(&openapi::record_example(resource)),
             columns: columns.join(", "),
         }
@@ -177,17 +180,17 @@ fn fields(resource: &'static Resource) -> Vec<FieldView> {
         about: paragraph(field.about),
         required: field.required,
     });
-    [read_only("id", "integer", "Its number, never used again.")]
+    [read_only("id", "integer", "The number of the record. It is never reused.")]
         .into_iter()
         .chain(own)
         .chain([
-            read_only("created_at", "timestamp", "When it was made."),
-            read_only("updated_at", "timestamp", "When it was last changed."),
+            read_only("created_at", "timestamp", "The time of creation."),
+            read_only("updated_at", "timestamp", "The time of the last change."),
         ])
         .collect()
 }
 
-/// What a field takes, in a few words.
+/// The values of a field in a few words.
 fn values(field: &Field) -> String {
     let mut words = match field.kind {
         Kind::Text { min: 0, max } => format!("text, at most {max}"),
@@ -212,9 +215,9 @@ fn indented(value: &Value) -> String {
     format!("{value:#}")
 }
 
-/// What people tell apart: reading one record and listing them are one operation to HTTP.
+/// An operation of the page. It shows GET as two operations: reading a record and listing records.
 #[derive(Clone, Copy, PartialEq)]
-enum Shape {
+enum DocumentedOperation {
     List,
     Read,
     Create,
@@ -222,87 +225,95 @@ enum Shape {
     Delete,
 }
 
-impl Shape {
-    const ALL: [Shape; 5] = [Shape::List, Shape::Read, Shape::Create, Shape::Update, Shape::Delete];
+impl DocumentedOperation {
+    const ALL: [DocumentedOperation; 5] = [
+        DocumentedOperation::List,
+        DocumentedOperation::Read,
+        DocumentedOperation::Create,
+        DocumentedOperation::Update,
+        DocumentedOperation::Delete,
+    ];
 
     const fn operation(self) -> (Method, Operation, Access) {
         match self {
-            Shape::List | Shape::Read => (Method::Get, Operation::Read, Access::Read),
-            Shape::Create => (Method::Post, Operation::Create, Access::Write),
-            Shape::Update => (Method::Put, Operation::Update, Access::Write),
-            Shape::Delete => (Method::Delete, Operation::Delete, Access::Write),
+            DocumentedOperation::List | DocumentedOperation::Read => (Method::Get, Operation::Read, Access::Read),
+            DocumentedOperation::Create => (Method::Post, Operation::Create, Access::Write),
+            DocumentedOperation::Update => (Method::Put, Operation::Update, Access::Write),
+            DocumentedOperation::Delete => (Method::Delete, Operation::Delete, Access::Write),
         }
     }
 
     fn name(self, resource: &Resource) -> String {
         match self {
-            Shape::List => format!("List {}", resource.plural),
-            Shape::Read => format!("Read {} {}", openapi::article(resource.name), resource.name),
-            Shape::Create => format!("Create {} {}", openapi::article(resource.name), resource.name),
-            Shape::Update => format!("Change {} {}", openapi::article(resource.name), resource.name),
-            Shape::Delete => format!("Delete {} {}", openapi::article(resource.name), resource.name),
+            DocumentedOperation::List => format!("List {}", resource.plural),
+            DocumentedOperation::Read => format!("Read {} {}", openapi::article(resource.name), resource.name),
+            DocumentedOperation::Create => format!("Create {} {}", openapi::article(resource.name), resource.name),
+            DocumentedOperation::Update => format!("Change {} {}", openapi::article(resource.name), resource.name),
+            DocumentedOperation::Delete => format!("Delete {} {}", openapi::article(resource.name), resource.name),
         }
     }
 
-    /// The name where the resource's stands above it.
+    /// The name without the resource's.
     const fn verb(self) -> &'static str {
         match self {
-            Shape::List => "List",
-            Shape::Read => "Read",
-            Shape::Create => "Create",
-            Shape::Update => "Change",
-            Shape::Delete => "Delete",
+            DocumentedOperation::List => "List",
+            DocumentedOperation::Read => "Read",
+            DocumentedOperation::Create => "Create",
+            DocumentedOperation::Update => "Change",
+            DocumentedOperation::Delete => "Delete",
         }
     }
 
     const fn summary(self) -> &'static str {
         match self {
-            Shape::List => {
-                "A page of the records that match every filter and have every word of `q`. HEAD answers the same without the body."
+            DocumentedOperation::List => {
+                "A page of the records that match every filter and have every word of `q`. HEAD returns the same without the body."
             }
-            Shape::Read => "The record with this id. HEAD answers the same without the body.",
-            Shape::Create => "The answer is the record as it was made; `Location` is its path.",
-            Shape::Update => "Only the fields that the body names change. The answer is the whole record as it is now.",
-            Shape::Delete => "The answer has no body. A record that others refer to is not deleted.",
+            DocumentedOperation::Read => "The record with this id. HEAD returns the same without the body.",
+            DocumentedOperation::Create => "The response is the new record; `Location` is its path.",
+            DocumentedOperation::Update => {
+                "Only the fields that the body names change. The response is the whole record after the change."
+            }
+            DocumentedOperation::Delete => "The response has no body. A record that others refer to is not deleted.",
         }
     }
 
-    /// The query that stands in the heading and in the examples.
+    /// The query in the heading and in the examples.
     const fn query(self) -> &'static str {
         match self {
-            Shape::List => "?limit=20&sort=-updated_at",
-            Shape::Create => "",
-            Shape::Read | Shape::Update | Shape::Delete => "?id=1",
+            DocumentedOperation::List => "?limit=20&sort=-updated_at",
+            DocumentedOperation::Create => "",
+            DocumentedOperation::Read | DocumentedOperation::Update | DocumentedOperation::Delete => "?id=1",
         }
     }
 
     fn body(self, resource: &'static Resource) -> Option<Value> {
         match self {
-            Shape::Create => Some(samples::short(resource)),
-            Shape::Update => Some(openapi::update_example(resource)),
-            Shape::List | Shape::Read | Shape::Delete => None,
+            DocumentedOperation::Create => Some(samples::short(resource)),
+            DocumentedOperation::Update => Some(openapi::update_example(resource)),
+            DocumentedOperation::List | DocumentedOperation::Read | DocumentedOperation::Delete => None,
         }
     }
 
-    fn answer(self, resource: &'static Resource) -> (u16, Option<Value>) {
+    fn response(self, resource: &'static Resource) -> (u16, Option<Value>) {
         match self {
-            Shape::List => (200, Some(openapi::page_example(resource))),
-            // The record stands once, beside the fields.
-            Shape::Read | Shape::Update => (200, None),
-            Shape::Create => (201, None),
-            Shape::Delete => (204, None),
+            DocumentedOperation::List => (200, Some(openapi::page_example(resource))),
+            // The record is shown once, beside the fields.
+            DocumentedOperation::Read | DocumentedOperation::Update => (200, None),
+            DocumentedOperation::Create => (201, None),
+            DocumentedOperation::Delete => (204, None),
         }
     }
 
     fn view(self, resource: &'static Resource, address: &Address) -> OperationView {
         let (method, operation, access) = self.operation();
         let id = match self {
-            Shape::Read => format!("get{}-id", capitalize(resource.plural)),
+            DocumentedOperation::Read => format!("get{}-id", capitalize(resource.plural)),
             _ => operation_id(method, operation, resource),
         };
-        let alias = (self == Shape::List).then(|| operation_id(Method::Head, operation, resource));
+        let alias = (self == DocumentedOperation::List).then(|| operation_id(Method::Head, operation, resource));
         let body = self.body(resource);
-        let (status, answer) = self.answer(resource);
+        let (status, response) = self.response(resource);
         let target = format!("{}{}", resource.path, self.query());
         let address = format!("{}{}{target}", address.origin, address.prefix);
         let conditions = Target::Records(operation, resource).conditions();
@@ -315,23 +326,23 @@ impl Shape {
             summary: paragraph(self.summary()),
             scope: Scope { resource, access }.to_string(),
             parameters: self.parameters(),
-            filters: if self == Shape::List { list_filters(resource) } else { Vec::new() },
+            filters: if self == DocumentedOperation::List { list_filters(resource) } else { Vec::new() },
             samples: samples::of(method, &address, body.as_ref()),
             body: body.as_ref().map(indented),
             target,
             status,
-            answer: answer.as_ref().map(indented),
+            response: response.as_ref().map(indented),
             errors: conditions
                 .into_iter()
-                .filter(|condition| self.can_give(*condition))
+                .filter(|condition| self.can_fail_with(*condition))
                 .map(|c| c.describe().code)
                 .collect(),
         }
     }
 
-    /// Of what the operation can give, what this half of it can.
-    fn can_give(self, condition: Condition) -> bool {
-        !(self == Shape::List && condition == Condition::NotFound)
+    /// Whether this half of the operation can fail with a condition of the operation.
+    fn can_fail_with(self, condition: Condition) -> bool {
+        !(self == DocumentedOperation::List && condition == Condition::NotFound)
     }
 
     fn parameters(self) -> Vec<FieldView> {
@@ -341,21 +352,21 @@ impl Shape {
             about: paragraph(about),
             required,
         };
-        let id = || parameter("id", "integer", "The record. No other parameter stands beside it.", true);
+        let id = || parameter("id", "integer", "The record. It excludes every other parameter.", true);
         let retry = || parameter("Idempotency-Key", "header, UUID", "A new one for every new request.", false);
         match self {
-            Shape::List => list::PARAMETERS
+            DocumentedOperation::List => list::PARAMETERS
                 .iter()
                 .map(|declared| parameter(declared.name, &(declared.values)(), declared.about, false))
                 .collect(),
-            Shape::Read => vec![id()],
-            Shape::Create => vec![retry()],
-            Shape::Update | Shape::Delete => vec![id(), retry()],
+            DocumentedOperation::Read => vec![id()],
+            DocumentedOperation::Create => vec![retry()],
+            DocumentedOperation::Update | DocumentedOperation::Delete => vec![id(), retry()],
         }
     }
 }
 
-/// The filters, ranges named with their field.
+/// The filters. The bounds of a range are listed with their field.
 fn list_filters(resource: &'static Resource) -> Vec<FieldView> {
     let mut views: Vec<FieldView> = Vec::new();
     for filter in filters(resource) {
@@ -403,10 +414,10 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_whole_small_and_asks_nobody() {
-        let page = page("desk.example:8443");
+    fn the_page_is_complete_small_and_self_contained() {
+        let page = page("api.example:8443");
         assert!(page.len() < 150 * 1024, "{}", page.len());
-        assert!(page.contains("http://desk.example:8443/v1/customers.php"));
+        assert!(page.contains("http://api.example:8443/v1/customers.php"));
         for condition in Condition::all() {
             assert!(page.contains(&format!("id=\"{}\"", condition.describe().code)), "{condition:?}");
         }

@@ -1,4 +1,4 @@
-//! Worked requests as people type them: curl, Python, JavaScript.
+//! Examples of requests in curl, Python and JavaScript.
 
 use serde_json::{Map, Value};
 
@@ -6,15 +6,17 @@ use crate::http::Method;
 use crate::model::{Field, Resource};
 use crate::reference::openapi::example_of;
 
-/// A language that examples are written in.
+/// A language of the examples.
 #[derive(Clone, Copy)]
 pub struct Language {
     /// For anchors and classes.
     pub id: &'static str,
+    /// The name on the page.
     pub name: &'static str,
 }
 
 impl Language {
+    /// Every language.
     pub const ALL: [Language; 3] = [
         Language { id: "curl", name: "curl" },
         Language { id: "python", name: "Python" },
@@ -24,17 +26,19 @@ impl Language {
 
 /// One example.
 pub struct Sample {
+    /// Its language.
     pub language: Language,
+    /// The code.
     pub code: String,
 }
 
-/// The request in every language. `address` is whole; it has nothing in it that a shell or a string would take otherwise.
+/// The request in every language. `address` is an absolute URL without characters that need quoting.
 pub fn of(method: Method, address: &str, body: Option<&Value>) -> Vec<Sample> {
     let codes = [curl(method, address, body), python(method, address, body), javascript(method, address, body)];
     Language::ALL.into_iter().zip(codes).map(|(language, code)| Sample { language, code }).collect()
 }
 
-/// A body with the required fields and a few others.
+/// A body with the required fields and two others.
 pub fn short(resource: &'static Resource) -> Value {
     let (required, others): (Vec<_>, Vec<_>) = resource.fields.iter().partition(|field| field.required);
     let few = required.into_iter().chain(others.into_iter().take(2));
@@ -65,7 +69,7 @@ fn curl(method: Method, address: &str, body: Option<&Value>) -> String {
 fn python(method: Method, address: &str, body: Option<&Value>) -> String {
     let mut code = String::from(if is_write(method) { "import os, uuid\n" } else { "import os\n" });
     code.push_str("import requests\n\n");
-    code.push_str(&format!("answer = requests.{}(\n    \"{address}\",\n", method.as_str().to_lowercase()));
+    code.push_str(&format!("response = requests.{}(\n    \"{address}\",\n", method.as_str().to_lowercase()));
     code.push_str("    headers={\n        \"Authorization\": f\"Bearer {os.environ['TENANTDESK_KEY']}\",\n");
     if is_write(method) {
         code.push_str("        \"Idempotency-Key\": str(uuid.uuid4()),\n");
@@ -78,14 +82,14 @@ fn python(method: Method, address: &str, body: Option<&Value>) -> String {
         }
         code.push_str("    },\n");
     }
-    code.push_str("    timeout=10,\n)\nanswer.raise_for_status()\n");
+    code.push_str("    timeout=10,\n)\nresponse.raise_for_status()\n");
     if method != Method::Delete {
-        code.push_str("print(answer.json())\n");
+        code.push_str("print(response.json())\n");
     }
     code.trim_end().to_owned()
 }
 
-/// A text reads the same in JSON and in Python.
+/// Strings and numbers are written as in JSON.
 fn python_literal(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),
@@ -96,7 +100,7 @@ fn python_literal(value: &Value) -> String {
 }
 
 fn javascript(method: Method, address: &str, body: Option<&Value>) -> String {
-    let mut code = format!("const answer = await fetch(\"{address}\", {{\n");
+    let mut code = format!("const response = await fetch(\"{address}\", {{\n");
     if method != Method::Get {
         code.push_str(&format!("  method: \"{}\",\n", method.as_str()));
     }
@@ -112,9 +116,9 @@ fn javascript(method: Method, address: &str, body: Option<&Value>) -> String {
         let indented = format!("{body:#}").replace('\n', "\n  ");
         code.push_str(&format!("  body: JSON.stringify({indented}),\n"));
     }
-    code.push_str("});\nif (!answer.ok) throw new Error((await answer.json()).error.message);\n");
+    code.push_str("});\nif (!response.ok) throw new Error((await response.json()).error.message);\n");
     if method != Method::Delete {
-        code.push_str("console.log(await answer.json());\n");
+        code.push_str("console.log(await response.json());\n");
     }
     code.trim_end().to_owned()
 }

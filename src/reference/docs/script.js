@@ -93,9 +93,9 @@ form.addEventListener("submit", async (event) => {
   try {
     const url = new URL(one("#try-target").value, location.origin);
     if (url.origin !== location.origin) throw new Error("The path must begin with one slash.");
-    const answer = await fetch(url, { method, headers, body: writes ? one("#try-body").value : undefined });
-    status = `${answer.status} ${answer.statusText}`;
-    text = await answer.text();
+    const response = await fetch(url, { method, headers, body: writes ? one("#try-body").value : undefined });
+    status = `${response.status} ${response.statusText}`;
+    text = await response.text();
     try {
       text = JSON.stringify(JSON.parse(text), null, 2);
     } catch {

@@ -1,4 +1,4 @@
-//! Worked examples, made of the declarations' own, and one error of every condition.
+//! Examples of bodies, built from the examples of the fields, and one error of every condition.
 
 use serde_json::{Map, Value, json};
 
@@ -13,9 +13,9 @@ use crate::model::FieldError;
 use crate::model::{Access, CUSTOMER, EMPLOYEE, Field, HARDWARE, JsonObject, Resource, Scope};
 use crate::store::registry::Inactive;
 
-/// The moment that every example happens.
+/// The time of every example.
 pub const NOW: &str = "2026-11-20T19:30:00Z";
-/// Its minute's end, in Unix seconds.
+/// The end of its rate limit window in Unix seconds.
 pub const RESET: i64 = 1_795_203_060;
 /// A UUID.
 pub const UUID: &str = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
@@ -30,14 +30,14 @@ pub fn create_example(resource: &'static Resource) -> Value {
     Value::Object(resource.fields.iter().map(|field| (field.name.to_owned(), example_of(field))).collect())
 }
 
-/// A body that changes a record: its last two fields.
+/// A body that changes a record: the last two fields.
 pub fn update_example(resource: &'static Resource) -> Value {
     let from = resource.fields.len().saturating_sub(2);
     let last = resource.fields.iter().skip(from);
     Value::Object(last.map(|field| (field.name.to_owned(), example_of(field))).collect())
 }
 
-/// The record that the example of a POST makes.
+/// The record that results from [`create_example`].
 pub fn record_example(resource: &'static Resource) -> Value {
     let mut record = Map::new();
     record.insert("id".to_owned(), json!(1));
@@ -49,18 +49,18 @@ pub fn record_example(resource: &'static Resource) -> Value {
     Value::Object(record)
 }
 
-/// A page that another follows.
+/// A page that is not the last one.
 pub fn page_example(resource: &'static Resource) -> Value {
     json!({ "data": [record_example(resource)], "next_cursor": EXAMPLE_CURSOR, "total": 2 })
 }
 
-/// The body of an error of this condition, as the service writes it.
+/// The body of an error of this condition.
 pub fn error_example(condition: Condition, violation: ProtocolViolation, resource: &'static Resource) -> Value {
     let response = Response::from(error(condition, violation, resource));
     serde_json::from_slice(response.body()).unwrap_or_default()
 }
 
-/// One error of every condition, as a request about `resource` might meet it.
+/// An error of this condition, as a request for `resource` could cause it.
 fn error(condition: Condition, violation: ProtocolViolation, resource: &'static Resource) -> ApiError {
     match condition {
         Condition::MissingAuthorization => errors::missing_authorization(),
@@ -106,19 +106,19 @@ fn error(condition: Condition, violation: ProtocolViolation, resource: &'static 
     }
 }
 
-/// The error of a record of `resource` whose reference names no record.
+/// The error for a record of `resource` with a reference to a missing record.
 fn missing_reference(resource: &'static Resource) -> ApiError {
     let referenced = resource.fields.iter().find_map(|field| Some((field, Resource::referenced(field)?)));
     referenced.map_or_else(ApiError::internal, |(field, target)| errors::missing_reference(field, target, 7))
 }
 
-/// Every required field, not sent.
+/// The errors for every required field being absent.
 fn invalid_fields(resource: &'static Resource) -> Vec<FieldError> {
     let required = resource.fields.iter().filter(|field| field.required);
     required.map(Field::missing).collect()
 }
 
-/// The error of what was made to fail.
+/// The error of a call that fails.
 fn failure<T>(outcome: Result<T, ApiError>) -> ApiError {
     outcome.err().unwrap_or_else(ApiError::internal)
 }

@@ -1,8 +1,7 @@
-//! The OpenAPI 3.1 document, made from the declarations that the service runs on: fields, routes, lists and errors.
+//! The OpenAPI 3.1 document, generated from the declarations of fields, routes, list parameters and errors.
 //!
-//! What JSON Schema cannot say of a query or a body stands in words. The schemas of bodies describe what a client should
-//! send; that the service also takes an empty text for null, or 1 for true, is in the introduction alone, so that clients
-//! made from the document keep their types.
+//! Descriptions state what JSON Schema cannot express. The schemas of bodies describe what a client should send. The service
+//! also accepts an empty text for null and 1 for true; only the introduction says so, to keep the types of generated clients.
 
 mod examples;
 mod operations;
@@ -25,10 +24,10 @@ use crate::model::{ALL, Scope};
 /// The version of the interface, as `X-API-Version` has it.
 pub const VERSION: &str = "v1";
 
-/// The document as it is served, on one line.
+/// The document on one line, as it is served.
 pub static JSON: LazyLock<String> = LazyLock::new(|| document().to_string());
 
-/// The document as people read it: indented, with a line break at the end.
+/// The document with indentation and a line break at the end.
 pub fn pretty() -> String {
     format!("{:#}\n", document())
 }
@@ -46,7 +45,7 @@ pub fn document() -> Value {
         },
         "servers": [
             { "url": "/", "description": "The host's root." },
-            { "url": "/v1", "description": "The same, below the version." },
+            { "url": "/v1", "description": "The same, with the version as prefix." },
         ],
         "tags": tags(),
         "paths": operations::paths(),
@@ -56,8 +55,8 @@ pub fn document() -> Value {
                     "type": "http",
                     "scheme": "bearer",
                     "bearerFormat": "tdk_ and 43 characters",
-                    "description": "An API key of the tenant. The panel makes it and shows it once. What it may do is said by \
-                        its scopes; an operation's requirement names the one that it needs. Write does not imply read.",
+                    "description": "An API key of the tenant. The panel creates it and shows it once. Its scopes determine what \
+                        it may do; an operation names the scope that it needs. Write does not imply read.",
                 },
             },
             "schemas": components(ALL.into_iter().flat_map(schemas::of_resource).chain(responses::schemas())),
@@ -79,7 +78,7 @@ fn tags() -> Value {
     Value::Array(tags)
 }
 
-/// What is true of every request, and the tables of errors.
+/// The general rules, the scopes and the tables of errors.
 fn introduction() -> String {
     let mut text = String::new();
     for (_, title, paragraph) in SECTIONS {
@@ -94,7 +93,7 @@ fn introduction() -> String {
         let about = condition.describe();
         let _ = writeln!(text, "| {} | `{}` | {} | {} |", about.status, about.code, about.meaning, about.remedy);
     }
-    text.push_str("\n## Codes of single fields\n\nIn `errors` of a `validation_failed` answer.\n\n");
+    text.push_str("\n## Codes of single fields\n\nIn `errors` of a `validation_failed` response.\n\n");
     text.push_str("| code | meaning |\n|---|---|\n");
     for (code, meaning) in FieldCode::ALL {
         let _ = writeln!(text, "| `{}` | {meaning} |", code.as_str());
@@ -102,22 +101,21 @@ fn introduction() -> String {
     text
 }
 
-/// What is true of every request: an anchor, a heading, and one paragraph in which code stands between back quotes.
+/// The general rules: an anchor, a heading, and a paragraph with code between back quotes.
 pub const SECTIONS: [(&str, &str, &str); 5] = [
     (
         "keys",
         "Keys",
-        "A key belongs to one tenant and reaches that tenant's records alone. The panel at `/api_keys.php` makes it. Send it \
-         with every request to a record path, as `Authorization: Bearer tdk_…`. It belongs in a server, not in a browser's \
-         page: there are no CORS headers.",
+        "A key belongs to one tenant and gives access to the records of that tenant only. The panel at `/api_keys.php` creates it. \
+         Send it with every request to a record path, as `Authorization: Bearer tdk_…`. Use it in servers, not in web pages: \
+         there are no CORS headers.",
     ),
     (
         "values",
         "Values",
         "Types are strict: `12` is an integer, `\"12\"` and `12.0` are not. Dates are `YYYY-MM-DD`, timestamps RFC 3339 in UTC \
-         with whole seconds. Lengths count Unicode characters. Null, an empty text and white space alone are empty, whatever \
-         the field's type: an error on a required field, else the field's default, or null. A boolean is also taken as `1` \
-         or `0`. Unknown and read-only members of a body are ignored. A PUT changes only the fields that it names.",
+         with whole seconds. Lengths count Unicode characters. Null, an empty text and white space are empty for every type: \
+         an error on a required field, otherwise the default of the field, or null. A boolean may also be `1` or `0`. Unknown and read-only members of a body are ignored. A PUT changes only the fields that it names.",
     ),
     (
         "lists",
@@ -129,15 +127,15 @@ pub const SECTIONS: [(&str, &str, &str); 5] = [
     (
         "retries",
         "Safe retries",
-        "Send a new UUID as `Idempotency-Key` with a POST, PUT or DELETE. A repeat within 24 hours gets the first answer \
-         again, with `Idempotent-Replayed: true`, and changes nothing. Only successes are remembered: a request that failed \
-         changed nothing and runs anew.",
+        "Send a new UUID as `Idempotency-Key` with a POST, PUT or DELETE. A repeat within 24 hours gets the first response \
+         again, with `Idempotent-Replayed: true`, and changes nothing. Only successes are stored: a failed request changed \
+         nothing and runs again.",
     ),
     (
         "rate-limit",
         "Rate limit",
         "A key has a fixed number of requests a minute. `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` \
-         say how many, how many are left and when the minute ends. Beyond it the answer is 429 with `Retry-After`.",
+         give the number, the rest and the end of the minute. Beyond the limit the response is 429 with `Retry-After`.",
     ),
 ];
 
@@ -146,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reference_of_the_document_leads_somewhere() {
+    fn every_reference_of_the_document_has_a_target() {
         fn walk(value: &Value, document: &Value) {
             match value {
                 Value::Object(members) => {

@@ -21,7 +21,7 @@ pub fn paths() -> Value {
     Value::Object(records.chain(pages).collect())
 }
 
-/// The parameters that every record path shares.
+/// The parameters that several operations share.
 pub fn parameters() -> impl Iterator<Item = (String, Value)> {
     let id = |required: bool, about: &str| {
         json!({
@@ -35,14 +35,14 @@ pub fn parameters() -> impl Iterator<Item = (String, Value)> {
     };
     let header = |name: &str, about: &str, schema: Value| json!({ "name": name, "in": "header", "description": about, "schema": schema, "example": UUID });
     [
-        ("Id", id(true, "The record. No other parameter stands beside it.")),
-        ("OptionalId", id(false, "One record instead of a list. No other parameter stands beside it.")),
+        ("Id", id(true, "The record. It excludes every other parameter.")),
+        ("OptionalId", id(false, "One record instead of a list. It excludes every other parameter.")),
         (
             "IdempotencyKey",
             header(
                 "Idempotency-Key",
-                "A new UUID for every new request, the same one for its repeats.",
-                // Not the format `uuid`: clients would then put an object of theirs where a header's text belongs.
+                "A new UUID for every new request. A repeat of the request uses the same UUID.",
+                // Not the format `uuid`: generated clients would use an object of their own, but a header needs a text.
                 json!({ "type": "string", "pattern": UUID_PATTERN }),
             ),
         ),
@@ -50,7 +50,7 @@ pub fn parameters() -> impl Iterator<Item = (String, Value)> {
             "RequestId",
             header(
                 "X-Request-Id",
-                "A UUID of the client's own for this request; anything else is ignored.",
+                "A UUID chosen by the client for this request. Any other value is ignored.",
                 json!({ "type": "string" }),
             ),
         ),
@@ -88,17 +88,17 @@ fn record_operation(resource: &'static Resource, method: Method, operation: Oper
     let name = resource.name;
     let (summary, description) = match (operation, method) {
         (Operation::Read, Method::Head) => {
-            (format!("Check for one {name}, or a list"), "Answers as GET does, without the body.".to_owned())
+            (format!("Check for one {name}, or a list"), "Returns the same as GET, without the body.".to_owned())
         }
         (Operation::Read, _) => (
             format!("Read one {name}, or a list"),
-            "With `id` the record, else a page of the records that match every filter and have every word of `q`."
+            "With `id` the record, otherwise a page of the records that match every filter and contain every word of `q`."
                 .to_owned(),
         ),
         (Operation::Create, _) => (format!("Create {} {name}", article(name)), resource.about.to_owned()),
         (Operation::Update, _) => (
             format!("Change {} {name}", article(name)),
-            "Only the fields that the body names change. The answer is the whole record as it is now.".to_owned(),
+            "Only the fields that the body names change. The response is the whole record after the change.".to_owned(),
         ),
         (Operation::Delete, _) => {
             (format!("Delete {} {name}", article(name)), "A record that others refer to is not deleted.".to_owned())
@@ -185,7 +185,7 @@ fn record_responses(resource: &'static Resource, method: Method, operation: Oper
     responses(Target::Records(operation, resource), method, status, success)
 }
 
-/// The success and every error. Those of HEAD have the same headers and no body.
+/// The success and every error. For HEAD they have the same headers and no body.
 fn responses(target: Target, method: Method, status: &str, mut success: Value) -> Value {
     if method == Method::Head {
         if let Some(members) = success.as_object_mut() {
@@ -198,7 +198,7 @@ fn responses(target: Target, method: Method, status: &str, mut success: Value) -
     Value::Object([(status.to_owned(), success)].into_iter().chain(target.errors()).collect())
 }
 
-/// The success of an operation: its status and what comes with it.
+/// The status and the response of a successful operation.
 fn success(resource: &'static Resource, operation: Operation) -> (&'static str, Value) {
     let title = capitalize(resource.name);
     let always = ["X-Request-Id", "X-API-Version", "Cache-Control"].into_iter().chain(RATE_LIMIT);
@@ -219,7 +219,7 @@ fn success(resource: &'static Resource, operation: Operation) -> (&'static str, 
         }
         Operation::Create => {
             let response = json!({
-                "description": "The record as it was made.",
+                "description": "The new record.",
                 "headers": references("headers", always.chain(["Location", "Idempotent-Replayed"])),
                 "content": { "application/json": record() },
                 "links": links(resource),
@@ -228,7 +228,7 @@ fn success(resource: &'static Resource, operation: Operation) -> (&'static str, 
         }
         Operation::Update => {
             let response = json!({
-                "description": "The whole record as it is now.",
+                "description": "The whole record after the change.",
                 "headers": references("headers", always.chain(["Idempotent-Replayed"])),
                 "content": { "application/json": record() },
             });
@@ -244,7 +244,7 @@ fn success(resource: &'static Resource, operation: Operation) -> (&'static str, 
     }
 }
 
-/// What can be done next with a record that was made.
+/// The operations that can follow the creation of a record.
 fn links(resource: &'static Resource) -> Value {
     const ID: &str = "$response.body#/id";
     let own = [
@@ -296,14 +296,14 @@ fn page_path(page: Page) -> Value {
     };
     let mut path = Map::new();
     if !page.is_prefixed() {
-        path.insert("servers".to_owned(), json!([{ "url": "/", "description": "At the root alone." }]));
+        path.insert("servers".to_owned(), json!([{ "url": "/", "description": "At the root only." }]));
     }
     path.insert("get".to_owned(), operation(Method::Get));
     path.insert("head".to_owned(), operation(Method::Head));
     Value::Object(path)
 }
 
-/// Name, summary and success of a page.
+/// Name, summary, status and response of a page.
 fn page_operation(page: Page) -> (&'static str, &'static str, (&'static str, Value)) {
     let always = ["X-Request-Id", "X-API-Version", "Cache-Control"];
     let html = |about: &str| {
@@ -339,19 +339,19 @@ fn page_operation(page: Page) -> (&'static str, &'static str, (&'static str, Val
             });
             ("description", "This document", ("200", document))
         }
-        Page::Docs => ("docs", "The reference for people", ("200", html("The page."))),
-        Page::Health => ("health", "Whether the process serves", ("200", state("It serves."))),
+        Page::Docs => ("docs", "The documentation page", ("200", html("The page."))),
+        Page::Health => ("health", "Whether the process responds", ("200", state("The process responds."))),
         Page::Ready => (
             "readiness",
             "Whether requests can be served",
-            ("200", state("The registry answers and the data directory takes a write.")),
+            ("200", state("The registry responds and the data directory is writable.")),
         ),
         Page::Root => {
             let redirect = json!({
-                "description": "To the reference.",
+                "description": "To the documentation page.",
                 "headers": references("headers", always.into_iter().chain(["Location"])),
             });
-            ("root", "The way to the reference", ("302", redirect))
+            ("root", "Redirect to the documentation page", ("302", redirect))
         }
     }
 }

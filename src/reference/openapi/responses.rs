@@ -1,4 +1,4 @@
-//! Answers: the errors of each operation gathered by status, their schemas, and the headers of every answer.
+//! Error responses of the operations, grouped by status, their schemas, and the headers of all responses.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,12 @@ use crate::http::{Condition, ProtocolViolation};
 use crate::model::FieldCode;
 use crate::model::{ALL, CUSTOMER, Field, Resource};
 
-/// What is asked for, as far as errors depend on it.
+/// The part of an operation that its errors depend on.
 #[derive(Clone, Copy, Debug)]
 pub enum Target {
+    /// An operation on records.
     Records(Operation, &'static Resource),
+    /// A path without authentication.
     Page(Page),
 }
 
@@ -32,7 +34,7 @@ impl Target {
         records.chain(PAGES.into_iter().map(|(_, page)| Target::Page(page)))
     }
 
-    /// Every error that it can give.
+    /// Every condition that it can fail with.
     pub fn conditions(self) -> Vec<Condition> {
         use Condition as C;
         let mut found = vec![C::MalformedRequest, C::InternalError];
@@ -55,9 +57,9 @@ impl Target {
         found
     }
 
-    /// The name of the answer with this status, unique for its set of errors.
-    fn answer_name(self, status: u16) -> String {
-        let place = match self {
+    /// The component name of the error response with this status. Responses with the same conditions share a name.
+    fn response_name(self, status: u16) -> String {
+        let prefix = match self {
             Target::Page(_) => "Page",
             Target::Records(Operation::Read, _) => "Read",
             Target::Records(Operation::Create, _) => "Create",
@@ -65,7 +67,7 @@ impl Target {
             Target::Records(Operation::Delete, _) => "Delete",
         };
         match (status, self) {
-            (400, _) => format!("{place}BadRequest"),
+            (400, _) => format!("{prefix}BadRequest"),
             (422, Target::Records(Operation::Delete, _)) => "DeleteUnprocessable".to_owned(),
             (422, Target::Records(_, resource)) => format!("{}Unprocessable", capitalize(resource.name)),
             (503, Target::Page(Page::Ready)) => "NotReady".to_owned(),
@@ -74,20 +76,20 @@ impl Target {
         }
     }
 
-    /// Its error answers to HEAD, by status: their bodies, and so their codes, stay away.
+    /// Its error responses to HEAD, by status. They have no body and so no code.
     pub fn errors_without_bodies(self) -> impl Iterator<Item = (String, Value)> {
         by_status(self.conditions()).into_iter().map(move |(status, conditions)| {
-            let refusal = Refusal { name: self.answer_name(status), status, conditions, resource: &CUSTOMER };
-            let codes: Vec<&str> = refusal.conditions.iter().map(|condition| condition.describe().code).collect();
+            let response = ErrorResponse { name: self.response_name(status), status, conditions, resource: &CUSTOMER };
+            let codes: Vec<&str> = response.conditions.iter().map(|condition| condition.describe().code).collect();
             let about = format!("As with GET, without the body: `{}`.", codes.join("`, `"));
-            (status.to_string(), json!({ "description": about, "headers": references("headers", refusal.headers()) }))
+            (status.to_string(), json!({ "description": about, "headers": references("headers", response.headers()) }))
         })
     }
 
-    /// References to its error answers, by status.
+    /// References to its error responses, by status.
     pub fn errors(self) -> impl Iterator<Item = (String, Value)> {
         by_status(self.conditions()).into_keys().map(move |status| {
-            let reference = format!("#/components/responses/{}", self.answer_name(status));
+            let reference = format!("#/components/responses/{}", self.response_name(status));
             (status.to_string(), json!({ "$ref": reference }))
         })
     }
@@ -133,7 +135,7 @@ fn of_operation(operation: Operation) -> &'static [Condition] {
     }
 }
 
-/// The error of a field that names a record that is not there.
+/// The condition of a reference to a missing record.
 fn missing_reference(field: &'static Field) -> Option<Condition> {
     Resource::referenced(field).and_then(errors::missing_reference_condition)
 }
@@ -142,7 +144,7 @@ fn is_referenced(resource: &Resource) -> bool {
     ALL.into_iter().flat_map(|other| other.fields).any(|field| field.references == Some(resource.name))
 }
 
-/// Errors by status; one of violation has several.
+/// Groups conditions by status. `malformed_request` has several.
 fn by_status(conditions: Vec<Condition>) -> BTreeMap<u16, Vec<Condition>> {
     let mut found: BTreeMap<u16, Vec<Condition>> = BTreeMap::new();
     for condition in conditions {
@@ -178,31 +180,31 @@ const fn phrase(status: u16) -> &'static str {
     }
 }
 
-/// One answer that carries an error.
-struct Refusal {
+/// An error response.
+struct ErrorResponse {
     name: String,
     status: u16,
     conditions: Vec<Condition>,
-    /// Whose fields it speaks of.
+    /// The resource of its example.
     resource: &'static Resource,
 }
 
-/// Every error answer once, in the order of the operations, and the two that belong to no operation.
-fn refusals() -> Vec<Refusal> {
-    let mut found: Vec<Refusal> = Vec::new();
+/// Every error response once, in the order of the operations, and the two that belong to no operation.
+fn error_responses() -> Vec<ErrorResponse> {
+    let mut found: Vec<ErrorResponse> = Vec::new();
     for target in Target::all() {
         let resource = if let Target::Records(_, resource) = target { resource } else { &CUSTOMER };
         for (status, conditions) in by_status(target.conditions()) {
-            let name = target.answer_name(status);
+            let name = target.response_name(status);
             if !found.iter().any(|known| known.name == name) {
-                found.push(Refusal { name, status, conditions, resource });
+                found.push(ErrorResponse { name, status, conditions, resource });
             }
         }
     }
     for condition in [Condition::EndpointNotFound, Condition::MethodNotAllowed] {
         let name = title_of(condition.describe().code);
         let status = condition.describe().status;
-        found.push(Refusal { name, status, conditions: vec![condition], resource: &CUSTOMER });
+        found.push(ErrorResponse { name, status, conditions: vec![condition], resource: &CUSTOMER });
     }
     found
 }
@@ -214,7 +216,7 @@ fn title_of(code: &str) -> String {
 
 /// `components.responses`.
 pub fn responses() -> impl Iterator<Item = (String, Value)> {
-    refusals().into_iter().map(|refusal| (refusal.name.clone(), refusal.response()))
+    error_responses().into_iter().map(|response| (response.name.clone(), response.response()))
 }
 
 /// The schemas of error bodies.
@@ -224,18 +226,19 @@ pub fn schemas() -> impl Iterator<Item = (String, Value)> {
         FieldCode::ALL.iter().map(|(code, about)| format!("`{}`: {about}", code.as_str())).collect();
     let field_error = json!({
         "type": "object",
-        "description": "What is wrong with one field.",
+        "description": "The error of one field.",
         "required": ["code", "message"],
         "properties": {
             "code": { "type": "string", "enum": codes, "description": meanings.join(" ") },
-            "message": { "type": "string", "description": "What was wrong with what was sent, and what would be right." },
+            "message": { "type": "string", "description": "The fault and the remedy, for people." },
         },
     });
-    let refusals = refusals().into_iter().map(|refusal| (format!("{}Error", refusal.name), refusal.schema()));
-    [("FieldError".to_owned(), field_error)].into_iter().chain(refusals)
+    let error_responses =
+        error_responses().into_iter().map(|response| (format!("{}Error", response.name), response.schema()));
+    [("FieldError".to_owned(), field_error)].into_iter().chain(error_responses)
 }
 
-impl Refusal {
+impl ErrorResponse {
     fn response(&self) -> Value {
         let examples: Map<String, Value> = self.conditions.iter().map(|condition| self.example(*condition)).collect();
         json!({
@@ -276,8 +279,8 @@ impl Refusal {
                 "type": "object",
                 "required": ["code", "message", "status"],
                 "properties": {
-                    "code": { "type": "string", "enum": codes, "description": "What happened, for programs." },
-                    "message": { "type": "string", "description": "What happened and what would be right, for people." },
+                    "code": { "type": "string", "enum": codes, "description": "The condition, for programs." },
+                    "message": { "type": "string", "description": "The fault and the remedy, for people." },
                     "status": { "type": "integer", "const": self.status, "description": "The HTTP status." },
                 },
             }),
@@ -287,7 +290,7 @@ impl Refusal {
         }
         if self.has(Condition::HasDependents) {
             required.push("details");
-            let details = json!({ "type": "string", "description": "The database's own message." });
+            let details = json!({ "type": "string", "description": "The message of the database." });
             properties.insert("details".to_owned(), details);
         }
         json!({ "type": "object", "required": required, "properties": properties })
@@ -309,7 +312,7 @@ impl Refusal {
     }
 }
 
-/// Whether a record path can give the error once the path is known.
+/// Whether the condition arises only on record paths.
 fn is_of_records(condition: Condition) -> bool {
     !matches!(
         condition,
@@ -317,7 +320,7 @@ fn is_of_records(condition: Condition) -> bool {
     )
 }
 
-/// `errors` and `fields` of a `validation_failed` answer.
+/// The members `errors` and `fields` of a `validation_failed` response.
 fn field_errors(resource: &'static Resource) -> [(String, Value); 2] {
     let names: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
     let each: Map<String, Value> = names.iter().map(|name| ((*name).to_owned(), schema_ref("FieldError"))).collect();
@@ -326,7 +329,7 @@ fn field_errors(resource: &'static Resource) -> [(String, Value); 2] {
             "errors".to_owned(),
             json!({
                 "type": "object",
-                "description": "Every field that is wrong. Only with `validation_failed`.",
+                "description": "Every invalid field. Only with `validation_failed`.",
                 "properties": each,
             }),
         ),
@@ -334,17 +337,17 @@ fn field_errors(resource: &'static Resource) -> [(String, Value); 2] {
             "fields".to_owned(),
             json!({
                 "type": "array",
-                "description": "The names of the fields that are wrong. Only with `validation_failed`.",
+                "description": "The names of the invalid fields. Only with `validation_failed`.",
                 "items": { "type": "string", "enum": names },
             }),
         ),
     ]
 }
 
-/// The headers of every answer that passed the rate limit.
+/// The headers of every response to a request that passed the rate limit.
 pub const RATE_LIMIT: [&str; 3] = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
 
-/// References to components by name, for an answer's headers.
+/// References to components by name.
 pub fn references(kind: &str, names: impl IntoIterator<Item = &'static str>) -> Value {
     let reference = |name: &str| json!({ "$ref": format!("#/components/{kind}/{name}") });
     Value::Object(names.into_iter().map(|name| (name.to_owned(), reference(name))).collect())
@@ -365,60 +368,59 @@ pub fn headers() -> impl Iterator<Item = (String, Value)> {
         header(
             "X-Request-Id",
             true,
-            "The request's id: the client's own where it sent a UUID, else a new one. The log has it too.",
+            "The id of the request: the client's if it is a UUID, otherwise a new one. The log contains it.",
             json!({ "type": "string", "format": "uuid" }),
             json!(UUID),
         ),
         header(
             "X-API-Version",
             true,
-            "The version of the interface.",
+            "The version of the API.",
             json!({ "type": "string", "const": VERSION }),
             json!(VERSION),
         ),
         header(
             "Cache-Control",
             false,
-            "Records and failures are not to be stored.",
+            "Records and errors must not be cached.",
             json!({ "type": "string", "const": "no-store" }),
             json!("no-store"),
         ),
-        header("X-RateLimit-Limit", false, "Requests that the key has a minute.", number(), json!(100)),
-        header("X-RateLimit-Remaining", false, "Requests that it has left in this minute.", number(), json!(99)),
-        header("X-RateLimit-Reset", false, "When this minute ends, in Unix seconds.", number(), json!(RESET)),
-        header("Retry-After", true, "After how many seconds to try again.", number(), json!(5)),
+        header("X-RateLimit-Limit", false, "Requests that the key may make in a minute.", number(), json!(100)),
+        header("X-RateLimit-Remaining", false, "Requests left in the current minute.", number(), json!(99)),
+        header("X-RateLimit-Reset", false, "The end of the current minute in Unix seconds.", number(), json!(RESET)),
+        header("Retry-After", true, "Seconds to wait before the next attempt.", number(), json!(5)),
         header(
             "Location",
             true,
-            "The path of the new record, from the host's root.",
+            "The absolute path of the new record.",
             text(),
             json!(format!("{}?id=1", CUSTOMER.path)),
         ),
         header(
             "Link",
             false,
-            "The next page's whole address, while more follow.",
+            "The address of the next page, if there is one.",
             text(),
             json!(format!("<{}?limit=1&cursor={EXAMPLE_CURSOR}>; rel=\"next\"", CUSTOMER.path)),
         ),
         header(
             "Idempotent-Replayed",
             false,
-            "This is the first answer again; nothing was changed.",
+            "The response is a replay of the first response. Nothing was changed.",
             json!({ "type": "string", "const": "true" }),
             json!("true"),
         ),
         header(
             "WWW-Authenticate",
             false,
-            "What the key lacks; not where the tenant is inactive.",
+            "What is missing or wrong about the key. Absent if the tenant is inactive.",
             text(),
             json!("Bearer error=\"insufficient_scope\", scope=\"customers:write\""),
         ),
-        header("Allow", true, "The methods that the endpoint has.", text(), json!(RECORD_METHODS)),
+        header("Allow", true, "The methods of the endpoint.", text(), json!(RECORD_METHODS)),
     ];
-    let of_pages = html::HEADERS.map(|name| {
-        header(name, true, "Keeps browsers from doing more with the page than it needs.", text(), Value::Null)
-    });
+    let of_pages = html::HEADERS
+        .map(|name| header(name, true, "Restricts what browsers may do with the page.", text(), Value::Null));
     named.into_iter().chain(of_pages)
 }

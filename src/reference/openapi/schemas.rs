@@ -1,4 +1,4 @@
-//! Fields as JSON Schema: as they are read, as they are written, and as a list filters by them.
+//! JSON Schemas of fields: in responses, in bodies and in filters.
 
 use serde_json::{Map, Value, json};
 
@@ -10,9 +10,9 @@ use crate::model::{Column, Field, Kind, Resource};
 
 /// Text without U+0000.
 const TEXT: &str = r"^[^\u0000]*$";
-/// Text without U+0000 that is not white space alone.
+/// Text without U+0000 that is not only white space.
 const FILLED_TEXT: &str = r"^[^\u0000]*[^\u0000\s][^\u0000]*$";
-/// Not white space alone.
+/// Not only white space.
 const FILLED: &str = r"\S";
 
 /// A reference to the schema `name`.
@@ -20,7 +20,7 @@ pub fn schema_ref(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// The schemas of a resource: the record, a page of them, what creates and what changes one, and its lists of names.
+/// The schemas of a resource: record, page, body of a POST, body of a PUT, and enumerations.
 pub fn of_resource(resource: &'static Resource) -> impl Iterator<Item = (String, Value)> {
     let title = capitalize(resource.name);
     let choices = resource.fields.iter().filter_map(|field| match field.kind {
@@ -38,7 +38,7 @@ pub fn of_resource(resource: &'static Resource) -> impl Iterator<Item = (String,
     own.into_iter().chain(choices)
 }
 
-/// `CustomerStatus`: a name of its own, so that clients have one type for it wherever it is used.
+/// The name of an enumeration, such as `CustomerStatus`. It makes generated clients use one type everywhere.
 fn choice_name(resource: &Resource, field: &str) -> String {
     format!("{}{}", capitalize(resource.name), capitalize(field))
 }
@@ -47,7 +47,7 @@ fn record(resource: &'static Resource) -> Value {
     let mut properties = Map::new();
     properties.insert("id".to_owned(), read_only_id(resource));
     properties.extend(resource.fields.iter().map(|field| (field.name.to_owned(), read(resource, field))));
-    for (name, about) in [("created_at", "When the record was made."), ("updated_at", "When it was last changed.")] {
+    for (name, about) in [("created_at", "The time of creation."), ("updated_at", "The time of the last change.")] {
         let schema = json!({ "type": "string", "format": "date-time", "readOnly": true, "description": about });
         properties.insert(name.to_owned(), schema);
     }
@@ -66,7 +66,7 @@ fn read_only_id(resource: &Resource) -> Value {
         "format": "int64",
         "minimum": 1,
         "readOnly": true,
-        "description": format!("The {}'s number. It is never used again.", resource.name),
+        "description": format!("The number of the {}. It is never reused.", resource.name),
     })
 }
 
@@ -79,13 +79,13 @@ fn page(resource: &'static Resource, title: &str) -> Value {
             "data": { "type": "array", "items": schema_ref(title), "description": "The records of this page." },
             "next_cursor": {
                 "type": ["string", "null"],
-                "description": "What to send as `cursor` for the next page; null on the last one.",
+                "description": "The value of `cursor` for the next page; null on the last page.",
             },
             "total": {
                 "type": "integer",
                 "format": "int64",
                 "minimum": 0,
-                "description": "The number of all records that match. Only with `total=true`.",
+                "description": "The number of all matching records. Only with `total=true`.",
             },
         },
     })
@@ -95,7 +95,7 @@ fn create(resource: &'static Resource) -> Value {
     let required: Vec<&str> = resource.fields.iter().filter(|field| field.required).map(|field| field.name).collect();
     json!({
         "type": "object",
-        "description": format!("What a new {} is made of. An optional field that is absent takes its default, else null.", resource.name),
+        "description": format!("The fields of a new {}. An absent optional field gets its default, or null.", resource.name),
         "required": required,
         "properties": written(resource, Field::written_default),
     })
@@ -104,7 +104,7 @@ fn create(resource: &'static Resource) -> Value {
 fn update(resource: &'static Resource) -> Value {
     json!({
         "type": "object",
-        "description": format!("The fields of the {} that change, at least one; the others stay as they are.", resource.name),
+        "description": format!("The fields of the {} to change, at least one. The others keep their values.", resource.name),
         "minProperties": 1,
         "properties": written(resource, |_| None),
     })
@@ -122,13 +122,13 @@ fn written(resource: &'static Resource, default: impl Fn(&Field) -> Option<Value
 }
 
 impl Field {
-    /// The default as JSON, where there is one.
+    /// The default as JSON, if there is one.
     fn written_default(&self) -> Option<Value> {
         self.default.map(|word| if self.kind == Kind::Boolean { json!(word == "true") } else { json!(word) })
     }
 }
 
-/// A field as an answer has it: null only where it is neither required nor has a default.
+/// The schema of a field in a response: nullable if it is neither required nor has a default.
 fn read(resource: &Resource, field: &Field) -> Value {
     let nullable = !field.required && field.default.is_none();
     let schema = match field.kind {
@@ -138,7 +138,7 @@ fn read(resource: &Resource, field: &Field) -> Value {
     Value::Object(described(schema, field, nullable))
 }
 
-/// A field as a body gives it: null stands for empty.
+/// The schema of a field in a body. Null means empty.
 fn write(resource: &Resource, field: &Field) -> Map<String, Value> {
     let mut schema = of_field(resource, field);
     if let (Kind::Text { .. }, true, Some(members)) = (field.kind, field.required, schema.as_object_mut()) {
@@ -185,7 +185,7 @@ pub fn filter_schema(resource: &Resource, filter: &Filter) -> Value {
             return json!({ "anyOf": [{ "type": "string", "format": "date-time" }, { "type": "string", "format": "date" }] });
         }
         (Column::Field(field), _) => match field.kind {
-            // Any text can be compared with, `null` among it, so this has no second branch.
+            // `null` is a text too, so no second alternative is needed.
             Kind::Text { .. } | Kind::Email => return json!({ "type": "string", "pattern": FILLED }),
             Kind::Boolean => {
                 return json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "enum": ["1", "0", "null"] }] });
