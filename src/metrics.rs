@@ -111,7 +111,7 @@ impl Metrics {
     }
 
     /// Counts a request after its response.
-    pub fn answered(&self, method: &str, path: &str, status: u16, duration: Duration) {
+    pub fn record_response(&self, method: &str, path: &str, status: u16, duration: Duration) {
         let series = ((self.route_of)(path), Method::parse(method).as_str());
         let seconds = duration.as_secs_f64();
         let bucket = BUCKETS.iter().position(|end| seconds <= *end).unwrap_or(BUCKETS.len());
@@ -150,23 +150,23 @@ impl Metrics {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         const REQUESTS: &str = "tenantdesk_requests_total";
         page.head(REQUESTS, "counter", "Requests by route, method and status.");
-        for ((route, method), answered) in requests.iter() {
-            for (status, count) in &answered.by_status {
+        for ((route, method), route_metrics) in requests.iter() {
+            for (status, count) in &route_metrics.by_status {
                 let labels = format!("{{route=\"{route}\",method=\"{method}\",status=\"{status}\"}}");
                 page.sample(REQUESTS, &labels, count);
             }
         }
         const DURATION: &str = "tenantdesk_request_duration_seconds";
         page.head(DURATION, "histogram", "Time from the complete request to its response.");
-        for ((route, method), answered) in requests.iter() {
+        for ((route, method), route_metrics) in requests.iter() {
             let labels = format!("route=\"{route}\",method=\"{method}\"");
             let ends = BUCKETS.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
             let mut count = 0;
-            for (end, more) in ends.zip(answered.by_time) {
+            for (end, more) in ends.zip(route_metrics.by_time) {
                 count += more;
                 page.sample("tenantdesk_request_duration_seconds_bucket", &format!("{{{labels},le=\"{end}\"}}"), count);
             }
-            page.sample("tenantdesk_request_duration_seconds_sum", &format!("{{{labels}}}"), answered.seconds);
+            page.sample("tenantdesk_request_duration_seconds_sum", &format!("{{{labels}}}"), route_metrics.seconds);
             page.sample("tenantdesk_request_duration_seconds_count", &format!("{{{labels}}}"), count);
         }
     }
@@ -232,7 +232,7 @@ mod tests {
     fn unknown_paths_and_methods_share_one_series() {
         let metrics = Metrics::new(|path| if path == "/known" { "/known" } else { OTHER });
         for n in 0..100 {
-            metrics.answered(&format!("M{n}"), &format!("/secret-{n}"), 404, Duration::from_millis(1));
+            metrics.record_response(&format!("M{n}"), &format!("/secret-{n}"), 404, Duration::from_millis(1));
         }
         let page = metrics.render(0);
         assert!(!page.contains("secret") && !page.contains("M1"), "{page}");
@@ -245,7 +245,7 @@ mod tests {
     fn buckets_are_cumulative() {
         let metrics = Metrics::new(|_| "/known");
         for milliseconds in [0, 1, 3, 60_000] {
-            metrics.answered("GET", "/known", 200, Duration::from_millis(milliseconds));
+            metrics.record_response("GET", "/known", 200, Duration::from_millis(milliseconds));
         }
         let page = metrics.render(3);
         let bucket = |end: &str| {

@@ -56,7 +56,7 @@ impl Readiness {
         let mut state = self.lock();
         let age = now.saturating_sub(state.started_at);
         if state.is_running && age >= DEADLINE {
-            return Some(Err(format!("a probe has not ended for {} s; the disk does not answer", age.as_secs())));
+            return Some(Err(format!("a probe has not ended for {} s; the disk does not respond", age.as_secs())));
         }
         if state.is_running || age < PERIOD {
             return Some(state.result.clone());
@@ -79,7 +79,7 @@ impl Readiness {
 pub fn probe_write(directory: &Path) -> io::Result<()> {
     let path = directory.join(FILE);
     let written = write_synced(&path);
-    // A write that failed may have made the file, too.
+    // A write that failed may still have created the file.
     let removed = fs::remove_file(&path);
     written.and(removed)
 }
@@ -123,7 +123,7 @@ mod tests {
         let nested = |now| readiness.check(at(now), || unreachable!("a second probe at once"));
         let slow = || {
             assert_eq!(nested(5999), Ok(()), "the last result");
-            assert!(nested(6000).is_err(), "the disk does not answer");
+            assert!(nested(6000).is_err(), "the disk does not respond");
             Ok(())
         };
         assert_eq!(readiness.check(at(1000), slow), Ok(()));

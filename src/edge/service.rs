@@ -159,7 +159,7 @@ impl EdgeContext {
     /// Logs and counts an answer that the gate gave itself.
     fn note(&self, head: &Parts, status: u16, duration: Duration, id: Uuid, client: IpAddr) {
         let (method, path) = (head.method.as_str(), head.uri.path());
-        self.metrics.answered(method, path, status, duration);
+        self.metrics.record_response(method, path, status, duration);
         access_log::AccessLogEntry { method, path, status, duration, tenant: "", key: "", request_id: id, client }
             .write();
     }

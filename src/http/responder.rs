@@ -90,7 +90,7 @@ impl Responder {
         }
         drop(line);
         let duration = self.clock.now().monotonic.saturating_sub(self.received_at.monotonic);
-        self.metrics.answered(&self.method, &self.path, status, duration);
+        self.metrics.record_response(&self.method, &self.path, status, duration);
         self.metrics.replays.add(replayed.into());
         access_log::AccessLogEntry {
             method: &self.method,

@@ -84,8 +84,8 @@ fn revoke_or_delete(
     form: &Form,
     action: CompletedAction,
 ) -> Result<Response, PanelError> {
-    let (registry, tenant, now) =
-        (&*signed_in.panel.registry, signed_in.session.tenant.id, signed_in.request.received_at);
+    let (registry, now) = (&signed_in.panel.registry, signed_in.request.received_at);
+    let tenant = signed_in.session.tenant.id;
     // 0 is not the id of any key.
     let id = form.id("key").unwrap_or_default();
     let changed = match action {

@@ -55,7 +55,7 @@ impl SignedInRequest<'_> {
         let Session { tenant, token, .. } = self.session;
         let registry = &self.panel.registry;
         let mut keys = registry.list_keys(tenant.id)?;
-        // Keys that work come first, and of these the newest.
+        // Active keys first, then the newest.
         keys.sort_by_key(|key| (key.revoked_at.is_some(), std::cmp::Reverse(key.id)));
         let page = KeysPage {
             tenant: &tenant.name,

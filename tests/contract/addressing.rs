@@ -1,4 +1,4 @@
-//! Contract section 1: which paths there are, and what every response carries.
+//! Contract section 1: the paths, and the headers of every response.
 
 use serde_json::json;
 

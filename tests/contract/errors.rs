@@ -1,5 +1,5 @@
 //! Contract section 6: every condition with its code, status, headers and members. The client checks these on every
-//! reply; here is shown that each condition can be reached at all.
+//! response. These tests show that each condition can be reached.
 
 use std::sync::{Arc, Condvar, Mutex};
 

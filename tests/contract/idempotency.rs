@@ -1,4 +1,4 @@
-//! Contract section 8: a repeat gets the first response again, and nothing happens twice.
+//! Contract section 8: a repeat gets the first response again and changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Barrier, Mutex};

@@ -1,4 +1,4 @@
-//! Contract section 5 but for the order of checks: keys, scopes, and who is let in.
+//! Contract section 5 except the order of checks: authentication and scopes.
 
 use serde_json::json;
 use sha2::{Digest, Sha256};

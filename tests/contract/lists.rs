@@ -1,4 +1,4 @@
-//! Contract section 4: what a list shows, its filters, its pages and their parameters.
+//! Contract section 4: lists, their parameters, filters and pages.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,4 @@
-//! The contract, seen from outside: one module for each of its sections, every test a sentence about what a client or
-//! an operator sees.
+//! Black-box tests of the contract: one module for each section. Each test name states what a client or an operator observes.
 
 #![expect(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Contract section 3: the five operations, their addresses and their bodies. What JSON is has a module of its own.
+//! Contract section 3: the five operations, their queries and their bodies. Module `json` tests the JSON syntax.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
-//! Contract section 5, the order of checks: a request that breaks two neighbouring ones gets the earlier one's answer.
+//! Contract section 5, the order of checks: a request that fails two neighbouring checks gets the error of the earlier one.
 //!
-//! Three pairs cannot be broken by one request: a key is unknown or revoked, a body has no updatable field or has one of a
+//! One request cannot fail three of the pairs: a key is unknown or revoked, a body has no updatable field or has one of a
 //! wrong type, and a request has references or dependents.
 
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Contract section 7: so many requests a minute for each key.
+//! Contract section 7: the rate limit of each key.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};

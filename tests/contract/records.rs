@@ -1,4 +1,4 @@
-//! Contract section 2: what each field takes, at its limits, and what it gives back.
+//! Contract section 2: the values that each field accepts, at its limits, and the values that it returns.
 
 use serde_json::{Map, Value, json};
 

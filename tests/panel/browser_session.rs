@@ -1,4 +1,4 @@
-//! A panel with a clock of its own, and visitors who keep cookies and send the forms of the page they see.
+//! A panel with a manual clock, and browser sessions that keep cookies and send the forms of their page.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tenantdesk::http::{Body, Method, Request, Response};
 use tenantdesk::password;
 use tenantdesk::store::registry::{KeyRow, Registry, TenantRow};
 
-/// Every tenant's password, until it is changed.
+/// The initial password of every tenant.
 pub const PASSWORD: &str = "correct horse battery";
 
 pub const SESSION: &str = "tenantdesk-session";
@@ -32,7 +32,7 @@ impl Panel {
         Panel { folder, app, clock }
     }
 
-    /// The same data served anew, as after a restart.
+    /// The same data after a restart.
     pub fn restarted(self) -> Panel {
         let Panel { folder, app, clock } = self;
         drop(app);
@@ -57,7 +57,7 @@ impl Panel {
         BrowserSession { panel: self, cookies: BTreeMap::new(), secure: false, token: String::new() }
     }
 
-    /// A visitor who makes a tenant's keys.
+    /// A browser session that is signed in.
     #[track_caller]
     pub fn signed_in(&self, tenant: &str) -> BrowserSession<'_> {
         let mut browser = self.browser();
@@ -66,7 +66,7 @@ impl Panel {
         browser
     }
 
-    /// Asks the panel, and checks what is true of every answer of it.
+    /// Sends a request to the panel and checks the properties of every response.
     #[track_caller]
     pub fn ask(&self, request: &Request) -> Page {
         let page = Page { response: self.app.panel.respond(request) };
