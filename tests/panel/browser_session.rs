@@ -79,7 +79,7 @@ impl Panel {
     }
 }
 
-/// A browser: cookies, and the token of the page that it shows.
+/// A browser: its cookies, and the form token of the current page.
 pub struct BrowserSession<'a> {
     pub panel: &'a Panel,
     pub cookies: BTreeMap<String, String>,
@@ -93,7 +93,7 @@ impl BrowserSession<'_> {
         self.ask(Method::Get, query, None)
     }
 
-    /// Sends a form of the page that is shown; `action` is its button.
+    /// Sends a form of the current page; `action` is its button.
     #[track_caller]
     pub fn send(&mut self, action: &str, fields: &[(&str, &str)]) -> Page {
         let token = self.token.clone();
@@ -113,7 +113,7 @@ impl BrowserSession<'_> {
         self.send("sign-in", &[("tenant", tenant), ("password", password)])
     }
 
-    /// Makes a key and reads it off the page after.
+    /// Creates a key and returns it from the page that shows it.
     #[track_caller]
     pub fn create_key(&mut self, name: &str, scopes: &[&str]) -> String {
         let mut fields = vec![("name", name)];
@@ -122,7 +122,7 @@ impl BrowserSession<'_> {
         self.get(made.query()).is(200).new_key().expect("the key is shown")
     }
 
-    /// Whether the cookies that the visitor has open a session.
+    /// Whether the cookies belong to a session.
     #[track_caller]
     pub fn is_signed_in(&mut self) -> bool {
         self.get("").text().contains("Sign out")
@@ -166,7 +166,7 @@ pub fn encode(fields: &[(&str, &str)]) -> String {
     fields.iter().map(pair).collect::<Vec<_>>().join("&")
 }
 
-/// One answer.
+/// One response.
 #[derive(Debug)]
 pub struct Page {
     response: Response,
@@ -179,7 +179,7 @@ impl Page {
         self
     }
 
-    /// The text is on the page.
+    /// Asserts that the page contains the text.
     #[track_caller]
     pub fn saying(self, what: &str) -> Page {
         assert!(self.text().contains(what), "the page does not say {what:?}: {}", self.text());
@@ -206,12 +206,12 @@ impl Page {
             .map(|(_, value)| value.as_ref())
     }
 
-    /// The cookie of this name, as it is set.
+    /// The `Set-Cookie` header of this name.
     pub fn cookie(&self, name: &str) -> Option<&str> {
         self.all("Set-Cookie").find(|cookie| cookie.starts_with(&format!("{name}=")))
     }
 
-    /// The query of the place that a redirect leads to.
+    /// The query of a redirect's location.
     #[track_caller]
     pub fn query(&self) -> &str {
         let data_dir = self.header("Location").expect("a redirect");
@@ -223,12 +223,12 @@ impl Page {
         between(&self.text(), "name=\"token\" value=\"", "\"")
     }
 
-    /// The new key that the page shows.
+    /// The new key on the page.
     pub fn new_key(&self) -> Option<String> {
         between(&self.text(), "<code id=\"secret\" tabindex=\"0\">", "<")
     }
 
-    /// What is true of every answer, whatever it is.
+    /// Asserts the properties of every response.
     #[track_caller]
     fn check(&self) {
         for (name, value) in [

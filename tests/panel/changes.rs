@@ -1,4 +1,4 @@
-//! What a form may change, and what stops it: tokens, other tenants, size, an inactive tenant, and the password's change.
+//! Forms: their tokens, other tenants' keys, size limits, inactive tenants, and the change of the password.
 
 use tenantdesk::http::{Body, Method};
 use tenantdesk::model::Scopes;
@@ -173,7 +173,7 @@ fn the_present_password_cannot_be_tried_without_end_either() {
         browser.send("password", &change("not the current one")).is(422);
     }
     browser.send("password", &change(PASSWORD)).is(429);
-    // Whoever has stolen a session keeps nobody from signing in that way.
+    // An attacker with a stolen session cannot lock the tenant out of signing in this way.
     panel.browser().sign_in("acme", PASSWORD).is(303);
     panel.advance(60);
     browser.send("password", &change(PASSWORD)).is(303);

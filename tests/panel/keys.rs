@@ -1,4 +1,4 @@
-//! Keys on the page: made, shown once, listed, revoked, deleted, and what is told of it.
+//! Keys on the page: created, shown once, listed, revoked and deleted, with their events.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tenantdesk::store::registry::Actor;
 use super::browser_session::{BrowserSession, PASSWORD, Panel};
 
 impl Panel {
-    /// Whether these bytes stand in any file of the data directory.
+    /// Whether a file of the data directory contains these bytes.
     pub fn is_on_disk(&self, secret: &str) -> bool {
         fn search(folder: &Path, secret: &[u8]) -> bool {
             fs::read_dir(folder).unwrap().any(|entry| {
@@ -35,7 +35,7 @@ fn a_new_key_works_and_is_shown_once_and_never_stored() {
     let made =
         browser.send("create", &[("name", "  Web shop "), ("scope", "customers:read"), ("scope", "hardware:write")]);
     let data_dir = made.is(303).query().to_owned();
-    // Whoever only looks at the head does not use it up, nor does another session.
+    // Neither HEAD nor another session consumes it.
     browser.ask(Method::Head, &data_dir, None).is(200);
     assert_eq!(panel.signed_in("acme").get(&data_dir).new_key(), None);
     let key = browser.get(&data_dir).is(200).new_key().unwrap();
@@ -127,7 +127,7 @@ fn a_name_of_any_kind_is_harmless() {
         }
     }
     let list = browser.get("").text();
-    // Marks that turn the direction of text act up to the end of their own element and no further.
+    // Characters that change the text direction must not affect other elements.
     assert!(list.contains("<bdi>\u{202e}evil\u{2066}\u{200f}</bdi>"));
     assert_eq!(list.matches('\u{202e}').count(), list.matches("<bdi>\u{202e}").count());
 
@@ -155,7 +155,7 @@ fn the_list_shows_all_of_a_key_but_the_key() {
     let data_dir = page.query().to_owned();
     browser.get(&data_dir).saying("The key is revoked.").saying("Revoked");
     assert!(panel.app.registry.find_caller(&secret::hash(&key)).unwrap().unwrap().revoked);
-    // To revoke it again is no error, and no event.
+    // Revoking it again is not an error and adds no event.
     browser.send("revoke", &[("key", &row.id.to_string())]).is(303);
     browser.get(&format!("revoke={}", row.id)).is(200);
     browser.send("delete", &[("key", &row.id.to_string())]).is(303);
@@ -167,7 +167,7 @@ fn the_list_shows_all_of_a_key_but_the_key() {
 }
 
 impl BrowserSession<'_> {
-    /// The events at the foot of the page, the newest first.
+    /// The events on the page, the newest first.
     fn events(&mut self) -> Vec<String> {
         self.get("").is(200).text().split("<li>").skip(1).map(str::to_owned).collect()
     }

@@ -1,5 +1,5 @@
-//! The panel (contract section 9). Most tests talk to the library with a clock of their own; a few to the service over
-//! sockets. What a person sees and does is in `tests/browser`.
+//! The panel (contract section 9). Most tests call the library with a manual clock; `sockets` uses the running service.
+//! `tests/browser` tests the pages in a browser.
 
 #![expect(
     clippy::expect_used,

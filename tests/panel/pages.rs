@@ -1,4 +1,4 @@
-//! Every page: its methods, its weight, and that a policy without exceptions suffices for it.
+//! Every page: its methods, its size, and that it works with the strict Content-Security-Policy.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,4 +1,4 @@
-//! Sessions: their cookie, their end, and that nobody can bring one along.
+//! Sessions: the cookie, the end, and the protection against session fixation.
 
 use super::browser_session::{PASSWORD, Panel, SESSION};
 
@@ -52,7 +52,7 @@ fn signing_in_again_ends_the_session_before() {
     let mut browser = panel.signed_in("acme");
     let mut former = panel.browser();
     former.cookies = browser.cookies.clone();
-    // The form of a page that was open before.
+    // The form of a page that was opened earlier.
     let mut other = panel.browser();
     other.get("");
     browser.cookies.extend(other.cookies);

@@ -1,4 +1,4 @@
-//! Signing in: who may, how often, and what a refusal gives away.
+//! Signing in: credentials, the throttle, and that errors reveal nothing.
 
 use tenantdesk::http::Method;
 
@@ -38,7 +38,7 @@ fn an_unknown_tenant_costs_the_same_work_as_a_wrong_password() {
         panel.browser().sign_in(name, "not the password").is(401);
         panel.app.panel.passwords_hashed() - before
     };
-    // password.rs shows that one check of nobody's hash has the parameters of every other.
+    // A unit test in password.rs checks that the hash for unknown tenants has the same parameters.
     assert_eq!((work("acme"), work("nobody"), work("Not a name!")), (1, 1, 1));
 }
 
@@ -94,7 +94,7 @@ fn the_sign_in_form_is_bound_to_its_cookie() {
     without_cookie.get("");
     without_cookie.cookies.clear();
     without_cookie.send("sign-in", &right).is(403);
-    // The page that refuses has a form that works.
+    // The form on the error page works.
     without_cookie.send("sign-in", &right).is(303);
 }
 
@@ -107,7 +107,7 @@ fn the_sign_in_cookie_is_short_lived_and_goes_with_the_sign_in() {
     let cookie = page.cookie("tenantdesk-sign-in").unwrap();
     assert!(cookie.ends_with("; Max-Age=3600; Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
     let token = browser.token.clone();
-    // A second page of the same browser leaves the first one's form as it is.
+    // A second page of the same browser does not invalidate the first form.
     browser.get("");
     assert_eq!(browser.token, token);
     browser.send("sign-in", &[("tenant", "acme"), ("password", PASSWORD)]).is(303);

@@ -1,4 +1,4 @@
-//! The panel over real sockets: what the edge adds, and that sign-ins do not keep the API from answering.
+//! The panel over sockets: the headers of the edge, and that sign-ins do not block the API.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::browser_session::{PASSWORD, encode};
 use super::support::{ALL, Reply, Setup, Tenant, TestServer};
 
-/// A form to sign in, fetched and filled in: its body and its cookie.
+/// A filled-in sign-in form: its body and its cookie.
 fn sign_in_form(server: &TestServer, tenant: &str, password: &str) -> (String, String) {
     let page = server.anonymous().get("/api_keys.php");
     let cookie = page.header("Set-Cookie").unwrap().split(';').next().unwrap().to_owned();
@@ -25,7 +25,7 @@ fn post(server: &TestServer, (body, cookie): &(String, String)) -> Reply {
     call.header("Cookie", cookie).body(body.as_bytes()).send()
 }
 
-/// The most memory that the server has had so far, in KiB.
+/// The peak memory of the server in KiB.
 fn peak_memory(server: &TestServer) -> u64 {
     let data = server.data();
     let runs_on = |folder: &Path| {
@@ -106,7 +106,7 @@ fn a_flood_of_sign_ins_is_shed_and_costs_bounded_memory() {
     assert!(peak < 100 * 1024, "{peak} KiB");
 }
 
-/// A browser behind a proxy on this machine, which says its address.
+/// A browser behind a local proxy that forwards its address.
 struct Browser<'a> {
     server: &'a TestServer,
     address: &'static str,
@@ -152,7 +152,7 @@ impl Browser<'_> {
     }
 }
 
-/// Fails with `what` if the condition does not come true within a minute.
+/// Fails with `what` if the condition does not hold within a minute.
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
