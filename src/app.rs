@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::api::Api;
-use crate::api::routes::{self, PAGE_METHODS, Page, Route};
+use crate::api::routes::{self, PAGE_METHODS, PublicPage, Route};
 use crate::clock::{Clock, Moment};
 use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
@@ -99,19 +99,19 @@ impl App {
     }
 
     /// The response of a path that needs no key (contract section 1). Query parameters are ignored.
-    fn page(&self, page: Page, request: &Request) -> Response {
+    fn page(&self, page: PublicPage, request: &Request) -> Response {
         if !matches!(request.method, Method::Get | Method::Head) {
             return ApiError::method_not_allowed(PAGE_METHODS).into();
         }
         match page {
-            Page::OpenApi => Response::json_bytes(200, openapi::JSON.as_bytes()),
-            Page::Docs => docs::respond(request),
-            Page::Health => Response::json(200, &json!({"status": "ok"})),
-            Page::Ready => match self.ready(request.received_at) {
+            PublicPage::OpenApi => Response::json_bytes(200, openapi::JSON.as_bytes()),
+            PublicPage::Docs => docs::respond(request),
+            PublicPage::Health => Response::json(200, &json!({"status": "ok"})),
+            PublicPage::Ready => match self.ready(request.received_at) {
                 Ok(()) => Response::json(200, &json!({"status": "ok"})),
                 Err(failure) => ApiError::not_ready(&failure).into(),
             },
-            Page::Root => Response::empty(302).header("Location", "/docs"),
+            PublicPage::Root => Response::empty(302).header("Location", "/docs"),
         }
     }
 

@@ -15,14 +15,14 @@ pub enum Route {
         prefix: &'static str,
     },
     /// A path without authentication.
-    Page(Page),
+    Page(PublicPage),
     /// The panel. It handles every method itself.
     Panel,
 }
 
 /// The paths without authentication and rate limit (contract section 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Page {
+pub enum PublicPage {
     /// The OpenAPI document.
     OpenApi,
     /// The documentation page.
@@ -36,18 +36,18 @@ pub enum Page {
 }
 
 /// Every page with its path.
-pub const PAGES: [(&str, Page); 5] = [
-    ("/openapi.json", Page::OpenApi),
-    ("/docs", Page::Docs),
-    ("/healthz", Page::Health),
-    ("/readyz", Page::Ready),
-    ("/", Page::Root),
+pub const PAGES: [(&str, PublicPage); 5] = [
+    ("/openapi.json", PublicPage::OpenApi),
+    ("/docs", PublicPage::Docs),
+    ("/healthz", PublicPage::Health),
+    ("/readyz", PublicPage::Ready),
+    ("/", PublicPage::Root),
 ];
 
-impl Page {
+impl PublicPage {
     /// Whether the page is also available below [`PREFIX`].
     pub const fn is_prefixed(self) -> bool {
-        matches!(self, Page::OpenApi | Page::Docs)
+        matches!(self, PublicPage::OpenApi | PublicPage::Docs)
     }
 }
 

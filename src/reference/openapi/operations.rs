@@ -6,7 +6,7 @@ use super::examples::{UUID, create_example, page_example, record_example, update
 use super::responses::{RATE_LIMIT, Target, references};
 use super::schemas::{filter_schema, schema_ref};
 use crate::api::list::{self, Bound, Filter, filters};
-use crate::api::routes::{OPERATIONS, Operation, PAGES, Page};
+use crate::api::routes::{OPERATIONS, Operation, PAGES, PublicPage};
 use crate::capitalize::capitalize;
 use crate::html;
 use crate::http::Method;
@@ -280,7 +280,7 @@ fn referring(resource: &Resource) -> impl Iterator<Item = (&'static Resource, &'
     fields.filter(move |(_, field)| field.references == Some(resource.name))
 }
 
-fn page_path(page: Page) -> Value {
+fn page_path(page: PublicPage) -> Value {
     let operation = |method: Method| {
         let (id, summary, (status, response)) = page_operation(page);
         let responses = responses(Target::Page(page), method, status, response);
@@ -304,7 +304,7 @@ fn page_path(page: Page) -> Value {
 }
 
 /// Name, summary, status and response of a page.
-fn page_operation(page: Page) -> (&'static str, &'static str, (&'static str, Value)) {
+fn page_operation(page: PublicPage) -> (&'static str, &'static str, (&'static str, Value)) {
     let always = ["X-Request-Id", "X-API-Version", "Cache-Control"];
     let html = |about: &str| {
         json!({
@@ -326,7 +326,7 @@ fn page_operation(page: Page) -> (&'static str, &'static str, (&'static str, Val
         })
     };
     match page {
-        Page::OpenApi => {
+        PublicPage::OpenApi => {
             let document = json!({
                 "description": "The document.",
                 "headers": references("headers", always),
@@ -339,14 +339,14 @@ fn page_operation(page: Page) -> (&'static str, &'static str, (&'static str, Val
             });
             ("description", "This document", ("200", document))
         }
-        Page::Docs => ("docs", "The documentation page", ("200", html("The page."))),
-        Page::Health => ("health", "Whether the process responds", ("200", state("The process responds."))),
-        Page::Ready => (
+        PublicPage::Docs => ("docs", "The documentation page", ("200", html("The page."))),
+        PublicPage::Health => ("health", "Whether the process responds", ("200", state("The process responds."))),
+        PublicPage::Ready => (
             "readiness",
             "Whether requests can be served",
             ("200", state("The registry responds and the data directory is writable.")),
         ),
-        Page::Root => {
+        PublicPage::Root => {
             let redirect = json!({
                 "description": "To the documentation page.",
                 "headers": references("headers", always.into_iter().chain(["Location"])),

@@ -9,7 +9,7 @@ use super::examples::{RESET, UUID, error_example};
 use super::schemas::schema_ref;
 use crate::api::errors;
 use crate::api::list::EXAMPLE_CURSOR;
-use crate::api::routes::{Operation, PAGES, Page, RECORD_METHODS};
+use crate::api::routes::{Operation, PAGES, PublicPage, RECORD_METHODS};
 use crate::capitalize::capitalize;
 use crate::html;
 use crate::http::{Condition, ProtocolViolation};
@@ -22,7 +22,7 @@ pub enum Target {
     /// An operation on records.
     Records(Operation, &'static Resource),
     /// A path without authentication.
-    Page(Page),
+    Page(PublicPage),
 }
 
 impl Target {
@@ -39,9 +39,9 @@ impl Target {
         use Condition as C;
         let mut found = vec![C::MalformedRequest, C::InternalError];
         match self {
-            Target::Page(Page::Health) => (),
-            Target::Page(Page::Ready) => found.extend([C::Overloaded, C::NotReady]),
-            Target::Page(Page::OpenApi | Page::Docs | Page::Root) => found.push(C::Overloaded),
+            Target::Page(PublicPage::Health) => (),
+            Target::Page(PublicPage::Ready) => found.extend([C::Overloaded, C::NotReady]),
+            Target::Page(PublicPage::OpenApi | PublicPage::Docs | PublicPage::Root) => found.push(C::Overloaded),
             Target::Records(operation, resource) => {
                 found.extend(EVERY_RECORD_OPERATION);
                 found.extend(of_operation(operation));
@@ -70,7 +70,7 @@ impl Target {
             (400, _) => format!("{prefix}BadRequest"),
             (422, Target::Records(Operation::Delete, _)) => "DeleteUnprocessable".to_owned(),
             (422, Target::Records(_, resource)) => format!("{}Unprocessable", capitalize(resource.name)),
-            (503, Target::Page(Page::Ready)) => "NotReady".to_owned(),
+            (503, Target::Page(PublicPage::Ready)) => "NotReady".to_owned(),
             (503, Target::Page(_)) => "PageUnavailable".to_owned(),
             (other, _) => phrase(other).to_owned(),
         }
