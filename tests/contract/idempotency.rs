@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Barrier, Mutex};
-use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{ALL, Api, InProcess, Reply, TestServer, uuid};
+use crate::support::{ALL, Api, InProcess, Reply, TestServer, until, uuid};
 
 const RECORDS: &str = "/customers.php";
 
@@ -256,8 +255,8 @@ struct Order {
     acknowledged: Option<Vec<u8>>,
 }
 
-/// Posts from eight threads until the server is gone, and tells what was sent and what of it was acknowledged.
-fn post_until_the_end(server: &mut TestServer, api: &Api, round: usize, run_for: Duration) -> Vec<Order> {
+/// Posts from eight threads, kills the server after `count` requests, and returns what was sent and acknowledged.
+fn post_until_the_end(server: &mut TestServer, api: &Api, round: usize, count: usize) -> Vec<Order> {
     let orders = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -276,7 +275,7 @@ fn post_until_the_end(server: &mut TestServer, api: &Api, round: usize, run_for:
                 }
             });
         }
-        std::thread::sleep(run_for);
+        until("the requests are acknowledged", || (orders.lock().unwrap().len() >= count).then_some(()));
         server.kill();
     });
     orders.into_inner().unwrap()
@@ -290,8 +289,8 @@ fn a_crash_under_load_loses_nothing_acknowledged_and_repeats_nothing() {
     let mut names = Vec::new();
     let mut acknowledged = 0;
     for round in 0..20 {
-        let moment = u64::from(uuid::Uuid::new_v4().as_bytes()[0]);
-        let orders = post_until_the_end(&mut server, &api, round, Duration::from_millis(5 + moment));
+        let moment = usize::from(uuid::Uuid::new_v4().as_bytes()[0]);
+        let orders = post_until_the_end(&mut server, &api, round, moment);
         server.restart();
         for order in &orders {
             let repeat = post(&api, &order.key, &order.name).is(201);

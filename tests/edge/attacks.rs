@@ -74,7 +74,7 @@ fn a_hundred_heads_without_end() {
 
 #[test]
 fn more_connections_than_descriptors() {
-    // A tenth of a usual limit: for some 50 connections, the lines behind the gate, and the databases.
+    // A tenth of a usual limit: enough for some 50 clients, the upstream connections and the databases.
     let fixture = Fixture::with(Setup::without_rate_limit().limited_to("-n 100"));
     let mut clients: Vec<Client> = (0..300).map(|_| fixture.connect()).collect();
     let bytes = fixture.get(RECORDS);
@@ -115,7 +115,7 @@ fn no_descriptor_to_be_had_for_a_while() {
     leave_descriptors(&fixture.server, 0);
     let mut waiting = fixture.connect();
     waiting.send(fixture.get(RECORDS));
-    // Longer than the inner server is left alone.
+    // Longer than the interval of the health check.
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(5) {
         assert_eq!(ask(&mut kept), 200, "{}", fixture.server.log());
@@ -127,16 +127,14 @@ fn no_descriptor_to_be_had_for_a_while() {
     fixture.is_served();
 }
 
-/// One more for the gate to ask for a new line, and the one that tiny_http waits with for a connection; that it wants a
-/// second for it ends its accept loop, and there are none for a new server either.
+/// Two descriptors are left: one for the edge's next upstream connection, one for tiny_http to accept it. tiny_http needs a
+/// third, so its accept loop ends, and a new server has no descriptor either.
 #[test]
 fn no_new_server_to_be_had_ends_the_process_with_a_message() {
     let mut server = TestServer::start();
     leave_descriptors(&server, 2);
-    let started = Instant::now();
     // tiny_http panics where it has no descriptor for a connection, which the log may say.
     let status = server.ended_whatever_it_said();
-    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
     assert_eq!(status.code(), Some(1));
     let log = server.log();
     assert!(log.lines().last().unwrap().contains("the server behind the gate stopped answering"), "{log}");
@@ -175,7 +173,6 @@ fn threads_run_out(limit: fn() -> usize) {
     // Root would need a capability for another user's process.
     fixture.server.as_its_user(&mut prlimit);
     assert!(prlimit.status().unwrap().success());
-    let started = Instant::now();
     thread::scope(|scope| {
         for _ in 0..60 {
             scope.spawn(|| ask_for(&fixture, Duration::from_secs(3)));
@@ -187,7 +184,6 @@ fn threads_run_out(limit: fn() -> usize) {
         let log = fixture.server.log();
         assert_eq!(status.code(), Some(1), "{status}: {log}");
         assert!(log.contains("error: the server behind the gate stopped answering"), "{log}");
-        assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
         fixture.server.restart();
     }
     fixture.is_served();

