@@ -21,16 +21,16 @@ fn run(script: &str, arguments: &[&str]) {
     if let Some(missing) = missing {
         assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{script} cannot drive a browser: {missing}");
         // Not with a macro that prints: the harness would keep that to itself.
-        let told = format!("\n!!! LEFT OUT: {script} {arguments:?} in a browser: {missing}\n");
-        let _ = std::io::stderr().write_all(told.as_bytes());
+        let report = format!("\n!!! LEFT OUT: {script} {arguments:?} in a browser: {missing}\n");
+        let _ = std::io::stderr().write_all(report.as_bytes());
         return;
     }
     let mut node = Command::new("node");
     node.arg(script).arg(env!("CARGO_BIN_EXE_tenantdesk")).args(arguments).current_dir(&folder);
     let output = node.output().expect("Node.js");
-    let (told, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{told}{errors}");
-    print!("{told}");
+    let (report, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{report}{errors}");
+    print!("{report}");
 }
 
 #[test]

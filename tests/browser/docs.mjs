@@ -5,10 +5,10 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { audit, forEachLook, overflow, startBrowser, startDesk } from "./driver.mjs";
+import { audit, forEachLook, overflow, startBrowser, startServer } from "./driver.mjs";
 
 const [binary, folder] = process.argv.slice(2);
-const desk = await startDesk(binary);
+const server = await startServer(binary);
 const browser = await startBrowser();
 try {
   await forEachLook(browser, looks);
@@ -17,7 +17,7 @@ try {
   console.log("docs: ok");
 } finally {
   await browser.close();
-  await desk.stop();
+  await server.stop();
 }
 
 async function looks(page, look) {
@@ -26,7 +26,7 @@ async function looks(page, look) {
   page.on("request", (request) => asked.push(request.url()));
   page.on("console", (message) => complaints.push(message.text()));
   page.on("pageerror", (error) => complaints.push(String(error)));
-  await page.goto(`${desk.url}/docs`);
+  await page.goto(`${server.url}/docs`);
   if (folder) {
     await page.screenshot({ path: join(folder, `docs-${look.name}-top.png`) });
     for (const place of ["customers", "createHardware", "errors", "try"]) {
@@ -37,13 +37,13 @@ async function looks(page, look) {
   assert.deepEqual(await audit(page), [], look.name);
   assert.deepEqual(await overflow(page), [], look.name);
   assert.deepEqual(complaints, [], look.name);
-  assert.deepEqual(asked.filter((url) => !url.startsWith("data:")), [`${desk.url}/docs`], look.name);
+  assert.deepEqual(asked.filter((url) => !url.startsWith("data:")), [`${server.url}/docs`], look.name);
 }
 
 async function withoutScript() {
   const context = await browser.newContext({ javaScriptEnabled: false });
   const page = await context.newPage();
-  await page.goto(`${desk.url}/docs`);
+  await page.goto(`${server.url}/docs`);
   for (const id of ["createCustomer", "headHardware", "rate_limited", "too_long"]) {
     assert.equal(await page.locator(`#${id}`).count(), 1, id);
   }
@@ -59,18 +59,18 @@ async function withoutScript() {
 async function withScript() {
   const context = await browser.newContext({ permissions: ["clipboard-read", "clipboard-write"] });
   const page = await context.newPage();
-  await page.goto(`${desk.url}/v1/docs`);
+  await page.goto(`${server.url}/v1/docs`);
   await page.keyboard.press("/");
   await page.keyboard.type("hardware warranty");
   assert.match(await page.locator("#found").textContent(), /place/);
   assert.equal(await page.locator("#rate_limited").isVisible(), false);
-  await page.goto(`${desk.url}/v1/docs#rate_limited`);
+  await page.goto(`${server.url}/v1/docs#rate_limited`);
   assert.equal(await page.locator("#rate_limited").isVisible(), true, "a link ends the search");
   await page.locator("#createCustomer .curl .copy").click();
   const copied = await page.evaluate(() => navigator.clipboard.readText());
-  assert.ok(copied.startsWith(`curl -X POST '${desk.url}/v1/customers.php'`), copied);
+  assert.ok(copied.startsWith(`curl -X POST '${server.url}/v1/customers.php'`), copied);
   await page.locator("#createCustomer .fill").click();
-  await page.locator("#try-key").fill(desk.key);
+  await page.locator("#try-key").fill(server.key);
   await page.locator("#try button.primary").click();
   await page.locator("#try-status", { hasText: "201" }).waitFor();
   assert.equal(JSON.parse(await page.locator("#try-answer").textContent()).id, 1);

@@ -3,8 +3,8 @@
 // Needs: npm install (in this folder), /usr/bin/chromium or CHROMIUM, and the path of the binary as the first argument of
 // each script:   node docs.mjs ../../target/debug/tenantdesk
 //
-//   const desk = await startDesk(binary)     the server with a tenant "acme" on an empty data directory;
-//                                            desk.url, desk.key, desk.password, desk.run([arguments]), await desk.stop()
+//   const server = await startServer(binary)     the server with a tenant "acme" on an empty data directory;
+//                                            server.url, server.key, server.password, server.run([arguments]), await server.stop()
 //   const browser = await startBrowser()     playwright's Browser; await browser.close()
 //   await forEachLook(browser, async (page, look) => …)   a fresh page at 1280 and 390 px, light and dark
 //   await audit(page)                        what axe-core finds, as lines of text; empty is good
@@ -19,7 +19,7 @@ import { chromium } from "playwright-core";
 
 const require = createRequire(import.meta.url);
 
-export async function startDesk(binary, options = []) {
+export async function startServer(binary, options = []) {
   const folder = mkdtempSync(join(tmpdir(), "tenantdesk-"));
   const data = join(folder, "data");
   const run = (parameters) => execFileSync(binary, ["--data-dir", data, ...parameters], { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });

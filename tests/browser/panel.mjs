@@ -5,15 +5,15 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { audit, overflow, startBrowser, startDesk } from "./driver.mjs";
+import { audit, overflow, startBrowser, startServer } from "./driver.mjs";
 
 const [binary, javascript, folder] = process.argv.slice(2);
 const path = "/api_keys.php";
 const largest = 30 * 1024;
 
-const desk = await startDesk(binary);
-const address = desk.url;
-const newTenant = (name) => JSON.parse(desk.run(["--json", "tenant", "create", name])).password;
+const server = await startServer(binary);
+const address = server.url;
+const newTenant = (name) => JSON.parse(server.run(["--json", "tenant", "create", name])).password;
 const browser = await startBrowser();
 const context = await browser.newContext({
   javaScriptEnabled: javascript === "on",
@@ -227,8 +227,8 @@ async function changePassword(current) {
 
 async function suspended() {
   const password = newTenant("idle");
-  desk.run(["key", "create", "idle", "--name", "Nightly import", "--scope", "all"]);
-  desk.run(["tenant", "suspend", "idle"]);
+  server.run(["key", "create", "idle", "--name", "Nightly import", "--scope", "all"]);
+  server.run(["tenant", "suspend", "idle"]);
   await signIn("idle", password);
   await page.getByText("The operator has suspended this tenant.").waitFor();
   assert.equal(await page.getByRole("button", { name: "Create key" }).count(), 0);
@@ -251,5 +251,5 @@ try {
   process.exitCode = 1;
 } finally {
   await browser.close();
-  await desk.stop();
+  await server.stop();
 }

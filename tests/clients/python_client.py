@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from service import Desk
+from service import Server
 
 TOOLS = Path(sys.executable).parent
 
@@ -30,15 +30,15 @@ def generate(url, folder):
     sys.path.insert(0, folder)
 
 
-def life(desk):
+def life(server):
     from generated_tenantdesk import AuthenticatedClient, Client, models
     from generated_tenantdesk.api.customers import create_customer, delete_customer, get_customers, update_customer
     from generated_tenantdesk.api.employees import create_employee, delete_employee, get_employees
     from generated_tenantdesk.api.hardware import create_hardware, delete_hardware, get_hardware, update_hardware
     from generated_tenantdesk.api.service import get_health, get_readiness
 
-    client = AuthenticatedClient(base_url=f"{desk.url}/v1", token=desk.key)
-    stranger = AuthenticatedClient(base_url=desk.url, token="tdk_" + "x" * 43)
+    client = AuthenticatedClient(base_url=f"{server.url}/v1", token=server.key)
+    stranger = AuthenticatedClient(base_url=server.url, token="tdk_" + "x" * 43)
 
     # Read and written dates, names and null.
     body = models.CustomerCreate(name="Müller & Söhne", country="DE", customer_since=datetime.date(2019, 4, 1))
@@ -101,11 +101,11 @@ def life(desk):
     assert isinstance(gone, models.NotFoundError), gone
 
     # The service's own paths stand at the root alone, and need no key.
-    root = Client(base_url=desk.url)
+    root = Client(base_url=server.url)
     assert get_health.sync(client=root).status == get_readiness.sync(client=root).status == "ok"
 
 
-with tempfile.TemporaryDirectory() as folder, Desk(sys.argv[1]) as desk:
-    generate(desk.url, folder)
-    life(desk)
+with tempfile.TemporaryDirectory() as folder, Server(sys.argv[1]) as server:
+    generate(server.url, folder)
+    life(server)
 print("python client: ok")

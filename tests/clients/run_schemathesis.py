@@ -8,16 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from service import Desk
+from service import Server
 
 HERE = Path(__file__).resolve().parent
 
-with Desk(sys.argv[1]) as desk:
+with Server(sys.argv[1]) as server:
     # From a folder of its own: nothing that a run leaves behind decides about the next.
     outcome = subprocess.run(
         [str(Path(sys.executable).parent / "schemathesis"), "--config-file", str(HERE / "schemathesis.toml"),
-         "run", f"{desk.url}/openapi.json", *sys.argv[2:]],
-        cwd=desk.folder.name,
-        env={**os.environ, "TENANTDESK_KEY": desk.key, "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"},
+         "run", f"{server.url}/openapi.json", *sys.argv[2:]],
+        cwd=server.folder.name,
+        env={**os.environ, "TENANTDESK_KEY": server.key, "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"},
     )
 sys.exit(outcome.returncode)

@@ -1,7 +1,7 @@
 """The server under test: the binary on a port of its own, with a tenant and a key, ended when the block ends.
 
-    with Desk(binary) as desk:
-        desk.url, desk.key
+    with Server(binary) as server:
+        server.url, server.key
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 
-class Desk:
+class Server:
     def __init__(self, binary, *options):
         self.binary = str(Path(binary).resolve())
         self.options = options
@@ -25,11 +25,11 @@ class Desk:
         made = self.run("--json", "key", "create", "acme", "--name", "clients", "--scope", "all")
         self.key = json.loads(made)["key"]
         self.log = open(Path(self.folder.name) / "log", "w+")
-        self.server = subprocess.Popen(
+        self.process = subprocess.Popen(
             [self.binary, "--data-dir", self.data, "serve", "--listen", "127.0.0.1:0", "--rate-limit", "10000000", *self.options],
             stdout=subprocess.PIPE, stderr=self.log, text=True,
         )
-        line = self.server.stdout.readline()
+        line = self.process.stdout.readline()
         found = re.search(r"http://\S+", line)
         if not found:
             raise RuntimeError(f"the server did not start: {line!r}")
@@ -37,8 +37,8 @@ class Desk:
         return self
 
     def __exit__(self, *_):
-        self.server.send_signal(signal.SIGTERM)
-        status = self.server.wait(timeout=20)
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(timeout=20)
         self.log.close()
         self.folder.cleanup()
         if status != 0:

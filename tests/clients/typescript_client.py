@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from service import Desk
+from service import Server
 
 FOLDER = Path(__file__).resolve().parent / "typescript"
 
@@ -20,9 +20,9 @@ def node(*arguments, **environment):
     subprocess.run(["node", *arguments], cwd=FOLDER, check=True, env={**os.environ, **environment})
 
 
-with Desk(sys.argv[1]) as desk:
+with Server(sys.argv[1]) as server:
     # A field with a default may still be left out of a body.
-    node("node_modules/openapi-typescript/bin/cli.js", f"{desk.url}/openapi.json", "--default-non-nullable=false",
+    node("node_modules/openapi-typescript/bin/cli.js", f"{server.url}/openapi.json", "--default-non-nullable=false",
          "--output", "generated/schema.d.ts")
     node("node_modules/typescript/bin/tsc", "--project", ".")
-    node("generated/life.js", TENANTDESK_URL=desk.url, TENANTDESK_KEY=desk.key)
+    node("generated/life.js", TENANTDESK_URL=server.url, TENANTDESK_KEY=server.key)

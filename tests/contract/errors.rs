@@ -1,5 +1,4 @@
-//! Contract section 6: every condition with its code, status, headers and members. The client checks these on every
-//! response. These tests show that each condition can be reached.
+//! Contract section 6: every condition can be reached. The client checks code, status, headers and members on every response.
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -12,7 +11,7 @@ use crate::support::{ALL, Api, InProcess, Reply, Tenant, TestServer, until, uuid
 
 const RECORDS: &str = "/customers.php";
 
-/// A desk with a tenant that has a customer, an employee of theirs and that one's laptop.
+/// A server with a tenant that has a customer, an employee of this customer and a laptop of this employee.
 struct Fixture {
     server: TestServer,
     tenant: Tenant,
@@ -105,7 +104,7 @@ fn panic_in_a_handler() -> Reply {
     reply
 }
 
-/// Holds every request back until told to let them go.
+/// Holds every request back until it is opened.
 #[derive(Default)]
 struct Dam(Mutex<bool>, Condvar);
 

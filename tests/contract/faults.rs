@@ -1,4 +1,4 @@
-//! A tenant whose file is missing, damaged, read-only, locked or on a full disk (issue 2, points 11 and 12): that tenant
+//! A tenant whose file is missing, damaged, read-only, locked or on a full disk : that tenant
 //! is unavailable, every other one is served as before, and service resumes by itself.
 
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::support::{ALL, Api, InProcess, Setup, Tenant, TestServer, database, u
 
 const RECORDS: &str = "/customers.php";
 
-/// One tenant that will be in trouble, and one that must not notice.
+/// A tenant whose file becomes unusable, and one that must not be affected.
 struct Fixture {
     server: TestServer,
     tenant: Tenant,
@@ -30,10 +30,10 @@ impl Fixture {
         Fixture { server, tenant, api, other }
     }
 
-    /// The other tenant is served while this one is not, and nothing but the trouble keeps this one.
+    /// The other tenant is served while this one is not.
     #[track_caller]
     fn is_down_alone(&self) {
-        // Longer than a failure is remembered: the file is tried again more than once.
+        // Longer than a failure is cached, so that the file is opened again more than once.
         let started = Instant::now();
         while started.elapsed() < Duration::from_millis(1_300) {
             for target in [RECORDS, "/hardware.php", "/employees.php?id=1"] {
@@ -52,7 +52,7 @@ impl Fixture {
         self.api.customer("After");
     }
 
-    /// The lines that are not a request's and speak of something going wrong.
+    /// The warnings and errors in the log.
     fn complaints(&self) -> Vec<String> {
         let log = self.server.log();
         let bad = |line: &&str| line.contains("\"ERROR\"") || line.contains("\"WARN\"");
@@ -67,11 +67,11 @@ fn a_file_that_is_removed_and_comes_back() {
     let aside = fixture.server.home().join("aside.db");
     std::fs::rename(fixture.tenant.file(), &aside).unwrap();
     fixture.is_down_alone();
-    assert_eq!(fixture.complaints().len(), 1, "said once, not for every request: {:#?}", fixture.complaints());
+    assert_eq!(fixture.complaints().len(), 1, "reported once, not for every request: {:#?}", fixture.complaints());
     std::fs::rename(&aside, fixture.tenant.file()).unwrap();
     fixture.resumes();
     assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before");
-    // The same trouble again is said again.
+    // A second failure is reported again.
     std::fs::rename(fixture.tenant.file(), &aside).unwrap();
     fixture.is_down_alone();
     assert_eq!(fixture.complaints().len(), 2, "{:#?}", fixture.complaints());
@@ -96,7 +96,7 @@ fn replaced_by(content: &[u8]) {
     std::fs::write(&bad, content).unwrap();
     put_in_place(&bad, &fixture.tenant);
     fixture.is_down_alone();
-    assert_eq!(fixture.complaints().len(), 1, "said once, not for every request: {:#?}", fixture.complaints());
+    assert_eq!(fixture.complaints().len(), 1, "reported once, not for every request: {:#?}", fixture.complaints());
     fixture.server.cli(&["check"]).ends_with(1);
     put_in_place(&good, &fixture.tenant);
     fixture.resumes();
@@ -144,18 +144,18 @@ fn a_file_that_is_read_only_can_be_read() {
         assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before");
         fixture.other.customer("Another");
     }
-    assert_eq!(fixture.complaints().len(), 1, "said once, not for every request: {:#?}", fixture.complaints());
+    assert_eq!(fixture.complaints().len(), 1, "reported once, not for every request: {:#?}", fixture.complaints());
     set_mode(0o600);
     until("writes work again", || (fixture.api.post(RECORDS, json!({"name": "After"})).status == 201).then_some(()));
 }
 
-/// Forty requests for the tenant in trouble, which would hold every worker if they could; meanwhile others are asked for.
+/// Sends forty requests for the unusable tenant, more than there are workers; requests of others are served meanwhile.
 #[track_caller]
 fn others_are_not_kept_waiting(fixture: &Fixture, ask: impl Fn(&Api) -> crate::support::client::Pending) {
     let stuck: Vec<_> = (0..40).map(|_| ask(&fixture.api)).collect();
     fixture.other.get(RECORDS).is(200);
     fixture.other.customer("Served");
-    // A lock is waited for 5 s: whoever had to wait behind them would have seen them answered.
+    // A lock is waited for 5 s. A request behind them would have had to wait for their responses.
     assert!(stuck.iter().any(|request| !request.is_answered()), "others waited");
     for _ in 0..10 {
         fixture.other.get(RECORDS).is(200);
@@ -174,7 +174,7 @@ fn a_file_that_another_process_writes_to_for_long() {
     locked.execute_batch("BEGIN IMMEDIATE").unwrap();
     others_are_not_kept_waiting(&fixture, |api| api.call("POST", RECORDS).json(&json!({"name": "Late"})).start());
     assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before", "reads go on");
-    assert_eq!(fixture.complaints().len(), 1, "said once, not for every request: {:#?}", fixture.complaints());
+    assert_eq!(fixture.complaints().len(), 1, "reported once, not for every request: {:#?}", fixture.complaints());
     locked.execute_batch("ROLLBACK").unwrap();
     fixture.api.customer("After");
     assert_eq!(fixture.api.total(RECORDS), 2, "what was refused is not there");
@@ -222,7 +222,7 @@ fn a_full_disk_refuses_writes_and_leaves_the_database_sound() {
     });
     assert_eq!(fixture.api.all(RECORDS), kept, "reads go on and what was refused is not there");
     fixture.other.customer("Has room");
-    assert_eq!(fixture.complaints().len(), 1, "said once, not for every request: {:#?}", fixture.complaints());
+    assert_eq!(fixture.complaints().len(), 1, "reported once, not for every request: {:#?}", fixture.complaints());
     fixture.server.cli(&["check"]).done();
     fixture.server.stop();
     fixture.server.cli(&["check"]).done();

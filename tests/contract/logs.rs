@@ -67,7 +67,7 @@ const PRIVATE: [&str; 11] = [
     "api_key=",
 ];
 
-/// The lines of a log that has everything in it. That no key and no password is there, every desk checks at its end.
+/// The lines of a log with an entry of each kind. Every test server checks at its end that its log has no key and no password.
 fn log_of(setup: Setup) -> (Vec<(String, Vec<String>)>, Vec<String>) {
     let server = setup.start();
     let expected = make_requests(&server);

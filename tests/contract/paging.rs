@@ -63,7 +63,7 @@ fn make_lasting(api: &Api, resource: &'static Resource) -> HashMap<i64, Value> {
     made.into_inner().unwrap()
 }
 
-/// Inserts and deletes other records until told to stop.
+/// Inserts and deletes other records until it is stopped.
 fn come_and_go(api: &Api, resource: &Resource, stop: &AtomicBool) {
     let mut passing = std::collections::VecDeque::new();
     for n in LASTING.. {

@@ -3,24 +3,24 @@
 use crate::edge_server::EdgeServer;
 use crate::support::raw::get;
 
-/// What a smuggler would have run: it must never be seen behind the gate.
+/// A smuggled request, which the edge must never forward.
 const SMUGGLED: &str = "DELETE /smuggled HTTP/1.1\r\nHost: desk\r\n\r\n";
 
 #[test]
 fn a_request_arrives_as_it_was_sent() {
     let server = EdgeServer::start();
-    let told = server.ask(
+    let reported = server.ask(
         "POST /customers.php?id=7&q=%C3%BC HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer x\r\nAuthorization: Bearer y\r\n\
          Content-Type: application/json\r\nUser-Agent: test\r\nContent-Length: 2\r\n\r\n{}",
     );
-    let told = told.json();
-    assert_eq!(told["method"], "POST");
-    assert_eq!(told["path"], "/customers.php");
-    assert_eq!(told["query"], "id=7&q=%C3%BC");
-    assert_eq!(told["body"], "{}");
-    assert_eq!(told["client"], "127.0.0.1");
-    assert_eq!(told["secure"], false);
-    let headers = told["headers"].as_array().unwrap();
+    let reported = reported.json();
+    assert_eq!(reported["method"], "POST");
+    assert_eq!(reported["path"], "/customers.php");
+    assert_eq!(reported["query"], "id=7&q=%C3%BC");
+    assert_eq!(reported["body"], "{}");
+    assert_eq!(reported["client"], "127.0.0.1");
+    assert_eq!(reported["secure"], false);
+    let headers = reported["headers"].as_array().unwrap();
     let names: Vec<&str> = headers.iter().map(|header| header[0].as_str().unwrap()).collect();
     assert_eq!(names, ["authorization", "authorization", "content-type", "host", "content-length"]);
     assert_eq!((&headers[0][1], &headers[1][1]), (&"Bearer x".into(), &"Bearer y".into()));
@@ -50,9 +50,9 @@ fn a_length_beside_chunked_is_dropped_and_the_connection_closes() {
 #[test]
 fn absolute_targets_and_asterisk() {
     let server = EdgeServer::start();
-    let told = server.ask("GET http://other:81/a?b HTTP/1.1\r\nHost: desk\r\n\r\n").json();
-    assert_eq!((&told["path"], &told["query"]), (&"/a".into(), &"b".into()));
-    assert_eq!(told["headers"][0], serde_json::json!(["host", "other:81"]));
+    let reported = server.ask("GET http://other:81/a?b HTTP/1.1\r\nHost: desk\r\n\r\n").json();
+    assert_eq!((&reported["path"], &reported["query"]), (&"/a".into(), &"b".into()));
+    assert_eq!(reported["headers"][0], serde_json::json!(["host", "other:81"]));
     assert_eq!(server.ask("OPTIONS * HTTP/1.1\r\nHost: desk\r\n\r\n").json()["path"], "*");
 }
 
@@ -126,17 +126,17 @@ fn latin_1_harms_nobody() {
     client.send(
         b"GET /a?\xc3\xbc HTTP/1.1\r\nHost: desk\r\nUser-Agent: caf\xe9\r\nAuthorization: Bearer \xe9%41\r\n\r\n",
     );
-    let told = client.answer().json();
-    assert_eq!(told["query"], "%C3%BC");
-    assert_eq!(told["headers"][0], serde_json::json!(["authorization", "Bearer \u{e9}%41"]));
+    let reported = client.answer().json();
+    assert_eq!(reported["query"], "%C3%BC");
+    assert_eq!(reported["headers"][0], serde_json::json!(["authorization", "Bearer \u{e9}%41"]));
 }
 
 #[test]
 fn what_only_the_gate_may_say_cannot_be_forged() {
     let server = EdgeServer::start();
     let forged = "00000000-0000-0000-0000-000000000000 203.0.113.9 1 0";
-    let told = server.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\nGate: {forged}\r\ngate: probe\r\n\r\n")).json();
-    assert_eq!((&told["client"], &told["secure"]), (&"127.0.0.1".into(), &false.into()));
+    let reported = server.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\nGate: {forged}\r\ngate: probe\r\n\r\n")).json();
+    assert_eq!((&reported["client"], &reported["secure"]), (&"127.0.0.1".into(), &false.into()));
 }
 
 /// Each of these is followed by a request that must not run.
@@ -240,11 +240,11 @@ fn a_length_of_any_size_is_a_number() {
         }
     }
     let head = "POST /a HTTP/1.1\r\nHost: desk\r\n";
-    let told = server.ask(format!("{head}Content-Length: 000000000000000000000000000002\r\n\r\n{{}}")).json();
-    assert_eq!(told["body"], "{}");
+    let reported = server.ask(format!("{head}Content-Length: 000000000000000000000000000002\r\n\r\n{{}}")).json();
+    assert_eq!(reported["body"], "{}");
     // Only a length is shortened.
-    let told = server.ask(format!("{head}X-Request-Id: a\r\nAuthorization: {}\r\n\r\n", "9".repeat(40))).json();
-    assert_eq!(told["headers"][0][1], "9".repeat(40));
+    let reported = server.ask(format!("{head}X-Request-Id: a\r\nAuthorization: {}\r\n\r\n", "9".repeat(40))).json();
+    assert_eq!(reported["headers"][0][1], "9".repeat(40));
 }
 
 /// Sends the bytes all at once, then byte by byte, and returns the statuses of both.

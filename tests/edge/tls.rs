@@ -21,14 +21,14 @@ fn make_pair(folder: &Path) -> TlsFiles {
 
 /// What curl gets of `url`, and what it complains about.
 fn curl(url: &str, certificate: &Path, options: &[&str]) -> String {
-    let told = Command::new("curl")
+    let output = Command::new("curl")
         .args(["-sS", "--max-time", "10", "--cacert"])
         .arg(certificate)
         .args(options)
         .arg(url)
         .output()
         .expect("curl");
-    String::from_utf8(told.stdout).unwrap() + &String::from_utf8_lossy(&told.stderr)
+    String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr)
 }
 
 #[test]
@@ -38,11 +38,11 @@ fn https_is_secure_in_both_versions() {
     let server = EdgeServer::with(|options| options.tls = Some(files.clone()));
     let url = format!("https://{}/a", server.address);
     for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"]] {
-        let told = curl(&url, &files.certificate, version);
-        assert!(told.contains("\"secure\":true"), "{told}");
+        let output = curl(&url, &files.certificate, version);
+        assert!(output.contains("\"secure\":true"), "{output}");
     }
-    let told = curl(&url, &files.certificate, &["--tls-max", "1.1", "--ciphers", "DEFAULT@SECLEVEL=0"]);
-    assert!(!told.contains("secure") && told.starts_with("curl:"), "{told}");
+    let output = curl(&url, &files.certificate, &["--tls-max", "1.1", "--ciphers", "DEFAULT@SECLEVEL=0"]);
+    assert!(!output.contains("secure") && output.starts_with("curl:"), "{output}");
 }
 
 #[test]
@@ -56,9 +56,12 @@ fn the_binary_serves_https_to_curl_and_openssl() {
     assert!(made.contains("\"name\":\"By curl\""), "{made}");
     assert!(curl(&url, certificate, &json).contains("By curl"));
     for (option, version) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
-        let told = s_client(&fixture.server, option, &fixture.get(RECORDS));
-        assert!(told.contains(&format!("New, {version}")) && told.contains("By curl"), "{told}");
-        assert!(told.contains("Verify return code: 0 (ok)") && told.contains("ALPN protocol: http/1.1"), "{told}");
+        let output = s_client(&fixture.server, option, &fixture.get(RECORDS));
+        assert!(output.contains(&format!("New, {version}")) && output.contains("By curl"), "{output}");
+        assert!(
+            output.contains("Verify return code: 0 (ok)") && output.contains("ALPN protocol: http/1.1"),
+            "{output}"
+        );
     }
     // Plain HTTP on this port is no request.
     let mut plain = fixture.connect();

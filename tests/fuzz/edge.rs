@@ -1,5 +1,5 @@
-//! Any bytes to the gate. What comes out behind it is what it meant to send, and nothing else: each request that the
-//! handler sees has been answered to its client, in order, and has only what the gate hands on.
+//! Any bytes sent to the edge. The handler receives only requests that the edge forwards: each has a response, in order, and
+//! only the headers that the edge forwards.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -66,12 +66,12 @@ const PIECES: &[&[u8]] = &[
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\r\n";
 
 #[test]
-fn gate() {
+fn edge() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&seen);
     let handler = move |request: Request, reply: Responder| {
         record.lock().unwrap().push(request);
-        // Without a body, whatever the method: so the client can tell answers apart.
+        // A response without a body for every method, so that the client can separate responses.
         reply.send(Response::empty(204));
     };
     let mut options = Options { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Options::default() };
@@ -81,7 +81,7 @@ fn gate() {
     let service = Service::start_with(Arc::new(handler), &options).unwrap();
     let address = service.address();
     let (mut inputs, mut came) = (0, 0);
-    fuzz("gate", PIECES, |input| {
+    fuzz("edge", PIECES, |input| {
         let answers = exchange(address, input);
         let seen = std::mem::take(&mut *seen.lock().unwrap());
         let ids: Vec<String> = seen.iter().map(|request| request.id.to_string()).collect();
@@ -96,7 +96,7 @@ fn gate() {
 fn exchange(address: SocketAddr, input: &[u8]) -> Vec<u8> {
     let mut client = TcpStream::connect(address).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
-    // The gate may have refused it by now, and read no more.
+    // The edge may have rejected it and stopped reading.
     let _ = client.write_all(input).and_then(|()| client.write_all(LAST));
     let mut answers = Vec::new();
     let mut piece = [0; 4096];
@@ -104,7 +104,7 @@ fn exchange(address: SocketAddr, input: &[u8]) -> Vec<u8> {
         match client.read(&mut piece) {
             Ok(0) => return answers,
             Ok(bytes) => answers.extend_from_slice(&piece[..bytes]),
-            Err(problem) if problem.kind() == std::io::ErrorKind::WouldBlock => panic!("the gate hangs"),
+            Err(problem) if problem.kind() == std::io::ErrorKind::WouldBlock => panic!("the edge hangs"),
             Err(_) => return answers,
         }
     }

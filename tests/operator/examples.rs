@@ -28,7 +28,7 @@ fn desk_with_a_key() -> (TestServer, Api, String) {
     (server, api, key)
 }
 
-/// Runs a program against the desk and returns what it prints.
+/// Runs a program against the server and returns what it prints.
 fn run(server: &TestServer, key: &str, program: &str, arguments: &[&str], input: &str) -> String {
     let mut child = Command::new(program)
         .args(arguments)

@@ -1,4 +1,4 @@
-//! An operator's day: what a service is asked and told by those who run it.
+//! What operators use: supervision, metrics, `doctor`, help texts and the examples.
 
 #![expect(
     clippy::expect_used,

@@ -57,7 +57,7 @@ impl Panel {
         BrowserSession { panel: self, cookies: BTreeMap::new(), secure: false, token: String::new() }
     }
 
-    /// A browser session that is signed in.
+    /// A session of a tenant's admin.
     #[track_caller]
     pub fn signed_in(&self, tenant: &str) -> BrowserSession<'_> {
         let mut browser = self.browser();
@@ -122,7 +122,7 @@ impl BrowserSession<'_> {
         self.get(made.query()).is(200).new_key().expect("the key is shown")
     }
 
-    /// Whether the cookies belong to a session.
+    /// Whether the cookies open a session.
     #[track_caller]
     pub fn is_signed_in(&mut self) -> bool {
         self.get("").text().contains("Sign out")

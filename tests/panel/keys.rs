@@ -1,4 +1,4 @@
-//! Keys on the page: created, shown once, listed, revoked and deleted, with their events.
+//! Keys on the page: created, shown once, listed, revoked, deleted, and the events that the page shows.
 
 use std::fs;
 use std::path::Path;
@@ -161,9 +161,9 @@ fn the_list_shows_all_of_a_key_but_the_key() {
     browser.send("delete", &[("key", &row.id.to_string())]).is(303);
     browser.get("done=deleted").saying("The key is deleted.").saying("No keys yet.");
     browser.send("delete", &[("key", &row.id.to_string())]).is(422);
-    let told: Vec<_> =
+    let events_shown: Vec<_> =
         panel.app.registry.key_events(acme.id, 20).unwrap().into_iter().map(|event| event.action).collect();
-    assert_eq!(told, ["deleted", "revoked", "created", "signed in"]);
+    assert_eq!(events_shown, ["deleted", "revoked", "created", "signed in"]);
 }
 
 impl BrowserSession<'_> {
@@ -207,7 +207,8 @@ fn sign_ins_and_password_changes_are_events_and_failed_sign_ins_are_not() {
     let hash = password::hash(PASSWORD).unwrap();
     panel.app.registry.set_password(acme.id, &hash, Actor::CommandLine, now).unwrap();
     let events = panel.signed_in("acme").events();
-    let told: Vec<String> = events.iter().map(|event| between(event, "</time> <span>", "</span></span>")).collect();
+    let events_shown: Vec<String> =
+        events.iter().map(|event| between(event, "</time> <span>", "</span></span>")).collect();
     let quiet = |event: &str, actor: &str| format!("{event} <span class=\"quiet\">via the {actor}");
     let expected = [
         quiet("Signed in", "panel"),
@@ -215,7 +216,7 @@ fn sign_ins_and_password_changes_are_events_and_failed_sign_ins_are_not() {
         quiet("Password changed", "panel"),
         quiet("Signed in", "panel"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(events_shown, expected);
 }
 
 fn between(text: &str, start: &str, end: &str) -> String {

@@ -5,7 +5,7 @@
 //! cargo test --release --test standby -- --ignored --nocapture cost
 //! ```
 //!
-//! `COST_TENANTS=1,100,1000`, `COST_ROUNDS=3`, `COST_SETTLES=75` and `COST_SECONDS=30` are what it does unless told otherwise: so
+//! `COST_TENANTS=1,100,1000`, `COST_ROUNDS=3`, `COST_SETTLES=75` and `COST_SECONDS=30` are the defaults:
 //! many rounds without a copy and with one, which is left alone for 75 s and then watched for 30 s at rest and 30 s at work.
 
 use std::fs;
@@ -140,7 +140,7 @@ fn copied(machine: &Machine, known: &[Known], idle: &[i64], interval: &'static s
     let began = Instant::now();
     let mut copying = copy.begin(&machine.data_dir);
     for id in known.iter().map(|tenant| tenant.id).chain(idle.iter().copied()) {
-        // Longer than a test's patience: a thousand files take their time.
+        // Longer than `DEADLINE`: a thousand files take minutes.
         while !copy.has_begun(&format!("tenants/{id}.db")) {
             assert!(began.elapsed() < Duration::from_secs(600), "{}", copying.log());
             std::thread::sleep(Duration::from_millis(20));

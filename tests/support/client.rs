@@ -1,5 +1,5 @@
-//! An HTTP client that sends what it is told, byte for byte, and shows what came, every header included. It keeps one
-//! connection alive and reads one reply for each request, so an answer that is out of step shows.
+//! An HTTP client that sends requests byte for byte and returns responses with every header. It keeps one connection alive and
+//! reads one response for each request, so a surplus response is detected.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -18,11 +18,11 @@ use super::{DEADLINE, contract};
 #[derive(Debug)]
 pub struct Api {
     data_dir: Arc<DataDir>,
-    /// What `Authorization` says.
+    /// The value of `Authorization`.
     authorization: Option<String>,
-    /// What stands before every path: nothing, or `/v1`.
+    /// The prefix of every path: nothing, or `/v1`.
     base: &'static str,
-    /// What `Host` says.
+    /// The value of `Host`.
     host: String,
     connection: RefCell<Option<BufReader<Stream>>>,
 }
@@ -96,7 +96,7 @@ impl Api {
         self.call("DELETE", target).send()
     }
 
-    /// Posts these very bytes as JSON.
+    /// Posts these bytes as JSON.
     #[track_caller]
     pub fn post_bytes(&self, target: &str, body: impl Into<Vec<u8>>) -> Reply {
         self.call("POST", target).header("Content-Type", "application/json").body(body).send()
@@ -212,7 +212,7 @@ impl Call<'_> {
         let asked = self.asked();
         let reply = read_reply(&mut connection, asked)?;
         if reply.status == 502 {
-            // No answer of the service's: a proxy found nobody there.
+            // A proxy reports that the service is not reachable.
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         let closes = reply.headers.iter().any(|(n, v)| n.eq_ignore_ascii_case("connection") && v == "close");
@@ -294,10 +294,10 @@ impl Pending {
 pub fn exchange(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut connection = dial(address).unwrap();
     connection.write_all(bytes).unwrap();
-    let mut answer = Vec::new();
-    // A reset after the answer is an end like any other.
-    let _ = connection.read_to_end(&mut answer);
-    answer
+    let mut response = Vec::new();
+    // A reset after the response ends the connection, too.
+    let _ = connection.read_to_end(&mut response);
+    response
 }
 
 /// Reads one reply from bytes that a connection gave.
@@ -320,7 +320,7 @@ fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// How many bytes have come that nobody read yet, without waiting: 0 when the other side has closed.
+/// Whether unread bytes have come (1), the peer has closed (0), or neither (`WouldBlock`). Does not wait.
 pub(super) fn peek(stream: &TcpStream) -> io::Result<usize> {
     stream.set_nonblocking(true)?;
     let seen = stream.peek(&mut [0]);
@@ -328,14 +328,14 @@ pub(super) fn peek(stream: &TcpStream) -> io::Result<usize> {
     seen
 }
 
-/// Whether a kept connection can take another request. Bytes that nobody asked for are a fault.
+/// Whether an idle connection can be used again. Bytes without a request fail the test.
 fn is_alive(connection: &BufReader<Stream>) -> bool {
     assert!(connection.buffer().is_empty(), "bytes after the reply: {:?}", connection.buffer());
     match peek(connection.get_ref().socket()) {
         Ok(0) => false,
-        // TLS says goodbye in bytes.
+        // The close of TLS is a message.
         Ok(_) if matches!(connection.get_ref(), Stream::Tls(_)) => false,
-        Ok(_) => panic!("bytes that nobody asked for"),
+        Ok(_) => panic!("bytes without a request"),
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }
 }

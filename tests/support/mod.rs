@@ -1,4 +1,4 @@
-//! The harness of every test binary: a desk to talk to, and a client that checks of every reply what is true of all.
+//! The harness of every test binary: a server, and a client that checks of every response what holds for all of them.
 //!
 //! [`TestServer`] runs the shipped binary on a data directory of its own; [`InProcess`] runs the library in this process, for
 //! tests that move the clock or break something on purpose. Both are a [`DataDir`] with tenants, keys and a command line.
@@ -21,23 +21,23 @@ pub use server::{ALL, DataDir, Setup, Tenant, TestServer};
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up on it. Generous: a busy machine is no fault of the service.
+/// The time after which a test fails. It is generous, so that a busy machine does not fail a test.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Asks again and again until there is an answer.
+/// Polls `ask` until it returns a value, and returns that. Panics after [`DEADLINE`].
 #[track_caller]
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {
-        if let Some(answer) = ask() {
-            return answer;
+        if let Some(value) = ask() {
+            return value;
         }
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        assert!(Instant::now() < deadline, "deadline exceeded; waited until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// A database of the service, opened beside it as another process would.
+/// Opens a database of the service as another process would.
 #[expect(clippy::disallowed_methods, reason = "the test is the other process here and wants no pragmas of the service")]
 pub fn database(path: &std::path::Path) -> rusqlite::Connection {
     let connection = rusqlite::Connection::open(path).unwrap();

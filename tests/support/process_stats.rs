@@ -1,4 +1,4 @@
-//! What a process takes of its machine.
+//! The resources that a process uses.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ pub struct ProcessStats {
 }
 
 impl ProcessStats {
-    /// Of a process that lives.
+    /// Of a running process.
     pub fn of(pid: u32) -> ProcessStats {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let number = |name: &str| -> usize {

@@ -47,7 +47,7 @@ impl Answer<'_> {
         let Some(item) = path_item(path) else {
             return match self.status {
                 404 => component("EndpointNotFound"),
-                // What the gate and the server say of any request.
+                // Responses of the edge and of the worker pool, which any request can get.
                 _ => DOCUMENT
                     .pointer("/paths/~1openapi.json/get/responses")?
                     .get(&status)

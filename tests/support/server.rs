@@ -20,19 +20,19 @@ use super::until;
 /// Every scope.
 pub const ALL: &[&str] = &["all"];
 
-/// A user who is nobody: what root may, this one may not.
+/// The id of an unprivileged user.
 const NOBODY: u32 = 65_534;
 
-/// A data directory, who serves it where, and what may not get into its log.
+/// A data directory, the address at which it is served, and the secrets that its log must not contain.
 #[derive(Debug)]
 pub struct DataDir {
     home: tempfile::TempDir,
     binary: PathBuf,
     unprivileged: bool,
     address: Mutex<Option<SocketAddr>>,
-    /// Served by HTTPS, and what its clients trust then.
+    /// The certificate of a server with HTTPS, and the configuration of its clients.
     https: OnceLock<(Certificate, Arc<ClientConfig>)>,
-    /// What stands in front of it, where this test binary wants something there.
+    /// The proxy that its clients go through, if any.
     proxy: Mutex<Option<Proxy>>,
     secrets: Mutex<Vec<String>>,
 }
@@ -43,9 +43,9 @@ impl DataDir {
         let mut binary = PathBuf::from(env!("CARGO_BIN_EXE_tenantdesk"));
         let unprivileged = unprivileged && is_root();
         if unprivileged {
-            // Nobody may not be able to reach the build's folder.
+            // The unprivileged user may have no access to the build's folder.
             let copy = home.path().join("tenantdesk");
-            // Not by this process: what another test starts meanwhile would hold it open for writing, and it could not run.
+            // Another process copies it: a child of this one could inherit the descriptor, and the file could not be executed.
             assert!(Command::new("cp").arg(&binary).arg(&copy).status().unwrap().success());
             std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
             chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
@@ -69,7 +69,7 @@ impl DataDir {
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.address.lock().unwrap().expect("nobody serves here")
+        self.address.lock().unwrap().expect("the data directory is not served")
     }
 
     pub fn set_address(&self, address: SocketAddr) {
@@ -77,12 +77,12 @@ impl DataDir {
         *self.proxy.lock().unwrap() = Deployment::of_this_run().map(|deployment| deployment.start(address));
     }
 
-    /// The same with nothing in front, whatever the test binary.
+    /// Sets the address without starting a proxy.
     pub fn set_direct_address(&self, address: SocketAddr) {
         *self.address.lock().unwrap() = Some(address);
     }
 
-    /// Its clients go through this from now on.
+    /// Its clients go through `proxy`.
     pub fn set_proxy(&self, proxy: Proxy) {
         *self.proxy.lock().unwrap() = Some(proxy);
     }
@@ -92,12 +92,12 @@ impl DataDir {
         self.proxy.lock().unwrap().is_some()
     }
 
-    /// A connection to what stands in front of it, if anything does.
+    /// A connection to its proxy, if it has one.
     pub fn connect_to_proxy(&self) -> Option<std::io::Result<Stream>> {
         self.proxy.lock().unwrap().as_ref().map(Proxy::connect)
     }
 
-    /// The certificate that it is served with; made at the first call.
+    /// The certificate of the server. The first call creates it.
     pub fn certificate(&self) -> &Certificate {
         let make = || {
             let made = Certificate::make(self.home());
@@ -107,7 +107,7 @@ impl DataDir {
         &self.https.get_or_init(make).0
     }
 
-    /// What its clients trust, where it is served by HTTPS.
+    /// The configuration of its clients, if it is served by HTTPS.
     pub fn https(&self) -> Option<Arc<ClientConfig>> {
         self.https.get().map(|(_, trusted)| Arc::clone(trusted))
     }
@@ -151,7 +151,7 @@ impl DataDir {
         run(command, input)
     }
 
-    /// The binary as this place's user runs it, with nothing of our environment that it would heed.
+    /// The binary, run by the user of this data directory and without variables `TENANTDESK_…`.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.binary);
         self.as_its_user(&mut command);
@@ -171,7 +171,7 @@ impl DataDir {
         }
     }
 
-    /// What must never be in a log.
+    /// The secrets that must never be in a log.
     pub fn secrets(&self) -> Vec<String> {
         self.secrets.lock().unwrap().clone()
     }
@@ -203,7 +203,7 @@ pub fn run(mut command: Command, input: &str) -> Output {
     }
 }
 
-/// What a command left behind.
+/// The output of a command.
 #[derive(Debug)]
 pub struct Output {
     what: String,
@@ -240,7 +240,7 @@ impl Output {
     }
 }
 
-/// A tenant of a place.
+/// A tenant.
 #[derive(Clone, Debug)]
 pub struct Tenant {
     data_dir: Arc<DataDir>,
@@ -249,7 +249,7 @@ pub struct Tenant {
     pub password: String,
 }
 
-/// A key as it was shown.
+/// A new key.
 #[derive(Clone, Debug)]
 pub struct Key {
     pub id: i64,
@@ -279,7 +279,7 @@ impl Tenant {
         self.data_dir.data().join("tenants").join(format!("{}.db", self.id))
     }
 
-    /// The file and what SQLite keeps beside it.
+    /// The file, its write-ahead log and its index.
     pub fn files(&self) -> [PathBuf; 3] {
         ["", "-wal", "-shm"].map(|suffix| PathBuf::from(format!("{}{suffix}", self.file().display())))
     }
@@ -297,7 +297,7 @@ impl Tenant {
     }
 }
 
-/// How a desk is to be started.
+/// How a server is started.
 #[derive(Debug)]
 pub struct Setup {
     options: Vec<String>,
@@ -308,7 +308,7 @@ pub struct Setup {
     https: bool,
 }
 
-/// Set where the suite runs itself once more over TLS.
+/// The environment variable that makes every server use TLS.
 pub const OVER_TLS: &str = "OVER_TLS";
 
 impl Setup {
@@ -364,7 +364,7 @@ impl Setup {
         self.start_at(data_dir)
     }
 
-    /// Starts on a place that is there already.
+    /// Starts on an existing data directory.
     #[track_caller]
     pub fn start_at(self, data_dir: Arc<DataDir>) -> TestServer {
         let (child, log, output) = self.spawn(&data_dir);
@@ -398,7 +398,7 @@ impl Setup {
     }
 }
 
-/// Text that another thread goes on gathering.
+/// Text that another thread reads from a pipe.
 #[derive(Debug)]
 struct Text {
     gathered: Arc<Mutex<String>>,
@@ -424,7 +424,7 @@ impl Text {
         self.gathered.lock().unwrap().clone()
     }
 
-    /// Waits for what a process that has ended wrote last.
+    /// Waits until everything that an ended process wrote is read.
     #[track_caller]
     fn await_end(&self) {
         until("all that the server wrote is read", || self.gathering.is_finished().then_some(()));
@@ -449,13 +449,13 @@ impl std::ops::Deref for TestServer {
 }
 
 impl TestServer {
-    /// The shipped binary as it comes.
+    /// The shipped binary with its defaults.
     #[track_caller]
     pub fn start() -> TestServer {
         Setup::plain().start()
     }
 
-    /// The same with a rate limit that is out of the way.
+    /// The same with a rate limit that no test reaches.
     #[track_caller]
     pub fn without_rate_limit() -> TestServer {
         Setup::without_rate_limit().start()
@@ -505,7 +505,7 @@ impl TestServer {
         status
     }
 
-    /// The same where something was broken on purpose, and the log may speak of panics.
+    /// The same for tests that cause a panic, which the log then contains.
     #[track_caller]
     pub fn ended_whatever_it_said(&mut self) -> ExitStatus {
         let mut child = self.child.take().unwrap();
@@ -515,7 +515,7 @@ impl TestServer {
         status
     }
 
-    /// Ends the server as its supervisor would; it has to end with 0.
+    /// Ends the server as its supervisor would. Its exit code must be 0.
     #[track_caller]
     pub fn stop(&mut self) {
         self.signal("TERM");
@@ -523,7 +523,7 @@ impl TestServer {
         assert_eq!(status.code(), Some(0), "{}", self.log());
     }
 
-    /// Ends the server at once, as a crash would.
+    /// Kills the server.
     pub fn kill(&mut self) {
         self.child.as_mut().unwrap().kill().unwrap();
         self.ended_whatever_it_said();
@@ -540,7 +540,7 @@ impl TestServer {
         self.await_address();
     }
 
-    /// What is true of every log.
+    /// Checks what holds for every log.
     #[track_caller]
     fn check_log(&self) {
         let log = self.log();

@@ -1,4 +1,4 @@
-//! HTTPS as a client of the tests speaks it, and certificates for 127.0.0.1.
+//! HTTPS for the client of the tests, and certificates for 127.0.0.1.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ impl Certificate {
         let made = Command::new("openssl")
             .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
             .args(["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"])
-            // rustls takes no authority's certificate for a server's.
+            // rustls accepts no certificate of an authority from a server.
             .args(["-addext", "basicConstraints=critical,CA:FALSE", "-out"])
             .arg(&files.certificate)
             .arg("-keyout")
@@ -47,7 +47,7 @@ impl Certificate {
     }
 }
 
-/// A connection to a desk, by HTTP or HTTPS.
+/// A connection to a server, by HTTP or HTTPS.
 #[derive(Debug)]
 pub enum Stream {
     Plain(TcpStream),
