@@ -1,22 +1,22 @@
-//! `cargo bench --bench http`: every figure beside a ceiling taken in the same run on the same machine.
+//! `cargo bench --bench http`: every figure is compared with a ceiling that is measured in the same run.
 //!
 //! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--chart FILE] [--full]`
-//! with the sections reads, price, masses, writes, synced, memory, lists, start, tenants, growth; all but growth without
-//! one. ARCHITECTURE.md says what came of them.
+//! with the sections reads, edge_cost, slow_clients, writes, synced, memory, lists, start, tenants, growth; all but growth without
+//! one. `benches/README.md` has the results.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod ceilings;
 mod chart;
 mod data;
+mod edge_cost;
 mod load;
-mod masses;
-mod price;
 mod process;
-#[expect(dead_code, reason = "the tests ask for more")]
+#[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../../tests/support/process_stats.rs"]
 mod process_stats;
 mod sections;
+mod slow_clients;
 mod synced;
 mod table;
 
@@ -27,15 +27,15 @@ use std::time::Duration;
 
 use table::Table;
 
-/// How the bench was asked to run.
+/// The options of a run.
 #[derive(Debug)]
 pub struct Settings {
-    /// One load's time.
+    /// The duration of one load.
     pub time: Duration,
     /// How often each pair of loads is repeated; the median counts.
     pub rounds: usize,
     pub chart: Option<PathBuf>,
-    /// Growth to a million records, which takes minutes to make.
+    /// Whether the section growth goes up to a million records, which takes minutes to create.
     pub full: bool,
     pub sections: Vec<String>,
 }
@@ -45,8 +45,8 @@ type Section = fn(&Settings, &mut Table) -> io::Result<()>;
 
 const SECTIONS: [(&str, Section); 10] = [
     ("reads", sections::reads),
-    ("price", price::price),
-    ("masses", masses::masses),
+    ("edge_cost", edge_cost::edge_cost),
+    ("slow_clients", slow_clients::slow_clients),
     ("writes", sections::writes),
     ("synced", synced::synced),
     ("memory", sections::memory),
@@ -64,7 +64,7 @@ impl Settings {
         while let Some(argument) = rest.next() {
             let mut value = || rest.next().ok_or_else(|| format!("{argument} wants a value"));
             match argument.as_str() {
-                // cargo's own.
+                // Passed by cargo.
                 "--bench" => (),
                 "--seconds" => settings.time = Duration::from_secs_f64(value()?.parse().map_err(|_| "no number")?),
                 "--rounds" => settings.rounds = value()?.parse().map_err(|_| "no number")?,
@@ -87,8 +87,8 @@ impl Settings {
     }
 }
 
-/// `--put-load ADDRESS CONNECTIONS SECONDS STATUS REQUEST`: the load alone, for the peers' script. The request is a JSON object
-/// of `method`, `target`, `headers` and `body`; what is printed is one too.
+/// `--put-load ADDRESS CONNECTIONS SECONDS STATUS REQUEST`: only the load, for `peers/run.py`. The request is a JSON object of
+/// `method`, `target`, `headers` and `body`. Prints the results as a JSON object.
 fn put_load(arguments: &[String]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let [_, address, connections, seconds, status, request] = arguments else { return Err("five arguments".into()) };
     let request: serde_json::Value = serde_json::from_str(request)?;
@@ -115,7 +115,7 @@ fn put_load(arguments: &[String]) -> Result<(), Box<dyn std::error::Error + Send
         out.extend_from_slice(&bytes);
     })?;
     if outcome.others > 0 {
-        return Err(format!("{} answers had another status", outcome.others).into());
+        return Err(format!("{} responses had another status", outcome.others).into());
     }
     let (median, p99) = (outcome.percentile(0.5), outcome.percentile(0.99));
     println!("{}", serde_json::json!({"rate": outcome.rate(), "sent": sent, "median_us": median, "p99_us": p99}));

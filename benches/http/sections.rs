@@ -16,13 +16,13 @@ use crate::load::{Load, Outcome, connect, exchange, once};
 use crate::process::{Edge, Process, binary};
 use crate::table::{Bar, Table, median, thousands};
 
-/// The connections of every figure that does not say otherwise.
+/// The connections of every figure without another number.
 pub const CONNECTIONS: usize = 32;
 
-/// Customers are numbered through all loads and ceilings of a run, so that no row comes twice.
+/// The number of the next customer, unique in a run, so that no row is inserted twice.
 static NUMBERS: AtomicU64 = AtomicU64::new(1_000_000);
 
-/// A folder on the disk that the build is on: a temporary folder may be in memory, where an fsync costs nothing.
+/// A folder on the disk of the build. A temporary folder may be in memory, where an fsync costs nothing.
 pub fn data_dir() -> io::Result<TempDir> {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
 }
@@ -32,7 +32,7 @@ pub fn tenant_file(data: &Data, id: usize) -> PathBuf {
     file(&folder(&data.dir), id as i64)
 }
 
-/// A GET as a client would send it.
+/// A GET request.
 pub fn get(key: &str, target: &str) -> Vec<u8> {
     format!("GET {target} HTTP/1.1\r\nHost: desk.example\r\nAuthorization: Bearer {key}\r\nAccept: */*\r\n\r\n")
         .into_bytes()
@@ -52,7 +52,7 @@ pub fn post(key: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(body.as_bytes());
 }
 
-/// A cheap row of numbers below `below` that looks random.
+/// A fast pseudo-random sequence of numbers below `below`.
 pub fn scattered(below: usize) -> impl FnMut() -> usize {
     let mut state = 0x2545_F491_4F6C_DD1D_u64;
     move || {
@@ -63,12 +63,12 @@ pub fn scattered(below: usize) -> impl FnMut() -> usize {
     }
 }
 
-/// Loads a process with GETs, each of the requests in turn.
+/// Loads a process with GETs, which cycle through `requests`.
 pub fn load_gets(process: &Process, connections: usize, time: Duration, requests: &[Vec<u8>]) -> io::Result<Outcome> {
     load_gets_from(process, None, connections, time, requests)
 }
 
-/// The same from a certain address of this machine.
+/// The same from a given address of this machine.
 pub fn load_gets_from(
     process: &Process,
     from: Option<IpAddr>,
@@ -82,11 +82,11 @@ pub fn load_gets_from(
     complete(outcome)
 }
 
-/// A figure with wrong answers in it would be none.
+/// Fails if a response had an unexpected status.
 fn complete(outcome: Outcome) -> io::Result<Outcome> {
     match outcome.others {
         0 => Ok(outcome),
-        others => Err(io::Error::other(format!("{others} answers had another status than they should"))),
+        others => Err(io::Error::other(format!("{others} responses had an unexpected status"))),
     }
 }
 
@@ -100,7 +100,7 @@ pub fn body_length(answer: &[u8]) -> usize {
     answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |at| answer.len() - at - 4)
 }
 
-/// Several rounds of a load on two processes in turn.
+/// Several rounds of a load on two processes alternately.
 struct Duel {
     ours: Vec<Outcome>,
     theirs: Vec<Outcome>,
@@ -186,13 +186,13 @@ fn stages(
     let before = process.processor_time();
     let outcome = load_gets(process, CONNECTIONS, settings.time, requests)?;
     let spent = process.processor_time().since(before);
-    let [gate, tiny_http, workers] = [spent.edge, spent.tiny_http, spent.workers].map(|spent| each(spent, &outcome));
-    let text = format!("{gate:.0} µs gate, {tiny_http:.0} µs tiny_http, {workers:.0} µs workers");
+    let [edge, tiny_http, workers] = [spent.edge, spent.tiny_http, spent.workers].map(|spent| each(spent, &outcome));
+    let text = format!("{edge:.0} µs edge, {tiny_http:.0} µs tiny_http, {workers:.0} µs workers");
     table.note(&format!("processor time of {figure}"), text);
     Ok(())
 }
 
-/// Microseconds for each answer.
+/// Microseconds for each response.
 pub fn each(spent: Duration, outcome: &Outcome) -> f64 {
     spent.as_secs_f64() * 1e6 / outcome.total as f64
 }
@@ -235,7 +235,7 @@ pub fn writes(settings: &Settings, table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
-/// Ten thousand tenants, a thousand of them or all of them asked.
+/// Requests to a thousand, and to all, of ten thousand tenants.
 pub fn tenants(settings: &Settings, table: &mut Table) -> io::Result<()> {
     const RECORDS: u64 = 20;
     let data_dir = data_dir()?;
@@ -254,10 +254,10 @@ pub fn tenants(settings: &Settings, table: &mut Table) -> io::Result<()> {
         let one_each: Vec<_> = keys.iter().map(|key| get(key, "/customers.php?id=1")).collect();
         load_gets(&many_server, 4, Duration::from_secs(seconds), &one_each)
     };
-    // Whoever is asked for the first time ever gets a log, which stays.
+    // The first request to a tenant creates its write-ahead log, which stays.
     touch(&many.keys, 12)?;
     touch(&many.keys[..1000], 3)?;
-    // The ceiling is taken anew for each figure, in turn with it: machines have better and worse minutes.
+    // The ceiling is measured again for each figure, alternately with it, because the speed of a machine varies.
     let mut add = |figure: &str, requests: &[Vec<u8>], bar: f64| -> io::Result<()> {
         let (mut few, mut many) = (Vec::new(), Vec::new());
         for _ in 0..settings.rounds {
@@ -276,7 +276,7 @@ pub fn tenants(settings: &Settings, table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
-/// From the start of the process to the first answer.
+/// The time from the start of the process to the first response.
 pub fn start(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let data_dir = data_dir()?;
     let one = Data::make(&data_dir.path().join("one"), 1, 20)?;
@@ -293,13 +293,13 @@ pub fn start(settings: &Settings, table: &mut Table) -> io::Result<()> {
         manys.push(first_answer(&many)?);
     }
     let (ones, manys) = (median(ones), median(manys));
-    let figure = "start to first answer, 10,000 tenants";
+    let figure = "start to first response, 10,000 tenants";
     table.add(figure, milliseconds(manys), format!("1 tenant {}", milliseconds(ones)), manys / ones, Bar::AtMost(2.0));
     table.add(figure, milliseconds(manys), "100 ms", manys / 100_000.0, Bar::AtMost(1.0));
     Ok(())
 }
 
-/// The median of many answers on one connection, in microseconds.
+/// The median latency of many requests on one connection, in microseconds.
 pub fn latency(process: &Process, request: &[u8], times: usize) -> io::Result<f64> {
     let mut stream = connect(process.address, None)?;
     let mut costs = Vec::with_capacity(times);
@@ -311,7 +311,7 @@ pub fn latency(process: &Process, request: &[u8], times: usize) -> io::Result<f6
     Ok(median(costs))
 }
 
-/// What one request and another take in turn, and how many times the other's time the one takes: medians of all rounds.
+/// The latencies of two requests, measured alternately, and their ratio: medians of all rounds.
 fn in_turn(
     settings: &Settings,
     server: &Process,
@@ -327,7 +327,7 @@ fn in_turn(
     Ok((median(ones), median(others), ratio))
 }
 
-/// The cursor of the next page in an answer.
+/// The cursor of the next page in a response.
 fn cursor(answer: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(answer).ok()?;
     let (_, rest) = text.rsplit_once("\"next_cursor\":\"")?;
@@ -400,7 +400,7 @@ fn thousandth(server: &Process, key: &str, sort: &str) -> io::Result<String> {
 
 fn searches(settings: &Settings, table: &mut Table, server: &Process, key: &str) -> io::Result<()> {
     let list = get(key, "/customers.php");
-    // A word in every eighth record, one in few, one in a single one, one in none.
+    // Words in every eighth record, in few, in one, and in none.
     for word in ["bakery", "juniperweg+17", "c-0077777", "zzyzx"] {
         let request = get(key, &format!("/customers.php?q={word}"));
         let (found, listed, ratio) = in_turn(settings, server, [&request, &list], 30)?;
@@ -421,7 +421,7 @@ fn filters(settings: &Settings, table: &mut Table, server: &Process, key: &str) 
     Ok(())
 }
 
-/// What it takes when nothing happens, and on the disk.
+/// The memory of an idle server, and the size of the binary.
 pub fn memory(_: &Settings, table: &mut Table) -> io::Result<()> {
     let data_dir = data_dir()?;
     let data = Data::make(&data_dir.path().join("one"), 1, 20)?;

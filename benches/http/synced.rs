@@ -1,8 +1,8 @@
-//! Counted, not claimed: every answered write was on disk before its answer.
+//! Counts how many acknowledged writes were on disk before their response.
 //!
-//! The server runs under strace, which names the file of each descriptor. For each answer 201 that a client got, the
-//! write-ahead log of its own tenant must have been written after the request was read, and then synced with success before
-//! the answer was written to the gate. Without strace the section is left out.
+//! The server runs under strace, which names the file of each descriptor. For each response 201, the write-ahead log of its
+//! tenant must have been written after the request was read, and synced successfully before the response was written to the
+//! edge. Without strace the section is left out.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +17,7 @@ use crate::process::{Process, binary};
 use crate::sections::{data_dir, post, tenant_file};
 use crate::table::{Bar, Table, thousands};
 
-/// One call that strace shows: when it began and ended, in seconds, and its text after the thread's number.
+/// A system call in the trace: its start and end in seconds, and its text after the thread's number.
 struct Call<'a> {
     began: f64,
     ended: f64,
@@ -34,10 +34,10 @@ struct Log {
     synced: Vec<(f64, f64)>,
 }
 
-/// What the trace says.
+/// The result of the trace.
 #[derive(Debug, Default)]
 struct Count {
-    /// Answers whose own tenant's log was written and synced between their request and themselves.
+    /// Responses whose tenant's log was written and synced between request and response.
     synced: usize,
     /// Syncs of the tenants' logs.
     syncs: usize,
@@ -45,7 +45,7 @@ struct Count {
 
 pub fn synced(_: &Settings, table: &mut Table) -> io::Result<()> {
     if Command::new("strace").arg("-V").output().is_err() {
-        table.note("writes synced before their answer", "not counted: there is no strace here");
+        table.note("writes synced before their response", "not counted: strace is not installed");
         return Ok(());
     }
     for (name, tenants, connections) in
@@ -57,14 +57,14 @@ pub fn synced(_: &Settings, table: &mut Table) -> io::Result<()> {
         let answered = trace_posts(&data, &trace, connections)?;
         let count = read_trace(&std::fs::read(&trace)?, &data)?;
         let ratio = count.synced as f64 / answered as f64;
-        let against = format!("{} answers, {} syncs", thousands(answered as f64), thousands(count.syncs as f64));
-        let figure = format!("POSTs whose tenant's file was synced before their answer, {name}");
+        let against = format!("{} responses, {} syncs", thousands(answered as f64), thousands(count.syncs as f64));
+        let figure = format!("POSTs whose tenant's file was synced before their response, {name}");
         table.add(&figure, thousands(count.synced as f64), against, ratio, Bar::AtLeast(1.0));
     }
     Ok(())
 }
 
-/// Puts two seconds of POSTs to a traced server, each tenant in turn. How many were answered with 201.
+/// Sends POSTs to a traced server for two seconds, to the tenants round-robin. Returns the number of responses 201.
 fn trace_posts(data: &Data, trace: &Path, connections: usize) -> io::Result<usize> {
     let mut command = Command::new("/usr/bin/env");
     // 256 bytes of each text reach beyond a request's key. With `-I2` a signal ends strace, which passes it on.
@@ -77,7 +77,7 @@ fn trace_posts(data: &Data, trace: &Path, connections: usize) -> io::Result<usiz
     let time = Duration::from_secs(2);
     let load = Load { address: server.address, from: None, connections, time, status: 201 };
     let outcome = load.run(&mut |out| post(keys.next().map_or("", String::as_str), out));
-    // Waits for strace: its trace is whole then.
+    // The trace is complete when strace has ended.
     server.end()?;
     outcome.map(|outcome| outcome.total - outcome.others)
 }
@@ -110,7 +110,7 @@ fn read_trace(trace: &[u8], data: &Data) -> io::Result<Count> {
             && let Some((_, key)) = request.split_once("authorization: Bearer ")
             && let (Some(id), Some((key, _))) = (request.get(..36), key.split_once("\\r\\n"))
         {
-            // The gate writes it first, then a line to tiny_http reads it: the later of both counts.
+            // The edge writes it, then tiny_http reads it; the later of both counts.
             requests.insert(id, (call.ended, key));
         } else if let Some((_, answer)) = call.text.split_once("HTTP/1.1 201 \\r\\nX-Request-Id: ")
             && let Some((read, key)) = answer.get(..36).and_then(|id| requests.remove(id))
@@ -133,20 +133,20 @@ fn written(text: &str) -> Option<&str> {
     if !is_sync(text) && !text.starts_with("write(") && !text.starts_with("pwrite64(") {
         return None;
     }
-    // `fdatasync(23</folder/1.db-wal>)`: what is written may have any signs in it, but comes after.
+    // `fdatasync(23</folder/1.db-wal>)`: what is written may contain any character, but comes after the file.
     let (_, path) = text.split_once('<')?;
     path.split_once('>').map(|(path, _)| path)
 }
 
-/// Puts a call that strace shows in two pieces together. Its text is that of the first piece; of what is read, which is known
-/// only in the end, that of the second.
+/// Joins a call that strace shows in two pieces. The text is that of the first piece, or for reads, whose data is only in the
+/// second, that of the second.
 fn finished<'a>(line: &'a str, begun: &mut HashMap<&'a str, (f64, &'a str)>) -> Option<Call<'a>> {
     let (thread, rest) = line.split_once(' ')?;
     let (time, text) = rest.trim_start().split_once(' ')?;
     let at: f64 = time.parse().ok()?;
     if text.ends_with("<unfinished ...>") {
         begun.insert(thread, (at, text));
-        // An answer is on its way from the moment the write begins.
+        // A response is sent when its write begins.
         return is_answer(text).then_some(Call { began: at, ended: at, text, succeeded: true });
     }
     let (outcome, spent) = text.rsplit_once(" <")?;
@@ -161,7 +161,7 @@ fn finished<'a>(line: &'a str, begun: &mut HashMap<&'a str, (f64, &'a str)>) -> 
     Some(Call { began: at, ended: at + spent, text, succeeded })
 }
 
-/// Whether it writes an answer to the gate.
+/// Whether it writes a response to the edge.
 fn is_answer(text: &str) -> bool {
     text.contains("\"HTTP/1.1 201 ")
 }

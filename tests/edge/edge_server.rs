@@ -31,8 +31,7 @@ impl Held {
         }
     }
 
-    /// Answers the requests that are held, and all later ones at once.
-    pub fn release(&self) {
+    fn release(&self) {
         let waiting = self.0.lock().unwrap().take();
         waiting.into_iter().flatten().for_each(|reply| reply.send(Response::json(200, &json!({}))));
     }
@@ -55,7 +54,7 @@ impl EdgeServer {
             record.lock().unwrap().push(request.clone());
             match request.path.as_str() {
                 "/held" => holding.keep(reply),
-                _ => respond(&request, reply),
+                _ => answer(&request, reply),
             }
         };
         let service = Service::start_with(Arc::new(handler), &options).unwrap();
@@ -73,9 +72,10 @@ impl EdgeServer {
         until(&format!("{count} are held"), || (held() == count).then_some(()));
     }
 
-    /// The held requests, to be released while the server stops.
-    pub fn held(&self) -> Arc<Held> {
-        Arc::clone(&self.held)
+    /// A function that releases the held requests, for use while the server stops.
+    pub fn release_later(&self) -> impl FnOnce() + use<> {
+        let held = Arc::clone(&self.held);
+        move || held.release()
     }
 
     /// Answers the requests that are held, and all later ones at once.

@@ -193,13 +193,13 @@ fn a_stop_answers_requests_under_way_and_closes_idle_connections() {
     let mut busy = server.connect();
     busy.send(get("/held"));
     server.holds(1);
-    let held = server.held();
+    let release = server.release_later();
     let stopping = thread::spawn(move || server.stop());
     assert!(idle.is_closed());
     assert!(silent.is_closed());
     half.rest();
     assert!(!busy.is_answered(), "the idle connections close before the busy one");
-    held.release();
+    release();
     assert_eq!(busy.answer().status, 200);
     assert!(busy.is_closed());
     stopping.join().unwrap();

@@ -1,4 +1,4 @@
-//! Any bytes sent to the edge. The handler receives only requests that the edge forwards: each has a response, in order, and
+//! Sends arbitrary bytes to the edge. Each request that reaches the handler has its response sent to the client, in order, and has
 //! only the headers that the edge forwards.
 
 use std::io::{Read, Write};
@@ -96,7 +96,7 @@ fn edge() {
 fn exchange(address: SocketAddr, input: &[u8]) -> Vec<u8> {
     let mut client = TcpStream::connect(address).unwrap();
     client.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
-    // The edge may have rejected it and stopped reading.
+    // The edge may have refused it by now, and read no more.
     let _ = client.write_all(input).and_then(|()| client.write_all(LAST));
     let mut answers = Vec::new();
     let mut piece = [0; 4096];

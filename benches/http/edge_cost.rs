@@ -1,4 +1,4 @@
-//! The gate's price: the same handler, workers and log line behind the gate and behind tiny_http alone, in turn.
+//! The cost of the edge: the same handler, workers and log entry behind the edge and behind tiny_http alone, alternately.
 
 use std::io;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use crate::process::{Edge, Process, ProcessorTime};
 use crate::sections::{CONNECTIONS, body_length, data_dir, each, get, latency, load_gets, milliseconds, per_second};
 use crate::table::{Bar, Table, median};
 
-/// One load on one of the two.
+/// One load on one of the two processes.
 struct Round {
     outcome: Outcome,
     spent: ProcessorTime,
-    /// The median answer on one connection, in microseconds.
+    /// The median latency on one connection, in microseconds.
     alone: f64,
 }
 
-pub fn price(settings: &Settings, table: &mut Table) -> io::Result<()> {
+pub fn edge_cost(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let data_dir = data_dir()?;
     let data = Data::make(&data_dir.path().join("one"), 1, 20)?;
     let request = get(&data.keys[0], "/customers.php?id=1");
     let size = body_length(&once(Process::serve(&data.dir)?.address, &request)?);
-    let (gate, without) = (Process::edge(Edge::Bare, size)?, Process::edge(Edge::TinyHttp, size)?);
-    answers_are_alike(&once(gate.address, &request)?, &once(without.address, &request)?)?;
+    let (edge, without) = (Process::edge(Edge::Bare, size)?, Process::edge(Edge::TinyHttp, size)?);
+    answers_are_alike(&once(edge.address, &request)?, &once(without.address, &request)?)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..settings.rounds {
-        ours.push(round(settings, &gate, &request)?);
+        ours.push(round(settings, &edge, &request)?);
         theirs.push(round(settings, &without, &request)?);
     }
     let mut compare = |figure: &str, of: &dyn Fn(&Round) -> f64, show: &dyn Fn(f64) -> String| {
@@ -46,14 +46,14 @@ pub fn price(settings: &Settings, table: &mut Table) -> io::Result<()> {
         median(ours.iter().zip(&theirs).map(|(ours, theirs)| of(ours) - of(theirs)).collect())
     };
     let text = format!(
-        "{:+.1} µs: {:+.1} µs gate, {:+.1} µs tiny_http, {:+.1} µs workers",
+        "{:+.1} µs: {:+.1} µs edge, {:+.1} µs tiny_http, {:+.1} µs workers",
         more(&|spent| spent.sum()),
         more(&|spent| spent.edge),
         more(&|spent| spent.tiny_http),
         more(&|spent| spent.workers),
     );
-    table.note("the gate's price, processor time of a request", text);
-    log_line(settings, table, &gate, &request, size)
+    table.note("cost of the edge, processor time of a request", text);
+    log_entry(settings, table, &edge, &request, size)
 }
 
 fn round(settings: &Settings, process: &Process, request: &[u8]) -> io::Result<Round> {
@@ -63,21 +63,21 @@ fn round(settings: &Settings, process: &Process, request: &[u8]) -> io::Result<R
     Ok(Round { outcome, spent, alone: latency(process, request, 500)? })
 }
 
-/// What the log line takes, which both have.
-fn log_line(settings: &Settings, table: &mut Table, gate: &Process, request: &[u8], size: usize) -> io::Result<()> {
+/// The cost of the log entry, which both write.
+fn log_entry(settings: &Settings, table: &mut Table, edge: &Process, request: &[u8], size: usize) -> io::Result<()> {
     let silent = Process::edge(Edge::Silent, size)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..settings.rounds {
-        ours.push(load_gets(gate, CONNECTIONS, settings.time, &[request.to_vec()])?.rate());
+        ours.push(load_gets(edge, CONNECTIONS, settings.time, &[request.to_vec()])?.rate());
         theirs.push(load_gets(&silent, CONNECTIONS, settings.time, &[request.to_vec()])?.rate());
     }
     let ratio = median(ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect());
     let ceiling = format!("without it {}", per_second(median(theirs)));
-    table.add("bare edge, its log line", per_second(median(ours)), ceiling, ratio, Bar::None);
+    table.add("bare edge, its log entry", per_second(median(ours)), ceiling, ratio, Bar::None);
     Ok(())
 }
 
-/// The comparison is one only if both send the same, but for the date that the gate adds and the request's id.
+/// Checks that both send the same response, except for the date that the edge adds and the request id.
 fn answers_are_alike(ours: &[u8], theirs: &[u8]) -> io::Result<()> {
     let essence = |answer: &[u8]| {
         let text = String::from_utf8_lossy(answer).to_lowercase();
@@ -91,6 +91,6 @@ fn answers_are_alike(ours: &[u8], theirs: &[u8]) -> io::Result<()> {
     let (ours, theirs) = (essence(ours), essence(theirs));
     match ours == theirs {
         true => Ok(()),
-        false => Err(io::Error::other(format!("the edges answer differently: {ours:?} and {theirs:?}"))),
+        false => Err(io::Error::other(format!("the responses differ: {ours:?} and {theirs:?}"))),
     }
 }
