@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What the gate adds: crates, lines, and bytes of the program.
+"""The size of the edge: crates, lines, and bytes of the program.
 
     benches/edge_weight.py [--bytes]
 
-Crates: `cargo tree` lists what the program is linked of, once as it is and once with the gate's direct dependencies left
-out. What is only in the first list came for the gate. In the same way for TLS.
+Crates: `cargo tree` lists what the program is linked of, once as it is and once with the edge's direct dependencies left
+out. What is only in the first list came for the edge. In the same way for TLS.
 
-Bytes (builds the program for release into target/gate-weight, not stripped, which takes minutes): the sizes of all symbols
-that name the gate or one of its crates. A generic function of another crate counts when it is instantiated with a type of
+Bytes (builds the program for release into target/edge-weight, not stripped, which takes minutes): the sizes of all symbols
+that name the edge or one of its crates. A generic function of another crate counts when it is instantiated with a type of
 these. What the compiler inlined elsewhere does not count, unlike what it inlined into these. Unwind tables, text and what
 else has no symbol is shared out by size: the share of the symbols times the stripped file.
 """
@@ -21,8 +21,8 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Named under src/gate alone; tests/layers.rs holds that.
-GATE = ["http-body-util", "hyper", "hyper-util", "socket2", "tokio", "tokio-rustls"]
+# Named only under src/edge, which tests/layers checks.
+EDGE = ["http-body-util", "hyper", "hyper-util", "socket2", "tokio", "tokio-rustls"]
 TLS = ["tokio-rustls"]
 
 
@@ -54,7 +54,7 @@ def symbols(path):
 
 def build():
     """The release program with its symbols, and the size that it has stripped."""
-    target = os.path.join(ROOT, "target", "gate-weight")
+    target = os.path.join(ROOT, "target", "edge-weight")
     # The newer scheme of names has a generic function's types in it.
     flags = {"CARGO_PROFILE_RELEASE_STRIP": "none", "RUSTFLAGS": "-Csymbol-mangling-version=v0"}
     command = ["cargo", "build", "--release", "--locked", "--bin", "tenantdesk", "--target-dir", target]
@@ -62,7 +62,7 @@ def build():
     release = os.path.join(target, "release")
     program = os.path.join(release, "tenantdesk")
     subprocess.run(["strip", "-o", program + "-stripped", program], check=True)
-    # C and assembly have names of any kind; ring is the gate's only crate with such.
+    # C and assembly have names of any kind; ring is the edge's only crate with such.
     archives = glob.glob(os.path.join(release, "build", "ring-*", "out", "lib*.a"))
     native = {name for archive in archives for _, _, name in symbols(archive)}
     return program, os.path.getsize(program + "-stripped"), native
@@ -75,34 +75,34 @@ def names(some):
 
 
 def main():
-    every, bare, plain = crates(), crates(GATE), crates(TLS)
-    for_gate, for_tls = every - bare, every - plain
-    print(f"crates: {len(every) - 1}, of these {len(for_gate)} for the gate, {len(for_tls)} of them for TLS")
-    for label, some in (("TLS", for_tls), ("the rest of the gate", for_gate - for_tls)):
+    every, bare, plain = crates(), crates(EDGE), crates(TLS)
+    for_edge, for_tls = every - bare, every - plain
+    print(f"crates: {len(every) - 1}, of these {len(for_edge)} for the edge, {len(for_tls)} of them for TLS")
+    for label, some in (("TLS", for_tls), ("the rest of the edge", for_edge - for_tls)):
         print(f"  {label}: {', '.join(sorted(name for name, _ in some))}")
-    folder = os.path.join(ROOT, "src", "gate")
+    folder = os.path.join(ROOT, "src", "edge")
     lines = sum(len(open(os.path.join(folder, name)).readlines()) for name in os.listdir(folder))
-    print(f"lines of src/gate: {lines:,}")
+    print(f"lines of src/edge: {lines:,}")
     if sys.argv[1:] != ["--bytes"]:
         return
     program, size, native = build()
     # What several names share counts once.
     found = {address: (bytes, name) for address, bytes, name in symbols(program)}.values()
     known = sum(bytes for bytes, _ in found)
-    own = re.compile(r"tenantdesk(?:\[[0-9a-f]+\])?::gate::")
+    own = re.compile(r"tenantdesk(?:\[[0-9a-f]+\])?::edge::")
     # Of a crate that the rest needs too, in another version, the names do not tell which it is: it is left out.
     shared = {name for name, _ in bare}
-    tls, others = ({crate for crate in some if crate[0] not in shared} for some in (for_tls, for_gate - for_tls))
+    tls, others = ({crate for crate in some if crate[0] not in shared} for some in (for_tls, for_edge - for_tls))
     tls, others = names(tls), names(others)
-    sums = {"src/gate": 0, "TLS": 0, "the rest of its crates": 0}
+    sums = {"src/edge": 0, "TLS": 0, "the rest of its crates": 0}
     for bytes, name in found:
-        # The first that fits: what TLS does is named after it, what the gate does with hyper after the gate.
-        for label, pattern in (("TLS", tls), ("src/gate", own), ("the rest of its crates", others)):
+        # The first that fits: what TLS does is named after it, what the edge does with hyper after the edge.
+        for label, pattern in (("TLS", tls), ("src/edge", own), ("the rest of its crates", others)):
             if pattern.search(name) or (label == "TLS" and name in native):
                 sums[label] += bytes
                 break
     print(f"stripped: {size:,} bytes; symbols: {known:,} bytes")
-    for label, bytes in [*sums.items(), ("the gate together", sum(sums.values()))]:
+    for label, bytes in [*sums.items(), ("the edge together", sum(sums.values()))]:
         print(f"  {label}: {bytes:,} bytes of symbols, {bytes / known:.1%}, so {bytes / known * size / 1e6:.2f} MB of the file")
 
 

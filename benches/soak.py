@@ -103,11 +103,11 @@ class Soak:
 
     def trouble(self):
         """One piece of trouble after another, as `tenantdesk` and other programs would make it."""
-        dice = random.Random(self.options.seed)
-        while not self.over.wait(dice.uniform(0.1, 0.8)):
-            tenant = dice.choice(self.tenants)
-            kind = dice.choice(["revoke", "suspend", "lock", "lock"])
-            seconds = dice.choice([0.05, 0.5, 1.5, 3.0, 6.5])
+        rng = random.Random(self.options.seed)
+        while not self.over.wait(rng.uniform(0.1, 0.8)):
+            tenant = rng.choice(self.tenants)
+            kind = rng.choice(["revoke", "suspend", "lock", "lock"])
+            seconds = rng.choice([0.05, 0.5, 1.5, 3.0, 6.5])
             self.counts[f"trouble: {kind}"] += 1
             if kind == "revoke":
                 key, number = tenant.passing
@@ -144,14 +144,14 @@ class Soak:
 
     def client(self, number):
         """One connection. Its records are its own: nobody else changes them, so it knows what they are."""
-        dice = random.Random(self.options.seed * 1000 + number)
+        rng = random.Random(self.options.seed * 1000 + number)
         mine = []
         connection = http.client.HTTPConnection(*self.address, timeout=60)
         try:
             while not self.over.is_set():
-                tenant = dice.choice(self.tenants)
-                key = tenant.steady if dice.random() < 0.7 else tenant.passing[0]
-                self.step(dice, connection, tenant, key, mine)
+                tenant = rng.choice(self.tenants)
+                key = tenant.steady if rng.random() < 0.7 else tenant.passing[0]
+                self.step(rng, connection, tenant, key, mine)
         except Exception as error:  # noqa: BLE001: whatever ends a client is a finding
             self.fault(f"client {number} ended: {error!r}")
         finally:
@@ -159,15 +159,15 @@ class Soak:
         with self.lock:
             self.records.extend(mine)
 
-    def step(self, dice, connection, tenant, key, mine):
-        of_tenant = [record for record in dice.sample(mine, min(len(mine), 20)) if record["state"] == "there"]
-        choice = dice.random()
+    def step(self, rng, connection, tenant, key, mine):
+        of_tenant = [record for record in rng.sample(mine, min(len(mine), 20)) if record["state"] == "there"]
+        choice = rng.random()
         if choice < 0.30 or not of_tenant:
-            self.create(dice, connection, tenant, key, mine)
+            self.create(rng, connection, tenant, key, mine)
             return
-        record = dice.choice(of_tenant)
+        record = rng.choice(of_tenant)
         tenant = record["tenant"]
-        key = tenant.steady if dice.random() < 0.7 else tenant.passing[0]
+        key = tenant.steady if rng.random() < 0.7 else tenant.passing[0]
         path = f"/customers.php?id={record['id']}"
         if choice < 0.65:
             status, body = self.ask(connection, tenant, key, "GET", path)
@@ -178,9 +178,9 @@ class Soak:
         elif choice < 0.75:
             self.ask(connection, tenant, key, "GET", "/customers.php?sort=-name&status=active")
         elif choice < 0.80:
-            self.ask(connection, tenant, key, "GET", f"/customers.php?q={dice.choice(WORDS)}&total=true")
+            self.ask(connection, tenant, key, "GET", f"/customers.php?q={rng.choice(WORDS)}&total=true")
         elif choice < 0.95:
-            name = f"{dice.choice(WORDS)} {uuid.UUID(int=dice.getrandbits(128))}"
+            name = f"{rng.choice(WORDS)} {uuid.UUID(int=rng.getrandbits(128))}"
             status, _ = self.ask(connection, tenant, key, "PUT", path, {"name": name})
             if status == 200:
                 record["name"] = name
@@ -189,15 +189,15 @@ class Soak:
             if status == 204:
                 record["state"] = "deleted"
 
-    def create(self, dice, connection, tenant, key, mine):
-        name = f"{dice.choice(WORDS)} {uuid.UUID(int=dice.getrandbits(128))}"
-        again = {"Idempotency-Key": str(uuid.UUID(int=dice.getrandbits(128)))}
-        body = {"name": name, "city": dice.choice(WORDS), "notes": "n" * dice.choice([0, 10, 2000])}
+    def create(self, rng, connection, tenant, key, mine):
+        name = f"{rng.choice(WORDS)} {uuid.UUID(int=rng.getrandbits(128))}"
+        again = {"Idempotency-Key": str(uuid.UUID(int=rng.getrandbits(128)))}
+        body = {"name": name, "city": rng.choice(WORDS), "notes": "n" * rng.choice([0, 10, 2000])}
         status, first = self.ask(connection, tenant, key, "POST", "/customers.php", body, again)
         if status != 201:
             return
         mine.append({"tenant": tenant, "id": first["id"], "name": name, "state": "there"})
-        if dice.random() < 0.2:
+        if rng.random() < 0.2:
             status, second = self.ask(connection, tenant, key, "POST", "/customers.php", body, again)
             if status == 201 and second != first:
                 self.fault(f"{tenant.name}: a repeat made {second['id']} beside {first['id']}")
