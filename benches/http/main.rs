@@ -34,9 +34,11 @@ pub struct Settings {
     pub time: Duration,
     /// How often each pair of loads is repeated; the median counts.
     pub rounds: usize,
+    /// The file for the chart of the section growth.
     pub chart: Option<PathBuf>,
     /// Whether the section growth goes up to a million records, which takes minutes to create.
     pub full: bool,
+    /// The sections to run; empty for all of them except growth.
     pub sections: Vec<String>,
 }
 
