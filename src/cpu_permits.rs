@@ -1,88 +1,84 @@
-//! CpuPermits: how many workers may use the processor at once.
+//! Permits to use the processor.
 //!
-//! Many workers are wanted, because one that waits for a disk or a lock does nothing. Many busy ones are not: more than
-//! there are cores starve the gate's one thread. So a worker takes a turn before it takes a request, and gives it back for
-//! as long as it waits.
+//! There are many worker threads, because most of them wait for the disk or a lock. If more threads than cores are runnable, they
+//! delay the edge's only thread. A worker therefore acquires a permit before it handles a request, and releases it while it blocks.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-/// A fixed number of turns, shared by all workers.
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+/// A counting semaphore that all workers share.
 #[derive(Debug)]
 pub struct CpuPermits {
-    free: Mutex<usize>,
-    returned: Condvar,
+    available: Mutex<usize>,
+    released: Condvar,
 }
 
-/// One turn of this thread, given back when dropped.
+/// A permit of this thread. Dropping it releases the permit.
 #[derive(Debug)]
 pub struct CpuPermit(());
 
 thread_local! {
-    /// Where this thread's turn came from, while it has one. The store, which waits, need not know its worker.
+    /// The semaphore of the permit that this thread holds. It lets the store release the permit without a reference to it.
     static CURRENT: RefCell<Option<Arc<CpuPermits>>> = const { RefCell::new(None) };
 }
 
 impl CpuPermits {
-    /// `count` turns, at least one.
+    /// `count` permits, at least one.
     pub fn new(count: usize) -> Arc<CpuPermits> {
-        Arc::new(CpuPermits { free: Mutex::new(count.max(1)), returned: Condvar::new() })
+        Arc::new(CpuPermits { available: Mutex::new(count.max(1)), released: Condvar::new() })
     }
 
-    /// Waits for a turn and takes it for this thread, until the value is dropped.
-    pub fn take(self: &Arc<CpuPermits>) -> CpuPermit {
-        self.acquire();
+    /// Blocks until a permit is available and acquires it for this thread.
+    pub fn acquire(self: &Arc<CpuPermits>) -> CpuPermit {
+        self.decrement();
         CURRENT.set(Some(Arc::clone(self)));
         CpuPermit(())
     }
 
-    fn acquire(&self) {
-        let mut free = self.lock();
-        while *free == 0 {
-            free = self.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
-        }
-        *free -= 1;
+    fn decrement(&self) {
+        let mut available = self.available.lock();
+        self.released.wait_while(&mut available, |available| *available == 0);
+        *available -= 1;
     }
 
-    fn release(&self) {
-        *self.lock() += 1;
-        self.returned.notify_one();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, usize> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    fn increment(&self) {
+        *self.available.lock() += 1;
+        self.released.notify_one();
     }
 }
 
 impl Drop for CpuPermit {
     fn drop(&mut self) {
-        if let Some(turns) = CURRENT.take() {
-            turns.release();
+        if let Some(permits) = CURRENT.take() {
+            permits.increment();
         }
     }
 }
 
-/// Runs `wait` without this thread's turn, and takes one again before it returns. A thread without a turn just runs it.
-pub fn release_while_blocking<T>(wait: impl FnOnce() -> T) -> T {
-    /// Takes the turn again also when `wait` panics: [`CpuPermit`] will give it back.
-    struct Again(Option<Arc<CpuPermits>>);
-    impl Drop for Again {
+/// Calls `block` without this thread's permit, and acquires one again before it returns. Does nothing else in a thread without a
+/// permit.
+pub fn release_while_blocking<T>(block: impl FnOnce() -> T) -> T {
+    /// Acquires the permit again when dropped, also if `block` panics: [`CpuPermit`] releases it later.
+    struct AcquireAgain(Option<Arc<CpuPermits>>);
+    impl Drop for AcquireAgain {
         fn drop(&mut self) {
-            if let Some(turns) = self.0.take() {
-                turns.acquire();
-                CURRENT.set(Some(turns));
+            if let Some(permits) = self.0.take() {
+                permits.decrement();
+                CURRENT.set(Some(permits));
             }
         }
     }
-    let again = Again(CURRENT.take());
-    if let Some(turns) = &again.0 {
-        turns.release();
+    let again = AcquireAgain(CURRENT.take());
+    if let Some(permits) = &again.0 {
+        permits.increment();
     }
-    wait()
+    block()
 }
 
-/// Locks `mutex`. The thread gives its turn back only if it has to wait: to give one back and take it again wakes others.
-pub fn lock<T>(mutex: &parking_lot::Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+/// Locks `mutex`. Releases this thread's permit only if the lock is contended, because to release and acquire one wakes other threads.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.try_lock().unwrap_or_else(|| release_while_blocking(|| mutex.lock()))
 }
 
@@ -93,42 +89,42 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_waiting_worker_leaves_its_turn_to_another() {
-        let turns = CpuPermits::new(1);
-        let turn = turns.take();
-        let (done, seen) = mpsc::channel();
-        let other = Arc::clone(&turns);
+    fn a_blocked_worker_leaves_its_permit_to_another() {
+        let permits = CpuPermits::new(1);
+        let permit = permits.acquire();
+        let (sender, receiver) = mpsc::channel();
+        let other = Arc::clone(&permits);
         release_while_blocking(|| {
             thread::spawn(move || {
-                drop(other.take());
-                done.send(()).unwrap();
+                drop(other.acquire());
+                sender.send(()).unwrap();
             });
-            seen.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
+            receiver.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
         });
-        drop(turn);
-        assert_eq!(*turns.lock(), 1);
+        drop(permit);
+        assert_eq!(*permits.available.lock(), 1);
     }
 
     #[test]
-    fn a_lock_that_is_free_costs_no_turn_and_one_that_is_not_leaves_it() {
-        let turns = CpuPermits::new(1);
-        let _turn = turns.take();
-        let mutex = Arc::new(parking_lot::Mutex::new(()));
-        let held = lock(&mutex);
-        assert_eq!(*turns.lock(), 0);
-        drop(held);
+    fn a_permit_is_released_only_for_a_contended_lock() {
+        let permits = CpuPermits::new(1);
+        let _permit = permits.acquire();
+        let mutex = Arc::new(Mutex::new(()));
+        let guard = lock(&mutex);
+        assert_eq!(*permits.available.lock(), 0);
+        drop(guard);
 
-        let (holding, held) = mpsc::channel();
-        let (others, mutexs) = (Arc::clone(&turns), Arc::clone(&mutex));
-        let holder = thread::spawn(move || {
-            let guard = mutexs.lock();
-            holding.send(()).unwrap();
-            // To be had only when the other waits for the lock.
-            let turn = others.take();
-            drop((turn, guard));
+        let (sender, locked) = mpsc::channel();
+        let (other_permits, other_mutex) = (Arc::clone(&permits), Arc::clone(&mutex));
+        let other = thread::spawn(move || {
+            let guard = other_mutex.lock();
+            sender.send(()).unwrap();
+            // Blocks until the main thread waits for the mutex.
+            let permit = other_permits.acquire();
+            drop((permit, guard));
         });
-        held.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
+        locked.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
         drop(lock(&mutex));
-        holder.join().unwrap();
+        other.join().unwrap();
     }
 }

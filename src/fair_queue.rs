@@ -1,12 +1,12 @@
-//! A queue that is served round-robin by client address: no client waits for everything that another has asked for.
+//! A queue that is dequeued round-robin by client address, so that a client with many items does not delay the others.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Items that wait, in one list for each address.
+/// A queue with one list of items for each client address.
 #[derive(Debug)]
 pub struct FairQueue<T> {
-    /// The address that is served next is in front. No list is empty. There are few addresses, so they are searched in order.
+    /// The address that is served next is at the front. No list is empty. There are few addresses, so a linear search is fast.
     clients: VecDeque<(IpAddr, VecDeque<T>)>,
     len: usize,
 }
@@ -23,7 +23,7 @@ impl<T> FairQueue<T> {
         self.len
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue has no items.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -33,7 +33,7 @@ impl<T> FairQueue<T> {
         self.add(client, item, VecDeque::push_back);
     }
 
-    /// Adds `item` before the client's other items.
+    /// Adds `item` in front of the client's other items.
     pub fn push_front(&mut self, client: IpAddr, item: T) {
         self.add(client, item, VecDeque::push_front);
     }
@@ -52,10 +52,10 @@ impl<T> FairQueue<T> {
         self.pop_where(|_| true)
     }
 
-    /// Like [`FairQueue::pop`], but passes over the addresses that `is_eligible` refuses. They keep their place.
+    /// Like [`FairQueue::pop`], but skips the addresses for which `is_eligible` returns false. They keep their position.
     pub fn pop_where(&mut self, is_eligible: impl Fn(IpAddr) -> bool) -> Option<T> {
-        let place = self.clients.iter().position(|(address, _)| is_eligible(*address))?;
-        let (address, mut items) = self.clients.remove(place)?;
+        let index = self.clients.iter().position(|(address, _)| is_eligible(*address))?;
+        let (address, mut items) = self.clients.remove(index)?;
         let item = items.pop_front()?;
         self.len -= 1;
         if !items.is_empty() {
@@ -64,9 +64,9 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// Makes room for an item of `client` in a full queue: removes and returns the newest item of the address with the most.
+    /// Makes room for an item of `client` in a full queue: removes and returns the newest item of the address with the most items.
     /// Returns `None` and removes nothing if that address has at most one item more than `client`.
-    pub fn displace_for(&mut self, client: IpAddr) -> Option<T> {
+    pub fn evict_for(&mut self, client: IpAddr) -> Option<T> {
         let client = address_of(client);
         let own = self.clients.iter().find(|(address, _)| *address == client).map_or(0, |(_, items)| items.len());
         let (_, longest) = self.clients.iter_mut().max_by_key(|(_, items)| items.len())?;
@@ -77,7 +77,7 @@ impl<T> FairQueue<T> {
         longest.pop_back()
     }
 
-    /// Removes the items that `keep` refuses.
+    /// Removes the items for which `keep` returns false.
     pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         self.clients.iter_mut().for_each(|(_, items)| items.retain(&keep));
         self.clients.retain(|(_, items)| !items.is_empty());
@@ -85,7 +85,8 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits, all of which belongs to one customer of a provider.
+/// Returns the address that identifies a client: an IPv4 address, or the /64 network of an IPv6 address, since a provider assigns
+/// at least a /64 to each customer.
 pub fn address_of(client: IpAddr) -> IpAddr {
     match client {
         IpAddr::V4(_) => client,
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_take_turns() {
+    fn addresses_are_served_round_robin() {
         let mut queue =
             filled(&[("192.0.2.1", 1), ("192.0.2.1", 2), ("192.0.2.1", 3), ("192.0.2.2", 4), ("192.0.2.3", 5)]);
         assert_eq!(queue.pop(), Some(1));
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_not_eligible_keeps_its_place() {
+    fn an_address_that_is_not_eligible_keeps_its_position() {
         let mut queue = filled(&[("192.0.2.1", 1), ("192.0.2.2", 2), ("192.0.2.2", 3)]);
         assert_eq!(queue.pop_where(|address| address != ip("192.0.2.1")), Some(2));
         assert_eq!(queue.pop_where(|_| false), None);
@@ -141,18 +142,18 @@ mod tests {
     }
 
     #[test]
-    fn the_address_with_the_most_makes_room() {
+    fn items_of_the_address_with_the_most_are_evicted() {
         let mut queue = filled(&[("192.0.2.1", 1), ("192.0.2.1", 2), ("192.0.2.1", 3), ("192.0.2.2", 4)]);
-        assert_eq!(queue.displace_for(ip("192.0.2.1")), None);
-        assert_eq!(queue.displace_for(ip("192.0.2.3")), Some(3));
-        assert_eq!(queue.displace_for(ip("192.0.2.2")), None);
-        assert_eq!(queue.displace_for(ip("192.0.2.3")), Some(2));
-        assert_eq!(queue.displace_for(ip("192.0.2.3")), None);
+        assert_eq!(queue.evict_for(ip("192.0.2.1")), None);
+        assert_eq!(queue.evict_for(ip("192.0.2.3")), Some(3));
+        assert_eq!(queue.evict_for(ip("192.0.2.2")), None);
+        assert_eq!(queue.evict_for(ip("192.0.2.3")), Some(2));
+        assert_eq!(queue.evict_for(ip("192.0.2.3")), None);
         assert_eq!(drained(queue), [1, 4]);
     }
 
     #[test]
-    fn what_is_not_kept_leaves_the_order_as_it_is() {
+    fn retain_keeps_the_order() {
         let mut queue = filled(&[("192.0.2.1", 1), ("192.0.2.2", 2), ("192.0.2.1", 3), ("192.0.2.3", 4)]);
         queue.retain(|item| *item > 2);
         assert_eq!(queue.len(), 2);

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use ipnet::IpNet;
+
 use crate::app::App;
 use crate::clock::Clock;
 use crate::cpu_permits::CpuPermits;
-use crate::edge::{self, Edge, EdgeError, Limits, Listeners, Network, Tls, TlsError};
+use crate::edge::{self, Edge, EdgeError, Limits, Listeners, Tls, TlsError};
 use crate::http::Response;
 use crate::http::workers::{Handler, Server, Workers};
 use crate::metrics::{self, Metrics};
@@ -23,7 +25,7 @@ pub struct Options {
     /// Limits of the edge.
     pub limits: Limits,
     /// Networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, in addition to loopback.
-    pub trusted_proxies: Vec<Network>,
+    pub trusted_proxies: Vec<IpNet>,
     /// Certificate and key for HTTPS. Without them the service speaks HTTP.
     pub tls: Option<TlsFiles>,
     /// The address of `/metrics`, if any. Used by [`BoundService::start`] only.

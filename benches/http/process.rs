@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tenantdesk::http::Response;
 use tenantdesk::http::upstream_protocol::RequestMetadata;
-use tenantdesk::http::workers::{Handler, answer};
+use tenantdesk::http::workers::{Handler, handle};
 use tenantdesk::server::{Options, Service};
 use uuid::Uuid;
 
@@ -220,9 +220,9 @@ fn tiny_http(size: usize) -> io::Result<()> {
     let work = || {
         for arrived in server.incoming_requests() {
             let client = arrived.remote_addr().map_or(Ipv4Addr::LOCALHOST.into(), SocketAddr::ip);
-            // What the edge would have noted.
-            let note = RequestMetadata { id: Uuid::new_v4(), client, secure: false, body_too_large: false };
-            answer(arrived, note, &handler, &clock, &metrics);
+            // What the edge would have added.
+            let metadata = RequestMetadata { id: Uuid::new_v4(), client, secure: false, body_too_large: false };
+            handle(arrived, metadata, &handler, &clock, &metrics);
         }
     };
     thread::scope(|scope| {

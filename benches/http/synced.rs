@@ -106,7 +106,7 @@ fn read_trace(trace: &[u8], data: &Data) -> io::Result<Count> {
                 let written = log.written.filter(|(_, ended)| *ended <= call.began);
                 log.synced.extend(written.map(|(began, _)| (began, call.ended)));
             }
-        } else if let Some((_, request)) = call.text.split_once("POST /customers.php HTTP/1.1\\r\\ngate: ")
+        } else if let Some((_, request)) = call.text.split_once("POST /customers.php HTTP/1.1\\r\\nrequest-metadata: ")
             && let Some((_, key)) = request.split_once("authorization: Bearer ")
             && let (Some(id), Some((key, _))) = (request.get(..36), key.split_once("\\r\\n"))
         {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use ipnet::IpNet;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -22,7 +23,7 @@ use super::supervisor::Supervisor;
 use super::{General, tenant, tenant_name};
 use crate::app::{App, Settings};
 use crate::clock::{Clock, Moment};
-use crate::edge::{Limits, Network};
+use crate::edge::{self, Limits};
 use crate::model::Scopes;
 use crate::server::{self, Service, TlsFiles};
 use crate::store::data_dir::NewDataDir;
@@ -45,9 +46,10 @@ pub struct Options {
         long = "trusted-proxy",
         env = "TENANTDESK_TRUSTED_PROXY",
         value_delimiter = ',',
-        value_name = "ADDRESS[/BITS]"
+        value_name = "ADDRESS[/BITS]",
+        value_parser = edge::parse_network
     )]
-    trusted_proxies: Vec<Network>,
+    trusted_proxies: Vec<IpNet>,
     /// Serve HTTPS with this certificate chain (PEM); SIGHUP reads it again
     #[arg(long, env = "TENANTDESK_TLS_CERT", requires = "tls_key", value_name = "FILE")]
     tls_cert: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! The listener, and the caps on connections.
+//! The listener for clients and the limits on connections.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -13,14 +13,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::Stopper;
-use super::connection::{self, ConnectionState};
+use super::connection;
+use super::connection_state::ConnectionState;
 use super::deadline_stream::{DeadlineStream, Timeouts};
 use super::limits::{ACCEPT_PAUSE, BACKLOG, OVER_LIMIT_TIMEOUT, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT};
 use super::service::EdgeContext;
+use super::stopper::Stopper;
 use super::tls::Tls;
 
-/// A listener whose config every accepted connection inherits.
+/// Binds a listener. Accepted connections inherit its socket options.
 pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -33,55 +34,57 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// The connections that are open.
+/// The number of open connections.
 #[derive(Default)]
-struct Open {
+struct OpenConnections {
     count: AtomicUsize,
     closed: Notify,
 }
 
-/// One of them, until dropped.
-struct Place(Arc<Open>);
+/// Counts one connection as open until it is dropped.
+struct OpenConnection(Arc<OpenConnections>);
 
-impl Open {
-    fn take(self: &Arc<Open>) -> (Place, usize) {
-        (Place(Arc::clone(self)), self.count.fetch_add(1, Ordering::SeqCst))
+impl OpenConnections {
+    /// Counts one more connection. Also returns how many were open before.
+    fn add(self: &Arc<OpenConnections>) -> (OpenConnection, usize) {
+        (OpenConnection(Arc::clone(self)), self.count.fetch_add(1, Ordering::SeqCst))
+    }
+
+    async fn all_closed(&self) {
+        while self.count.load(Ordering::SeqCst) > 0 {
+            self.closed.notified().await;
+        }
     }
 }
 
-impl Drop for Place {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.count.fetch_sub(1, Ordering::SeqCst);
         self.0.closed.notify_one();
     }
 }
 
-/// Takes connections until it is asked to stop; returns when those that are open have ended, or their time is up.
+/// Accepts connections until `stopper` requests a stop. Then waits until all connections have closed, at most [`STOP_TIMEOUT`].
 pub(super) async fn serve(listener: TcpListener, context: Arc<EdgeContext>, tls: Option<Arc<Tls>>, stopper: Stopper) {
-    let open = Arc::new(Open::default());
-    let (cap, over_limit) = (context.limits.connections(), context.limits.over_limit_connections());
-    let mut asked = pin!(stopper.asked());
+    let open = Arc::new(OpenConnections::default());
+    let limit = context.limits.connections();
+    let hard_limit = limit + context.limits.over_limit_connections();
+    let mut stop_requested = pin!(stopper.requested());
     loop {
-        let accepted = poll_fn(|cx| match asked.as_mut().poll(cx) {
+        let accepted = poll_fn(|cx| match stop_requested.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(None),
             Poll::Pending => listener.poll_accept(cx).map(Some),
         });
         match accepted.await {
             None => break,
             Some(Ok((socket, peer))) => {
-                let (place, before) = open.take();
-                if before < cap + over_limit {
-                    let entered = handle_connection(
-                        Arc::clone(&context),
-                        socket,
-                        peer,
-                        tls.clone(),
-                        before >= cap,
-                        stopper.clone(),
-                    );
+                let (guard, before) = open.add();
+                if before < hard_limit {
+                    let (context, tls, stopper) = (Arc::clone(&context), tls.clone(), stopper.clone());
+                    let connection = handle_connection(context, socket, peer, tls, before >= limit, stopper);
                     tokio::spawn(async move {
-                        entered.await;
-                        drop(place);
+                        connection.await;
+                        drop(guard);
                     });
                 }
             }
@@ -92,14 +95,9 @@ pub(super) async fn serve(listener: TcpListener, context: Arc<EdgeContext>, tls:
         }
     }
     drop(listener);
-    let ended = async {
-        while open.count.load(Ordering::SeqCst) > 0 {
-            open.closed.notified().await;
-        }
-    };
-    if timeout(STOP_TIMEOUT, ended).await.is_err() {
+    if timeout(STOP_TIMEOUT, open.all_closed()).await.is_err() {
         let left = open.count.load(Ordering::SeqCst);
-        tracing::warn!(connections = left, "stopped with requests that did not end in time");
+        tracing::warn!(connections = left, "stopped before all requests were complete");
     }
 }
 
@@ -112,18 +110,20 @@ async fn handle_connection(
     stopper: Stopper,
 ) {
     let limits = &context.limits;
-    let usual = Timeouts { idle: limits.idle_timeout, head: limits.head_timeout, write: limits.write_timeout };
-    let short = Timeouts { idle: OVER_LIMIT_TIMEOUT, head: OVER_LIMIT_TIMEOUT, write: OVER_LIMIT_TIMEOUT };
-    let timeouts = if over_limit { short } else { usual };
+    let timeouts = if over_limit {
+        Timeouts { idle: OVER_LIMIT_TIMEOUT, head: OVER_LIMIT_TIMEOUT, write: OVER_LIMIT_TIMEOUT }
+    } else {
+        Timeouts { idle: limits.idle_timeout, head: limits.head_timeout, write: limits.write_timeout }
+    };
     let peer = peer.ip().to_canonical();
     let state = ConnectionState::new(over_limit);
     let stream = DeadlineStream::new(socket, Arc::clone(&state), timeouts);
     match tls {
         None => connection::serve(context, stream, peer, false, state, stopper).await,
         Some(tls) => {
-            // A handshake that fails or does not come is the peer's affair. Boxed: a plain connection need not be as large.
-            let shaken = Box::pin(timeout(timeouts.head, tls.acceptor().accept(stream))).await;
-            if let Ok(Ok(stream)) = shaken {
+            // A failed handshake is not reported: any client can cause one. Boxed, so that the task of a plain connection stays small.
+            let handshake = Box::pin(timeout(timeouts.head, tls.acceptor().accept(stream))).await;
+            if let Ok(Ok(stream)) = handshake {
                 state.set_idle();
                 Box::pin(connection::serve(context, stream, peer, true, state, stopper)).await;
             }

@@ -1,4 +1,4 @@
-//! Collecting a body, or giving up on it.
+//! Reading a request body.
 
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
@@ -7,26 +7,27 @@ use super::memory_budget::MemoryPermit;
 use crate::http::request::MAX_BODY;
 use crate::http::{ApiError, ProtocolViolation};
 
-/// What came of a body.
+/// The result of reading a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Collected {
+    /// The complete body.
     Whole(Vec<u8>),
-    /// More than [`MAX_BODY`] was announced or came. The pipeline decides which check answers that. The rest is unread.
+    /// More than [`MAX_BODY`] bytes were announced or received. The rest is unread. The pipeline decides which check rejects it.
     TooLarge,
 }
 
-/// Reads a body whole, or until it is known to be too large. A client that waits for `100 Continue` does not get it if its body
-/// is announced to be too large.
+/// Reads a body completely, or until it is too large. A client that waits for `100 Continue` does not get it if the announced length
+/// is too large.
 ///
 /// # Errors
 ///
-/// `MalformedRequest` if the body ends early or its chunks are malformed, `Overloaded` if `memory` cannot hold it.
+/// `MalformedRequest` if the body ends early or its chunks are malformed, `Overloaded` if the memory budget is exhausted.
 pub(super) async fn collect(mut body: Incoming, memory: &mut MemoryPermit) -> Result<Collected, ApiError> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > MAX_BODY {
         return Ok(Collected::TooLarge);
     }
-    // All at once, since growing by and by would leave pieces of every size upstream. Untouched it takes no memory.
+    // Allocated at once: growing in steps would fragment the heap. Pages that are never written take no memory.
     let mut bytes = Vec::with_capacity(announced);
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
@@ -35,7 +36,7 @@ pub(super) async fn collect(mut body: Incoming, memory: &mut MemoryPermit) -> Re
                 "The body ended early or is not framed as HTTP asks. Send as many bytes as its length says.",
             ));
         };
-        // Trailers are read and dropped.
+        // Trailers are ignored.
         let Ok(data) = frame.into_data() else { continue };
         if bytes.len().saturating_add(data.len()) > MAX_BODY {
             return Ok(Collected::TooLarge);

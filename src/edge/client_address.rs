@@ -1,72 +1,40 @@
-//! Whose request it is: the peer's address, or what a trusted proxy says.
+//! The client's address: the peer's, or the one that a trusted proxy reports.
 
 use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
 
 use hyper::header::{HeaderMap, HeaderName};
+use ipnet::IpNet;
 
-/// `ADDRESS[/BITS]`: an address, or all that share its first bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    address: IpAddr,
-    bits: u32,
-}
-
-/// What is wrong with a network's text.
+/// The text is neither an address nor a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is not an address, or an address and its number of leading bits such as 10.0.0.0/8")]
 pub struct NetworkError(String);
 
-impl FromStr for Network {
-    type Err = NetworkError;
-
-    fn from_str(text: &str) -> Result<Network, NetworkError> {
-        let wrong = || NetworkError(text.to_owned());
-        let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, Some(bits.parse::<u32>().map_err(|_| wrong())?)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let width = width(address);
-        let bits = bits.unwrap_or(width);
-        if bits > width { Err(wrong()) } else { Ok(Network { address, bits }) }
-    }
+/// Parses `ADDRESS[/BITS]`. An address without bits is a network of one address.
+///
+/// # Errors
+///
+/// [`NetworkError`] with the text.
+pub fn parse_network(text: &str) -> Result<IpNet, NetworkError> {
+    let network = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    network.ok_or_else(|| NetworkError(text.to_owned()))
 }
 
-impl Network {
-    fn contains(&self, address: IpAddr) -> bool {
-        let width = width(self.address);
-        let rest = width - self.bits;
-        width == self::width(address)
-            && (rest == 128 || (number(self.address) ^ number(address)).checked_shr(rest) == Some(0))
-    }
-}
-
-fn width(address: IpAddr) -> u32 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u128::from(address.to_bits()),
-        IpAddr::V6(address) => address.to_bits(),
-    }
-}
-
-/// Who sent a request, and whether by HTTPS.
+/// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Client {
     pub(super) address: IpAddr,
+    /// The request arrived over HTTPS, here or at a trusted proxy.
     pub(super) secure: bool,
 }
 
 static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// `X-Forwarded-For` and `-Proto` are believed when the peer is of this machine or a trusted proxy. Of the addresses the
-/// rightmost counts that is not itself trusted; everything left of it may be forged.
-pub(super) fn identify(peer: IpAddr, tls: bool, headers: &HeaderMap, proxies: &[Network]) -> Client {
-    let trusted = |address: IpAddr| address.is_loopback() || proxies.iter().any(|network| network.contains(address));
+/// Determines the client of a request. `X-Forwarded-For` and `X-Forwarded-Proto` are trusted if the peer is a loopback address or in
+/// `proxies`. The client is the rightmost address that is not itself trusted; a client can forge everything left of it.
+pub(super) fn identify(peer: IpAddr, tls: bool, headers: &HeaderMap, proxies: &[IpNet]) -> Client {
+    let trusted = |address: IpAddr| address.is_loopback() || proxies.iter().any(|network| network.contains(&address));
     if !trusted(peer) {
         return Client { address: peer, secure: tls };
     }
@@ -80,17 +48,17 @@ pub(super) fn identify(peer: IpAddr, tls: bool, headers: &HeaderMap, proxies: &[
             break;
         }
     }
-    let by_https = last_first(headers, &FORWARDED_PROTO).next().is_some_and(|p| p.eq_ignore_ascii_case("https"));
-    Client { address, secure: tls || by_https }
+    let forwarded_https = last_first(headers, &FORWARDED_PROTO).next().is_some_and(|p| p.eq_ignore_ascii_case("https"));
+    Client { address, secure: tls || forwarded_https }
 }
 
-/// The elements of a header that is a list, from the last to the first.
+/// The elements of a list header (RFC 9110 section 5.6.1), from last to first.
 fn last_first<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    let lines: Vec<&str> = headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("")).collect();
-    lines.into_iter().rev().flat_map(|line| line.rsplit(',')).map(str::trim)
+    let values: Vec<&str> = headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("")).collect();
+    values.into_iter().rev().flat_map(|value| value.rsplit(',')).map(str::trim)
 }
 
-/// An address, which some proxies write with its port.
+/// Parses an address. Some proxies append a port.
 fn parse_hop(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     let address = bare.parse::<IpAddr>().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
@@ -107,19 +75,19 @@ mod tests {
         for value in forwarded {
             headers.append(&FORWARDED_FOR, HeaderValue::from_str(value).unwrap());
         }
-        let proxies: Vec<Network> = proxies.iter().map(|text| text.parse().unwrap()).collect();
+        let proxies: Vec<IpNet> = proxies.iter().map(|text| parse_network(text).unwrap()).collect();
         identify(peer.parse().unwrap(), false, &headers, &proxies).address.to_string()
     }
 
     #[test]
-    fn only_a_trusted_peer_is_believed() {
+    fn forwarded_headers_of_an_untrusted_peer_are_ignored() {
         assert_eq!(from("192.0.2.1", &["203.0.113.9"], &[]), "192.0.2.1");
         assert_eq!(from("127.0.0.1", &["203.0.113.9"], &[]), "203.0.113.9");
         assert_eq!(from("192.0.2.1", &["203.0.113.9"], &["192.0.2.0/24"]), "203.0.113.9");
     }
 
     #[test]
-    fn the_rightmost_address_that_is_not_a_proxy_counts() {
+    fn the_rightmost_untrusted_address_is_the_client() {
         let proxies = ["10.0.0.0/8", "2001:db8::/32"];
         assert_eq!(from("10.1.1.1", &["6.6.6.6, 203.0.113.9, 10.2.2.2"], &proxies), "203.0.113.9");
         assert_eq!(from("10.1.1.1", &["6.6.6.6", "203.0.113.9", "2001:db8::7"], &proxies), "203.0.113.9");
@@ -130,17 +98,23 @@ mod tests {
     }
 
     #[test]
-    fn networks() {
-        assert!("0.0.0.0/0".parse::<Network>().unwrap().contains("9.9.9.9".parse().unwrap()));
-        assert!("::/0".parse::<Network>().unwrap().contains("2001:db8::1".parse().unwrap()));
-        assert!(!"::/0".parse::<Network>().unwrap().contains("9.9.9.9".parse().unwrap()));
-        assert!("10.0.0.0/33".parse::<Network>().is_err());
-        assert!("proxy".parse::<Network>().is_err());
-        assert!("10.0.0.0/".parse::<Network>().is_err());
+    fn networks_are_addresses_with_optional_bits() {
+        let contains = |network: &str, address: &str| {
+            parse_network(network).unwrap().contains(&address.parse::<IpAddr>().unwrap())
+        };
+        assert!(contains("0.0.0.0/0", "9.9.9.9"));
+        assert!(contains("::/0", "2001:db8::1"));
+        assert!(!contains("::/0", "9.9.9.9"));
+        assert!(contains("10.1.2.3/8", "10.9.9.9"));
+        assert!(contains("192.0.2.1", "192.0.2.1") && !contains("192.0.2.1", "192.0.2.2"));
+        assert!(contains("2001:db8::1", "2001:db8::1") && !contains("2001:db8::1", "2001:db8::2"));
+        for bad in ["10.0.0.0/33", "::/129", "proxy", "10.0.0.0/", ""] {
+            assert_eq!(parse_network(bad), Err(NetworkError(bad.to_owned())));
+        }
     }
 
     #[test]
-    fn https_by_a_proxy_is_secure() {
+    fn https_to_a_trusted_proxy_is_secure() {
         let mut headers = HeaderMap::new();
         headers.insert(&FORWARDED_PROTO, HeaderValue::from_static("https"));
         assert!(identify("127.0.0.1".parse().unwrap(), false, &headers, &[]).secure);

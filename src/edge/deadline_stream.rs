@@ -1,4 +1,4 @@
-//! A stream that insists: that a head comes in time, that an idle connection ends, that its peer reads.
+//! A client's socket with deadlines: for an idle connection, for a request head, and for a peer that does not read.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -11,99 +11,105 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-use super::connection::{ConnectionState, Phase};
+use super::connection_state::{ConnectionState, Phase};
 use super::limits::WRITE_PROGRESS;
 
-/// The times that a stream insists on.
+/// The timeouts of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
+    /// Between two requests.
     pub(super) idle: Duration,
+    /// From the first byte of a request head to its end.
     pub(super) head: Duration,
+    /// For each [`WRITE_PROGRESS`] bytes of a response.
     pub(super) write: Duration,
 }
 
-/// A client's socket with its deadlines. TLS, where there is any, lies above it.
+/// A client's socket. If a deadline passes, reads and writes fail with `TimedOut`. TLS is layered above it.
 pub(super) struct DeadlineStream {
     socket: TcpStream,
     state: Arc<ConnectionState>,
     timeouts: Timeouts,
-    /// When reading ends, and for which phase of which round that was decided.
-    read_until: Option<(Phase, u32, Instant)>,
-    /// When writing ends: from the first write that the peer's slowness blocked.
-    write_until: Option<Instant>,
-    /// Bytes written since then.
+    /// The deadline for reading, with the phase and the request count for which it was set.
+    read_deadline: Option<(Phase, u32, Instant)>,
+    /// The deadline for writing. It is set when a write blocks.
+    write_deadline: Option<Instant>,
+    /// The bytes written since then.
     progress: usize,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl DeadlineStream {
     pub(super) fn new(socket: TcpStream, state: Arc<ConnectionState>, timeouts: Timeouts) -> DeadlineStream {
-        DeadlineStream { socket, state, timeouts, read_until: None, write_until: None, progress: 0, timer: None }
+        DeadlineStream { socket, state, timeouts, read_deadline: None, write_deadline: None, progress: 0, timer: None }
     }
 
-    /// The end of reading, unless the connection has moved on since that was decided.
-    fn read_until(&self) -> Option<Instant> {
-        let now = (self.state.phase(), self.state.request_count());
-        self.read_until.filter(|(phase, round, _)| (*phase, *round) == now).map(|(_, _, until)| until)
+    /// The deadline for reading. `None` if it was set for an earlier phase or request.
+    fn read_deadline(&self) -> Option<Instant> {
+        let current = (self.state.phase(), self.state.request_count());
+        self.read_deadline.filter(|(phase, count, _)| (*phase, *count) == current).map(|(_, _, deadline)| deadline)
     }
 
-    /// Whether the earlier of the deadlines is over; if not, this task is woken when it is.
-    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(until) = [self.read_until(), self.write_until].into_iter().flatten().min() else { return false };
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
-        if timer.deadline() > until {
-            timer.as_mut().reset(until);
+    /// Whether a deadline has passed. If not, the task is woken when the earlier one does.
+    fn poll_deadlines(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(deadline) = [self.read_deadline(), self.write_deadline].into_iter().flatten().min() else {
+            return false;
+        };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
         }
-        // A timer that was set for an earlier deadline rings early once, instead of being moved at every request.
+        // A timer that was set for an earlier deadline is reset when it fires. To reset it at every request would cost more.
         while timer.as_mut().poll(cx).is_ready() {
-            if Instant::now() >= until {
+            if Instant::now() >= deadline {
                 return true;
             }
-            timer.as_mut().reset(until);
+            timer.as_mut().reset(deadline);
         }
         false
     }
 
-    fn expect_bytes(&mut self, phase: Phase) {
-        let timeouts = if phase == Phase::Head { self.timeouts.head } else { self.timeouts.idle };
-        self.read_until = Some((phase, self.state.request_count(), Instant::now() + timeouts));
+    /// Sets the deadline for reading, for this phase of the current request.
+    fn set_read_deadline(&mut self, phase: Phase) {
+        let timeout = if phase == Phase::Head { self.timeouts.head } else { self.timeouts.idle };
+        self.read_deadline = Some((phase, self.state.request_count(), Instant::now() + timeout));
     }
 
     fn blocked_read<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let phase = self.state.phase();
-        if phase != Phase::Busy && self.read_until().is_none() {
-            self.expect_bytes(phase);
+        if phase != Phase::Busy && self.read_deadline().is_none() {
+            self.set_read_deadline(phase);
         }
         if phase == Phase::Head && self.state.is_stopping() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        self.timed(cx)
+        self.pending_or_timeout(cx)
     }
 
     fn blocked_write<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if self.write_until.is_none() {
-            self.write_until = Some(Instant::now() + self.timeouts.write);
+        if self.write_deadline.is_none() {
+            self.write_deadline = Some(Instant::now() + self.timeouts.write);
             self.progress = 0;
         }
-        self.timed(cx)
+        self.pending_or_timeout(cx)
     }
 
-    fn timed<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if self.is_over(cx) {
-            self.state.give_up();
+    fn pending_or_timeout<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if self.poll_deadlines(cx) {
+            self.state.abandon();
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Poll::Pending
     }
 
-    fn wrote(&mut self, bytes: usize) {
+    fn record_written(&mut self, bytes: usize) {
         self.progress += bytes;
         if self.progress >= WRITE_PROGRESS {
-            self.write_until = None;
+            self.write_deadline = None;
         }
-        // While an answer is being read, its connection is not idle.
+        // A peer that still reads a response is not idle.
         if self.state.phase() == Phase::Idle {
-            self.expect_bytes(Phase::Idle);
+            self.set_read_deadline(Phase::Idle);
         }
     }
 }
@@ -115,17 +121,17 @@ impl AsyncRead for DeadlineStream {
         match Pin::new(&mut this.socket).poll_read(cx, buf) {
             Poll::Ready(Ok(())) => {
                 if buf.filled().len() == before {
-                    this.state.give_up();
-                } else if this.state.head_begins() {
-                    this.expect_bytes(Phase::Head);
-                } else if this.state.phase() == Phase::Head && this.is_over(cx) {
-                    // Bytes that keep coming do not buy time.
-                    return this.timed(cx);
+                    this.state.abandon();
+                } else if this.state.begin_head() {
+                    this.set_read_deadline(Phase::Head);
+                } else if this.state.phase() == Phase::Head && this.poll_deadlines(cx) {
+                    // The deadline of a head also applies while bytes keep arriving.
+                    return this.pending_or_timeout(cx);
                 }
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(error)) => {
-                this.state.give_up();
+                this.state.abandon();
                 Poll::Ready(Err(error))
             }
             Poll::Pending => this.blocked_read(cx),
@@ -146,7 +152,7 @@ impl AsyncWrite for DeadlineStream {
         let this = self.get_mut();
         match Pin::new(&mut this.socket).poll_write_vectored(cx, bufs) {
             Poll::Ready(Ok(bytes)) => {
-                this.wrote(bytes);
+                this.record_written(bytes);
                 Poll::Ready(Ok(bytes))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -158,17 +164,17 @@ impl AsyncWrite for DeadlineStream {
         true
     }
 
-    /// Called when all is written: the peer has kept up. If that was an answer's end, the idle time begins; hyper, which
-    /// may still have a read pending, does not ask again.
+    /// hyper flushes when it has written everything, so the write deadline is over. If that was the end of a response, the idle
+    /// time begins. It is set here, because hyper does not poll a read again that is still pending.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.write_until = None;
+        this.write_deadline = None;
         if this.state.phase() == Phase::Idle {
-            if this.read_until().is_none() {
-                this.expect_bytes(Phase::Idle);
+            if this.read_deadline().is_none() {
+                this.set_read_deadline(Phase::Idle);
             }
-            // This only sets the timer: the time has just begun.
-            let _ = this.is_over(cx);
+            // This sets the timer. The deadline cannot have passed yet.
+            let _ = this.poll_deadlines(cx);
         }
         Pin::new(&mut this.socket).poll_flush(cx)
     }

@@ -1,5 +1,4 @@
-//! Handing on: one whole request as bytes, and the way back for its answer. What lies behind this seam can be replaced
-//! in one place.
+//! A request as it is written to an upstream connection.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -9,49 +8,42 @@ use hyper::http::request::Parts;
 use tokio::sync::oneshot;
 
 use super::memory_budget::MemoryPermit;
-use super::response::UpstreamResponse;
+use super::upstream_response::{ForwardError, UpstreamResponse};
 use super::validate::Checked;
 use crate::http::access_log;
 use crate::http::upstream_protocol::{FORWARDED_HEADERS, METADATA_HEADER, RequestMetadata, escape};
 
-/// One request that waits for a line, or is on one.
+/// A request that waits for an upstream connection or has been written to one.
 pub(super) struct QueuedRequest {
-    /// The request as tiny_http reads it.
+    /// The HTTP/1.1 message.
     pub(super) bytes: Vec<u8>,
-    /// The answer will have no body, whatever its length says.
+    /// The response has no body, whatever its `Content-Length` says (RFC 9110 section 9.3.2).
     pub(super) head_only: bool,
-    /// In whose turn it is taken.
+    /// The address under which it is queued.
     pub(super) client: IpAddr,
-    pub(super) answer: oneshot::Sender<ForwardResult>,
-    /// The memory that it takes.
+    /// Where the response goes.
+    pub(super) sender: oneshot::Sender<ForwardResult>,
+    /// The memory of its body.
     pub(super) memory: MemoryPermit,
 }
 
-/// What comes back.
+/// The result of forwarding a request.
 pub(super) type ForwardResult = Result<UpstreamResponse, ForwardError>;
 
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ForwardError {
-    /// The line broke, or the answer did not come. The request may have run.
-    Broken,
-    /// It gave up its place to others while it waited, and has not run.
-    Displaced,
-}
-
 impl QueuedRequest {
+    /// Whether the client still waits for the response.
     pub(super) fn is_wanted(&self) -> bool {
-        !self.answer.is_closed()
+        !self.sender.is_closed()
     }
 }
 
-/// The request rebuilt: nothing of the client's framing, and only the headers that the service reads.
-pub(super) fn rebuild(head: &Parts, checked: &Checked, note: &RequestMetadata, body: &[u8]) -> Vec<u8> {
+/// Writes a request as one HTTP/1.1 message: with new framing, and only the headers in [`FORWARDED_HEADERS`].
+pub(super) fn encode(head: &Parts, checked: &Checked, metadata: &RequestMetadata, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(512 + body.len());
-    // Clients should have encoded what is not ASCII in a target; the rest stays as it was sent.
+    // Bytes that are not printable ASCII are percent-encoded; tiny_http reads nothing else. Everything else stays as sent.
     let target = access_log::printable(&checked.target);
     // Writing to a `Vec` cannot fail.
-    let _ = write!(bytes, "{} {target} HTTP/1.1\r\n{METADATA_HEADER}: {}\r\n", head.method, note.encode());
+    let _ = write!(bytes, "{} {target} HTTP/1.1\r\n{METADATA_HEADER}: {}\r\n", head.method, metadata.encode());
     for name in FORWARDED_HEADERS {
         if name == HOST.as_str() {
             if let Some(host) = &checked.host {
@@ -87,12 +79,12 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn only_known_headers_pass_and_duplicates_stay() {
+    fn only_forwarded_headers_pass_and_duplicates_stay() {
         let request = Request::builder()
             .method("POST")
             .uri("http://shop.example/customers.php?q=ü")
             .header("Host", "elsewhere.example")
-            .header("Gate", "forged")
+            .header("Request-Metadata", "forged")
             .header("User-Agent", HeaderValue::from_bytes(b"caf\xe9").unwrap())
             .header("Connection", "close")
             .header("Content-Length", "3")
@@ -101,17 +93,17 @@ mod tests {
             .body(())
             .unwrap();
         let head = request.into_parts().0;
-        let note = RequestMetadata {
+        let metadata = RequestMetadata {
             id: Uuid::nil(),
             client: "127.0.0.1".parse().unwrap(),
             secure: false,
             body_too_large: false,
         };
-        let bytes = rebuild(&head, &check(&head).unwrap(), &note, b"{}");
+        let bytes = encode(&head, &check(&head).unwrap(), &metadata, b"{}");
         assert_eq!(
             String::from_utf8(bytes).unwrap(),
             "POST /customers.php?q=%C3%BC HTTP/1.1\r\n\
-             gate: 00000000-0000-0000-0000-000000000000 127.0.0.1 0 0\r\n\
+             request-metadata: 00000000-0000-0000-0000-000000000000 127.0.0.1 0 0\r\n\
              authorization: Bearer a\r\n\
              authorization: Bearer %E9%25\r\n\
              host: shop.example\r\n\

@@ -1,92 +1,85 @@
-//! Where each request on a connection begins and ends.
+//! The boundaries of the requests on a connection.
 //!
-//! Two things cannot be checked on what hyper returns: the `http` crate drops the fragment of a target, and hyper itself refuses
-//! a `Content-Length` that is a number beyond 64 bits. [`BoundaryStream`] sees the bytes before hyper does. It gives hyper one
-//! head at a time, so that it knows where the next one begins, and learns the length of each body from [`BoundaryTracker::head_ended`].
+//! Two checks cannot be made on the request that hyper returns: the `http` crate drops the fragment of a target, and hyper itself
+//! rejects a `Content-Length` that does not fit into 64 bits, with a response of its own. [`BoundaryTracker`] sees the bytes before
+//! hyper does. It stops at the end of each head and learns the length of the body from [`BoundaryTracker::end_head`].
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-use super::connection::ConnectionState;
 use super::limits::MAX_HEAD;
 
-/// The digits of a `Content-Length` that hyper gets, leading zeros aside: fewer than 64 bits can hold, and far more than any
-/// limit. The further ones are dropped.
+/// The number of digits of a `Content-Length` that are passed to hyper, without leading zeros. The others are dropped. The number
+/// still fits into 64 bits and exceeds every limit.
 const MAX_LENGTH_DIGITS: usize = 18;
 
-/// Follows the bytes of one connection.
+/// Parses the bytes of one connection as far as needed to find where each message ends.
 #[derive(Debug, Default)]
 pub(super) struct BoundaryTracker {
     next: Part,
-    /// The present line so far, at most [`MAX_HEAD`] bytes of it.
+    /// The first [`MAX_HEAD`] bytes of the current line, as far as received.
     line: Vec<u8>,
-    /// The target of the present head has a fragment.
+    /// The target of the current head has a fragment.
     has_fragment: bool,
 }
 
-/// What the next byte belongs to.
+/// The part of a message to which the next byte belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Part {
     #[default]
     RequestLine,
     Header,
-    /// The head has ended; the length of its body is not known yet.
+    /// The head has ended. The length of its body is not known yet.
     Unknown,
-    /// So many bytes of a body.
+    /// A body of which this many bytes are left.
     Body(u64),
     ChunkSize,
-    /// So many bytes of a chunk, its line end included.
+    /// A chunk of which this many bytes are left, including its line end.
     Chunk(u64),
     Trailer,
 }
 
 impl BoundaryTracker {
-    /// hyper has read a head. `body` is the length of its body in bytes, `None` if that is chunked. Returns whether the target
-    /// has a fragment.
-    pub(super) fn head_ended(&mut self, body: Option<u64>) -> bool {
+    /// Records that hyper has parsed a head. `body` is the length of its body in bytes, `None` if that is chunked. Returns whether
+    /// the target has a fragment.
+    pub(super) fn end_head(&mut self, body: Option<u64>) -> bool {
         self.next = body.map_or(Part::ChunkSize, after_body);
         std::mem::take(&mut self.has_fragment)
     }
 
-    fn is_between_head_and_body(&self) -> bool {
+    /// Whether a head has ended and hyper has not reported it.
+    pub(super) fn is_between_head_and_body(&self) -> bool {
         self.next == Part::Unknown
     }
 
-    /// Follows `bytes` to the end of the present head, or to their end. Returns how many it followed, and how many of these hyper
-    /// gets; they are moved to the front.
-    fn follow(&mut self, bytes: &mut [u8]) -> (usize, usize) {
-        let (mut followed, mut kept) = (0, 0);
-        while let Some(byte) = bytes.get(followed).copied() {
+    /// Processes `bytes` up to the end of the current head, or all of them. Moves those that are passed to hyper to the front.
+    /// Returns the number of bytes processed and the number passed on.
+    pub(super) fn process(&mut self, bytes: &mut [u8]) -> (usize, usize) {
+        let (mut processed, mut kept) = (0, 0);
+        while let Some(byte) = bytes.get(processed).copied() {
             let run = match self.next {
                 Part::Unknown => break,
                 Part::Body(left) | Part::Chunk(left) => {
-                    let run = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len() - followed);
+                    let run = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len() - processed);
                     self.next = self.after_run(left - run as u64);
                     run
                 }
                 _ if self.is_dropped(byte) => {
-                    followed += 1;
+                    processed += 1;
                     continue;
                 }
                 _ => {
-                    self.follow_line(byte);
+                    self.process_line_byte(byte);
                     1
                 }
             };
-            if followed != kept {
-                bytes.copy_within(followed..followed + run, kept);
+            if processed != kept {
+                bytes.copy_within(processed..processed + run, kept);
             }
-            followed += run;
+            processed += run;
             kept += run;
         }
-        (followed, kept)
+        (processed, kept)
     }
 
-    /// What follows a part of a body of which `left` bytes are still to come.
+    /// The part after a run of body bytes, of which `left` bytes are left.
     fn after_run(&self, left: u64) -> Part {
         match self.next {
             Part::Chunk(_) if left == 0 => Part::ChunkSize,
@@ -95,12 +88,12 @@ impl BoundaryTracker {
         }
     }
 
-    fn follow_line(&mut self, byte: u8) {
+    fn process_line_byte(&mut self, byte: u8) {
         if byte == b'\n' {
             self.end_line();
             return;
         }
-        // Before the first space stands the method, which may have this sign in its name.
+        // The method precedes the first space. It may contain a `#` (RFC 9110 section 5.6.2).
         self.has_fragment |= byte == b'#' && self.next == Part::RequestLine && self.line.contains(&b' ');
         if self.line.len() < MAX_HEAD {
             self.line.push(byte);
@@ -110,7 +103,7 @@ impl BoundaryTracker {
     fn end_line(&mut self) {
         let is_empty = matches!(self.line.as_slice(), b"" | b"\r");
         self.next = match self.next {
-            // Empty lines may stand before a request line (RFC 9112 section 2.2).
+            // Empty lines may precede a request line (RFC 9112 section 2.2).
             Part::RequestLine if !is_empty => Part::Header,
             Part::Header if is_empty => Part::Unknown,
             Part::Trailer if is_empty => Part::RequestLine,
@@ -120,7 +113,7 @@ impl BoundaryTracker {
         self.line.clear();
     }
 
-    /// Whether the byte is a digit of a length that has enough of them.
+    /// Whether `byte` is a digit of a `Content-Length` that already has [`MAX_LENGTH_DIGITS`].
     fn is_dropped(&self, byte: u8) -> bool {
         const NAME: &[u8] = b"content-length:";
         if self.next != Part::Header || !byte.is_ascii_digit() {
@@ -138,7 +131,7 @@ fn after_body(left: u64) -> Part {
     if left == 0 { Part::RequestLine } else { Part::Body(left) }
 }
 
-/// The size is hexadecimal, and an extension may follow it. hyper refuses what is no size.
+/// Parses a hexadecimal chunk size, which an extension may follow. hyper rejects a malformed one.
 fn after_chunk_size(line: &[u8]) -> Part {
     let digits = line.iter().map_while(|byte| char::from(*byte).to_digit(16));
     match digits.fold(0_u64, |size, digit| size.saturating_mul(16).saturating_add(digit.into())) {
@@ -147,123 +140,40 @@ fn after_chunk_size(line: &[u8]) -> Part {
     }
 }
 
-/// A stream that gives hyper one head at a time.
-pub(super) struct BoundaryStream<S> {
-    stream: S,
-    state: Arc<ConnectionState>,
-    /// What came after the present head.
-    held: Vec<u8>,
-}
-
-impl<S> BoundaryStream<S> {
-    pub(super) fn new(stream: S, state: Arc<ConnectionState>) -> BoundaryStream<S> {
-        BoundaryStream { stream, state, held: Vec::new() }
-    }
-
-    pub(super) fn into_inner(self) -> S {
-        self.stream
-    }
-
-    /// Gives `buf` as much of what is held as it has room for.
-    fn release(&mut self, buf: &mut ReadBuf<'_>) {
-        let count = self.held.len().min(buf.remaining());
-        buf.put_slice(self.held.get(..count).unwrap_or_default());
-        self.held.drain(..count);
-    }
-
-    /// Keeps of what was read into `buf` from `start` on what hyper gets, and holds what comes after it. Returns whether hyper gets
-    /// any.
-    fn keep_one_head(&mut self, buf: &mut ReadBuf<'_>, start: usize) -> bool {
-        let read = buf.filled_mut().get_mut(start..).unwrap_or_default();
-        let (followed, kept) = self.state.boundaries().follow(read);
-        self.held.splice(0..0, read.get(followed..).unwrap_or_default().iter().copied());
-        buf.set_filled(start + kept);
-        kept > 0
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for BoundaryStream<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let start = buf.filled().len();
-        loop {
-            if this.state.boundaries().is_between_head_and_body() {
-                // hyper reads on only if it has not found the end of the head that was found here.
-                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
-            }
-            if this.held.is_empty() {
-                ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-            } else {
-                this.release(buf);
-            }
-            let is_end = buf.filled().len() == start;
-            if is_end || this.keep_one_head(buf, start) {
-                return Poll::Ready(Ok(()));
-            }
-        }
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for BoundaryStream<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// What hyper gets of `text`, which has one head, and whether that has a fragment.
-    fn passed(text: &str) -> (String, bool) {
-        let mut messages = BoundaryTracker::default();
+    fn process(text: &str) -> (String, bool) {
+        let mut tracker = BoundaryTracker::default();
         let mut bytes = text.as_bytes().to_vec();
-        let (followed, kept) = messages.follow(&mut bytes);
-        assert_eq!((followed, messages.next), (text.len(), Part::Unknown));
-        (String::from_utf8(bytes[..kept].to_vec()).unwrap(), messages.head_ended(Some(0)))
+        let (processed, kept) = tracker.process(&mut bytes);
+        assert_eq!((processed, tracker.next), (text.len(), Part::Unknown));
+        (String::from_utf8(bytes[..kept].to_vec()).unwrap(), tracker.end_head(Some(0)))
     }
 
     #[test]
     fn only_a_target_has_a_fragment() {
         for (line, expected) in [("GET /#", true), ("GET /?a#b", true), ("G#T /", false), ("GET /%23", false)] {
             let head = format!("\r\n{line} HTTP/1.1\r\nX-A: /#\n\r\n");
-            assert_eq!(passed(&head), (head, expected));
+            assert_eq!(process(&head), (head, expected));
         }
     }
 
     #[test]
-    fn a_length_loses_the_digits_that_no_limit_needs() {
+    fn excess_digits_of_a_length_are_dropped() {
         let head = |name: &str, value: &str| format!("POST / HTTP/1.1\r\n{name}:{value}\r\n\r\n");
         let nines = "9".repeat(40);
-        assert_eq!(passed(&head("content-Length", &nines)).0, head("content-Length", &nines[..18]));
+        assert_eq!(process(&head("content-Length", &nines)).0, head("content-Length", &nines[..18]));
         assert_eq!(
-            passed(&head("Content-Length", &format!(" 00{nines}\t"))).0,
+            process(&head("Content-Length", &format!(" 00{nines}\t"))).0,
             head("Content-Length", &format!(" 00{}\t", &nines[..18]))
         );
         for same in
             [head("X-Length", &nines), head("Content-Length", &format!("1 {nines}")), head("Content-Length", "0")]
         {
-            assert_eq!(passed(&same).0, same);
+            assert_eq!(process(&same).0, same);
         }
     }
 
@@ -276,21 +186,21 @@ mod tests {
         ];
         for (length, body) in bodies {
             for size in [1, 2, 1000] {
-                let mut messages = BoundaryTracker { next: Part::Unknown, ..BoundaryTracker::default() };
-                messages.head_ended(length);
+                let mut tracker = BoundaryTracker { next: Part::Unknown, ..BoundaryTracker::default() };
+                tracker.end_head(length);
                 for piece in body.as_bytes().chunks(size) {
-                    assert_eq!(messages.follow(&mut piece.to_vec()), (piece.len(), piece.len()));
+                    assert_eq!(tracker.process(&mut piece.to_vec()), (piece.len(), piece.len()));
                 }
-                assert_eq!(messages.next, Part::RequestLine, "{body:?}");
+                assert_eq!(tracker.next, Part::RequestLine, "{body:?}");
             }
         }
     }
 
     #[test]
-    fn a_head_is_all_that_is_given_at_once() {
-        let mut messages = BoundaryTracker::default();
+    fn processing_stops_at_the_end_of_a_head() {
+        let mut tracker = BoundaryTracker::default();
         let mut bytes = *b"GET / HTTP/1.1\r\n\r\nGET /";
-        assert_eq!(messages.follow(&mut bytes), (18, 18));
-        assert_eq!(messages.follow(&mut bytes), (0, 0));
+        assert_eq!(tracker.process(&mut bytes), (18, 18));
+        assert_eq!(tracker.process(&mut bytes), (0, 0));
     }
 }

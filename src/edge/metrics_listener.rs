@@ -1,4 +1,4 @@
-//! The operator's own listener: `/metrics` and nothing else. It is for the inside of a network, so it is plain and small.
+//! The separate listener for `/metrics`. It serves plain HTTP, because it is meant for an internal network.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,13 +18,13 @@ use tokio::time::{sleep, timeout};
 use super::limits::{ACCEPT_PAUSE, MAX_BUFFER, MAX_METRICS_CONNECTIONS, METRICS_TIMEOUT};
 use crate::http::ApiError;
 
-/// Makes the page. It may read files, so it is called on a thread of its own.
+/// Produces the response to `/metrics`. It may read files, so it is called on its own thread.
 pub type MetricsPage = Arc<dyn Fn() -> crate::http::Response + Send + Sync>;
 
 const PATH: &str = "/metrics";
 const METHODS: &str = "GET, HEAD";
 
-/// The listener, before there is a runtime.
+/// Binds the listener.
 pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -33,16 +33,16 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 
 /// ResponseBudget until the gate's runtime ends. Each connection has one request and a short time for it.
 pub(super) async fn serve(listener: TcpListener, page: MetricsPage) {
-    let places = Arc::new(Semaphore::new(MAX_METRICS_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_METRICS_CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let page = Arc::clone(&page);
                 tokio::spawn(async move {
-                    // Who takes too long, or leaves, is told nothing.
-                    let _ = timeout(METRICS_TIMEOUT, converse(stream, page)).await;
-                    drop(place);
+                    // A timeout or a failed connection needs no report: the client sees it.
+                    let _ = timeout(METRICS_TIMEOUT, serve_connection(stream, page)).await;
+                    drop(permit);
                 });
             }
             Err(error) => {
@@ -53,37 +53,36 @@ pub(super) async fn serve(listener: TcpListener, page: MetricsPage) {
     }
 }
 
-async fn converse(stream: TcpStream, page: MetricsPage) -> hyper::Result<()> {
+async fn serve_connection(stream: TcpStream, page: MetricsPage) -> hyper::Result<()> {
     let service = service_fn(move |request| {
         let page = Arc::clone(&page);
-        async move { Ok::<_, Infallible>(answer(&request, page).await) }
+        async move { Ok::<_, Infallible>(respond(&request, page).await) }
     });
     let mut http = http1::Builder::new();
     http.keep_alive(false).header_read_timeout(None).max_buf_size(MAX_BUFFER);
     http.serve_connection(TokioIo::new(stream), service).await
 }
 
-async fn answer(request: &Request<Incoming>, page: MetricsPage) -> Response<Full<Bytes>> {
-    let given = if request.uri().path() != PATH {
+async fn respond(request: &Request<Incoming>, page: MetricsPage) -> Response<Full<Bytes>> {
+    let response = if request.uri().path() != PATH {
         ApiError::endpoint_not_found().into()
     } else if request.method() != Method::GET && request.method() != Method::HEAD {
         ApiError::method_not_allowed(METHODS).into()
     } else {
-        made(page).await.unwrap_or_else(|| ApiError::internal().into())
+        render(page).await.unwrap_or_else(|| ApiError::internal().into())
     };
-    let headers = given.headers().iter();
-    let response =
-        headers.fold(Response::builder().status(given.status()), |r, (name, value)| r.header(*name, &**value));
-    response.body(Full::new(Bytes::copy_from_slice(given.body()))).unwrap_or_default()
+    let builder = Response::builder().status(response.status());
+    let builder = response.headers().iter().fold(builder, |builder, (name, value)| builder.header(*name, &**value));
+    builder.body(Full::new(Bytes::copy_from_slice(response.body()))).unwrap_or_default()
 }
 
-/// The page; `None` where there was no thread to make it on, or that one panicked.
-async fn made(page: MetricsPage) -> Option<crate::http::Response> {
-    let (give, given) = oneshot::channel();
+/// Calls `page` on its own thread. Returns `None` if the thread cannot be started or panics.
+async fn render(page: MetricsPage) -> Option<crate::http::Response> {
+    let (sender, receiver) = oneshot::channel();
     let started = std::thread::Builder::new().name("metrics".into()).spawn(move || {
-        // Who asked may have left.
-        let _ = give.send(page());
+        // The receiver is gone if the client has left or the timeout has passed.
+        let _ = sender.send(page());
     });
     started.ok()?;
-    given.await.ok()
+    receiver.await.ok()
 }

@@ -1,32 +1,42 @@
-//! The public context: it reads whole, checked requests from clients and hands them to tiny_http.
+//! The edge: a reverse proxy in the same process, between clients and tiny_http.
 //!
-//! tiny_http was written for friendly peers. Here stands what keeps the others out: one thread, the only asynchronous
-//! code of the program and the only place that names hyper, tokio or rustls. The files in the order of a request's way:
+//! tiny_http has no limits on connections, sizes or time. The edge enforces them: it reads each request completely, validates it
+//! and forwards it over a private Unix socket. It is one thread with an asynchronous runtime. hyper, tokio and rustls are used
+//! nowhere else.
 //!
-//! | file | its one concern |
+//! The files, in the order in which a request passes through them. Downstream is the client's side, upstream is tiny_http's.
+//!
+//! | file | responsibility |
 //! |---|---|
-//! | `limits` | every number: times, sizes, counts |
-//! | `accept` | the listener and the caps on connections |
-//! | `tls` | the handshake, and certificates that can be exchanged while running |
-//! | `stream` | deadlines: idle, a slow head, a peer that does not read |
-//! | `messages` | where each request on a connection begins and ends; what hyper does not return of a head |
-//! | `connection` | one client's connection from accept to the lingering close |
-//! | `check` | what hyper lets through and we refuse |
-//! | `client` | whose request it is: the peer's address, or what a trusted proxy says |
-//! | `body` | collecting the body, or giving up on it |
-//! | `service` | a request's way through all of these |
-//! | `queued` | handing on: a whole request as bytes, and the way back for its answer |
-//! | `queue` | waiting requests, taken in turn by client address |
-//! | `lines` | the connections to tiny_http |
-//! | `answer` | reading an answer from a line; answers of the gate's own |
-//! | `budget` | how much memory bodies and answers may take together |
-//! | `metrics_page` | the operator's listener for metrics |
-//! | `watch` | noticing that tiny_http has died, and making a new one |
+//! | `config` | the configuration of an edge and its errors |
+//! | `limits` | every limit: times, sizes, counts |
+//! | `stopper` | the request to stop |
+//! | `accept` | the listener and the limits on connections |
+//! | `tls` | the handshake; a certificate that can be replaced at run time |
+//! | `connection_state` | what the stream and the service of one connection share |
+//! | `deadline_stream` | the deadlines for an idle connection, a request head and a write |
+//! | `message_boundaries`, `boundary_stream` | where each request on a connection begins and ends |
+//! | `connection` | one client connection, from accept to the lingering close |
+//! | `validate` | the checks on a request head that hyper does not make |
+//! | `client_address` | the client's address, from the peer or a trusted proxy |
+//! | `body` | reading a request body |
+//! | `service` | one request, through all these steps |
+//! | `forward` | a request as it is written to an upstream connection |
+//! | `queue` | waiting requests, dequeued round-robin by client address |
+//! | `upstream_pool` | the connections to tiny_http |
+//! | `upstream_response` | reading a response from an upstream connection |
+//! | `response` | responses to clients, forwarded or local |
+//! | `memory_budget` | limits on the memory of all bodies and of all responses |
+//! | `metrics_listener` | the separate listener for `/metrics` |
+//! | `health_check` | probes of tiny_http, and its replacement when they fail |
 
 mod accept;
 mod body;
+mod boundary_stream;
 mod client_address;
+mod config;
 mod connection;
+mod connection_state;
 mod deadline_stream;
 mod forward;
 mod health_check;
@@ -37,51 +47,27 @@ mod metrics_listener;
 mod queue;
 mod response;
 mod service;
+mod stopper;
 mod tls;
 mod upstream_pool;
+mod upstream_response;
 mod validate;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
-use tokio::sync::Notify;
-
-use crate::metrics::Metrics;
-
-pub use client_address::{Network, NetworkError};
+pub use client_address::{NetworkError, parse_network};
+pub use config::{EdgeConfig, EdgeError};
 pub use health_check::StartServer;
 pub use limits::Limits;
 pub use metrics_listener::MetricsPage;
+pub use stopper::Stopper;
 pub use tls::{Tls, TlsError};
 
-/// What a gate is made with.
-pub struct EdgeConfig {
-    pub limits: Limits,
-    pub proxies: Vec<Network>,
-    pub tls: Option<Arc<Tls>>,
-    /// Counts what the gate answers itself.
-    pub metrics: Arc<Metrics>,
-    /// What to answer on `/metrics`, where the listeners include one for it.
-    pub metrics_page: Option<MetricsPage>,
-}
-
-/// Why a gate ended that nobody asked to.
-#[derive(Debug, thiserror::Error)]
-pub enum EdgeError {
-    #[error("cannot listen on {0}: {1}")]
-    Listen(SocketAddr, #[source] io::Error),
-    #[error("cannot start the server behind the gate: {0}")]
-    Start(#[source] io::Error),
-    #[error("the server behind the gate stopped answering and could not be replaced: {0}")]
-    Unresponsive(String),
-    #[error("the gate's thread panicked")]
-    Panicked,
-}
-
-/// A running gate: one thread.
+/// A running edge. It has one thread.
 pub struct Edge {
     address: SocketAddr,
     metrics_address: Option<SocketAddr>,
@@ -90,48 +76,23 @@ pub struct Edge {
     thread: JoinHandle<Result<(), EdgeError>>,
 }
 
-/// Asks a gate to stop; can be cloned and kept where signals are handled.
-#[derive(Clone, Debug, Default)]
-pub struct Stopper(Arc<StopState>);
-
-#[derive(Debug, Default)]
-struct StopState {
-    asked: AtomicBool,
-    notify: Notify,
-}
-
-impl Stopper {
-    /// No new connections or requests from now on; [`Edge::wait`] returns when those under way are answered.
-    pub fn stop(&self) {
-        self.0.asked.store(true, Ordering::SeqCst);
-        self.0.notify.notify_waiters();
-    }
-
-    fn is_asked(&self) -> bool {
-        self.0.asked.load(Ordering::SeqCst)
-    }
-
-    async fn asked(&self) {
-        let notified = self.0.notify.notified();
-        if !self.is_asked() {
-            notified.await;
-        }
-    }
-}
-
 impl Edge {
-    /// Starts the server behind it, proves that it answers, and accepts connections from then on.
+    /// Starts the upstream server, waits until it responds, and accepts connections.
+    ///
+    /// # Errors
+    ///
+    /// [`EdgeError::Start`] if the thread or the upstream server cannot be started, [`EdgeError::Listen`] if the runtime cannot
+    /// take over a listener.
     pub fn start(listeners: Listeners, config: EdgeConfig, start_server: StartServer) -> Result<Edge, EdgeError> {
         let address = listeners.address;
         let metrics_address = listeners.metrics.as_ref().map(|(_, address)| *address);
         let stopper = Stopper::default();
-        let (ready, started) = mpsc::channel();
-        let asked = stopper.clone();
         let heartbeat = Arc::<AtomicU64>::default();
-        let counter = Arc::clone(&heartbeat);
+        let (ready, started) = mpsc::channel();
+        let (stop, counter) = (stopper.clone(), Arc::clone(&heartbeat));
         let thread = thread::Builder::new()
             .name("edge".into())
-            .spawn(move || run(listeners, config, start_server, asked, counter, &ready))
+            .spawn(move || run(listeners, config, start_server, stop, counter, &ready))
             .map_err(EdgeError::Start)?;
         match started.recv() {
             Ok(()) => Ok(Edge { address, metrics_address, heartbeat, stopper, thread }),
@@ -139,27 +100,31 @@ impl Edge {
         }
     }
 
-    /// Where it listens; with the port that the system chose where 0 was asked for.
+    /// The address for clients. If port 0 was configured, it has the port that the system chose.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it listens for those who ask for metrics.
+    /// The address for metrics, if there is one.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_address
     }
 
-    /// How often this thread has seen so far that a worker answers; it looks every few seconds. What does not rise any more
-    /// has stopped serving.
+    /// The number of successful health checks so far. It rises every few seconds while the upstream server responds.
     pub fn heartbeat(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.heartbeat)
     }
 
+    /// A handle that stops this edge.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Blocks until the gate has stopped because it was asked to, or has failed.
+    /// Blocks until the edge has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`EdgeError::Unresponsive`] or [`EdgeError::Panicked`] if it ended without being asked to.
     pub fn wait(self) -> Result<(), EdgeError> {
         self.thread.join().unwrap_or(Err(EdgeError::Panicked))
     }
@@ -170,7 +135,7 @@ impl Edge {
 pub struct Listeners {
     clients: TcpListener,
     address: SocketAddr,
-    /// The operator's listener for metrics, and its address.
+    /// The listener for metrics and its address.
     metrics: Option<(TcpListener, SocketAddr)>,
 }
 
@@ -181,19 +146,19 @@ impl Listeners {
     ///
     /// [`EdgeError::Listen`] with the address that cannot be bound.
     pub fn bind(clients: SocketAddr, metrics: Option<SocketAddr>) -> Result<Listeners, EdgeError> {
-        let (clients, address) = bound(clients, accept::listen)?;
-        let metrics = metrics.map(|metrics| bound(metrics, metrics_listener::listen)).transpose()?;
+        let (clients, address) = bind(clients, accept::listen)?;
+        let metrics = metrics.map(|metrics| bind(metrics, metrics_listener::listen)).transpose()?;
         Ok(Listeners { clients, address, metrics })
     }
 }
 
-/// A listener, and the address that the system chose for it.
-fn bound(
+/// Binds a listener. Returns it with the address that the system chose for it.
+fn bind(
     address: SocketAddr,
     listen: impl FnOnce(SocketAddr) -> io::Result<TcpListener>,
 ) -> Result<(TcpListener, SocketAddr), EdgeError> {
-    let listening = listen(address).and_then(|listener| listener.local_addr().map(|chosen| (listener, chosen)));
-    listening.map_err(|error| EdgeError::Listen(address, error))
+    let bound = listen(address).and_then(|listener| listener.local_addr().map(|chosen| (listener, chosen)));
+    bound.map_err(|error| EdgeError::Listen(address, error))
 }
 
 fn run(
@@ -214,11 +179,10 @@ fn run(
         if let Some(((metrics, address), page)) = listeners.metrics.zip(config.metrics_page.clone()) {
             tokio::spawn(metrics_listener::serve(listen(metrics, address)?, page));
         }
-        let pool = Arc::clone(upstream.pool());
-        let context = Arc::new(service::EdgeContext::new(&config, pool));
-        // Nobody waits for it only where `start` was given up.
+        let context = Arc::new(service::EdgeContext::new(&config, Arc::clone(upstream.pool())));
+        // The receiver is gone only if the thread in `Edge::start` has panicked.
         let _ = ready.send(());
-        let accepting = accept::serve(listener, Arc::clone(&context), config.tls, stopper);
-        health_check::until(accepting, upstream).await
+        let accepting = accept::serve(listener, context, config.tls, stopper);
+        health_check::run_until_failure(accepting, upstream).await
     })
 }

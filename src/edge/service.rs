@@ -1,4 +1,4 @@
-//! A request's way through the gate.
+//! The handling of one request.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,44 +8,48 @@ use hyper::body::Incoming;
 use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
+use ipnet::IpNet;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-use super::EdgeConfig;
 use super::body::{self, Collected};
-use super::client_address::{self, Client, Network};
-use super::connection::ConnectionState;
-use super::forward::{self, ForwardError, QueuedRequest};
+use super::client_address::{self, Client};
+use super::config::EdgeConfig;
+use super::connection_state::ConnectionState;
+use super::forward::{self, ForwardResult, QueuedRequest};
 use super::limits::{BODY_BUDGET, HEALTH_TIMEOUT, Limits};
 use super::memory_budget::{MemoryBudget, ResponseBudget};
-use super::response::{self, ResponseBody, UpstreamResponse};
+use super::response::{self, ResponseBody};
 use super::upstream_pool::UpstreamPool;
+use super::upstream_response::{ForwardError, UpstreamResponse};
 use super::validate;
-use crate::http::access_log;
+use crate::http::access_log::AccessLogEntry;
 use crate::http::upstream_protocol::RequestMetadata;
-use crate::http::{ApiError, ProtocolViolation};
+use crate::http::{ApiError, Method as LabelMethod, ProtocolViolation};
 use crate::metrics::Metrics;
 
 /// What all connections share.
 pub(super) struct EdgeContext {
     pub(super) limits: Limits,
-    proxies: Vec<Network>,
+    proxies: Vec<IpNet>,
     pool: Arc<UpstreamPool>,
-    bodies: Arc<MemoryBudget>,
-    answers: Arc<ResponseBudget>,
+    body_budget: Arc<MemoryBudget>,
+    response_budget: Arc<ResponseBudget>,
     metrics: Arc<Metrics>,
 }
 
-/// An answer, and whether the connection closes after it.
+/// The response to a request. If `close` is set, the connection closes after it.
 enum Outcome {
+    /// A worker's response.
     Forwarded { response: UpstreamResponse, close: bool },
+    /// A response of the edge itself.
     Local { response: crate::http::Response, close: bool },
 }
 
 impl Outcome {
-    fn refusal(error: ApiError, close: bool) -> Outcome {
+    fn error(error: ApiError, close: bool) -> Outcome {
         Outcome::Local { response: error.into(), close }
     }
 }
@@ -56,14 +60,14 @@ impl EdgeContext {
             limits: config.limits.clone(),
             proxies: config.proxies.clone(),
             pool,
-            bodies: MemoryBudget::new(BODY_BUDGET),
-            answers: Arc::new(ResponseBudget::default()),
+            body_budget: MemoryBudget::new(BODY_BUDGET),
+            response_budget: Arc::default(),
             metrics: Arc::clone(&config.metrics),
         }
     }
 
-    /// ResponseBudget one request: by handing it on, or with a refusal.
-    pub(super) async fn answer(
+    /// Returns the response to one request: a worker's, or an error of the edge.
+    pub(super) async fn respond(
         self: Arc<EdgeContext>,
         request: Request<Incoming>,
         peer: IpAddr,
@@ -74,98 +78,98 @@ impl EdgeContext {
         let (head, body) = request.into_parts();
         let client = client_address::identify(peer, tls, &head.headers, &self.proxies);
         let id = request_id(&head.headers);
-        match self.pass(&head, body, client, id, connection.over_limit).await {
+        match self.handle(&head, body, client, id, connection.over_limit).await {
             Outcome::Forwarded { response, close } => {
-                response::from_upstream(response, close, &self.answers, &connection)
+                response::from_upstream(response, close, &self.response_budget, &connection)
             }
             Outcome::Local { response, close } => {
-                self.note(&head, response.status(), started.elapsed(), id, client.address);
-                response::own(&response, id, close, &connection)
+                self.record(&head, response.status(), started.elapsed(), id, client.address);
+                response::local(&response, id, close, &connection)
             }
         }
     }
 
-    async fn pass(&self, head: &Parts, body: Incoming, client: Client, id: Uuid, over_limit: bool) -> Outcome {
+    async fn handle(&self, head: &Parts, body: Incoming, client: Client, id: Uuid, over_limit: bool) -> Outcome {
         let checked = match validate::check(head) {
             Ok(checked) => checked,
-            Err(error) => return Outcome::refusal(error, true),
+            Err(error) => return Outcome::error(error, true),
         };
-        let health = is_health(head, &checked.target);
+        let is_health = is_health_request(head, &checked.target);
         if over_limit {
-            return if health { healthy(true) } else { Outcome::refusal(ApiError::overloaded(), true) };
+            return if is_health { healthy(true) } else { Outcome::error(ApiError::overloaded(), true) };
         }
-        let mut memory = self.bodies.permit();
-        let collecting = body::collect(body, &mut memory);
-        let collected = match timeout(self.limits.body_timeout, collecting).await {
+        let mut memory = self.body_budget.permit();
+        let collected = match timeout(self.limits.body_timeout, body::collect(body, &mut memory)).await {
             Ok(Ok(collected)) => collected,
-            Ok(Err(error)) => return Outcome::refusal(error, true),
-            Err(_) => {
-                let slow = ApiError::malformed_request(
-                    ProtocolViolation::TooSlow,
-                    "The body did not come in time. Send it without long pauses.",
-                );
-                return Outcome::refusal(slow, true);
-            }
+            Ok(Err(error)) => return Outcome::error(error, true),
+            Err(_) => return Outcome::error(slow_body(), true),
         };
         let (bytes, body_too_large, close) = match collected {
             Collected::Whole(bytes) => (bytes, false, false),
-            // Some of the body is unread, so the connection cannot be used again.
+            // Part of the body is unread, so the connection cannot be reused.
             Collected::TooLarge => (Vec::new(), true, true),
         };
-        let note = RequestMetadata { id, client: client.address, secure: client.secure, body_too_large };
-        let bytes = forward::rebuild(head, &checked, &note, &bytes);
-        let (answer, waiting) = oneshot::channel();
+        let metadata = RequestMetadata { id, client: client.address, secure: client.secure, body_too_large };
+        let bytes = forward::encode(head, &checked, &metadata, &bytes);
+        let (sender, receiver) = oneshot::channel();
         let head_only = head.method == Method::HEAD;
-        let queued = QueuedRequest { bytes, head_only, client: client.address, answer, memory };
-        if health {
-            self.check_health(queued, waiting, close).await
+        let request = QueuedRequest { bytes, head_only, client: client.address, sender, memory };
+        if is_health {
+            self.forward_health(request, receiver, close).await
         } else {
-            self.forward(queued, waiting, close).await
+            self.forward(request, receiver, close).await
         }
     }
 
     async fn forward(
         &self,
-        queued: QueuedRequest,
-        waiting: oneshot::Receiver<forward::ForwardResult>,
+        request: QueuedRequest,
+        receiver: oneshot::Receiver<ForwardResult>,
         close: bool,
     ) -> Outcome {
-        if self.pool.forward(queued).is_err() {
-            return Outcome::refusal(ApiError::overloaded(), close);
+        if self.pool.forward(request).is_err() {
+            return Outcome::error(ApiError::overloaded(), close);
         }
-        match waiting.await {
+        match receiver.await {
             Ok(Ok(response)) => Outcome::Forwarded { response, close },
-            Ok(Err(ForwardError::Displaced)) => Outcome::refusal(ApiError::overloaded(), close),
-            Ok(Err(ForwardError::Broken)) | Err(_) => Outcome::refusal(ApiError::internal(), close),
+            Ok(Err(ForwardError::Evicted)) => Outcome::error(ApiError::overloaded(), close),
+            Ok(Err(ForwardError::Broken)) | Err(_) => Outcome::error(ApiError::internal(), close),
         }
     }
 
-    /// `/healthz` says that the process serves, in overload too: then the gate says it itself.
-    async fn check_health(
+    /// Forwards a request for `/healthz`. Responds to it locally if the workers are overloaded, because the process is alive then too
+    /// (contract section 6).
+    async fn forward_health(
         &self,
-        queued: QueuedRequest,
-        waiting: oneshot::Receiver<forward::ForwardResult>,
+        request: QueuedRequest,
+        receiver: oneshot::Receiver<ForwardResult>,
         close: bool,
     ) -> Outcome {
-        if self.pool.is_crowded() {
+        if self.pool.is_saturated() {
             return healthy(close);
         }
-        match timeout(HEALTH_TIMEOUT, self.forward(queued, waiting, close)).await {
-            Ok(given @ Outcome::Forwarded { .. }) => given,
+        match timeout(HEALTH_TIMEOUT, self.forward(request, receiver, close)).await {
+            Ok(forwarded @ Outcome::Forwarded { .. }) => forwarded,
             _ => healthy(close),
         }
     }
 
-    /// Logs and counts an answer that the gate gave itself.
-    fn note(&self, head: &Parts, status: u16, duration: Duration, id: Uuid, client: IpAddr) {
+    /// Logs and counts a local response.
+    fn record(&self, head: &Parts, status: u16, duration: Duration, id: Uuid, client: IpAddr) {
         let (method, path) = (head.method.as_str(), head.uri.path());
-        self.metrics.record_response(method, path, status, duration);
-        access_log::AccessLogEntry { method, path, status, duration, tenant: "", key: "", request_id: id, client }
-            .write();
+        self.metrics.record_response(LabelMethod::parse(method).as_str(), path, status, duration);
+        AccessLogEntry { method, path, status, duration, tenant: "", key: "", request_id: id, client }.write();
     }
 }
 
-fn is_health(head: &Parts, target: &str) -> bool {
+fn slow_body() -> ApiError {
+    ApiError::malformed_request(
+        ProtocolViolation::TooSlow,
+        "The body did not come in time. Send it without long pauses.",
+    )
+}
+
+fn is_health_request(head: &Parts, target: &str) -> bool {
     let path = target.split('?').next();
     path == Some("/healthz") && (head.method == Method::GET || head.method == Method::HEAD)
 }
@@ -175,7 +179,7 @@ fn healthy(close: bool) -> Outcome {
     Outcome::Local { response: response.header("Cache-Control", "no-store"), close }
 }
 
-/// The client's own `X-Request-Id` where it is one UUID, else a new one.
+/// The client's `X-Request-Id` if it is exactly one UUID, else a new one.
 fn request_id(headers: &HeaderMap) -> Uuid {
     let mut sent = headers.get_all("x-request-id").iter();
     let only = sent.next().filter(|_| sent.next().is_none());

@@ -1,9 +1,10 @@
-//! TLS, with a certificate that can be exchanged while running.
+//! TLS with a certificate that can be replaced at run time.
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -11,7 +12,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// A certificate with its key, read from files in PEM form.
+/// A certificate chain and its private key, read from PEM files.
 #[derive(Debug)]
 pub struct Tls {
     certificate: PathBuf,
@@ -19,35 +20,47 @@ pub struct Tls {
     current: RwLock<Arc<ServerConfig>>,
 }
 
-/// Why a certificate and key cannot be used.
+/// Why a certificate and its key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
+    /// A file cannot be read.
     #[error("cannot read {0}: {1}")]
     Read(PathBuf, #[source] std::io::Error),
+    /// The certificate file has no certificate.
     #[error("{0} holds no certificate in PEM form")]
     NoCertificate(PathBuf),
+    /// The key file has no private key.
     #[error("{0} holds no private key in PEM form")]
     NoKey(PathBuf),
+    /// The certificate is malformed, or the key does not belong to it.
     #[error("the certificate in {0} and the key in {1} cannot be used: {2}")]
     Unusable(PathBuf, PathBuf, #[source] rustls::Error),
 }
 
 impl Tls {
     /// Reads both files.
+    ///
+    /// # Errors
+    ///
+    /// [`TlsError`] if a file cannot be read or the pair cannot be used.
     pub fn load(certificate: PathBuf, key: PathBuf) -> Result<Tls, TlsError> {
         let current = RwLock::new(read(&certificate, &key)?);
         Ok(Tls { certificate, key, current })
     }
 
-    /// Reads both files again, for connections from now on. On an error the old pair stays.
+    /// Reads both files again and uses them for new connections.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Tls::load`]. The previous certificate stays in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         let new = read(&self.certificate, &self.key)?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+        *self.current.write() = new;
         Ok(())
     }
 
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)).into()
+        Arc::clone(&self.current.read()).into()
     }
 }
 

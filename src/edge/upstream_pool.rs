@@ -1,202 +1,215 @@
-//! The lines to tiny_http: kept connections to its private socket, each with one request at a time.
+//! The connections to tiny_http. Each is kept open and carries one request at a time.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::forward::{ForwardError, ForwardResult, QueuedRequest};
+use super::forward::{ForwardResult, QueuedRequest};
 use super::limits::{
     MAX_UPSTREAM_CONNECTIONS, MIN_UPSTREAM_CONNECTIONS, PROBE_TIMEOUT, RESPONSE_TIMEOUT, UPSTREAM_IDLE_TIMEOUT,
 };
 use super::queue::RequestQueue;
-use super::response;
+use super::upstream_response::{self, ForwardError};
 use crate::http::upstream_protocol::{METADATA_HEADER, PROBE};
 
-/// After a line could not be opened.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+/// The pause after a connection could not be opened.
+const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// All lines, and the requests that wait for one.
+/// The upstream connections, and the requests that wait for one.
 pub(super) struct UpstreamPool {
     queue: RequestQueue,
-    /// Rings for each request that arrives.
-    arrived: Notify,
-    /// Rings when there are too few lines.
-    wanted: Notify,
-    /// Rings when a line could not be opened.
-    pub(super) trouble: Notify,
+    /// Wakes one idle connection for each queued request.
+    request_queued: Notify,
+    /// Wakes the task that opens connections.
+    connection_needed: Notify,
+    /// Signalled when a connection could not be opened.
+    pub(super) connect_failed: Notify,
     open: AtomicUsize,
     idle: AtomicUsize,
-    answered: AtomicU64,
-    /// Where tiny_http listens. A line of another generation leads to a server that was given up.
+    completed: AtomicU64,
+    /// The socket of the current server.
     socket: Mutex<PathBuf>,
+    /// The number of times the server was replaced. Connections of an earlier generation close.
     generation: AtomicU64,
 }
 
 impl UpstreamPool {
-    /// The first lines to the server at `socket`, each proved, and the task that opens more.
+    /// Opens [`MIN_UPSTREAM_CONNECTIONS`] connections to the server at `socket` and starts the task that opens more.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error if the server does not respond on one of them.
     pub(super) async fn start(socket: &Path) -> io::Result<Arc<UpstreamPool>> {
-        let lines = Arc::new(UpstreamPool {
+        let pool = Arc::new(UpstreamPool {
             queue: RequestQueue::default(),
-            arrived: Notify::new(),
-            wanted: Notify::new(),
-            trouble: Notify::new(),
+            request_queued: Notify::new(),
+            connection_needed: Notify::new(),
+            connect_failed: Notify::new(),
             open: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
-            answered: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
             socket: Mutex::new(socket.to_owned()),
             generation: AtomicU64::new(0),
         });
         for _ in 0..MIN_UPSTREAM_CONNECTIONS {
-            lines.open_one().await?;
+            pool.open_connection().await?;
         }
-        tokio::spawn(Arc::clone(&lines).open_more());
-        Ok(lines)
+        tokio::spawn(Arc::clone(&pool).open_on_demand());
+        Ok(pool)
     }
 
-    /// Queues a queued; gives it back when too many wait.
-    pub(super) fn forward(&self, queued: QueuedRequest) -> Result<(), QueuedRequest> {
-        self.queue.push(queued)?;
-        self.arrived.notify_last();
-        self.open_if_needed();
+    /// Queues a request.
+    ///
+    /// # Errors
+    ///
+    /// Returns the request if the queue has no room for it.
+    pub(super) fn forward(&self, request: QueuedRequest) -> Result<(), QueuedRequest> {
+        self.queue.push(request)?;
+        self.request_queued.notify_last();
+        self.request_connection();
         Ok(())
     }
 
-    /// Whether requests have to wait.
-    pub(super) fn is_crowded(&self) -> bool {
+    /// Whether requests wait for a connection.
+    pub(super) fn is_saturated(&self) -> bool {
         self.queue.waiting() > 0
     }
 
-    /// How many requests were answered so far.
-    pub(super) fn answered(&self) -> u64 {
-        self.answered.load(Ordering::Relaxed)
+    /// The number of responses received so far.
+    pub(super) fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Relaxed)
     }
 
-    /// From now on lines lead to another server; the old ones end with what they carry.
-    pub(super) fn move_to(&self, socket: &Path) {
-        socket.clone_into(&mut self.socket.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Connects to another server from now on. Connections to the previous one close after their current request.
+    pub(super) fn switch_to(&self, socket: &Path) {
+        socket.clone_into(&mut self.socket.lock());
         self.generation.fetch_add(1, Ordering::SeqCst);
-        self.arrived.notify_waiters();
-        self.open_if_needed();
+        self.request_queued.notify_waiters();
+        self.request_connection();
     }
 
-    fn open_if_needed(&self) {
-        let open = self.open.load(Ordering::Relaxed);
-        if self.idle.load(Ordering::Relaxed) == 0 && open < MAX_UPSTREAM_CONNECTIONS && self.queue.waiting() > 0 {
-            self.wanted.notify_one();
+    /// Whether another connection should be opened.
+    fn needs_connection(&self) -> bool {
+        self.idle.load(Ordering::Relaxed) == 0
+            && self.open.load(Ordering::Relaxed) < MAX_UPSTREAM_CONNECTIONS
+            && self.is_saturated()
+    }
+
+    fn request_connection(&self) {
+        if self.needs_connection() {
+            self.connection_needed.notify_one();
         }
     }
 
-    fn socket(&self) -> PathBuf {
-        self.socket.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Opens lines one at a time: of connections that come in a burst, tiny_http leaves some unserved.
-    async fn open_more(self: Arc<UpstreamPool>) {
+    /// Opens connections one at a time, because tiny_http does not serve all connections of a burst.
+    async fn open_on_demand(self: Arc<UpstreamPool>) {
         loop {
-            self.wanted.notified().await;
-            while self.idle.load(Ordering::Relaxed) == 0
-                && self.open.load(Ordering::Relaxed) < MAX_UPSTREAM_CONNECTIONS
-                && self.is_crowded()
-            {
-                if let Err(error) = self.open_one().await {
-                    tracing::warn!(%error, "a line to the inner server could not be opened");
-                    self.trouble.notify_one();
-                    sleep(RECONNECT_PAUSE).await;
+            self.connection_needed.notified().await;
+            while self.needs_connection() {
+                if let Err(error) = self.open_connection().await {
+                    tracing::warn!(%error, "an upstream connection could not be opened");
+                    self.connect_failed.notify_one();
+                    sleep(CONNECT_PAUSE).await;
                 }
-                // The line takes its first queued before it is asked whether one more is needed.
+                // Lets the new connection take a request before the next check.
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    async fn open_one(self: &Arc<UpstreamPool>) -> io::Result<()> {
+    async fn open_connection(self: &Arc<UpstreamPool>) -> io::Result<()> {
         let generation = self.generation.load(Ordering::SeqCst);
-        let stream = connect(&self.socket()).await?;
+        let socket = self.socket.lock().clone();
+        let stream = connect(&socket).await?;
         self.open.fetch_add(1, Ordering::Relaxed);
         self.idle.fetch_add(1, Ordering::Relaxed);
-        tokio::spawn(Arc::clone(self).run(stream, generation));
+        tokio::spawn(Arc::clone(self).run_connection(stream, generation));
         Ok(())
     }
 
-    /// One line's life.
-    async fn run(self: Arc<UpstreamPool>, mut stream: UnixStream, generation: u64) {
-        while let Some(queued) = self.next(generation).await {
-            if is_dead(&stream) {
-                self.queue.put_back(queued);
-                self.arrived.notify_last();
+    /// Sends requests over one connection until it closes.
+    async fn run_connection(self: Arc<UpstreamPool>, mut stream: UnixStream, generation: u64) {
+        while let Some(request) = self.next_request(generation).await {
+            if is_closed(&stream) {
+                self.queue.push_front(request);
+                self.request_queued.notify_last();
                 break;
             }
             self.idle.fetch_sub(1, Ordering::Relaxed);
-            self.open_if_needed();
-            let QueuedRequest { bytes, head_only, client, answer, memory } = queued;
-            let outcome = exchange(&mut stream, &bytes, head_only).await;
+            self.request_connection();
+            let QueuedRequest { bytes, head_only, client, sender, memory } = request;
+            let result = exchange(&mut stream, &bytes, head_only).await;
             drop((bytes, memory));
-            self.queue.done(client);
+            self.queue.complete(client);
             self.idle.fetch_add(1, Ordering::Relaxed);
-            let broken = outcome.is_err();
-            // The client may have left meanwhile.
-            let _ = answer.send(outcome);
-            if broken {
-                tracing::warn!("a line to the inner server broke");
+            let failed = result.is_err();
+            // The receiver is gone if the client has left.
+            let _ = sender.send(result);
+            if failed {
+                tracing::warn!("an upstream connection failed");
                 break;
             }
-            self.answered.fetch_add(1, Ordering::Relaxed);
+            self.completed.fetch_add(1, Ordering::Relaxed);
         }
         self.open.fetch_sub(1, Ordering::Relaxed);
         self.idle.fetch_sub(1, Ordering::Relaxed);
-        self.open_if_needed();
+        self.request_connection();
     }
 
-    /// The next queued for a line; `None` when the line is to close.
-    async fn next(&self, generation: u64) -> Option<QueuedRequest> {
+    /// Waits for the next request of a connection. Returns `None` if the connection is to close.
+    async fn next_request(&self, generation: u64) -> Option<QueuedRequest> {
         loop {
-            let arrived = self.arrived.notified();
+            let queued = self.request_queued.notified();
             if self.generation.load(Ordering::SeqCst) != generation {
-                // It may have been woken for a request that is now another line's.
-                self.arrived.notify_last();
+                // This connection may have received the wake-up for a request. It is passed on to another one.
+                self.request_queued.notify_last();
                 return None;
             }
-            if let Some(queued) = self.queue.take() {
-                return Some(queued);
+            if let Some(request) = self.queue.pop() {
+                return Some(request);
             }
-            if timeout(UPSTREAM_IDLE_TIMEOUT, arrived).await.is_err()
-                && self.open.load(Ordering::Relaxed) > MIN_UPSTREAM_CONNECTIONS
-            {
+            let is_idle = timeout(UPSTREAM_IDLE_TIMEOUT, queued).await.is_err();
+            if is_idle && self.open.load(Ordering::Relaxed) > MIN_UPSTREAM_CONNECTIONS {
                 return None;
             }
         }
     }
 }
 
-/// Opens a connection and proves that a worker answers on it.
+/// Opens a connection and waits until a worker responds to a probe on it.
+///
+/// # Errors
+///
+/// An I/O error if it cannot be opened; `TimedOut` after [`PROBE_TIMEOUT`].
 pub(super) async fn connect(socket: &Path) -> io::Result<UnixStream> {
     let probing = async {
         let mut stream = UnixStream::connect(socket).await?;
         stream.write_all(format!("GET / HTTP/1.1\r\n{METADATA_HEADER}: {PROBE}\r\n\r\n").as_bytes()).await?;
-        match response::read(&mut stream, false).await {
+        match upstream_response::read(&mut stream, false).await {
             Ok(_) => Ok(stream),
-            Err(_) => Err(io::Error::other("a new line was not answered")),
+            Err(_) => Err(io::Error::other("no response on a new connection")),
         }
     };
     timeout(PROBE_TIMEOUT, probing).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Whether the other end has closed a line on which nothing is due.
-fn is_dead(stream: &UnixStream) -> bool {
+/// Whether tiny_http has closed an idle connection.
+fn is_closed(stream: &UnixStream) -> bool {
     !matches!(stream.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 async fn exchange(stream: &mut UnixStream, bytes: &[u8], head_only: bool) -> ForwardResult {
     let exchanging = async {
         stream.write_all(bytes).await.map_err(|_| ForwardError::Broken)?;
-        response::read(stream, head_only).await
+        upstream_response::read(stream, head_only).await
     };
     timeout(RESPONSE_TIMEOUT, exchanging).await.unwrap_or(Err(ForwardError::Broken))
 }

@@ -1,8 +1,8 @@
-//! What hyper lets through and we refuse.
+//! The checks on a request head that hyper does not make.
 //!
-//! hyper itself refuses what breaks the grammar, lengths that differ or are no numbers (of one beyond 64 bits it gets fewer
-//! digits, see `messages`), and transfer encodings that do not
-//! end in `chunked`; a length beside `chunked` it drops, and closes after the answer.
+//! hyper itself rejects a malformed head, lengths that differ or are not numbers (`message_boundaries` shortens those beyond 64 bits),
+//! and transfer encodings that do not end in `chunked`. It ignores a length next to `chunked` and closes the connection after the
+//! response.
 
 use hyper::header::{EXPECT, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::request::Parts;
@@ -11,20 +11,24 @@ use hyper::{Method, Version};
 use super::limits::MAX_TARGET;
 use crate::http::{ApiError, ProtocolViolation};
 
-/// What is left of a request line and `Host` when nothing is wrong with them.
+/// The parts of a valid head that are forwarded in a normalized form.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Checked {
     /// A path with its query, or `*`.
     pub(super) target: String,
-    /// The host asked for, where one is named: by the target before `Host`.
+    /// The host of an absolute target, else of `Host`.
     pub(super) host: Option<Vec<u8>>,
 }
 
-/// Marks, as an extension of a request, a target with a fragment; the target that hyper returns has lost it.
+/// A request extension: the target had a fragment, which hyper has removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HasFragment;
 
-/// Refuses what could be understood in two ways or is not served.
+/// Rejects heads that are ambiguous or not supported.
+///
+/// # Errors
+///
+/// `malformed_request` with the status of the violation (contract section 6).
 pub(super) fn check(head: &Parts) -> Result<Checked, ApiError> {
     check_version(head.version)?;
     let target = check_target(head)?;
@@ -34,34 +38,34 @@ pub(super) fn check(head: &Parts) -> Result<Checked, ApiError> {
     Ok(Checked { target, host })
 }
 
-fn refuse<T>(violation: ProtocolViolation, message: &'static str) -> Result<T, ApiError> {
+fn reject<T>(violation: ProtocolViolation, message: &'static str) -> Result<T, ApiError> {
     Err(ApiError::malformed_request(violation, message))
 }
 
 fn check_version(version: Version) -> Result<(), ApiError> {
     match version {
         Version::HTTP_10 | Version::HTTP_11 => Ok(()),
-        _ => refuse(ProtocolViolation::Version, "Only HTTP/1.0 and HTTP/1.1 are served."),
+        _ => reject(ProtocolViolation::Version, "Only HTTP/1.0 and HTTP/1.1 are served."),
     }
 }
 
 fn check_target(head: &Parts) -> Result<String, ApiError> {
     let uri = &head.uri;
     if head.method == Method::CONNECT {
-        return refuse(
+        return reject(
             ProtocolViolation::NotImplemented,
             "The method CONNECT is not implemented. Use a method that the endpoint has.",
         );
     }
     if head.extensions.get::<HasFragment>().is_some() {
-        return refuse(
+        return reject(
             ProtocolViolation::Malformed,
             "The request target has a fragment. Send the path and query without \"#\"; write a \"#\" in a value as \"%23\".",
         );
     }
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     if target.len() > MAX_TARGET {
-        return refuse(
+        return reject(
             ProtocolViolation::TargetTooLong,
             "The request target is longer than 8 KiB. Send a shorter path and query.",
         );
@@ -71,7 +75,7 @@ fn check_target(head: &Parts) -> Result<String, ApiError> {
         (None, None) if target == "*" && head.method == Method::OPTIONS => Ok(target.to_owned()),
         (Some("http" | "https"), Some(_)) if target.starts_with('/') => Ok(target.to_owned()),
         (Some("http" | "https"), Some(_)) if target.starts_with('?') => Ok(format!("/{target}")),
-        _ => refuse(
+        _ => reject(
             ProtocolViolation::Malformed,
             "The request target is neither a path nor an absolute http address. Send a path that begins with a slash.",
         ),
@@ -83,7 +87,7 @@ fn check_transfer_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     match (encodings.next(), encodings.next()) {
         (None, _) => Ok(()),
         (Some(only), None) if only.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
-        _ => refuse(ProtocolViolation::NotImplemented, "The only transfer encoding is \"chunked\", once."),
+        _ => reject(ProtocolViolation::NotImplemented, "The only transfer encoding is \"chunked\", once."),
     }
 }
 
@@ -91,37 +95,37 @@ fn check_host(head: &Parts) -> Result<Option<Vec<u8>>, ApiError> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() {
-        return refuse(ProtocolViolation::Malformed, "The header \"Host\" came more than once. Send it once.");
+        return reject(ProtocolViolation::Malformed, "The header \"Host\" came more than once. Send it once.");
     }
     if host.is_none() && head.version == Version::HTTP_11 {
-        return refuse(
+        return reject(
             ProtocolViolation::Malformed,
             "The header \"Host\" is missing. HTTP/1.1 asks for it; send the name of this host.",
         );
     }
-    if host.is_some_and(|host| !host.as_bytes().iter().all(|byte| is_of_host(*byte))) {
-        return refuse(
+    if host.is_some_and(|host| !host.as_bytes().iter().all(|byte| is_host_byte(*byte))) {
+        return reject(
             ProtocolViolation::Malformed,
             "The header \"Host\" is malformed. Send a host with an optional port.",
         );
     }
-    let of_target = head.uri.authority().map(|authority| authority.as_str().as_bytes());
-    if of_target.is_some_and(|authority| !authority.iter().all(|byte| is_of_host(*byte))) {
-        return refuse(ProtocolViolation::Malformed, "The request target names no plain host.");
+    let authority_host = head.uri.authority().map(|authority| authority.as_str().as_bytes());
+    if authority_host.is_some_and(|authority| !authority.iter().all(|byte| is_host_byte(*byte))) {
+        return reject(ProtocolViolation::Malformed, "The request target names no plain host.");
     }
-    Ok(of_target.or(host.map(|host| host.as_bytes())).map(<[u8]>::to_vec))
+    Ok(authority_host.or(host.map(|host| host.as_bytes())).map(<[u8]>::to_vec))
 }
 
-/// What RFC 3986 allows in a host, with the colon of a port.
-fn is_of_host(byte: u8) -> bool {
+/// Whether RFC 3986 section 3.2.2 allows the byte in a host, or it is the colon before a port.
+fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(&byte)
 }
 
 fn check_expectation(head: &Parts) -> Result<(), ApiError> {
     // A server ignores the expectation of an HTTP/1.0 client (RFC 9110 section 10.1.1).
-    let is_known = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
-    if head.version == Version::HTTP_11 && !head.headers.get_all(EXPECT).iter().all(is_known) {
-        return refuse(ProtocolViolation::Expectation, "The only expectation that can be met is \"100-continue\".");
+    let is_supported = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    if head.version == Version::HTTP_11 && !head.headers.get_all(EXPECT).iter().all(is_supported) {
+        return reject(ProtocolViolation::Expectation, "The only expectation that can be met is \"100-continue\".");
     }
     Ok(())
 }
@@ -140,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_paths_or_absolute() {
+    fn a_target_is_a_path_or_absolute() {
         let host = [("Host", "shop.example")];
         assert_eq!(checked("GET", "/a?b", &host).unwrap().target, "/a?b");
         let absolute = checked("GET", "http://other.example:80/a", &host).unwrap();
@@ -156,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_is_needed() {
+    fn exactly_one_host_is_required() {
         assert_eq!(checked("GET", "/", &[]), Err(400));
         assert_eq!(checked("GET", "/", &[("Host", "a"), ("Host", "a")]), Err(400));
         assert_eq!(checked("GET", "/", &[("Host", "a b")]), Err(400));
@@ -165,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn only_chunked_and_only_once() {
+    fn chunked_is_the_only_transfer_encoding() {
         let with = |encodings: &[&str]| {
             let mut headers = vec![("Host", "a")];
             headers.extend(encodings.iter().map(|encoding| ("Transfer-Encoding", *encoding)));
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn expectations() {
+    fn continue_is_the_only_expectation() {
         assert!(checked("POST", "/", &[("Host", "a"), ("Expect", "100-Continue")]).is_ok());
         assert_eq!(checked("POST", "/", &[("Host", "a"), ("Expect", "a miracle")]), Err(417));
     }

@@ -1,4 +1,4 @@
-//! The log line of a request.
+//! The access log: one entry for each request.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -9,23 +9,29 @@ use uuid::Uuid;
 
 use crate::secret::{KEY_START, PREFIX_LENGTH};
 
-/// What the log says about one request. Never its query, headers or body: they may hold secrets and personal data.
+/// The log entry of one request. It never has the query, headers or body, which may contain secrets or personal data.
 #[derive(Debug)]
 pub struct AccessLogEntry<'a> {
+    /// The method as sent.
     pub method: &'a str,
+    /// The path as sent. [`AccessLogEntry::write`] escapes it.
     pub path: &'a str,
+    /// The HTTP status of the response.
     pub status: u16,
+    /// From the complete request to its response.
     pub duration: Duration,
-    /// The tenant's name, where the request got that far.
+    /// The tenant's name; empty if the request was not authenticated.
     pub tenant: &'a str,
-    /// The first characters of the key.
+    /// The first 8 characters of the API key; empty if the request was not authenticated.
     pub key: &'a str,
+    /// The value of `X-Request-Id`.
     pub request_id: Uuid,
+    /// The client's address.
     pub client: IpAddr,
 }
 
 impl AccessLogEntry<'_> {
-    /// Writes the line, with the target `request`.
+    /// Writes the entry at level INFO, with the target `request`.
     pub fn write(&self) {
         tracing::info!(
             target: "request",
@@ -41,14 +47,14 @@ impl AccessLogEntry<'_> {
     }
 }
 
-/// Text of a request as the log has it: what is not printable ASCII is percent-encoded, byte by byte. A terminal would obey
-/// control characters and reorder what follows a bidirectional one (contract section 11).
+/// Percent-encodes every byte that is not printable ASCII. In a terminal, control characters would take effect and bidirectional
+/// ones would reorder the text (contract section 11).
 pub fn printable(text: &str) -> Cow<'_, str> {
     const UNPRINTABLE: &AsciiSet = &CONTROLS.add(b' ');
     utf8_percent_encode(text, UNPRINTABLE).into()
 }
 
-/// A client may put a key where it does not belong. Of one in the path, only what tells keys apart is kept.
+/// Truncates an API key in the path to its prefix. Clients sometimes send a key in the wrong place.
 fn without_key(path: &str) -> Cow<'_, str> {
     match path.find(KEY_START).and_then(|at| path.get(..at + PREFIX_LENGTH).filter(|kept| kept.len() < path.len())) {
         Some(kept) => format!("{kept}…").into(),
@@ -67,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_the_path_is_cut() {
+    fn a_key_in_the_path_is_truncated() {
         assert_eq!(without_key("/customers.php"), "/customers.php");
         assert_eq!(without_key("/v1/tdk_abcdefgh"), "/v1/tdk_abcd…");
         assert_eq!(without_key("/tdk_"), "/tdk_");

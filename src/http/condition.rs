@@ -62,7 +62,7 @@ pub enum Condition {
     NotReady,
 }
 
-/// What is the same for every occurrence of a condition.
+/// The properties of a condition that are the same for every occurrence.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
     /// Which condition this describes.
@@ -270,19 +270,19 @@ pub static CATALOGUE: [Description; 27] = [
     },
 ];
 
-// `Condition::describe` takes a condition's number as its place in the catalogue.
+// `Condition::describe` uses a condition's discriminant as its index into the catalogue.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler")]
 const _: () = {
-    let mut at = 0;
-    while at < CATALOGUE.len() {
-        assert!(CATALOGUE[at].condition as usize == at, "the catalogue is in the order of the enum");
-        at += 1;
+    let mut index = 0;
+    while index < CATALOGUE.len() {
+        assert!(CATALOGUE[index].condition as usize == index, "the catalogue is in the order of the enum");
+        index += 1;
     }
 };
 
 impl Condition {
     /// Code, status, meaning and remedy.
-    #[expect(clippy::indexing_slicing, reason = "the assertion above holds that every condition has its place")]
+    #[expect(clippy::indexing_slicing, reason = "the assertion above proves that every index exists")]
     pub const fn describe(self) -> &'static Description {
         &CATALOGUE[self as usize]
     }
@@ -313,7 +313,7 @@ pub enum ProtocolViolation {
 }
 
 impl ProtocolViolation {
-    /// Every one, for the reference.
+    /// Every violation, for the reference.
     pub const ALL: [ProtocolViolation; 7] = [
         ProtocolViolation::Malformed,
         ProtocolViolation::TooSlow,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::condition::{Condition, ProtocolViolation};
 use super::response::Response;
 
-/// One failed request: a condition, and what the client is told about this occurrence.
+/// One failed request: a condition, and the message, headers and members for this occurrence.
 ///
 /// The module where a failure arises builds it: the rate limiter adds its own headers, validation its own members. The cause of an
 /// `internal_error` goes to the log, never into this value.
@@ -40,7 +40,7 @@ impl ApiError {
         self
     }
 
-    /// Adds a member to the top level of the body, beside `error`.
+    /// Adds a member to the top level of the body, next to `error`.
     #[must_use]
     pub fn member(mut self, name: &str, value: impl Into<Value>) -> ApiError {
         self.0.members.insert(name.to_owned(), value.into());
@@ -57,7 +57,7 @@ impl ApiError {
         self.0.status
     }
 
-    /// The text for people.
+    /// The message for people.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -112,7 +112,7 @@ impl ApiError {
 }
 
 impl From<ApiError> for Response {
-    /// The envelope `{"error": {"code", "message", "status"}}` of contract section 6, never to be cached.
+    /// The envelope `{"error": {"code", "message", "status"}}` of contract section 6. It is not cacheable.
     fn from(ApiError(error): ApiError) -> Response {
         let code = error.condition.describe().code;
         let mut body = Map::new();

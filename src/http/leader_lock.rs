@@ -1,73 +1,73 @@
-//! The lead among threads that do the same: one has it, the others wait for it. Who came last is called first, since its stack
-//! and its memory are still in the processor's caches; so only as many threads are ever awake as there is work for.
+//! The lock of the leader/followers pattern: one of several threads is the leader, the others wait.
+//!
+//! The thread that began to wait last becomes the leader next, because its stack and data are most likely still in the processor's
+//! caches. A few threads therefore handle most requests; the others run only while those wait for the disk.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 
-/// At most one thread has it.
+use parking_lot::Mutex;
+
+/// Held by at most one thread, the leader.
 #[derive(Debug, Default)]
 pub(super) struct LeaderLock(Mutex<LockState>);
 
 #[derive(Debug, Default)]
 struct LockState {
-    is_taken: bool,
-    /// Of those that waited one was called and is on its way. If another thread takes the lead before it, it waits again: a
-    /// lead that is handed over stands still until who gets it runs.
-    is_called: bool,
-    /// The others, who came last at the end.
-    waiting: Vec<Arc<Follower>>,
+    is_held: bool,
+    /// A follower was woken and has not run yet. No other follower is woken until it has. If another thread acquires the lock first,
+    /// the woken follower waits again: to hand the lock over to a sleeping thread would leave it unused meanwhile.
+    is_waking: bool,
+    /// The threads that wait, the last to begin at the end.
+    followers: Vec<Arc<Follower>>,
 }
 
-/// A thread that waits for the lead again and again.
+/// A thread that acquires the lock repeatedly.
 #[derive(Debug)]
 pub(super) struct Follower {
     thread: Thread,
-    /// It is to look again: a thread may be unparked for other reasons.
-    called: AtomicBool,
+    /// Tells a wake-up by the lock from a spurious one.
+    woken: AtomicBool,
 }
 
-/// Having the lead. Dropped, it calls one of those that wait.
+/// Releases the lock and wakes a follower when dropped.
 #[derive(Debug)]
 pub(super) struct LeaderGuard<'a>(&'a LeaderLock);
 
 impl Follower {
     pub(super) fn of_this_thread() -> Arc<Follower> {
-        Arc::new(Follower { thread: thread::current(), called: AtomicBool::new(false) })
+        Arc::new(Follower { thread: thread::current(), woken: AtomicBool::new(false) })
     }
 }
 
 impl LeaderLock {
-    /// Waits until this thread, which is `follower`, has the lead.
-    pub(super) fn take(&self, follower: &Arc<Follower>) -> LeaderGuard<'_> {
-        let mut state = self.lock();
-        while state.is_taken {
-            state.waiting.push(Arc::clone(follower));
+    /// Blocks until this thread is the leader. `follower` belongs to this thread.
+    pub(super) fn acquire(&self, follower: &Arc<Follower>) -> LeaderGuard<'_> {
+        let mut state = self.0.lock();
+        while state.is_held {
+            state.followers.push(Arc::clone(follower));
             drop(state);
-            while !follower.called.swap(false, Ordering::Acquire) {
+            while !follower.woken.swap(false, Ordering::Acquire) {
                 thread::park();
             }
-            state = self.lock();
-            state.is_called = false;
+            state = self.0.lock();
+            state.is_waking = false;
         }
-        state.is_taken = true;
+        state.is_held = true;
         LeaderGuard(self)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LockState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for LeaderGuard<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.is_taken = false;
-        let next = if state.is_called { None } else { state.waiting.pop() };
-        state.is_called |= next.is_some();
+        let mut state = self.0.0.lock();
+        state.is_held = false;
+        let next = if state.is_waking { None } else { state.followers.pop() };
+        state.is_waking |= next.is_some();
         drop(state);
         if let Some(next) = next {
-            next.called.store(true, Ordering::Release);
+            next.woken.store(true, Ordering::Release);
             next.thread.unpark();
         }
     }
@@ -81,29 +81,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_came_last_goes_next_and_one_at_a_time() {
-        let lead = Arc::new(LeaderLock::default());
-        let leading = lead.take(&Follower::of_this_thread());
-        let (done, order) = mpsc::channel();
-        let waiting: Vec<_> = (0..3)
+    fn the_last_follower_leads_next_and_one_at_a_time() {
+        let lock = Arc::new(LeaderLock::default());
+        let guard = lock.acquire(&Follower::of_this_thread());
+        let (sender, order) = mpsc::channel();
+        let threads: Vec<_> = (0..3)
             .map(|number| {
-                let (own, done) = (Arc::clone(&lead), done.clone());
+                let (shared, sender) = (Arc::clone(&lock), sender.clone());
                 let thread = thread::spawn(move || {
-                    let leading = own.take(&Follower::of_this_thread());
-                    done.send(number).unwrap();
-                    drop(leading);
+                    let guard = shared.acquire(&Follower::of_this_thread());
+                    sender.send(number).unwrap();
+                    drop(guard);
                 });
-                while lead.lock().waiting.len() <= number {
+                while lock.0.lock().followers.len() <= number {
                     thread::yield_now();
                 }
                 thread
             })
             .collect();
         assert!(order.try_recv().is_err());
-        drop(leading);
-        waiting.into_iter().for_each(|thread| thread.join().unwrap());
+        drop(guard);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         let order: Vec<usize> = (0..3).map(|_| order.recv_timeout(Duration::from_secs(10)).unwrap()).collect();
         assert_eq!(order, [2, 1, 0]);
-        drop(lead.take(&Follower::of_this_thread()));
+        drop(lock.acquire(&Follower::of_this_thread()));
     }
 }

@@ -1,4 +1,4 @@
-//! Requests and responses as values, and the tiny_http server that they come through.
+//! HTTP requests, responses and errors as values, and the tiny_http server whose workers handle them.
 
 pub mod access_log;
 pub mod condition;

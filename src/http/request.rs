@@ -1,4 +1,4 @@
-//! A request, whole and owned: nothing in it is still to be read from a socket.
+//! A complete request as a value.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,19 +6,25 @@ use uuid::Uuid;
 
 use crate::clock::Moment;
 
-/// The methods that an endpoint can have; any other is one that every endpoint lacks.
+/// A request method. No endpoint supports [`Method::Other`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
+    /// GET
     Get,
+    /// HEAD
     Head,
+    /// POST
     Post,
+    /// PUT
     Put,
+    /// DELETE
     Delete,
+    /// Any other method.
     Other,
 }
 
 impl Method {
-    /// Methods are case-sensitive (RFC 9110 section 9.1).
+    /// Returns the method named `text`. Methods are case-sensitive (RFC 9110 section 9.1).
     pub fn parse(text: &str) -> Method {
         match text {
             "GET" => Method::Get,
@@ -30,6 +36,7 @@ impl Method {
         }
     }
 
+    /// The name of the method; `OTHER` for [`Method::Other`].
     pub const fn as_str(self) -> &'static str {
         match self {
             Method::Get => "GET",
@@ -42,41 +49,44 @@ impl Method {
     }
 }
 
-/// What came after the head.
+/// The body of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// All of it; empty where there was none.
+    /// The complete body; empty if there was none.
     Whole(Vec<u8>),
-    /// More than the gate keeps ([`MAX_BODY`]); which check answers that is the pipeline's to decide.
+    /// More than [`MAX_BODY`] bytes. The pipeline decides which check rejects it.
     TooLarge,
 }
 
-/// The most of a body that the gate keeps, in bytes (contract section 3).
+/// The longest body in bytes (contract section 3).
 pub const MAX_BODY: usize = 64 * 1024;
 
-/// One request as the pipeline sees it.
+/// One request.
 #[derive(Clone, Debug)]
 pub struct Request {
+    /// The method.
     pub method: Method,
-    /// The path as sent: no percent-decoding.
+    /// The path as sent, not percent-decoded.
     pub path: String,
-    /// What follows `?`, as sent; `None` without one.
+    /// The query after `?` as sent; `None` without a `?`.
     pub query: Option<String>,
-    /// Name and value of the headers that the gate hands on, names in lower case, in the order sent. Values are bytes that HTTP
-    /// allows there, taken as Latin-1.
+    /// Name and value of the headers in [`FORWARDED_HEADERS`](super::upstream_protocol::FORWARDED_HEADERS), in the order of that list.
+    /// Names are in lower case. Values are decoded as Latin-1.
     pub headers: Vec<(String, String)>,
+    /// The body.
     pub body: Body,
-    /// The client's own `X-Request-Id` where it is a UUID, else a new one.
+    /// The client's `X-Request-Id` if it is a UUID, else a new one.
     pub id: Uuid,
-    /// The client's address: the peer's, or what a trusted proxy says.
+    /// The client's address: the peer's, or the one that a trusted proxy reports.
     pub client: IpAddr,
-    /// The request came by HTTPS, here or to a trusted proxy.
+    /// The request arrived over HTTPS, here or at a trusted proxy.
     pub secure: bool,
+    /// When the complete request was received.
     pub received_at: Moment,
 }
 
 impl Request {
-    /// A request without headers and body, as tests and the edge start from.
+    /// A request of this machine, with a new id and without query, headers and body.
     pub fn new(method: Method, path: &str, received_at: Moment) -> Request {
         Request {
             method,
@@ -91,12 +101,12 @@ impl Request {
         }
     }
 
-    /// Every value of the header `name` (lower case), in order.
+    /// All values of the header `name` (in lower case), in the order sent.
     pub fn headers<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.headers.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// The first value of the header `name` (lower case).
+    /// The first value of the header `name` (in lower case).
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }

@@ -1,27 +1,28 @@
-//! The way back for one request's answer.
+//! Sending the response to one request.
 
 use std::borrow::Cow;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use uuid::Uuid;
 
 use crate::clock::{Clock, Moment};
-use crate::http::access_log;
+use crate::http::access_log::{self, AccessLogEntry};
 use crate::http::error::ApiError;
+use crate::http::request::{Method, Request};
 use crate::http::response::Response;
 use crate::metrics::Metrics;
 
-/// The header of an answer that was remembered (contract section 8).
+/// The header of a stored response that is sent again (contract section 8).
 pub const REPLAYED: &str = "Idempotent-Replayed";
 
-/// Answers one request, from any thread, now or later. Dropped without an answer, as by a panic, it answers 500
+/// Sends the response to one request, from any thread. If it is dropped without a response, for example by a panic, it sends
 /// `internal_error`.
 pub struct Responder {
-    /// Taken when the answer is written.
-    request: Option<tiny_http::Request>,
-    /// HEAD: the head of GET's answer, its length included, and no body.
+    /// `None` once the response has been sent.
+    connection: Option<tiny_http::Request>,
+    /// The method is HEAD: the response has the `Content-Length` of GET and no body (RFC 9110 section 9.3.2).
     head_only: bool,
     method: String,
     path: String,
@@ -37,20 +38,20 @@ pub struct Responder {
 
 impl Responder {
     pub(super) fn new(
-        parts: &crate::http::Request,
-        request: tiny_http::Request,
+        request: &Request,
+        connection: tiny_http::Request,
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> Responder {
-        let method = request.method().to_string();
+        let method = connection.method().to_string();
         Responder {
-            request: Some(request),
+            connection: Some(connection),
             head_only: method == "HEAD",
             method,
-            path: parts.path.clone(),
-            id: parts.id,
-            client: parts.client,
-            received_at: parts.received_at,
+            path: request.path.clone(),
+            id: request.id,
+            client: request.client,
+            received_at: request.received_at,
             clock,
             metrics,
             tenant: String::new(),
@@ -59,24 +60,24 @@ impl Responder {
         }
     }
 
-    /// Names the tenant and the key's first 8 characters for the log line.
+    /// Sets the tenant's name and the first 8 characters of the API key, for the access log.
     pub fn caller(&mut self, tenant: &str, key_prefix: &str) {
         tenant.clone_into(&mut self.tenant);
         key_prefix.clone_into(&mut self.key_prefix);
     }
 
-    /// Headers that the answer carries whatever it is, such as the rate limit's, unless it has its own of that name.
+    /// Adds headers to every response, such as those of the rate limit. A response that has a header of that name keeps its own.
     pub fn add_headers(&mut self, headers: impl IntoIterator<Item = (&'static str, String)>) {
         self.headers.extend(headers);
     }
 
-    /// Writes the answer in one piece and logs the request's line. A line that is gone is no error: nobody waits.
+    /// Sends the response and writes the access log entry. A failed connection is not an error, since the client has left.
     pub fn send(mut self, response: Response) {
         self.finish(response);
     }
 
     fn finish(&mut self, response: Response) {
-        let Some(request) = self.request.take() else { return };
+        let Some(connection) = self.connection.take() else { return };
         let headers = std::mem::take(&mut self.headers);
         let response = headers.into_iter().fold(response, |response, (name, value)| match response.find_header(name) {
             Some(_) => response,
@@ -84,15 +85,13 @@ impl Responder {
         });
         let (status, replayed) = (response.status(), response.find_header(REPLAYED).is_some());
         let bytes = encode(response, self.id, self.head_only);
-        let mut line = request.into_writer();
-        if let Err(error) = line.write_all(&bytes).and_then(|()| line.flush()) {
-            tracing::debug!(request_id = %self.id, %error, "the answer was not delivered");
+        if let Err(error) = write(connection, &bytes) {
+            tracing::debug!(request_id = %self.id, %error, "the response could not be sent");
         }
-        drop(line);
         let duration = self.clock.now().monotonic.saturating_sub(self.received_at.monotonic);
-        self.metrics.record_response(&self.method, &self.path, status, duration);
+        self.metrics.record_response(Method::parse(&self.method).as_str(), &self.path, status, duration);
         self.metrics.replays.add(replayed.into());
-        access_log::AccessLogEntry {
+        AccessLogEntry {
             method: &self.method,
             path: &self.path,
             status,
@@ -108,17 +107,23 @@ impl Responder {
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        if self.request.is_some() {
-            tracing::error!(request_id = %self.id, path = %access_log::printable(&self.path), "a request was dropped without an answer");
+        if self.connection.is_some() {
+            tracing::error!(request_id = %self.id, path = %access_log::printable(&self.path), "a request was dropped without a response");
             self.finish(Response::from(ApiError::internal()));
         }
     }
 }
 
-/// The answer as it goes over the private line. 204 and 304 have neither body nor length.
+/// Writes an encoded response to the upstream connection.
+pub(super) fn write(connection: tiny_http::Request, bytes: &[u8]) -> io::Result<()> {
+    let mut writer = connection.into_writer();
+    writer.write_all(bytes).and_then(|()| writer.flush())
+}
+
+/// Encodes a response as an HTTP/1.1 message. 204 and 304 have neither body nor `Content-Length` (RFC 9110 section 8.6).
 pub(super) fn encode(response: Response, id: Uuid, head_only: bool) -> Vec<u8> {
     let bare = matches!(response.status(), 204 | 304);
-    // Room for a record too.
+    // Enough for the head and one record.
     let mut head = Vec::with_capacity(1024);
     // Writing to a `Vec` cannot fail.
     let _ = write!(head, "HTTP/1.1 {} \r\nX-Request-Id: {id}\r\nX-API-Version: v1\r\n", response.status());
@@ -133,7 +138,7 @@ pub(super) fn encode(response: Response, id: Uuid, head_only: bool) -> Vec<u8> {
         return head;
     }
     match response.into_body() {
-        // A page leaves room: to move it costs less than memory for another that is not in the processor's caches.
+        // The body has capacity for the head. To move it costs less than to copy it to memory that is not in the processor's caches.
         Cow::Owned(mut body) if body.capacity() - body.len() >= head.len() => {
             body.splice(0..0, head);
             body
@@ -162,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_with_room_before_it_is_answered_as_one_without() {
+    fn a_body_with_spare_capacity_is_encoded_like_one_without() {
         let mut roomy = Vec::with_capacity(1_000);
         roomy.extend_from_slice(b"[1]");
         let tight = Response::json_bytes(200, &b"[1]"[..]);

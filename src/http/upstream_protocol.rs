@@ -1,19 +1,17 @@
-//! What the gate and the server say to each other over the private socket, beyond plain HTTP.
+//! The protocol between the edge and the workers: HTTP/1.1 over a private Unix socket, with one additional header.
 //!
-//! Both ends are ours. A request carries one header, [`METADATA_HEADER`], that no client can set, because the gate hands on only
-//! the names in [`FORWARDED_HEADERS`]. tiny_http reads nothing but ASCII, so bytes beyond it travel as `%` and two hexadecimal
-//! digits.
+//! Every request has the header [`METADATA_HEADER`]. Clients cannot set it, because the edge forwards only the headers in
+//! [`FORWARDED_HEADERS`]. tiny_http accepts only ASCII in headers, so other bytes are percent-encoded.
 
 use std::net::IpAddr;
 
 use percent_encoding::percent_encode_byte;
 use uuid::Uuid;
 
-/// The header that only the gate sets, in lower case.
-pub const METADATA_HEADER: &str = "gate";
+/// The header with the [`RequestMetadata`], in lower case. Only the edge sets it.
+pub const METADATA_HEADER: &str = "request-metadata";
 
-/// The headers that the service reads, in lower case; the gate hands on no others. A line's own `content-length` comes
-/// on top.
+/// The headers that the service reads, in lower case. The edge forwards no others, and adds a `content-length` of its own.
 pub const FORWARDED_HEADERS: [&str; 10] = [
     "authorization",
     "content-type",
@@ -27,27 +25,29 @@ pub const FORWARDED_HEADERS: [&str; 10] = [
     "accept",
 ];
 
-/// The metadata of a probe: the server answers it itself, with 204.
+/// The value of [`METADATA_HEADER`] in a probe. The server responds to it with 204 and does not call the handler.
 pub const PROBE: &str = "probe";
 
-/// What the gate knows about a request that its bytes do not say.
+/// What the edge knows about a request beyond its HTTP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestMetadata {
+    /// The request id.
     pub id: Uuid,
+    /// The client's address.
     pub client: IpAddr,
-    /// The request came by HTTPS.
+    /// The request arrived over HTTPS.
     pub secure: bool,
-    /// The body was larger than the gate keeps, and is not here.
+    /// The body was too large and is not forwarded.
     pub body_too_large: bool,
 }
 
 impl RequestMetadata {
-    /// `ID ADDRESS SECURE LARGE`, the last two `1` or `0`.
+    /// Encodes the header value `ID ADDRESS SECURE TOO_LARGE`. The last two are `1` or `0`.
     pub fn encode(&self) -> String {
         format!("{} {} {} {}", self.id, self.client, u8::from(self.secure), u8::from(self.body_too_large))
     }
 
-    /// Reads what [`RequestMetadata::encode`] wrote.
+    /// Decodes what [`RequestMetadata::encode`] returned. Returns `None` for any other text.
     pub fn decode(text: &str) -> Option<RequestMetadata> {
         let mut parts = text.split(' ');
         let id = parts.next()?.parse().ok()?;
@@ -58,7 +58,7 @@ impl RequestMetadata {
     }
 }
 
-/// Appends `value` with every byte that is not printable ASCII, and `%`, written as `%` and two digits.
+/// Appends `value` to `into`. Every byte that is not printable ASCII, and `%`, is percent-encoded.
 pub fn escape(value: &[u8], into: &mut Vec<u8>) {
     for &byte in value {
         if (0x20..0x7f).contains(&byte) && byte != b'%' {
@@ -69,7 +69,7 @@ pub fn escape(value: &[u8], into: &mut Vec<u8>) {
     }
 }
 
-/// Takes back [`escape`]; the bytes become characters as in Latin-1.
+/// Decodes what [`escape`] appended. The bytes are decoded as Latin-1.
 pub fn unescape(value: &str) -> String {
     if !value.contains('%') {
         return value.to_owned();
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_survives_the_way() {
+    fn metadata_is_decoded_as_it_was_encoded() {
         let metadata = RequestMetadata {
             id: Uuid::new_v4(),
             client: "2001:db8::1".parse().unwrap(),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_survives_the_way() {
+    fn every_byte_is_unescaped_as_it_was() {
         let all: Vec<u8> = (0..=255).collect();
         let mut escaped = Vec::new();
         escape(&all, &mut escaped);

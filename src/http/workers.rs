@@ -1,6 +1,6 @@
-//! tiny_http on a private Unix socket, and the workers that serve it.
+//! tiny_http on a private Unix socket, and the worker threads that handle its requests.
 //!
-//! Only the gate connects here: the socket is bound in a folder that nobody else may enter, and both are removed at once.
+//! Only the edge connects to the socket. Its directory is accessible to this user only, and both are removed as soon as it is bound.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
@@ -8,11 +8,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use uuid::Uuid;
 
@@ -27,40 +28,42 @@ use crate::http::upstream_protocol::{self, RequestMetadata};
 use crate::metrics::Metrics;
 use crate::panics::{self, Panicked};
 
-/// What answers requests: the pipeline, or a test's or bench's own.
+/// Handles a request and sends its response.
 pub type Handler = Arc<dyn Fn(Request, Responder) + Send + Sync>;
 
-/// How many workers there are, and how many of them may be busy at once.
+/// The number of workers, and of those that may use the processor at the same time.
 #[derive(Clone, Debug)]
 pub struct Workers {
+    /// The number of threads, at least one.
     pub threads: usize,
+    /// A worker holds one while it handles a request and does not block.
     pub permits: Arc<CpuPermits>,
 }
 
-/// A worker's stack: enough for SQLite and a deep JSON document, in a debug build too.
+/// The stack of a worker in bytes. It is enough for SQLite and a deeply nested JSON document, also in a debug build.
 const STACK: usize = 2 * 1024 * 1024;
 
-/// Between two tries to wake the workers while the server stops.
-const STOP_STEP: Duration = Duration::from_millis(5);
+/// The pause between two attempts to wake the workers of a server that stops.
+const STOP_PAUSE: Duration = Duration::from_millis(5);
 
-/// How often it is tried: a worker that still does not end is left behind.
-const STOP_STEPS: u32 = 300;
+/// The number of attempts. A worker that has not ended by then is detached.
+const STOP_ATTEMPTS: u32 = 300;
 
-/// A running server. Stops when dropped.
+/// A running server. It stops when dropped.
 pub struct Server {
     shared: Arc<Shared>,
     socket: UnlinkedSocket,
 }
 
-/// A bound Unix socket without a name in the file system: even a killed process leaves nothing behind.
+/// A bound Unix socket without a name in the file system, so that a killed process leaves no file.
 struct UnlinkedSocket {
-    /// Refers to the socket itself, for as long as it is open.
+    /// Keeps the path below `/proc` valid.
     _descriptor: OwnedFd,
-    /// The descriptor's path below `/proc`, which this process can connect to.
+    /// The path of the descriptor below `/proc`. This process can connect to it.
     path: PathBuf,
 }
 
-/// A request of the gate's, its body not yet read.
+/// A request whose body has not been read yet.
 struct ReceivedRequest {
     request: tiny_http::Request,
     metadata: RequestMetadata,
@@ -72,18 +75,22 @@ struct Shared {
     clock: Clock,
     permits: Arc<CpuPermits>,
     metrics: Arc<Metrics>,
-    /// One worker takes the next request, so that an arrival wakes one and not all.
-    lead: LeaderLock,
-    /// What has arrived and waits for a turn. Only the worker that has the lead looks.
+    /// Only the leader receives requests, so that a request wakes one worker and not all.
+    leader: LeaderLock,
+    /// The received requests. Only the leader uses them.
     waiting: Mutex<FairQueue<ReceivedRequest>>,
     running: AtomicUsize,
     stopping: AtomicBool,
-    /// tiny_http has given up accepting.
+    /// tiny_http no longer accepts connections.
     failed: AtomicBool,
 }
 
 impl Server {
-    /// Makes the private socket and starts the workers. Fails where there is no folder, descriptor or thread to be had.
+    /// Binds the private socket and starts the workers.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error if there is no directory, descriptor or thread for it.
     pub fn start(handler: Handler, clock: Clock, metrics: Arc<Metrics>, workers: &Workers) -> io::Result<Server> {
         panics::note();
         let (listener, socket) = listen()?;
@@ -93,7 +100,7 @@ impl Server {
             clock,
             permits: Arc::clone(&workers.permits),
             metrics,
-            lead: LeaderLock::default(),
+            leader: LeaderLock::default(),
             waiting: Mutex::default(),
             running: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
@@ -119,72 +126,76 @@ impl Server {
         started.map(drop)
     }
 
-    /// Where the gate connects. Valid in this process, until the server is dropped.
+    /// The path of the socket. It is valid in this process until the server is dropped.
     pub fn socket(&self) -> &Path {
         &self.socket.path
     }
 
-    /// tiny_http takes no new connections any more; what is connected is still served.
+    /// Whether tiny_http has stopped accepting connections. Open connections are still served.
     pub fn failed(&self) -> bool {
         self.shared.failed.load(Ordering::SeqCst)
     }
 }
 
 impl Drop for Server {
-    /// Waits for the workers to finish what they are doing, for a second and a half at most.
+    /// Waits for the workers to finish their requests, for 1.5 s at most.
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        for _ in 0..STOP_STEPS {
+        for _ in 0..STOP_ATTEMPTS {
             if self.shared.running.load(Ordering::SeqCst) == 0 {
                 break;
             }
             self.shared.listener.unblock();
-            thread::sleep(STOP_STEP);
+            thread::sleep(STOP_PAUSE);
         }
     }
 }
 
 impl Shared {
-    /// One worker's life.
+    /// Handles requests until the server stops.
     fn work(&self) {
-        let worker = Follower::of_this_thread();
+        let follower = Follower::of_this_thread();
         loop {
-            let leading = self.lead.take(&worker);
+            let leader = self.leader.acquire(&follower);
             if self.stopping.load(Ordering::SeqCst) {
                 return;
             }
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.waiting.lock();
             if waiting.is_empty() {
-                self.admit(self.listener.recv().map(Some), &mut waiting);
+                self.receive(self.listener.recv().map(Some), &mut waiting);
                 if waiting.is_empty() {
                     continue;
                 }
             }
-            let turn = self.permits.take();
-            // What came meanwhile is taken in turn too.
-            while self.admit(self.listener.try_recv(), &mut waiting) {}
+            let permit = self.permits.acquire();
+            // Requests that have arrived meanwhile take part in the round-robin.
+            while self.receive(self.listener.try_recv(), &mut waiting) {}
             let Some(next) = waiting.pop() else { continue };
-            drop((waiting, leading));
-            answer(next.request, next.metadata, &self.handler, &self.clock, &self.metrics);
-            drop(turn);
+            drop((waiting, leader));
+            handle(next.request, next.metadata, &self.handler, &self.clock, &self.metrics);
+            drop(permit);
         }
     }
 
-    /// Adds what arrived to its client's requests, or answers the gate's probe; whether anything had arrived.
-    fn admit(&self, arrived: io::Result<Option<tiny_http::Request>>, waiting: &mut FairQueue<ReceivedRequest>) -> bool {
-        match arrived {
+    /// Queues a received request, or responds to a probe. Returns whether there was one.
+    fn receive(
+        &self,
+        received: io::Result<Option<tiny_http::Request>>,
+        waiting: &mut FairQueue<ReceivedRequest>,
+    ) -> bool {
+        match received {
             Ok(Some(request)) => {
                 match find_metadata(&request) {
                     Some(metadata) => waiting.push(metadata.client, ReceivedRequest { request, metadata }),
-                    None => answer_probe(request),
+                    None => respond_to_probe(request),
                 }
                 true
             }
             Ok(None) => false,
             Err(error) => {
                 if !self.stopping.load(Ordering::SeqCst) {
-                    // Its accept loop has ended. Those already connected are served on; the gate looks at `failed`.
-                    tracing::error!(%error, "the inner server stopped accepting connections");
+                    // tiny_http's accept loop has ended. The health check of the edge sees `failed`.
+                    tracing::error!(%error, "the upstream server stopped accepting connections");
                     self.failed.store(true, Ordering::SeqCst);
                 }
                 false
@@ -198,13 +209,13 @@ fn listen() -> io::Result<(tiny_http::Server, UnlinkedSocket)> {
     let directory = private_directory()?;
     let name = directory.join("s");
     let bound = bind(&name).and_then(|listener| Ok((listener, UnlinkedSocket::open(&name)?)));
-    // Where the socket could not be bound it has no name.
+    // There is no file if the socket could not be bound.
     let _ = fs::remove_file(&name);
     fs::remove_dir(&directory)?;
     bound
 }
 
-/// tiny_http panics, in its caller's thread, where it has no thread to accept with.
+/// Binds tiny_http to the socket. It panics in the calling thread if it cannot start its own thread.
 fn bind(name: &Path) -> io::Result<tiny_http::Server> {
     match panic::catch_unwind(|| tiny_http::Server::http_unix(name)) {
         Ok(listener) => listener.map_err(io::Error::other),
@@ -221,21 +232,21 @@ impl UnlinkedSocket {
     }
 }
 
-/// Has the handler answer one request, and outlives its panic.
-pub fn answer(
-    mut arrived: tiny_http::Request,
+/// Reads the body of a request and calls the handler. A panic of the handler is logged.
+pub fn handle(
+    mut received: tiny_http::Request,
     metadata: RequestMetadata,
     handler: &Handler,
     clock: &Clock,
     metrics: &Arc<Metrics>,
 ) {
     let _busy = metrics.busy_workers.enter();
-    let Ok(request) = read(&mut arrived, metadata, clock) else {
-        // The line broke in the middle of a body: nobody is left to be answered.
+    let Ok(request) = read(&mut received, metadata, clock) else {
+        // The connection failed within the body, so there is no client to respond to.
         return;
     };
     let id = request.id;
-    let responder = Responder::new(&request, arrived, clock.clone(), Arc::clone(metrics));
+    let responder = Responder::new(&request, received, clock.clone(), Arc::clone(metrics));
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| handler(request, responder)));
     if outcome.is_err() {
         let Panicked { place, message } = panics::last();
@@ -243,39 +254,39 @@ pub fn answer(
     }
 }
 
-fn find_metadata(arrived: &tiny_http::Request) -> Option<RequestMetadata> {
-    arrived
+fn find_metadata(received: &tiny_http::Request) -> Option<RequestMetadata> {
+    received
         .headers()
         .iter()
         .find(|header| header.field.equiv(upstream_protocol::METADATA_HEADER))
         .and_then(|h| RequestMetadata::decode(h.value.as_str()))
 }
 
-/// What comes without a metadata is the gate's probe.
-fn answer_probe(arrived: tiny_http::Request) {
+/// Responds to a probe of the edge, which is a request without metadata.
+fn respond_to_probe(received: tiny_http::Request) {
     let bytes = responder::encode(Response::empty(204), Uuid::nil(), false);
-    let mut line = arrived.into_writer();
-    let _ = line.write_all(&bytes).and_then(|()| line.flush());
+    // The edge notices a missing response.
+    let _ = responder::write(received, &bytes);
 }
 
-fn read(arrived: &mut tiny_http::Request, metadata: RequestMetadata, clock: &Clock) -> io::Result<Request> {
+fn read(received: &mut tiny_http::Request, metadata: RequestMetadata, clock: &Clock) -> io::Result<Request> {
     let received_at = clock.now();
-    let announced = arrived.body_length().unwrap_or(0);
+    let announced = received.body_length().unwrap_or(0);
     let mut bytes = Vec::with_capacity(announced.min(MAX_BODY));
     if announced > 0 {
-        arrived.as_reader().take(MAX_BODY as u64).read_to_end(&mut bytes)?;
+        received.as_reader().take(MAX_BODY as u64).read_to_end(&mut bytes)?;
         if bytes.len() != announced {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
-    let target = arrived.url();
+    let target = received.url();
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query.to_owned())),
         None => (target, None),
     };
-    let headers = arrived.headers().iter().filter(|header| !header.field.equiv(upstream_protocol::METADATA_HEADER));
+    let headers = received.headers().iter().filter(|header| !header.field.equiv(upstream_protocol::METADATA_HEADER));
     Ok(Request {
-        method: Method::parse(arrived.method().as_str()),
+        method: Method::parse(received.method().as_str()),
         path: path.to_owned(),
         query,
         headers: headers
@@ -289,7 +300,7 @@ fn read(arrived: &mut tiny_http::Request, metadata: RequestMetadata, clock: &Clo
     })
 }
 
-/// A fresh folder that only this user may enter, with a short path: a socket's has at most 108 bytes.
+/// Creates a directory for this user only. Its path is short, because the path of a socket has at most 108 bytes.
 fn private_directory() -> io::Result<PathBuf> {
     const LONGEST: usize = 70;
     let usual = std::env::temp_dir();

@@ -101,7 +101,7 @@ impl HashLimiter {
 impl Queue {
     fn add(&mut self, client: IpAddr, admit: Sender<Memory>) -> Result<(), QueueFull> {
         if self.waiting.len() >= MAX_QUEUED {
-            self.waiting.displace_for(client).ok_or(QueueFull)?;
+            self.waiting.evict_for(client).ok_or(QueueFull)?;
         }
         self.waiting.push(client, admit);
         Ok(())

@@ -137,7 +137,7 @@ fn no_new_server_to_be_had_ends_the_process_with_a_message() {
     let status = server.ended_whatever_it_said();
     assert_eq!(status.code(), Some(1));
     let log = server.log();
-    assert!(log.lines().last().unwrap().contains("the server behind the gate stopped answering"), "{log}");
+    assert!(log.lines().last().unwrap().contains("the upstream server stopped responding"), "{log}");
 }
 
 fn threads_of_nobody() -> usize {
@@ -183,7 +183,7 @@ fn threads_run_out(limit: fn() -> usize) {
         let status = fixture.server.ended_whatever_it_said();
         let log = fixture.server.log();
         assert_eq!(status.code(), Some(1), "{status}: {log}");
-        assert!(log.contains("error: the server behind the gate stopped answering"), "{log}");
+        assert!(log.contains("error: the upstream server stopped responding"), "{log}");
         fixture.server.restart();
     }
     fixture.is_served();

@@ -54,7 +54,7 @@ impl EdgeServer {
             record.lock().unwrap().push(request.clone());
             match request.path.as_str() {
                 "/held" => holding.keep(reply),
-                _ => answer(&request, reply),
+                _ => respond(&request, reply),
             }
         };
         let service = Service::start_with(Arc::new(handler), &options).unwrap();

@@ -135,7 +135,9 @@ fn latin_1_harms_nobody() {
 fn what_only_the_gate_may_say_cannot_be_forged() {
     let server = EdgeServer::start();
     let forged = "00000000-0000-0000-0000-000000000000 203.0.113.9 1 0";
-    let reported = server.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\nGate: {forged}\r\ngate: probe\r\n\r\n")).json();
+    let reported = server
+        .ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\nRequest-Metadata: {forged}\r\nrequest-metadata: probe\r\n\r\n"))
+        .json();
     assert_eq!((&reported["client"], &reported["secure"]), (&"127.0.0.1".into(), &false.into()));
 }
 
