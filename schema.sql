@@ -1,4 +1,4 @@
--- The schema of a tenant's file, version 2. It is embedded in the binary; a test compares it with the declarations under
+-- The schema of a tenant's file, version 1. It is embedded in the binary; a test compares it with the declarations under
 -- src/resources column by column.
 --
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, booleans 0 and 1. AUTOINCREMENT keeps an id from

@@ -34,26 +34,7 @@ use crate::clock::Moment;
 use crate::cpu_permits;
 
 /// The layout of the registry.
-pub static SCHEMA: Schema =
-    Schema { name: "registry", version: 2, sql: include_str!("registry.sql"), migrations: &[EVENTS_WITHOUT_KEY] };
-
-/// To version 2: sign-ins and password changes are events too, and have no key.
-const EVENTS_WITHOUT_KEY: &str = "
-    ALTER TABLE key_events RENAME TO former_key_events;
-    DROP INDEX key_events_by_tenant;
-    CREATE TABLE key_events (
-      id        INTEGER PRIMARY KEY AUTOINCREMENT,
-      tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
-      at        TEXT NOT NULL,
-      actor     TEXT NOT NULL CHECK (actor IN ('panel', 'command line')),
-      action    TEXT NOT NULL CHECK (action IN ('created', 'revoked', 'deleted', 'signed in', 'password changed')),
-      key_id    INTEGER,
-      key_name  TEXT,
-      prefix    TEXT
-    ) STRICT;
-    CREATE INDEX key_events_by_tenant ON key_events (tenant_id, id);
-    INSERT INTO key_events SELECT * FROM former_key_events;
-    DROP TABLE former_key_events;";
+pub static SCHEMA: Schema = Schema { name: "registry", version: 1, sql: include_str!("registry.sql"), migrations: &[] };
 
 /// The registry's name in the data directory.
 pub const FILE: &str = "registry.db";

@@ -1,4 +1,4 @@
--- The schema of the registry, version 2: tenants, their keys, their panel's sessions and the events of both.
+-- The schema of the registry, version 1: tenants, their keys, their panel's sessions and the events of both.
 --
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, except in sessions, where they count seconds since the
 -- Unix epoch. AUTOINCREMENT keeps an id from coming back after its row is deleted, also the highest.

@@ -1,4 +1,6 @@
-//! The schema and the declarations say the same, and every list is read along an index.
+//! The schema has the declared columns, and every list is read in the order of an index.
+
+use std::collections::BTreeSet;
 
 use rusqlite::Connection;
 
@@ -14,14 +16,15 @@ fn tenant_file() -> (tempfile::TempDir, Connection) {
     (folder, connection)
 }
 
-/// Name, type, whether null is refused, and the table that it refers to.
-type Described = (String, String, bool, Option<String>);
+/// A column: name, type, whether it is NOT NULL, and the table that it refers to.
+type Column = (String, String, bool, Option<String>);
 
-fn described(connection: &Connection, table: &str) -> Vec<Described> {
+/// A set, because `ALTER TABLE … ADD COLUMN` appends: the order of columns does not count.
+fn columns(connection: &Connection, table: &str) -> BTreeSet<Column> {
     let mut statement = connection
         .prepare(
             "SELECT c.name, c.type, c.\"notnull\", f.\"table\" FROM pragma_table_info(?1) c
-             LEFT JOIN pragma_foreign_key_list(?1) f ON f.\"from\" = c.name ORDER BY c.cid",
+             LEFT JOIN pragma_foreign_key_list(?1) f ON f.\"from\" = c.name",
         )
         .unwrap();
     statement
@@ -31,7 +34,7 @@ fn described(connection: &Connection, table: &str) -> Vec<Described> {
         .collect()
 }
 
-fn declared(resource: &Resource) -> Vec<Described> {
+fn declared(resource: &Resource) -> BTreeSet<Column> {
     let column = |field: &Field| {
         let kind = match field.kind {
             Kind::Integer | Kind::Boolean => "INTEGER",
@@ -49,15 +52,15 @@ fn declared(resource: &Resource) -> Vec<Described> {
 }
 
 #[test]
-fn the_schema_is_what_the_declarations_say() {
+fn the_schema_has_the_declared_columns() {
     let (_folder, connection) = tenant_file();
     for resource in ALL {
-        assert_eq!(described(&connection, resource.plural), declared(resource), "{}", resource.plural);
+        assert_eq!(columns(&connection, resource.plural), declared(resource), "{}", resource.plural);
     }
 }
 
 #[test]
-fn every_sort_is_read_along_an_index_from_every_position() {
+fn every_sort_reads_in_the_order_of_an_index() {
     let (_folder, connection) = tenant_file();
     for resource in ALL {
         for sort in sortable(resource) {

@@ -1,5 +1,5 @@
-//! Upgrades: files of every released schema version are opened by this one, and what a migration leaves is what a new file
-//! has. What migrations will do, and how one fails, is tried with ones made up here.
+//! Upgrades of databases. Files of every released schema version are opened, and a migrated file is compared with a new one.
+//! The next version and a migration that fails are made up here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,38 +16,34 @@ use super::tenants::{self, Tenants};
 use super::{DatabaseError, Limits, StoreError};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::model::{ALL, CUSTOMER};
+use crate::model::{ALL, CUSTOMER, Value};
 
-/// Every schema version that was released, with the folder of its files.
-const RELEASED: [u32; 2] = [1, 2];
+/// Every schema version that has fixtures. The last one is the current version.
+const RELEASED: [u32; 1] = [1];
 
 const ADD_FAX: &str = "ALTER TABLE customers ADD COLUMN fax TEXT; CREATE INDEX customers_by_fax ON customers (fax);";
 
-/// The next version, which adds a field.
-static NEXT: Schema = Schema {
+/// The next version, which adds a field. A new file has the column in a different place than a migrated file.
+fn next() -> Schema {
+    let sql = include_str!("../../schema.sql").replacen("phone ", "fax TEXT, phone ", 1);
+    let sql = format!("{sql} CREATE INDEX customers_by_fax ON customers (fax);");
+    Schema { name: "tenant", version: 2, sql: sql.leak(), migrations: &[ADD_FAX] }
+}
+
+/// A version 3 whose last step fails for a file with two customers of the same name.
+static FAILING: Schema = Schema {
     name: "tenant",
     version: 3,
-    sql: concat!(
-        include_str!("../../schema.sql"),
-        "ALTER TABLE customers ADD COLUMN fax TEXT; CREATE INDEX customers_by_fax ON customers (fax);"
-    ),
-    migrations: &["", ADD_FAX],
-};
-
-/// A version 4 whose last step a file with two customers of one name cannot take.
-static BROKEN: Schema = Schema {
-    name: "tenant",
-    version: 4,
     sql: "",
-    migrations: &["", ADD_FAX, "CREATE TABLE extra (id INTEGER); CREATE UNIQUE INDEX one_of_each ON customers (name);"],
+    migrations: &[ADD_FAX, "CREATE TABLE extra (id INTEGER); CREATE UNIQUE INDEX one_of_each ON customers (name);"],
 };
 
 fn fixture(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/schema-{version}"))
 }
 
-/// A data directory with copies of a version's files, the tenant's as often as asked for.
-fn data_of(version: u32, tenants: i64) -> tempfile::TempDir {
+/// Creates a data directory from the fixtures of a version: the registry and `tenants` copies of the tenant's file.
+fn data_dir(version: u32, tenants: i64) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::copy(fixture(version).join("registry.db"), folder.path().join(registry::FILE)).unwrap();
     fs::create_dir(tenants::folder(folder.path())).unwrap();
@@ -59,31 +55,34 @@ fn data_of(version: u32, tenants: i64) -> tempfile::TempDir {
     folder
 }
 
-/// Name → type, columns and the columns of indexes: what a schema is, however its text was written.
-fn described(connection: &Connection) -> BTreeMap<String, Vec<String>> {
-    let lines = |sql: &str, name: &str| -> Vec<String> {
+/// Returns a description of each table, index and trigger by its name. The order of a table's columns does not count; the
+/// order of an index's columns does.
+fn objects(connection: &Connection) -> BTreeMap<String, Vec<String>> {
+    let texts = |sql: &str, name: &str| -> Vec<String> {
         let mut statement = connection.prepare(sql).unwrap();
         statement.query_map([name], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
     };
-    let objects = lines("SELECT name FROM sqlite_schema WHERE name <> ?", "");
+    let names = texts("SELECT name FROM sqlite_schema WHERE name <> ?", "");
     let describe = |name: String| {
-        let mut all = lines("SELECT type || ' ' || tbl_name FROM sqlite_schema WHERE name = ?", &name);
-        all.extend(lines(
+        let mut columns = texts(
             "SELECT name || ' ' || type || ' ' || \"notnull\" || ' ' || coalesce(dflt_value, '') || ' ' || pk || ' ' || hidden
              FROM pragma_table_xinfo(?)",
             &name,
-        ));
-        all.extend(lines("SELECT coalesce(name, '') || ' ' || \"desc\" FROM pragma_index_xinfo(?)", &name));
-        all.extend(lines("SELECT \"from\" || ' → ' || \"table\" FROM pragma_foreign_key_list(?)", &name));
-        all.extend(lines("SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?", &name));
-        (name, all)
+        );
+        columns.sort_unstable();
+        let mut description = texts("SELECT type || ' ' || tbl_name FROM sqlite_schema WHERE name = ?", &name);
+        description.extend(columns);
+        description.extend(texts("SELECT coalesce(name, '') || ' ' || \"desc\" FROM pragma_index_xinfo(?)", &name));
+        description.extend(texts("SELECT \"from\" || ' → ' || \"table\" FROM pragma_foreign_key_list(?)", &name));
+        description.extend(texts("SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?", &name));
+        (name, description)
     };
-    objects.into_iter().map(describe).collect()
+    names.into_iter().map(describe).collect()
 }
 
-fn fresh(schema: &Schema) -> BTreeMap<String, Vec<String>> {
+fn new_objects(schema: &Schema) -> BTreeMap<String, Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
-    described(&connection::create(&folder.path().join("new.db"), schema).unwrap())
+    objects(&connection::create(&folder.path().join("new.db"), schema).unwrap())
 }
 
 fn records(data: &Path) -> String {
@@ -104,14 +103,14 @@ fn records(data: &Path) -> String {
 }
 
 #[test]
-fn files_of_every_released_version_become_what_a_new_one_is() {
+fn files_of_every_released_version_get_the_current_schema() {
     for version in RELEASED {
-        let data = data_of(version, 1);
+        let data = data_dir(version, 1);
         let tenant = connection::open(&data.path().join("tenants/1.db"), &tenants::SCHEMA).unwrap();
-        assert_eq!(described(&tenant), fresh(&tenants::SCHEMA), "schema {version}");
+        assert_eq!(objects(&tenant), new_objects(&tenants::SCHEMA), "schema {version}");
         drop(tenant);
         let registry = connection::open(&data.path().join(registry::FILE), &registry::SCHEMA).unwrap();
-        assert_eq!(described(&registry), fresh(&registry::SCHEMA), "schema {version}");
+        assert_eq!(objects(&registry), new_objects(&registry::SCHEMA), "schema {version}");
         drop(registry);
         assert_eq!(records(data.path()), fs::read_to_string(fixture(version).join("records.jsonl")).unwrap());
         let findings = check::check(data.path()).unwrap();
@@ -121,14 +120,14 @@ fn files_of_every_released_version_become_what_a_new_one_is() {
         let key = registry.list_keys(1).unwrap().remove(0);
         registry.set_password(1, "$new", Actor::CommandLine, Clock::system().now()).unwrap();
         let events = registry.key_events(1, 10).unwrap();
-        let told: Vec<_> = events.into_iter().map(|event| (event.action, event.key.map(|key| key.name))).collect();
+        let found: Vec<_> = events.into_iter().map(|event| (event.action, event.key.map(|key| key.name))).collect();
         let expected = [("password changed".to_owned(), None), ("created".to_owned(), Some(key.name))];
-        assert_eq!(told, expected, "schema {version}");
+        assert_eq!(found, expected, "schema {version}");
     }
 }
 
 #[test]
-fn the_present_version_has_its_fixture() {
+fn the_current_version_has_fixtures_and_a_migration_for_each_step() {
     assert_eq!(RELEASED.last(), Some(&tenants::SCHEMA.version));
     for schema in [&tenants::SCHEMA, &registry::SCHEMA] {
         assert_eq!(schema.migrations.len() + 1, schema.version as usize, "{}", schema.name);
@@ -136,42 +135,43 @@ fn the_present_version_has_its_fixture() {
 }
 
 #[test]
-fn a_migration_keeps_a_copy_and_every_row() {
-    let data = data_of(2, 1);
+fn a_migration_keeps_a_copy_and_every_record() {
+    let data = data_dir(1, 1);
     let path = data.path().join("tenants/1.db");
     let before = records(data.path());
-    // Two at once: one migrates, the other finds it done.
+    let next = next();
+    // Four threads open the file at once. One migrates it; the others find the current version.
     std::thread::scope(|scope| {
-        let opened: Vec<_> = (0..4).map(|_| scope.spawn(|| connection::open(&path, &NEXT).map(drop))).collect();
+        let opened: Vec<_> = (0..4).map(|_| scope.spawn(|| connection::open(&path, &next).map(drop))).collect();
         opened.into_iter().for_each(|opened| opened.join().unwrap().unwrap());
     });
-    let migrated = connection::open(&path, &NEXT).unwrap();
-    assert_eq!(described(&migrated), fresh(&NEXT));
-    assert_eq!(connection::version(&migrated).unwrap(), 3);
+    let migrated = connection::open(&path, &next).unwrap();
+    assert_eq!(objects(&migrated), new_objects(&next));
+    assert_eq!(connection::version(&migrated).unwrap(), 2);
     drop(migrated);
-    let copy = data.path().join("tenants/1.db.v2");
+    let copy = data.path().join("tenants/1.db.v1");
     assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
     let names: Vec<_> = fs::read_dir(data.path().join("tenants")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
-    // This version refuses what is newer, and the copy is what was there.
+    // The current version refuses the newer file. The copy has the old content.
     let refused = connection::open(&path, &tenants::SCHEMA).unwrap_err();
-    assert!(matches!(refused, OpenError::Newer { found: 3, known: 2, .. }), "{refused}");
+    assert!(matches!(refused, OpenError::Newer { found: 2, known: 1, .. }), "{refused}");
     assert!(refused.to_string().contains("newer version of tenantdesk"), "{refused}");
     fs::rename(&copy, &path).unwrap();
     assert_eq!(records(data.path()), before);
-    // A tenant that is deleted takes its copies along.
+    // The copies of a tenant are deleted with the tenant.
     fs::copy(&path, &copy).unwrap();
     tenants::remove_file(data.path(), 1).unwrap();
     assert_eq!(fs::read_dir(data.path().join("tenants")).unwrap().count(), 0);
 }
 
 #[test]
-fn a_file_that_cannot_be_migrated_stays_as_it_is_and_stands_alone() {
-    let data = data_of(2, 2);
+fn a_file_that_cannot_be_migrated_is_unchanged_and_does_not_affect_other_tenants() {
+    let data = data_dir(1, 2);
     let mut file = TenantFile::open(data.path(), 1).unwrap();
     let values = || {
         let fields = CUSTOMER.fields.iter();
-        let text = |name: &str| (name == "name").then(|| crate::model::Value::Text("Same".to_owned()));
+        let text = |name: &str| (name == "name").then(|| Value::Text("Same".to_owned()));
         fields.map(|field| text(field.name).unwrap_or_else(|| field.default_value())).collect::<Vec<_>>()
     };
     let added: Result<(), DatabaseError> = file.add(&CUSTOMER, |adding| {
@@ -181,15 +181,16 @@ fn a_file_that_cannot_be_migrated_stays_as_it_is_and_stands_alone() {
     added.unwrap();
     drop(file);
     let before = records(data.path());
-    let tenants = Tenants::new(data.path(), Limits::default(), Metrics::new(|_| "").into()).with_schema(&BROKEN);
+    let tenants = Tenants::new(data.path(), Limits::default(), Metrics::new(|_| "").into()).with_schema(&FAILING);
     assert!(matches!(tenants.open(1), Err(StoreError::Unavailable)));
     let other = tenants.open(2).unwrap();
     let found = other.read(|reading| reading.exists(&CUSTOMER, 1)).unwrap();
     assert!(found);
     drop((other, tenants));
-    let failed = connection::open(&data.path().join("tenants/1.db"), &BROKEN).unwrap_err().to_string();
-    assert!(failed.contains("migrating it from schema 2 to 4 failed"), "{failed}");
-    assert!(!data.path().join("tenants/1.db.v2").exists(), "a copy of what was not migrated is soon out of date");
+    let failed = connection::open(&data.path().join("tenants/1.db"), &FAILING).unwrap_err().to_string();
+    assert!(failed.contains("migrating it from schema 1 to 3 failed"), "{failed}");
+    assert!(!data.path().join("tenants/1.db.v1").exists(), "an older program may still write to the file");
     assert_eq!(records(data.path()), before);
-    assert_eq!(fresh(&tenants::SCHEMA), described(&connection::plain(&data.path().join("tenants/1.db")).unwrap()));
+    let file = connection::plain(&data.path().join("tenants/1.db")).unwrap();
+    assert_eq!(new_objects(&tenants::SCHEMA), objects(&file));
 }

@@ -17,7 +17,6 @@ mod support;
 
 mod commands;
 mod measure;
-mod migration;
 mod operations;
 mod records;
 
@@ -59,7 +58,6 @@ fn run(count: i64) -> Table {
     operations::changes(&server, &api, count, &mut table);
     commands::restore(&server, &api, count, &mut table);
     server.stop();
-    migration::from_older_schemas(&server, &tenant, count, &mut table);
     table.assert_below(MEMORY_LIMIT << 20, (64 << 10) + TEMPORARY_LIMIT * count.unsigned_abs());
     table
 }

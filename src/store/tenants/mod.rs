@@ -49,13 +49,7 @@ use crate::semaphore::Semaphore;
 
 /// The schema of a tenant's file.
 pub static SCHEMA: Schema =
-    Schema { name: "tenant", version: 2, sql: include_str!("../../../schema.sql"), migrations: &[WITHOUT_TRIGGERS] };
-
-/// To version 2: records.rs keeps the search tables.
-const WITHOUT_TRIGGERS: &str = "
-    DROP TRIGGER customers_search_insert; DROP TRIGGER customers_search_update; DROP TRIGGER customers_search_delete;
-    DROP TRIGGER employees_search_insert; DROP TRIGGER employees_search_update; DROP TRIGGER employees_search_delete;
-    DROP TRIGGER hardware_search_insert; DROP TRIGGER hardware_search_update; DROP TRIGGER hardware_search_delete;";
+    Schema { name: "tenant", version: 1, sql: include_str!("../../../schema.sql"), migrations: &[] };
 
 /// How long a file that could not be opened is not tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
