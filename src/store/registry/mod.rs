@@ -3,9 +3,10 @@
 //! Every change is one transaction of the one writing connection. Every question is asked of the file, so that a change by
 //! another process holds at the next one; who a key stands for is remembered for as long as the file says that nothing changed.
 
-mod adopt;
-mod callers;
+mod authentication;
+
 mod events;
+mod import_tenants;
 mod keys;
 mod sessions;
 
@@ -20,8 +21,8 @@ use r2d2::ManageConnection as _;
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
-pub use callers::Caller;
-use callers::Reader;
+pub use authentication::Caller;
+use authentication::Reader;
 pub use events::{Action, Actor, EventKey, KeyEvent};
 pub use keys::{KeyRow, check_key_name};
 pub use sessions::SESSION_SECONDS;
@@ -34,7 +35,7 @@ use crate::clock::Moment;
 use crate::cpu_permits;
 
 /// The layout of the registry.
-pub static SCHEMA: Schema = Schema { name: "registry", version: 1, sql: include_str!("registry.sql"), migrations: &[] };
+pub static SCHEMA: Schema = Schema { name: "registry", version: 1, sql: include_str!("schema.sql"), migrations: &[] };
 
 /// The registry's name in the data directory.
 pub const FILE: &str = "registry.db";
