@@ -5,19 +5,19 @@ use std::sync::Arc;
 use super::errors;
 use crate::http::{ApiError, Request};
 use crate::secret;
-use crate::store::registry::{Caller, Registry};
+use crate::store::registry::{Principal, Registry};
 
 /// Returns the owner of the request's API key.
 ///
 /// # Errors
 ///
 /// The header is missing or malformed, the key is unknown or revoked, or its tenant is inactive.
-pub fn authenticate(registry: &Registry, request: &Request) -> Result<Arc<Caller>, ApiError> {
+pub fn authenticate(registry: &Registry, request: &Request) -> Result<Arc<Principal>, ApiError> {
     let key = bearer_token(request)?;
     if !secret::is_well_formed_key(key) {
         return Err(errors::malformed_api_key());
     }
-    let caller = registry.find_caller(&secret::hash(key))?.ok_or_else(errors::invalid_api_key)?;
+    let caller = registry.find_principal(&secret::hash(key))?.ok_or_else(errors::invalid_api_key)?;
     if caller.revoked {
         return Err(errors::revoked_api_key());
     }

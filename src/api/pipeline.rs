@@ -43,7 +43,7 @@ impl Api {
                 return Err(errors::insufficient_scope(scope));
             }
         }
-        self.registry.note_use(caller.key_id, request.received_at);
+        self.registry.record_use(caller.key_id, request.received_at);
         let rate_limit =
             self.limiter.check(caller.key_id, request.received_at).inspect_err(|_| self.metrics.rate_limited.add(1))?;
         Ok(AdmittedRequest { tenant, operation: operation.map(|(operation, _)| operation), rate_limit })

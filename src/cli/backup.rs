@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::output::{print, print_json, remark};
 use super::{General, find_tenant};
-use crate::store::backup::{self, LeftOutTenant, Made};
+use crate::store::backup::{self, Backup, LeftOutTenant};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -26,7 +26,7 @@ pub fn run(general: &General, arguments: &Arguments) -> anyhow::Result<()> {
     let registry = general.open_registry()?;
     let tenant = arguments.tenant.as_deref().map(|name| find_tenant(&registry, name)).transpose()?;
     let keep = arguments.keep.map(NonZeroUsize::get);
-    let made = backup::make(&registry, &arguments.dir, tenant.as_ref(), keep, general.clock().now())?;
+    let made = backup::create(&registry, &arguments.dir, tenant.as_ref(), keep, general.clock().now())?;
     match general.json {
         true => print_json(&document(&made))?,
         false => print(&text(&made))?,
@@ -34,14 +34,14 @@ pub fn run(general: &General, arguments: &Arguments) -> anyhow::Result<()> {
     report_left_out(&made)
 }
 
-fn text(made: &Made) -> String {
+fn text(made: &Backup) -> String {
     let mut lines = vec![format!("{} tenants are saved in {}", made.manifest.tenants.len(), made.folder.display())];
     lines.extend(made.removed.iter().map(|folder| format!("removed {}", folder.display())));
     lines.join("\n")
 }
 
 /// An error if there are any: the command then ends with 1.
-fn report_left_out(made: &Made) -> anyhow::Result<()> {
+fn report_left_out(made: &Backup) -> anyhow::Result<()> {
     let left_out = &made.manifest.left_out;
     for LeftOutTenant { id, name, reason } in left_out {
         remark(&format!("tenant {name} (id {id}) is left out: {reason}"));
@@ -56,7 +56,7 @@ fn report_left_out(made: &Made) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn document(made: &Made) -> serde_json::Value {
+fn document(made: &Backup) -> serde_json::Value {
     let removed: Vec<String> = made.removed.iter().map(|folder| folder.display().to_string()).collect();
     json!({
         "done": "backed up",

@@ -39,7 +39,7 @@ pub fn run(general: &General, arguments: &Arguments) -> anyhow::Result<()> {
              stays as it was; \"restore DIR {name}\" takes the newest backup that holds it"
         ));
     }
-    if restored.unseen_by_litestream {
+    if restored.litestream_restart_needed {
         remark(
             "if Litestream copies from here, restart it (systemctl restart tenantdesk-copy): \
              files were replaced, and it may not see them any more",

@@ -27,7 +27,7 @@ use crate::edge::{self, Limits};
 use crate::model::Scopes;
 use crate::server::{self, Service, TlsFiles};
 use crate::store::data_dir::NewDataDir;
-use crate::store::data_dir_lock::Serving;
+use crate::store::data_dir_lock::DataDirLock;
 use crate::store::registry::{Actor, Registry, TenantRow};
 
 #[derive(Debug, Args)]
@@ -97,9 +97,9 @@ pub fn run(general: &General, options: Options) -> anyhow::Result<()> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     let descriptors = raise_descriptor_limit();
 
-    let data_dir = NewDataDir::make(&general.data_dir)?;
+    let data_dir = NewDataDir::create(&general.data_dir)?;
     // Where both the directory and the address are taken, this is the more useful message.
-    let _serving = Serving::begin(&general.data_dir)?;
+    let _data_dir_lock = DataDirLock::acquire(&general.data_dir)?;
     let bound = Service::bind(service_options(&options, general.clock()))?;
     drop(Registry::create(&general.data_dir)?);
     let app = App::open(settings(general, &options, descriptors), general.clock())?;

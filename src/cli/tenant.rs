@@ -93,7 +93,7 @@ pub fn make(
 }
 
 fn create(general: &General, name: &str, trial_until: Option<&str>) -> anyhow::Result<()> {
-    let data_dir = NewDataDir::make(&general.data_dir)?;
+    let data_dir = NewDataDir::create(&general.data_dir)?;
     let registry = Registry::create(&general.data_dir)?;
     let now = general.clock().now();
     let (tenant, password) = make(&registry, name, trial_until, now)?;

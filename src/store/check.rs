@@ -21,7 +21,7 @@ pub struct Finding {
 }
 
 /// How many faults of one database are told.
-const MOST_PROBLEMS: usize = 20;
+const MAX_PROBLEMS: usize = 20;
 
 /// Examines every database of a data directory, also while a server runs. [`OpenError::Missing`] where there is no registry.
 pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
@@ -38,10 +38,10 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
             // Not opened either: that could write to it.
             vec!["no tenant in the registry has this file; it is left as it is".to_owned()]
         } else {
-            examine(&path, &tenants::SCHEMA)
+            check_database(&path, &tenants::SCHEMA)
         };
         // Deleted while this ran: neither a row without a file nor a file without a row.
-        if !problems.is_empty() && is_gone(data_dir, id) {
+        if !problems.is_empty() && is_deleted(data_dir, id) {
             continue;
         }
         findings.push(Finding { database: format!("tenants/{id}.db"), problems });
@@ -57,8 +57,8 @@ fn check_registry(data_dir: &Path) -> Result<(Finding, Option<BTreeSet<i64>>), O
         Err(missing @ OpenError::Missing(_)) => return Err(missing),
         Err(error) => problems.push(error.to_string()),
         Ok(registry) => {
-            problems.extend(examine(&data_dir.join(registry::FILE), &registry::SCHEMA));
-            match registry.settled_tenants() {
+            problems.extend(check_database(&data_dir.join(registry::FILE), &registry::SCHEMA));
+            match registry.tenant_ids_locked() {
                 Ok(ids) => rows = Some(ids.into_iter().collect()),
                 Err(error) => problems.push(error.to_string()),
             }
@@ -67,7 +67,7 @@ fn check_registry(data_dir: &Path) -> Result<(Finding, Option<BTreeSet<i64>>), O
     Ok((Finding { database: registry::FILE.to_owned(), problems }, rows))
 }
 
-fn is_gone(data_dir: &Path, id: i64) -> bool {
+fn is_deleted(data_dir: &Path, id: i64) -> bool {
     let has_row = Registry::open(data_dir).and_then(|registry| {
         registry.tenant(id).map_err(|error| OpenError::Unusable { path: data_dir.to_owned(), cause: error.to_string() })
     });
@@ -90,17 +90,17 @@ fn tenant_files(data_dir: &Path) -> io::Result<BTreeSet<i64>> {
     Ok(ids)
 }
 
-fn examine(path: &Path, schema: &Schema) -> Vec<String> {
+fn check_database(path: &Path, schema: &Schema) -> Vec<String> {
     match connection::open(path, schema) {
-        Ok(connection) => problems_of(&connection),
+        Ok(connection) => find_problems(&connection),
         Err(error) => vec![error.to_string()],
     }
 }
 
 /// What is wrong inside a database: integrity and foreign keys.
-pub(super) fn problems_of(connection: &Connection) -> Vec<String> {
+pub(super) fn find_problems(connection: &Connection) -> Vec<String> {
     let integrity = integrity(connection);
-    let references = broken_references(connection);
+    let references = broken_foreign_keys(connection);
     let mut problems = Vec::new();
     for found in [integrity, references] {
         match found {
@@ -108,25 +108,25 @@ pub(super) fn problems_of(connection: &Connection) -> Vec<String> {
             Err(error) => problems.push(error.to_string()),
         }
     }
-    problems.truncate(MOST_PROBLEMS);
+    problems.truncate(MAX_PROBLEMS);
     problems
 }
 
 fn integrity(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut statement = connection.prepare(&format!("PRAGMA integrity_check({MOST_PROBLEMS})"))?;
+    let mut statement = connection.prepare(&format!("PRAGMA integrity_check({MAX_PROBLEMS})"))?;
     let lines = statement.query_map([], |row| row.get::<_, String>(0))?;
     lines.filter(|line| !line.as_ref().is_ok_and(|line| line == "ok")).collect()
 }
 
 /// The references to rows that do not exist, at most 20 of them.
-pub(super) fn broken_references(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+pub(super) fn broken_foreign_keys(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
     let rows = statement.query_map([], |row| {
         let (table, id, parent): (String, Option<i64>, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let row = id.map_or_else(String::new, |id| format!(" {id}"));
         Ok(format!("{table}{row} refers to a row of {parent} that does not exist"))
     })?;
-    rows.take(MOST_PROBLEMS).collect()
+    rows.take(MAX_PROBLEMS).collect()
 }
 
 #[cfg(test)]

@@ -65,21 +65,21 @@ pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// Bytes to which a write-ahead log is cut when it begins anew, after a transaction that made it larger. It is a few times what
 /// a log reaches between two automatic checkpoints, so that a log of usual size is never cut.
-pub(super) const LOG_LIMIT: i64 = 16 << 20;
+pub(super) const WAL_LIMIT: i64 = 16 << 20;
 
 /// Statements kept prepared per connection.
-const STATEMENTS: usize = 64;
+const STATEMENT_CACHE: usize = 64;
 
 /// A database that is there: its pragmas set, its schema up to date.
 pub fn open(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match fs::metadata(path) {
-        Ok(database) => match_modes(path, &database),
+        Ok(database) => match_file_modes(path, &database),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(OpenError::Missing(path.to_owned())),
         Err(error) => return Err(unusable(path, error)),
     }
-    let mut connection = connect(path, flags).map_err(|error| refused(path, &error))?;
-    match version(&connection).map_err(|error| refused(path, &error))? {
+    let mut connection = connect(path, flags).map_err(|error| open_error(path, &error))?;
+    match version(&connection).map_err(|error| open_error(path, &error))? {
         0 => Err(OpenError::Damaged { path: path.to_owned(), cause: "it has no schema".to_owned() }),
         found if found == schema.version => Ok(connection),
         found if found > schema.version => {
@@ -94,17 +94,17 @@ pub fn open(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
 
 /// SQLite gives the files beside a database its mode when it makes them. Where the database was read-only then and is
 /// not any more, they still are, and nothing could be written. What cannot be changed shows when it is opened.
-fn match_modes(path: &Path, database: &Metadata) {
+fn match_file_modes(path: &Path, database: &Metadata) {
     for suffix in ["-wal", "-shm"] {
-        let beside = beside(path, suffix);
-        if fs::metadata(&beside).is_ok_and(|found| found.permissions() != database.permissions()) {
-            let _ = fs::set_permissions(&beside, database.permissions());
+        let sibling = sibling_path(path, suffix);
+        if fs::metadata(&sibling).is_ok_and(|found| found.permissions() != database.permissions()) {
+            let _ = fs::set_permissions(&sibling, database.permissions());
         }
     }
 }
 
 /// The name of what SQLite keeps beside a database: `-wal`, `-shm`.
-pub fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub fn sibling_path(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
@@ -113,12 +113,12 @@ pub fn beside(path: &Path, suffix: &str) -> PathBuf {
 /// A new database, private to the owner. One that is there already is opened instead. Where this fails, no new file stays.
 pub fn create(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(_) => fill(path, schema).inspect_err(|_| discard(path)),
+        Ok(_) => create_schema(path, schema).inspect_err(|_| remove_database(path)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             // A crash between creating a file and committing its schema leaves an empty one: then it is made now.
             match fs::metadata(path).is_ok_and(|file| file.len() > 0) {
                 true => open(path, schema),
-                false => fill(path, schema),
+                false => create_schema(path, schema),
             }
         }
         Err(error) => Err(unusable(path, error)),
@@ -126,14 +126,14 @@ pub fn create(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
 }
 
 /// Removes a database that nobody needs, and what SQLite keeps beside it. What cannot be removed stays.
-pub(super) fn discard(path: &Path) {
+pub(super) fn remove_database(path: &Path) {
     for suffix in ["", "-journal", "-wal", "-shm"] {
-        let _ = fs::remove_file(beside(path, suffix));
+        let _ = fs::remove_file(sibling_path(path, suffix));
     }
 }
 
 /// Gives an empty file its schema.
-fn fill(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
+fn create_schema(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let make = || -> rusqlite::Result<Connection> {
         let mut connection = connect(path, flags)?;
@@ -145,7 +145,7 @@ fn fill(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
         transaction.commit()?;
         Ok(connection)
     };
-    let connection = make().map_err(|error| refused(path, &error))?;
+    let connection = make().map_err(|error| open_error(path, &error))?;
     sync_folder(path).map_err(|error| unusable(path, error))?;
     Ok(connection)
 }
@@ -156,10 +156,10 @@ pub fn sync_folder(path: &Path) -> io::Result<()> {
 }
 
 /// The further connections of a database that [`open`] has accepted, for reading only.
-pub fn readers(path: &Path) -> SqliteConnectionManager {
+pub fn reader_manager(path: &Path) -> SqliteConnectionManager {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     SqliteConnectionManager::file(path).with_flags(flags).with_init(|connection| {
-        prepare(connection)?;
+        configure(connection)?;
         connection.pragma_update(None, "query_only", true)
     })
 }
@@ -167,19 +167,19 @@ pub fn readers(path: &Path) -> SqliteConnectionManager {
 #[expect(clippy::disallowed_methods, reason = "this is the one place that opens connections, and it sets the pragmas")]
 fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
-    prepare(&connection)?;
+    configure(&connection)?;
     Ok(connection)
 }
 
 /// The busy handler comes first: setting WAL may have to wait too.
-fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_handler(Some(wait_for_lock))?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
     // A plan must not depend on bound values: it would be made anew at every `LIMIT ?`, which costs more than a page.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "journal_size_limit", LOG_LIMIT)?;
+    connection.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true).map(drop)
 }
 
@@ -194,7 +194,7 @@ pub fn take_lock_waits() -> u64 {
 }
 
 /// Frees a connection's cached pages. Where it fails, they stay.
-pub(super) fn forget_pages(connection: &Connection) {
+pub(super) fn release_cache(connection: &Connection) {
     let _ = connection.release_memory();
 }
 
@@ -202,7 +202,7 @@ pub(super) fn forget_pages(connection: &Connection) {
 /// To make and remove two files whenever a tenant is opened and closed costs more than all else about it, and under a lock of
 /// the folder. Where it cannot be had, they are removed.
 #[expect(unsafe_code, reason = "rusqlite has no name for it")]
-pub(super) fn keep_log(connection: &Connection) {
+pub(super) fn persist_wal(connection: &Connection) {
     let mut keep: c_int = 1;
     // SAFETY: the handle is an open connection's, and no other thread can use it meanwhile, since a `Connection` is not
     // `Sync`. No name means the main database. This operation reads and writes one int, which is ours.
@@ -219,7 +219,7 @@ pub(super) fn keep_log(connection: &Connection) {
 /// Keeps what savepoints may have to undo in memory. One change touches a page of each index, which is more than the 64 KiB from
 /// which SQLite writes it to a temporary file. It is for connections that make small changes and sort nothing: what they keep is
 /// not bounded.
-pub(super) fn undo_in_memory(connection: &Connection) -> rusqlite::Result<()> {
+pub(super) fn keep_temporary_files_in_memory(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "temp_store", "MEMORY")
 }
 
@@ -268,13 +268,13 @@ pub fn version(connection: &Connection) -> rusqlite::Result<u32> {
 /// Copies the file beside itself and takes every step in one transaction: it is migrated whole or not at all. Whoever comes
 /// second finds it done.
 fn migrate(path: &Path, connection: &mut Connection, schema: &Schema) -> Result<(), OpenError> {
-    let failed = |error: rusqlite::Error| refused(path, &error);
+    let failed = |error: rusqlite::Error| open_error(path, &error);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     let found = version(&transaction).map_err(failed)?;
     if found >= schema.version {
         return Ok(());
     }
-    let copy = keep_copy(path, found)?;
+    let copy = copy_before_migration(path, found)?;
     let taken = usize::try_from(found.saturating_sub(1)).unwrap_or(usize::MAX);
     let steps = || -> rusqlite::Result<()> {
         for step in schema.migrations.iter().skip(taken) {
@@ -296,7 +296,7 @@ fn migrate(path: &Path, connection: &mut Connection, schema: &Schema) -> Result<
 
 /// `1.db.v1` beside `1.db`, and its path if it was made here. The transaction around it keeps others from writing; reading
 /// goes on, also for the copy.
-fn keep_copy(path: &Path, found: u32) -> Result<Option<PathBuf>, OpenError> {
+fn copy_before_migration(path: &Path, found: u32) -> Result<Option<PathBuf>, OpenError> {
     let copy = path.with_extension(format!("db.v{found}"));
     if copy.try_exists().map_err(|error| unusable(path, error))? {
         return Ok(None);
@@ -306,12 +306,12 @@ fn keep_copy(path: &Path, found: u32) -> Result<Option<PathBuf>, OpenError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unusable(&partial, error)),
         _ => (),
     }
-    let source = plain(path).map_err(|error| refused(path, &error))?;
+    let source = open_raw(path).map_err(|error| open_error(path, &error))?;
     copy_to(&source, &partial)?;
     let renamed = fs::rename(&partial, &copy).and_then(|()| sync_folder(&copy));
     renamed.map_err(|error| {
-        discard(&partial);
-        discard(&copy);
+        remove_database(&partial);
+        remove_database(&copy);
         unusable(&copy, error)
     })?;
     Ok(Some(copy))
@@ -328,15 +328,15 @@ fn keep_copy(path: &Path, found: u32) -> Result<Option<PathBuf>, OpenError> {
 pub fn copy_to(source: &Connection, path: &Path) -> Result<(), CopyError> {
     let cannot_write = |error: io::Error| CopyError::Target(unusable(path, error));
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(cannot_write)?;
-    copy_into(source, path).and_then(|()| file.sync_all().map_err(cannot_write)).inspect_err(|_| discard(path))
+    copy_into(source, path).and_then(|()| file.sync_all().map_err(cannot_write)).inspect_err(|_| remove_database(path))
 }
 
 fn copy_into(source: &Connection, path: &Path) -> Result<(), CopyError> {
-    let of_target = |error: rusqlite::Error| CopyError::Target(refused(path, &error));
-    let mut target = plain(path).map_err(of_target)?;
+    let of_target = |error: rusqlite::Error| CopyError::Target(open_error(path, &error));
+    let mut target = open_raw(path).map_err(of_target)?;
     copy_pages(source, &mut target).map_err(|error| match is_write_error(&error) {
         true => of_target(error),
-        false => CopyError::Source(refused(Path::new(source.path().unwrap_or_default()), &error)),
+        false => CopyError::Source(open_error(Path::new(source.path().unwrap_or_default()), &error)),
     })?;
     // In WAL mode it could not be read without writing beside it.
     target.pragma_update(None, "journal_mode", "DELETE").map_err(of_target)
@@ -361,7 +361,7 @@ fn copy_pages(source: &Connection, target: &mut Connection) -> rusqlite::Result<
     let mut tries = 0;
     while backup.step(-1)? != StepResult::Done {
         if !wait_for_lock(tries) {
-            return Err(stayed_locked());
+            return Err(still_locked());
         }
         tries += 1;
     }
@@ -379,9 +379,9 @@ pub fn replace_content(
 ) -> rusqlite::Result<()> {
     let backup = Backup::new(source, target)?;
     // The first step takes the lock, which is held until the last is done.
-    take_step(&backup, 1)?;
+    copy_step(&backup, 1)?;
     prepare()?;
-    take_step(&backup, -1)?;
+    copy_step(&backup, -1)?;
     drop(backup);
     // A statement's commit would do this. Where it fails, the next commit tries again.
     let _ = target.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
@@ -389,14 +389,14 @@ pub fn replace_content(
 }
 
 /// Copies `pages` pages, all that remain where it is negative. The connection's busy handler has waited for locks before.
-fn take_step(backup: &Backup<'_, '_>, pages: c_int) -> rusqlite::Result<()> {
+fn copy_step(backup: &Backup<'_, '_>, pages: c_int) -> rusqlite::Result<()> {
     match backup.step(pages)? {
         StepResult::Done | StepResult::More => Ok(()),
-        _ => Err(stayed_locked()),
+        _ => Err(still_locked()),
     }
 }
 
-fn stayed_locked() -> rusqlite::Error {
+fn still_locked() -> rusqlite::Error {
     let busy = ffi::Error::new(ffi::SQLITE_BUSY);
     rusqlite::Error::SqliteFailure(busy, Some("the database stayed locked".to_owned()))
 }
@@ -407,7 +407,7 @@ fn stayed_locked() -> rusqlite::Error {
 /// on it, and then another process that closes the same database takes itself for the last one, and removes the log in
 /// which this one goes on writing.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that opens connections")]
-pub fn has_header(path: &Path) -> bool {
+pub fn is_database(path: &Path) -> bool {
     /// What has a meaning of its own in a URI's path is percent-encoded, and all that is not ASCII.
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
     let name = percent_encode(path.as_os_str().as_encoded_bytes(), KEPT);
@@ -419,7 +419,7 @@ pub fn has_header(path: &Path) -> bool {
 
 /// A database as it is: no schema is looked for and no WAL begun. For copies, and for files that [`open`] refuses.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that opens connections")]
-pub fn plain(path: &Path) -> rusqlite::Result<Connection> {
+pub fn open_raw(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_handler(Some(wait_for_lock))?;
@@ -435,7 +435,7 @@ pub fn attach(connection: &Connection, path: &Path, schema: &str) -> rusqlite::R
 
 /// Ids go on from the higher count: each of the main database's tables takes over the count of its namesake in `schema`
 /// where that is higher.
-pub fn raise_counts(connection: &Connection, schema: &str) -> rusqlite::Result<()> {
+pub fn raise_id_counters(connection: &Connection, schema: &str) -> rusqlite::Result<()> {
     connection.execute_batch(&format!(
         "UPDATE main.sqlite_sequence AS own SET seq = other.seq
            FROM {schema}.sqlite_sequence AS other WHERE other.name = own.name AND other.seq > own.seq;
@@ -445,12 +445,12 @@ pub fn raise_counts(connection: &Connection, schema: &str) -> rusqlite::Result<(
 }
 
 /// Makes the connection wait longer for its turn to write: a server that is busy leaves the lock only for moments.
-pub fn be_patient(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_handler(Some(wait_patiently))
+pub fn use_long_busy_timeout(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_handler(Some(wait_long_for_lock))
 }
 
 /// Half a minute in naps of a millisecond.
-fn wait_patiently(tries: i32) -> bool {
+fn wait_long_for_lock(tries: i32) -> bool {
     std::thread::sleep(Duration::from_millis(1));
     tries < 30_000
 }
@@ -459,7 +459,7 @@ fn unusable(path: &Path, cause: impl ToString) -> OpenError {
     OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() }
 }
 
-fn refused(path: &Path, error: &rusqlite::Error) -> OpenError {
+fn open_error(path: &Path, error: &rusqlite::Error) -> OpenError {
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
             OpenError::Damaged { path: path.to_owned(), cause: error.to_string() }

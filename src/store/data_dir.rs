@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::connection::{self, OpenError};
-use super::data_dir_lock::{self, Serving, ServingError};
+use super::data_dir_lock::{self, DataDirLock, DataDirLockError};
 use super::{registry, tenants};
 use crate::new_folders::NewFolders;
 
@@ -29,7 +29,7 @@ impl NewDataDir {
     /// # Errors
     ///
     /// [`OpenError`] where that is not possible. What was made is removed.
-    pub fn make(data_dir: &Path) -> Result<NewDataDir, OpenError> {
+    pub fn create(data_dir: &Path) -> Result<NewDataDir, OpenError> {
         let folders = NewFolders::make(&tenants::folder(data_dir), 0o700);
         let mut made = NewDataDir {
             data_dir: data_dir.to_owned(),
@@ -37,7 +37,7 @@ impl NewDataDir {
             had_lock_file: data_dir_lock::lock_file(data_dir).exists(),
             registry: None,
         };
-        make_data_dir(data_dir)?;
+        create_data_dir(data_dir)?;
         let registry = data_dir.join(registry::FILE);
         if !registry.exists() {
             made.registry = Some(connection::create(&registry, &registry::SCHEMA)?);
@@ -69,8 +69,8 @@ impl NewDataDir {
 
     fn remove(&mut self) {
         // Whoever serves the directory needs all of it.
-        let serving = Serving::begin(&self.data_dir);
-        if matches!(serving, Err(ServingError::Taken(_))) {
+        let lock = DataDirLock::acquire(&self.data_dir);
+        if matches!(lock, Err(DataDirLockError::Held(_))) {
             return self.keep_all();
         }
         let registry = self.registry.take().map(|registry| remove_empty(registry, &self.data_dir.join(registry::FILE)));
@@ -96,7 +96,7 @@ fn remove_empty(mut registry: Connection, path: &Path) -> rusqlite::Result<bool>
     let transaction = registry.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let is_empty = !transaction.prepare("SELECT 1 FROM tenants")?.exists([])?;
     if is_empty {
-        connection::discard(path);
+        connection::remove_database(path);
     }
     Ok(is_empty)
 }
@@ -105,21 +105,21 @@ fn remove_empty(mut registry: Connection, path: &Path) -> rusqlite::Result<bool>
 ///
 /// A folder that others could read becomes private when we are the first to put something in it; hidden files, such as a
 /// `.gitignore`, do not count. One that is in use already keeps the mode that its owner gave it.
-pub(super) fn make_data_dir(data_dir: &Path) -> Result<(), OpenError> {
+pub(super) fn create_data_dir(data_dir: &Path) -> Result<(), OpenError> {
     let is_hidden = |entry: io::Result<fs::DirEntry>| {
         entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
     };
     let make = || {
-        make_private_dir(data_dir)?;
+        create_private_dir(data_dir)?;
         if fs::read_dir(data_dir)?.all(is_hidden) {
             fs::set_permissions(data_dir, Permissions::from_mode(0o700))?;
         }
-        make_private_dir(&tenants::folder(data_dir))
+        create_private_dir(&tenants::folder(data_dir))
     };
     make().map_err(|error| unusable(data_dir, &error))
 }
 
-pub(super) fn make_private_dir(path: &Path) -> io::Result<()> {
+pub(super) fn create_private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 /// The right to serve a data directory, as long as it is kept. It ends with the process, however that ends.
 #[derive(Debug)]
-pub struct Serving {
+pub struct DataDirLock {
     _lock: File,
 }
 
 /// Why a data directory cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub enum ServingError {
+pub enum DataDirLockError {
     #[error("another tenantdesk serves the data directory {} already", .0.display())]
-    Taken(PathBuf),
+    Held(PathBuf),
     #[error("{} cannot be locked: {cause}", .path.display())]
     Unusable { path: PathBuf, cause: io::Error },
 }
@@ -25,18 +25,18 @@ pub fn lock_file(data_dir: &Path) -> PathBuf {
     data_dir.join("serve.lock")
 }
 
-impl Serving {
+impl DataDirLock {
     /// Takes the right, or says who is in the way.
-    pub fn begin(data_dir: &Path) -> Result<Serving, ServingError> {
+    pub fn acquire(data_dir: &Path) -> Result<DataDirLock, DataDirLockError> {
         let path = lock_file(data_dir);
-        let unusable = |cause| ServingError::Unusable { path: path.clone(), cause };
+        let unusable = |cause| DataDirLockError::Unusable { path: path.clone(), cause };
         let lock =
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(unusable)?;
         match lock.try_lock() {
             // A file that its last holder has removed since locks nobody out.
-            Ok(()) if !is_same_file(&lock, &path).map_err(unusable)? => Serving::begin(data_dir),
-            Ok(()) => Ok(Serving { _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(ServingError::Taken(data_dir.to_owned())),
+            Ok(()) if !is_same_file(&lock, &path).map_err(unusable)? => DataDirLock::acquire(data_dir),
+            Ok(()) => Ok(DataDirLock { _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(DataDirLockError::Held(data_dir.to_owned())),
             Err(TryLockError::Error(cause)) => Err(unusable(cause)),
         }
     }
@@ -58,9 +58,9 @@ mod tests {
     #[test]
     fn one_serves_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Serving::begin(folder.path()).unwrap();
-        assert!(matches!(Serving::begin(folder.path()), Err(ServingError::Taken(_))));
+        let first = DataDirLock::acquire(folder.path()).unwrap();
+        assert!(matches!(DataDirLock::acquire(folder.path()), Err(DataDirLockError::Held(_))));
         drop(first);
-        assert!(Serving::begin(folder.path()).is_ok());
+        assert!(DataDirLock::acquire(folder.path()).is_ok());
     }
 }

@@ -90,20 +90,20 @@ fn a_savepoint_with_more_than_16_mib_to_undo_is_undone() {
     transaction.execute_batch("ROLLBACK TO change; RELEASE change").unwrap();
     transaction.commit().unwrap();
     assert_eq!(notes_begin_with(&connection, "a"), RECORDS);
-    assert_eq!(check::problems_of(&connection), [""; 0]);
+    assert_eq!(check::find_problems(&connection), [""; 0]);
 }
 
 #[test]
 fn the_write_ahead_log_shrinks_after_a_large_transaction() {
     let (folder, connection) = tenant_file();
     let path = folder.path().join("1.db");
-    let log = connection::beside(&path, "-wal");
+    let log = connection::sibling_path(&path, "-wal");
     let length = || i64::try_from(fs::metadata(&log).unwrap().len()).unwrap();
     add_customers(&connection, 6_000);
-    assert!(length() > connection::LOG_LIMIT, "{}", length());
+    assert!(length() > connection::WAL_LIMIT, "{}", length());
     let other = connection::open(&path, &SCHEMA).unwrap();
     add_customers(&other, 1);
-    assert!(length() <= connection::LOG_LIMIT, "{}", length());
+    assert!(length() <= connection::WAL_LIMIT, "{}", length());
 }
 
 fn setting(connection: &Connection, name: &str) -> String {
@@ -132,9 +132,9 @@ fn every_kind_of_connection_is_set_up() {
         let path = folder.path().join(schema.name);
         assert_set_up(&connection::create(&path, schema).unwrap());
         assert_set_up(&connection::open(&path, schema).unwrap());
-        let reader = r2d2::ManageConnection::connect(&connection::readers(&path)).unwrap();
+        let reader = r2d2::ManageConnection::connect(&connection::reader_manager(&path)).unwrap();
         assert_set_up(&reader);
         assert_eq!(setting(&reader, "query_only"), "1");
-        assert_eq!(setting(&connection::plain(&path).unwrap(), "foreign_keys"), "1");
+        assert_eq!(setting(&connection::open_raw(&path).unwrap(), "foreign_keys"), "1");
     }
 }

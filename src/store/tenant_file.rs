@@ -29,7 +29,7 @@ impl TenantFile {
         let connection = connection::open(&path, &SCHEMA)?;
         connection
             .pragma_update(None, "cache_size", -CACHE_KIB)
-            .and_then(|()| connection::be_patient(&connection))
+            .and_then(|()| connection::use_long_busy_timeout(&connection))
             .map_err(|error| OpenError::Unusable { path, cause: error.to_string() })?;
         Ok(TenantFile { connection })
     }

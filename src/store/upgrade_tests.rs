@@ -191,6 +191,6 @@ fn a_file_that_cannot_be_migrated_is_unchanged_and_does_not_affect_other_tenants
     assert!(failed.contains("migrating it from schema 1 to 3 failed"), "{failed}");
     assert!(!data.path().join("tenants/1.db.v1").exists(), "an older program may still write to the file");
     assert_eq!(records(data.path()), before);
-    let file = connection::plain(&data.path().join("tenants/1.db")).unwrap();
+    let file = connection::open_raw(&data.path().join("tenants/1.db")).unwrap();
     assert_eq!(new_objects(&tenants::SCHEMA), objects(&file));
 }

@@ -40,7 +40,7 @@ fn a_new_key_works_and_is_shown_once_and_never_stored() {
     assert_eq!(panel.signed_in("acme").get(&data_dir).new_key(), None);
     let key = browser.get(&data_dir).is(200).new_key().unwrap();
 
-    let caller = panel.app.registry.find_caller(&secret::hash(&key)).unwrap().unwrap();
+    let caller = panel.app.registry.find_principal(&secret::hash(&key)).unwrap().unwrap();
     assert_eq!((caller.tenant_id, caller.scopes.to_string().as_str()), (acme.id, "customers:read hardware:write"));
     assert_eq!(panel.keys(&acme)[0].name, "Web shop");
     assert!(!panel.is_on_disk(&key));
@@ -148,13 +148,13 @@ fn the_list_shows_all_of_a_key_but_the_key() {
     let shown = "<time datetime=\"2026-11-20T19:30:42Z\"><span>2026-11-20</span> <span>19:30 UTC</span></time>";
     browser.get("").saying(shown);
     panel.advance(3600);
-    panel.app.registry.note_use(row.id, panel.clock.now());
+    panel.app.registry.record_use(row.id, panel.clock.now());
     browser.get("").saying("<span>20:30 UTC</span>");
 
     let page = browser.send("revoke", &[("key", &row.id.to_string())]).is(303);
     let data_dir = page.query().to_owned();
     browser.get(&data_dir).saying("The key is revoked.").saying("Revoked");
-    assert!(panel.app.registry.find_caller(&secret::hash(&key)).unwrap().unwrap().revoked);
+    assert!(panel.app.registry.find_principal(&secret::hash(&key)).unwrap().unwrap().revoked);
     // Revoking it again is not an error and adds no event.
     browser.send("revoke", &[("key", &row.id.to_string())]).is(303);
     browser.get(&format!("revoke={}", row.id)).is(200);

@@ -17,7 +17,7 @@ pub const NAME: &str = "manifest.json";
 /// What a backup holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum BackupKind {
     All,
     /// One tenant.
     Tenant,
@@ -31,7 +31,7 @@ pub struct Manifest {
     pub tenantdesk: String,
     /// RFC 3339.
     pub created_at: String,
-    pub kind: Kind,
+    pub kind: BackupKind,
     pub tenants: Vec<SavedTenant>,
     /// Tenants whose files could not be read. Their rows and keys are in the backup's registry.
     #[serde(default)]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-pub use manifest::{Kind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
+pub use manifest::{BackupKind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
 
 use super::check;
 use super::connection::{self, CopyError, OpenError, Schema};
@@ -54,7 +54,7 @@ impl From<rusqlite::Error> for BackupError {
 
 /// A backup that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct Backup {
     pub folder: PathBuf,
     pub manifest: Manifest,
     /// Older ones that were removed after it.
@@ -67,13 +67,13 @@ pub struct Made {
 /// # Errors
 ///
 /// [`BackupError`] where there is no backup. One tenant that cannot be read is an error only where it is the one asked for.
-pub fn make(
+pub fn create(
     registry: &Registry,
     dir: &Path,
     tenant: Option<&TenantRow>,
     keep: Option<usize>,
     now: Moment,
-) -> Result<Made, BackupError> {
+) -> Result<Backup, BackupError> {
     let _folders = NewFolders::make(dir, 0o700).map_err(at(dir))?;
     let _alone = lock(dir)?;
     remove_leftovers(dir).map_err(at(dir))?;
@@ -97,7 +97,7 @@ pub fn make(
             .map_err(|cause| BackupError::NotRemoved { folder: folder.clone(), cause: Box::new(cause) })?,
         None => Vec::new(),
     };
-    Ok(Made { folder, manifest, removed })
+    Ok(Backup { folder, manifest, removed })
 }
 
 /// The end of the name of a backup that is being made, or removed.
@@ -171,7 +171,7 @@ fn fill(registry: &Registry, folder: &Path, tenant: Option<&TenantRow>, now: Mom
         format: manifest::FORMAT,
         tenantdesk: env!("CARGO_PKG_VERSION").to_owned(),
         created_at: now.rfc3339(),
-        kind: if tenant.is_some() { Kind::Tenant } else { Kind::All },
+        kind: if tenant.is_some() { BackupKind::Tenant } else { BackupKind::All },
         tenants: Vec::new(),
         left_out: Vec::new(),
         files: Vec::new(),
@@ -196,7 +196,7 @@ fn copy_registry(registry: &Registry, folder: &Path) -> Result<Connection, Backu
     let copy = folder.join(registry::FILE);
     let live = connection::open(&registry.data_dir().join(registry::FILE), &registry::SCHEMA)?;
     connection::copy_to(&live, &copy).map_err(OpenError::from)?;
-    Ok(connection::plain(&copy)?)
+    Ok(connection::open_raw(&copy)?)
 }
 
 /// Saves the tenant, or every tenant of the registry that was `copied`, and enters it into the manifest.
@@ -257,10 +257,10 @@ fn save_tenant(registry: &Registry, folder: &Path, id: i64) -> Result<Outcome, B
         Err(CopyError::Source(error)) => return Ok(Outcome::Unreadable(error.to_string())),
         Err(CopyError::Target(error)) => return Err(error.into()),
     }
-    match count_sound(&connection::plain(&copy)?) {
+    match count_sound(&connection::open_raw(&copy)?) {
         Ok(records) => Ok(Outcome::Saved(records)),
         Err(reason) => {
-            connection::discard(&copy);
+            connection::remove_database(&copy);
             Ok(Outcome::Unreadable(reason))
         }
     }
@@ -282,7 +282,7 @@ pub(super) fn count(connection: &Connection) -> Result<BTreeMap<String, i64>, su
 
 /// The first thing that is wrong inside a database.
 fn problem_of(database: &Connection) -> Option<String> {
-    check::problems_of(database).into_iter().next()
+    check::find_problems(database).into_iter().next()
 }
 
 fn described(folder: &Path, path: String, schema: &Schema) -> Result<SavedFile, BackupError> {
@@ -326,8 +326,8 @@ pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, BackupError> {
 fn remove_older(dir: &Path, newest: &Path, made: &Manifest, keep: usize) -> Result<Vec<PathBuf>, BackupError> {
     let whose = |manifest: &Manifest| -> Vec<(i64, String)> {
         match manifest.kind {
-            Kind::All => Vec::new(),
-            Kind::Tenant => manifest.tenants.iter().map(|tenant| (tenant.id, tenant.name.clone())).collect(),
+            BackupKind::All => Vec::new(),
+            BackupKind::Tenant => manifest.tenants.iter().map(|tenant| (tenant.id, tenant.name.clone())).collect(),
         }
     };
     let same = |manifest: &Manifest| manifest.kind == made.kind && whose(manifest) == whose(made);

@@ -13,7 +13,7 @@ use crate::store::registry::Inactive;
 
 /// Whose key it is that came with a request, and whether it may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
+pub struct Principal {
     pub key_id: i64,
     pub tenant_id: i64,
     pub tenant_name: String,
@@ -26,7 +26,7 @@ pub struct Caller {
     pub trial_until: Option<String>,
 }
 
-impl Caller {
+impl Principal {
     /// Why the caller's tenant is inactive on the day `today` (`YYYY-MM-DD`, UTC), if it is. Only a trial asks for the day.
     pub fn inactive(&self, today: impl FnOnce() -> String) -> Option<Inactive> {
         let today = if self.trial_until.is_some() { today() } else { String::new() };
@@ -36,8 +36,8 @@ impl Caller {
 
 impl Registry {
     /// Whose key has this hash. It is asked at every request.
-    pub fn find_caller(&self, hash: &[u8; 32]) -> Result<Option<Arc<Caller>>, RegistryError> {
-        self.read(|reader| reader.find_caller(hash))
+    pub fn find_principal(&self, hash: &[u8; 32]) -> Result<Option<Arc<Principal>>, RegistryError> {
+        self.read(|reader| reader.find_principal(hash))
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Reader {
     /// What `PRAGMA data_version` said when the first of them was found. It says something else as soon as another connection,
     /// of this process or of any other, has committed.
     version: Option<i64>,
-    callers: HashMap<[u8; 32], Arc<Caller>>,
+    callers: HashMap<[u8; 32], Arc<Principal>>,
 }
 
 impl Reader {
@@ -59,7 +59,7 @@ impl Reader {
         Reader { connection, version: None, callers: HashMap::new() }
     }
 
-    fn find_caller(&mut self, hash: &[u8; 32]) -> rusqlite::Result<Option<Arc<Caller>>> {
+    fn find_principal(&mut self, hash: &[u8; 32]) -> rusqlite::Result<Option<Arc<Principal>>> {
         let version = self.connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
         if self.version.replace(version) != Some(version) {
             self.callers.clear();
@@ -68,7 +68,7 @@ impl Reader {
         if let Some(caller) = self.callers.get(hash) {
             return Ok(Some(Arc::clone(caller)));
         }
-        let caller = find_caller(&self.connection, hash)?.map(Arc::new);
+        let caller = find_principal(&self.connection, hash)?.map(Arc::new);
         if let Some(caller) = &caller {
             if self.callers.len() == Reader::CALLERS {
                 self.callers.clear();
@@ -87,7 +87,7 @@ impl Deref for Reader {
     }
 }
 
-fn find_caller(connection: &Connection, hash: &[u8; 32]) -> rusqlite::Result<Option<Caller>> {
+fn find_principal(connection: &Connection, hash: &[u8; 32]) -> rusqlite::Result<Option<Principal>> {
     let mut statement = connection.prepare_cached(
         "SELECT keys.id, keys.tenant_id, tenants.name, keys.prefix, keys.scopes, keys.revoked_at IS NOT NULL,
                 tenants.suspended, tenants.trial_until
@@ -95,7 +95,7 @@ fn find_caller(connection: &Connection, hash: &[u8; 32]) -> rusqlite::Result<Opt
     )?;
     statement
         .query_row([hash], |row| {
-            Ok(Caller {
+            Ok(Principal {
                 key_id: row.get(0)?,
                 tenant_id: row.get(1)?,
                 tenant_name: row.get(2)?,

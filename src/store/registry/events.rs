@@ -99,7 +99,7 @@ impl Registry {
 }
 
 /// Writes an event of the tenant, about `key` if it is about one, and drops what is beyond the tenant's last 1,000.
-pub(super) fn record(
+pub(super) fn insert_event(
     transaction: &Transaction<'_>,
     tenant_id: i64,
     action: Action,

@@ -9,7 +9,7 @@ use crate::store::connection;
 
 /// A tenant that comes from a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Adopted {
+pub struct ImportedTenant {
     /// Its id in the backup.
     pub saved: i64,
     /// Its id from now on: the same, unless a tenant of this registry has or had that one.
@@ -23,12 +23,12 @@ impl Registry {
     ///
     /// No id that a tenant or a key of this registry ever had is given again (contract section 10), and from here on ids go
     /// on from the higher count of both registries.
-    pub(in crate::store) fn adopt<E: From<RegistryError>>(
+    pub(in crate::store) fn import_tenants<E: From<RegistryError>>(
         &self,
         source: &Path,
         saved: &[i64],
         mut place: impl FnMut(i64, i64) -> Result<bool, E>,
-    ) -> Result<Vec<Adopted>, E> {
+    ) -> Result<Vec<ImportedTenant>, E> {
         let path = self.data_dir.join(FILE);
         let mut connection =
             connection::open(&path, &SCHEMA).map_err(|error| RegistryError::File(error.to_string()))?;
@@ -36,8 +36,8 @@ impl Registry {
         let transaction =
             connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(RegistryError::from)?;
         let [last_tenant, last_key] = last_ids(&transaction).map_err(RegistryError::from)?;
-        connection::raise_counts(&transaction, "saved").map_err(RegistryError::from)?;
-        let mut adopted = Vec::new();
+        connection::raise_id_counters(&transaction, "saved").map_err(RegistryError::from)?;
+        let mut imported = Vec::new();
         for saved in saved {
             let mut wanted = Some(*saved).filter(|id| *id > last_tenant);
             let id = loop {
@@ -48,17 +48,17 @@ impl Registry {
                 transaction.execute("DELETE FROM tenants WHERE id = ?", [id]).map_err(RegistryError::from)?;
             };
             insert_keys(&transaction, *saved, id, last_key).map_err(RegistryError::from)?;
-            adopted.push(Adopted { saved: *saved, id });
+            imported.push(ImportedTenant { saved: *saved, id });
         }
         transaction.commit().map_err(RegistryError::from)?;
-        Ok(adopted)
+        Ok(imported)
     }
 
     /// Ids go on from the higher count of this registry and the one at `replaced`.
-    pub(in crate::store) fn raise_counts(&self, replaced: &Path) -> Result<(), RegistryError> {
-        let connection = connection::plain(&self.data_dir.join(FILE))?;
+    pub(in crate::store) fn raise_id_counters(&self, replaced: &Path) -> Result<(), RegistryError> {
+        let connection = connection::open_raw(&self.data_dir.join(FILE))?;
         connection::attach(&connection, replaced, "replaced")?;
-        Ok(connection::raise_counts(&connection, "replaced")?)
+        Ok(connection::raise_id_counters(&connection, "replaced")?)
     }
 }
 

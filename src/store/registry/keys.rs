@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::events::{Action, Actor, record};
+use super::events::{Action, Actor, insert_event};
 use super::{Registry, RegistryError};
 use crate::clock::{self, Moment};
 use crate::model::Scopes;
@@ -74,9 +74,9 @@ impl Registry {
         actor: Actor,
         now: Moment,
     ) -> Result<(KeyRow, String), RegistryError> {
-        let name = check_key_name(name).map_err(RegistryError::Unfit)?;
+        let name = check_key_name(name).map_err(RegistryError::Invalid)?;
         if scopes.is_empty() {
-            return Err(RegistryError::Unfit("a key has at least one scope"));
+            return Err(RegistryError::Invalid("a key has at least one scope"));
         }
         let key = secret::generate_key()?;
         let prefix: String = key.chars().take(PREFIX_LENGTH).collect();
@@ -91,7 +91,7 @@ impl Registry {
             );
             let values = params![tenant_id, name, secret::hash(&key), prefix, scopes.to_string(), created_at];
             let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
-            record(transaction, tenant_id, Action::Created, Some(&row), actor, now)?;
+            insert_event(transaction, tenant_id, Action::Created, Some(&row), actor, now)?;
             Ok(row)
         })?;
         Ok((row, key))
@@ -122,7 +122,7 @@ impl Registry {
             transaction
                 .prepare_cached("UPDATE keys SET revoked_at = ?2 WHERE id = ?1")?
                 .execute(params![key_id, revoked_at])?;
-            record(transaction, tenant_id, Action::Revoked, Some(&key), actor, now)?;
+            insert_event(transaction, tenant_id, Action::Revoked, Some(&key), actor, now)?;
             Ok(KeyRow { revoked_at: Some(revoked_at), ..key })
         })
     }
@@ -132,7 +132,7 @@ impl Registry {
         let key = self.change(|transaction| {
             let key = find_key(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
             transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key_id])?;
-            record(transaction, tenant_id, Action::Deleted, Some(&key), actor, now)?;
+            insert_event(transaction, tenant_id, Action::Deleted, Some(&key), actor, now)?;
             Ok(key)
         })?;
         self.uses.lock().remove(&key_id);
@@ -140,7 +140,7 @@ impl Registry {
     }
 
     /// Remembers in memory that a key was used; [`Registry::flush_uses`] writes it.
-    pub fn note_use(&self, key_id: i64, now: Moment) {
+    pub fn record_use(&self, key_id: i64, now: Moment) {
         let seconds = now.unix_seconds();
         self.uses.lock().insert(key_id, seconds - seconds.rem_euclid(60));
     }

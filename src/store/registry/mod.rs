@@ -21,14 +21,14 @@ use r2d2::ManageConnection as _;
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
-pub use authentication::Caller;
+pub use authentication::Principal;
 use authentication::Reader;
 pub use events::{Action, Actor, EventKey, KeyEvent};
 pub use keys::{KeyRow, check_key_name};
 pub use sessions::SESSION_SECONDS;
 
 use super::connection::{self, OpenError, Schema};
-use super::data_dir::{make_data_dir, make_private_dir};
+use super::data_dir::{create_data_dir, create_private_dir};
 use super::error::DatabaseError;
 use super::tenants;
 use crate::clock::Moment;
@@ -71,9 +71,9 @@ pub enum RegistryError {
     #[error("the tenant has no key {0}")]
     NoKey(i64),
     #[error("{0}")]
-    Unfit(&'static str),
+    Invalid(&'static str),
     #[error("the registry's file: {0}")]
-    Gone(String),
+    Replaced(String),
     #[error("the tenant's file cannot be made or removed: {0}")]
     File(String),
     #[error(transparent)]
@@ -194,7 +194,7 @@ impl Registry {
     /// The registry of a data directory that is made where there is none, private to the owner.
     pub fn create(data_dir: &Path) -> Result<Registry, OpenError> {
         let path = data_dir.join(FILE);
-        make_data_dir(data_dir)?;
+        create_data_dir(data_dir)?;
         let writer = connection::create(&path, &SCHEMA)?;
         Registry::with(data_dir, &path, writer)
     }
@@ -204,7 +204,7 @@ impl Registry {
         Ok(Registry {
             data_dir: data_dir.to_owned(),
             identity,
-            opener: connection::readers(path),
+            opener: connection::reader_manager(path),
             idle: Mutex::default(),
             writer: Mutex::new(writer),
             uses: Mutex::default(),
@@ -227,8 +227,8 @@ impl Registry {
     fn check_identity(&self) -> Result<(), RegistryError> {
         match identity(&self.data_dir.join(FILE)) {
             Ok(found) if found == self.identity => Ok(()),
-            Ok(_) => Err(RegistryError::Gone("it was replaced".to_owned())),
-            Err(error) => Err(RegistryError::Gone(error.to_string())),
+            Ok(_) => Err(RegistryError::Replaced("it was replaced".to_owned())),
+            Err(error) => Err(RegistryError::Replaced(error.to_string())),
         }
     }
 
@@ -240,7 +240,7 @@ impl Registry {
         password_hash: &str,
         now: Moment,
     ) -> Result<TenantRow, RegistryError> {
-        check_tenant_name(name).map_err(RegistryError::Unfit)?;
+        check_tenant_name(name).map_err(RegistryError::Invalid)?;
         let created_at = now.rfc3339();
         let mut made = None;
         let outcome = self.change(|transaction| {
@@ -276,7 +276,7 @@ impl Registry {
     fn make_tenant_file(&self, id: i64) -> Result<bool, RegistryError> {
         let failed = |error: &dyn std::fmt::Display| RegistryError::File(error.to_string());
         let folder = tenants::folder(&self.data_dir);
-        make_private_dir(&folder).map_err(|error| failed(&error))?;
+        create_private_dir(&folder).map_err(|error| failed(&error))?;
         let path = tenants::file(&folder, id);
         for name in tenants::with_companions(&path) {
             if name.try_exists().map_err(|error| failed(&error))? {
@@ -360,7 +360,7 @@ impl Registry {
                 return Err(RegistryError::NoTenant(tenant_id.to_string()));
             }
             transaction.execute("DELETE FROM sessions WHERE tenant_id = ?1", [tenant_id])?;
-            Ok(events::record(transaction, tenant_id, Action::PasswordChanged, None, actor, now)?)
+            Ok(events::insert_event(transaction, tenant_id, Action::PasswordChanged, None, actor, now)?)
         })
     }
 
@@ -412,7 +412,7 @@ impl Registry {
     }
 
     /// The ids of all tenants, once no other process is in the middle of making one.
-    pub(super) fn settled_tenants(&self) -> Result<Vec<i64>, RegistryError> {
+    pub(super) fn tenant_ids_locked(&self) -> Result<Vec<i64>, RegistryError> {
         self.change(|transaction| {
             let mut statement = transaction.prepare_cached("SELECT id FROM tenants ORDER BY id")?;
             let ids = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;

@@ -2,7 +2,7 @@
 
 use rusqlite::{OptionalExtension as _, params};
 
-use super::events::{Action, Actor, record};
+use super::events::{Action, Actor, insert_event};
 use super::{Registry, RegistryError, TENANT_COLUMNS, TenantRow};
 use crate::clock::Moment;
 
@@ -23,7 +23,7 @@ impl Registry {
                 )?
                 .execute(params![tenant.id, hash, seconds + SESSION_SECONDS, tenant.password_hash])?;
             if made == 1 {
-                record(transaction, tenant.id, Action::SignedIn, None, Actor::Panel, now)?;
+                insert_event(transaction, tenant.id, Action::SignedIn, None, Actor::Panel, now)?;
             }
             Ok(made == 1)
         })

@@ -9,17 +9,17 @@ use crate::clock::Clock;
 use crate::model::Scopes;
 use crate::secret;
 
-struct Desk {
+struct Fixture {
     folder: tempfile::TempDir,
     registry: Registry,
     clock: Clock,
 }
 
-impl Desk {
-    fn new() -> Desk {
+impl Fixture {
+    fn new() -> Fixture {
         let folder = tempfile::tempdir().unwrap();
         let registry = Registry::create(&folder.path().join("data")).unwrap();
-        Desk { folder, registry, clock: Clock::manual("2026-11-20T19:30:42Z".parse().unwrap()) }
+        Fixture { folder, registry, clock: Clock::manual("2026-11-20T19:30:42Z".parse().unwrap()) }
     }
 
     fn data(&self) -> PathBuf {
@@ -40,200 +40,208 @@ impl Desk {
         events.iter().map(|event| format!("{} by {}", event.action, event.actor)).collect()
     }
 
-    fn caller(&self, key: &str) -> Option<Arc<Caller>> {
-        self.registry.find_caller(&secret::hash(key)).unwrap()
+    fn principal(&self, key: &str) -> Option<Arc<Principal>> {
+        self.registry.find_principal(&secret::hash(key)).unwrap()
     }
 }
 
 #[test]
 fn a_key_leads_to_its_tenant_until_it_is_deleted() {
-    let desk = Desk::new();
-    let acme = desk.tenant("acme");
-    let (row, key) = desk.key(&acme);
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let (row, key) = fixture.key(&acme);
     assert_eq!(row.prefix, key[..8]);
-    let caller = desk.caller(&key).unwrap();
-    assert_eq!((caller.key_id, caller.tenant_id, caller.tenant_name.as_str()), (row.id, acme.id, "acme"));
-    assert_eq!(caller.scopes, Scopes::every());
-    assert!(!caller.revoked);
+    let principal = fixture.principal(&key).unwrap();
+    assert_eq!((principal.key_id, principal.tenant_id, principal.tenant_name.as_str()), (row.id, acme.id, "acme"));
+    assert_eq!(principal.scopes, Scopes::every());
+    assert!(!principal.revoked);
 
-    let revoked = desk.registry.revoke_key(acme.id, row.id, Actor::Panel, desk.clock.now()).unwrap();
+    let revoked = fixture.registry.revoke_key(acme.id, row.id, Actor::Panel, fixture.clock.now()).unwrap();
     assert_eq!(revoked.state(), "revoked");
-    assert!(desk.caller(&key).unwrap().revoked);
-    desk.clock.advance(Duration::from_secs(60));
-    let again = desk.registry.revoke_key(acme.id, row.id, Actor::Panel, desk.clock.now()).unwrap();
+    assert!(fixture.principal(&key).unwrap().revoked);
+    fixture.clock.advance(Duration::from_secs(60));
+    let again = fixture.registry.revoke_key(acme.id, row.id, Actor::Panel, fixture.clock.now()).unwrap();
     assert_eq!(again, revoked);
 
-    desk.registry.delete_key(acme.id, row.id, Actor::Panel, desk.clock.now()).unwrap();
-    assert_eq!(desk.caller(&key), None);
-    assert_eq!(desk.events(&acme), ["deleted by panel", "revoked by panel", "created by command line"]);
+    fixture.registry.delete_key(acme.id, row.id, Actor::Panel, fixture.clock.now()).unwrap();
+    assert_eq!(fixture.principal(&key), None);
+    assert_eq!(fixture.events(&acme), ["deleted by panel", "revoked by panel", "created by command line"]);
     let key = Some(EventKey { id: row.id, name: "a key".to_owned(), prefix: row.prefix });
-    assert!(desk.registry.key_events(acme.id, 20).unwrap().iter().all(|event| event.key == key));
+    assert!(fixture.registry.key_events(acme.id, 20).unwrap().iter().all(|event| event.key == key));
 }
 
 #[test]
 fn another_tenants_key_is_out_of_reach() {
-    let desk = Desk::new();
-    let (acme, other) = (desk.tenant("acme"), desk.tenant("other"));
-    let (row, key) = desk.key(&acme);
-    let now = desk.clock.now();
+    let fixture = Fixture::new();
+    let (acme, other) = (fixture.tenant("acme"), fixture.tenant("other"));
+    let (row, key) = fixture.key(&acme);
+    let now = fixture.clock.now();
     assert!(matches!(
-        desk.registry.revoke_key(other.id, row.id, Actor::Panel, now),
+        fixture.registry.revoke_key(other.id, row.id, Actor::Panel, now),
         Err(RegistryError::NoKey(id)) if id == row.id
     ));
-    assert!(matches!(desk.registry.delete_key(other.id, row.id, Actor::Panel, now), Err(RegistryError::NoKey(_))));
-    assert!(!desk.caller(&key).unwrap().revoked);
-    assert!(desk.registry.list_keys(other.id).unwrap().is_empty());
+    assert!(matches!(fixture.registry.delete_key(other.id, row.id, Actor::Panel, now), Err(RegistryError::NoKey(_))));
+    assert!(!fixture.principal(&key).unwrap().revoked);
+    assert!(fixture.registry.list_keys(other.id).unwrap().is_empty());
 }
 
 #[test]
 fn a_change_by_another_process_holds_at_once() {
-    let desk = Desk::new();
-    let acme = desk.tenant("acme");
-    let (_, key) = desk.key(&acme);
-    assert!(!desk.caller(&key).unwrap().suspended);
-    let other = Registry::open(&desk.data()).unwrap();
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let (_, key) = fixture.key(&acme);
+    assert!(!fixture.principal(&key).unwrap().suspended);
+    let other = Registry::open(&fixture.data()).unwrap();
     other.suspend("acme").unwrap();
-    assert!(desk.caller(&key).unwrap().suspended);
+    assert!(fixture.principal(&key).unwrap().suspended);
     other.delete_tenant("acme").unwrap();
-    assert_eq!(desk.caller(&key), None);
+    assert_eq!(fixture.principal(&key), None);
 }
 
 #[test]
 fn more_keys_than_are_remembered_all_lead_to_their_callers() {
-    let desk = Desk::new();
-    let acme = desk.tenant("acme");
-    let keys: Vec<(KeyRow, String)> = (0..1_002).map(|_| desk.key(&acme)).collect();
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let keys: Vec<(KeyRow, String)> = (0..1_002).map(|_| fixture.key(&acme)).collect();
     for (row, key) in keys.iter().chain(&keys) {
-        assert_eq!(desk.caller(key).unwrap().key_id, row.id);
+        assert_eq!(fixture.principal(key).unwrap().key_id, row.id);
     }
 }
 
 #[test]
 fn a_trial_is_over_at_the_end_of_its_date() {
-    let desk = Desk::new();
-    desk.tenant("acme");
-    let trial = desk.registry.set_trial("acme", "2026-11-20").unwrap();
+    let fixture = Fixture::new();
+    fixture.tenant("acme");
+    let trial = fixture.registry.set_trial("acme", "2026-11-20").unwrap();
     assert_eq!(trial.state("2026-11-20"), TenantState::Active);
     assert_eq!(trial.state("2026-11-21"), TenantState::TrialOver);
-    let both = desk.registry.suspend("acme").unwrap();
+    let both = fixture.registry.suspend("acme").unwrap();
     assert_eq!(both.inactive("2026-11-21"), Some(Inactive::Suspended));
-    let lifted = desk.registry.activate("acme").unwrap();
+    let lifted = fixture.registry.activate("acme").unwrap();
     assert_eq!((lifted.suspended, lifted.trial_until), (false, None));
 }
 
 #[test]
 fn a_tenants_name_is_unique_and_its_id_never_returns() {
-    let desk = Desk::new();
-    let first = desk.tenant("acme");
-    let again = desk.registry.create_tenant("acme", None, "$phc", desk.clock.now());
+    let fixture = Fixture::new();
+    let first = fixture.tenant("acme");
+    let again = fixture.registry.create_tenant("acme", None, "$phc", fixture.clock.now());
     assert!(matches!(again, Err(RegistryError::TenantExists(_))));
-    let file = desk.data().join("tenants").join(format!("{}.db", first.id));
+    let file = fixture.data().join("tenants").join(format!("{}.db", first.id));
     assert!(file.exists());
-    desk.registry.delete_tenant("acme").unwrap();
+    fixture.registry.delete_tenant("acme").unwrap();
     assert!(!file.exists());
-    assert_ne!(desk.tenant("acme").id, first.id);
+    assert_ne!(fixture.tenant("acme").id, first.id);
 }
 
 #[test]
 fn a_file_that_no_tenant_has_is_never_given_to_a_new_one() {
-    let desk = Desk::new();
-    let left = desk.data().join("tenants/1.db");
+    let fixture = Fixture::new();
+    let left = fixture.data().join("tenants/1.db");
     fs::write(&left, "somebody's").unwrap();
-    let acme = desk.tenant("acme");
+    let acme = fixture.tenant("acme");
     assert_eq!(acme.id, 2);
     assert_eq!(fs::read_to_string(left).unwrap(), "somebody's");
 }
 
 #[test]
 fn deleting_a_tenant_takes_keys_sessions_and_events_with_it() {
-    let desk = Desk::new();
-    let acme = desk.tenant("acme");
-    let (_, key) = desk.key(&acme);
-    desk.registry.create_session(&acme, &[7; 32], desk.clock.now()).unwrap();
-    desk.registry.delete_tenant("acme").unwrap();
-    assert_eq!(desk.caller(&key), None);
-    assert_eq!(desk.registry.find_session(&[7; 32], desk.clock.now()).unwrap(), None);
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let (_, key) = fixture.key(&acme);
+    fixture.registry.create_session(&acme, &[7; 32], fixture.clock.now()).unwrap();
+    fixture.registry.delete_tenant("acme").unwrap();
+    assert_eq!(fixture.principal(&key), None);
+    assert_eq!(fixture.registry.find_session(&[7; 32], fixture.clock.now()).unwrap(), None);
     let rest = |table: &str| {
         let sql = format!("SELECT count(*) FROM {table}");
-        desk.registry.read(|connection| connection.query_row(&sql, [], |row| row.get::<_, i64>(0))).unwrap()
+        fixture.registry.read(|connection| connection.query_row(&sql, [], |row| row.get::<_, i64>(0))).unwrap()
     };
     assert_eq!([rest("keys"), rest("sessions"), rest("key_events")], [0, 0, 0]);
 }
 
 #[test]
 fn a_session_lasts_eight_hours_and_ends_with_a_new_password() {
-    let desk = Desk::new();
-    let acme = desk.tenant("acme");
-    let find = |hash: u8| desk.registry.find_session(&[hash; 32], desk.clock.now()).unwrap();
-    desk.registry.create_session(&acme, &[1; 32], desk.clock.now()).unwrap();
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let find = |hash: u8| fixture.registry.find_session(&[hash; 32], fixture.clock.now()).unwrap();
+    fixture.registry.create_session(&acme, &[1; 32], fixture.clock.now()).unwrap();
     assert_eq!(find(1).unwrap(), acme);
-    desk.clock.advance(Duration::from_secs(8 * 3600 - 1));
+    fixture.clock.advance(Duration::from_secs(8 * 3600 - 1));
     assert!(find(1).is_some());
-    desk.clock.advance(Duration::from_secs(1));
+    fixture.clock.advance(Duration::from_secs(1));
     assert!(find(1).is_none());
-    desk.registry.create_session(&acme, &[2; 32], desk.clock.now()).unwrap();
-    desk.registry.create_session(&acme, &[3; 32], desk.clock.now()).unwrap();
-    desk.registry.end_session(&[2; 32]).unwrap();
+    fixture.registry.create_session(&acme, &[2; 32], fixture.clock.now()).unwrap();
+    fixture.registry.create_session(&acme, &[3; 32], fixture.clock.now()).unwrap();
+    fixture.registry.end_session(&[2; 32]).unwrap();
     assert!(find(2).is_none() && find(3).is_some());
-    desk.registry.set_password(acme.id, "$new", Actor::CommandLine, desk.clock.now()).unwrap();
+    fixture.registry.set_password(acme.id, "$new", Actor::CommandLine, fixture.clock.now()).unwrap();
     assert!(find(3).is_none());
-    assert_eq!(desk.registry.find_tenant("acme").unwrap().unwrap().password_hash, "$new");
+    assert_eq!(fixture.registry.find_tenant("acme").unwrap().unwrap().password_hash, "$new");
     // `acme` was read before: a sign-in with the former password that was under way.
-    assert!(!desk.registry.create_session(&acme, &[4; 32], desk.clock.now()).unwrap());
+    assert!(!fixture.registry.create_session(&acme, &[4; 32], fixture.clock.now()).unwrap());
     assert!(find(4).is_none());
 }
 
 #[test]
 fn sign_ins_and_password_changes_are_events_and_what_fails_is_none() {
-    let desk = Desk::new();
-    let (acme, other) = (desk.tenant("acme"), desk.tenant("other"));
-    let now = desk.clock.now();
-    desk.registry.create_session(&acme, &[1; 32], now).unwrap();
-    desk.registry.set_password(acme.id, "$new", Actor::Panel, now).unwrap();
-    desk.registry.set_password(acme.id, "$newer", Actor::CommandLine, now).unwrap();
-    assert!(!desk.registry.create_session(&acme, &[2; 32], now).unwrap());
+    let fixture = Fixture::new();
+    let (acme, other) = (fixture.tenant("acme"), fixture.tenant("other"));
+    let now = fixture.clock.now();
+    fixture.registry.create_session(&acme, &[1; 32], now).unwrap();
+    fixture.registry.set_password(acme.id, "$new", Actor::Panel, now).unwrap();
+    fixture.registry.set_password(acme.id, "$newer", Actor::CommandLine, now).unwrap();
+    assert!(!fixture.registry.create_session(&acme, &[2; 32], now).unwrap());
     let expected = ["password changed by command line", "password changed by panel", "signed in by panel"];
-    assert_eq!(desk.events(&acme), expected);
-    let events = desk.registry.key_events(acme.id, 20).unwrap();
+    assert_eq!(fixture.events(&acme), expected);
+    let events = fixture.registry.key_events(acme.id, 20).unwrap();
     assert!(events.iter().all(|event| event.key.is_none() && event.at == "2026-11-20T19:30:42Z"), "{events:?}");
-    assert!(desk.events(&other).is_empty());
+    assert!(fixture.events(&other).is_empty());
 }
 
 #[test]
 fn a_last_use_is_kept_to_the_minute_and_never_goes_back() {
-    let desk = Desk::new();
-    let acme = desk.tenant("acme");
-    let (row, _) = desk.key(&acme);
-    let earlier = desk.clock.now();
-    desk.clock.advance(Duration::from_secs(60));
-    desk.registry.note_use(row.id, desk.clock.now());
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let (row, _) = fixture.key(&acme);
+    let earlier = fixture.clock.now();
+    fixture.clock.advance(Duration::from_secs(60));
+    fixture.registry.record_use(row.id, fixture.clock.now());
     let last_use = |registry: &Registry| registry.list_keys(acme.id).unwrap()[0].last_used_at.clone();
     let expected = Some("2026-11-20T19:31:00Z".to_owned());
-    assert_eq!(last_use(&desk.registry), expected);
-    let other = Registry::open(&desk.data()).unwrap();
+    assert_eq!(last_use(&fixture.registry), expected);
+    let other = Registry::open(&fixture.data()).unwrap();
     assert_eq!(last_use(&other), None);
-    desk.registry.flush_uses().unwrap();
+    fixture.registry.flush_uses().unwrap();
     assert_eq!(last_use(&other), expected);
-    other.note_use(row.id, earlier);
+    other.record_use(row.id, earlier);
     other.flush_uses().unwrap();
-    assert_eq!(last_use(&desk.registry), expected);
+    assert_eq!(last_use(&fixture.registry), expected);
 }
 
 #[test]
 fn the_last_thousand_events_are_kept() {
-    let desk = Desk::new();
-    let acme = desk.tenant("acme");
-    let (row, _) = desk.key(&acme);
-    desk.registry
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let (row, _) = fixture.key(&acme);
+    fixture
+        .registry
         .change(|transaction| {
             for _ in 0..600 {
-                events::record(transaction, acme.id, Action::SignedIn, None, Actor::Panel, desk.clock.now())?;
-                events::record(transaction, acme.id, Action::Revoked, Some(&row), Actor::Panel, desk.clock.now())?;
+                events::insert_event(transaction, acme.id, Action::SignedIn, None, Actor::Panel, fixture.clock.now())?;
+                events::insert_event(
+                    transaction,
+                    acme.id,
+                    Action::Revoked,
+                    Some(&row),
+                    Actor::Panel,
+                    fixture.clock.now(),
+                )?;
             }
             Ok(())
         })
         .unwrap();
-    assert_eq!(desk.events(&acme).len(), 1_000);
+    assert_eq!(fixture.events(&acme).len(), 1_000);
 }
 
 #[test]
@@ -253,9 +261,9 @@ fn names_follow_their_rules() {
 
 #[test]
 fn what_is_made_is_private_to_the_owner() {
-    let desk = Desk::new();
-    desk.tenant("acme");
-    let mode = |path: &str| fs::metadata(desk.data().join(path)).unwrap().mode() & 0o777;
+    let fixture = Fixture::new();
+    fixture.tenant("acme");
+    let mode = |path: &str| fs::metadata(fixture.data().join(path)).unwrap().mode() & 0o777;
     assert_eq!([mode(""), mode("tenants")], [0o700, 0o700]);
     assert_eq!([mode("registry.db"), mode("registry.db-wal"), mode("tenants/1.db")], [0o600, 0o600, 0o600]);
 }
@@ -283,8 +291,8 @@ fn a_directory_without_a_registry_is_not_made_into_one_by_opening_it() {
 
 #[test]
 fn a_removed_registry_is_not_ready() {
-    let desk = Desk::new();
-    assert_eq!(desk.registry.ready(), Ok(()));
-    fs::rename(desk.data().join(FILE), desk.data().join("moved.db")).unwrap();
-    assert!(desk.registry.ready().is_err());
+    let fixture = Fixture::new();
+    assert_eq!(fixture.registry.ready(), Ok(()));
+    fs::rename(fixture.data().join(FILE), fixture.data().join("moved.db")).unwrap();
+    assert!(fixture.registry.ready().is_err());
 }

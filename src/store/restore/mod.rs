@@ -15,11 +15,11 @@ use rusqlite::Connection;
 use uuid::Uuid;
 
 use super::backup::manifest::{self, digest};
-use super::backup::{self, BackupError, Kind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
+use super::backup::{self, BackupError, BackupKind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
 use super::check;
 use super::connection::{self, OpenError, Schema};
 use super::data_dir::NewDataDir;
-use super::data_dir_lock::{Serving, ServingError};
+use super::data_dir_lock::{DataDirLock, DataDirLockError};
 use super::error::DatabaseError;
 use super::registry::{self, Registry, RegistryError};
 use super::tenants;
@@ -52,7 +52,7 @@ pub enum RestoreError {
     #[error("{} would be overwritten; say --force if that is meant", .0.join(", "))]
     WouldOverwrite(Vec<String>),
     #[error("{0}; stop it first, or restore one tenant")]
-    Served(ServingError),
+    InUse(DataDirLockError),
     #[error("{cause}; everything is as it was before")]
     Undone { cause: Box<RestoreError> },
     #[error("{cause}; and what was there could not be brought back ({undoing}): it lies in {}", .kept.display())]
@@ -84,7 +84,7 @@ pub struct Restored {
     /// Where all tenants were asked for: those that the backup lacks. They are as they were.
     pub left_out: Vec<LeftOutTenant>,
     /// Files got the names of others that Litestream copied: it may not see them until it is started anew.
-    pub unseen_by_litestream: bool,
+    pub litestream_restart_needed: bool,
 }
 
 /// One tenant that was restored.
@@ -102,28 +102,29 @@ pub fn restore(wanted: &Restore<'_>) -> Result<Restored, RestoreError> {
     let (folder, manifest) = locate(wanted)?;
     let chosen = choose(&folder, &manifest, wanted.tenant)?;
     let files = verify(&folder, &manifest, &chosen)?;
-    let data_dir = NewDataDir::make(wanted.data_dir)?;
-    let whole = manifest.kind == Kind::All && wanted.tenant.is_none();
+    let data_dir = NewDataDir::create(wanted.data_dir)?;
+    let whole = manifest.kind == BackupKind::All && wanted.tenant.is_none();
     // Kept to the end: no server may start in the middle.
-    let _serving = whole.then(|| Serving::begin(wanted.data_dir)).transpose().map_err(RestoreError::Served)?;
-    let stage = Stage::new(wanted.data_dir)?;
+    let _data_dir_lock =
+        whole.then(|| DataDirLock::acquire(wanted.data_dir)).transpose().map_err(RestoreError::InUse)?;
+    let stage = StagingDir::new(wanted.data_dir)?;
     stage.fill(&folder, &files)?;
-    let broken_registry = whole && wanted.force && stage.set_broken_registry_aside()?;
+    let damaged_registry = whole && wanted.force && stage.set_damaged_registry_aside()?;
     let registry_file = wanted.data_dir.join(registry::FILE);
-    let new_registry = broken_registry || data_dir.has_new_registry();
+    let new_registry = damaged_registry || data_dir.has_new_registry();
     let outcome = Registry::create(wanted.data_dir).map_err(RestoreError::from).and_then(|registry| {
-        let done = (registry.last_tenant_id()?, bring_back(wanted, &registry, &stage, &chosen)?);
-        if broken_registry {
+        let done = (registry.last_tenant_id()?, apply(wanted, &registry, &stage, &chosen)?);
+        if damaged_registry {
             // As far as it can still be read.
-            let _ = registry.raise_counts(&stage.kept(&registry_file));
+            let _ = registry.raise_id_counters(&stage.kept(&registry_file));
         }
         Ok(done)
     });
     let (last_id, (tenants, replaced)) = match outcome {
         Ok(done) => done,
         Err(error) => {
-            if broken_registry {
-                stage.put_broken_registry_back()?;
+            if damaged_registry {
+                stage.put_damaged_registry_back()?;
             }
             return Err(error);
         }
@@ -133,16 +134,17 @@ pub fn restore(wanted: &Restore<'_>) -> Result<Restored, RestoreError> {
     let known = tenants.iter().filter(|tenant| whole || tenant.id <= last_id).map(live);
     let mut reused: Vec<PathBuf> = known.filter(|file| replaced.contains(file)).collect();
     reused.extend(new_registry.then(|| registry_file.clone()));
-    let unseen_by_litestream =
-        !reused.is_empty() && (was_copied(&registry_file) || reused.iter().any(|file| was_copied(file)));
+    let litestream_restart_needed =
+        !reused.is_empty() && (is_replicated(&registry_file) || reused.iter().any(|file| is_replicated(file)));
     data_dir.keep();
     let left_out = if wanted.tenant.is_none() { manifest.left_out } else { Vec::new() };
-    Ok(Restored { folder, created_at: manifest.created_at, tenants, left_out, unseen_by_litestream })
+    Ok(Restored { folder, created_at: manifest.created_at, tenants, left_out, litestream_restart_needed })
 }
 
 /// Whether Litestream has left a trace: its folder beside a file, or its table in it. What cannot be read has none.
-fn was_copied(file: &Path) -> bool {
-    let has_table = || connection::plain(file).and_then(|connection| connection.table_exists(None, "_litestream_seq"));
+fn is_replicated(file: &Path) -> bool {
+    let has_table =
+        || connection::open_raw(file).and_then(|connection| connection.table_exists(None, "_litestream_seq"));
     tenants::litestream_folder(file).is_dir() || has_table().unwrap_or(false)
 }
 
@@ -155,7 +157,7 @@ fn locate(wanted: &Restore<'_>) -> Result<(PathBuf, Manifest), RestoreError> {
     }
     let fits = |manifest: &Manifest| match wanted.tenant {
         Some(name) => manifest.tenant(name).is_some(),
-        None => manifest.kind == Kind::All,
+        None => manifest.kind == BackupKind::All,
     };
     backup::list(dir)?.into_iter().find(|(_, manifest)| fits(manifest)).ok_or_else(|| RestoreError::NoBackup {
         dir: dir.to_owned(),
@@ -224,10 +226,10 @@ struct Target<'a> {
 
 /// Finds out what would be overwritten, then does it: tenants that exist first, each in a moment of its own, then those
 /// that come new. Also returns the files that were replaced, not written to.
-fn bring_back(
+fn apply(
     wanted: &Restore<'_>,
     registry: &Registry,
-    stage: &Stage,
+    stage: &StagingDir,
     chosen: &[SavedTenant],
 ) -> Result<(Vec<RestoredTenant>, Vec<PathBuf>), RestoreError> {
     let last_id = registry.last_tenant_id()?;
@@ -241,8 +243,8 @@ fn bring_back(
         let path = tenants::file(&tenants::folder(wanted.data_dir), target.id);
         // A file of an id that the registry never gave, in the place of a tenant that comes back, is probably its own. An id
         // that it gave is not used again.
-        let lies_there = saved.id > last_id && path.try_exists().map_err(at(&path))?;
-        match (target.existed, lies_there) {
+        let is_orphaned = saved.id > last_id && path.try_exists().map_err(at(&path))?;
+        match (target.existed, is_orphaned) {
             (true, _) => overwritten.push(format!("the tenant {}", saved.name)),
             (false, true) => overwritten.push(path.display().to_string()),
             (false, false) => (),
@@ -262,7 +264,7 @@ fn bring_back(
 fn replace_all(
     data_dir: &Path,
     registry: &Registry,
-    stage: &Stage,
+    stage: &StagingDir,
     targets: &[Target<'_>],
     undo: &mut Undo<'_>,
 ) -> Result<Vec<RestoredTenant>, RestoreError> {
@@ -271,18 +273,18 @@ fn replace_all(
         replace(&live(target.id), &stage.tenant(target.saved.id), undo)?;
     }
     let (old, new): (Vec<&Target<'_>>, Vec<_>) = targets.iter().partition(|target| target.existed);
-    let told = |id, saved: &SavedTenant, existed| RestoredTenant {
+    let report = |id, saved: &SavedTenant, existed| RestoredTenant {
         id,
         name: saved.name.clone(),
         existed,
         records: saved.records.clone(),
     };
-    let old = old.iter().map(|target| told(target.id, target.saved, true));
+    let old = old.iter().map(|target| report(target.id, target.saved, true));
     if new.is_empty() {
         return Ok(old.collect());
     }
     let ids: Vec<i64> = new.iter().map(|target| target.saved.id).collect();
-    let adopted = registry.adopt(&stage.registry(), &ids, |saved, id| -> Result<bool, RestoreError> {
+    let imported = registry.import_tenants(&stage.registry(), &ids, |saved, id| -> Result<bool, RestoreError> {
         let path = live(id);
         if path.try_exists().map_err(at(&path))? && id != saved {
             return Ok(false);
@@ -290,7 +292,7 @@ fn replace_all(
         replace(&path, &stage.tenant(saved), undo)?;
         Ok(true)
     })?;
-    let new = new.iter().zip(&adopted).map(|(target, adopted)| told(adopted.id, target.saved, false));
+    let new = new.iter().zip(&imported).map(|(target, imported)| report(imported.id, target.saved, false));
     Ok(old.chain(new).collect())
 }
 
@@ -304,14 +306,14 @@ fn replace(live: &Path, staged: &Path, undo: &mut Undo<'_>) -> Result<(), Restor
     let kept = undo.stage.kept(live);
     connection::copy_to(&connection, &kept).map_err(OpenError::from)?;
     replace_content(connection, live, staged)?;
-    undo.done.push(Done::Content { live: live.to_owned(), kept });
+    undo.done.push(UndoStep::Content { live: live.to_owned(), kept });
     Ok(())
 }
 
 /// The live file, if it can take new content.
 fn sound(live: &Path) -> Result<Connection, OpenError> {
     let connection = connection::open(live, &tenants::SCHEMA)?;
-    match check::problems_of(&connection).into_iter().next() {
+    match check::find_problems(&connection).into_iter().next() {
         Some(cause) => Err(OpenError::Damaged { path: live.to_owned(), cause }),
         None => Ok(connection),
     }
@@ -320,12 +322,12 @@ fn sound(live: &Path) -> Result<Connection, OpenError> {
 /// One transaction of the live file, in which every page is replaced by the staged file's. Once the live file is locked,
 /// nobody adds a record to it, so its counts of ids can be taken over.
 fn replace_content(mut connection: Connection, live: &Path, staged: &Path) -> Result<(), RestoreError> {
-    connection::be_patient(&connection)?;
-    let staged = connection::plain(staged)?;
+    connection::use_long_busy_timeout(&connection)?;
+    let staged = connection::open_raw(staged)?;
     connection::attach(&staged, live, "live")?;
     connection::replace_content(&staged, &mut connection, || {
         let transaction = staged.unchecked_transaction()?;
-        connection::raise_counts(&transaction, "live")?;
+        connection::raise_id_counters(&transaction, "live")?;
         keep_litestreams_tables(&transaction)?;
         transaction.commit()
     })?;
@@ -357,13 +359,13 @@ fn litestreams_tables(connection: &Connection, schema: &str) -> rusqlite::Result
 fn replace_by_name(live: &Path, staged: &Path, undo: &mut Undo<'_>) -> Result<(), RestoreError> {
     if live.try_exists().map_err(at(live))? {
         // As far as it can still be read.
-        let _ = connection::plain(staged).and_then(|connection| {
+        let _ = connection::open_raw(staged).and_then(|connection| {
             connection::attach(&connection, live, "live")?;
-            connection::raise_counts(&connection, "live")
+            connection::raise_id_counters(&connection, "live")
         });
     }
     let kept = undo.stage.kept(live);
-    undo.done.push(Done::Name { live: live.to_owned(), kept: kept.clone() });
+    undo.done.push(UndoStep::Name { live: live.to_owned(), kept: kept.clone() });
     for (old, aside) in tenants::with_companions(live).iter().zip(tenants::with_companions(&kept)).rev() {
         move_if_there(old, &aside)?;
     }
@@ -379,11 +381,11 @@ fn move_if_there(from: &Path, to: &Path) -> Result<(), RestoreError> {
 
 /// What was done so far and how to take it back.
 struct Undo<'a> {
-    stage: &'a Stage,
-    done: Vec<Done>,
+    stage: &'a StagingDir,
+    done: Vec<UndoStep>,
 }
 
-enum Done {
+enum UndoStep {
     /// `kept` is a copy of what `live` was.
     Content { live: PathBuf, kept: PathBuf },
     /// `kept` is where the file was moved to, if there was one.
@@ -394,8 +396,8 @@ impl Undo<'_> {
     /// The files that have given their names to others.
     fn replaced(self) -> Vec<PathBuf> {
         let by_name = |done| match done {
-            Done::Name { live, .. } => Some(live),
-            Done::Content { .. } => None,
+            UndoStep::Name { live, .. } => Some(live),
+            UndoStep::Content { .. } => None,
         };
         self.done.into_iter().filter_map(by_name).collect()
     }
@@ -405,10 +407,10 @@ impl Undo<'_> {
         let cause = Box::new(cause);
         for done in self.done.into_iter().rev() {
             let undone = match &done {
-                Done::Content { live, kept } => connection::open(live, &tenants::SCHEMA)
+                UndoStep::Content { live, kept } => connection::open(live, &tenants::SCHEMA)
                     .map_err(RestoreError::from)
                     .and_then(|connection| replace_content(connection, live, kept)),
-                Done::Name { live, kept } => put_back(live, kept),
+                UndoStep::Name { live, kept } => put_back(live, kept),
             };
             if let Err(undoing) = undone {
                 let kept = self.stage.keep();
@@ -431,7 +433,7 @@ fn put_back(live: &Path, kept: &Path) -> Result<(), RestoreError> {
 }
 
 /// A folder in the data directory, on the same disk as what it is for: what comes, and what was there. It goes at the end.
-struct Stage {
+struct StagingDir {
     data_dir: PathBuf,
     folder: PathBuf,
     /// Says that somebody is at work in the folder.
@@ -440,7 +442,7 @@ struct Stage {
 }
 
 /// How the names of such folders begin.
-const STAGE: &str = ".restore-";
+const STAGING_PREFIX: &str = ".restore-";
 
 /// Where in it lies what was there before.
 const REPLACED: &str = "replaced";
@@ -449,7 +451,7 @@ const REPLACED: &str = "replaced";
 fn remove_leftovers(data_dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(data_dir)? {
         let entry = entry?;
-        if !entry.file_name().to_string_lossy().starts_with(STAGE) || !entry.file_type()?.is_dir() {
+        if !entry.file_name().to_string_lossy().starts_with(STAGING_PREFIX) || !entry.file_type()?.is_dir() {
             continue;
         }
         let folder = entry.path();
@@ -461,10 +463,10 @@ fn remove_leftovers(data_dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-impl Stage {
-    fn new(data_dir: &Path) -> Result<Stage, RestoreError> {
+impl StagingDir {
+    fn new(data_dir: &Path) -> Result<StagingDir, RestoreError> {
         remove_leftovers(data_dir).map_err(at(data_dir))?;
-        let folder = data_dir.join(format!("{STAGE}{}", Uuid::new_v4()));
+        let folder = data_dir.join(format!("{STAGING_PREFIX}{}", Uuid::new_v4()));
         let make = |path: &Path| DirBuilder::new().mode(0o700).create(path).map_err(at(path));
         make(&folder)?;
         let lock = File::open(&folder).map_err(|error| {
@@ -473,7 +475,8 @@ impl Stage {
         })?;
         // Where the file system knows no locks, nobody else finds it unlocked either.
         let _ = lock.try_lock();
-        let stage = Stage { data_dir: data_dir.to_owned(), folder, _lock: lock, stays: std::cell::Cell::new(false) };
+        let stage =
+            StagingDir { data_dir: data_dir.to_owned(), folder, _lock: lock, stays: std::cell::Cell::new(false) };
         make(&tenants::folder(&stage.folder))?;
         make(&stage.folder.join(REPLACED))?;
         Ok(stage)
@@ -501,7 +504,7 @@ impl Stage {
             let copied = File::open(&from).and_then(|source| digest(source, &target));
             compare(&from, file, copied)?;
             target.sync_all().map_err(at(&to))?;
-            let broken = check::broken_references(&connection::open(&to, schema)?)?;
+            let broken = check::broken_foreign_keys(&connection::open(&to, schema)?)?;
             if let Some(what) = broken.into_iter().next() {
                 return Err(RestoreError::Damaged { path: from, what: format!("has a broken reference: {what}") });
             }
@@ -510,7 +513,7 @@ impl Stage {
     }
 
     /// Whether there was one that is damaged. It gives way to a new one.
-    fn set_broken_registry_aside(&self) -> Result<bool, RestoreError> {
+    fn set_damaged_registry_aside(&self) -> Result<bool, RestoreError> {
         let live = self.data_dir.join(registry::FILE);
         match Registry::open(&self.data_dir) {
             Err(OpenError::Damaged { .. }) => (),
@@ -524,7 +527,7 @@ impl Stage {
         Ok(true)
     }
 
-    fn put_broken_registry_back(&self) -> Result<(), RestoreError> {
+    fn put_damaged_registry_back(&self) -> Result<(), RestoreError> {
         let live = self.data_dir.join(registry::FILE);
         put_back(&live, &self.kept(&live))
     }
@@ -536,7 +539,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for StagingDir {
     fn drop(&mut self) {
         if !self.stays.get() {
             // Nothing in it is needed any more; the next one has another name.

@@ -14,15 +14,15 @@ use crate::store::registry::{Actor, TenantRow};
 use crate::store::tenant_file::TenantFile;
 use crate::store::{DatabaseError, Limits, MutationError, Record, Tenant, Tenants, Writing};
 
-struct Desk {
+struct Fixture {
     folder: tempfile::TempDir,
     clock: Clock,
 }
 
-impl Desk {
-    fn new() -> Desk {
+impl Fixture {
+    fn new() -> Fixture {
         let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
-        Desk { folder: tempfile::tempdir().unwrap(), clock }
+        Fixture { folder: tempfile::tempdir().unwrap(), clock }
     }
 
     fn data(&self) -> PathBuf {
@@ -41,11 +41,11 @@ impl Desk {
         self.registry().create_tenant(name, None, "$phc", self.clock.now()).unwrap()
     }
 
-    fn backup(&self, tenant: Option<&str>) -> backup::Made {
+    fn backup(&self, tenant: Option<&str>) -> backup::Backup {
         self.clock.advance(Duration::from_secs(1));
         let registry = self.registry();
         let tenant = tenant.map(|name| registry.find_tenant(name).unwrap().unwrap());
-        backup::make(&registry, &self.dir(), tenant.as_ref(), None, self.clock.now()).unwrap()
+        backup::create(&registry, &self.dir(), tenant.as_ref(), None, self.clock.now()).unwrap()
     }
 
     fn restore(&self, tenant: Option<&str>, force: bool) -> Result<Restored, RestoreError> {
@@ -113,14 +113,14 @@ fn employee(email: &str) -> Vec<Value> {
 
 #[test]
 fn a_backup_is_private_whole_and_describes_itself() {
-    let desk = Desk::new();
-    desk.tenant("one");
-    desk.tenant("two");
-    desk.add(1, &["Eins", "Zwei"]);
-    let registry = desk.registry();
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.tenant("two");
+    fixture.add(1, &["Eins", "Zwei"]);
+    let registry = fixture.registry();
     let tenant = registry.tenant(1).unwrap().unwrap();
-    registry.create_session(&tenant, &[7; 32], desk.clock.now()).unwrap();
-    let made = desk.backup(None);
+    registry.create_session(&tenant, &[7; 32], fixture.clock.now()).unwrap();
+    let made = fixture.backup(None);
     assert_eq!(made.folder.file_name().unwrap(), "2026-11-20T19-30-01Z");
     assert_eq!(Manifest::read(&made.folder).unwrap(), made.manifest);
     assert_eq!(made.manifest.tenants[0].records["customers"], 2);
@@ -134,20 +134,20 @@ fn a_backup_is_private_whole_and_describes_itself() {
         assert_eq!(fs::metadata(&path).unwrap().len(), file.bytes);
         assert!(!path.with_extension("db-wal").exists());
     }
-    let copy = connection::plain(&made.folder.join("registry.db")).unwrap();
+    let copy = connection::open_raw(&made.folder.join("registry.db")).unwrap();
     assert_eq!(copy.query_row("SELECT count(*) FROM sessions", [], |row| row.get::<_, i64>(0)).unwrap(), 0);
-    desk.is_tidy();
+    fixture.is_tidy();
 }
 
 #[test]
 fn one_tenants_backup_has_nothing_of_the_others() {
-    let desk = Desk::new();
-    desk.tenant("one");
-    desk.tenant("two");
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.tenant("two");
     let (_, key) =
-        desk.registry().create_key(1, "secret of one", Scopes::every(), Actor::Panel, desk.clock.now()).unwrap();
-    let made = desk.backup(Some("two"));
-    assert_eq!(made.manifest.kind, Kind::Tenant);
+        fixture.registry().create_key(1, "secret of one", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap();
+    let made = fixture.backup(Some("two"));
+    assert_eq!(made.manifest.kind, BackupKind::Tenant);
     assert_eq!(made.manifest.tenants.len(), 1);
     let bytes = fs::read(made.folder.join("registry.db")).unwrap();
     let has = |needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
@@ -156,99 +156,100 @@ fn one_tenants_backup_has_nothing_of_the_others() {
 
 #[test]
 fn older_backups_of_the_same_kind_go() {
-    let desk = Desk::new();
-    desk.tenant("one");
-    desk.tenant("two");
-    let old = [desk.backup(None), desk.backup(Some("one")), desk.backup(None), desk.backup(Some("two"))];
-    let registry = desk.registry();
-    let made = backup::make(&registry, &desk.dir(), None, Some(2), desk.clock.now()).unwrap();
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.tenant("two");
+    let old = [fixture.backup(None), fixture.backup(Some("one")), fixture.backup(None), fixture.backup(Some("two"))];
+    let registry = fixture.registry();
+    let made = backup::create(&registry, &fixture.dir(), None, Some(2), fixture.clock.now()).unwrap();
     assert_eq!(made.removed, [old[0].folder.clone()]);
     assert!(old[1..].iter().all(|made| made.folder.exists()));
     // In the same second, and with the clock set back.
-    let made = backup::make(&registry, &desk.dir(), None, Some(1), desk.clock.now()).unwrap();
+    let made = backup::create(&registry, &fixture.dir(), None, Some(1), fixture.clock.now()).unwrap();
     assert_eq!(made.removed.len(), 2);
     let past = Clock::manual("2020-01-01T00:00:00Z".parse().unwrap());
-    let made = backup::make(&registry, &desk.dir(), None, Some(1), past.now()).unwrap();
+    let made = backup::create(&registry, &fixture.dir(), None, Some(1), past.now()).unwrap();
     assert!(made.folder.exists());
-    desk.is_tidy();
+    fixture.is_tidy();
     // One that fails, or lacks a tenant, removes nothing.
-    fs::write(desk.data().join("tenants/1.db"), "not a database, but long enough for a header of SQLite").unwrap();
+    fs::write(fixture.data().join("tenants/1.db"), "not a database, but long enough for a header of SQLite").unwrap();
     let one = registry.find_tenant("one").unwrap();
-    let failed = backup::make(&registry, &desk.dir(), one.as_ref(), Some(1), desk.clock.now());
+    let failed = backup::create(&registry, &fixture.dir(), one.as_ref(), Some(1), fixture.clock.now());
     assert!(matches!(failed, Err(BackupError::Tenant { .. })), "{failed:?}");
-    let partial = backup::make(&registry, &desk.dir(), None, Some(1), desk.clock.now()).unwrap();
+    let partial = backup::create(&registry, &fixture.dir(), None, Some(1), fixture.clock.now()).unwrap();
     assert_eq!((partial.manifest.left_out.len(), partial.removed.len()), (1, 0));
     assert!(made.folder.exists());
-    desk.is_tidy();
+    fixture.is_tidy();
 }
 
 #[test]
 fn everything_comes_back_into_an_empty_place() {
-    let desk = Desk::new();
-    desk.tenant("one");
-    desk.tenant("gone");
-    desk.tenant("two");
-    desk.registry().delete_tenant("gone").unwrap();
-    desk.registry().suspend("two").unwrap();
-    let (_, key) = desk.registry().create_key(3, "a key", Scopes::every(), Actor::Panel, desk.clock.now()).unwrap();
-    desk.add(1, &["Eins", "Zwei"]);
-    desk.add(3, &["Drei"]);
-    let before = (desk.rows(1), desk.rows(3));
-    desk.backup(None);
-    fs::remove_dir_all(desk.data()).unwrap();
-    let restored = desk.restore(None, false).unwrap();
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.tenant("gone");
+    fixture.tenant("two");
+    fixture.registry().delete_tenant("gone").unwrap();
+    fixture.registry().suspend("two").unwrap();
+    let (_, key) =
+        fixture.registry().create_key(3, "a key", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap();
+    fixture.add(1, &["Eins", "Zwei"]);
+    fixture.add(3, &["Drei"]);
+    let before = (fixture.rows(1), fixture.rows(3));
+    fixture.backup(None);
+    fs::remove_dir_all(fixture.data()).unwrap();
+    let restored = fixture.restore(None, false).unwrap();
     assert_eq!(restored.tenants.iter().map(|t| (t.id, t.existed)).collect::<Vec<_>>(), [(1, false), (3, false)]);
-    assert_eq!((desk.rows(1), desk.rows(3)), before);
-    let registry = desk.registry();
-    let caller = registry.find_caller(&secret::hash(&key)).unwrap().unwrap();
-    assert_eq!((caller.tenant_id, caller.suspended), (3, true));
-    assert_eq!(desk.tenant("four").id, 4);
-    assert_eq!(desk.problems(), Vec::<String>::new());
-    desk.is_tidy();
+    assert_eq!((fixture.rows(1), fixture.rows(3)), before);
+    let registry = fixture.registry();
+    let principal = registry.find_principal(&secret::hash(&key)).unwrap().unwrap();
+    assert_eq!((principal.tenant_id, principal.suspended), (3, true));
+    assert_eq!(fixture.tenant("four").id, 4);
+    assert_eq!(fixture.problems(), Vec::<String>::new());
+    fixture.is_tidy();
 }
 
 #[test]
 fn what_exists_is_overwritten_only_by_force_and_keeps_its_keys_and_counts() {
-    let desk = Desk::new();
-    let one = desk.tenant("one");
-    desk.add(1, &["Eins", "Zwei"]);
-    let before = desk.rows(1);
-    let registry = desk.registry();
+    let fixture = Fixture::new();
+    let one = fixture.tenant("one");
+    fixture.add(1, &["Eins", "Zwei"]);
+    let before = fixture.rows(1);
+    let registry = fixture.registry();
     let (revoked, _) =
-        registry.create_key(1, "revoked later", Scopes::every(), Actor::Panel, desk.clock.now()).unwrap();
-    desk.backup(Some("one"));
-    registry.revoke_key(one.id, revoked.id, Actor::Panel, desk.clock.now()).unwrap();
-    registry.set_password(one.id, "$new", Actor::Panel, desk.clock.now()).unwrap();
-    desk.add(1, &["Drei", "Vier"]);
-    let changed = desk.rows(1);
-    let refused = desk.restore(Some("one"), false).unwrap_err();
+        registry.create_key(1, "revoked later", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap();
+    fixture.backup(Some("one"));
+    registry.revoke_key(one.id, revoked.id, Actor::Panel, fixture.clock.now()).unwrap();
+    registry.set_password(one.id, "$new", Actor::Panel, fixture.clock.now()).unwrap();
+    fixture.add(1, &["Drei", "Vier"]);
+    let changed = fixture.rows(1);
+    let refused = fixture.restore(Some("one"), false).unwrap_err();
     assert_eq!(refused.to_string(), "the tenant one would be overwritten; say --force if that is meant");
-    assert_eq!(desk.rows(1), changed);
-    desk.restore(Some("one"), true).unwrap();
-    assert_eq!(desk.rows(1), before);
+    assert_eq!(fixture.rows(1), changed);
+    fixture.restore(Some("one"), true).unwrap();
+    assert_eq!(fixture.rows(1), before);
     assert_eq!(registry.list_keys(1).unwrap()[0].state(), "revoked");
     assert_eq!(registry.tenant(1).unwrap().unwrap().password_hash, "$new");
-    desk.add(1, &["Fünf"]);
-    assert_eq!(desk.rows(1).last().unwrap().1.id, 5);
-    assert_eq!(desk.problems(), Vec::<String>::new());
-    desk.is_tidy();
+    fixture.add(1, &["Fünf"]);
+    assert_eq!(fixture.rows(1).last().unwrap().1.id, 5);
+    assert_eq!(fixture.problems(), Vec::<String>::new());
+    fixture.is_tidy();
 }
 
 #[test]
 fn a_deleted_tenant_comes_back_with_its_keys_beside_the_others() {
-    let desk = Desk::new();
-    desk.tenant("one");
-    desk.tenant("two");
-    desk.add(2, &["Zwei"]);
-    let registry = desk.registry();
-    let (_, key) = registry.create_key(2, "a key", Scopes::read_only(), Actor::Panel, desk.clock.now()).unwrap();
-    let before = desk.rows(2);
-    desk.backup(None);
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.tenant("two");
+    fixture.add(2, &["Zwei"]);
+    let registry = fixture.registry();
+    let (_, key) = registry.create_key(2, "a key", Scopes::read_only(), Actor::Panel, fixture.clock.now()).unwrap();
+    let before = fixture.rows(2);
+    fixture.backup(None);
     registry.delete_tenant("two").unwrap();
-    let restored = desk.restore(Some("two"), false).unwrap();
+    let restored = fixture.restore(Some("two"), false).unwrap();
     assert_eq!((restored.tenants.len(), restored.tenants[0].id), (1, 3), "its id is not used again");
-    assert_eq!(desk.rows(3), before);
-    assert_eq!(registry.find_caller(&secret::hash(&key)).unwrap().unwrap().tenant_id, 3);
+    assert_eq!(fixture.rows(3), before);
+    assert_eq!(registry.find_principal(&secret::hash(&key)).unwrap().unwrap().tenant_id, 3);
     assert_eq!(
         (registry.list_keys(3).unwrap()[0].id, registry.key_events(3, 10).unwrap()[0].key.as_ref().unwrap().id),
         (2, 2)
@@ -256,13 +257,13 @@ fn a_deleted_tenant_comes_back_with_its_keys_beside_the_others() {
     // The next one's place is taken by a file, and so is the one that it had; both stay what they are.
     registry.delete_tenant("two").unwrap();
     for id in [2, 4] {
-        fs::write(desk.data().join(format!("tenants/{id}.db")), "a file of another").unwrap();
+        fs::write(fixture.data().join(format!("tenants/{id}.db")), "a file of another").unwrap();
     }
-    let restored = desk.restore(Some("two"), false).unwrap();
+    let restored = fixture.restore(Some("two"), false).unwrap();
     assert_eq!(restored.tenants[0].id, 5);
-    assert_eq!(desk.rows(5), before);
-    assert_eq!(registry.find_caller(&secret::hash(&key)).unwrap().unwrap().tenant_id, 5);
-    assert_eq!(fs::read(desk.data().join("tenants/2.db")).unwrap(), b"a file of another");
+    assert_eq!(fixture.rows(5), before);
+    assert_eq!(registry.find_principal(&secret::hash(&key)).unwrap().unwrap().tenant_id, 5);
+    assert_eq!(fs::read(fixture.data().join("tenants/2.db")).unwrap(), b"a file of another");
 }
 
 /// The ids of a tenant's keys, and of the keys in its events.
@@ -277,18 +278,18 @@ fn key_ids(registry: &Registry, tenant: i64) -> (Vec<i64>, Vec<i64>) {
 
 #[test]
 fn ids_that_were_deleted_here_are_not_given_by_a_backup_from_elsewhere() {
-    let key = |desk: &Desk, tenant: i64| {
-        desk.registry().create_key(tenant, "a key", Scopes::every(), Actor::Panel, desk.clock.now()).unwrap().0.id
+    let key = |fixture: &Fixture, tenant: i64| {
+        fixture.registry().create_key(tenant, "a key", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap().0.id
     };
     for tenant in [None, Some("other")] {
-        let elsewhere = Desk::new();
+        let elsewhere = Fixture::new();
         for (name, id) in [("first", 1), ("other", 2)] {
             elsewhere.tenant(name);
             elsewhere.add(id, &[name]);
         }
         let keys: Vec<i64> = (0..4).map(|_| key(&elsewhere, 2)).collect();
         elsewhere.backup(None);
-        let here = Desk::new();
+        let here = Fixture::new();
         let registry = here.registry();
         for name in ["one", "two", "three"] {
             here.tenant(name);
@@ -314,72 +315,73 @@ fn ids_that_were_deleted_here_are_not_given_by_a_backup_from_elsewhere() {
 
 #[test]
 fn ids_go_on_from_the_higher_count_of_a_registry_that_is_replaced() {
-    let desk = Desk::new();
-    desk.tenant("one");
-    desk.backup(None);
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.backup(None);
     for name in ["two", "three"] {
-        desk.tenant(name);
-        desk.registry().delete_tenant(name).unwrap();
+        fixture.tenant(name);
+        fixture.registry().delete_tenant(name).unwrap();
     }
     for _ in 0..5 {
-        desk.registry().create_key(1, "a key", Scopes::every(), Actor::Panel, desk.clock.now()).unwrap();
+        fixture.registry().create_key(1, "a key", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap();
     }
     // It counts as damaged, and its tables can be read.
-    let registry = connection::plain(&desk.data().join("registry.db")).unwrap();
+    let registry = connection::open_raw(&fixture.data().join("registry.db")).unwrap();
     registry.pragma_update(None, "user_version", 0).unwrap();
     drop(registry);
-    assert_eq!(desk.restore(None, true).unwrap().tenants[0].id, 1);
-    let (next, registry) = (desk.tenant("next"), desk.registry());
-    let (key, _) = registry.create_key(1, "a key", Scopes::every(), Actor::Panel, desk.clock.now()).unwrap();
+    assert_eq!(fixture.restore(None, true).unwrap().tenants[0].id, 1);
+    let (next, registry) = (fixture.tenant("next"), fixture.registry());
+    let (key, _) = registry.create_key(1, "a key", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap();
     assert_eq!((next.id, key.id), (4, 6));
-    desk.is_tidy();
+    fixture.is_tidy();
 }
 
 #[test]
 fn missing_and_damaged_files_are_replaced() {
-    let desk = Desk::new();
+    let fixture = Fixture::new();
     for name in ["one", "two", "three"] {
-        desk.tenant(name);
+        fixture.tenant(name);
     }
-    let before: Vec<_> = (1..=3).map(|id| desk.rows(id)).collect();
-    desk.add(3, &["Eins"]);
-    let made = desk.backup(None);
-    let file = |id: i64| tenants::file(&tenants::folder(&desk.data()), id);
+    let before: Vec<_> = (1..=3).map(|id| fixture.rows(id)).collect();
+    fixture.add(3, &["Eins"]);
+    let made = fixture.backup(None);
+    let file = |id: i64| tenants::file(&tenants::folder(&fixture.data()), id);
     fs::remove_file(file(1)).unwrap();
     fs::write(file(1).with_extension("db-wal"), "an old log").unwrap();
     fs::write(file(2), "not a database, but long enough to have a header of SQLite's, were it one").unwrap();
     let three = fs::OpenOptions::new().write(true).open(file(3)).unwrap();
     three.write_all_at(&[0xaa; 4096], 3 * 4096).unwrap();
-    assert_eq!(desk.restore(None, true).unwrap().tenants.len(), 3);
-    assert_eq!((desk.rows(1), desk.rows(2)), (before[0].clone(), before[1].clone()));
-    assert_eq!(desk.rows(3).len(), 1);
-    assert_eq!(desk.problems(), Vec::<String>::new());
+    assert_eq!(fixture.restore(None, true).unwrap().tenants.len(), 3);
+    assert_eq!((fixture.rows(1), fixture.rows(2)), (before[0].clone(), before[1].clone()));
+    assert_eq!(fixture.rows(3).len(), 1);
+    assert_eq!(fixture.problems(), Vec::<String>::new());
 
     // A registry that is damaged, too.
-    fs::write(desk.data().join("registry.db"), "not a database either, and long enough for a header, surely").unwrap();
-    assert!(desk.restore(None, false).is_err());
-    assert!(desk.restore(Some("one"), true).is_err());
-    let refused = restore(&Restore { data_dir: &desk.data(), source: &made.folder, tenant: None, force: true });
+    fs::write(fixture.data().join("registry.db"), "not a database either, and long enough for a header, surely")
+        .unwrap();
+    assert!(fixture.restore(None, false).is_err());
+    assert!(fixture.restore(Some("one"), true).is_err());
+    let refused = restore(&Restore { data_dir: &fixture.data(), source: &made.folder, tenant: None, force: true });
     assert_eq!(refused.unwrap().tenants.len(), 3);
-    assert_eq!(desk.problems(), Vec::<String>::new());
-    desk.is_tidy();
+    assert_eq!(fixture.problems(), Vec::<String>::new());
+    fixture.is_tidy();
 }
 
 #[test]
 fn a_backup_is_verified_before_anything_is_touched() {
-    let desk = Desk::new();
-    desk.tenant("one");
-    desk.add(1, &["Eins"]);
-    let made = desk.backup(None);
-    desk.add(1, &["Zwei"]);
-    let before = desk.rows(1);
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.add(1, &["Eins"]);
+    let made = fixture.backup(None);
+    fixture.add(1, &["Zwei"]);
+    let before = fixture.rows(1);
     let saved = made.folder.join("tenants/1.db");
     let sound = fs::read(&saved).unwrap();
     let expect = |what: &str| {
-        let error = desk.restore(None, true).unwrap_err().to_string();
+        let error = fixture.restore(None, true).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
-        assert_eq!(desk.rows(1), before);
-        desk.is_tidy();
+        assert_eq!(fixture.rows(1), before);
+        fixture.is_tidy();
     };
     let mut damaged = sound.clone();
     *damaged.last_mut().unwrap() ^= 1;
@@ -399,15 +401,15 @@ fn a_backup_is_verified_before_anything_is_touched() {
     fs::write(made.folder.join("manifest.json"), "{").unwrap();
     expect("manifest.json");
     fs::write(made.folder.join("manifest.json"), manifest).unwrap();
-    assert!(desk.restore(Some("two"), true).unwrap_err().to_string().contains("no backup of the tenant two"));
-    desk.restore(None, true).unwrap();
-    assert_eq!(desk.rows(1).len(), 1);
+    assert!(fixture.restore(Some("two"), true).unwrap_err().to_string().contains("no backup of the tenant two"));
+    fixture.restore(None, true).unwrap();
+    assert_eq!(fixture.rows(1).len(), 1);
 }
 
 /// Adds an employee of a customer that does not exist to the backup's file of the tenant 1, and describes the file anew.
 fn break_a_reference(folder: &Path) {
     let saved = folder.join("tenants/1.db");
-    let connection = connection::plain(&saved).unwrap();
+    let connection = connection::open_raw(&saved).unwrap();
     connection
         .execute_batch(
             "PRAGMA foreign_keys = OFF;
@@ -424,30 +426,30 @@ fn break_a_reference(folder: &Path) {
 
 #[test]
 fn a_backup_with_a_broken_reference_changes_nothing() {
-    let desk = Desk::new();
-    desk.tenant("one");
-    desk.add(1, &["Eins"]);
-    let made = desk.backup(None);
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.add(1, &["Eins"]);
+    let made = fixture.backup(None);
     break_a_reference(&made.folder);
-    desk.add(1, &["Zwei"]);
-    let before = desk.rows(1);
+    fixture.add(1, &["Zwei"]);
+    let before = fixture.rows(1);
     for tenant in [None, Some("one")] {
-        let error = desk.restore(tenant, true).unwrap_err().to_string();
+        let error = fixture.restore(tenant, true).unwrap_err().to_string();
         assert!(error.ends_with("employees 1 refers to a row of customers that does not exist"), "{error}");
-        assert_eq!(desk.rows(1), before);
+        assert_eq!(fixture.rows(1), before);
     }
-    desk.registry().delete_tenant("one").unwrap();
-    assert!(matches!(desk.restore(Some("one"), false), Err(RestoreError::Damaged { .. })));
-    assert_eq!(desk.registry().find_tenant("one").unwrap(), None);
-    desk.is_tidy();
+    fixture.registry().delete_tenant("one").unwrap();
+    assert!(matches!(fixture.restore(Some("one"), false), Err(RestoreError::Damaged { .. })));
+    assert_eq!(fixture.registry().find_tenant("one").unwrap(), None);
+    fixture.is_tidy();
 }
 
 #[test]
 fn litestreams_tables_stay_what_they_are() {
-    let desk = Desk::new();
-    desk.tenant("one");
-    desk.add(1, &["Eins"]);
-    let live = || connection::plain(&desk.data().join("tenants/1.db")).unwrap();
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.add(1, &["Eins"]);
+    let live = || connection::open_raw(&fixture.data().join("tenants/1.db")).unwrap();
     live()
         .execute_batch(
             "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER);
@@ -455,53 +457,53 @@ fn litestreams_tables_stay_what_they_are() {
              CREATE TABLE _litestream_gone (id INTEGER)",
         )
         .unwrap();
-    let before = desk.rows(1);
-    desk.backup(None);
+    let before = fixture.rows(1);
+    fixture.backup(None);
     live()
         .execute_batch(
             "UPDATE _litestream_seq SET seq = 8; DROP TABLE _litestream_gone; CREATE TABLE _litestream_lock (id INTEGER)",
         )
         .unwrap();
-    desk.add(1, &["Zwei"]);
-    desk.restore(Some("one"), true).unwrap();
-    assert_eq!(desk.rows(1), before);
+    fixture.add(1, &["Zwei"]);
+    fixture.restore(Some("one"), true).unwrap();
+    assert_eq!(fixture.rows(1), before);
     assert_eq!(live().query_row("SELECT seq FROM _litestream_seq", [], |row| row.get::<_, i64>(0)).unwrap(), 8);
     assert!(live().table_exists(None, "_litestream_lock").unwrap());
     assert!(!live().table_exists(None, "_litestream_gone").unwrap());
-    assert_eq!(desk.problems(), Vec::<String>::new());
+    assert_eq!(fixture.problems(), Vec::<String>::new());
 }
 
 #[test]
 fn a_data_directory_that_is_served_takes_one_tenant_but_not_all() {
-    let desk = Desk::new();
-    desk.tenant("one");
-    desk.backup(None);
-    let serving = Serving::begin(&desk.data()).unwrap();
-    assert!(matches!(desk.restore(None, true), Err(RestoreError::Served(_))));
-    assert!(desk.restore(Some("one"), true).is_ok());
-    drop(serving);
-    assert!(desk.restore(None, true).is_ok());
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.backup(None);
+    let lock = DataDirLock::acquire(&fixture.data()).unwrap();
+    assert!(matches!(fixture.restore(None, true), Err(RestoreError::InUse(_))));
+    assert!(fixture.restore(Some("one"), true).is_ok());
+    drop(lock);
+    assert!(fixture.restore(None, true).is_ok());
 }
 
 #[test]
 fn what_fails_in_the_middle_is_taken_back() {
-    let desk = Desk::new();
+    let fixture = Fixture::new();
     for name in ["one", "two", "three"] {
-        desk.tenant(name);
+        fixture.tenant(name);
     }
-    desk.backup(None);
-    desk.add(1, &["Eins"]);
-    fs::write(desk.data().join("tenants/2.db"), "not a database, but long enough to have a header of SQLite's")
+    fixture.backup(None);
+    fixture.add(1, &["Eins"]);
+    fs::write(fixture.data().join("tenants/2.db"), "not a database, but long enough to have a header of SQLite's")
         .unwrap();
-    let rows = desk.rows(1);
+    let rows = fixture.rows(1);
     // The last one's place is a folder that is not empty: neither to be opened nor to be replaced.
-    fs::remove_file(desk.data().join("tenants/3.db")).unwrap();
-    fs::create_dir_all(desk.data().join("tenants/3.db/x")).unwrap();
-    let error = desk.restore(None, true).unwrap_err();
+    fs::remove_file(fixture.data().join("tenants/3.db")).unwrap();
+    fs::create_dir_all(fixture.data().join("tenants/3.db/x")).unwrap();
+    let error = fixture.restore(None, true).unwrap_err();
     assert!(matches!(error, RestoreError::Undone { .. }), "{error}");
-    assert_eq!(desk.rows(1), rows);
-    assert!(fs::read(desk.data().join("tenants/2.db")).unwrap().starts_with(b"not a database"));
-    desk.is_tidy();
+    assert_eq!(fixture.rows(1), rows);
+    assert!(fs::read(fixture.data().join("tenants/2.db")).unwrap().starts_with(b"not a database"));
+    fixture.is_tidy();
 }
 
 /// Adds one record and returns its id.
@@ -519,11 +521,11 @@ fn add(tenant: &Tenant, is_employee: bool, name: &str) -> i64 {
 /// the end there is exactly what the backup held and what was added after the restore.
 #[test]
 fn a_tenant_is_restored_under_load_row_by_row() {
-    let desk = Desk::new();
-    desk.tenant("one");
-    desk.tenant("two");
-    desk.add(1, &["First"]);
-    let tenants = Tenants::new(&desk.data(), Limits::default(), crate::metrics::Metrics::new(|_| "").into());
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.tenant("two");
+    fixture.add(1, &["First"]);
+    let tenants = Tenants::new(&fixture.data(), Limits::default(), crate::metrics::Metrics::new(|_| "").into());
     let tenant = tenants.open(1).unwrap();
     for n in 0..300 {
         add(&tenant, n % 3 == 0, &format!("before-{n}@shop.example"));
@@ -559,10 +561,10 @@ fn a_tenant_is_restored_under_load_row_by_row() {
             }
         });
         std::thread::sleep(Duration::from_millis(300));
-        let made = desk.backup(None);
+        let made = fixture.backup(None);
         std::thread::sleep(Duration::from_millis(200));
         for _ in 0..3 {
-            desk.restore(Some("one"), true).unwrap();
+            fixture.restore(Some("one"), true).unwrap();
             std::thread::sleep(Duration::from_millis(150));
         }
         stop.store(true, Ordering::SeqCst);
@@ -577,7 +579,8 @@ fn a_tenant_is_restored_under_load_row_by_row() {
     ids.dedup();
     assert_eq!(ids.len(), count);
 
-    let live: BTreeMap<(&str, i64), Record> = desk.rows(1).into_iter().map(|(table, r)| ((table, r.id), r)).collect();
+    let live: BTreeMap<(&str, i64), Record> =
+        fixture.rows(1).into_iter().map(|(table, r)| ((table, r.id), r)).collect();
     let copy = tempfile::tempdir().unwrap();
     fs::create_dir(copy.path().join("tenants")).unwrap();
     fs::copy(saved.join("tenants/1.db"), copy.path().join("tenants/1.db")).unwrap();
@@ -598,6 +601,6 @@ fn a_tenant_is_restored_under_load_row_by_row() {
         assert!(record.values.contains(&Value::Text((*name).to_owned())), "{record:?}");
     }
     drop((tenant, tenants));
-    assert_eq!(desk.problems(), Vec::<String>::new());
-    desk.is_tidy();
+    assert_eq!(fixture.problems(), Vec::<String>::new());
+    fixture.is_tidy();
 }

@@ -35,7 +35,7 @@ impl FileIdentity {
             return false;
         }
         let now = modified(&found);
-        self.modified.swap(now, Ordering::Relaxed) == now || connection::has_header(&self.path)
+        self.modified.swap(now, Ordering::Relaxed) == now || connection::is_database(&self.path)
     }
 }
 

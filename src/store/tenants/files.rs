@@ -66,5 +66,5 @@ fn files_of(path: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// A database's file and the two that SQLite keeps beside it.
 pub(in crate::store) fn with_companions(path: &Path) -> [PathBuf; 3] {
-    ["", "-wal", "-shm"].map(|suffix| connection::beside(path, suffix))
+    ["", "-wal", "-shm"].map(|suffix| connection::sibling_path(path, suffix))
 }

@@ -49,7 +49,7 @@ impl TrackedConnection {
 
     /// Frees its page cache.
     pub fn release_cache(&mut self) {
-        connection::forget_pages(&self.connection);
+        connection::release_cache(&self.connection);
         self.update_usage();
     }
 

@@ -30,7 +30,7 @@ impl ManageConnection for ReaderManager {
     fn connect(&self) -> Result<TrackedConnection, rusqlite::Error> {
         let first = self.first.lock().take();
         let connection = first.map_or_else(|| self.inner.connect(), Ok)?;
-        connection::keep_log(&connection);
+        connection::persist_wal(&connection);
         Ok(TrackedConnection::new(connection, Arc::clone(&self.budget)))
     }
 

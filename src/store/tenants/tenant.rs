@@ -53,12 +53,12 @@ impl Tenant {
         // Opened here, not in the pool: the pool would try again in the background and keep the caller waiting.
         let first = connection::open(path, shared.schema)?;
         // Reading the schema cached as many pages as there are tables and indexes; few of them are read again.
-        connection::forget_pages(&first);
+        connection::release_cache(&first);
         let unusable = |cause: &dyn ToString| OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() };
         let identity = FileIdentity::of(path).map_err(|error| unusable(&error))?;
         Ok(Tenant {
             identity,
-            readers: readers::pool(connection::readers(path), first, Arc::clone(&shared.budget), &shared.opener),
+            readers: readers::pool(connection::reader_manager(path), first, Arc::clone(&shared.budget), &shared.opener),
             read_permits: Semaphore::new(shared.max_reads),
             writer: Writer::new(path.to_owned(), shared, Arc::clone(health)),
             health: Arc::clone(health),

@@ -70,8 +70,8 @@ fn closing_a_tenant_leaves_its_log_empty_and_in_place() {
     let folder = data_dir(1);
     let tenants = tenants(&folder, Limits::default());
     read_all(&tenants.open(1).unwrap());
-    let log = connection::beside(&file(&tenants.folder, 1), "-wal");
-    let other = connection::plain(&file(&tenants.folder, 1)).unwrap();
+    let log = connection::sibling_path(&file(&tenants.folder, 1), "-wal");
+    let other = connection::open_raw(&file(&tenants.folder, 1)).unwrap();
     other
         .execute_batch("INSERT INTO customers VALUES (1, 'a', 0, 0, 0, 0, 0, 0, 0, 's', 0, 0, 'c', 'u', 'a')")
         .unwrap();

@@ -198,8 +198,8 @@ impl Writer {
 
     fn connect(&self) -> Result<TrackedConnection, OpenError> {
         let connection = connection::open(&self.path, self.schema)?;
-        connection::keep_log(&connection);
-        connection::undo_in_memory(&connection)
+        connection::persist_wal(&connection);
+        connection::keep_temporary_files_in_memory(&connection)
             .map_err(|error| OpenError::Unusable { path: self.path.clone(), cause: error.to_string() })?;
         Ok(TrackedConnection::new(connection, Arc::clone(&self.budget)))
     }
