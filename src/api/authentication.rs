@@ -1,7 +1,5 @@
 //! Authentication by the API key in the header `Authorization` (contract section 5).
 
-use std::sync::Arc;
-
 use super::errors;
 use crate::http::{ApiError, Request};
 use crate::secret;
@@ -12,7 +10,7 @@ use crate::store::registry::{Principal, Registry};
 /// # Errors
 ///
 /// The header is missing or malformed, the key is unknown or revoked, or its tenant is inactive.
-pub fn authenticate(registry: &Registry, request: &Request) -> Result<Arc<Principal>, ApiError> {
+pub fn authenticate(registry: &Registry, request: &Request) -> Result<Principal, ApiError> {
     let key = bearer_token(request)?;
     if !secret::is_well_formed_key(key) {
         return Err(errors::malformed_api_key());
@@ -21,7 +19,7 @@ pub fn authenticate(registry: &Registry, request: &Request) -> Result<Arc<Princi
     if caller.revoked {
         return Err(errors::revoked_api_key());
     }
-    match caller.inactive(|| request.received_at.date()) {
+    match caller.inactive(request.received_at) {
         Some(reason) => Err(errors::tenant_inactive(reason)),
         None => Ok(caller),
     }

@@ -1,7 +1,7 @@
 //! The registry: which tenants there are, their keys, their panel's sessions, and what was done to the keys.
 //!
-//! Every change is one transaction of the one writing connection. Every question is asked of the file, so that a change by
-//! another process holds at the next one; who a key stands for is remembered for as long as the file says that nothing changed.
+//! Every change is one transaction of the only writing connection. Every read queries the file, so a change by another process
+//! takes effect at the next read.
 
 mod authentication;
 
@@ -22,7 +22,6 @@ use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
 pub use authentication::Principal;
-use authentication::Reader;
 pub use events::{Action, Actor, EventKey, KeyEvent};
 pub use keys::{KeyRow, check_key_name};
 pub use sessions::SESSION_SECONDS;
@@ -48,7 +47,7 @@ pub struct Registry {
     opener: SqliteConnectionManager,
     /// Connections that read and have nothing to do. There are as many in all as threads ever read at once, which are few:
     /// a question takes microseconds. A pool would open them on threads of its own, and wait for a file that is not there.
-    idle: Mutex<Vec<Reader>>,
+    idle: Mutex<Vec<Connection>>,
     /// Declared after the readers and so closed after them: the last to close clears the write-ahead log away.
     writer: Mutex<Connection>,
     /// Last uses of keys that are not yet written: key id → Unix seconds, a whole minute.
@@ -391,11 +390,11 @@ impl Registry {
         })
     }
 
-    fn read<T>(&self, question: impl FnOnce(&mut Reader) -> rusqlite::Result<T>) -> Result<T, RegistryError> {
+    fn read<T>(&self, question: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, RegistryError> {
         let idle = self.idle.lock().pop();
-        let open = || cpu_permits::release_while_blocking(|| self.opener.connect()).map(Reader::new);
-        let mut reader = idle.map_or_else(open, Ok)?;
-        let answer = question(&mut reader)?;
+        let open = || cpu_permits::release_while_blocking(|| self.opener.connect());
+        let reader = idle.map_or_else(open, Ok)?;
+        let answer = question(&reader)?;
         // Not after a failure: the next question begins with a new connection.
         self.idle.lock().push(reader);
         Ok(answer)
