@@ -455,7 +455,7 @@ fn wait_long_for_lock(tries: i32) -> bool {
     tries < 30_000
 }
 
-fn unusable(path: &Path, cause: impl ToString) -> OpenError {
+pub(super) fn unusable(path: &Path, cause: impl ToString) -> OpenError {
     OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() }
 }
 

@@ -6,6 +6,7 @@ pub mod connection;
 pub mod data_dir;
 pub mod data_dir_lock;
 mod error;
+mod file_identity;
 pub mod records;
 pub mod registry;
 pub mod restore;

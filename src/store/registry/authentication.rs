@@ -2,7 +2,8 @@
 
 use rusqlite::{OptionalExtension as _, Row};
 
-use super::{Inactive, Registry, RegistryError, inactive};
+use super::tenants::inactive;
+use super::{Inactive, Registry, RegistryError};
 use crate::clock::Moment;
 use crate::model::Scopes;
 

@@ -1,7 +1,6 @@
-//! Key events: what was done to a tenant's keys and who signed in, the last 1,000 of each tenant (contract section 11).
+//! Events: changes to a tenant's keys and password, and sign-ins. The last 1,000 of each tenant are kept (contract section 11).
 //!
-//! A sign-in that fails is no event: anybody can cause one, and a thousand of them would remove the whole history. The log
-//! has those.
+//! A failed sign-in is logged but is not an event: anybody can cause one, and a thousand of them would displace all others.
 
 use rusqlite::{Row, Transaction, params};
 
@@ -9,17 +8,20 @@ use super::keys::KeyRow;
 use super::{Registry, RegistryError};
 use crate::clock::Moment;
 
-/// How many events of a tenant are kept.
+/// The number of events that are kept for each tenant.
 const EVENTS_KEPT: i64 = 1_000;
 
-/// Where an action was taken.
+/// The interface through which an action was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
+    /// The HTML panel.
     Panel,
+    /// A command of the operator.
     CommandLine,
 }
 
 impl Actor {
+    /// Returns the stored spelling.
     pub const fn as_str(self) -> &'static str {
         match self {
             Actor::Panel => "panel",
@@ -28,12 +30,14 @@ impl Actor {
     }
 }
 
-/// What was done.
+/// The action that an event records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A key was created, revoked or deleted.
+    /// A key was created.
     Created,
+    /// A key was revoked.
     Revoked,
+    /// A key was deleted.
     Deleted,
     /// A tenant admin signed in.
     SignedIn,
@@ -42,6 +46,7 @@ pub enum Action {
 }
 
 impl Action {
+    /// Returns the stored spelling.
     pub const fn as_str(self) -> &'static str {
         match self {
             Action::Created => "created",
@@ -53,30 +58,32 @@ impl Action {
     }
 }
 
-/// One event, as the panel's foot shows it.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyEvent {
     /// RFC 3339.
     pub at: String,
-    /// An [`Actor`]'s name.
+    /// The name of an [`Actor`].
     pub actor: String,
-    /// An [`Action`]'s name.
+    /// The name of an [`Action`].
     pub action: String,
-    /// `None` for an action that is not about a key.
+    /// The key that the action changed; `None` for a sign-in and a change of the password.
     pub key: Option<EventKey>,
 }
 
-/// The key of an event. It may be deleted by now.
+/// The key of an event, as it was then. The key may be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventKey {
+    /// The key's id.
     pub id: i64,
+    /// The key's name.
     pub name: String,
     /// The first 8 characters.
     pub prefix: String,
 }
 
 impl KeyEvent {
-    /// `SELECT` of [`EVENT_COLUMNS`], in their order.
+    /// Reads [`EVENT_COLUMNS`], in their order.
     fn read(row: &Row<'_>) -> rusqlite::Result<KeyEvent> {
         let key = match row.get(3)? {
             Some(id) => Some(EventKey { id, name: row.get(4)?, prefix: row.get(5)? }),
@@ -89,7 +96,11 @@ impl KeyEvent {
 const EVENT_COLUMNS: &str = "at, actor, action, key_id, key_name, prefix";
 
 impl Registry {
-    /// Returns the tenant's last events, the newest first, at most `limit`.
+    /// Returns at most `limit` of the tenant's last events, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Database`] if the registry cannot be read.
     pub fn key_events(&self, tenant_id: i64, limit: u32) -> Result<Vec<KeyEvent>, RegistryError> {
         self.read(|connection| {
             let sql = format!("SELECT {EVENT_COLUMNS} FROM key_events WHERE tenant_id = ?1 ORDER BY id DESC LIMIT ?2");
@@ -98,7 +109,7 @@ impl Registry {
     }
 }
 
-/// Writes an event of the tenant, about `key` if it is about one, and drops what is beyond the tenant's last 1,000.
+/// Inserts an event of the tenant and deletes the events before its last 1,000. `key` is the key that the action changed.
 pub(super) fn insert_event(
     transaction: &Transaction<'_>,
     tenant_id: i64,

@@ -1,4 +1,4 @@
-//! Tenants from the registry of a backup, with their keys.
+//! Import of tenants, with their keys and events, from the registry of a backup.
 
 use std::path::Path;
 
@@ -7,27 +7,32 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use super::{FILE, Registry, RegistryError, SCHEMA};
 use crate::store::connection;
 
-/// A tenant that comes from a backup.
+/// A tenant that was imported from a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportedTenant {
     /// Its id in the backup.
-    pub saved: i64,
-    /// Its id from now on: the same, unless a tenant of this registry has or had that one.
+    pub saved_id: i64,
+    /// Its id in this registry: the same, unless a tenant of this registry has or had that id.
     pub id: i64,
 }
 
 impl Registry {
-    /// Takes over the tenants `saved` (ids) from the registry at `source`, with their keys and key events, in one
-    /// transaction. `place` is called for each with the id that it had and the one that it would get, and puts its file
-    /// there; where it says `false`, because a file of another is in that place, the tenant gets the next id.
+    /// Imports the tenants `saved_ids` from the registry at `source`, with their keys and events, in one transaction.
     ///
-    /// No id that a tenant or a key of this registry ever had is given again (contract section 10), and from here on ids go
-    /// on from the higher count of both registries.
+    /// For each tenant, `place_file` is called with the id in the backup and the id that the tenant would get, and puts the
+    /// tenant's file in place. It returns `false` if another file has that name; the tenant then gets the next id.
+    ///
+    /// No id that a tenant or a key of this registry ever had is used again (contract section 10). The id counters are raised
+    /// to the higher value of both registries.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `place_file`, and [`RegistryError`]. The transaction is rolled back.
     pub(in crate::store) fn import_tenants<E: From<RegistryError>>(
         &self,
         source: &Path,
-        saved: &[i64],
-        mut place: impl FnMut(i64, i64) -> Result<bool, E>,
+        saved_ids: &[i64],
+        mut place_file: impl FnMut(i64, i64) -> Result<bool, E>,
     ) -> Result<Vec<ImportedTenant>, E> {
         let path = self.data_dir.join(FILE);
         let mut connection =
@@ -38,23 +43,27 @@ impl Registry {
         let [last_tenant, last_key] = last_ids(&transaction).map_err(RegistryError::from)?;
         connection::raise_id_counters(&transaction, "saved").map_err(RegistryError::from)?;
         let mut imported = Vec::new();
-        for saved in saved {
-            let mut wanted = Some(*saved).filter(|id| *id > last_tenant);
+        for &saved_id in saved_ids {
+            let mut wanted = Some(saved_id).filter(|id| *id > last_tenant);
             let id = loop {
-                let id = insert(&transaction, *saved, wanted.take()).map_err(RegistryError::from)?;
-                if place(*saved, id)? {
+                let id = insert(&transaction, saved_id, wanted.take()).map_err(RegistryError::from)?;
+                if place_file(saved_id, id)? {
                     break id;
                 }
                 transaction.execute("DELETE FROM tenants WHERE id = ?", [id]).map_err(RegistryError::from)?;
             };
-            insert_keys(&transaction, *saved, id, last_key).map_err(RegistryError::from)?;
-            imported.push(ImportedTenant { saved: *saved, id });
+            insert_keys(&transaction, saved_id, id, last_key).map_err(RegistryError::from)?;
+            imported.push(ImportedTenant { saved_id, id });
         }
         transaction.commit().map_err(RegistryError::from)?;
         Ok(imported)
     }
 
-    /// Ids go on from the higher count of this registry and the one at `replaced`.
+    /// Raises the id counters to those of the registry at `replaced` that are higher.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Database`] if one of the two cannot be read or written.
     pub(in crate::store) fn raise_id_counters(&self, replaced: &Path) -> Result<(), RegistryError> {
         let connection = connection::open_raw(&self.data_dir.join(FILE))?;
         connection::attach(&connection, replaced, "replaced")?;
@@ -62,7 +71,7 @@ impl Registry {
     }
 }
 
-/// The highest ids that a tenant and a key ever had, 0 where there was none.
+/// Returns the highest ids that a tenant and a key ever had, 0 before the first.
 fn last_ids(connection: &Connection) -> rusqlite::Result<[i64; 2]> {
     connection.query_row(
         "SELECT coalesce(max(seq) FILTER (WHERE name = 'tenants'), 0), coalesce(max(seq) FILTER (WHERE name = 'keys'), 0)
@@ -72,12 +81,12 @@ fn last_ids(connection: &Connection) -> rusqlite::Result<[i64; 2]> {
     )
 }
 
-/// The id that the tenant got: `wanted`, or the next.
-fn insert(connection: &Connection, saved: i64, wanted: Option<i64>) -> rusqlite::Result<i64> {
+/// Inserts the row of a tenant and returns its id: `wanted`, or the next one.
+fn insert(connection: &Connection, saved_id: i64, wanted: Option<i64>) -> rusqlite::Result<i64> {
     let inserted = connection.execute(
         "INSERT INTO main.tenants (id, name, suspended, trial_until, password_hash, created_at)
          SELECT ?2, name, suspended, trial_until, password_hash, created_at FROM saved.tenants WHERE id = ?1",
-        params![saved, wanted],
+        params![saved_id, wanted],
     )?;
     if inserted == 0 {
         return Err(rusqlite::Error::QueryReturnedNoRows);
@@ -85,8 +94,9 @@ fn insert(connection: &Connection, saved: i64, wanted: Option<i64>) -> rusqlite:
     Ok(connection.last_insert_rowid())
 }
 
-/// Keys whose ids are not beyond `last_key` get new ones, and so do their events.
-fn insert_keys(connection: &Connection, saved: i64, id: i64, last_key: i64) -> rusqlite::Result<()> {
+/// Inserts the keys and events of a tenant. A key gets a new id if its id is not above `last_key`; its events refer to the new
+/// id.
+fn insert_keys(connection: &Connection, saved_id: i64, id: i64, last_key: i64) -> rusqlite::Result<()> {
     connection.execute(
         "INSERT INTO main.keys (id, tenant_id, name, hash, prefix, scopes, created_at, last_used_at, revoked_at)
          SELECT CASE WHEN k.id > ?3 THEN k.id END,
@@ -94,7 +104,7 @@ fn insert_keys(connection: &Connection, saved: i64, id: i64, last_key: i64) -> r
          FROM saved.keys AS k
          WHERE k.tenant_id = ?1 AND NOT EXISTS (SELECT 1 FROM main.keys AS known WHERE known.hash = k.hash)
          ORDER BY k.id",
-        [saved, id, last_key],
+        [saved_id, id, last_key],
     )?;
     connection.execute(
         "INSERT INTO main.key_events (tenant_id, at, actor, action, key_id, key_name, prefix)
@@ -103,7 +113,7 @@ fn insert_keys(connection: &Connection, saved: i64, id: i64, last_key: i64) -> r
          LEFT JOIN saved.keys AS k ON k.id = e.key_id
          LEFT JOIN main.keys AS own ON own.hash = k.hash
          WHERE e.tenant_id = ?1 ORDER BY e.id",
-        [saved, id],
+        [saved_id, id],
     )?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Keys: made, listed, revoked, deleted, and when each was last used.
+//! API keys: created, listed, revoked and deleted, and the time of their last use.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -8,32 +8,37 @@ use crate::clock::{self, Moment};
 use crate::model::Scopes;
 use crate::secret::{self, PREFIX_LENGTH};
 
-/// The most characters of a key's name.
-const LONGEST_NAME: usize = 100;
+/// The limit for the characters of a key's name.
+const MAX_NAME_LENGTH: usize = 100;
 
-/// One key, without the key itself.
+/// One key without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRow {
+    /// Never used again after the key is deleted.
     pub id: i64,
+    /// The tenant that the key belongs to.
     pub tenant_id: i64,
+    /// Follows [`check_key_name`].
     pub name: String,
     /// The first 8 characters.
     pub prefix: String,
+    /// What the key permits.
     pub scopes: Scopes,
-    /// RFC 3339, as the others.
+    /// RFC 3339.
     pub created_at: String,
-    /// To the minute.
+    /// RFC 3339, rounded down to the minute; `None` before the first use.
     pub last_used_at: Option<String>,
+    /// RFC 3339; `None` for an active key.
     pub revoked_at: Option<String>,
 }
 
 impl KeyRow {
-    /// `active` or `revoked`.
+    /// Returns `active` or `revoked`.
     pub const fn state(&self) -> &'static str {
         if self.revoked_at.is_some() { "revoked" } else { "active" }
     }
 
-    /// `SELECT` of [`KEY_COLUMNS`], in their order.
+    /// Reads [`KEY_COLUMNS`], in their order.
     fn read(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
         Ok(KeyRow {
             id: row.get(0)?,
@@ -50,12 +55,16 @@ impl KeyRow {
 
 const KEY_COLUMNS: &str = "id, tenant_id, name, prefix, scopes, created_at, last_used_at, revoked_at";
 
-/// A key's name as it is kept: 1 to 100 characters after trimming, no control characters.
+/// Trims a key's name and checks it: 1 to 100 characters, no control characters. Returns the name as it is stored.
+///
+/// # Errors
+///
+/// The rule, as a text for the user.
 pub fn check_key_name(name: &str) -> Result<&str, &'static str> {
     let trimmed = name.trim();
     if trimmed.is_empty() {
         Err("a key's name must not be empty")
-    } else if trimmed.chars().count() > LONGEST_NAME {
+    } else if trimmed.chars().count() > MAX_NAME_LENGTH {
         Err("a key's name has at most 100 characters")
     } else if trimmed.chars().any(char::is_control) {
         Err("a key's name has no control characters")
@@ -65,7 +74,12 @@ pub fn check_key_name(name: &str) -> Result<&str, &'static str> {
 }
 
 impl Registry {
-    /// A new key, and the key itself, which is nowhere else. Its name follows [`check_key_name`]; it has a scope at least.
+    /// Creates a key. Returns its row and its secret, which is not stored. `name` follows [`check_key_name`]; `scopes` has at
+    /// least one scope.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Invalid`] for the name or the scopes, [`RegistryError::NoTenant`] if there is no tenant of this id.
     pub fn create_key(
         &self,
         tenant_id: i64,
@@ -97,7 +111,11 @@ impl Registry {
         Ok((row, key))
     }
 
-    /// The tenant's keys, the oldest first. Last uses that are not yet written are in it.
+    /// Returns the tenant's keys, the oldest first, with the last uses that are not written yet.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Database`] if the registry cannot be read.
     pub fn list_keys(&self, tenant_id: i64) -> Result<Vec<KeyRow>, RegistryError> {
         let mut keys: Vec<KeyRow> = self.read(|connection| {
             let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 ORDER BY id");
@@ -111,7 +129,11 @@ impl Registry {
         Ok(keys)
     }
 
-    /// Revokes a key of this tenant for good. To revoke it again changes nothing.
+    /// Revokes a key of this tenant permanently. A key that is revoked already does not change.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::NoKey`] if the tenant has no key of this id.
     pub fn revoke_key(&self, tenant_id: i64, key_id: i64, actor: Actor, now: Moment) -> Result<KeyRow, RegistryError> {
         self.change(|transaction| {
             let key = find_key(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
@@ -127,7 +149,11 @@ impl Registry {
         })
     }
 
-    /// Removes a key of this tenant.
+    /// Deletes a key of this tenant.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::NoKey`] if the tenant has no key of this id.
     pub fn delete_key(&self, tenant_id: i64, key_id: i64, actor: Actor, now: Moment) -> Result<KeyRow, RegistryError> {
         let key = self.change(|transaction| {
             let key = find_key(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
@@ -139,14 +165,17 @@ impl Registry {
         Ok(key)
     }
 
-    /// Remembers in memory that a key was used; [`Registry::flush_uses`] writes it.
+    /// Records in memory that a key was used. [`Registry::flush_uses`] writes it.
     pub fn record_use(&self, key_id: i64, now: Moment) {
         let seconds = now.unix_seconds();
         self.uses.lock().insert(key_id, seconds - seconds.rem_euclid(60));
     }
 
-    /// Writes the last uses that were noted since: once a minute, and at the end. Those that cannot be written are kept for
-    /// the next time.
+    /// Writes the uses that [`Registry::record_use`] has recorded. The server calls it once a minute and when it stops.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError`] if the registry cannot be written. The uses are kept for the next call.
     pub fn flush_uses(&self) -> Result<(), RegistryError> {
         let uses = std::mem::take(&mut *self.uses.lock());
         if uses.is_empty() {

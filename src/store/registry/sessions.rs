@@ -3,33 +3,42 @@
 use rusqlite::{OptionalExtension as _, params};
 
 use super::events::{Action, Actor, insert_event};
-use super::{Registry, RegistryError, TENANT_COLUMNS, TenantRow};
+use super::tenants::TENANT_COLUMNS;
+use super::{Registry, RegistryError, TenantRow};
 use crate::clock::Moment;
 
-/// How long a session lasts from its sign-in: 8 hours.
+/// How long a session lasts after the sign-in: 8 hours.
 pub const SESSION_SECONDS: i64 = 8 * 60 * 60;
 
 impl Registry {
-    /// Begins a session of the tenant and records the sign-in. Forgets those of all tenants that are over. Whether it did: not
-    /// where the tenant has got another password since it was read, for that ended its sessions, this one too.
+    /// Creates a session of the tenant, records the sign-in and deletes the expired sessions of all tenants. Returns `false`
+    /// and creates nothing if the tenant's password changed after `tenant` was read: the change ended all sessions.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError`] if the registry cannot be written.
     pub fn create_session(&self, tenant: &TenantRow, hash: &[u8; 32], now: Moment) -> Result<bool, RegistryError> {
         let seconds = now.unix_seconds();
         self.change(|transaction| {
             transaction.prepare_cached("DELETE FROM sessions WHERE expires_at <= ?1")?.execute([seconds])?;
-            let made = transaction
+            let inserted = transaction
                 .prepare_cached(
                     "INSERT INTO sessions (tenant_id, hash, expires_at)
                      SELECT id, ?2, ?3 FROM tenants WHERE id = ?1 AND password_hash = ?4",
                 )?
                 .execute(params![tenant.id, hash, seconds + SESSION_SECONDS, tenant.password_hash])?;
-            if made == 1 {
+            if inserted == 1 {
                 insert_event(transaction, tenant.id, Action::SignedIn, None, Actor::Panel, now)?;
             }
-            Ok(made == 1)
+            Ok(inserted == 1)
         })
     }
 
-    /// The tenant whose session this is, while it lasts.
+    /// Returns the tenant of the session with this hash, or `None` if there is no such session or it has expired.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Database`] if the registry cannot be read.
     pub fn find_session(&self, hash: &[u8; 32], now: Moment) -> Result<Option<TenantRow>, RegistryError> {
         self.read(|connection| {
             let sql = format!(
@@ -40,7 +49,11 @@ impl Registry {
         })
     }
 
-    /// Ends one session. One that is over already is no error.
+    /// Deletes a session. It is no error if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError`] if the registry cannot be written.
     pub fn end_session(&self, hash: &[u8; 32]) -> Result<(), RegistryError> {
         self.change(|transaction| {
             transaction.prepare_cached("DELETE FROM sessions WHERE hash = ?1")?.execute([hash])?;

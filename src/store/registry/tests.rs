@@ -1,6 +1,5 @@
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
-
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::time::Duration;
 
 use super::*;

@@ -7,14 +7,14 @@
 //! | `readers` | the pool of reading connections |
 //! | `writer` | the one writing connection: group commit |
 //! | `shared` | what all tenants share |
-//! | `file_identity` | whether a path still names the file that is open |
+//! | `open_file` | whether a path still names the file that is open |
 //! | `file_health` | what is wrong with a file, logged once |
 //! | `page_cache` | a bound on the memory of all connections together |
 //! | `working_set` | whether it pays to keep many files open |
 
 mod file_health;
-mod file_identity;
 mod files;
+mod open_file;
 mod page_cache;
 mod readers;
 mod shared;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use r2d2::{Pool, PooledConnection};
 
 use super::file_health::FileHealth;
-use super::file_identity::FileIdentity;
+use super::open_file::OpenFile;
 use super::readers::{self, ReaderManager};
 use super::shared::{STALLED, Shared};
 use super::writer::Writer;
@@ -21,7 +21,7 @@ use crate::store::records::{Reading, Writing};
 /// One tenant's open file.
 #[derive(Debug)]
 pub struct Tenant {
-    identity: FileIdentity,
+    file: OpenFile,
     readers: Pool<ReaderManager>,
     read_permits: Semaphore,
     writer: Writer,
@@ -55,9 +55,9 @@ impl Tenant {
         // Reading the schema cached as many pages as there are tables and indexes; few of them are read again.
         connection::release_cache(&first);
         let unusable = |cause: &dyn ToString| OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() };
-        let identity = FileIdentity::of(path).map_err(|error| unusable(&error))?;
+        let file = OpenFile::new(path).map_err(|error| unusable(&error))?;
         Ok(Tenant {
-            identity,
+            file,
             readers: readers::pool(connection::reader_manager(path), first, Arc::clone(&shared.budget), &shared.opener),
             read_permits: Semaphore::new(shared.max_reads),
             writer: Writer::new(path.to_owned(), shared, Arc::clone(health)),
@@ -69,7 +69,7 @@ impl Tenant {
 
     /// Whether the path still names the file that is open.
     pub(super) fn is_current(&self) -> bool {
-        self.identity.is_current()
+        self.file.is_current()
     }
 
     /// Runs `work` on a connection that only reads.

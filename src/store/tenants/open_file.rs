@@ -1,37 +1,41 @@
-//! Which file a path names.
+//! Whether a path still names the file that is open.
 
 use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::store::connection;
+use crate::store::file_identity::FileIdentity;
 
 /// The file that was opened under a path. An open connection goes on with a file that was removed or replaced, and serves cached
 /// pages of one that was overwritten.
 #[derive(Debug)]
-pub(in crate::store) struct FileIdentity {
+pub(super) struct OpenFile {
     path: PathBuf,
-    device: u64,
-    inode: u64,
+    identity: FileIdentity,
     /// Nanoseconds. A change is a reason to look at the header again.
     modified: AtomicU64,
 }
 
-impl FileIdentity {
-    /// The identity of the file at `path`.
-    pub fn of(path: &Path) -> io::Result<FileIdentity> {
+impl OpenFile {
+    /// The file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `stat`.
+    pub fn new(path: &Path) -> io::Result<OpenFile> {
         let found = fs::metadata(path)?;
-        let modified = AtomicU64::new(modified(&found));
-        Ok(FileIdentity { path: path.to_owned(), device: found.dev(), inode: found.ino(), modified })
+        let (identity, modified) = (FileIdentity::of(&found), AtomicU64::new(modified(&found)));
+        Ok(OpenFile { path: path.to_owned(), identity, modified })
     }
 
     /// Whether the path still names this file, and the file is still a database. SQLite writes to the file only at a checkpoint,
     /// so the header is read seldom.
     pub fn is_current(&self) -> bool {
         let Ok(found) = fs::metadata(&self.path) else { return false };
-        if (found.dev(), found.ino()) != (self.device, self.inode) {
+        if FileIdentity::of(&found) != self.identity {
             return false;
         }
         let now = modified(&found);
