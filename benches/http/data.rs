@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, params};
 use tenantdesk::secret;
 use tenantdesk::store::registry::{self, Registry};
-use tenantdesk::store::{connection, tenants};
+use tenantdesk::store::{schema, tenants};
 
 /// A data directory with its tenants' keys; tenant `n` has the id `n + 1`.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl Data {
         drop(Registry::create(dir).map_err(io::Error::other)?);
         fs::create_dir_all(tenants::folder(dir))?;
         let first = tenants::file(&tenants::folder(dir), 1);
-        connection::create(&first, &tenants::SCHEMA).map_err(io::Error::other)?;
+        schema::create(&first, &tenants::SCHEMA).map_err(io::Error::other)?;
         fill(&first, 0, records).map_err(io::Error::other)?;
         for id in 2..=count {
             fs::copy(&first, tenants::file(&tenants::folder(dir), id as i64))?;
@@ -167,8 +167,8 @@ pub fn fill(file: &Path, from: u64, to: u64) -> rusqlite::Result<()> {
 
 /// A connection as the service's own are.
 pub fn open(file: &Path) -> rusqlite::Result<Connection> {
-    let schema = if file.ends_with("registry.db") { &registry::SCHEMA } else { &tenants::SCHEMA };
-    connection::open(file, schema).map_err(|_| rusqlite::Error::InvalidPath(file.to_owned()))
+    let expected = if file.ends_with("registry.db") { &registry::SCHEMA } else { &tenants::SCHEMA };
+    schema::open(file, expected).map_err(|_| rusqlite::Error::InvalidPath(file.to_owned()))
 }
 
 /// Employees and hardware, as many of each as there are customers; a customer has 100 employees, an employee 10 pieces.

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::connection::{self, OpenError, Schema};
+use super::connection::OpenError;
 use super::registry::{self, Registry};
+use super::schema::{self, Schema};
 use super::tenants;
 
 /// What was found in one database.
@@ -91,7 +92,7 @@ fn tenant_files(data_dir: &Path) -> io::Result<BTreeSet<i64>> {
 }
 
 fn check_database(path: &Path, schema: &Schema) -> Vec<String> {
-    match connection::open(path, schema) {
+    match schema::open(path, schema) {
         Ok(connection) => find_problems(&connection),
         Err(error) => vec![error.to_string()],
     }
@@ -176,14 +177,14 @@ mod tests {
         let (folder, registry) = data_with_two_tenants();
         let file = fs::OpenOptions::new().write(true).open(folder.path().join("tenants/1.db")).unwrap();
         file.write_all_at(b"garbage, not SQLite", 0).unwrap();
-        let two = connection::open(&folder.path().join("tenants/2.db"), &tenants::SCHEMA).unwrap();
+        let two = schema::open(&folder.path().join("tenants/2.db"), &tenants::SCHEMA).unwrap();
         two.pragma_update(None, "user_version", 99).unwrap();
         drop(two);
         registry
             .create_tenant("three", None, "$phc", Clock::system().now())
             .and_then(|three| {
                 let path = tenants::file(&tenants::folder(folder.path()), three.id);
-                let three = connection::open(&path, &tenants::SCHEMA).unwrap();
+                let three = schema::open(&path, &tenants::SCHEMA).unwrap();
                 three.pragma_update(None, "foreign_keys", false)?;
                 three.execute(
                     "INSERT INTO employees (customer_id, email, is_active, created_at, updated_at, search)

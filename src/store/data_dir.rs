@@ -9,7 +9,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::connection::{self, OpenError};
 use super::data_dir_lock::{self, DataDirLock, DataDirLockError};
-use super::{registry, tenants};
+use super::{registry, schema, tenants};
 use crate::new_folders::NewFolders;
 
 /// What a command has made of a data directory. Dropped without [`NewDataDir::keep`], it removes all of it, unless somebody
@@ -40,7 +40,7 @@ impl NewDataDir {
         create_data_dir(data_dir)?;
         let registry = data_dir.join(registry::FILE);
         if !registry.exists() {
-            made.registry = Some(connection::create(&registry, &registry::SCHEMA)?);
+            made.registry = Some(schema::create(&registry, &registry::SCHEMA)?);
         }
         Ok(made)
     }

@@ -7,9 +7,11 @@ pub mod data_dir;
 pub mod data_dir_lock;
 mod error;
 mod file_identity;
+mod page_copy;
 pub mod records;
 pub mod registry;
 pub mod restore;
+pub mod schema;
 pub mod tenant_file;
 pub mod tenants;
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use rusqlite::Connection;
 
 use super::records;
+use super::schema;
 use super::tenants::SCHEMA;
 use crate::api::list::sortable;
 use crate::model::{ALL, Field, Kind, Resource, Value};
@@ -12,7 +13,7 @@ use crate::model::{KeysetPosition, ListQuery};
 
 fn tenant_file() -> (tempfile::TempDir, Connection) {
     let folder = tempfile::tempdir().unwrap();
-    let connection = super::connection::create(&folder.path().join("1.db"), &SCHEMA).unwrap();
+    let connection = schema::create(&folder.path().join("1.db"), &SCHEMA).unwrap();
     (folder, connection)
 }
 

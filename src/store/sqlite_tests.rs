@@ -9,6 +9,7 @@ use rusqlite::config::DbConfig;
 use super::check;
 use super::connection;
 use super::registry;
+use super::schema;
 use super::tenants::SCHEMA;
 
 /// The flags of `.cargo/config.toml`, or whatever `LIBSQLITE3_FLAGS` was in the environment of the build. Empty without both.
@@ -22,7 +23,7 @@ const LARGEST_SPILL: u64 = 131_071;
 
 fn tenant_file() -> (tempfile::TempDir, Connection) {
     let folder = tempfile::tempdir().unwrap();
-    let connection = connection::create(&folder.path().join("1.db"), &SCHEMA).unwrap();
+    let connection = schema::create(&folder.path().join("1.db"), &SCHEMA).unwrap();
     (folder, connection)
 }
 
@@ -101,7 +102,7 @@ fn the_write_ahead_log_shrinks_after_a_large_transaction() {
     let length = || i64::try_from(fs::metadata(&log).unwrap().len()).unwrap();
     add_customers(&connection, 6_000);
     assert!(length() > connection::WAL_LIMIT, "{}", length());
-    let other = connection::open(&path, &SCHEMA).unwrap();
+    let other = schema::open(&path, &SCHEMA).unwrap();
     add_customers(&other, 1);
     assert!(length() <= connection::WAL_LIMIT, "{}", length());
 }
@@ -130,8 +131,8 @@ fn every_kind_of_connection_is_set_up() {
     let folder = tempfile::tempdir().unwrap();
     for schema in [&SCHEMA, &registry::SCHEMA] {
         let path = folder.path().join(schema.name);
-        assert_set_up(&connection::create(&path, schema).unwrap());
-        assert_set_up(&connection::open(&path, schema).unwrap());
+        assert_set_up(&schema::create(&path, schema).unwrap());
+        assert_set_up(&schema::open(&path, schema).unwrap());
         let reader = r2d2::ManageConnection::connect(&connection::reader_manager(&path)).unwrap();
         assert_set_up(&reader);
         assert_eq!(setting(&reader, "query_only"), "1");

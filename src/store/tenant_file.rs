@@ -9,6 +9,7 @@ use super::connection::{self, OpenError};
 use super::error::DatabaseError;
 use super::records::Statements;
 use super::records::{self, Reading, Record, Writing};
+use super::schema;
 use super::tenants::{self, SCHEMA};
 use crate::model::{Field, Resource, Value};
 
@@ -26,7 +27,7 @@ impl TenantFile {
     /// Opens the file of the tenant `id`, which must be there.
     pub fn open(data_dir: &Path, id: i64) -> Result<TenantFile, OpenError> {
         let path = tenants::file(&tenants::folder(data_dir), id);
-        let connection = connection::open(&path, &SCHEMA)?;
+        let connection = schema::open(&path, &SCHEMA)?;
         connection
             .pragma_update(None, "cache_size", -CACHE_KIB)
             .and_then(|()| connection::use_long_busy_timeout(&connection))

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 
 use super::check;
-use super::connection::{self, OpenError, Schema};
+use super::connection::{self, OpenError};
 use super::registry::{self, Actor, Registry};
+use super::schema::{self, Schema};
 use super::tenant_file::TenantFile;
 use super::tenants::{self, Tenants};
 use super::{DatabaseError, Limits, StoreError};
@@ -82,7 +83,7 @@ fn objects(connection: &Connection) -> BTreeMap<String, Vec<String>> {
 
 fn new_objects(schema: &Schema) -> BTreeMap<String, Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
-    objects(&connection::create(&folder.path().join("new.db"), schema).unwrap())
+    objects(&schema::create(&folder.path().join("new.db"), schema).unwrap())
 }
 
 fn records(data: &Path) -> String {
@@ -106,10 +107,10 @@ fn records(data: &Path) -> String {
 fn files_of_every_released_version_get_the_current_schema() {
     for version in RELEASED {
         let data = data_dir(version, 1);
-        let tenant = connection::open(&data.path().join("tenants/1.db"), &tenants::SCHEMA).unwrap();
+        let tenant = schema::open(&data.path().join("tenants/1.db"), &tenants::SCHEMA).unwrap();
         assert_eq!(objects(&tenant), new_objects(&tenants::SCHEMA), "schema {version}");
         drop(tenant);
-        let registry = connection::open(&data.path().join(registry::FILE), &registry::SCHEMA).unwrap();
+        let registry = schema::open(&data.path().join(registry::FILE), &registry::SCHEMA).unwrap();
         assert_eq!(objects(&registry), new_objects(&registry::SCHEMA), "schema {version}");
         drop(registry);
         assert_eq!(records(data.path()), fs::read_to_string(fixture(version).join("records.jsonl")).unwrap());
@@ -142,19 +143,19 @@ fn a_migration_keeps_a_copy_and_every_record() {
     let next = next();
     // Four threads open the file at once. One migrates it; the others find the current version.
     std::thread::scope(|scope| {
-        let opened: Vec<_> = (0..4).map(|_| scope.spawn(|| connection::open(&path, &next).map(drop))).collect();
+        let opened: Vec<_> = (0..4).map(|_| scope.spawn(|| schema::open(&path, &next).map(drop))).collect();
         opened.into_iter().for_each(|opened| opened.join().unwrap().unwrap());
     });
-    let migrated = connection::open(&path, &next).unwrap();
+    let migrated = schema::open(&path, &next).unwrap();
     assert_eq!(objects(&migrated), new_objects(&next));
-    assert_eq!(connection::version(&migrated).unwrap(), 2);
+    assert_eq!(schema::version(&migrated).unwrap(), 2);
     drop(migrated);
     let copy = data.path().join("tenants/1.db.v1");
     assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
     let names: Vec<_> = fs::read_dir(data.path().join("tenants")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
     // The current version refuses the newer file. The copy has the old content.
-    let refused = connection::open(&path, &tenants::SCHEMA).unwrap_err();
+    let refused = schema::open(&path, &tenants::SCHEMA).unwrap_err();
     assert!(matches!(refused, OpenError::Newer { found: 2, known: 1, .. }), "{refused}");
     assert!(refused.to_string().contains("newer version of tenantdesk"), "{refused}");
     fs::rename(&copy, &path).unwrap();
@@ -187,7 +188,7 @@ fn a_file_that_cannot_be_migrated_is_unchanged_and_does_not_affect_other_tenants
     let found = other.read(|reading| reading.exists(&CUSTOMER, 1)).unwrap();
     assert!(found);
     drop((other, tenants));
-    let failed = connection::open(&data.path().join("tenants/1.db"), &FAILING).unwrap_err().to_string();
+    let failed = schema::open(&data.path().join("tenants/1.db"), &FAILING).unwrap_err().to_string();
     assert!(failed.contains("migrating it from schema 1 to 3 failed"), "{failed}");
     assert!(!data.path().join("tenants/1.db.v1").exists(), "an older program may still write to the file");
     assert_eq!(records(data.path()), before);

@@ -16,10 +16,12 @@ use rusqlite::Connection;
 pub use manifest::{BackupKind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
 
 use super::check;
-use super::connection::{self, CopyError, OpenError, Schema};
+use super::connection::{self, OpenError};
 use super::error::DatabaseError;
+use super::page_copy::{self, CopyError};
 use super::records::Reading;
 use super::registry::{self, Registry, RegistryError, TenantRow};
+use super::schema::{self, Schema};
 use super::tenants;
 use crate::clock::Moment;
 use crate::model::ALL;
@@ -194,8 +196,8 @@ fn fill(registry: &Registry, folder: &Path, tenant: Option<&TenantRow>, now: Mom
 
 fn copy_registry(registry: &Registry, folder: &Path) -> Result<Connection, BackupError> {
     let copy = folder.join(registry::FILE);
-    let live = connection::open(&registry.data_dir().join(registry::FILE), &registry::SCHEMA)?;
-    connection::copy_to(&live, &copy).map_err(OpenError::from)?;
+    let live = schema::open(&registry.data_dir().join(registry::FILE), &registry::SCHEMA)?;
+    page_copy::copy_to(&live, &copy).map_err(OpenError::from)?;
     Ok(connection::open_raw(&copy)?)
 }
 
@@ -246,13 +248,13 @@ enum Outcome {
 
 /// Copies a tenant's file. A file that cannot be read is no error: the others are saved without it.
 fn save_tenant(registry: &Registry, folder: &Path, id: i64) -> Result<Outcome, BackupError> {
-    let live = match connection::open(&tenants::file(&tenants::folder(registry.data_dir()), id), &tenants::SCHEMA) {
+    let live = match schema::open(&tenants::file(&tenants::folder(registry.data_dir()), id), &tenants::SCHEMA) {
         Ok(live) => live,
         Err(OpenError::Missing(_)) if registry.tenant(id)?.is_none() => return Ok(Outcome::Gone),
         Err(error) => return Ok(Outcome::Unreadable(error.to_string())),
     };
     let copy = tenants::file(&tenants::folder(folder), id);
-    match connection::copy_to(&live, &copy) {
+    match page_copy::copy_to(&live, &copy) {
         Ok(()) => (),
         Err(CopyError::Source(error)) => return Ok(Outcome::Unreadable(error.to_string())),
         Err(CopyError::Target(error)) => return Err(error.into()),

@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::{FILE, Registry, RegistryError, SCHEMA};
-use crate::store::connection;
+use crate::store::{connection, schema};
 
 /// A tenant that was imported from a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +35,7 @@ impl Registry {
         mut place_file: impl FnMut(i64, i64) -> Result<bool, E>,
     ) -> Result<Vec<ImportedTenant>, E> {
         let path = self.data_dir.join(FILE);
-        let mut connection =
-            connection::open(&path, &SCHEMA).map_err(|error| RegistryError::File(error.to_string()))?;
+        let mut connection = schema::open(&path, &SCHEMA).map_err(|error| RegistryError::File(error.to_string()))?;
         connection::attach(&connection, source, "saved").map_err(RegistryError::from)?;
         let transaction =
             connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(RegistryError::from)?;

@@ -24,10 +24,11 @@ pub use keys::{KeyRow, check_key_name};
 pub use sessions::SESSION_SECONDS;
 pub use tenants::{Inactive, TenantRow, TenantState, check_tenant_name};
 
-use super::connection::{self, OpenError, Schema};
+use super::connection::{self, OpenError};
 use super::data_dir::create_data_dir;
 use super::error::DatabaseError;
 use super::file_identity::FileIdentity;
+use super::schema::{self, Schema};
 use crate::cpu_permits;
 
 /// The schema of the registry.
@@ -100,7 +101,7 @@ impl Registry {
     /// [`OpenError::Missing`] if the directory has no registry; the other variants if the file cannot be used.
     pub fn open(data_dir: &Path) -> Result<Registry, OpenError> {
         let path = data_dir.join(FILE);
-        let writer = connection::open(&path, &SCHEMA)?;
+        let writer = schema::open(&path, &SCHEMA)?;
         Registry::with_writer(data_dir, &path, writer)
     }
 
@@ -113,7 +114,7 @@ impl Registry {
     pub fn create(data_dir: &Path) -> Result<Registry, OpenError> {
         let path = data_dir.join(FILE);
         create_data_dir(data_dir)?;
-        let writer = connection::create(&path, &SCHEMA)?;
+        let writer = schema::create(&path, &SCHEMA)?;
         Registry::with_writer(data_dir, &path, writer)
     }
 

@@ -5,9 +5,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, para
 use super::events::{Action, Actor, insert_event};
 use super::{Registry, RegistryError};
 use crate::clock::Moment;
-use crate::store::connection;
 use crate::store::data_dir::create_private_dir;
-use crate::store::tenants;
+use crate::store::{schema, tenants};
 
 /// Why a tenant is inactive. A suspension takes precedence over a trial that is over (contract section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +159,7 @@ impl Registry {
                 return Ok(false);
             }
         }
-        connection::create(&path, &tenants::SCHEMA).map(|_| true).map_err(|error| failed(&error))
+        schema::create(&path, &tenants::SCHEMA).map(|_| true).map_err(|error| failed(&error))
     }
 
     /// Removes the new file after a failed commit. An error here is ignored: the first one is reported.

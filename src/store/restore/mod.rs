@@ -17,12 +17,13 @@ use uuid::Uuid;
 use super::backup::manifest::{self, digest};
 use super::backup::{self, BackupError, BackupKind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
 use super::check;
-use super::connection::{self, OpenError, Schema};
+use super::connection::{self, OpenError};
 use super::data_dir::NewDataDir;
 use super::data_dir_lock::{DataDirLock, DataDirLockError};
 use super::error::DatabaseError;
 use super::registry::{self, Registry, RegistryError};
-use super::tenants;
+use super::schema::{self, Schema};
+use super::{page_copy, tenants};
 
 /// What is to be restored.
 #[derive(Clone, Copy, Debug)]
@@ -304,7 +305,7 @@ fn replace(live: &Path, staged: &Path, undo: &mut Undo<'_>) -> Result<(), Restor
         Err(_) => return replace_by_name(live, staged, undo),
     };
     let kept = undo.stage.kept(live);
-    connection::copy_to(&connection, &kept).map_err(OpenError::from)?;
+    page_copy::copy_to(&connection, &kept).map_err(OpenError::from)?;
     replace_content(connection, live, staged)?;
     undo.done.push(UndoStep::Content { live: live.to_owned(), kept });
     Ok(())
@@ -312,7 +313,7 @@ fn replace(live: &Path, staged: &Path, undo: &mut Undo<'_>) -> Result<(), Restor
 
 /// The live file, if it can take new content.
 fn sound(live: &Path) -> Result<Connection, OpenError> {
-    let connection = connection::open(live, &tenants::SCHEMA)?;
+    let connection = schema::open(live, &tenants::SCHEMA)?;
     match check::find_problems(&connection).into_iter().next() {
         Some(cause) => Err(OpenError::Damaged { path: live.to_owned(), cause }),
         None => Ok(connection),
@@ -325,7 +326,7 @@ fn replace_content(mut connection: Connection, live: &Path, staged: &Path) -> Re
     connection::use_long_busy_timeout(&connection)?;
     let staged = connection::open_raw(staged)?;
     connection::attach(&staged, live, "live")?;
-    connection::replace_content(&staged, &mut connection, || {
+    page_copy::replace_content(&staged, &mut connection, || {
         let transaction = staged.unchecked_transaction()?;
         connection::raise_id_counters(&transaction, "live")?;
         keep_litestreams_tables(&transaction)?;
@@ -407,7 +408,7 @@ impl Undo<'_> {
         let cause = Box::new(cause);
         for done in self.done.into_iter().rev() {
             let undone = match &done {
-                UndoStep::Content { live, kept } => connection::open(live, &tenants::SCHEMA)
+                UndoStep::Content { live, kept } => schema::open(live, &tenants::SCHEMA)
                     .map_err(RestoreError::from)
                     .and_then(|connection| replace_content(connection, live, kept)),
                 UndoStep::Name { live, kept } => put_back(live, kept),
@@ -504,7 +505,7 @@ impl StagingDir {
             let copied = File::open(&from).and_then(|source| digest(source, &target));
             compare(&from, file, copied)?;
             target.sync_all().map_err(at(&to))?;
-            let broken = check::broken_foreign_keys(&connection::open(&to, schema)?)?;
+            let broken = check::broken_foreign_keys(&schema::open(&to, schema)?)?;
             if let Some(what) = broken.into_iter().next() {
                 return Err(RestoreError::Damaged { path: from, what: format!("has a broken reference: {what}") });
             }

@@ -41,8 +41,8 @@ use shared::{STALLED, Shared};
 pub use tenant::Tenant;
 use working_set::WorkingSet;
 
-use super::connection::Schema;
 use super::error::StoreError;
+use super::schema::Schema;
 use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;

@@ -8,7 +8,7 @@ use scheduled_thread_pool::ScheduledThreadPool;
 
 use super::page_cache::CacheBudget;
 use crate::metrics::Metrics;
-use crate::store::connection::Schema;
+use crate::store::schema::Schema;
 
 /// How long a request waits for others to finish with a tenant's file before the file counts as not responding.
 pub(super) const STALLED: Duration = Duration::from_millis(250);

@@ -17,6 +17,7 @@ use crate::semaphore::Semaphore;
 use crate::store::connection::{self, OpenError};
 use crate::store::error::{DatabaseError, MutationError, StoreError};
 use crate::store::records::{Reading, Writing};
+use crate::store::schema;
 
 /// One tenant's open file.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl Tenant {
     /// Opens and checks the file at `path`, and migrates it if its schema is older.
     pub(super) fn open(path: &Path, shared: &Shared, health: &Arc<FileHealth>) -> Result<Tenant, OpenError> {
         // Opened here, not in the pool: the pool would try again in the background and keep the caller waiting.
-        let first = connection::open(path, shared.schema)?;
+        let first = schema::open(path, shared.schema)?;
         // Reading the schema cached as many pages as there are tables and indexes; few of them are read again.
         connection::release_cache(&first);
         let unusable = |cause: &dyn ToString| OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() };

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use super::*;
 use crate::store::connection;
+use crate::store::schema;
 
 fn tenants(folder: &tempfile::TempDir, limits: Limits) -> Tenants {
     Tenants::new(folder.path(), limits, Metrics::new(|_| "").into())
@@ -15,7 +16,7 @@ fn data_dir(count: i64) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(super::folder(folder.path())).unwrap();
     for id in 1..=count {
-        drop(connection::create(&file(&super::folder(folder.path()), id), &SCHEMA).unwrap());
+        drop(schema::create(&file(&super::folder(folder.path()), id), &SCHEMA).unwrap());
     }
     folder
 }

@@ -18,9 +18,10 @@ use super::shared::{STALLED, Shared};
 use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::panics::{self, Panicked};
-use crate::store::connection::{self, OpenError, Schema};
+use crate::store::connection::{self, OpenError};
 use crate::store::error::{MutationError, StoreError};
 use crate::store::records::Writing;
+use crate::store::schema::{self, Schema};
 
 /// The most mutations in one commit: enough to use the time of a sync, few enough that the first does not wait long.
 const BATCH: usize = 128;
@@ -197,7 +198,7 @@ impl Writer {
     }
 
     fn connect(&self) -> Result<TrackedConnection, OpenError> {
-        let connection = connection::open(&self.path, self.schema)?;
+        let connection = schema::open(&self.path, self.schema)?;
         connection::persist_wal(&connection);
         connection::keep_temporary_files_in_memory(&connection)
             .map_err(|error| OpenError::Unusable { path: self.path.clone(), cause: error.to_string() })?;
@@ -353,7 +354,7 @@ mod tests {
     fn what_a_failed_mutation_wrote_is_gone_from_the_search_too() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("1.db");
-        drop(connection::create(&path, &SCHEMA).unwrap());
+        drop(schema::create(&path, &SCHEMA).unwrap());
         let opener = ScheduledThreadPool::builder().num_threads(1).build();
         let shared = Shared {
             schema: &SCHEMA,
@@ -411,7 +412,7 @@ mod tests {
         let done = Ok(Ok(()));
         assert_eq!(outcomes, [done, done, Ok(Err("no")), Err(StoreError::Internal), done, done]);
 
-        let file = connection::open(&path, &SCHEMA).unwrap();
+        let file = schema::open(&path, &SCHEMA).unwrap();
         let found = |trigram: &str| -> Vec<i64> {
             let mut statement = file.prepare("SELECT rowid FROM customers_search(?) ORDER BY rowid").unwrap();
             statement.query_map([trigram], |row| row.get(0)).unwrap().map(Result::unwrap).collect()

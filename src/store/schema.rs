@@ -1,0 +1,156 @@
+//! Databases with a schema: opened, created, and migrated from older versions. `migrations/README.md` says how to add a
+//! migration.
+
+use std::fs::{self, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::connection::{self, OpenError, open_error, unusable};
+use super::page_copy::copy_to;
+
+/// The schema of one kind of database, and the migrations to it.
+#[derive(Debug)]
+pub struct Schema {
+    /// The kind of database, for messages: `registry`, `tenant`.
+    pub name: &'static str,
+    /// The version of `sql`. A database stores its version in `user_version`.
+    pub version: u32,
+    /// Creates the schema in an empty database.
+    pub sql: &'static str,
+    /// `migrations[n]` migrates version `n + 1` to version `n + 2`.
+    pub migrations: &'static [&'static str],
+}
+
+/// Opens an existing database for reading and writing, and migrates it if its schema is older.
+///
+/// # Errors
+///
+/// [`OpenError`]. After a failed migration the file is unchanged.
+pub fn open(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
+    match fs::metadata(path) {
+        Ok(database) => match_file_modes(path, &database),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(OpenError::Missing(path.to_owned())),
+        Err(error) => return Err(unusable(path, error)),
+    }
+    let mut connection = connection::connect(path).map_err(|error| open_error(path, &error))?;
+    match version(&connection).map_err(|error| open_error(path, &error))? {
+        0 => Err(OpenError::Damaged { path: path.to_owned(), cause: "it has no schema".to_owned() }),
+        found if found == schema.version => Ok(connection),
+        found if found > schema.version => {
+            Err(OpenError::Newer { path: path.to_owned(), found, known: schema.version })
+        }
+        _older => {
+            migrate(path, &mut connection, schema)?;
+            Ok(connection)
+        }
+    }
+}
+
+/// Gives the files `-wal` and `-shm` the mode of the database. SQLite copies the mode when it creates them, so they are still
+/// read-only if the database was read-only then. An error is ignored: opening the database reports it.
+fn match_file_modes(path: &Path, database: &Metadata) {
+    for suffix in ["-wal", "-shm"] {
+        let sibling = connection::sibling_path(path, suffix);
+        if fs::metadata(&sibling).is_ok_and(|found| found.permissions() != database.permissions()) {
+            let _ = fs::set_permissions(&sibling, database.permissions());
+        }
+    }
+}
+
+/// Creates a database, private to the owner. Opens the file instead if it exists.
+///
+/// # Errors
+///
+/// [`OpenError`]. A new file is removed.
+pub fn create(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => create_schema(path, schema).inspect_err(|_| connection::remove_database(path)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // A crash between the creation of the file and the commit of its schema leaves an empty file.
+            let is_empty = fs::metadata(path).is_ok_and(|file| file.len() == 0);
+            if is_empty { create_schema(path, schema) } else { open(path, schema) }
+        }
+        Err(error) => Err(unusable(path, error)),
+    }
+}
+
+/// Creates the schema in an empty file, unless another process has just done so.
+fn create_schema(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
+    let create = || -> rusqlite::Result<Connection> {
+        let mut connection = connection::connect(path)?;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if version(&transaction)? == 0 {
+            transaction.execute_batch(schema.sql)?;
+            transaction.pragma_update(None, "user_version", schema.version)?;
+        }
+        transaction.commit()?;
+        Ok(connection)
+    };
+    let connection = create().map_err(|error| open_error(path, &error))?;
+    connection::sync_folder(path).map_err(|error| unusable(path, error))?;
+    Ok(connection)
+}
+
+/// Returns the schema version of the database, 0 for an empty one.
+///
+/// # Errors
+///
+/// Those of SQLite: the file is no database or cannot be read.
+pub fn version(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Keeps a copy of the file, then runs all steps in one transaction. If several processes migrate the same file, the first does
+/// it and the others find the current version.
+fn migrate(path: &Path, connection: &mut Connection, schema: &Schema) -> Result<(), OpenError> {
+    let failed = |error: rusqlite::Error| open_error(path, &error);
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let found = version(&transaction).map_err(failed)?;
+    if found >= schema.version {
+        return Ok(());
+    }
+    let copy = copy_before_migration(path, found)?;
+    let completed = usize::try_from(found.saturating_sub(1)).unwrap_or(usize::MAX);
+    let run_steps = || -> rusqlite::Result<()> {
+        for step in schema.migrations.iter().skip(completed) {
+            transaction.execute_batch(step)?;
+        }
+        transaction.pragma_update(None, "user_version", schema.version)
+    };
+    run_steps().and_then(|()| transaction.commit()).map_err(|error| {
+        // An older program may still write to the file. The next attempt makes its own copy.
+        if let Some(copy) = copy {
+            let _ = fs::remove_file(copy);
+        }
+        let cause = format!("migrating it from schema {found} to {} failed ({error})", schema.version);
+        unusable(path, cause)
+    })?;
+    tracing::info!(file = %path.display(), from = found, to = schema.version, "schema migrated");
+    Ok(())
+}
+
+/// Copies `1.db` to `1.db.v1` and returns the path of the copy, or `None` if it exists already. The caller's transaction blocks
+/// writers but not the reads of the copy.
+fn copy_before_migration(path: &Path, found: u32) -> Result<Option<PathBuf>, OpenError> {
+    let copy = path.with_extension(format!("db.v{found}"));
+    if copy.try_exists().map_err(|error| unusable(path, error))? {
+        return Ok(None);
+    }
+    let partial = path.with_extension(format!("db.v{found}.partial"));
+    match fs::remove_file(&partial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unusable(&partial, error)),
+        _ => (),
+    }
+    let source = connection::open_raw(path).map_err(|error| open_error(path, &error))?;
+    copy_to(&source, &partial)?;
+    let renamed = fs::rename(&partial, &copy).and_then(|()| connection::sync_folder(&copy));
+    renamed.map_err(|error| {
+        connection::remove_database(&partial);
+        connection::remove_database(&copy);
+        unusable(&copy, error)
+    })?;
+    Ok(Some(copy))
+}
