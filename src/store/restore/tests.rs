@@ -1,6 +1,6 @@
-//! Backups made and brought back, in this process, also under load.
+//! Backups and restores in this process, some of them under load.
 
-use std::collections::BTreeMap;
+use std::fs;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -10,9 +10,11 @@ use super::*;
 use crate::clock::Clock;
 use crate::model::{ALL, CUSTOMER, EMPLOYEE, Scopes, Value};
 use crate::secret;
+use crate::store::backup::{self, BackupError, Manifest, manifest};
 use crate::store::registry::{Actor, TenantRow};
+use crate::store::schema::{self, Schema};
 use crate::store::tenant_file::TenantFile;
-use crate::store::{DatabaseError, Limits, MutationError, Record, Tenant, Tenants, Writing};
+use crate::store::{DatabaseError, Limits, MutationError, Record, Tenant, Tenants, Writing, check};
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -471,6 +473,58 @@ fn litestreams_tables_stay_what_they_are() {
     assert!(live().table_exists(None, "_litestream_lock").unwrap());
     assert!(!live().table_exists(None, "_litestream_gone").unwrap());
     assert_eq!(fixture.problems(), Vec::<String>::new());
+}
+
+/// Moves a column to the end of its table. `ALTER TABLE … ADD COLUMN` appends it there when a file is upgraded.
+fn move_column_to_the_end(file: &Path) {
+    connection::open_raw(file)
+        .unwrap()
+        .execute_batch("ALTER TABLE customers DROP COLUMN notes; ALTER TABLE customers ADD COLUMN notes TEXT")
+        .unwrap();
+}
+
+#[test]
+fn upgraded_and_new_files_replace_each_other() {
+    for is_backup_upgraded in [true, false] {
+        let fixture = Fixture::new();
+        fixture.tenant("one");
+        let file = live_file(&fixture.data(), 1);
+        if is_backup_upgraded {
+            move_column_to_the_end(&file);
+        }
+        fixture.add(1, &["Eins"]);
+        let before = fixture.rows(1);
+        fixture.backup(None);
+        connection::remove_database(&file);
+        drop(schema::create(&file, &tenants::SCHEMA).unwrap());
+        if !is_backup_upgraded {
+            move_column_to_the_end(&file);
+        }
+        fixture.add(1, &["Zwei", "Drei"]);
+        fixture.restore(Some("one"), true).unwrap();
+        assert_eq!(fixture.rows(1), before);
+        fixture.add(1, &["Vier"]);
+        assert_eq!(fixture.rows(1).last().unwrap().1.id, 3);
+        assert_eq!(fixture.problems(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn files_of_an_older_schema_are_migrated_in_the_staging_directory() {
+    static NEXT: Schema =
+        Schema { name: "tenant", version: 2, sql: "", migrations: &["ALTER TABLE customers ADD COLUMN fax TEXT"] };
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.add(1, &["Eins"]);
+    let backup = fixture.backup(None);
+    let staging = StagingDir::create(&fixture.data()).unwrap();
+    let file = backup.manifest.file("tenants/1.db").unwrap().clone();
+    staging.fill(&backup.folder, &[(file, &NEXT)]).unwrap();
+    let staged = connection::open_raw(&staging.tenant(1)).unwrap();
+    assert_eq!(schema::version(&staged).unwrap(), 2);
+    assert!(staged.column_exists(None, "customers", "fax").unwrap());
+    drop((staged, staging));
+    fixture.is_tidy();
 }
 
 #[test]
