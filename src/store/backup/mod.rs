@@ -1,7 +1,7 @@
-//! Backups: consistent copies while the service runs (contract section 10).
+//! Backups: consistent copies while a server runs (contract section 10).
 //!
-//! A backup is a folder. It is made under another name, checked and synced, and only then gets its own: a folder with a
-//! backup's name is whole.
+//! A backup is a folder. It is created under a temporary name, checked and synced, and then renamed. A folder with the name of a
+//! backup is therefore complete.
 
 pub mod manifest;
 
@@ -15,35 +15,62 @@ use rusqlite::Connection;
 
 pub use manifest::{BackupKind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
 
-use super::check;
 use super::connection::{self, OpenError};
 use super::error::DatabaseError;
 use super::page_copy::{self, CopyError};
 use super::records::Reading;
 use super::registry::{self, Registry, RegistryError, TenantRow};
 use super::schema::{self, Schema};
-use super::tenants;
+use super::{check, tenants};
 use crate::clock::Moment;
-use crate::model::ALL;
+use crate::model::{ALL, Resource};
 use crate::new_folders::NewFolders;
 
-/// Why there is no backup.
+/// Why a backup failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
+    /// An operation on a file or folder failed.
     #[error("{}: {cause}", .path.display())]
-    File { path: PathBuf, cause: io::Error },
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// The error of the file system.
+        cause: io::Error,
+    },
+    /// A database cannot be opened, or its copy cannot be written.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The tenant that was asked for cannot be saved.
     #[error("tenant {name}: {cause}; no backup was made")]
-    Tenant { name: String, cause: String },
+    Tenant {
+        /// The tenant's name.
+        name: String,
+        /// The reason, as a text.
+        cause: String,
+    },
+    /// The check of the copied registry found a problem.
     #[error("{database} is not sound: {problem}; no backup was made")]
-    Unsound { database: String, problem: String },
+    Unsound {
+        /// The file name of the database.
+        database: String,
+        /// The first problem.
+        problem: String,
+    },
+    /// Another process creates a backup in the same folder.
     #[error("another backup into {} is under way", .0.display())]
     UnderWay(PathBuf),
+    /// The backup was created, but older ones remain.
     #[error("the backup {} is made, but older ones could not be removed: {cause}", .folder.display())]
-    NotRemoved { folder: PathBuf, cause: Box<BackupError> },
+    NotRemoved {
+        /// The new backup.
+        folder: PathBuf,
+        /// Why the older ones remain.
+        cause: Box<BackupError>,
+    },
+    /// The registry cannot be read.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// A statement on the copy failed.
     #[error("the copy cannot be used: {0}")]
     Database(#[from] DatabaseError),
 }
@@ -54,21 +81,24 @@ impl From<rusqlite::Error> for BackupError {
     }
 }
 
-/// A backup that was made.
+/// A backup that was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backup {
+    /// The folder of the backup.
     pub folder: PathBuf,
+    /// The content of its manifest.
     pub manifest: Manifest,
-    /// Older ones that were removed after it.
+    /// The older backups that were removed.
     pub removed: Vec<PathBuf>,
 }
 
-/// Makes a backup of all tenants, or of one, in a new folder in `dir`. Then removes older ones of the same kind beyond the
-/// newest `keep`, unless a tenant had to be left out: an older backup may hold it.
+/// Creates a backup of all tenants, or of one, in a new folder in `dir`. Then removes older backups of the same kind, so that the
+/// newest `keep` remain. Nothing is removed if the new backup lacks a tenant: an older one may hold it.
 ///
 /// # Errors
 ///
-/// [`BackupError`] where there is no backup. One tenant that cannot be read is an error only where it is the one asked for.
+/// [`BackupError`] if there is no backup. If all tenants are saved, one that cannot be read is not an error;
+/// [`Manifest::left_out`] lists it. After [`BackupError::NotRemoved`] the backup exists.
 pub fn create(
     registry: &Registry,
     dir: &Path,
@@ -77,23 +107,20 @@ pub fn create(
     now: Moment,
 ) -> Result<Backup, BackupError> {
     let _folders = NewFolders::make(dir, 0o700).map_err(at(dir))?;
-    let _alone = lock(dir)?;
+    let _lock = lock(dir)?;
     remove_leftovers(dir).map_err(at(dir))?;
     let name = free_name(dir, now).map_err(at(dir))?;
     let partial = dir.join(format!(".{name}{PARTIAL}"));
     let folder = dir.join(name);
-    let outcome = fill(registry, &partial, tenant, now).and_then(|manifest| {
-        fs::rename(&partial, &folder).and_then(|()| File::open(dir)?.sync_all()).map_err(at(&folder))?;
-        Ok(manifest)
-    });
-    let manifest = match outcome {
-        Ok(manifest) => manifest,
-        Err(error) => {
-            // The first failure is the one to tell; what is left here goes with the next backup.
+    let manifest = fill(registry, &partial, tenant, now)
+        .and_then(|manifest| {
+            fs::rename(&partial, &folder).and_then(|()| File::open(dir)?.sync_all()).map_err(at(&folder))?;
+            Ok(manifest)
+        })
+        .inspect_err(|_| {
+            // An error is ignored: the next backup removes the folder.
             let _ = fs::remove_dir_all(&partial);
-            return Err(error);
-        }
-    };
+        })?;
     let removed = match keep.filter(|_| manifest.left_out.is_empty()) {
         Some(keep) => remove_older(dir, &folder, &manifest, keep)
             .map_err(|cause| BackupError::NotRemoved { folder: folder.clone(), cause: Box::new(cause) })?,
@@ -102,11 +129,10 @@ pub fn create(
     Ok(Backup { folder, manifest, removed })
 }
 
-/// The end of the name of a backup that is being made, or removed.
+/// The end of the name of a folder that is being filled or removed.
 const PARTIAL: &str = ".partial";
 
-/// Two that make and remove backups in one folder would be in each other's way. Where the file system knows no locks we trust
-/// the operator.
+/// Only one process may create and remove backups in a folder. If the file system has no locks, the operator must see to that.
 fn lock(dir: &Path) -> Result<File, BackupError> {
     let file = File::open(dir).map_err(at(dir))?;
     match file.try_lock() {
@@ -115,55 +141,51 @@ fn lock(dir: &Path) -> Result<File, BackupError> {
     }
 }
 
-/// What a backup that was killed has left behind.
+/// Removes the folders that killed backups have left.
 fn remove_leftovers(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name();
-        let ours = name.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(PARTIAL)).is_some_and(is_name);
-        if ours && entry.file_type()?.is_dir() {
+        let stem = name.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(PARTIAL));
+        if stem.is_some_and(|stem| sequence_number(stem).is_some()) && entry.file_type()?.is_dir() {
             fs::remove_dir_all(entry.path())?;
         }
     }
     Ok(())
 }
 
-/// `2026-11-20T19-30-00Z`, and `-2` and so on behind it where one was made in the same second.
+/// Returns an unused name: `2026-11-20T19-30-00Z`, and `2026-11-20T19-30-00Z-2` for the second backup of the same second.
 fn free_name(dir: &Path, now: Moment) -> io::Result<String> {
-    let time = now.wall.strftime(TIME).to_string();
+    let time = now.wall.strftime(TIME_FORMAT).to_string();
     let mut name = time.clone();
-    let mut count = 1;
+    let mut number = 1;
     while dir.join(&name).try_exists()? {
-        count += 1;
-        name = format!("{time}-{count}");
+        number += 1;
+        name = format!("{time}-{number}");
     }
     Ok(name)
 }
 
-const TIME: &str = "%Y-%m-%dT%H-%M-%SZ";
+const TIME_FORMAT: &str = "%Y-%m-%dT%H-%M-%SZ";
 
-/// The length of a name without a count.
+/// The length of a name without a sequence number.
 const TIME_LENGTH: usize = "2026-11-20T19-30-00Z".len();
 
-fn is_name(name: &str) -> bool {
-    order_in_second(name).is_some()
-}
-
-/// A backup's place among those of its second; nothing where this is no backup's name.
-fn order_in_second(name: &str) -> Option<u32> {
-    let (time, count) = name.split_at_checked(TIME_LENGTH)?;
-    let shape = time.bytes().zip("0000-00-00T00-00-00Z".bytes()).all(|(byte, model)| match model {
+/// Returns a backup's number among those of the same second, from its name. Returns `None` for any other name.
+fn sequence_number(name: &str) -> Option<u32> {
+    let (time, number) = name.split_at_checked(TIME_LENGTH)?;
+    let is_time = time.bytes().zip("0000-00-00T00-00-00Z".bytes()).all(|(byte, model)| match model {
         b'0' => byte.is_ascii_digit(),
         other => byte == other,
     });
-    match (shape, count) {
+    match (is_time, number) {
         (false, _) => None,
         (true, "") => Some(1),
-        (true, count) => count.strip_prefix('-')?.parse().ok(),
+        (true, number) => number.strip_prefix('-')?.parse().ok(),
     }
 }
 
-/// Everything of a backup: copies, checks, manifest.
+/// Creates the backup in the new folder `folder`: copies, checks, manifest.
 fn fill(registry: &Registry, folder: &Path, tenant: Option<&TenantRow>, now: Moment) -> Result<Manifest, BackupError> {
     for private in [folder.to_owned(), tenants::folder(folder)] {
         DirBuilder::new().mode(0o700).create(&private).map_err(at(&private))?;
@@ -179,14 +201,14 @@ fn fill(registry: &Registry, folder: &Path, tenant: Option<&TenantRow>, now: Mom
         files: Vec::new(),
     };
     save_tenants(registry, &copied, folder, tenant, &mut manifest)?;
-    // What is deleted must not be found in the file either.
+    // VACUUM removes the deleted rows from the pages of the file, too.
     copied.execute_batch("DELETE FROM sessions; VACUUM")?;
-    if let Some(problem) = problem_of(&copied) {
+    if let Some(problem) = first_problem(&copied) {
         return Err(BackupError::Unsound { database: registry::FILE.to_owned(), problem });
     }
     drop(copied);
     sync(&folder.join(registry::FILE))?;
-    manifest.files.insert(0, described(folder, registry::FILE.to_owned(), &registry::SCHEMA)?);
+    manifest.files.insert(0, describe(folder, registry::FILE.to_owned(), &registry::SCHEMA)?);
     write_manifest(folder, &manifest)?;
     for folder in [&tenants::folder(folder), folder] {
         sync(folder)?;
@@ -201,7 +223,8 @@ fn copy_registry(registry: &Registry, folder: &Path) -> Result<Connection, Backu
     Ok(connection::open_raw(&copy)?)
 }
 
-/// Saves the tenant, or every tenant of the registry that was `copied`, and enters it into the manifest.
+/// Saves `tenant`, or every tenant of the copied registry, and lists it in the manifest. Other tenants are deleted from the
+/// copied registry.
 fn save_tenants(
     registry: &Registry,
     copied: &Connection,
@@ -209,16 +232,17 @@ fn save_tenants(
     tenant: Option<&TenantRow>,
     manifest: &mut Manifest,
 ) -> Result<(), BackupError> {
-    for (id, name) in tenants_in(copied)? {
-        let wanted = tenant.is_none_or(|tenant| tenant.id == id);
-        match if wanted { save_tenant(registry, folder, id)? } else { Outcome::Gone } {
-            Outcome::Saved(records) => {
-                manifest.files.push(described(folder, format!("tenants/{id}.db"), &tenants::SCHEMA)?);
+    for (id, name) in list_tenants(copied)? {
+        let is_wanted = tenant.is_none_or(|tenant| tenant.id == id);
+        match if is_wanted { save_tenant(registry, folder, id)? } else { TenantCopy::NotNeeded } {
+            TenantCopy::Saved(records) => {
+                manifest.files.push(describe(folder, format!("tenants/{id}.db"), &tenants::SCHEMA)?);
                 manifest.tenants.push(SavedTenant { id, name, records });
             }
-            Outcome::Unreadable(reason) => manifest.left_out.push(LeftOutTenant { id, name, reason }),
-            // Not asked for, or deleted since the registry was copied.
-            Outcome::Gone => drop(copied.execute("DELETE FROM tenants WHERE id = ?", [id])?),
+            TenantCopy::Unreadable(reason) => manifest.left_out.push(LeftOutTenant { id, name, reason }),
+            TenantCopy::NotNeeded => {
+                copied.execute("DELETE FROM tenants WHERE id = ?", [id])?;
+            }
         }
     }
     match tenant {
@@ -231,63 +255,59 @@ fn save_tenants(
     }
 }
 
-fn tenants_in(registry: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {
+fn list_tenants(registry: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {
     let mut statement = registry.prepare("SELECT id, name FROM tenants ORDER BY id")?;
     statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// What became of one tenant.
-enum Outcome {
-    /// With the number of records of each resource.
+/// The result of copying one tenant's file.
+enum TenantCopy {
+    /// The copy is intact. Holds the number of records of each resource.
     Saved(BTreeMap<String, i64>),
-    /// Its file cannot be read, and why.
+    /// The file cannot be read. Holds the reason.
     Unreadable(String),
-    /// It does not exist any more.
-    Gone,
+    /// The tenant was not asked for, or was deleted after the registry was copied.
+    NotNeeded,
 }
 
-/// Copies a tenant's file. A file that cannot be read is no error: the others are saved without it.
-fn save_tenant(registry: &Registry, folder: &Path, id: i64) -> Result<Outcome, BackupError> {
+/// Copies a tenant's file. A file that cannot be read is not an error: the other tenants are saved without it.
+fn save_tenant(registry: &Registry, folder: &Path, id: i64) -> Result<TenantCopy, BackupError> {
     let live = match schema::open(&tenants::file(&tenants::folder(registry.data_dir()), id), &tenants::SCHEMA) {
         Ok(live) => live,
-        Err(OpenError::Missing(_)) if registry.tenant(id)?.is_none() => return Ok(Outcome::Gone),
-        Err(error) => return Ok(Outcome::Unreadable(error.to_string())),
+        Err(OpenError::Missing(_)) if registry.tenant(id)?.is_none() => return Ok(TenantCopy::NotNeeded),
+        Err(error) => return Ok(TenantCopy::Unreadable(error.to_string())),
     };
     let copy = tenants::file(&tenants::folder(folder), id);
     match page_copy::copy_to(&live, &copy) {
         Ok(()) => (),
-        Err(CopyError::Source(error)) => return Ok(Outcome::Unreadable(error.to_string())),
+        Err(CopyError::Source(error)) => return Ok(TenantCopy::Unreadable(error.to_string())),
         Err(CopyError::Target(error)) => return Err(error.into()),
     }
-    match count_sound(&connection::open_raw(&copy)?) {
-        Ok(records) => Ok(Outcome::Saved(records)),
+    match check_and_count(&connection::open_raw(&copy)?) {
+        Ok(records) => Ok(TenantCopy::Saved(records)),
         Err(reason) => {
             connection::remove_database(&copy);
-            Ok(Outcome::Unreadable(reason))
+            Ok(TenantCopy::Unreadable(reason))
         }
     }
 }
 
-/// The number of records of each resource, or what is wrong with the copy.
-fn count_sound(copy: &Connection) -> Result<BTreeMap<String, i64>, String> {
-    match problem_of(copy) {
-        Some(problem) => Err(format!("it is damaged: {problem}")),
-        None => count(copy).map_err(|error| error.to_string()),
+/// Returns the number of records of each resource, or the first problem of the copy.
+fn check_and_count(copy: &Connection) -> Result<BTreeMap<String, i64>, String> {
+    if let Some(problem) = first_problem(copy) {
+        return Err(format!("it is damaged: {problem}"));
     }
+    let reading = Reading::new(copy);
+    let count = |resource: &'static Resource| Ok((resource.plural.to_owned(), reading.number_of(resource)?));
+    let counts: Result<_, DatabaseError> = ALL.into_iter().map(count).collect();
+    counts.map_err(|error| error.to_string())
 }
 
-/// Resource → number of its records.
-pub(super) fn count(connection: &Connection) -> Result<BTreeMap<String, i64>, super::error::DatabaseError> {
-    let reading = Reading::new(connection);
-    ALL.into_iter().map(|resource| Ok((resource.plural.to_owned(), reading.number_of(resource)?))).collect()
-}
-
-/// The first thing that is wrong inside a database.
-fn problem_of(database: &Connection) -> Option<String> {
+fn first_problem(database: &Connection) -> Option<String> {
     check::find_problems(database).into_iter().next()
 }
 
-fn described(folder: &Path, path: String, schema: &Schema) -> Result<SavedFile, BackupError> {
+fn describe(folder: &Path, path: String, schema: &Schema) -> Result<SavedFile, BackupError> {
     manifest::describe(folder, &path, schema.version).map_err(at(&folder.join(path)))
 }
 
@@ -306,45 +326,51 @@ fn sync(path: &Path) -> Result<(), BackupError> {
     File::open(path).and_then(|file| file.sync_all()).map_err(at(path))
 }
 
-/// The backups in `dir`, the newest first. A folder with a backup's name but without a manifest is an error: who asks for
-/// the newest must not get an older one in its place.
+/// Returns the backups in `dir` with their manifests, the newest first.
+///
+/// # Errors
+///
+/// [`BackupError::File`] if a folder with the name of a backup has no readable manifest. Otherwise an older backup could be taken
+/// for the newest.
 pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, BackupError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(at(dir))? {
         let entry = entry.map_err(at(dir))?;
-        let Some(order) = entry.file_name().to_str().and_then(order_in_second) else { continue };
+        let Some(number) = entry.file_name().to_str().and_then(sequence_number) else { continue };
         let folder = entry.path();
         if entry.file_type().map_err(at(&folder))?.is_dir() {
             let manifest = Manifest::read(&folder).map_err(at(&folder.join(manifest::NAME)))?;
-            found.push((order, folder, manifest));
+            found.push((number, folder, manifest));
         }
     }
-    found.sort_by(|(a_order, _, a), (b_order, _, b)| (&b.created_at, b_order).cmp(&(&a.created_at, a_order)));
+    found.sort_by(|(a_number, _, a), (b_number, _, b)| (&b.created_at, b_number).cmp(&(&a.created_at, a_number)));
     Ok(found.into_iter().map(|(_, folder, manifest)| (folder, manifest)).collect())
 }
 
-/// Removes the backups of the same kind beyond the newest `keep`. Each gets another name first, so that none is ever found
-/// half removed.
-fn remove_older(dir: &Path, newest: &Path, made: &Manifest, keep: usize) -> Result<Vec<PathBuf>, BackupError> {
-    let whose = |manifest: &Manifest| -> Vec<(i64, String)> {
+/// Removes the backups of the same kind except the newest `keep`. Each is renamed first, so that no reader finds an incomplete
+/// backup.
+fn remove_older(dir: &Path, newest: &Path, created: &Manifest, keep: usize) -> Result<Vec<PathBuf>, BackupError> {
+    let saved_tenant = |manifest: &Manifest| -> Vec<(i64, String)> {
         match manifest.kind {
             BackupKind::All => Vec::new(),
             BackupKind::Tenant => manifest.tenants.iter().map(|tenant| (tenant.id, tenant.name.clone())).collect(),
         }
     };
-    let same = |manifest: &Manifest| manifest.kind == made.kind && whose(manifest) == whose(made);
+    let is_same_kind =
+        |manifest: &Manifest| manifest.kind == created.kind && saved_tenant(manifest) == saved_tenant(created);
     let mut removed = Vec::new();
-    // The one just made stays, also where the clock was set back since the others.
-    let older = list(dir)?.into_iter().filter(|(folder, manifest)| folder != newest && same(manifest));
+    // The new backup is kept even if the clock was set back and others seem newer.
+    let older = list(dir)?.into_iter().filter(|(folder, manifest)| folder != newest && is_same_kind(manifest));
     for (folder, _) in older.skip(keep.saturating_sub(1)) {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let going = dir.join(format!(".{name}{PARTIAL}"));
-        fs::rename(&folder, &going).and_then(|()| fs::remove_dir_all(&going)).map_err(at(&folder))?;
+        let partial = dir.join(format!(".{name}{PARTIAL}"));
+        fs::rename(&folder, &partial).and_then(|()| fs::remove_dir_all(&partial)).map_err(at(&folder))?;
         removed.push(folder);
     }
     Ok(removed)
 }
 
+/// Returns a function that adds `path` to an error of the file system.
 fn at(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
     let path = path.to_owned();
     |cause| BackupError::File { path, cause }
@@ -356,12 +382,12 @@ mod tests {
 
     #[test]
     fn a_backup_is_named_by_its_time() {
-        assert_eq!(order_in_second("2026-11-20T19-30-00Z"), Some(1));
-        assert_eq!(order_in_second("2026-11-20T19-30-00Z-12"), Some(12));
+        assert_eq!(sequence_number("2026-11-20T19-30-00Z"), Some(1));
+        assert_eq!(sequence_number("2026-11-20T19-30-00Z-12"), Some(12));
         for other in
             ["", "2026-11-20", "2026-11-20T19:30:00Z", "2026-11-20T19-30-00Z-", "2026-11-20T19-30-00Z-x", "äöü"]
         {
-            assert_eq!(order_in_second(other), None, "{other}");
+            assert_eq!(sequence_number(other), None, "{other}");
         }
     }
 }
