@@ -1,4 +1,4 @@
-//! The thin end of the program: everything is in the library.
+//! Runs the command line. All code is in the library.
 
 use std::process::ExitCode;
 

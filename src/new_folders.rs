@@ -1,46 +1,46 @@
-//! Folders that a command makes on its way, and removes again where it fails (contract section 10).
+//! Folders that a command creates, and removes again if it fails (contract section 10).
 
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// A folder and its parents, as far as they did not exist. Those that are still empty are removed when this is dropped.
+/// The folders that [`NewFolders::create`] has created. Dropping the value removes those that are empty.
 #[derive(Debug)]
 pub struct NewFolders {
-    /// Each before the one that holds it.
-    made: Vec<PathBuf>,
+    /// Each folder before its parent.
+    created: Vec<PathBuf>,
 }
 
 impl NewFolders {
-    /// Makes the folder `path` and its parents, with `mode`, where they do not exist.
+    /// Creates the folder `path` and its parents with the permissions `mode`, as far as they do not exist.
     ///
     /// # Errors
     ///
-    /// Those of the file system. What was made is removed.
-    pub fn make(path: &Path, mode: u32) -> io::Result<NewFolders> {
+    /// The error of the file system. The folders that were created are removed.
+    pub fn create(path: &Path, mode: u32) -> io::Result<NewFolders> {
         let named = path.ancestors().filter(|folder| !folder.as_os_str().is_empty());
         let missing = named.take_while(|folder| !folder.exists());
-        let folders = NewFolders { made: missing.map(Path::to_owned).collect() };
+        let folders = NewFolders { created: missing.map(Path::to_owned).collect() };
         DirBuilder::new().recursive(true).mode(mode).create(path)?;
         Ok(folders)
     }
 
-    /// Whether there are any.
+    /// Returns whether nothing was created: the folder existed.
     pub fn is_empty(&self) -> bool {
-        self.made.is_empty()
+        self.created.is_empty()
     }
 
-    /// They stay, empty or not.
+    /// Keeps all folders when the value is dropped, also empty ones.
     pub fn keep(&mut self) {
-        self.made.clear();
+        self.created.clear();
     }
 }
 
 impl Drop for NewFolders {
     fn drop(&mut self) {
-        for folder in &self.made {
-            // One that is not empty stays.
+        for folder in &self.created {
+            // Removal fails for a folder that is not empty, as intended.
             let _ = fs::remove_dir(folder);
         }
     }
@@ -51,16 +51,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_made_and_is_empty_is_removed() {
+    fn only_created_and_empty_folders_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let inner = home.path().join("a/b/c");
-        drop(NewFolders::make(&inner, 0o700).unwrap());
+        drop(NewFolders::create(&inner, 0o700).unwrap());
         assert!(!home.path().join("a").exists() && home.path().exists());
-        let folders = NewFolders::make(&inner, 0o700).unwrap();
+        let folders = NewFolders::create(&inner, 0o700).unwrap();
         fs::write(home.path().join("a/b/file"), "").unwrap();
         drop(folders);
         assert!(home.path().join("a/b/file").exists() && !inner.exists());
-        let mut kept = NewFolders::make(&inner, 0o700).unwrap();
+        let mut kept = NewFolders::create(&inner, 0o700).unwrap();
         kept.keep();
         drop(kept);
         assert!(inner.exists());

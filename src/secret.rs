@@ -1,47 +1,59 @@
-//! Secrets that the system's generator makes: API keys, tokens, passwords. What is stored is their SHA-256, never they
-//! themselves.
+//! Random secrets: API keys and session tokens. The databases store only their SHA-256 hash.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-/// What every API key begins with.
+/// The first characters of every API key.
 pub const KEY_START: &str = "tdk_";
 
-/// How much of a key is kept for people to tell keys apart: `tdk_` and four more.
+/// The length of the stored key prefix, in characters: `tdk_` and four more. People identify a key by it.
 pub const PREFIX_LENGTH: usize = 8;
 
-/// The fewest characters of a well-formed key (contract section 5).
-const SHORTEST_KEY: usize = 40;
+/// The minimum length of a well-formed key, in characters (contract section 5).
+const MIN_KEY_LENGTH: usize = 40;
 
-/// The system's generator does not answer.
+/// The operating system's random generator failed.
 #[derive(Debug, thiserror::Error)]
 #[error("the system's random generator failed: {0}")]
-pub struct NoRandomness(#[from] getrandom::Error);
+pub struct RandomnessError(#[from] getrandom::Error);
 
-/// `N` bytes from the system's generator.
-pub fn random<const N: usize>() -> Result<[u8; N], NoRandomness> {
+/// Returns `N` random bytes from the operating system's generator.
+///
+/// # Errors
+///
+/// [`RandomnessError`] if the generator fails.
+pub fn random<const N: usize>() -> Result<[u8; N], RandomnessError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)?;
     Ok(bytes)
 }
 
-/// 256 random bits as 43 characters of unpadded base64url: a session's token, a key's second part.
-pub fn generate_token() -> Result<String, NoRandomness> {
+/// Returns 256 random bits as 43 characters of unpadded base64url: a session token, or the second part of a key.
+///
+/// # Errors
+///
+/// [`RandomnessError`] if the generator fails.
+pub fn generate_token() -> Result<String, RandomnessError> {
     random::<32>().map(|bytes| URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// A new API key: `tdk_` and 43 characters.
-pub fn generate_key() -> Result<String, NoRandomness> {
+/// Returns a new API key: `tdk_` and 43 characters.
+///
+/// # Errors
+///
+/// [`RandomnessError`] if the generator fails.
+pub fn generate_key() -> Result<String, RandomnessError> {
     generate_token().map(|token| format!("{KEY_START}{token}"))
 }
 
-/// Check 2 of contract section 5: the prefix, and at least 40 characters in all.
+/// Returns whether `token` has the form of an API key: the prefix `tdk_`, and at least 40 characters in all (contract
+/// section 5, check 2).
 pub fn is_well_formed_key(token: &str) -> bool {
-    token.starts_with(KEY_START) && token.chars().count() >= SHORTEST_KEY
+    token.starts_with(KEY_START) && token.chars().count() >= MIN_KEY_LENGTH
 }
 
-/// What is stored of a key or a token: the SHA-256 of the whole.
+/// Returns the SHA-256 hash of a key or a token, which is what the registry stores.
 pub fn hash(secret: &str) -> [u8; 32] {
     Sha256::digest(secret).into()
 }

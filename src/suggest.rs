@@ -1,25 +1,28 @@
-//! "Did you mean": messages about a name that is not known.
+//! Error messages about unknown names, with suggestions.
 
-/// What is said of a name that is not known, with the known one that is closest to it.
+/// Returns the message about the unknown `name`. It suggests the most similar of the `known` names, or lists all of them. `what`
+/// says what is named, such as `column`.
 pub fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     match closest(name, known.clone()) {
-        Some(meant) => format!("Unknown {what} {name:?}. Did you mean \"{meant}\"?"),
+        Some(similar) => format!("Unknown {what} {name:?}. Did you mean \"{similar}\"?"),
         None if known.clone().next().is_none() => format!("Unknown {what} {name:?}. None is known here; leave it out."),
         None => format!("Unknown {what} {name:?}. Known here: {}.", known.collect::<Vec<_>>().join(", ")),
     }
 }
 
-/// The known name that `name` was probably meant to be.
+/// Returns the most similar known name, if one is similar enough.
 fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    /// From here on two names are alike: `cutsomer_id` and `customer_id`, but not `page` and `name`.
-    const ALIKE: f64 = 0.6;
-    if name.len() > 100 {
+    /// The minimum similarity of a suggestion, from 0 to 1. It accepts `cutsomer_id` for `customer_id`, but not `page` for `name`.
+    const MIN_SIMILARITY: f64 = 0.6;
+    /// Longer names, in bytes, get no suggestion: the comparison takes quadratic time.
+    const MAX_LENGTH: usize = 100;
+    if name.len() > MAX_LENGTH {
         return None;
     }
     let name = name.to_lowercase();
     known
         .map(|candidate| (strsim::normalized_damerau_levenshtein(&name, candidate), candidate))
-        .filter(|(likeness, _)| *likeness >= ALIKE)
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
 }

@@ -8,7 +8,8 @@ use super::list;
 use super::query::Query;
 use crate::clock::Moment;
 use crate::http::{ApiError, Body, Condition, Method, REPLAYED, Request, Response};
-use crate::model::field::{Fault, Input};
+use crate::model::field::{Input, ValueError};
+use crate::model::integer::is_positive_integer;
 use crate::model::{Field, FieldError, JsonObject, Resource, Value};
 use crate::store::{DeleteOutcome, MutationError, Reading, StoredResponse, Tenant, Writing};
 
@@ -72,7 +73,7 @@ pub fn create(request: &Request, resource: &'static Resource, prefix: &'static s
     Query::parse(request.query.as_deref())?.only([].into_iter())?;
     let checked = resource.fields.iter().map(|field| match object.get(field.name) {
         Some(input) => field.check(input),
-        None if field.required => Err(Fault::Invalid(field.missing())),
+        None if field.required => Err(ValueError::Invalid(field.missing())),
         None => Ok(field.default_value()),
     });
     let values = all_valid(checked)?;
@@ -156,15 +157,15 @@ fn json_body(request: &Request) -> Result<&[u8], ApiError> {
 }
 
 /// Returns the values, or one error for all fields. A value of the wrong type takes precedence as `bad_request`.
-fn all_valid(checked: impl Iterator<Item = Result<Value, Fault>>) -> Result<Vec<Value>, ApiError> {
+fn all_valid(checked: impl Iterator<Item = Result<Value, ValueError>>) -> Result<Vec<Value>, ApiError> {
     let mut values = Vec::new();
     let mut faults: Vec<FieldError> = Vec::new();
     let mut wrong_type = None;
     for result in checked {
         match result {
             Ok(value) => values.push(value),
-            Err(Fault::Invalid(fault)) => faults.push(fault),
-            Err(Fault::WrongType(message)) => wrong_type = wrong_type.or(Some(message)),
+            Err(ValueError::Invalid(fault)) => faults.push(fault),
+            Err(ValueError::WrongType(message)) => wrong_type = wrong_type.or(Some(message)),
         }
     }
     match wrong_type {
@@ -186,8 +187,7 @@ impl RecordId {
     fn parse(query: &Query) -> Result<RecordId, ApiError> {
         query.only(["id"].into_iter())?;
         let text = query.get("id").ok_or_else(errors::missing_id)?;
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        if text.is_empty() || !digits || text.starts_with('0') {
+        if !is_positive_integer(text) {
             let shown: String = text.chars().take(40).collect();
             return Err(ApiError::bad_request(format!(
                 "The query parameter \"id\" was {shown:?}; send a positive integer without sign or leading zero, such as 12."

@@ -11,7 +11,7 @@ use super::query::Query;
 use super::{errors, idempotency, operations};
 use crate::clock::Clock;
 use crate::http::{ApiError, Body, Condition, Method, ProtocolViolation, Request};
-use crate::model::field::{Fault, Input};
+use crate::model::field::{Input, ValueError};
 use crate::model::{ALL, CUSTOMER, EMPLOYEE, HARDWARE, JsonObject, KeysetPosition, Resource, Value};
 use crate::store::registry::Inactive;
 
@@ -198,8 +198,8 @@ fn fields() -> Messages {
             for (shown, input) in &inputs {
                 let message = match field.check(input) {
                     Ok(_) => continue,
-                    Err(Fault::Invalid(fault)) => format!("{}: {}", fault.code.as_str(), fault.message),
-                    Err(Fault::WrongType(message)) => format!("bad_request: {message}"),
+                    Err(ValueError::Invalid(fault)) => format!("{}: {}", fault.code.as_str(), fault.message),
+                    Err(ValueError::WrongType(message)) => format!("bad_request: {message}"),
                 };
                 messages.push((format!("{} {} {shown}", resource.name, field.name), message));
             }

@@ -1,4 +1,4 @@
-//! `backup`: consistent copies while the server runs.
+//! `backup`: makes a consistent copy, also while the server runs.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -7,29 +7,30 @@ use anyhow::ensure;
 use clap::Args;
 use serde_json::json;
 
-use super::output::{print, print_json, remark};
-use super::{General, find_tenant};
+use super::output::{print, print_json, print_stderr};
+use super::{GlobalOptions, find_tenant};
 use crate::store::backup::{self, Backup, LeftOutTenant};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Where backups lie; each is a new folder in it, named by its time
+    /// The folder of all backups; each backup is a new folder in it, named by its time
     dir: PathBuf,
     /// Only this tenant, with its keys
     tenant: Option<String>,
-    /// Afterwards keep only the newest N of the same kind: of all tenants, or of that tenant
+    /// Then remove all but the newest N backups of the same kind: of all tenants, or of this tenant
     #[arg(long, value_name = "N")]
     keep: Option<NonZeroUsize>,
 }
 
-pub fn run(general: &General, arguments: &Arguments) -> anyhow::Result<()> {
-    let registry = general.open_registry()?;
+pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+    let registry = options.open_registry()?;
     let tenant = arguments.tenant.as_deref().map(|name| find_tenant(&registry, name)).transpose()?;
     let keep = arguments.keep.map(NonZeroUsize::get);
-    let made = backup::create(&registry, &arguments.dir, tenant.as_ref(), keep, general.clock().now())?;
-    match general.json {
-        true => print_json(&document(&made))?,
-        false => print(&text(&made))?,
+    let made = backup::create(&registry, &arguments.dir, tenant.as_ref(), keep, options.clock().now())?;
+    if options.json {
+        print_json(&document(&made))?
+    } else {
+        print(&text(&made))?
     }
     report_left_out(&made)
 }
@@ -40,11 +41,11 @@ fn text(made: &Backup) -> String {
     lines.join("\n")
 }
 
-/// An error if there are any: the command then ends with 1.
+/// Reports the tenants that the backup lacks. Returns an error if there are any, so that the exit code is 1.
 fn report_left_out(made: &Backup) -> anyhow::Result<()> {
     let left_out = &made.manifest.left_out;
     for LeftOutTenant { id, name, reason } in left_out {
-        remark(&format!("tenant {name} (id {id}) is left out: {reason}"));
+        print_stderr(&format!("tenant {name} (id {id}) is left out: {reason}"));
     }
     let names: Vec<&str> = left_out.iter().map(|tenant| tenant.name.as_str()).collect();
     ensure!(

@@ -1,15 +1,15 @@
-//! `check`: integrity, foreign keys and schema version of every database.
+//! `check`: examines integrity, foreign keys and schema version of every database.
 
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::General;
+use super::GlobalOptions;
 use super::output::{print, print_json};
 use crate::store::check::{self, Finding};
 
-pub fn run(general: &General) -> anyhow::Result<()> {
-    let findings = check::check(&general.data_dir).map_err(|error| general.explain(error))?;
-    if general.json {
+pub fn run(options: &GlobalOptions) -> anyhow::Result<()> {
+    let findings = check::check(&options.data_dir).map_err(|error| options.explain(error))?;
+    if options.json {
         print_json(&Value::Array(findings.iter().map(document).collect()))?;
     } else {
         for finding in &findings {

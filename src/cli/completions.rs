@@ -1,4 +1,4 @@
-//! `completions` and `manual`: what a shell and `man` know of the command line, made from its own declarations.
+//! `completions` and `manual`: shell completions and manual pages, generated from the declarations of the command line.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -9,51 +9,51 @@ use clap_complete::Shell;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::General;
+use super::GlobalOptions;
 use super::output::{print, print_json};
 use crate::new_folders::NewFolders;
 
 #[derive(Debug, Args)]
-pub struct Completions {
-    /// Whose completions
+pub struct CompletionsArguments {
+    /// The shell that the completions are for
     shell: Shell,
 }
 
 #[derive(Debug, Args)]
-pub struct Manual {
-    /// Write a page for each command into this folder, tenantdesk-serve.1 and so on
+pub struct ManualArguments {
+    /// Write one page for each command into this folder: tenantdesk-serve.1 and so on
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
 }
 
-pub fn complete(mut grammar: Command, arguments: &Completions) -> anyhow::Result<()> {
-    let name = grammar.get_name().to_owned();
+pub fn run_completions(mut command: Command, arguments: &CompletionsArguments) -> anyhow::Result<()> {
+    let name = command.get_name().to_owned();
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut grammar, name, &mut script);
+    clap_complete::generate(arguments.shell, &mut command, name, &mut script);
     print(String::from_utf8_lossy(&script).trim_end())
 }
 
-pub fn manual(general: &General, grammar: Command, arguments: &Manual) -> anyhow::Result<()> {
+pub fn run_manual(options: &GlobalOptions, command: Command, arguments: &ManualArguments) -> anyhow::Result<()> {
     let Some(folder) = &arguments.output else {
         let mut page = Vec::new();
-        clap_mangen::Man::new(grammar).render(&mut page).context("cannot write the manual page")?;
+        clap_mangen::Man::new(command).render(&mut page).context("cannot write the manual page")?;
         return print(String::from_utf8_lossy(&page).trim_end());
     };
-    write_pages(grammar, folder).with_context(|| format!("cannot write to {}", folder.display()))?;
-    if general.json {
+    write_pages(command, folder).with_context(|| format!("cannot write to {}", folder.display()))?;
+    if options.json {
         return print_json(&json!({"done": "written", "folder": folder.display().to_string()}));
     }
     print(&format!("the manual pages are in {}", folder.display()))
 }
 
-/// Writes the pages into a new folder inside `folder` and moves them from there: a failure leaves no page that is cut short.
-fn write_pages(grammar: Command, folder: &Path) -> io::Result<()> {
-    let _made = NewFolders::make(folder, 0o777)?;
+/// Writes the pages into a temporary folder inside `folder` and then moves them, so that a failure leaves no partial page.
+fn write_pages(command: Command, folder: &Path) -> io::Result<()> {
+    let _created = NewFolders::create(folder, 0o777)?;
     let partial = folder.join(format!(".tenantdesk-{}.partial", Uuid::new_v4()));
     fs::create_dir(&partial)?;
-    let written = clap_mangen::generate_to(grammar, &partial).and_then(|()| move_all(&partial, folder));
-    let removed = fs::remove_dir_all(&partial);
-    written.and(removed)
+    let result = clap_mangen::generate_to(command, &partial).and_then(|()| move_all(&partial, folder));
+    let removal = fs::remove_dir_all(&partial);
+    result.and(removal)
 }
 
 fn move_all(from: &Path, to: &Path) -> io::Result<()> {

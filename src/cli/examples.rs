@@ -1,8 +1,8 @@
-//! The examples at the end of every command's help, in one place, so that a command without one is noticed.
+//! The examples at the end of the help of every command. A test finds commands without examples.
 
 use clap::Command;
 
-/// Words of the command, and what is called with it.
+/// For each command, its path and example invocations.
 const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "",
@@ -83,23 +83,24 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("manual", &["tenantdesk manual | man -l -", "tenantdesk manual --output /usr/local/share/man/man1"]),
 ];
 
-/// The grammar with examples below every help text.
+/// Appends the examples to the help of every command.
 pub fn add(root: Command) -> Command {
-    let exit_codes = "Exit codes: 0 done; 1 it failed, and the last line on standard error says why; 2 wrong usage.";
+    let exit_codes =
+        "Exit codes: 0 success; 1 failure, with the reason on the last line of standard error; 2 wrong usage.";
     let with_codes = format!("{}\n\n{exit_codes}", text(""));
-    add_below(root, "").after_help(with_codes)
+    add_recursively(root, "").after_help(with_codes)
 }
 
-fn add_below(command: Command, path: &str) -> Command {
-    let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+fn add_recursively(command: Command, path: &str) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|child| child.get_name().to_owned()).collect();
     names.into_iter().fold(command, |command, name| {
         let path = format!("{path} {name}").trim_start().to_owned();
-        command.mut_subcommand(name, |below| add_below(below, &path).after_help(text(&path)))
+        command.mut_subcommand(name, |child| add_recursively(child, &path).after_help(text(&path)))
     })
 }
 
 fn text(path: &str) -> String {
-    let calls = EXAMPLES.iter().find(|(of, _)| *of == path).map_or(&[][..], |(_, calls)| calls);
+    let calls = EXAMPLES.iter().find(|(command, _)| *command == path).map_or(&[][..], |(_, calls)| calls);
     let lines: Vec<String> = calls.iter().map(|call| format!("  {call}")).collect();
     format!("Examples:\n{}", lines.join("\n"))
 }
@@ -111,39 +112,40 @@ mod tests {
     use super::*;
     use crate::cli::Arguments;
 
-    /// Every command of the grammar with its path.
+    /// The paths of `command` and all commands below it.
     fn paths(command: &Command, path: &str) -> Vec<String> {
         let mut found = vec![path.to_owned()];
-        for below in command.get_subcommands() {
-            found.extend(paths(below, format!("{path} {}", below.get_name()).trim_start()));
+        for child in command.get_subcommands() {
+            found.extend(paths(child, format!("{path} {}", child.get_name()).trim_start()));
         }
         found
     }
 
     #[test]
-    fn every_command_has_examples_that_it_takes() {
+    fn every_command_has_valid_examples() {
         for path in paths(&Arguments::command(), "") {
-            let (_, calls) = EXAMPLES.iter().find(|(of, _)| *of == path).unwrap_or_else(|| panic!("none for {path:?}"));
+            let (_, calls) =
+                EXAMPLES.iter().find(|(command, _)| *command == path).unwrap_or_else(|| panic!("none for {path:?}"));
             assert!(calls.iter().any(|call| call.contains(&format!("tenantdesk {path}")) || path.is_empty()), "{path}");
             for call in *calls {
                 let start = call.find("tenantdesk ").unwrap();
                 let words = call[start..].split(['<', '>', '|', ')']).next().unwrap().split_whitespace();
-                let taken = Arguments::command().try_get_matches_from(words);
-                assert!(taken.is_ok(), "{call}: {}", taken.unwrap_err());
+                let parsed = Arguments::command().try_get_matches_from(words);
+                assert!(parsed.is_ok(), "{call}: {}", parsed.unwrap_err());
             }
         }
     }
 
     #[test]
-    fn everything_in_the_grammar_is_explained() {
-        let mut silent = Vec::new();
+    fn every_command_and_argument_has_a_help_text() {
+        let mut undocumented = Vec::new();
         for path in paths(&Arguments::command(), "") {
-            let below = |command: Command, name: &str| command.find_subcommand(name).unwrap().clone();
-            let command = path.split_whitespace().fold(Arguments::command(), below);
-            silent.extend(command.get_about().is_none().then(|| path.clone()));
+            let child = |command: Command, name: &str| command.find_subcommand(name).unwrap().clone();
+            let command = path.split_whitespace().fold(Arguments::command(), child);
+            undocumented.extend(command.get_about().is_none().then(|| path.clone()));
             let arguments = command.get_arguments().filter(|argument| argument.get_help().is_none());
-            silent.extend(arguments.map(|argument| format!("{path}: {}", argument.get_id())));
+            undocumented.extend(arguments.map(|argument| format!("{path}: {}", argument.get_id())));
         }
-        assert!(silent.is_empty(), "{silent:#?}");
+        assert!(undocumented.is_empty(), "{undocumented:#?}");
     }
 }

@@ -1,23 +1,23 @@
-//! `key …`: make, list, revoke and delete API keys.
+//! `key …`: creates, lists, revokes and deletes API keys.
 
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::output::{print, print_json, print_table, remark};
-use super::{General, find_tenant};
+use super::output::{print, print_json, print_stderr, print_table};
+use super::{GlobalOptions, find_tenant};
 use crate::model::Scopes;
 use crate::store::registry::{self, Actor, KeyRow};
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make a key; it is shown this once
+    /// Create a key and print it; it cannot be shown again
     Create {
         /// The tenant's name
         tenant: String,
-        /// What people call it: 1 to 100 characters
+        /// The key's name: 1 to 100 characters
         #[arg(long, value_parser = key_name)]
         name: String,
-        /// What it may do: `customers:read` and the like, `read` for all that read, `all`; repeatable
+        /// A scope such as `customers:read`, or `read` for all read scopes, or `all`; repeatable
         #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',', value_parser = scopes)]
         scopes: Vec<Scopes>,
     },
@@ -26,14 +26,14 @@ pub enum Command {
         /// The tenant's name
         tenant: String,
     },
-    /// Revoke a key for good; to revoke it again is no error
+    /// Revoke a key permanently; a second time has no effect
     Revoke {
         /// The tenant's name
         tenant: String,
         /// The key's number, as `key list` shows it
         id: i64,
     },
-    /// Remove a key
+    /// Delete a key
     Delete {
         /// The tenant's name
         tenant: String,
@@ -42,32 +42,32 @@ pub enum Command {
     },
 }
 
-pub fn run(general: &General, command: Command) -> anyhow::Result<()> {
+pub fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Create { tenant, name, scopes } => {
-            create(general, &tenant, &name, scopes.into_iter().fold(Scopes::default(), Scopes::union))
+            create(options, &tenant, &name, scopes.into_iter().fold(Scopes::default(), Scopes::union))
         }
-        Command::List { tenant } => list(general, &tenant),
-        Command::Revoke { tenant, id } => revoke(general, &tenant, id),
-        Command::Delete { tenant, id } => delete(general, &tenant, id),
+        Command::List { tenant } => list(options, &tenant),
+        Command::Revoke { tenant, id } => revoke(options, &tenant, id),
+        Command::Delete { tenant, id } => delete(options, &tenant, id),
     }
 }
 
-fn create(general: &General, tenant: &str, name: &str, scopes: Scopes) -> anyhow::Result<()> {
-    let registry = general.open_registry()?;
+fn create(options: &GlobalOptions, tenant: &str, name: &str, scopes: Scopes) -> anyhow::Result<()> {
+    let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
-    let now = general.clock().now();
+    let now = options.clock().now();
     let (row, key) = registry.create_key(tenant.id, name, scopes, Actor::CommandLine, now)?;
-    if let Err(error) = print_created(general, &tenant.name, &row, &key) {
-        // Nobody has seen the key.
+    if let Err(error) = print_created(options, &tenant.name, &row, &key) {
+        // The key was not shown to anyone.
         registry.delete_key(tenant.id, row.id, Actor::CommandLine, now)?;
         return Err(error);
     }
     Ok(())
 }
 
-fn print_created(general: &General, tenant: &str, row: &KeyRow, key: &str) -> anyhow::Result<()> {
-    if general.json {
+fn print_created(options: &GlobalOptions, tenant: &str, row: &KeyRow, key: &str) -> anyhow::Result<()> {
+    if options.json {
         return print_json(&json!({
             "id": row.id,
             "name": row.name,
@@ -77,19 +77,19 @@ fn print_created(general: &General, tenant: &str, row: &KeyRow, key: &str) -> an
             "key": key,
         }));
     }
-    remark(&format!("key {} of {tenant}, shown this once:", row.id));
+    print_stderr(&format!("key {} of {tenant}, shown this once:", row.id));
     print(key)
 }
 
-fn list(general: &General, tenant: &str) -> anyhow::Result<()> {
-    let registry = general.open_registry()?;
+fn list(options: &GlobalOptions, tenant: &str) -> anyhow::Result<()> {
+    let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let keys = registry.list_keys(tenant.id)?;
-    if general.json {
+    if options.json {
         return print_json(&Value::Array(keys.iter().map(document).collect()));
     }
     if keys.is_empty() {
-        remark(&format!("{} has no keys", tenant.name));
+        print_stderr(&format!("{} has no keys", tenant.name));
         return Ok(());
     }
     let scopes = |scopes: Scopes| match scopes {
@@ -126,22 +126,22 @@ fn document(key: &KeyRow) -> Value {
     })
 }
 
-fn revoke(general: &General, tenant: &str, id: i64) -> anyhow::Result<()> {
-    let registry = general.open_registry()?;
+fn revoke(options: &GlobalOptions, tenant: &str, id: i64) -> anyhow::Result<()> {
+    let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
-    let key = registry.revoke_key(tenant.id, id, Actor::CommandLine, general.clock().now())?;
-    report(general, "revoked", &tenant.name, &key)
+    let key = registry.revoke_key(tenant.id, id, Actor::CommandLine, options.clock().now())?;
+    report(options, "revoked", &tenant.name, &key)
 }
 
-fn delete(general: &General, tenant: &str, id: i64) -> anyhow::Result<()> {
-    let registry = general.open_registry()?;
+fn delete(options: &GlobalOptions, tenant: &str, id: i64) -> anyhow::Result<()> {
+    let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
-    let key = registry.delete_key(tenant.id, id, Actor::CommandLine, general.clock().now())?;
-    report(general, "deleted", &tenant.name, &key)
+    let key = registry.delete_key(tenant.id, id, Actor::CommandLine, options.clock().now())?;
+    report(options, "deleted", &tenant.name, &key)
 }
 
-fn report(general: &General, done: &str, tenant: &str, key: &KeyRow) -> anyhow::Result<()> {
-    if general.json {
+fn report(options: &GlobalOptions, done: &str, tenant: &str, key: &KeyRow) -> anyhow::Result<()> {
+    if options.json {
         return print_json(&json!({"done": done, "tenant": tenant, "id": key.id, "name": key.name}));
     }
     print(&format!("key {} ({}) of {tenant} is {done}", key.id, key.name))

@@ -1,6 +1,6 @@
 //! The command line (contract section 10): one file for each command.
 //!
-//! Exit codes: 0 done, 1 it failed, 2 wrong usage. The last line on standard error says why.
+//! Exit codes: 0 success, 1 failure, 2 wrong usage. The last line on standard error says why.
 
 mod backup;
 mod check;
@@ -40,15 +40,15 @@ use crate::store::{OpenError, registry};
 #[command(name = "tenantdesk", version, max_term_width = 100, disable_help_subcommand = true)]
 struct Arguments {
     #[command(flatten)]
-    general: General,
+    options: GlobalOptions,
     #[command(subcommand)]
     command: Command,
 }
 
-/// What every command takes.
+/// The options of every command.
 #[derive(Debug, Args)]
-struct General {
-    /// Where the databases lie
+struct GlobalOptions {
+    /// The folder of the databases
     #[arg(long, global = true, env = "TENANTDESK_DATA_DIR", default_value = "data", value_name = "DIR")]
     data_dir: PathBuf,
     /// Print one JSON document, for scripts
@@ -59,45 +59,45 @@ struct General {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the server
-    Serve(Box<serve::Options>),
-    /// Make, list, suspend and delete tenants
+    Serve(Box<serve::Arguments>),
+    /// Create, list, suspend and delete tenants
     #[command(subcommand)]
     Tenant(tenant::Command),
-    /// Make, list, revoke and delete API keys
+    /// Create, list, revoke and delete API keys
     #[command(subcommand)]
     Key(key::Command),
-    /// Read records from a CSV or JSON Lines file, all of them or none
+    /// Import records from a CSV or JSON Lines file, all of them or none
     Import(import::Arguments),
-    /// Write all records as CSV or JSON Lines
+    /// Export all records as CSV or JSON Lines
     Export(export::Arguments),
     /// Copy all tenants, or one, into a new folder in DIR, also while the server runs
     Backup(backup::Arguments),
-    /// Bring back a backup, whole or one tenant
+    /// Restore a backup, whole or one tenant
     Restore(restore::Arguments),
     /// Examine every database: integrity, foreign keys, schema version
     Check,
-    /// Look at everything that an operator would look at first; exit code 1 where something is wrong
+    /// Diagnose the installation; exit code 1 if there is a fault
     Doctor(doctor::Arguments),
-    /// Print the OpenAPI document of the interface
+    /// Print the OpenAPI document of the API
     Openapi,
     /// Print completions for a shell
-    Completions(completions::Completions),
+    Completions(completions::CompletionsArguments),
     /// Print the manual page, or write a page for each command
-    Manual(completions::Manual),
+    Manual(completions::ManualArguments),
 }
 
-/// How a command was called wrongly, beyond what its grammar says: exit code 2.
+/// Wrong usage that clap does not detect: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct WrongUsage(&'static str);
+struct UsageError(&'static str);
 
-/// Runs the command line of this process.
+/// Parses the command line of this process, runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
-    let given = grammar().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
-    let arguments = match given {
+    let parsed = command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
+    let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version are no errors. Where they cannot be printed, nothing else can.
+            // Help and version count as errors of clap. A failure to print them cannot be reported.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
@@ -106,17 +106,17 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "error: {}", reason(&error));
-            ExitCode::from(if error.is::<WrongUsage>() { 2 } else { 1 })
+            ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }
 }
 
-/// The whole command line, with the examples of every command.
-fn grammar() -> clap::Command {
+/// The declaration of the command line, with the examples of every command.
+fn command() -> clap::Command {
     examples::add(Arguments::command())
 }
 
-/// The error and its causes in one line, each said once: many say their cause themselves.
+/// The error and its causes on one line. A cause that an earlier message contains is left out.
 fn reason(error: &anyhow::Error) -> String {
     let mut reason = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -129,42 +129,42 @@ fn reason(error: &anyhow::Error) -> String {
     reason.replace('\n', " ")
 }
 
-/// A write beyond the limit of `ulimit -f` then fails like one on a full disk, so that the command can clean up.
-fn survive_a_file_size_limit() -> anyhow::Result<()> {
+/// Handles SIGXFSZ, so that a write beyond the limit of `ulimit -f` returns an error and the command can clean up.
+fn handle_file_size_limit() -> anyhow::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).context("cannot handle signals")?;
     Ok(())
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
-    survive_a_file_size_limit()?;
-    let general = &arguments.general;
+    handle_file_size_limit()?;
+    let options = &arguments.options;
     match arguments.command {
-        Command::Serve(options) => serve::run(general, *options),
-        Command::Tenant(command) => tenant::run(general, command),
-        Command::Key(command) => key::run(general, command),
-        Command::Import(arguments) => import::run(general, &arguments),
-        Command::Export(arguments) => export::run(general, &arguments),
-        Command::Backup(arguments) => backup::run(general, &arguments),
-        Command::Restore(arguments) => restore::run(general, &arguments),
-        Command::Check => check::run(general),
-        Command::Doctor(arguments) => doctor::run(general, &arguments),
-        Command::Openapi => openapi::run(general),
-        Command::Completions(arguments) => completions::complete(grammar(), &arguments),
-        Command::Manual(arguments) => completions::manual(general, grammar(), &arguments),
+        Command::Serve(arguments) => serve::run(options, &arguments),
+        Command::Tenant(command) => tenant::run(options, command),
+        Command::Key(command) => key::run(options, command),
+        Command::Import(arguments) => import::run(options, &arguments),
+        Command::Export(arguments) => export::run(options, &arguments),
+        Command::Backup(arguments) => backup::run(options, &arguments),
+        Command::Restore(arguments) => restore::run(options, &arguments),
+        Command::Check => check::run(options),
+        Command::Doctor(arguments) => doctor::run(options, &arguments),
+        Command::Openapi => openapi::run(options),
+        Command::Completions(arguments) => completions::run_completions(command(), &arguments),
+        Command::Manual(arguments) => completions::run_manual(options, command(), &arguments),
     }
 }
 
-impl General {
+impl GlobalOptions {
     fn clock(&self) -> Clock {
         Clock::system()
     }
 
-    /// The registry of a data directory that is there.
+    /// Opens the registry of an existing data directory.
     fn open_registry(&self) -> anyhow::Result<Registry> {
         Registry::open(&self.data_dir).map_err(|error| self.explain(error))
     }
 
-    /// Where there is no registry, this is no data directory.
+    /// Converts an error of the registry. A missing registry means that the folder is no data directory.
     fn explain(&self, error: OpenError) -> anyhow::Error {
         match error {
             OpenError::Missing(path) if path.ends_with(registry::FILE) => anyhow!(
@@ -181,12 +181,12 @@ fn find_tenant(registry: &Registry, name: &str) -> anyhow::Result<TenantRow> {
     registry.find_tenant(name)?.ok_or_else(|| anyhow!("there is no tenant {name}"))
 }
 
-/// A new tenant's name, for the grammar.
+/// Parses the name of a new tenant.
 fn tenant_name(text: &str) -> Result<String, &'static str> {
     registry::check_tenant_name(text).map(|()| text.to_owned())
 }
 
-/// A resource, for the grammar.
+/// Parses the plural name of a resource.
 fn resource(plural: &str) -> Result<&'static Resource, String> {
     Resource::find(plural).ok_or_else(|| {
         let names: Vec<&str> = model::ALL.iter().map(|resource| resource.plural).collect();
@@ -199,12 +199,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grammar_is_sound() {
-        grammar().debug_assert();
+    fn the_declaration_is_consistent() {
+        command().debug_assert();
     }
 
     #[test]
-    fn the_reason_is_one_line_that_says_each_cause_once() {
+    fn the_reason_is_one_line_without_repetition() {
         let error = anyhow!("no\ndisk").context("cannot write: no\ndisk").context("it failed");
         assert_eq!(reason(&error), "it failed: cannot write: no disk");
     }

@@ -1,9 +1,9 @@
-//! `openapi`: the OpenAPI document, indented; with `--json` on one line.
+//! `openapi`: prints the OpenAPI document, indented, or with `--json` on one line.
 
-use super::General;
+use super::GlobalOptions;
 use super::output::print;
 use crate::reference::openapi;
 
-pub fn run(general: &General) -> anyhow::Result<()> {
-    if general.json { print(&openapi::JSON) } else { print(openapi::pretty().trim_end()) }
+pub fn run(options: &GlobalOptions) -> anyhow::Result<()> {
+    if options.json { print(&openapi::JSON) } else { print(openapi::pretty().trim_end()) }
 }

@@ -1,48 +1,48 @@
-//! `restore`: what a backup holds, brought back.
+//! `restore`: restores a backup, whole or one tenant.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::General;
-use super::output::{print, print_json, remark};
+use super::GlobalOptions;
+use super::output::{print, print_json, print_stderr};
 use crate::store::backup::LeftOutTenant;
 use crate::store::restore::{self, Restore, Restored, RestoredTenant};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// A backup's folder, or one with backups: then the newest of its kind is taken
+    /// The folder of a backup, or a folder of backups, of which the newest suitable one is used
     dir: PathBuf,
-    /// Only this tenant; the others may be served meanwhile
+    /// Only this tenant; the server may run
     tenant: Option<String>,
-    /// Replace the records of tenants that are there; their keys, password and state stay
+    /// Replace the records of existing tenants; their keys, password and state are kept
     #[arg(long)]
     force: bool,
 }
 
-pub fn run(general: &General, arguments: &Arguments) -> anyhow::Result<()> {
+pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let restored = restore::restore(&Restore {
-        data_dir: &general.data_dir,
+        data_dir: &options.data_dir,
         source: &arguments.dir,
         tenant: arguments.tenant.as_deref(),
         force: arguments.force,
     })?;
-    if general.json {
+    if options.json {
         print_json(&document(&restored))?
     } else {
         print(&text(&restored))?
     }
     for LeftOutTenant { id, name, reason } in &restored.left_out {
-        remark(&format!(
-            "tenant {name} (id {id}) was left out of this backup ({reason}): it is not restored, and what is here of it \
-             stays as it was; \"restore DIR {name}\" takes the newest backup that holds it"
+        print_stderr(&format!(
+            "tenant {name} (id {id}) was left out of this backup ({reason}): it is not restored, and its present data are \
+             unchanged; \"restore DIR {name}\" uses the newest backup that contains it"
         ));
     }
     if restored.litestream_restart_needed {
-        remark(
-            "if Litestream copies from here, restart it (systemctl restart tenantdesk-copy): \
-             files were replaced, and it may not see them any more",
+        print_stderr(
+            "if Litestream replicates this directory, restart it (systemctl restart tenantdesk-copy): \
+             files were replaced, and it may not detect that",
         );
     }
     Ok(())
@@ -62,9 +62,9 @@ fn document(restored: &Restored) -> Value {
 fn text(restored: &Restored) -> String {
     let mut lines = vec![format!("restored from {} of {}", restored.folder.display(), restored.created_at)];
     lines.extend(restored.tenants.iter().map(|tenant| {
-        let how = if tenant.existed { "its keys, password and state stay as they were" } else { "with its keys" };
+        let access = if tenant.existed { "its keys, password and state are unchanged" } else { "with its keys" };
         let records: Vec<String> = tenant.records.iter().map(|(name, count)| format!("{count} {name}")).collect();
-        format!("tenant {} (id {}): {}; {how}", tenant.name, tenant.id, records.join(", "))
+        format!("tenant {} (id {}): {}; {access}", tenant.name, tenant.id, records.join(", "))
     }));
     lines.join("\n")
 }

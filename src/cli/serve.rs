@@ -1,4 +1,4 @@
-//! `serve`: runs the server until it is asked to stop.
+//! `serve`: runs the server until a signal stops it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use ipnet::IpNet;
+use jiff::SignedDuration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -20,7 +21,7 @@ use signal_hook::iterator::Signals;
 use super::logging::{self, LogFormat};
 use super::output::{print, print_json};
 use super::supervisor::Supervisor;
-use super::{General, tenant, tenant_name};
+use super::{GlobalOptions, tenant, tenant_name};
 use crate::app::{App, Settings};
 use crate::clock::{Clock, Moment};
 use crate::edge::{self, Limits};
@@ -31,8 +32,8 @@ use crate::store::data_dir_lock::DataDirLock;
 use crate::store::registry::{Actor, Registry, TenantRow};
 
 #[derive(Debug, Args)]
-pub struct Options {
-    /// Where to listen; port 0 lets the system choose
+pub struct Arguments {
+    /// The address for clients; with port 0 the system chooses a port
     #[arg(long, env = "TENANTDESK_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
     /// Requests that may use the processor at once [default: cores + 1]
@@ -41,7 +42,7 @@ pub struct Options {
     /// Requests a minute for each key
     #[arg(long, env = "TENANTDESK_RATE_LIMIT", default_value = "100", value_name = "N")]
     rate_limit: NonZeroU32,
-    /// A proxy whose X-Forwarded-For and X-Forwarded-Proto are believed; repeatable
+    /// A proxy whose X-Forwarded-For and X-Forwarded-Proto are trusted; repeatable
     #[arg(
         long = "trusted-proxy",
         env = "TENANTDESK_TRUSTED_PROXY",
@@ -56,13 +57,13 @@ pub struct Options {
     /// The certificate's private key (PEM)
     #[arg(long, env = "TENANTDESK_TLS_KEY", requires = "tls_cert", value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Answer Prometheus here on /metrics, in plain HTTP; not for the outside [default: off]
+    /// Serve metrics for Prometheus on /metrics at this address, in plain HTTP; keep it private [default: off]
     #[arg(long, env = "TENANTDESK_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
     metrics_listen: Option<SocketAddr>,
-    /// How the log on standard error looks
+    /// The format of the log on standard error
     #[arg(long, env = "TENANTDESK_LOG_FORMAT", default_value = "text", value_enum)]
     log_format: LogFormat,
-    /// Make this tenant if it does not exist, and print a key of all scopes and a panel password; repeatable
+    /// Create this tenant if it does not exist, and print a key with all scopes and a panel password; repeatable
     #[arg(
         long = "create-tenant",
         env = "TENANTDESK_CREATE_TENANT",
@@ -71,46 +72,46 @@ pub struct Options {
         value_name = "NAME"
     )]
     create_tenants: Vec<String>,
-    /// How long a connection may wait between two requests
+    /// The maximum time between two requests of a connection
     #[arg(long, env = "TENANTDESK_IDLE_TIMEOUT", default_value = "75s", value_parser = duration, value_name = "TIME")]
     idle_timeout: Duration,
-    /// How long a request's head may take from its first byte
+    /// The maximum time for the head of a request, from its first byte
     #[arg(long, env = "TENANTDESK_HEAD_TIMEOUT", default_value = "10s", value_parser = duration, value_name = "TIME")]
     head_timeout: Duration,
-    /// How long a request's body may take
+    /// The maximum time for the body of a request
     #[arg(long, env = "TENANTDESK_BODY_TIMEOUT", default_value = "10s", value_parser = duration, value_name = "TIME")]
     body_timeout: Duration,
-    /// How long a client may take to read 64 KiB of an answer
+    /// The maximum time in which a client reads 64 KiB of a response
     #[arg(long, env = "TENANTDESK_WRITE_TIMEOUT", default_value = "10s", value_parser = duration, value_name = "TIME")]
     write_timeout: Duration,
-    /// Connections at once [default: half of the descriptor limit, at most 10000]
+    /// The maximum number of connections [default: half of the descriptor limit, at most 10000]
     #[arg(long, env = "TENANTDESK_MAX_CONNECTIONS", value_name = "N")]
     max_connections: Option<NonZeroUsize>,
 }
 
-/// How often the last uses of keys are written.
-const FLUSH_PERIOD: Duration = Duration::from_secs(60);
+/// The interval at which the last uses of keys are written.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
 
-pub fn run(general: &General, options: Options) -> anyhow::Result<()> {
-    logging::start(options.log_format);
-    // Before anything can be interrupted, so that no signal is missed.
+pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+    logging::start(arguments.log_format);
+    // Registered first, so that no signal is missed.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     let descriptors = raise_descriptor_limit();
 
-    let data_dir = NewDataDir::create(&general.data_dir)?;
-    // Where both the directory and the address are taken, this is the more useful message.
-    let _data_dir_lock = DataDirLock::acquire(&general.data_dir)?;
-    let bound = Service::bind(service_options(&options, general.clock()))?;
-    drop(Registry::create(&general.data_dir)?);
-    let app = App::open(settings(general, &options, descriptors), general.clock())?;
-    let tenants = NewTenants::create(&app, &options.create_tenants)?;
+    let data_dir = NewDataDir::create(&options.data_dir)?;
+    // Locked before the address is bound: if both are in use, the message about the directory is more useful.
+    let _lock = DataDirLock::acquire(&options.data_dir)?;
+    let bound = Service::bind(service_options(arguments, options.clock()))?;
+    drop(Registry::create(&options.data_dir)?);
+    let app = App::open(settings(options, arguments, descriptors), options.clock())?;
+    let tenants = NewTenants::create(&app, &arguments.create_tenants)?;
     let service = bound.start(Arc::clone(&app))?;
-    let writing = write_last_uses(Arc::clone(&app))?;
+    let flusher = Flusher::start(Arc::clone(&app))?;
     let supervisor = Arc::new(Supervisor::from_environment());
-    heed_signals(signals, &service, Arc::clone(&supervisor))?;
+    handle_signals(signals, &service, Arc::clone(&supervisor))?;
 
-    let announced = announce(general, &service, &tenants.created);
-    match announced {
+    let printed = print_startup(options, &service, &tenants.created);
+    match printed {
         Ok(()) => {
             tenants.keep();
             data_dir.keep();
@@ -119,85 +120,92 @@ pub fn run(general: &General, options: Options) -> anyhow::Result<()> {
         Err(_) => service.stopper().stop(),
     }
     let heartbeat = service.heartbeat();
-    let watch = supervisor.watch(move || heartbeat.load(Ordering::Relaxed))?;
-    let ended = service.wait();
-    drop(watch);
-    drop(writing.stop);
-    // Its panic would have been logged; what it had to write is lost then, a minute's last uses.
-    let _ = writing.thread.join();
+    let watchdog = supervisor.start_watchdog(move || heartbeat.load(Ordering::Relaxed))?;
+    let result = service.wait();
+    drop(watchdog);
+    flusher.stop();
     app.tenants.close();
-    announced?;
-    ended?;
+    printed?;
+    result?;
     tracing::info!("stopped");
     Ok(())
 }
 
-fn settings(general: &General, options: &Options, descriptors: u64) -> Settings {
-    let mut settings = Settings::new(&general.data_dir);
-    settings.rate_limit = options.rate_limit;
-    // An open tenant takes three descriptors and two for each further connection; half of all are the clients'.
+fn settings(options: &GlobalOptions, arguments: &Arguments, descriptors: u64) -> Settings {
+    let mut settings = Settings::new(&options.data_dir);
+    settings.rate_limit = arguments.rate_limit;
+    // An open tenant uses three descriptors, and two for each extra connection. Half of all descriptors belong to clients.
     let affordable = usize::try_from(descriptors / 16).unwrap_or(usize::MAX).max(16);
     settings.tenants.open = settings.tenants.open.min(affordable);
     settings
 }
 
-fn service_options(options: &Options, clock: Clock) -> server::Options {
+fn service_options(arguments: &Arguments, clock: Clock) -> server::Options {
     let defaults = server::Options::default();
-    let tls = options.tls_cert.clone().zip(options.tls_key.clone());
+    let tls = arguments.tls_cert.clone().zip(arguments.tls_key.clone());
     server::Options {
-        listen: options.listen,
-        workers: options.workers.map_or(defaults.workers, usize::from),
+        listen: arguments.listen,
+        workers: arguments.workers.map_or(defaults.workers, usize::from),
         limits: Limits {
-            idle_timeout: options.idle_timeout,
-            head_timeout: options.head_timeout,
-            body_timeout: options.body_timeout,
-            write_timeout: options.write_timeout,
-            max_connections: options.max_connections.map(NonZeroUsize::get),
+            idle_timeout: arguments.idle_timeout,
+            head_timeout: arguments.head_timeout,
+            body_timeout: arguments.body_timeout,
+            write_timeout: arguments.write_timeout,
+            max_connections: arguments.max_connections.map(NonZeroUsize::get),
         },
-        trusted_proxies: options.trusted_proxies.clone(),
+        trusted_proxies: arguments.trusted_proxies.clone(),
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
-        metrics_listen: options.metrics_listen,
+        metrics_listen: arguments.metrics_listen,
         clock,
         ..defaults
     }
 }
 
-/// Raises the soft limit on open files to the hard one and says what it is now.
+/// Raises the soft limit on open files to the hard limit and returns the soft limit.
 fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let now = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
-    now.current.unwrap_or(u64::MAX)
+    let effective = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
+    effective.current.unwrap_or(u64::MAX)
 }
 
-struct Writing {
-    /// Dropped, it ends the thread.
+/// A thread that writes the last uses of keys once a minute and when it is stopped.
+struct Flusher {
+    /// The thread ends when this is dropped.
     stop: mpsc::Sender<()>,
     thread: thread::JoinHandle<()>,
 }
 
-/// A thread that writes the last uses of keys once a minute and at the end.
-fn write_last_uses(app: Arc<App>) -> anyhow::Result<Writing> {
-    let (stop, stopped) = mpsc::channel();
-    let thread = thread::Builder::new().name("last-uses".to_owned()).spawn(move || {
-        loop {
-            let goes_on = stopped.recv_timeout(FLUSH_PERIOD) == Err(RecvTimeoutError::Timeout);
-            if let Err(error) = app.registry.flush_uses() {
-                tracing::warn!(%error, "the last uses of keys cannot be written now");
+impl Flusher {
+    fn start(app: Arc<App>) -> anyhow::Result<Flusher> {
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::Builder::new().name("last-uses".to_owned()).spawn(move || {
+            loop {
+                let is_running = stopped.recv_timeout(FLUSH_INTERVAL) == Err(RecvTimeoutError::Timeout);
+                if let Err(error) = app.registry.flush_uses() {
+                    tracing::warn!(%error, "the last uses of keys cannot be written");
+                }
+                if !is_running {
+                    return;
+                }
             }
-            if !goes_on {
-                return;
-            }
-        }
-    })?;
-    Ok(Writing { stop, thread })
+        })?;
+        Ok(Flusher { stop, thread })
+    }
+
+    fn stop(self) {
+        drop(self.stop);
+        // If the thread panicked, the panic was logged, and the uses of the last minute are lost.
+        let _ = self.thread.join();
+    }
 }
 
 fn status(service: &Service) -> String {
     format!("listening on {}://{}", service.scheme(), service.address())
 }
 
-fn heed_signals(mut signals: Signals, service: &Service, supervisor: Arc<Supervisor>) -> anyhow::Result<()> {
+/// Starts the thread that handles signals: SIGHUP reloads the certificate, all others stop the service.
+fn handle_signals(mut signals: Signals, service: &Service, supervisor: Arc<Supervisor>) -> anyhow::Result<()> {
     let (stopper, reloader, status) = (service.stopper(), service.tls_reloader(), status(service));
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
@@ -209,8 +217,8 @@ fn heed_signals(mut signals: Signals, service: &Service, supervisor: Arc<Supervi
             }
             supervisor.reloading();
             match reloader.reload() {
-                Ok(()) => tracing::info!("certificate read again"),
-                Err(error) => tracing::error!(%error, "the new certificate cannot be used; the old one stays"),
+                Ok(()) => tracing::info!("certificate reloaded"),
+                Err(error) => tracing::error!(%error, "the new certificate cannot be used; the old one stays in use"),
             }
             supervisor.ready(&status);
         }
@@ -218,19 +226,19 @@ fn heed_signals(mut signals: Signals, service: &Service, supervisor: Arc<Supervi
     Ok(())
 }
 
-/// A tenant that was just made, and what is shown of it once.
-struct Created {
+/// A new tenant and its secrets.
+struct CreatedTenant {
     tenant: TenantRow,
     password: String,
     key: String,
 }
 
-/// Prints the secrets of the tenants that were made, and where the server listens.
-fn announce(general: &General, service: &Service, created: &[Created]) -> anyhow::Result<()> {
+/// Prints the secrets of the new tenants and the addresses of the server.
+fn print_startup(options: &GlobalOptions, service: &Service, created: &[CreatedTenant]) -> anyhow::Result<()> {
     let listening = format!("{}://{}", service.scheme(), service.address());
     tracing::info!(address = %listening, "listening");
     let metrics = service.metrics_address().map(|address| format!("http://{address}/metrics"));
-    if general.json {
+    if options.json {
         let created: Vec<Value> = created.iter().map(document).collect();
         return print_json(&json!({"listening": listening, "created": created, "metrics": metrics}));
     }
@@ -244,20 +252,20 @@ fn announce(general: &General, service: &Service, created: &[Created]) -> anyhow
     print(&format!("{text}listening on {listening}"))
 }
 
-/// The tenants of `--create-tenant` that did not exist. Dropped without [`NewTenants::keep`], it deletes them: nobody has
-/// seen their secrets.
+/// The tenants that `--create-tenant` has created. Unless [`NewTenants::keep`] is called, dropping the value deletes them, because
+/// their secrets were not shown.
 struct NewTenants<'a> {
     registry: &'a Registry,
-    /// Their names, also while `created` lacks the last one.
+    /// The names of all tenants, including one whose key could not be created.
     names: Vec<&'a str>,
-    created: Vec<Created>,
+    created: Vec<CreatedTenant>,
 }
 
 impl<'a> NewTenants<'a> {
-    /// Makes those of `wanted` that do not exist, each with a key of all scopes. All of them or none.
-    fn create(app: &'a App, wanted: &'a [String]) -> anyhow::Result<NewTenants<'a>> {
+    /// Creates those tenants of `names` that do not exist, each with a key with all scopes. Creates all of them or none.
+    fn create(app: &'a App, names: &'a [String]) -> anyhow::Result<NewTenants<'a>> {
         let mut tenants = NewTenants { registry: &app.registry, names: Vec::new(), created: Vec::new() };
-        for name in wanted {
+        for name in names {
             if app.registry.find_tenant(name)?.is_none() {
                 tenants.create_one(name, app.clock.now())?;
             }
@@ -266,10 +274,10 @@ impl<'a> NewTenants<'a> {
     }
 
     fn create_one(&mut self, name: &'a str, now: Moment) -> anyhow::Result<()> {
-        let (tenant, password) = tenant::make(self.registry, name, None, now)?;
+        let (tenant, password) = tenant::create_with_password(self.registry, name, None, now)?;
         self.names.push(name);
         let (_, key) = self.registry.create_key(tenant.id, "first key", Scopes::every(), Actor::CommandLine, now)?;
-        self.created.push(Created { tenant, password, key });
+        self.created.push(CreatedTenant { tenant, password, key });
         Ok(())
     }
 
@@ -282,13 +290,13 @@ impl Drop for NewTenants<'_> {
     fn drop(&mut self) {
         for name in &self.names {
             if let Err(error) = self.registry.delete_tenant(name) {
-                tracing::error!(tenant = name, %error, "the tenant could not be deleted again");
+                tracing::error!(tenant = name, %error, "the new tenant could not be deleted");
             }
         }
     }
 }
 
-fn document(created: &Created) -> Value {
+fn document(created: &CreatedTenant) -> Value {
     json!({
         "id": created.tenant.id,
         "name": created.tenant.name,
@@ -297,23 +305,23 @@ fn document(created: &Created) -> Value {
     })
 }
 
-fn introduction(created: &Created, service: &Service) -> String {
-    let Created { tenant, password, key } = created;
+fn introduction(created: &CreatedTenant, service: &Service) -> String {
+    let CreatedTenant { tenant, password, key } = created;
     let base = format!("{}://{}", service.scheme(), reachable(service.address()));
-    // The certificate is for a name, and this is an address.
+    // The certificate is valid for a name, but the URL contains an address.
     let insecure = if service.scheme() == "https" { " --insecure" } else { "" };
     format!(
-        "tenant {} (id {}); its secrets are shown this once\n\
+        "tenant {} (id {}); its secrets cannot be shown again\n\
          panel password: {password}\n\
          API key:        {key}\n\
          panel:          {base}/api_keys.php\n\
-         To try it:\n\n  \
+         Try it:\n\n  \
          curl{insecure} -H 'Authorization: Bearer {key}' {base}/customers.php\n\n",
         tenant.name, tenant.id
     )
 }
 
-/// The address to reach a listener at from this machine, also where it listens on all.
+/// The address at which this machine reaches the listener, also if it listens on all addresses.
 fn reachable(listening: SocketAddr) -> SocketAddr {
     let ip = match listening.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -323,18 +331,16 @@ fn reachable(listening: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listening.port())
 }
 
-/// `75s`, `500ms`, `2m`; a number alone counts seconds.
+/// Parses `75s`, `500ms` or `2m`, and other durations of jiff's friendly format. A number without a unit counts seconds.
 fn duration(text: &str) -> Result<Duration, &'static str> {
-    const WRONG: &str = "a time is a whole number above 0 with ms, s or m, such as 10s";
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let number: u64 = digits.parse::<u32>().map_err(|_| WRONG)?.into();
-    let milliseconds = match text.get(digits.len()..) {
-        Some("ms") => number,
-        Some("s" | "") => number * 1_000,
-        Some("m") => number * 60_000,
-        _ => return Err(WRONG),
+    const INVALID: &str = "a time is a number greater than 0 with a unit, such as 500ms, 10s or 2m";
+    /// A larger duration could overflow when it is added to the current time.
+    const MAX: Duration = Duration::from_mins(u32::MAX as u64);
+    let parsed = match text.parse::<u32>() {
+        Ok(seconds) => SignedDuration::from_secs(seconds.into()),
+        Err(_) => text.parse().map_err(|_| INVALID)?,
     };
-    if milliseconds == 0 { Err(WRONG) } else { Ok(Duration::from_millis(milliseconds)) }
+    Duration::try_from(parsed).ok().filter(|time| !time.is_zero() && *time <= MAX).ok_or(INVALID)
 }
 
 #[cfg(test)]
@@ -342,13 +348,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units() {
+    fn times_have_units_and_are_positive() {
         assert_eq!(duration("75s"), Ok(Duration::from_secs(75)));
         assert_eq!(duration("75"), Ok(Duration::from_secs(75)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for bad in ["", "s", "0", "0s", "-1s", "1.5s", "1h", "1 s", "99999999999s"] {
-            assert!(duration(bad).is_err(), "{bad}");
+        assert_eq!(duration("4294967295m"), Ok(Duration::from_secs(4_294_967_295 * 60)));
+        for invalid in ["", "s", "0", "0s", "-1s", "2m ago", "1x", "99999999999m", "99999999999999999999s"] {
+            assert!(duration(invalid).is_err(), "{invalid}");
         }
     }
 

@@ -1,4 +1,6 @@
-//! What a supervisor such as systemd is told: datagrams to the socket that it names in `NOTIFY_SOCKET` (sd_notify(3)).
+//! The notification protocol of systemd: datagrams to the socket that `NOTIFY_SOCKET` names (sd_notify(3)).
+//!
+//! The crate `sd-notify` does not support the abstract sockets that systemd uses for containers.
 
 use std::env;
 use std::ffi::OsStr;
@@ -13,87 +15,92 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Who started this process and wants to hear from it; nobody, usually.
+/// The supervisor that started this process, such as systemd, if there is one.
 #[derive(Debug)]
 pub struct Supervisor {
     socket: Option<UnixDatagram>,
-    /// How long it waits for a sign of life before it starts the service again.
-    patience: Option<Duration>,
+    /// The time after the last watchdog ping at which the supervisor restarts the service.
+    watchdog_timeout: Option<Duration>,
 }
 
-/// Of a supervisor's patience, the part after which a sign of life is due.
-const SIGNS: u32 = 3;
+/// The number of watchdog pings within the watchdog timeout.
+const PINGS_PER_TIMEOUT: u32 = 3;
 
 impl Supervisor {
-    /// As the environment says. Where the socket cannot be reached that is logged, and nobody is told anything.
+    /// Reads the environment variables of systemd. If the socket cannot be reached, this is logged and no messages are sent.
     pub fn from_environment() -> Supervisor {
         let socket = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()).and_then(|name| {
-            let reached = reach(&name);
-            reached.inspect_err(|error| tracing::warn!(%error, "the socket in NOTIFY_SOCKET cannot be used")).ok()
+            let socket = connect(&name);
+            socket.inspect_err(|error| tracing::warn!(%error, "the socket in NOTIFY_SOCKET cannot be used")).ok()
         });
         let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
-        let for_another = number("WATCHDOG_PID").is_some_and(|id| id != u64::from(std::process::id()));
-        let patience = number("WATCHDOG_USEC").filter(|_| !for_another).map(Duration::from_micros);
-        Supervisor { socket, patience: patience.filter(|patience| !patience.is_zero()) }
+        let is_for_other_process = number("WATCHDOG_PID").is_some_and(|id| id != u64::from(std::process::id()));
+        let timeout = number("WATCHDOG_USEC").filter(|_| !is_for_other_process).map(Duration::from_micros);
+        Supervisor { socket, watchdog_timeout: timeout.filter(|timeout| !timeout.is_zero()) }
     }
 
-    /// The service answers.
+    /// Reports that the service is ready. `status` is shown to the operator.
     pub fn ready(&self, status: &str) {
-        self.tell(&format!("READY=1\nSTATUS={status}"));
+        self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// Configuration is read again; [`Supervisor::ready`] follows.
+    /// Reports that the configuration is being reloaded. A call of [`Supervisor::ready`] must follow.
     pub fn reloading(&self) {
-        let now = clock_gettime(ClockId::Monotonic);
-        let microseconds = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1_000);
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
+        let time = clock_gettime(ClockId::Monotonic);
+        let microseconds = time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1_000);
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
     }
 
-    /// The service takes no new requests.
+    /// Reports that the service accepts no new requests.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=finishing the requests under way");
+        self.send("STOPPING=1\nSTATUS=completing the requests in progress");
     }
 
-    fn tell(&self, message: &str) {
+    fn send(&self, message: &str) {
         if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(message.as_bytes())) {
-            tracing::warn!(%error, "the supervisor cannot be told that {}", message.lines().next().unwrap_or_default());
+            tracing::warn!(%error, "the supervisor cannot be notified of {}", message.lines().next().unwrap_or_default());
         }
     }
 
-    /// Gives signs of life for as long as the service does: `pulse` counts what it was seen to answer, and a sign is given
-    /// only where that has risen. Nothing where nobody waits for signs.
-    pub fn watch(self: &Arc<Self>, pulse: impl Fn() -> u64 + Send + 'static) -> io::Result<Option<Watch>> {
-        let Some(patience) = self.patience.filter(|_| self.socket.is_some()) else { return Ok(None) };
+    /// Starts a thread that sends watchdog pings. It sends a ping only if `heartbeat`, a counter of successful health checks, has
+    /// increased. Returns `None` if the supervisor has no watchdog.
+    pub fn start_watchdog(
+        self: &Arc<Self>,
+        heartbeat: impl Fn() -> u64 + Send + 'static,
+    ) -> io::Result<Option<Watchdog>> {
+        let Some(timeout) = self.watchdog_timeout.filter(|_| self.socket.is_some()) else { return Ok(None) };
         let supervisor = Arc::clone(self);
         let (stop, stopped) = mpsc::channel::<()>();
         let thread = thread::Builder::new().name("watchdog".to_owned()).spawn(move || {
-            let mut seen = None;
+            let mut last = None;
             loop {
-                let now = pulse();
-                if seen != Some(now) {
-                    supervisor.tell("WATCHDOG=1");
+                let count = heartbeat();
+                if last != Some(count) {
+                    supervisor.send("WATCHDOG=1");
                 } else {
-                    tracing::warn!("nothing was answered since the last sign of life; the supervisor gets none now");
+                    tracing::warn!(
+                        "no health check has succeeded since the last watchdog ping; the next ping is omitted"
+                    );
                 }
-                seen = Some(now);
-                if stopped.recv_timeout(patience / SIGNS) != Err(RecvTimeoutError::Timeout) {
+                last = Some(count);
+                if stopped.recv_timeout(timeout / PINGS_PER_TIMEOUT) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
             }
         })?;
-        Ok(Some(Watch { _stop: stop, _thread: thread }))
+        Ok(Some(Watchdog { _stop: stop, _thread: thread }))
     }
 }
 
-/// Signs of life are given until this is dropped.
+/// The thread that sends watchdog pings. Dropping the value stops it.
 #[derive(Debug)]
-pub struct Watch {
+pub struct Watchdog {
     _stop: mpsc::Sender<()>,
     _thread: JoinHandle<()>,
 }
 
-/// A path, or with `@` a name in the abstract namespace.
-fn reach(name: &OsStr) -> io::Result<UnixDatagram> {
+/// Connects to a socket: a path, or `@` and a name in the abstract namespace.
+fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name)?,
         None => SocketAddr::from_pathname(name)?,
@@ -110,21 +117,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_answers_nothing_gives_no_sign_of_life() {
+    fn pings_stop_with_the_heartbeat() {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
         theirs.set_read_timeout(Some(Duration::from_millis(400))).unwrap();
-        let patience = Some(Duration::from_millis(60));
-        let supervisor = Arc::new(Supervisor { socket: Some(ours), patience });
-        let answered = Arc::new(AtomicU64::new(1));
-        let pulse = Arc::clone(&answered);
-        let _watch = supervisor.watch(move || pulse.load(Ordering::SeqCst)).unwrap().unwrap();
-        let heard = || {
+        let watchdog_timeout = Some(Duration::from_millis(60));
+        let supervisor = Arc::new(Supervisor { socket: Some(ours), watchdog_timeout });
+        let count = Arc::new(AtomicU64::new(1));
+        let heartbeat = Arc::clone(&count);
+        let _watchdog = supervisor.start_watchdog(move || heartbeat.load(Ordering::SeqCst)).unwrap().unwrap();
+        let receive = || {
             let mut message = [0; 64];
             theirs.recv(&mut message).map(|length| message[..length].to_vec())
         };
-        assert_eq!(heard().unwrap(), b"WATCHDOG=1");
-        assert!(heard().is_err(), "nothing was answered since");
-        answered.store(2, Ordering::SeqCst);
-        assert_eq!(heard().unwrap(), b"WATCHDOG=1");
+        assert_eq!(receive().unwrap(), b"WATCHDOG=1");
+        assert!(receive().is_err(), "the heartbeat has not increased");
+        count.store(2, Ordering::SeqCst);
+        assert_eq!(receive().unwrap(), b"WATCHDOG=1");
     }
 }

@@ -1,4 +1,4 @@
-//! `tenant …`: make, list, suspend, activate and delete tenants, set trials and passwords.
+//! `tenant …`: creates, lists, suspends, activates and deletes tenants, and sets trials and passwords.
 
 use std::io::{self, IsTerminal as _};
 
@@ -6,8 +6,8 @@ use anyhow::bail;
 use clap::{ArgAction, Subcommand};
 use serde_json::{Value, json};
 
-use super::output::{print, print_json, print_table, remark};
-use super::{General, WrongUsage, find_tenant, prompt, tenant_name};
+use super::output::{print, print_json, print_stderr, print_table};
+use super::{GlobalOptions, UsageError, find_tenant, prompt, tenant_name};
 use crate::clock::Moment;
 use crate::model::field::is_date;
 use crate::password;
@@ -16,23 +16,23 @@ use crate::store::registry::{Actor, Registry, TenantRow};
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make a tenant and its panel password, which is shown this once
+    /// Create a tenant and print its panel password, which cannot be shown again
     Create {
-        /// Small letters, digits and hyphens, up to 63
+        /// Lower-case letters, digits and hyphens, at most 63
         #[arg(value_parser = tenant_name)]
         name: String,
-        /// The last day of its trial, YYYY-MM-DD, UTC
+        /// The last day of the trial, YYYY-MM-DD, UTC
         #[arg(long, value_name = "DATE", value_parser = date)]
         trial_until: Option<String>,
     },
     /// List all tenants
     List,
-    /// Refuse a tenant's keys until it is activated
+    /// Reject a tenant's keys until it is activated
     Suspend {
         /// The tenant's name
         name: String,
     },
-    /// Lift a suspension and end a trial for good
+    /// End a suspension or a trial
     Activate {
         /// The tenant's name
         name: String,
@@ -45,14 +45,14 @@ pub enum Command {
         #[arg(value_name = "DATE", value_parser = date)]
         until: String,
     },
-    /// Set the panel password and end all sessions; asks for it twice on a terminal
+    /// Set the panel password and end all sessions; a terminal prompts for it twice
     Password {
         /// The tenant's name
         name: String,
-        /// Read it from standard input, one line
+        /// Read the password from standard input, one line
         #[arg(long, conflicts_with = "generate")]
         stdin: bool,
-        /// Make one and print it
+        /// Generate a password and print it
         #[arg(long)]
         generate: bool,
     },
@@ -60,28 +60,28 @@ pub enum Command {
     Delete {
         /// The tenant's name
         name: String,
-        /// Say that this is meant: nothing brings the records back
+        /// Confirm the deletion, which cannot be undone
         #[arg(long, required = true, action = ArgAction::SetTrue)]
         yes: bool,
     },
 }
 
-pub fn run(general: &General, command: Command) -> anyhow::Result<()> {
+pub fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Create { name, trial_until } => create(general, &name, trial_until.as_deref()),
-        Command::List => list(general),
-        Command::Suspend { name } => report(general, "suspended", &general.open_registry()?.suspend(&name)?),
-        Command::Activate { name } => report(general, "activated", &general.open_registry()?.activate(&name)?),
+        Command::Create { name, trial_until } => create(options, &name, trial_until.as_deref()),
+        Command::List => list(options),
+        Command::Suspend { name } => report(options, "suspended", &options.open_registry()?.suspend(&name)?),
+        Command::Activate { name } => report(options, "activated", &options.open_registry()?.activate(&name)?),
         Command::Trial { name, until } => {
-            report(general, "trial set", &general.open_registry()?.set_trial(&name, &until)?)
+            report(options, "trial set", &options.open_registry()?.set_trial(&name, &until)?)
         }
-        Command::Password { name, stdin, generate } => set_password(general, &name, stdin, generate),
-        Command::Delete { name, yes: _ } => delete(general, &name),
+        Command::Password { name, stdin, generate } => set_password(options, &name, stdin, generate),
+        Command::Delete { name, yes: _ } => delete(options, &name),
     }
 }
 
-/// Makes the tenant with a password of our own; the password is its second part.
-pub fn make(
+/// Creates a tenant with a generated password and returns both.
+pub fn create_with_password(
     registry: &Registry,
     name: &str,
     trial_until: Option<&str>,
@@ -92,13 +92,13 @@ pub fn make(
     Ok((tenant, password))
 }
 
-fn create(general: &General, name: &str, trial_until: Option<&str>) -> anyhow::Result<()> {
-    let data_dir = NewDataDir::create(&general.data_dir)?;
-    let registry = Registry::create(&general.data_dir)?;
-    let now = general.clock().now();
-    let (tenant, password) = make(&registry, name, trial_until, now)?;
-    if let Err(error) = print_created(general, &tenant, password, now) {
-        // Nobody has seen the password.
+fn create(options: &GlobalOptions, name: &str, trial_until: Option<&str>) -> anyhow::Result<()> {
+    let data_dir = NewDataDir::create(&options.data_dir)?;
+    let registry = Registry::create(&options.data_dir)?;
+    let now = options.clock().now();
+    let (tenant, password) = create_with_password(&registry, name, trial_until, now)?;
+    if let Err(error) = print_created(options, &tenant, password, now) {
+        // The password was not shown to anyone.
         registry.delete_tenant(name)?;
         return Err(error);
     }
@@ -106,8 +106,8 @@ fn create(general: &General, name: &str, trial_until: Option<&str>) -> anyhow::R
     Ok(())
 }
 
-fn print_created(general: &General, tenant: &TenantRow, password: String, now: Moment) -> anyhow::Result<()> {
-    if general.json {
+fn print_created(options: &GlobalOptions, tenant: &TenantRow, password: String, now: Moment) -> anyhow::Result<()> {
+    if options.json {
         let mut document = document(tenant, now);
         if let Some(members) = document.as_object_mut() {
             members.insert("password".to_owned(), Value::String(password));
@@ -128,10 +128,10 @@ fn document(tenant: &TenantRow, now: Moment) -> Value {
     })
 }
 
-fn list(general: &General) -> anyhow::Result<()> {
-    let tenants = general.open_registry()?.list_tenants()?;
-    let now = general.clock().now();
-    if general.json {
+fn list(options: &GlobalOptions) -> anyhow::Result<()> {
+    let tenants = options.open_registry()?.list_tenants()?;
+    let now = options.clock().now();
+    if options.json {
         let documents = tenants.iter().map(|(tenant, keys)| {
             let mut document = document(tenant, now);
             if let Some(members) = document.as_object_mut() {
@@ -142,7 +142,7 @@ fn list(general: &General) -> anyhow::Result<()> {
         return print_json(&documents.collect());
     }
     if tenants.is_empty() {
-        remark("there are no tenants");
+        print_stderr("there are no tenants");
         return Ok(());
     }
     print_table(
@@ -155,9 +155,9 @@ fn list(general: &General) -> anyhow::Result<()> {
     )
 }
 
-fn report(general: &General, done: &str, tenant: &TenantRow) -> anyhow::Result<()> {
-    let now = general.clock().now();
-    if general.json {
+fn report(options: &GlobalOptions, done: &str, tenant: &TenantRow) -> anyhow::Result<()> {
+    let now = options.clock().now();
+    if options.json {
         return print_json(&json!({
             "done": done,
             "id": tenant.id,
@@ -170,22 +170,22 @@ fn report(general: &General, done: &str, tenant: &TenantRow) -> anyhow::Result<(
     print(&format!("tenant {}: {done}; it is {}{trial}", tenant.name, tenant.state(&now.date()).as_str()))
 }
 
-fn set_password(general: &General, name: &str, stdin: bool, generate: bool) -> anyhow::Result<()> {
-    let registry = general.open_registry()?;
+fn set_password(options: &GlobalOptions, name: &str, stdin: bool, generate: bool) -> anyhow::Result<()> {
+    let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, name)?;
     let password = if generate {
         password::generate()?
     } else if stdin {
         prompt::read_line(&mut io::stdin().lock())?
     } else if io::stdin().is_terminal() {
-        prompt::ask_twice(name)?
+        prompt::new_password(name)?
     } else {
-        bail!(WrongUsage("there is no terminal to ask for a password on; use --stdin or --generate"));
+        bail!(UsageError("there is no terminal to prompt for the password; use --stdin or --generate"));
     };
     password::check(&password)?;
-    let now = general.clock().now();
+    let now = options.clock().now();
     registry.set_password(tenant.id, &password::hash(&password)?, Actor::CommandLine, now)?;
-    if general.json {
+    if options.json {
         let mut document = json!({"name": name});
         if let (true, Some(members)) = (generate, document.as_object_mut()) {
             members.insert("password".to_owned(), Value::String(password));
@@ -198,9 +198,9 @@ fn set_password(general: &General, name: &str, stdin: bool, generate: bool) -> a
     print(&format!("the panel password of {name} is set; all its sessions are ended"))
 }
 
-fn delete(general: &General, name: &str) -> anyhow::Result<()> {
-    let deleted = general.open_registry()?.delete_tenant(name)?;
-    if general.json {
+fn delete(options: &GlobalOptions, name: &str) -> anyhow::Result<()> {
+    let deleted = options.open_registry()?.delete_tenant(name)?;
+    if options.json {
         return print_json(&json!({"done": "deleted", "id": deleted.id, "name": deleted.name}));
     }
     print(&format!("tenant {name} is deleted, with its keys, its sessions and its file"))

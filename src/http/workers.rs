@@ -26,7 +26,7 @@ use crate::http::responder::{self, Responder};
 use crate::http::response::Response;
 use crate::http::upstream_protocol::{self, RequestMetadata};
 use crate::metrics::Metrics;
-use crate::panics::{self, Panicked};
+use crate::panics::{self, PanicInfo};
 
 /// Handles a request and sends its response.
 pub type Handler = Arc<dyn Fn(Request, Responder) + Send + Sync>;
@@ -92,7 +92,7 @@ impl Server {
     ///
     /// An I/O error if there is no directory, descriptor or thread for it.
     pub fn start(handler: Handler, clock: Clock, metrics: Arc<Metrics>, workers: &Workers) -> io::Result<Server> {
-        panics::note();
+        panics::install_hook();
         let (listener, socket) = listen()?;
         let shared = Arc::new(Shared {
             listener,
@@ -249,7 +249,7 @@ pub fn handle(
     let responder = Responder::new(&request, received, clock.clone(), Arc::clone(metrics));
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| handler(request, responder)));
     if outcome.is_err() {
-        let Panicked { place, message } = panics::last();
+        let PanicInfo { location: place, message } = panics::last();
         tracing::error!(request_id = %id, place, panic = message, "a handler panicked");
     }
 }

@@ -1,9 +1,11 @@
-//! A customer: an organisation that the shop works for.
+//! The resource `customers`.
 
-use super::Resource;
 use super::field::{choice, date, email, text};
+use super::{Resource, ResourceKind};
 
+/// An organisation that the shop works for.
 pub static CUSTOMER: Resource = Resource {
+    kind: ResourceKind::Customer,
     name: "customer",
     plural: "customers",
     path: "/customers.php",

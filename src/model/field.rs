@@ -1,4 +1,4 @@
-//! Fields: their kinds, their rules, and the check of a value against them (contract section 2).
+//! Fields: their kinds, their rules, and the validation of values (contract section 2).
 
 use std::borrow::Cow;
 
@@ -9,38 +9,45 @@ use unicode_normalization::char::is_combining_mark;
 
 use super::field_error::{FieldCode, FieldError};
 
-/// What a field can hold, with its limits.
+/// The kind of value that a field holds, with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Length in Unicode scalar values, both ends included.
+    /// Text of limited length.
     Text {
+        /// The minimum length in Unicode scalar values.
         min: usize,
+        /// The maximum length in Unicode scalar values.
         max: usize,
     },
+    /// One e-mail address.
     Email,
-    /// Signed, 64 bits.
+    /// A signed 64-bit integer.
     Integer,
+    /// A boolean.
     Boolean,
-    /// `YYYY-MM-DD`, a day that exists.
+    /// An existing date, `YYYY-MM-DD`.
     Date,
-    /// One of these.
+    /// One of the listed values.
     Choice(&'static [&'static str]),
 }
 
-/// The most characters of an e-mail address.
+/// The maximum length of an e-mail address, in characters.
 pub const MAX_EMAIL: usize = 254;
 
-/// One field, declared once.
+/// The declaration of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
+    /// The name, which is also the name of the column.
     pub name: &'static str,
+    /// The kind of value.
     pub kind: Kind,
+    /// Whether the field must have a value.
     pub required: bool,
-    /// What an absent or empty value becomes, written as in a query; null without one.
+    /// The value of an absent or empty field in the syntax of a query parameter. Without a default the field is null.
     pub default: Option<&'static str>,
-    /// The name of the resource whose id this is.
+    /// The singular name of the resource to which the field refers by id.
     pub references: Option<&'static str>,
-    /// One sentence for the reference.
+    /// One sentence for the API reference.
     pub about: &'static str,
     /// An example value, as JSON.
     pub example: &'static str,
@@ -50,77 +57,89 @@ const fn field(name: &'static str, kind: Kind) -> Field {
     Field { name, kind, required: false, default: None, references: None, about: "", example: "null" }
 }
 
-/// Text of at most `usize::MAX` characters, to be narrowed by [`Field::at_most`] or [`Field::between`].
+/// Declares a text field of unlimited length. [`Field::at_most`] or [`Field::between`] limits it.
 pub const fn text(name: &'static str) -> Field {
     field(name, Kind::Text { min: 0, max: usize::MAX })
 }
 
+/// Declares an e-mail field.
 pub const fn email(name: &'static str) -> Field {
     field(name, Kind::Email)
 }
 
+/// Declares an integer field.
 pub const fn integer(name: &'static str) -> Field {
     field(name, Kind::Integer)
 }
 
+/// Declares a boolean field.
 pub const fn boolean(name: &'static str) -> Field {
     field(name, Kind::Boolean)
 }
 
+/// Declares a date field.
 pub const fn date(name: &'static str) -> Field {
     field(name, Kind::Date)
 }
 
+/// Declares a field that holds one of the `allowed` values.
 pub const fn choice(name: &'static str, allowed: &'static [&'static str]) -> Field {
     field(name, Kind::Choice(allowed))
 }
 
 impl Field {
+    /// Sets the minimum and maximum length of a text, in characters.
     pub const fn between(mut self, min: usize, max: usize) -> Field {
         self.kind = Kind::Text { min, max };
         self
     }
 
+    /// Sets the maximum length of a text, in characters.
     pub const fn at_most(self, max: usize) -> Field {
         self.between(0, max)
     }
 
+    /// Makes the field required.
     pub const fn required(mut self) -> Field {
         self.required = true;
         self
     }
 
+    /// Sets the default value, in the syntax of a query parameter.
     pub const fn default(mut self, value: &'static str) -> Field {
         self.default = Some(value);
         self
     }
 
+    /// Makes the field a reference to the resource with the singular name `resource`.
     pub const fn references(mut self, resource: &'static str) -> Field {
         self.references = Some(resource);
         self
     }
 
+    /// Sets the description for the API reference: one sentence.
     pub const fn about(mut self, sentence: &'static str) -> Field {
         self.about = sentence;
         self
     }
 
+    /// Sets the example value, as JSON.
     pub const fn example(mut self, json: &'static str) -> Field {
         self.example = json;
         self
     }
 
-    /// Whether `q` looks into it: text and e-mail.
+    /// Returns whether the search parameter `q` covers the field. It covers text and e-mail fields.
     pub const fn is_searched(&self) -> bool {
         matches!(self.kind, Kind::Text { .. } | Kind::Email)
     }
 
-    /// Whether a list can be sorted and filtered by it: all but `notes`.
+    /// Returns whether lists can be sorted and filtered by the field. All fields but `notes` are sortable.
     pub fn is_sortable(&self) -> bool {
         self.name != "notes"
     }
 
-    /// The value of a field that was not sent, or was sent empty and is not required.
+    /// Returns the value of an optional field that is absent or empty.
     pub fn default_value(&self) -> Value {
         match (self.default, self.kind) {
             (None, _) => Value::Null,
@@ -129,34 +148,43 @@ impl Field {
         }
     }
 
-    fn fault(&self, code: FieldCode, message: String) -> Fault {
-        Fault::Invalid(FieldError { field: self.name, code, message })
+    fn invalid(&self, code: FieldCode, message: String) -> ValueError {
+        ValueError::Invalid(FieldError { field: self.name, code, message })
     }
 }
 
-/// A value as it is stored. Dates and choices are text.
+/// A stored value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
+    /// No value.
     Null,
+    /// A signed 64-bit integer.
     Integer(i64),
+    /// A boolean.
     Boolean(bool),
+    /// Text of any kind, including dates and choices.
     Text(String),
 }
 
-/// A value as a client sent it: JSON, or a cell of a file.
+/// A value before validation: from a JSON body, or from a cell of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input<'a> {
+    /// JSON null.
     Null,
+    /// A JSON boolean.
     Boolean(bool),
-    /// As it was written: `12`, `-0`, `1.5`, `1e400`.
+    /// The text of a JSON number: `12`, `-0`, `1.5`, `1e400`.
     Number(&'a str),
+    /// A JSON string, or a cell.
     Text(Cow<'a, str>),
+    /// A JSON array, whose contents do not matter.
     Array,
+    /// A JSON object, whose contents do not matter.
     Object,
 }
 
 impl Input<'_> {
-    /// Null, the empty string and white space alone are empty, whatever the field's type.
+    /// Returns whether the value is null or consists of white space only. Such a value is empty for every kind of field.
     pub fn is_empty(&self) -> bool {
         match self {
             Input::Null => true,
@@ -169,42 +197,49 @@ impl Input<'_> {
         match self {
             Input::Null => "null".into(),
             Input::Boolean(value) => value.to_string().into(),
-            Input::Number(number) => format!("the number {}", shortened(number)).into(),
-            Input::Text(text) => format!("{:?}", shortened(text)).into(),
+            Input::Number(number) => format!("the number {}", shorten(number, MAX_SHOWN)).into(),
+            Input::Text(text) => format!("{:?}", shorten(text, MAX_SHOWN)).into(),
             Input::Array => "an array".into(),
             Input::Object => "an object".into(),
         }
     }
 }
 
-/// What was sent, short enough for a message.
-fn shortened(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(40) {
+/// The maximum length of a sent value in a message, in characters.
+const MAX_SHOWN: usize = 40;
+
+/// Returns `text`, cut after `length` characters with an ellipsis if it is longer.
+pub fn shorten(text: &str, length: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(length) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).into(),
         None => text.into(),
     }
 }
 
-/// Why a value was refused.
+/// Why a value is rejected.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Fault {
-    /// One of the field codes.
+pub enum ValueError {
+    /// The value violates a rule of the field: an error with a field code.
     Invalid(FieldError),
-    /// Plain text of another JSON type, or with U+0000: `bad_request`, which comes before all field codes.
+    /// The value of a text field has another JSON type or contains U+0000: an error `bad_request`, which has precedence over field
+    /// codes. The text is its message.
     WrongType(String),
 }
 
 impl Field {
-    /// The value to store for `input`, or what is wrong with it.
-    pub fn check(&self, input: &Input<'_>) -> Result<Value, Fault> {
+    /// Validates `input` and returns the value to store.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError`] if `input` violates the rules of the field.
+    pub fn check(&self, input: &Input<'_>) -> Result<Value, ValueError> {
         if input.is_empty() {
-            return match self.required {
-                true => Err(self.fault(
-                    FieldCode::Required,
-                    format!("\"{}\" is required. It was {}; {}.", self.name, input.describe(), self.expectation()),
-                )),
-                false => Ok(self.default_value()),
-            };
+            if !self.required {
+                return Ok(self.default_value());
+            }
+            let message =
+                format!("\"{}\" is required. It was {}; {}.", self.name, input.describe(), self.expectation());
+            return Err(self.invalid(FieldCode::Required, message));
         }
         match self.kind {
             Kind::Text { min, max } => self.check_text(input, min, max),
@@ -213,26 +248,26 @@ impl Field {
             Kind::Boolean => self.check_boolean(input),
             Kind::Date => match input {
                 Input::Text(text) if is_date(text) => Ok(Value::Text(text.to_string())),
-                _ => Err(self.refused(FieldCode::InvalidDate, input)),
+                _ => Err(self.rejected(FieldCode::InvalidDate, input)),
             },
             Kind::Choice(allowed) => match input {
                 Input::Text(text) if allowed.contains(&text.as_ref()) => Ok(Value::Text(text.to_string())),
-                _ => Err(self.refused(FieldCode::NotInList, input)),
+                _ => Err(self.rejected(FieldCode::NotInList, input)),
             },
         }
     }
 
-    /// The fault of a required field that a POST does not name.
+    /// Returns the error of a required field that a POST does not contain.
     pub fn missing(&self) -> FieldError {
         let message = format!("\"{}\" is required and was not sent; {}.", self.name, self.expectation());
         FieldError { field: self.name, code: FieldCode::Required, message }
     }
 
-    fn refused(&self, code: FieldCode, input: &Input<'_>) -> Fault {
-        self.fault(code, format!("\"{}\" was {}; {}.", self.name, input.describe(), self.expectation()))
+    fn rejected(&self, code: FieldCode, input: &Input<'_>) -> ValueError {
+        self.invalid(code, format!("\"{}\" was {}; {}.", self.name, input.describe(), self.expectation()))
     }
 
-    /// What would be right, in words: the second half of every message about a value.
+    /// Returns an instruction such as `send true, false, 1 or 0`, the second half of every message about a value.
     pub fn expectation(&self) -> String {
         match self.kind {
             Kind::Text { min: 0, max } => format!("send text of at most {max} characters"),
@@ -248,9 +283,9 @@ impl Field {
         }
     }
 
-    fn check_text(&self, input: &Input<'_>, min: usize, max: usize) -> Result<Value, Fault> {
+    fn check_text(&self, input: &Input<'_>, min: usize, max: usize) -> Result<Value, ValueError> {
         let Input::Text(text) = input else {
-            return Err(Fault::WrongType(format!(
+            return Err(ValueError::WrongType(format!(
                 "The field \"{}\" must be a JSON string, but {} was sent; {}.",
                 self.name,
                 input.describe(),
@@ -258,7 +293,7 @@ impl Field {
             )));
         };
         if text.contains('\0') {
-            return Err(Fault::WrongType(format!(
+            return Err(ValueError::WrongType(format!(
                 "The field \"{}\" contains the character U+0000, which text cannot hold. Send the text without it.",
                 self.name
             )));
@@ -269,35 +304,35 @@ impl Field {
             _ if length < min => FieldCode::TooShort,
             _ => return Ok(Value::Text(text.to_string())),
         };
-        Err(self.fault(code, format!("\"{}\" has {}; {}.", self.name, characters(length), self.expectation())))
+        Err(self.invalid(code, format!("\"{}\" has {}; {}.", self.name, characters(length), self.expectation())))
     }
 
-    fn check_email(&self, input: &Input<'_>) -> Result<Value, Fault> {
+    fn check_email(&self, input: &Input<'_>) -> Result<Value, ValueError> {
         match input {
-            Input::Text(text) if text.chars().count() > MAX_EMAIL => Err(self.fault(
+            Input::Text(text) if text.chars().count() > MAX_EMAIL => Err(self.invalid(
                 FieldCode::TooLong,
                 format!("\"{}\" has {}; {}.", self.name, characters(text.chars().count()), self.expectation()),
             )),
             Input::Text(text) if is_email(text) => Ok(Value::Text(text.to_string())),
-            _ => Err(self.refused(FieldCode::InvalidEmail, input)),
+            _ => Err(self.rejected(FieldCode::InvalidEmail, input)),
         }
     }
 
-    fn check_integer(&self, input: &Input<'_>) -> Result<Value, Fault> {
+    fn check_integer(&self, input: &Input<'_>) -> Result<Value, ValueError> {
         match input {
-            // `i64::from_str` also takes a leading `+`, which JSON has not, so no number comes here with one.
+            // `i64::from_str` also accepts a leading `+`. JSON has no such numbers.
             Input::Number(number) => number.parse().ok().map(Value::Integer),
             _ => None,
         }
-        .ok_or_else(|| self.refused(FieldCode::InvalidInt, input))
+        .ok_or_else(|| self.rejected(FieldCode::InvalidInt, input))
     }
 
-    fn check_boolean(&self, input: &Input<'_>) -> Result<Value, Fault> {
+    fn check_boolean(&self, input: &Input<'_>) -> Result<Value, ValueError> {
         match input {
             Input::Boolean(value) => Ok(Value::Boolean(*value)),
             Input::Number("1") => Ok(Value::Boolean(true)),
             Input::Number("0") => Ok(Value::Boolean(false)),
-            _ => Err(self.refused(FieldCode::InvalidBool, input)),
+            _ => Err(self.rejected(FieldCode::InvalidBool, input)),
         }
     }
 }
@@ -306,25 +341,25 @@ fn characters(count: usize) -> String {
     format!("{count} {}", if count == 1 { "character" } else { "characters" })
 }
 
-/// Whether `text` is a calendar date that exists, `YYYY-MM-DD`. The shape comes first: jiff reads other forms too.
+/// Returns whether `text` is an existing calendar date, `YYYY-MM-DD`. The form is checked first because jiff accepts others too.
 pub fn is_date(text: &str) -> bool {
-    let shape = text.len() == 10
+    let has_form = text.len() == 10
         && text
             .bytes()
             .enumerate()
-            .all(|(at, byte)| if at == 4 || at == 7 { byte == b'-' } else { byte.is_ascii_digit() });
-    shape && text.parse::<jiff::civil::Date>().is_ok()
+            .all(|(index, byte)| if index == 4 || index == 7 { byte == b'-' } else { byte.is_ascii_digit() });
+    has_form && text.parse::<jiff::civil::Date>().is_ok()
 }
 
-/// Whether `text` is one address as contract section 2 takes it.
+/// Returns whether `text` is one e-mail address as contract section 2 defines it.
 pub fn is_email(text: &str) -> bool {
     text.rsplit_once('@').is_some_and(|(local, domain)| is_local_part(local) && is_domain(domain))
 }
 
-/// The most octets of what stands before the `@`.
+/// The maximum length of the part before the `@`, in octets.
 const MAX_LOCAL_PART: usize = 64;
 
-/// Whether it is a dot-atom (RFC 5322 section 3.2.3), with characters beyond ASCII (RFC 6531 section 3.3).
+/// Returns whether `local` is a dot-atom (RFC 5322 section 3.2.3), possibly with characters beyond ASCII (RFC 6531 section 3.3).
 fn is_local_part(local: &str) -> bool {
     local.len() <= MAX_LOCAL_PART
         && local.split('.').all(|atom| !atom.is_empty() && atom.chars().all(is_atom_character))
@@ -338,10 +373,10 @@ fn is_atom_character(c: char) -> bool {
     }
 }
 
-/// Whether IDNA takes the domain (UTS 46, non-transitional, STD3 rules), it has at least two labels, and is sent in the form
-/// that it has for IDNA, apart from letter case and Unicode normalization.
+/// Returns whether the domain is valid for IDNA (UTS 46, non-transitional, STD3 rules), has at least two labels, and equals its
+/// IDNA form apart from letter case and Unicode normalization.
 ///
-/// The last rule refuses characters that UTS 46 replaces by others, such as `²`, which becomes `2`.
+/// The last rule rejects characters that UTS 46 maps to others, such as `²`, which it maps to `2`.
 fn is_domain(domain: &str) -> bool {
     let (uts46, sent) = (Uts46::new(), domain.as_bytes());
     let (unicode, valid) = uts46.to_unicode(sent, AsciiDenyList::STD3, Hyphens::CheckFirstLast);
@@ -354,15 +389,15 @@ fn is_domain(domain: &str) -> bool {
         && labels.all(|((sent, unicode), ascii)| sent == unicode || sent == ascii)
 }
 
-/// In small letters and normalization form C. Letters are taken one by one, as UTS 46 does: `Σ` becomes `σ` at a word's end
-/// too.
+/// Returns the domain in lower case and normalization form C. Each character is mapped on its own, as in UTS 46: `Σ` becomes `σ`
+/// also at the end of a word.
 fn normalize(domain: &str) -> String {
     domain.chars().flat_map(char::to_lowercase).nfc().collect()
 }
 
-/// UTS 46 takes symbols and emoji too, IDNA 2008 does not.
+/// Returns whether IDNA 2008 permits the character. UTS 46 also permits symbols and emoji.
 fn is_domain_character(c: char) -> bool {
-    /// The signs that RFC 5892 permits within words (section 2.6, appendix A). `idna` checks where joiners stand.
+    /// The signs that RFC 5892 permits within words (section 2.6, appendix A). `idna` checks the context of joiners.
     const SIGNS: &str = "\u{b7}\u{375}\u{5f3}\u{5f4}\u{6fd}\u{6fe}\u{f0b}\u{200c}\u{200d}\u{30fb}";
     matches!(c, '.' | '-') || c.is_alphanumeric() || is_combining_mark(c) || SIGNS.contains(c)
 }
@@ -374,12 +409,12 @@ mod tests {
     #[test]
     fn local_parts() {
         let longest = "a".repeat(64);
-        for good in ["a", "a.b+c", "müller", "उदाहरण", "x_y-z", "!#$%&'*+-/=?^_`{|}~", longest.as_str()] {
-            assert!(is_email(&format!("{good}@shop.example")), "{good}");
+        for valid in ["a", "a.b+c", "müller", "उदाहरण", "x_y-z", "!#$%&'*+-/=?^_`{|}~", longest.as_str()] {
+            assert!(is_email(&format!("{valid}@shop.example")), "{valid}");
         }
         let long = "a".repeat(65);
         let long_in_octets = "ü".repeat(33);
-        for bad in [
+        for invalid in [
             "",
             ".a",
             "a.",
@@ -404,14 +439,14 @@ mod tests {
             long.as_str(),
             long_in_octets.as_str(),
         ] {
-            assert!(!is_email(&format!("{bad}@shop.example")), "{bad:?}");
+            assert!(!is_email(&format!("{invalid}@shop.example")), "{invalid:?}");
         }
-        for bad in ["", "@", "a", "a@", "shop.example"] {
-            assert!(!is_email(bad), "{bad:?}");
+        for invalid in ["", "@", "a", "a@", "shop.example"] {
+            assert!(!is_email(invalid), "{invalid:?}");
         }
     }
 
-    /// A domain of `octets` octets, whose last label has those that remain after labels of 49.
+    /// Returns a domain of `octets` octets. Its labels have 49 octets, the last one the remainder.
     fn domain_of(octets: usize) -> String {
         let mut domain = format!("{}.", "a".repeat(49)).repeat(octets / 50);
         domain.push_str(&"b".repeat(octets % 50));
@@ -423,7 +458,7 @@ mod tests {
         let label_63 = format!("{}.example", "a".repeat(63));
         // 61 characters, and 67 octets as `xn--tdaaa…`.
         let long_in_ascii = format!("{}.example", "ü".repeat(61));
-        for good in [
+        for valid in [
             "b.example",
             "a-b.example",
             "SHOP.Example",
@@ -460,9 +495,9 @@ mod tests {
             "xn--j2bd4cyah0f.example",
             label_63.as_str(),
         ] {
-            assert!(is_domain(good), "{good}");
+            assert!(is_domain(valid), "{valid}");
         }
-        for bad in [
+        for invalid in [
             "",
             ".",
             "b",
@@ -511,12 +546,12 @@ mod tests {
             "\u{fffd}.example",
             long_in_ascii.as_str(),
         ] {
-            assert!(!is_domain(bad), "{bad:?}");
+            assert!(!is_domain(invalid), "{invalid:?}");
         }
     }
 
     #[test]
-    fn labels_and_domains_have_a_longest() {
+    fn the_length_of_labels_and_domains_is_limited() {
         assert!(
             is_domain(&format!("{}.example", "a".repeat(63))) && !is_domain(&format!("{}.example", "a".repeat(64)))
         );
@@ -527,10 +562,10 @@ mod tests {
     #[test]
     fn dates() {
         assert!(is_date("2024-02-29") && is_date("0001-01-01") && is_date("9999-12-31"));
-        for bad in
+        for invalid in
             ["2023-02-29", "2024-13-01", "2024-1-01", "20240101", "2024-01-01T00:00:00Z", "+024-01-01", "2024-W01-1"]
         {
-            assert!(!is_date(bad), "{bad}");
+            assert!(!is_date(invalid), "{invalid}");
         }
     }
 }

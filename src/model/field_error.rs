@@ -1,20 +1,28 @@
-//! What can be wrong with the value of one field.
+//! The errors of single fields.
 
-/// The codes of single fields in a `validation_failed` answer: exactly these (contract section 6).
+/// The error codes of single fields in a `validation_failed` response (contract section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldCode {
+    /// `required`
     Required,
+    /// `invalid_email`
     InvalidEmail,
+    /// `invalid_int`
     InvalidInt,
+    /// `invalid_date`
     InvalidDate,
+    /// `invalid_bool`
     InvalidBool,
+    /// `too_long`
     TooLong,
+    /// `too_short`
     TooShort,
+    /// `not_in_list`
     NotInList,
 }
 
 impl FieldCode {
-    /// Every code with its meaning, for the reference.
+    /// Every code with its meaning, for the API reference.
     pub const ALL: [(FieldCode, &'static str); 8] = [
         (FieldCode::Required, "A required field is empty."),
         (FieldCode::InvalidEmail, "The value is not an e-mail address."),
@@ -26,7 +34,7 @@ impl FieldCode {
         (FieldCode::NotInList, "The value is not one of the allowed ones."),
     ];
 
-    /// The code as the answer spells it.
+    /// Returns the code as a response spells it.
     pub const fn as_str(self) -> &'static str {
         match self {
             FieldCode::Required => "required",
@@ -41,10 +49,13 @@ impl FieldCode {
     }
 }
 
-/// One field that broke its rules.
+/// The error of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
+    /// The name of the field.
     pub field: &'static str,
+    /// The kind of error.
     pub code: FieldCode,
+    /// One sentence that says what was sent and what is expected.
     pub message: String,
 }

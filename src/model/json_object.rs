@@ -1,7 +1,7 @@
-//! One JSON object: the body of POST and PUT (contract section 3), a line of a JSON Lines file.
+//! The parser of one JSON object: the body of POST and PUT (contract section 3), or a line of a JSON Lines file.
 //!
-//! serde_json's raw values are used, not its parsed ones: those round numbers beyond 64 bits, refuse `1e400`, and let lone
-//! surrogates pass where nothing reads them.
+//! It builds on the raw values of serde_json. The parsed values of serde_json would round numbers beyond 64 bits, reject
+//! `1e400`, and accept lone surrogates in text that no code reads.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,26 +11,33 @@ use serde_json::value::RawValue;
 
 use super::field::Input;
 
-/// Levels of nesting that are taken.
-const DEPTH: usize = 128;
+/// The maximum number of nested levels.
+const MAX_DEPTH: usize = 128;
 
-/// The members of the object; of one given twice the last counts.
+/// The members of a JSON object. If a name occurs more than once, its last value counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JsonObject<'a> {
     members: Vec<(Cow<'a, str>, Input<'a>)>,
 }
 
-/// Where something is no JSON object, and why. Line and column count from 1, columns in bytes.
+/// A syntax error and its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at line {line}, column {column}: {what}")]
 pub struct JsonError {
+    /// The line, from 1.
     pub line: usize,
+    /// The column in bytes, from 1.
     pub column: usize,
+    /// What is wrong, without a full stop.
     pub what: String,
 }
 
 impl<'a> JsonObject<'a> {
-    /// Reads one object that is all of `body`.
+    /// Parses `body`, which must be one object, possibly after a byte order mark.
+    ///
+    /// # Errors
+    ///
+    /// [`JsonError`] if `body` is not UTF-8, is not one JSON object, or is nested too deeply.
     pub fn parse(body: &'a [u8]) -> Result<JsonObject<'a>, JsonError> {
         let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
         let text = str::from_utf8(body).map_err(|error| {
@@ -47,21 +54,21 @@ impl<'a> JsonObject<'a> {
         Ok(JsonObject { members: members.0.into_iter().map(read).collect::<Result<_, JsonError>>()? })
     }
 
-    /// The names of all members in the order sent, those given twice as often.
+    /// Returns the names of all members in the order sent, with duplicates.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.members.iter().map(|(name, _)| name.as_ref())
     }
 
-    /// The member `name`; `None` where it is absent, which is not the same as null.
+    /// Returns the value of the member `name`, or `None` if it is absent. A null is present.
     pub fn get(&self, name: &str) -> Option<&Input<'a>> {
         self.members.iter().rev().find(|(member, _)| member == name).map(|(_, value)| value)
     }
 }
 
-/// An object's members in order, values unread.
+/// The members of an object in order, with values that are not parsed yet.
 struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-/// A name, borrowed where it has no escapes.
+/// A string, borrowed if it has no escapes.
 #[derive(serde::Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -87,14 +94,14 @@ impl<'de> Deserialize<'de> for Members<'de> {
     }
 }
 
-/// The whole text, to say where in it something is.
+/// The whole text, from which the positions of errors are computed.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     text: &'a str,
 }
 
 impl<'a> Source<'a> {
-    /// What a field is checked against. What stands in arrays and objects is only looked through for mistakes.
+    /// Parses a value. The contents of arrays and objects are only checked for syntax errors.
     fn input(self, raw: &'a str, depth: usize) -> Result<Input<'a>, JsonError> {
         match raw.as_bytes().first() {
             Some(b'"') => serde_json::from_str::<Name<'a>>(raw)
@@ -127,13 +134,10 @@ impl<'a> Source<'a> {
     }
 
     fn descend(self, raw: &str, depth: usize) -> Result<(), JsonError> {
-        match depth >= DEPTH {
-            true => Err(self.at(raw, &format!("more than {DEPTH} levels of nesting"))),
-            false => Ok(()),
-        }
+        if depth >= MAX_DEPTH { Err(self.at(raw, &format!("more than {MAX_DEPTH} levels of nesting"))) } else { Ok(()) }
     }
 
-    /// Where `part` begins in the whole text.
+    /// Returns line and column of the start of `part`, which is a slice of the whole text.
     fn before(self, part: &str) -> (usize, usize) {
         let offset = part.as_ptr().addr().saturating_sub(self.text.as_ptr().addr());
         position(self.text.as_bytes().get(..offset).unwrap_or_default())
@@ -144,20 +148,20 @@ impl<'a> Source<'a> {
         invalid(line, column, what)
     }
 
-    /// serde_json counts lines from 1 and columns from the line's start, within the part it was given.
+    /// Converts an error of serde_json, whose position is relative to `part`.
     fn syntax(self, part: &str, error: &serde_json::Error) -> JsonError {
         let (line, column) = self.before(part);
         let what = error.to_string();
-        let what = in_our_words(what.split(" at line ").next().unwrap_or_default());
+        let what = reworded(what.split(" at line ").next().unwrap_or_default());
         match error.line() {
             0 | 1 => invalid(line, (column + error.column()).saturating_sub(1).max(1), what),
-            further => invalid(line + further - 1, error.column(), what),
+            lines => invalid(line + lines - 1, error.column(), what),
         }
     }
 }
 
-/// What serde_json says, for people who have not read its source. What is not here stays as it is.
-fn in_our_words(what: &str) -> &str {
+/// Returns a message of serde_json in the words of the API. Messages that are not listed are returned unchanged.
+fn reworded(what: &str) -> &str {
     match what {
         "EOF while parsing a value" | "EOF while parsing an object" | "EOF while parsing a list" => {
             "the body ends too early"
@@ -179,7 +183,7 @@ fn in_our_words(what: &str) -> &str {
     }
 }
 
-/// Line and column, from 1, of what follows `text`. Columns count bytes.
+/// Returns line and column, from 1, of the position after `text`. Columns count bytes.
 fn position(text: &[u8]) -> (usize, usize) {
     let line = text.iter().filter(|byte| **byte == b'\n').count() + 1;
     let column = text.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_as_they_were_written() {
+    fn numbers_keep_their_text() {
         let object = JsonObject::parse(br#"{"a": 1e400, "b": -0, "c": 99999999999999999999, "a": 12.0}"#).unwrap();
         assert_eq!(object.get("a"), Some(&Input::Number("12.0")));
         assert_eq!(object.get("b"), Some(&Input::Number("-0")));
@@ -208,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_found_wherever_they_stand_and_said_where() {
+    fn errors_are_found_at_any_depth_with_their_position() {
         assert!(message(b"{\"a\": [1, {\"b\":\n \"\\ud800\"}]}").contains("line 2"));
         assert!(message(br#"{"a": {"\udc00": 1}}"#).contains("line 1"));
         assert!(message(b"{\"a\": 1,}").contains("line 1, column 9"));
@@ -222,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_ends_at_128() {
+    fn nesting_is_limited_to_128_levels() {
         let nested = |levels: usize| format!("{{\"a\": {}{}}}", "[".repeat(levels - 1), "]".repeat(levels - 1));
         assert!(JsonObject::parse(nested(100).as_bytes()).is_ok());
         assert!(JsonObject::parse(nested(128).as_bytes()).is_ok());

@@ -1,17 +1,22 @@
-//! What a list asks for: columns, predicates, and the keyset position where a page begins.
+//! The query of a list: sort column, predicates, and the keyset position at which a page begins.
 
 use super::{Field, Kind, Resource, Value};
 
 /// A column that a list can be sorted and filtered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
+    /// `id`
     Id,
+    /// A declared field.
     Field(&'static Field),
+    /// `created_at`
     CreatedAt,
+    /// `updated_at`
     UpdatedAt,
 }
 
 impl Column {
+    /// Returns the name of the column.
     pub const fn name(self) -> &'static str {
         match self {
             Column::Id => "id",
@@ -21,43 +26,54 @@ impl Column {
         }
     }
 
-    /// Whether a record may have null there.
+    /// Returns whether the column can be null.
     pub const fn is_nullable(self) -> bool {
         matches!(self, Column::Field(Field { required: false, default: None, .. }))
     }
 
+    /// Returns whether the column holds booleans.
     pub const fn is_boolean(self) -> bool {
         matches!(self, Column::Field(Field { kind: Kind::Boolean, .. }))
     }
 }
 
-/// One condition of a list. `Equals(Null)` finds nulls.
+/// A predicate on one column.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Predicate {
+    /// The column equals the value. `Equals(Null)` matches nulls.
     Equals(Value),
+    /// The column is greater than or equal to the text. Nulls do not match.
     AtLeast(String),
+    /// The column is less than or equal to the text. Nulls do not match.
     AtMost(String),
 }
 
-/// Where a page begins: behind the record with this sort value and id.
+/// The position after which a page begins: the sort value and the id of the last record of the previous page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeysetPosition {
+    /// The value of the sort column.
     pub value: Value,
+    /// The id, which orders records of equal sort values.
     pub id: i64,
 }
 
-/// What a list asks for.
+/// The query of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListQuery {
+    /// The resource whose records are listed.
     pub resource: &'static Resource,
+    /// The sort column.
     pub sort: Column,
+    /// Whether the order is descending.
     pub descending: bool,
+    /// The predicates. A record must match all of them.
     pub filters: Vec<(Column, Predicate)>,
-    /// Words that each record must have, as they were sent.
+    /// The search words as they were sent. A record must contain all of them.
     pub words: Vec<String>,
-    /// Records a page, at least 1.
+    /// The maximum number of records on a page, at least 1.
     pub limit: usize,
+    /// The position after which the page begins; `None` for the first page.
     pub after: Option<KeysetPosition>,
-    /// Count all that match as well.
+    /// Whether to count all matching records.
     pub total: bool,
 }

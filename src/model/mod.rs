@@ -1,10 +1,13 @@
-//! What a record is: plain static declarations from which validation, SQL, filters, OpenAPI, CSV and the docs page follow.
+//! What a record is: static declarations of resources and fields, and the validation of values.
+//!
+//! SQL, filters, the OpenAPI document, CSV columns and the documentation page derive from these declarations.
 
 pub mod customer;
 pub mod employee;
 pub mod field;
 pub mod field_error;
 pub mod hardware;
+pub mod integer;
 pub mod json_object;
 pub mod list_query;
 pub mod scope;
@@ -18,65 +21,92 @@ pub use json_object::{JsonError, JsonObject};
 pub use list_query::{Column, KeysetPosition, ListQuery, Predicate};
 pub use scope::{Access, Scope, Scopes};
 
-/// One kind of record and all that is said about it.
+/// Identifies a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceKind {
+    /// [`CUSTOMER`]
+    Customer,
+    /// [`EMPLOYEE`]
+    Employee,
+    /// [`HARDWARE`]
+    Hardware,
+}
+
+/// The declaration of a resource.
 #[derive(Debug)]
 pub struct Resource {
-    /// The singular, as messages say it: `customer`.
+    /// Identifies the resource. Resources with the same kind are equal.
+    pub kind: ResourceKind,
+    /// The singular name for messages: `customer`.
     pub name: &'static str,
-    /// The plural, which is also its table, its scope's first half and its path: `customers` → `/customers.php`.
+    /// The plural name, which is also the name of the table and the first half of the scopes: `customers`.
     pub plural: &'static str,
-    /// `/customers.php`.
+    /// The path: `/customers.php`.
     pub path: &'static str,
-    /// One sentence for the reference.
+    /// One sentence for the API reference.
     pub about: &'static str,
-    /// The writable fields in the order of contract section 2, which is also the order of every answer.
+    /// The writable fields in the order of contract section 2, which is also their order in responses.
     pub fields: &'static [Field],
-    /// Fields that people know a record by: in an imported file they may stand in for its id. Not always unique.
+    /// Fields by which people identify a record. An imported file can use them in place of an id. They need not be unique.
     pub natural_keys: &'static [&'static str],
-    /// The code of a reference to a record of this resource that does not exist (contract section 6, conditions 16 and 17). `None`
-    /// where nothing refers to the resource.
+    /// The error code of a reference to a missing record of this resource (contract section 6, conditions 16 and 17). `None` if
+    /// no field refers to the resource.
     pub missing_code: Option<&'static str>,
 }
 
-/// Every resource, in the order in which one may refer to another.
+/// Every resource. A resource refers only to those before it.
 pub static ALL: [&Resource; 3] = [&CUSTOMER, &EMPLOYEE, &HARDWARE];
 
-/// The read-only fields around a resource's own: `id` first, the others last (contract section 2).
+/// The read-only fields: `id` precedes the fields of a resource, the others follow them (contract section 2).
 pub const READ_ONLY: [&str; 3] = ["id", "created_at", "updated_at"];
 
 impl Resource {
-    /// The resource whose plural is `plural`.
+    /// Returns the resource with the plural name `plural`.
     pub fn find(plural: &str) -> Option<&'static Resource> {
         ALL.into_iter().find(|resource| resource.plural == plural)
     }
 
-    /// This resource's part of `each`, which was made of [`ALL`] in its order.
-    pub fn pick<T>(&self, each: &'static [T; ALL.len()]) -> &'static T {
-        let found = ALL.into_iter().zip(each).find(|(declared, _)| *declared == self);
-        found.map_or_else(|| unreachable!("a resource that is not declared"), |(_, part)| part)
+    /// Returns the element for this resource of an array that has the order of [`ALL`].
+    pub fn by_resource<'a, T>(&self, [customer, employee, hardware]: &'a [T; ALL.len()]) -> &'a T {
+        match self.kind {
+            ResourceKind::Customer => customer,
+            ResourceKind::Employee => employee,
+            ResourceKind::Hardware => hardware,
+        }
     }
 
-    /// The declared field `name`; `id` and the timestamps are none.
+    /// Returns the writable field `name`.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// What is wrong with `field`, which refers to the record `id` of this resource, where there is none.
+    /// Returns the message about `field`, which refers to the record `id` of this resource, if that record does not exist.
     pub fn missing_message(&self, field: &Field, id: i64) -> String {
         let name = self.name;
         let instead = if field.required { "" } else { ", or send null" };
         format!("There is no {name} with the id {id} for \"{}\". Create the {name} first{instead}.", field.name)
     }
 
-    /// The resource that the reference `field` points to.
+    /// Returns the resource to which `field` refers, if it is a reference.
     pub fn referenced(field: &Field) -> Option<&'static Resource> {
         ALL.into_iter().find(|resource| Some(resource.name) == field.references)
     }
 }
 
-/// Two resources are the same when they are the same table.
 impl PartialEq for Resource {
     fn eq(&self, other: &Resource) -> bool {
-        self.plural == other.plural
+        self.kind == other.kind
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_by_resource_have_the_order_of_all() {
+        for resource in ALL {
+            assert_eq!(*resource.by_resource(&ALL), resource);
+        }
     }
 }

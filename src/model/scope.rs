@@ -1,30 +1,34 @@
-//! Scopes: what a key may do (contract section 5).
+//! Scopes: the permissions of a key (contract section 5).
 
 use std::fmt;
 
 use super::{ALL, Resource};
 
-/// Read: GET and HEAD. Write: POST, PUT and DELETE. Write does not imply read.
+/// The kind of access. Write does not imply read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
+    /// GET and HEAD.
     Read,
+    /// POST, PUT and DELETE.
     Write,
 }
 
 /// One scope, such as `customers:read`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scope {
+    /// The resource.
     pub resource: &'static Resource,
+    /// The kind of access to it.
     pub access: Access,
 }
 
 impl Scope {
-    /// Every scope, in the order of contract section 5.
+    /// Returns every scope in the order of contract section 5.
     pub fn all() -> impl Iterator<Item = Scope> {
         ALL.into_iter().flat_map(|resource| [Access::Read, Access::Write].map(|access| Scope { resource, access }))
     }
 
-    /// The scope that `text` spells.
+    /// Returns the scope with the name `text`.
     pub fn parse(text: &str) -> Option<Scope> {
         let (plural, access) = text.split_once(':')?;
         let access = match access {
@@ -51,22 +55,22 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The scopes of one key.
+/// A set of scopes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scopes(u32);
 
 impl Scopes {
-    /// All six.
+    /// Returns all scopes.
     pub fn every() -> Scopes {
         Scope::all().collect()
     }
 
-    /// The three that read.
+    /// Returns the scopes with read access.
     pub fn read_only() -> Scopes {
         Scope::all().filter(|scope| scope.access == Access::Read).collect()
     }
 
-    /// `all`, `read` or the name of one scope, as the command line and the panel's form give them.
+    /// Parses `all`, `read` or the name of one scope, the values that the command line and the panel's form accept.
     pub fn parse(text: &str) -> Option<Scopes> {
         match text {
             "all" => Some(Scopes::every()),
@@ -75,20 +79,23 @@ impl Scopes {
         }
     }
 
+    /// Returns whether the set contains `scope`.
     pub fn contains(self, scope: Scope) -> bool {
         self.0 & scope.bit() != 0
     }
 
+    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
+    /// Returns the union of both sets.
     #[must_use]
     pub fn union(self, other: Scopes) -> Scopes {
         Scopes(self.0 | other.0)
     }
 
-    /// The names, in order.
+    /// Returns the names of the scopes in the order of [`Scope::all`].
     pub fn names(self) -> Vec<String> {
         Scope::all().filter(|scope| self.contains(*scope)).map(|scope| scope.to_string()).collect()
     }
@@ -100,7 +107,7 @@ impl FromIterator<Scope> for Scopes {
     }
 }
 
-/// As the registry stores them: the names in order, with a space between. An unknown name is no scope.
+/// Parses the form in which the registry stores a set: names separated by spaces. Unknown names are ignored.
 impl From<&str> for Scopes {
     fn from(stored: &str) -> Scopes {
         stored.split(' ').filter_map(Scope::parse).collect()
@@ -118,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scopes_survive_storing() {
+    fn scopes_round_trip_through_their_stored_form() {
         for scopes in [Scopes::every(), Scopes::read_only(), Scopes::default()] {
             assert_eq!(Scopes::from(scopes.to_string().as_str()), scopes);
         }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::METHODS;
 use crate::http::Response;
 use crate::password::HashError;
-use crate::secret::NoRandomness;
+use crate::secret::RandomnessError;
 use crate::store::registry::Inactive;
 use crate::store::registry::RegistryError;
 
@@ -93,8 +93,8 @@ impl From<RegistryError> for PanelError {
     }
 }
 
-impl From<NoRandomness> for PanelError {
-    fn from(error: NoRandomness) -> PanelError {
+impl From<RandomnessError> for PanelError {
+    fn from(error: RandomnessError) -> PanelError {
         failed(&error)
     }
 }

@@ -3,6 +3,7 @@
 use super::error::PanelError;
 use crate::http::form_encoding::{decode, pairs};
 use crate::http::{Body, Request};
+use crate::model::integer::is_positive_integer;
 
 /// Maximum size of a form in bytes (contract section 9).
 pub(super) const MAX_BODY: usize = 16 * 1024;
@@ -52,7 +53,7 @@ impl Form {
     /// The id in a field. Returns `None` unless it consists of digits only.
     pub(super) fn id(&self, name: &str) -> Option<i64> {
         let text = self.get(name);
-        if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
+        if is_positive_integer(text) { text.parse().ok() } else { None }
     }
 }
 

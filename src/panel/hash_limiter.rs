@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cpu_permits;
 use crate::fair_queue::FairQueue;
-use crate::password::Memory;
+use crate::password::HashBuffer;
 
 /// Maximum number of concurrent hashes, whatever the number of cores.
 const MAX_CONCURRENT: usize = 2;
@@ -32,10 +32,10 @@ pub(super) struct HashLimiter {
 struct Queue {
     running: usize,
     /// Buffers to use again, at most one for each concurrent hash.
-    spare: Vec<Memory>,
+    spare: Vec<HashBuffer>,
     /// Each sender wakes its thread and passes a buffer to it. If the sender is dropped, the entry was displaced by another
     /// address.
-    waiting: FairQueue<Sender<Memory>>,
+    waiting: FairQueue<Sender<HashBuffer>>,
     finished: u64,
 }
 
@@ -50,7 +50,7 @@ impl Default for HashLimiter {
 /// The permit to run one hash, with its buffer. Dropped, it passes both to the next in the queue.
 struct Permit<'a> {
     hash_limiter: &'a HashLimiter,
-    memory: Memory,
+    memory: HashBuffer,
 }
 
 impl Drop for Permit<'_> {
@@ -67,7 +67,7 @@ impl HashLimiter {
     /// # Errors
     ///
     /// [`QueueFull`] if the queue is full, or if an address with fewer queued entries displaces this one.
-    pub(super) fn run<T>(&self, client: IpAddr, work: impl FnOnce(&mut Memory) -> T) -> Result<T, QueueFull> {
+    pub(super) fn run<T>(&self, client: IpAddr, work: impl FnOnce(&mut HashBuffer) -> T) -> Result<T, QueueFull> {
         cpu_permits::release_while_blocking(|| {
             let mut permit = self.acquire(client)?;
             Ok(work(&mut permit.memory))
@@ -99,7 +99,7 @@ impl HashLimiter {
 }
 
 impl Queue {
-    fn add(&mut self, client: IpAddr, admit: Sender<Memory>) -> Result<(), QueueFull> {
+    fn add(&mut self, client: IpAddr, admit: Sender<HashBuffer>) -> Result<(), QueueFull> {
         if self.waiting.len() >= MAX_QUEUED {
             self.waiting.evict_for(client).ok_or(QueueFull)?;
         }
@@ -108,7 +108,7 @@ impl Queue {
     }
 
     /// Passes a permit and its buffer to the next thread in the queue, or releases them.
-    fn release(&mut self, mut memory: Memory) {
+    fn release(&mut self, mut memory: HashBuffer) {
         while let Some(next) = self.waiting.pop() {
             match next.send(memory) {
                 Ok(()) => return,
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(wait(flood), Err(QueueFull));
         assert_eq!(wait(other), Ok(()));
         drop(running);
-        drop(Permit { hash_limiter: &hash_limiter, memory: Memory::default() });
+        drop(Permit { hash_limiter: &hash_limiter, memory: HashBuffer::default() });
         let ends: Vec<_> = waiting.iter().map(|admitted| admitted.try_recv().err()).collect();
         let mut expected = vec![Some(TryRecvError::Empty); MAX_QUEUED + 2];
         expected[0] = None;

@@ -30,7 +30,7 @@ impl NewDataDir {
     ///
     /// [`OpenError`] where that is not possible. What was made is removed.
     pub fn create(data_dir: &Path) -> Result<NewDataDir, OpenError> {
-        let folders = NewFolders::make(&tenants::folder(data_dir), 0o700);
+        let folders = NewFolders::create(&tenants::folder(data_dir), 0o700);
         let mut made = NewDataDir {
             data_dir: data_dir.to_owned(),
             folders: folders.map_err(|error| unusable(data_dir, &error))?,

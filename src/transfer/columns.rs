@@ -1,36 +1,38 @@
-//! What the columns of a CSV file, or the members of a JSON line, stand for.
+//! The columns of a CSV file, which are also the members of a line in JSON Lines.
 
 use std::borrow::Cow;
 
-use super::{RowFault, shortened};
-use crate::model::field::Input;
+use super::{MAX_SHOWN_NAME, RowError};
+use crate::model::field::{Input, shorten};
+use crate::model::integer::is_integer;
 use crate::model::{Field, Kind, READ_ONLY, Resource};
 use crate::suggest;
 
-/// Every column that a resource's file may have.
+/// All columns that a file of a resource can have.
 #[derive(Debug)]
 pub struct Layout {
     pub resource: &'static Resource,
-    pub slots: Vec<Slot>,
+    pub columns: Vec<FileColumn>,
 }
 
-/// One column that a file may have.
+/// One column that a file can have.
 #[derive(Debug)]
-pub struct Slot {
+pub struct FileColumn {
     pub name: Cow<'static, str>,
     pub role: Role,
 }
 
-/// What a column is for.
+/// The purpose of a column.
 #[derive(Clone, Copy, Debug)]
 pub enum Role {
     Id,
-    /// Written by an export, ignored by an import.
+    /// `created_at` or `updated_at`: written by an export, ignored by an import.
     Timestamp,
     Field(&'static Field),
-    /// `customer_number` for `customer_id`: the record of `target` whose `key` this is.
-    StandIn {
-        of: &'static Field,
+    /// A reference by natural key, such as `customer_number` for the field `customer_id`: `key` is the field of `target` that
+    /// the cell holds.
+    NaturalKey {
+        field: &'static Field,
         target: &'static Resource,
         key: &'static Field,
     },
@@ -38,9 +40,9 @@ pub enum Role {
 
 impl Role {
     /// The field that the column sets.
-    fn sets(self) -> Option<&'static Field> {
+    fn field(self) -> Option<&'static Field> {
         match self {
-            Role::Field(field) | Role::StandIn { of: field, .. } => Some(field),
+            Role::Field(field) | Role::NaturalKey { field, .. } => Some(field),
             Role::Id | Role::Timestamp => None,
         }
     }
@@ -48,86 +50,83 @@ impl Role {
 
 impl Layout {
     pub fn of(resource: &'static Resource) -> Layout {
-        let read_only = |name: &'static str| Slot {
+        let read_only = |name: &'static str| FileColumn {
             name: name.into(),
             role: if name == "id" { Role::Id } else { Role::Timestamp },
         };
-        let fields = resource.fields.iter().map(|field| Slot { name: field.name.into(), role: Role::Field(field) });
-        let slots = fields.chain(READ_ONLY.map(read_only)).chain(stand_ins(resource)).collect();
-        Layout { resource, slots }
+        let fields =
+            resource.fields.iter().map(|field| FileColumn { name: field.name.into(), role: Role::Field(field) });
+        let columns = fields.chain(READ_ONLY.map(read_only)).chain(natural_key_columns(resource)).collect();
+        Layout { resource, columns }
     }
 
-    /// The place of the column `name`.
+    /// The index of the column `name`.
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.slots.iter().position(|slot| slot.name == name)
+        self.columns.iter().position(|column| column.name == name)
     }
 
-    /// What is said of a column that there is not, on `line`.
-    pub fn unknown(&self, line: u64, name: &str) -> RowFault {
-        let known = self.slots.iter().map(|slot| slot.name.as_ref());
-        RowFault::new(line, name, "unknown_column", suggest::unknown("column", &shortened(name), known))
+    /// The error of a column `name` that does not exist, on `line` of the file.
+    pub fn unknown_column(&self, line: u64, name: &str) -> RowError {
+        let known = self.columns.iter().map(|column| column.name.as_ref());
+        let message = suggest::unknown("column", &shorten(name, MAX_SHOWN_NAME), known);
+        RowError::new(line, name, "unknown_column", message)
     }
 
-    /// The first of two columns, named in this order, that set the same field, with the second.
-    pub fn rivals(&self, named: &[usize]) -> Option<(&Slot, &Slot)> {
-        let slots: Vec<&Slot> = named.iter().filter_map(|at| self.slots.get(*at)).collect();
-        let sets_the_same = |a: &Slot, b: &Slot| match (a.role.sets(), b.role.sets()) {
-            (Some(a), Some(b)) => a.name == b.name,
-            _ => a.name == b.name,
+    /// The error of the first two columns that set the same field, if there are any. `present` holds the indexes of the columns of
+    /// the file in their order.
+    pub fn conflict(&self, line: u64, present: &[usize]) -> Option<RowError> {
+        let columns: Vec<&FileColumn> = present.iter().filter_map(|index| self.columns.get(*index)).collect();
+        let (first, second) = columns.iter().enumerate().find_map(|(index, second)| {
+            let first = columns.iter().take(index).find(|first| first.conflicts_with(second))?;
+            Some((first, second))
+        })?;
+        let message = if first.name == second.name {
+            format!("The column \"{}\" is there twice. Keep one.", second.name)
+        } else {
+            format!("The columns \"{}\" and \"{}\" name the same reference. Keep one.", first.name, second.name)
         };
-        slots.iter().enumerate().find_map(|(at, second)| {
-            let first = slots.iter().take(at).find(|first| sets_the_same(first, second))?;
-            Some((*first, *second))
-        })
-    }
-
-    /// What is said of a column that comes beside another for the same field.
-    pub fn rivalry(line: u64, first: &Slot, second: &Slot) -> RowFault {
-        let message = match first.name == second.name {
-            true => format!("The column \"{}\" is there twice. Keep one.", second.name),
-            false => {
-                format!("The columns \"{}\" and \"{}\" name the same reference. Keep one.", first.name, second.name)
-            }
-        };
-        RowFault::new(line, &second.name, "duplicate_column", message)
+        Some(RowError::new(line, &second.name, "duplicate_column", message))
     }
 }
 
-/// For each reference of the resource, the natural keys of what it refers to.
-fn stand_ins(resource: &'static Resource) -> impl Iterator<Item = Slot> {
-    resource.fields.iter().filter_map(|field| Some((field, Resource::referenced(field)?))).flat_map(|(of, target)| {
-        target.natural_keys.iter().filter_map(move |key| {
-            let key = target.field(key)?;
-            // `customer_number` says already whose it is; `email` does not.
-            let says_whose = key.name.strip_prefix(target.name).is_some_and(|rest| rest.starts_with('_'));
-            let name = if says_whose { key.name.into() } else { format!("{}_{}", target.name, key.name).into() };
-            Some(Slot { name, role: Role::StandIn { of, target, key } })
-        })
-    })
+impl FileColumn {
+    fn conflicts_with(&self, other: &FileColumn) -> bool {
+        match (self.role.field(), other.role.field()) {
+            (Some(field), Some(other)) => field.name == other.name,
+            _ => self.name == other.name,
+        }
+    }
 }
 
-/// A cell as the value that it spells for the field. What it does not spell stays text, and the field refuses it.
+/// For each reference of the resource, a column for each natural key of the referenced resource.
+fn natural_key_columns(resource: &'static Resource) -> impl Iterator<Item = FileColumn> {
+    resource.fields.iter().filter_map(|field| Some((field, Resource::referenced(field)?))).flat_map(
+        |(field, target)| {
+            target.natural_keys.iter().filter_map(move |key| {
+                let key = target.field(key)?;
+                // `customer_number` contains the name of its resource; `email` needs it as a prefix.
+                let has_prefix = key.name.strip_prefix(target.name).is_some_and(|rest| rest.starts_with('_'));
+                let name = if has_prefix { key.name.into() } else { format!("{}_{}", target.name, key.name).into() };
+                Some(FileColumn { name, role: Role::NaturalKey { field, target, key } })
+            })
+        },
+    )
+}
+
+/// Converts a cell to the type of its column. A cell that cannot be converted remains text, and validation rejects it.
 pub fn input(role: Role, cell: &str) -> Input<'_> {
     let kind = match role {
         Role::Field(field) => field.kind,
         Role::Id => Kind::Integer,
-        Role::Timestamp | Role::StandIn { .. } => return Input::Text(cell.into()),
+        Role::Timestamp | Role::NaturalKey { .. } => return Input::Text(cell.into()),
     };
     match kind {
         Kind::Integer | Kind::Boolean if is_integer(cell) => Input::Number(cell),
-        // Spreadsheets write them in capitals.
+        // Spreadsheets write booleans in capitals.
         Kind::Boolean if cell.eq_ignore_ascii_case("true") => Input::Boolean(true),
         Kind::Boolean if cell.eq_ignore_ascii_case("false") => Input::Boolean(false),
         _ => Input::Text(cell.into()),
     }
-}
-
-/// As JSON writes integers: no plus sign, no leading zero.
-fn is_integer(text: &str) -> bool {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    !digits.is_empty()
-        && digits.bytes().all(|byte| byte.is_ascii_digit())
-        && (digits == "0" || !digits.starts_with('0'))
 }
 
 #[cfg(test)]
@@ -136,24 +135,14 @@ mod tests {
     use crate::model::{CUSTOMER, EMPLOYEE, HARDWARE};
 
     #[test]
-    fn natural_keys_stand_in_for_references() {
-        let stand_ins = |resource| {
+    fn references_have_columns_for_natural_keys() {
+        let names = |resource| {
             let layout = Layout::of(resource);
-            let names = layout.slots.into_iter().filter(|slot| matches!(slot.role, Role::StandIn { .. }));
-            names.map(|slot| slot.name.into_owned()).collect::<Vec<_>>()
+            let columns = layout.columns.into_iter().filter(|column| matches!(column.role, Role::NaturalKey { .. }));
+            columns.map(|column| column.name.into_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(stand_ins(&CUSTOMER), Vec::<String>::new());
-        assert_eq!(stand_ins(&EMPLOYEE), ["customer_number", "customer_email"]);
-        assert_eq!(stand_ins(&HARDWARE), ["employee_email"]);
-    }
-
-    #[test]
-    fn integers_are_written_as_in_json() {
-        for good in ["0", "12", "-5", "-0", "99999999999999999999"] {
-            assert!(is_integer(good), "{good}");
-        }
-        for bad in ["", "-", "007", "+5", "1.0", "1e2", " 1", "12 ", "٣"] {
-            assert!(!is_integer(bad), "{bad}");
-        }
+        assert_eq!(names(&CUSTOMER), Vec::<String>::new());
+        assert_eq!(names(&EMPLOYEE), ["customer_number", "customer_email"]);
+        assert_eq!(names(&HARDWARE), ["employee_email"]);
     }
 }

@@ -1,23 +1,28 @@
-//! The export: every record of a resource, of one moment, in the order of ids.
+//! The export: a consistent snapshot of all records of a resource, ordered by id.
 
 use std::io::{self, Write};
 
 use super::Format;
 use crate::model::{READ_ONLY, Resource, Value};
-use crate::store::DatabaseError;
-use crate::store::Record;
 use crate::store::tenant_file::TenantFile;
+use crate::store::{DatabaseError, Record};
 
-/// Why an export did not come to its end.
+/// Why an export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
+    /// The target cannot be written.
     #[error("cannot write: {0}")]
     Unwritable(#[from] io::Error),
+    /// The tenant's database failed.
     #[error("the tenant's file cannot be used: {0}")]
     File(#[from] DatabaseError),
 }
 
-/// Writes all records of `resource` and returns their number.
+/// Writes all records of `resource` to `target` and returns their number.
+///
+/// # Errors
+///
+/// [`ExportError`] if the database cannot be read or `target` cannot be written. `target` then holds a part of the records.
 pub fn export(
     file: &TenantFile,
     resource: &'static Resource,
@@ -42,8 +47,8 @@ fn csv(file: &TenantFile, resource: &'static Resource, target: impl Write) -> Re
     Ok(count)
 }
 
-/// Text as it is, also where it begins with `=`: whoever opens the file in a spreadsheet is told so in the manual, and
-/// what comes back in is what went out.
+/// Writes one record. Text that begins with `=` is not escaped, so that an import restores it exactly. The manual warns about
+/// opening such files in a spreadsheet.
 fn write_record(writer: &mut csv::Writer<impl Write>, record: &Record) -> io::Result<()> {
     let mut write = |cell: &str| writer.write_field(cell).map_err(io::Error::other);
     write(&record.id.to_string())?;
@@ -51,7 +56,7 @@ fn write_record(writer: &mut csv::Writer<impl Write>, record: &Record) -> io::Re
         match value {
             Value::Null => write("")?,
             Value::Integer(number) => write(&number.to_string())?,
-            Value::Boolean(truth) => write(if *truth { "true" } else { "false" })?,
+            Value::Boolean(value) => write(if *value { "true" } else { "false" })?,
             Value::Text(text) => write(text)?,
         }
     }

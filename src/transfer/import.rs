@@ -1,60 +1,72 @@
-//! The import: the whole file is checked first, then stored in one transaction, all of it or nothing.
+//! The import: validates the whole file, then stores all rows in one transaction.
 //!
-//! The file is read twice. The first time nothing is locked, however long it takes and whatever is wrong; the second time,
-//! in the transaction that makes the tenant's other writers wait, nothing but storing is left to do. It is checked again
-//! there all the same: a customer may have gone in between.
+//! The file is read twice. The first pass validates without a lock, however long the file is. The second pass holds the write
+//! transaction, so that other writers of the tenant wait only for the inserts. It validates again, because a referenced record may
+//! have been deleted in the meantime.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 
 use super::columns::{self, Layout};
 use super::csv_reader::{CsvRows, Next};
-use super::line_reader::Lines;
-use super::row::{Checker, Sound};
-use super::{Format, RowFault};
+use super::line_reader::LineReader;
+use super::row::{RowValidator, ValidRow};
+use super::{Format, RowError};
 use crate::model::field::Input;
 use crate::model::{JsonError, JsonObject, Resource};
-use crate::store::DatabaseError;
-use crate::store::Reading;
 use crate::store::tenant_file::{IdSet, TenantFile};
+use crate::store::{DatabaseError, Reading};
 
-/// What is to be imported, and how.
+/// An import.
 #[derive(Clone, Copy, Debug)]
 pub struct Import {
+    /// The resource of the records.
     pub resource: &'static Resource,
+    /// The format of the file.
     pub format: Format,
-    /// Take the ids of the file, into a resource that has never held a record.
+    /// Keep the ids of the file. The resource must never have held a record.
     pub keep_ids: bool,
-    /// Check everything, store nothing.
+    /// Validate the file without storing anything.
     pub dry_run: bool,
 }
 
-/// What an import does at the moment.
+/// The current phase of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum ImportPhase {
+    /// The file is validated.
     Checking,
+    /// The rows are stored.
     Storing,
 }
 
-/// Who is told how an import goes.
-pub trait Watcher {
-    /// Something is wrong with a row. It is told as it is found, of any number of rows.
-    fn fault(&mut self, fault: &RowFault);
-    /// So many bytes of the file are behind us.
-    fn progress(&mut self, stage: Stage, bytes: u64);
+/// Observes an import.
+pub trait ProgressObserver {
+    /// Called for each error in a row when it is found. The number of errors is not limited.
+    fn row_error(&mut self, error: &RowError);
+    /// Called regularly with the number of bytes that the current phase has read.
+    fn progress(&mut self, phase: ImportPhase, bytes: u64);
 }
 
-/// Why nothing was imported.
+/// Why an import failed. Nothing was stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
+    /// The file cannot be read.
     #[error("the file cannot be read: {0}")]
     Unreadable(#[from] io::Error),
-    #[error("{faults} {} in {rows} {}; nothing was imported", plural(*.faults, "fault"), plural(*.rows, "row"))]
-    Faulty { faults: u64, rows: u64 },
+    /// Rows are invalid. The observer has received each error.
+    #[error("{errors} {} in {rows} {}; nothing was imported", plural(*.errors, "fault"), plural(*.rows, "row"))]
+    InvalidRows {
+        /// The number of errors.
+        errors: u64,
+        /// The number of rows with errors.
+        rows: u64,
+    },
+    /// Ids cannot be kept: the resource with this plural name holds records, or held some before.
     #[error(
         "--keep-ids takes ids only into a resource that has never held a record, and {0} has; nothing was imported"
     )]
     HasHeldRecords(&'static str),
+    /// The tenant's database failed.
     #[error("the tenant's file cannot be used: {0}; nothing was imported")]
     File(#[from] DatabaseError),
 }
@@ -63,112 +75,116 @@ fn plural(count: u64, word: &str) -> String {
     if count == 1 { word.to_owned() } else { format!("{word}s") }
 }
 
-/// Rows between two words about progress.
-const STEP: u64 = 256;
+/// The number of rows between two progress reports.
+const PROGRESS_INTERVAL: u64 = 256;
 
+/// The size of the read buffer in bytes.
 const BUFFER: usize = 64 * 1024;
 
 impl Import {
-    /// Imports `source` and returns the number of its rows. `now` is RFC 3339.
+    /// Imports all rows of `source` and returns their number. `now` is the timestamp of the new records, RFC 3339.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError`] if the file cannot be read, a row is invalid, ids cannot be kept, or the database fails.
     pub fn run(
         &self,
         source: &mut (impl Read + Seek),
         file: &mut TenantFile,
         now: &str,
-        watcher: &mut dyn Watcher,
+        observer: &mut dyn ProgressObserver,
     ) -> Result<u64, ImportError> {
         let layout = Layout::of(self.resource);
-        let mut pass = Pass { import: self, layout: &layout, stage: Stage::Checking, watcher };
+        let mut pass = Pass { import: self, layout: &layout, phase: ImportPhase::Checking, observer };
         let ids = self.keep_ids.then(|| file.id_set()).transpose()?;
         let rows = file.read(|reading| pass.run(&mut *source, reading, ids.as_ref(), &mut |_| Ok(())))?;
         if self.dry_run {
             return Ok(rows);
         }
         source.rewind()?;
-        pass.stage = Stage::Storing;
+        pass.phase = ImportPhase::Storing;
         file.add(self.resource, |adding| {
             pass.run(source, adding.reading(), None, &mut |row| adding.record(row.id, row.values, now))
         })
     }
 }
 
-/// One reading of the file.
+/// One pass over the file.
 struct Pass<'a> {
     import: &'a Import,
     layout: &'a Layout,
-    stage: Stage,
-    watcher: &'a mut dyn Watcher,
+    phase: ImportPhase,
+    observer: &'a mut dyn ProgressObserver,
 }
 
 impl Pass<'_> {
-    /// The number of rows, if all are sound.
+    /// Reads the whole file and passes each valid row to `store`, up to the first invalid one. Returns the number of rows.
     fn run(
         &mut self,
         source: impl Read,
         reading: &Reading<'_>,
         ids: Option<&IdSet<'_>>,
-        store: &mut dyn FnMut(Sound) -> Result<(), DatabaseError>,
+        store: &mut dyn FnMut(ValidRow) -> Result<(), DatabaseError>,
     ) -> Result<u64, ImportError> {
         if self.import.keep_ids && reading.has_ever_held(self.import.resource)? {
             return Err(ImportError::HasHeldRecords(self.import.resource.plural));
         }
         let bytes = Cell::new(0);
-        let source = BufReader::with_capacity(BUFFER, Counted { source, bytes: &bytes });
-        let checker = Checker { layout: self.layout, reading, keep_ids: self.import.keep_ids, ids };
-        let mut rows =
-            Rows { checker, store, watcher: self.watcher, stage: self.stage, bytes: &bytes, tally: Tally::default() };
+        let source = BufReader::with_capacity(BUFFER, CountingReader { source, bytes: &bytes });
+        let validator = RowValidator { layout: self.layout, reading, keep_ids: self.import.keep_ids, ids };
+        let (observer, phase) = (&mut *self.observer, self.phase);
+        let mut rows = RowProcessor { validator, store, observer, phase, bytes: &bytes, counts: Counts::default() };
         match self.import.format {
             Format::Csv => rows.csv(source)?,
             Format::JsonLines => rows.json_lines(source)?,
         }
-        rows.watcher.progress(self.stage, bytes.get());
-        match rows.tally {
-            Tally { rows, faults: 0, .. } => Ok(rows),
-            Tally { faults, faulty, .. } => Err(ImportError::Faulty { faults, rows: faulty }),
+        rows.observer.progress(phase, bytes.get());
+        match rows.counts {
+            Counts { rows, errors: 0, .. } => Ok(rows),
+            Counts { errors, invalid_rows, .. } => Err(ImportError::InvalidRows { errors, rows: invalid_rows }),
         }
     }
 }
 
 #[derive(Clone, Copy, Default)]
-struct Tally {
+struct Counts {
     rows: u64,
-    faulty: u64,
-    faults: u64,
+    invalid_rows: u64,
+    errors: u64,
 }
 
-/// The rows on their way from the file to the store.
-struct Rows<'a> {
-    checker: Checker<'a>,
-    store: &'a mut dyn FnMut(Sound) -> Result<(), DatabaseError>,
-    watcher: &'a mut dyn Watcher,
-    stage: Stage,
+/// Parses, validates and stores the rows of one pass.
+struct RowProcessor<'a> {
+    validator: RowValidator<'a>,
+    store: &'a mut dyn FnMut(ValidRow) -> Result<(), DatabaseError>,
+    observer: &'a mut dyn ProgressObserver,
+    phase: ImportPhase,
     bytes: &'a Cell<u64>,
-    tally: Tally,
+    counts: Counts,
 }
 
-impl Rows<'_> {
+impl RowProcessor<'_> {
     fn csv(&mut self, source: impl BufRead) -> Result<(), ImportError> {
         let mut rows = CsvRows::new(source);
         let Some(columns) = self.header(&mut rows)? else { return Ok(()) };
         loop {
             match rows.next()? {
                 Next::End => return Ok(()),
-                Next::Broken { line, why } => self.bad(vec![RowFault::unreadable(line, why)]),
-                Next::Lost { line, why } => {
-                    self.bad(vec![RowFault::unreadable(line, why)]);
+                Next::Invalid { line, message } => self.reject(vec![RowError::malformed(line, message)]),
+                Next::Fatal { line, message } => {
+                    self.reject(vec![RowError::malformed(line, message)]);
                     return Ok(());
                 }
                 Next::Row { line } if rows.width() != columns.len() => {
                     let message = format!("The row has {} cells; the header has {}.", rows.width(), columns.len());
-                    self.bad(vec![RowFault::unreadable(line, message)]);
+                    self.reject(vec![RowError::malformed(line, message)]);
                 }
                 Next::Row { line } => {
-                    let mut cells = vec![None; self.checker.layout.slots.len()];
-                    for (at, column) in columns.iter().enumerate() {
-                        if let (Some(place), Some(slot)) =
-                            (cells.get_mut(*column), self.checker.layout.slots.get(*column))
-                        {
-                            *place = Some(columns::input(slot.role, rows.cell(at)));
+                    let layout = self.validator.layout;
+                    let mut cells = vec![None; layout.columns.len()];
+                    for (index, column) in columns.iter().enumerate() {
+                        if let (Some(cell), Some(column)) = (cells.get_mut(*column), layout.columns.get(*column)) {
+                            *cell = Some(columns::input(column.role, rows.cell(index)));
                         }
                     }
                     self.row(line, &cells)?;
@@ -177,48 +193,48 @@ impl Rows<'_> {
         }
     }
 
-    /// For each column the slot that it fills; nothing where the header is at fault.
+    /// Reads the header. Returns the layout's column index for each column of the file, or `None` if the header is invalid.
     fn header(&mut self, rows: &mut CsvRows<impl BufRead>) -> Result<Option<Vec<usize>>, ImportError> {
         let line = match rows.next()? {
             Next::Row { line } => line,
-            Next::Broken { line, why } | Next::Lost { line, why } => {
-                self.bad(vec![RowFault::unreadable(line, why)]);
+            Next::Invalid { line, message } | Next::Fatal { line, message } => {
+                self.reject(vec![RowError::malformed(line, message)]);
                 return Ok(None);
             }
             Next::End => {
                 let message = "The file is empty. Its first line is a header of field names.";
-                self.bad(vec![RowFault::unreadable(1, message)]);
+                self.reject(vec![RowError::malformed(1, message)]);
                 return Ok(None);
             }
         };
-        let layout = self.checker.layout;
+        let layout = self.validator.layout;
         let mut columns = Vec::new();
-        let mut faults = Vec::new();
-        for name in (0..rows.width()).map(|at| rows.cell(at)) {
+        let mut errors = Vec::new();
+        for name in (0..rows.width()).map(|index| rows.cell(index)) {
             match layout.find(name) {
-                Some(slot) => columns.push(slot),
-                None => faults.push(layout.unknown(line, name)),
+                Some(column) => columns.push(column),
+                None => errors.push(layout.unknown_column(line, name)),
             }
         }
-        faults.extend(layout.rivals(&columns).map(|(first, second)| Layout::rivalry(line, first, second)));
-        if self.checker.keep_ids && !layout.find("id").is_some_and(|id| columns.contains(&id)) {
-            faults.push(RowFault::new(line, "id", "required", "--keep-ids needs the column \"id\"."));
+        errors.extend(layout.conflict(line, &columns));
+        if self.validator.keep_ids && !layout.find("id").is_some_and(|id| columns.contains(&id)) {
+            errors.push(RowError::new(line, "id", "required", "--keep-ids needs the column \"id\"."));
         }
-        if faults.is_empty() {
+        if errors.is_empty() {
             return Ok(Some(columns));
         }
-        self.bad(faults);
+        self.reject(errors);
         Ok(None)
     }
 
     fn json_lines(&mut self, source: impl BufRead) -> Result<(), ImportError> {
-        let mut lines = Lines::new(source);
+        let mut lines = LineReader::new(source);
         while let Some((line, text)) = lines.next()? {
             match text.map(JsonObject::parse) {
-                Err(why) => self.bad(vec![RowFault::unreadable(line, why)]),
+                Err(message) => self.reject(vec![RowError::malformed(line, message)]),
                 Ok(Err(JsonError { column, what, .. })) => {
                     let message = format!("The line is no JSON object at column {column}: {what}.");
-                    self.bad(vec![RowFault::unreadable(line, message)]);
+                    self.reject(vec![RowError::malformed(line, message)]);
                 }
                 Ok(Ok(object)) => self.object(line, &object)?,
             }
@@ -227,65 +243,64 @@ impl Rows<'_> {
     }
 
     fn object(&mut self, line: u64, object: &JsonObject<'_>) -> Result<(), ImportError> {
-        let layout = self.checker.layout;
-        let mut cells = vec![None; layout.slots.len()];
-        let mut named = Vec::new();
-        let mut faults = Vec::new();
+        let layout = self.validator.layout;
+        let mut cells = vec![None; layout.columns.len()];
+        let mut present = Vec::new();
+        let mut errors = Vec::new();
         for name in object.names() {
             match layout.find(name) {
-                // Of a member given twice the last counts, as in the API.
-                Some(slot) if named.contains(&slot) => (),
-                Some(slot) => {
-                    named.push(slot);
-                    if let Some(place) = cells.get_mut(slot) {
-                        *place = object.get(name).cloned();
+                // If a member occurs more than once, `JsonObject::get` returns the last value, as in the API.
+                Some(column) if present.contains(&column) => (),
+                Some(column) => {
+                    present.push(column);
+                    if let Some(cell) = cells.get_mut(column) {
+                        *cell = object.get(name).cloned();
                     }
                 }
-                None => faults.push(layout.unknown(line, name)),
+                None => errors.push(layout.unknown_column(line, name)),
             }
         }
-        faults.extend(layout.rivals(&named).map(|(first, second)| Layout::rivalry(line, first, second)));
-        match faults.is_empty() {
-            true => self.row(line, &cells),
-            false => {
-                self.bad(faults);
-                Ok(())
-            }
+        errors.extend(layout.conflict(line, &present));
+        if errors.is_empty() {
+            return self.row(line, &cells);
         }
+        self.reject(errors);
+        Ok(())
     }
 
+    /// Validates one row and stores it, or reports its errors.
     fn row(&mut self, line: u64, cells: &[Option<Input<'_>>]) -> Result<(), ImportError> {
-        let mut faults = Vec::new();
-        match self.checker.check(line, cells, &mut faults)? {
-            // Once something is wrong nothing will be stored, and the rest is only looked at.
-            Some(row) if self.tally.faults == 0 => (self.store)(row)?,
+        let mut errors = Vec::new();
+        match self.validator.validate(line, cells, &mut errors)? {
+            // After an error nothing will be stored; the remaining rows are only validated.
+            Some(row) if self.counts.errors == 0 => (self.store)(row)?,
             Some(_) => (),
-            None => self.bad(faults),
+            None => self.reject(errors),
         }
-        self.tally.rows += 1;
-        if self.tally.rows.is_multiple_of(STEP) {
-            self.watcher.progress(self.stage, self.bytes.get());
+        self.counts.rows += 1;
+        if self.counts.rows.is_multiple_of(PROGRESS_INTERVAL) {
+            self.observer.progress(self.phase, self.bytes.get());
         }
         Ok(())
     }
 
-    /// One row, or header, with all that is wrong with it.
-    fn bad(&mut self, faults: Vec<RowFault>) {
-        self.tally.faulty += 1;
-        for fault in faults {
-            self.tally.faults += 1;
-            self.watcher.fault(&fault);
+    /// Counts and reports the errors of a row or of the header.
+    fn reject(&mut self, errors: Vec<RowError>) {
+        self.counts.invalid_rows += 1;
+        for error in errors {
+            self.counts.errors += 1;
+            self.observer.row_error(&error);
         }
     }
 }
 
-/// Counts the bytes that are read.
-struct Counted<'a, R> {
+/// Counts the bytes that are read from `source`.
+struct CountingReader<'a, R> {
     source: R,
     bytes: &'a Cell<u64>,
 }
 
-impl<R: Read> Read for Counted<'_, R> {
+impl<R: Read> Read for CountingReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buffer)?;
         self.bytes.set(self.bytes.get() + read as u64);

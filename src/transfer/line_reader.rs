@@ -1,26 +1,31 @@
-//! Lines of a JSON Lines file, one at a time, none larger than a row may be.
+//! A streaming reader of lines with a limited length, for JSON Lines.
 
 use std::io::{self, BufRead};
 
-use super::LONGEST_ROW;
+use super::MAX_ROW;
 
-/// Reads lines that are not blank.
+/// Reads lines and skips blank ones.
 #[derive(Debug)]
-pub struct Lines<R> {
+pub struct LineReader<R> {
     source: R,
     line: u64,
     bytes: Vec<u8>,
 }
 
-/// A line's number and what stands on it, or why it is not read.
+/// The number of a line, from 1, and its content, or the message if it is too long.
 type Line<'a> = (u64, Result<&'a [u8], &'static str>);
 
-impl<R: BufRead> Lines<R> {
-    pub fn new(source: R) -> Lines<R> {
-        Lines { source, line: 0, bytes: Vec::new() }
+impl<R: BufRead> LineReader<R> {
+    /// Returns a reader of `source`.
+    pub fn new(source: R) -> LineReader<R> {
+        LineReader { source, line: 0, bytes: Vec::new() }
     }
 
-    /// The next line.
+    /// Reads the next line that is not blank. Returns `None` at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// The error of `source`.
     pub fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         loop {
             self.bytes.clear();
@@ -34,22 +39,22 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Whether the line fits, or `None` at the end of the file.
+    /// Reads one line. Returns whether it is short enough, or `None` at the end of the file.
     fn read_line(&mut self) -> io::Result<Option<bool>> {
         let mut fits = true;
-        let mut begun = false;
+        let mut started = false;
         loop {
             let chunk = self.source.fill_buf()?;
             if chunk.is_empty() {
-                return Ok(begun.then_some(fits));
+                return Ok(started.then_some(fits));
             }
-            if !begun {
-                begun = true;
+            if !started {
+                started = true;
                 self.line += 1;
             }
             let end = chunk.iter().position(|byte| *byte == b'\n');
             let part = end.map_or(chunk, |end| chunk.get(..end).unwrap_or_default());
-            if fits && self.bytes.len() + part.len() <= LONGEST_ROW {
+            if fits && self.bytes.len() + part.len() <= MAX_ROW {
                 self.bytes.extend_from_slice(part);
             } else {
                 fits = false;
@@ -68,11 +73,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blank_lines_count_but_do_not_come() {
+    fn blank_lines_are_counted_and_skipped() {
         let mut long = b"a\n\n \r\nb\n".to_vec();
-        long.extend(std::iter::repeat_n(b'x', LONGEST_ROW + 1));
+        long.extend(std::iter::repeat_n(b'x', MAX_ROW + 1));
         long.extend_from_slice(b"\nc");
-        let mut lines = Lines::new(io::BufReader::with_capacity(7, &*long));
+        let mut lines = LineReader::new(io::BufReader::with_capacity(7, &*long));
         assert_eq!(lines.next().unwrap(), Some((1, Ok(&b"a"[..]))));
         assert_eq!(lines.next().unwrap(), Some((4, Ok(&b"b"[..]))));
         assert!(matches!(lines.next().unwrap(), Some((5, Err(_)))));

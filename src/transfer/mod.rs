@@ -1,4 +1,4 @@
-//! Bulk work: whole tables from and to files, CSV or JSON Lines (contract section 10, `import` and `export`).
+//! Import and export of all records of a resource as CSV or JSON Lines (contract section 10, `import` and `export`).
 
 mod columns;
 mod csv_reader;
@@ -14,27 +14,23 @@ use std::fmt;
 use std::path::Path;
 
 pub use export::{ExportError, export};
-pub use import::{Import, ImportError, Stage, Watcher};
+pub use import::{Import, ImportError, ImportPhase, ProgressObserver};
 
-/// How a file is written.
+use crate::model::field::shorten;
+
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// A header of field names, then a line for each record.
+    /// A header of field names, then one row for each record.
     Csv,
     /// A JSON object on each line.
     JsonLines,
 }
 
 impl Format {
-    /// By the file's ending, `.csv` or `.jsonl`.
-    pub fn of(path: &Path) -> Option<Format> {
-        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
-        Format::parse(&ending)
-    }
-
-    /// `csv` or `jsonl`.
-    pub fn parse(name: &str) -> Option<Format> {
-        match name {
+    /// Returns the format for the extension of `path`, `.csv` or `.jsonl` in any case.
+    pub fn from_extension(path: &Path) -> Option<Format> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "csv" => Some(Format::Csv),
             "jsonl" => Some(Format::JsonLines),
             _ => None,
@@ -42,55 +38,53 @@ impl Format {
     }
 }
 
-/// The most bytes of one row. No record needs a twentieth of it; more is a quote that is not closed, or no such file.
-const LONGEST_ROW: usize = 1024 * 1024;
+/// The maximum size of a row in bytes, twenty times the size of the largest record. A larger row indicates an unclosed quote or a
+/// file of another format.
+const MAX_ROW: usize = 1024 * 1024;
 
-/// One thing that is wrong with a file that is to be imported.
+/// The maximum length of a column name in a message, in characters.
+const MAX_SHOWN_NAME: usize = 60;
+
+/// An error in a row of a file that is imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowFault {
-    /// The line of the file, from 1, where the row begins.
+pub struct RowError {
+    /// The line on which the row begins, from 1.
     pub line: u64,
-    /// The column or member; `-` where the row cannot be read at all.
+    /// The name of the column or member, or `-` if the row is malformed.
     pub field: String,
     /// A field code, or one of `invalid_row`, `unknown_column`, `bad_request` and the like.
     pub code: &'static str,
+    /// One sentence that says what is wrong.
     pub message: String,
 }
 
-impl RowFault {
-    fn new(line: u64, field: &str, code: &'static str, message: impl Into<String>) -> RowFault {
-        RowFault { line, field: shortened(field), code, message: message.into() }
+impl RowError {
+    fn new(line: u64, field: &str, code: &'static str, message: impl Into<String>) -> RowError {
+        RowError { line, field: shorten(field, MAX_SHOWN_NAME).into_owned(), code, message: message.into() }
     }
 
-    /// The row cannot be read at all.
-    fn unreadable(line: u64, message: impl Into<String>) -> RowFault {
-        RowFault::new(line, "-", "invalid_row", message)
+    /// The error of a malformed row.
+    fn malformed(line: u64, message: impl Into<String>) -> RowError {
+        RowError::new(line, "-", "invalid_row", message)
     }
 }
 
-/// One line, whatever stands in the file.
-impl fmt::Display for RowFault {
+/// One line of text, whatever the file contains.
+impl fmt::Display for RowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}: {}: {}", self.line, printable(&self.field), self.code, printable(&self.message))
     }
 }
 
-/// Control characters would let a file write to the operator's terminal.
+/// Escapes control characters, with which a file could control the operator's terminal.
 fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        match character.is_control() {
-            true => shown.extend(character.escape_default()),
-            false => shown.push(character),
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
         }
     }
     shown
-}
-
-/// A name as a message shows it.
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
 }

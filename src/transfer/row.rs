@@ -1,147 +1,156 @@
-//! The check of one row: as the API checks a body, and references besides.
+//! The validation of one row: the rules of the API, and references by id or natural key.
 
-use super::RowFault;
-use super::columns::{Layout, Role, Slot};
-use crate::model::field::{Fault, Input};
+use super::RowError;
+use super::columns::{FileColumn, Layout, Role};
+use crate::model::field::{Input, ValueError};
 use crate::model::{Field, Resource, Value};
 use crate::store::tenant_file::{IdSet, Match};
 use crate::store::{DatabaseError, Reading};
 
-/// The highest id that a file can bring: half of what there is, so that new records go on having ids.
-const HIGHEST_ID: i64 = i64::MAX / 2;
+/// The maximum id in a file. The upper half of all ids remains for new records.
+const MAX_ID: i64 = i64::MAX / 2;
 
-/// A row that can be stored.
+/// A row that has passed validation.
 #[derive(Debug)]
-pub struct Sound {
+pub struct ValidRow {
+    /// The id, if the import keeps ids.
     pub id: Option<i64>,
+    /// The values in the order of the resource's fields.
     pub values: Vec<Value>,
 }
 
-/// What rows are checked against.
+/// Validates rows.
 #[derive(Debug)]
-pub struct Checker<'a> {
+pub struct RowValidator<'a> {
     pub layout: &'a Layout,
     pub reading: &'a Reading<'a>,
-    /// Rows bring their ids.
+    /// Whether the import keeps the ids of the file.
     pub keep_ids: bool,
-    /// The ids that came already, where that is to be looked at.
+    /// The ids of the rows so far, if duplicates are to be found.
     pub ids: Option<&'a IdSet<'a>>,
 }
 
-impl Checker<'_> {
-    /// `cells` are in the order of the layout's slots, `None` where the file has no such column. Nothing comes back where
-    /// faults were added.
-    pub fn check(
+impl RowValidator<'_> {
+    /// Validates a row. `cells` has the order of the layout's columns, with `None` for a column that the file lacks. Appends all
+    /// errors of the row to `errors`, and returns `None` if there are any.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseError`] if a reference cannot be looked up.
+    pub fn validate(
         &self,
         line: u64,
         cells: &[Option<Input<'_>>],
-        faults: &mut Vec<RowFault>,
-    ) -> Result<Option<Sound>, DatabaseError> {
-        let before = faults.len();
-        let id = match self.keep_ids {
-            true => self.id(line, cells, faults)?,
-            false => None,
-        };
+        errors: &mut Vec<RowError>,
+    ) -> Result<Option<ValidRow>, DatabaseError> {
+        let before = errors.len();
+        let id = if self.keep_ids { self.id(line, cells, errors)? } else { None };
         let mut values = Vec::with_capacity(self.layout.resource.fields.len());
         for field in self.layout.resource.fields {
             match self.value(line, field, cells)? {
                 Ok(value) => values.push(value),
-                Err(fault) => faults.push(fault),
+                Err(error) => errors.push(error),
             }
         }
-        Ok((faults.len() == before).then_some(Sound { id, values }))
+        Ok((errors.len() == before).then_some(ValidRow { id, values }))
     }
 
+    /// The id of the row.
     fn id(
         &self,
         line: u64,
         cells: &[Option<Input<'_>>],
-        faults: &mut Vec<RowFault>,
+        errors: &mut Vec<RowError>,
     ) -> Result<Option<i64>, DatabaseError> {
-        let given = self.layout.find("id").and_then(|at| cells.get(at)?.as_ref());
-        let number = match given {
-            Some(Input::Number(number)) => number.parse().ok().filter(|id| (1..=HIGHEST_ID).contains(id)),
+        let input = self.layout.find("id").and_then(|index| cells.get(index)?.as_ref());
+        let number = match input {
+            Some(Input::Number(number)) => number.parse().ok().filter(|id| (1..=MAX_ID).contains(id)),
             _ => None,
         };
         let Some(id) = number else {
-            let empty = given.is_none_or(Input::is_empty);
+            let empty = input.is_none_or(Input::is_empty);
             let code = if empty { "required" } else { "invalid_int" };
-            let message = format!("With --keep-ids every row has an id, an integer from 1 to {HIGHEST_ID}.");
-            faults.push(RowFault::new(line, "id", code, message));
+            let message = format!("With --keep-ids every row has an id, an integer from 1 to {MAX_ID}.");
+            errors.push(RowError::new(line, "id", code, message));
             return Ok(None);
         };
         if let Some(ids) = self.ids
             && !ids.insert(id)?
         {
-            faults.push(RowFault::new(line, "id", "duplicate_id", format!("The id {id} came already in this file.")));
+            errors.push(RowError::new(line, "id", "duplicate_id", format!("The id {id} came already in this file.")));
         }
         Ok(Some(id))
     }
 
-    /// The field's value from its own column, or from one that stands in for it.
+    /// The value of a field, from its own column or from one with a natural key.
     fn value(
         &self,
         line: u64,
         field: &'static Field,
         cells: &[Option<Input<'_>>],
-    ) -> Result<Result<Value, RowFault>, DatabaseError> {
-        for (slot, cell) in self.layout.slots.iter().zip(cells) {
-            match (slot.role, cell) {
+    ) -> Result<Result<Value, RowError>, DatabaseError> {
+        for (column, cell) in self.layout.columns.iter().zip(cells) {
+            match (column.role, cell) {
                 (Role::Field(own), Some(input)) if own.name == field.name => {
                     return match field.check(input) {
-                        Ok(value) => self.existing(line, field, value),
-                        Err(fault) => Ok(Err(refused(line, field, fault))),
+                        Ok(value) => self.check_reference(line, field, value),
+                        Err(error) => Ok(Err(row_error(line, field, error))),
                     };
                 }
-                (Role::StandIn { of, target, key }, Some(input)) if of.name == field.name => {
-                    return self.find(line, slot, field, (target, key), input);
+                (Role::NaturalKey { field: sets, target, key }, Some(input)) if sets.name == field.name => {
+                    return self.find(line, column, field, (target, key), input);
                 }
                 _ => (),
             }
         }
-        Ok(match field.required {
-            true => Err(refused(line, field, Fault::Invalid(field.missing()))),
-            false => Ok(field.default_value()),
-        })
+        if field.required {
+            return Ok(Err(row_error(line, field, ValueError::Invalid(field.missing()))));
+        }
+        Ok(Ok(field.default_value()))
     }
 
-    /// A reference points to a record that is there.
-    fn existing(&self, line: u64, field: &Field, value: Value) -> Result<Result<Value, RowFault>, DatabaseError> {
+    /// Checks that the referenced record exists, if the field is a reference.
+    fn check_reference(
+        &self,
+        line: u64,
+        field: &Field,
+        value: Value,
+    ) -> Result<Result<Value, RowError>, DatabaseError> {
         if let (Some(target), Value::Integer(id)) = (Resource::referenced(field), &value)
             && !self.reading.has(target, *id)?
         {
             let message = target.missing_message(field, *id);
-            return Ok(Err(RowFault::new(line, field.name, missing_code(target), message)));
+            return Ok(Err(RowError::new(line, field.name, missing_code(target), message)));
         }
         Ok(Ok(value))
     }
 
-    /// The id of the record that a natural key means.
+    /// The id of the record with the natural key `input`.
     fn find(
         &self,
         line: u64,
-        slot: &Slot,
+        column: &FileColumn,
         field: &Field,
         (target, key): (&'static Resource, &'static Field),
         input: &Input<'_>,
-    ) -> Result<Result<Value, RowFault>, DatabaseError> {
-        let fault = |code, message| Ok(Err(RowFault::new(line, &slot.name, code, message)));
+    ) -> Result<Result<Value, RowError>, DatabaseError> {
+        let error = |code, message| Ok(Err(RowError::new(line, &column.name, code, message)));
         let text = match input {
             empty if empty.is_empty() && field.required => {
-                return fault("required", format!("\"{}\" is empty; name the {}.", slot.name, target.name));
+                return error("required", format!("\"{}\" is empty; name the {}.", column.name, target.name));
             }
             empty if empty.is_empty() => return Ok(Ok(Value::Null)),
             Input::Text(text) => text,
-            _ => return fault("bad_request", format!("\"{}\" must be text.", slot.name)),
+            _ => return error("bad_request", format!("\"{}\" must be text.", column.name)),
         };
         let (noun, key_name) = (target.name, key.name);
         match self.reading.find_by(target, key, text)? {
             Match::One(id) => Ok(Ok(Value::Integer(id))),
-            Match::None => fault(
+            Match::None => error(
                 missing_code(target),
                 format!("There is no {noun} with the {key_name} {text:?}. Create the {noun} first."),
             ),
-            Match::Several => fault(
+            Match::Several => error(
                 "ambiguous_reference",
                 format!("Several {noun}s have the {key_name} {text:?}. Name the one by \"{}\".", field.name),
             ),
@@ -149,14 +158,14 @@ impl Checker<'_> {
     }
 }
 
-/// The code of a reference to a record that does not exist.
+/// The error code of a reference to a missing record of `target`.
 fn missing_code(target: &Resource) -> &'static str {
     target.missing_code.unwrap_or("bad_request")
 }
 
-fn refused(line: u64, field: &Field, fault: Fault) -> RowFault {
-    match fault {
-        Fault::Invalid(error) => RowFault::new(line, error.field, error.code.as_str(), error.message),
-        Fault::WrongType(message) => RowFault::new(line, field.name, "bad_request", message),
+fn row_error(line: u64, field: &Field, error: ValueError) -> RowError {
+    match error {
+        ValueError::Invalid(error) => RowError::new(line, error.field, error.code.as_str(), error.message),
+        ValueError::WrongType(message) => RowError::new(line, field.name, "bad_request", message),
     }
 }

@@ -111,7 +111,7 @@ fn sighup_reads_the_certificate_again_and_a_broken_one_is_not_taken() {
 
     Certificate::make(fixture.server.home());
     fixture.server.signal("HUP");
-    says("certificate read again");
+    says("certificate reloaded");
     assert!(curl(&url, &files.certificate, &[]).contains("ok"));
     assert!(curl(&url, &old, &[]).starts_with("curl: (60)"));
     kept.get("/healthz").is(200);

@@ -14,7 +14,7 @@ fn state(output: &Output, check: &str) -> String {
     let document = output.json();
     let checks = document["checks"].as_array().unwrap();
     let found =
-        checks.iter().find(|report| report["check"] == check).unwrap_or_else(|| panic!("no {check}: {document}"));
+        checks.iter().find(|result| result["check"] == check).unwrap_or_else(|| panic!("no {check}: {document}"));
     found["state"].as_str().unwrap().to_owned()
 }
 
@@ -26,7 +26,7 @@ fn with_tenants() -> Arc<DataDir> {
 }
 
 #[test]
-fn a_sound_desk_has_no_faults_served_or_not() {
+fn an_intact_data_directory_has_no_faults() {
     let server = TestServer::start();
     server.tenant("acme");
     let output = server.cli(&["--json", "doctor"]).done();
@@ -38,47 +38,47 @@ fn a_sound_desk_has_no_faults_served_or_not() {
     assert!(text.contains("serves, with") && text.contains("SQLite 3."), "{text}");
     let idle = with_tenants();
     let text = idle.cli(&["doctor"]).done().stdout;
-    assert!(text.contains("2 sound"), "{text}");
+    assert!(text.contains("2 intact"), "{text}");
 }
 
 #[test]
-fn what_is_wrong_is_a_fault_and_ends_with_1() {
+fn damaged_databases_are_faults() {
     let data_dir = with_tenants();
     let file = data_dir.data().join("tenants/2.db");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    let output = data_dir.cli(&["--json", "doctor"]).fails_saying("one thing is wrong");
+    let output = data_dir.cli(&["--json", "doctor"]).fails_saying("1 fault was found");
     assert_eq!(state(&output, "permissions"), "fault");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     database(&file).pragma_update(None, "user_version", 99).unwrap();
     fs::remove_file(data_dir.data().join("tenants/1.db")).unwrap();
-    let output = data_dir.cli(&["--json", "doctor"]).fails_saying("2 things are wrong");
+    let output = data_dir.cli(&["--json", "doctor"]).fails_saying("2 faults were found");
     assert_eq!(state(&output, "tenants/1.db"), "fault");
     assert_eq!(state(&output, "tenants/2.db"), "fault");
     DataDir::new(false).cli(&["doctor"]).fails_saying("no data directory");
 }
 
 #[test]
-fn what_others_can_read_is_a_warning_or_a_fault() {
+fn access_by_others_is_a_warning_or_a_fault() {
     let data_dir = with_tenants();
     let key = data_dir.home().join("key.pem");
     fs::write(&key, "a key").unwrap();
-    let ask = || data_dir.cli(&["--json", "doctor", "--tls-key", key.to_str().unwrap()]);
+    let doctor = || data_dir.cli(&["--json", "doctor", "--tls-key", key.to_str().unwrap()]);
     let set_mode =
         |path: &std::path::Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     set_mode(&key, 0o600);
-    let output = ask().done();
+    let output = doctor().done();
     assert_eq!((state(&output, "permissions"), state(&output, "TLS key")), ("ok".to_owned(), "ok".to_owned()));
     for mode in [0o640, 0o644] {
         set_mode(&key, mode);
-        assert_eq!(state(&ask().done(), "TLS key"), "warning", "{mode:o}");
+        assert_eq!(state(&doctor().done(), "TLS key"), "warning", "{mode:o}");
     }
     for folder in [data_dir.data(), data_dir.data().join("tenants")] {
         for mode in [0o755, 0o750] {
             set_mode(&folder, mode);
-            let output = ask().done();
+            let output = doctor().done();
             assert_eq!(state(&output, "permissions"), "warning", "{} {mode:o}", folder.display());
             assert!(output.stdout.contains(&format!("{} is open to others (mode {mode:o})", folder.display())));
-            // Whoever uses the directory leaves its mode alone.
+            // Other commands do not change the mode.
             data_dir.cli(&["tenant", "list"]).done();
             assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, mode);
         }
@@ -86,39 +86,38 @@ fn what_others_can_read_is_a_warning_or_a_fault() {
     }
     for file in [data_dir.registry_file(), data_dir.data().join("tenants/1.db")] {
         set_mode(&file, 0o640);
-        assert_eq!(state(&ask().ends_with(1), "permissions"), "fault", "{}", file.display());
+        assert_eq!(state(&doctor().ends_with(1), "permissions"), "fault", "{}", file.display());
         set_mode(&file, 0o600);
     }
     let mut command = data_dir.command();
     command.env("TENANTDESK_TLS_KEY", &key).arg("--data-dir").arg(data_dir.data()).args(["--json", "doctor"]);
     assert_eq!(state(&crate::support::server::run(command, "").done(), "TLS key"), "warning");
     fs::remove_file(&key).unwrap();
-    assert_eq!(state(&ask().ends_with(1), "TLS key"), "fault");
+    assert_eq!(state(&doctor().ends_with(1), "TLS key"), "fault");
 }
 
 #[test]
-fn a_backup_that_is_missing_old_or_not_whole_is_a_fault() {
+fn a_missing_old_or_incomplete_backup_is_a_fault() {
     let data_dir = with_tenants();
     let dir = data_dir.home().join("backups");
-    let ask = || data_dir.cli(&["--json", "doctor", "--backups", dir.to_str().unwrap()]);
-    assert_eq!(state(&ask().ends_with(1), "backup"), "fault");
+    let doctor = || data_dir.cli(&["--json", "doctor", "--backups", dir.to_str().unwrap()]);
+    assert_eq!(state(&doctor().ends_with(1), "backup"), "fault");
     let folder = dir.join("2026-11-20T19-30-00Z");
     fs::create_dir_all(&folder).unwrap();
-    assert_eq!(state(&ask().ends_with(1), "backup"), "fault", "a folder is no backup");
-    let write = |made: &str, bytes: usize| {
+    assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "a folder without a manifest");
+    let write = |created_at: &str, bytes: usize| {
         let files = serde_json::json!([{"path": "registry.db", "schema": 1, "bytes": bytes, "sha256": ""}]);
-        let manifest =
-            serde_json::json!({"format": 1, "created_at": made, "kind": "all", "tenants": [], "files": files});
+        let manifest = serde_json::json!({"format": 1, "tenantdesk": "0.1.0", "created_at": created_at, "kind": "all", "tenants": [], "files": files});
         fs::write(folder.join("manifest.json"), manifest.to_string()).unwrap();
     };
     fs::write(folder.join("registry.db"), "four").unwrap();
     let now = tenantdesk::clock::Clock::system().now();
     write(&now.rfc3339(), 4);
-    assert_eq!(state(&ask().done(), "backup"), "ok");
+    assert_eq!(state(&doctor().done(), "backup"), "ok");
     write(&now.rfc3339(), 5);
-    assert_eq!(state(&ask().ends_with(1), "backup"), "fault", "cut short");
+    assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "a truncated file");
     write(&tenantdesk::clock::rfc3339(now.unix_seconds() - 3 * 86_400), 4);
-    assert_eq!(state(&ask().ends_with(1), "backup"), "fault", "three days old");
-    let patient = ["doctor", "--backup-age", "4", "--backups", dir.to_str().unwrap()];
-    data_dir.cli(&patient).done();
+    assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "three days old");
+    let arguments = ["doctor", "--backup-age", "4", "--backups", dir.to_str().unwrap()];
+    data_dir.cli(&arguments).done();
 }

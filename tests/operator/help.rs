@@ -1,4 +1,4 @@
-//! What the command line says of itself.
+//! Help texts, shell completions and manual pages.
 
 use std::fs;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::process::Command;
 
 use crate::support::server::{DataDir, run};
 
-/// The words of every command below `path`, itself first.
+/// The paths of the command `path` and all commands below it.
 fn commands(path: &[String]) -> Vec<Vec<String>> {
     let help = help(path);
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    // A name is indented by two; a description that goes on, by more.
+    // A name is indented by two spaces, the continuation of a description by more.
     let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
     let below = names.flat_map(|line| {
         let name = line.split_whitespace().next().unwrap().to_owned();
@@ -27,7 +27,7 @@ fn help(path: &[String]) -> String {
 }
 
 #[test]
-fn every_command_explains_itself_as_it_did_when_last_looked_at() {
+fn the_help_texts_equal_the_golden_file() {
     let mut text = String::new();
     for path in commands(&[]) {
         let call = [&["tenantdesk".to_owned()], &path[..], &["--help".to_owned()]].concat().join(" ");
@@ -37,32 +37,37 @@ fn every_command_explains_itself_as_it_did_when_last_looked_at() {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&golden, &text).unwrap();
     }
-    let known = fs::read_to_string(&golden).unwrap_or_default();
-    for (number, (now, before)) in text.lines().zip(known.lines()).enumerate() {
-        assert_eq!(now, before, "line {} of help.txt; if that is meant, run with UPDATE_GOLDEN=1", number + 1);
+    let expected = fs::read_to_string(&golden).unwrap_or_default();
+    for (number, (actual, expected)) in text.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(
+            actual,
+            expected,
+            "line {} of help.txt; if the change is intended, run with UPDATE_GOLDEN=1",
+            number + 1
+        );
     }
-    assert_eq!(text.lines().count(), known.lines().count(), "if that is meant, run with UPDATE_GOLDEN=1");
+    assert_eq!(text.lines().count(), expected.lines().count(), "if the change is intended, run with UPDATE_GOLDEN=1");
 }
 
 #[test]
-fn completions_know_every_command() {
+fn completions_contain_every_command() {
     let data_dir = DataDir::new(false);
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = data_dir.cli(&["completions", shell]).done().stdout;
         for word in ["serve", "tenant", "suspend", "metrics-listen", "doctor"] {
-            assert!(script.contains(word), "{shell} does not know {word}");
+            assert!(script.contains(word), "{shell} lacks {word}");
         }
     }
     let file = data_dir.home().join("completions.bash");
     fs::write(&file, data_dir.cli(&["completions", "bash"]).done().stdout).unwrap();
-    let asked = Command::new("bash")
+    let output = Command::new("bash")
         .arg("-c")
         .arg("source \"$1\"; COMP_WORDS=(tenantdesk ten); COMP_CWORD=1; _tenantdesk tenantdesk ten ''; echo ${COMPREPLY[@]}")
         .arg("bash")
         .arg(&file)
         .output()
         .unwrap();
-    assert_eq!(String::from_utf8(asked.stdout).unwrap().trim(), "tenant");
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), "tenant");
     data_dir.cli(&["completions", "sh"]).ends_with(2);
 }
 

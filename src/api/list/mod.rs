@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use super::query::Query;
 use crate::http::ApiError;
 use crate::model::field::is_date;
+use crate::model::integer::{is_integer, is_positive_integer};
 use crate::model::{ALL, Column, Field, Kind, ListQuery, Predicate, Resource, Value};
 
 pub use cursor::{MAX_CURSOR, write_cursor};
@@ -82,7 +83,7 @@ pub fn filters(resource: &'static Resource) -> &'static [Filter] {
     /// Built once, since every request for a list needs them.
     static BY_RESOURCE: LazyLock<[Vec<Filter>; ALL.len()]> =
         LazyLock::new(|| ALL.map(|resource| filters_of(resource).collect()));
-    resource.pick::<Vec<Filter>>(&BY_RESOURCE)
+    resource.by_resource::<Vec<Filter>>(&BY_RESOURCE)
 }
 
 fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
@@ -143,8 +144,7 @@ fn parse_limit(query: &Query) -> Result<usize, ApiError> {
 }
 
 fn decimal(text: &str) -> Option<usize> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-    if digits { text.parse().ok() } else { None }
+    if is_positive_integer(text) { text.parse().ok() } else { None }
 }
 
 fn parse_total(query: &Query) -> Result<bool, ApiError> {
@@ -232,7 +232,5 @@ fn expectation(kind: Type, bound: Bound) -> String {
 
 /// An integer in the form of JSON (RFC 8259 section 6).
 fn integer(text: &str) -> Option<i64> {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let canonical = digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
-    if canonical { text.parse().ok() } else { None }
+    if is_integer(text) { text.parse().ok() } else { None }
 }

@@ -106,7 +106,7 @@ pub fn create(
     keep: Option<usize>,
     now: Moment,
 ) -> Result<Backup, BackupError> {
-    let _folders = NewFolders::make(dir, 0o700).map_err(at(dir))?;
+    let _folders = NewFolders::create(dir, 0o700).map_err(at(dir))?;
     let _lock = lock(dir)?;
     remove_leftovers(dir).map_err(at(dir))?;
     let name = free_name(dir, now).map_err(at(dir))?;

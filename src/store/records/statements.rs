@@ -34,7 +34,7 @@ static OF_EACH: LazyLock<[Statements; ALL.len()]> = LazyLock::new(|| ALL.map(Sta
 impl Statements {
     /// The statements of a declared resource; every resource is.
     pub fn of(resource: &Resource) -> &'static Statements {
-        resource.pick(&OF_EACH)
+        resource.by_resource(&OF_EACH)
     }
 
     fn new(resource: &Resource) -> Statements {

@@ -81,7 +81,7 @@ pub enum RegistryError {
     File(String),
     /// The operating system returned no random bytes.
     #[error(transparent)]
-    Randomness(#[from] crate::secret::NoRandomness),
+    Randomness(#[from] crate::secret::RandomnessError),
     /// A statement failed.
     #[error("the registry cannot be used: {0}")]
     Database(#[from] DatabaseError),

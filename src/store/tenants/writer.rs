@@ -17,7 +17,7 @@ use super::page_cache::{CacheBudget, TrackedConnection};
 use super::shared::{STALLED, Shared};
 use crate::cpu_permits;
 use crate::metrics::Metrics;
-use crate::panics::{self, Panicked};
+use crate::panics::{self, PanicInfo};
 use crate::store::connection::{self, OpenError};
 use crate::store::error::{MutationError, StoreError};
 use crate::store::records::Writing;
@@ -262,7 +262,7 @@ impl Writer {
             Ok(Verdict::RollBack) => (false, Ok(())),
             Ok(Verdict::Failed(error)) => (false, Err(failed(error))),
             Err(_) => {
-                let Panicked { place, message } = panics::last();
+                let PanicInfo { location: place, message } = panics::last();
                 tracing::error!(place, panic = message, file = %self.path.display(), "a mutation panicked and is undone");
                 (false, Err(StoreError::Internal))
             }
@@ -299,7 +299,7 @@ fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
 /// A panic while one reply is sent must not keep the others from theirs.
 fn finish(job: Box<dyn Job>, outcome: Result<(), StoreError>) {
     if catch_unwind(AssertUnwindSafe(|| job.finish(outcome))).is_err() {
-        let Panicked { place, message } = panics::last();
+        let PanicInfo { location: place, message } = panics::last();
         tracing::error!(place, panic = message, "finishing a mutation panicked");
     }
 }
