@@ -4,7 +4,7 @@
 //! HTTP, [`http`] brings it to a worker, [`api`] takes it through the checks of contract section 5 in their order,
 //! [`model`] says what a record is, and [`store`] keeps it. [`cli`] is the operator's way in. No layer calls upward.
 //!
-//! Absent on purpose: async code outside the gate, an ORM, global state, caches of keys or records. ARCHITECTURE.md says why.
+//! Absent on purpose: async code outside the edge, an ORM, global state, caches of keys or records. ARCHITECTURE.md says why.
 
 pub mod api;
 pub mod app;

@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 pub struct EdgeConfig {
     /// Timeouts and the connection limit.
     pub limits: Limits,
-    /// The networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, besides the loopback addresses.
+    /// The networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, in addition to the loopback addresses.
     pub proxies: Vec<IpNet>,
     /// The certificate. `None` serves plain HTTP.
     pub tls: Option<Arc<Tls>>,

@@ -31,7 +31,7 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(listener)
 }
 
-/// ResponseBudget until the gate's runtime ends. Each connection has one request and a short time for it.
+/// Serves until the runtime ends. A connection carries one request and is limited to [`METRICS_TIMEOUT`].
 pub(super) async fn serve(listener: TcpListener, page: MetricsPage) {
     let permits = Arc::new(Semaphore::new(MAX_METRICS_CONNECTIONS));
     loop {

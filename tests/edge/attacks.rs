@@ -1,4 +1,4 @@
-//! What tiny_http alone did not survive, sent to the shipped binary.
+//! Traffic that makes tiny_http fail without the edge, sent to the shipped binary.
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -63,7 +63,7 @@ fn a_hundred_heads_without_end() {
     let mut clients: Vec<Client> = (0..100).map(|_| fixture.connect()).collect();
     clients.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost: desk\r\n"));
     for _ in 0..20 {
-        // Those that were refused meanwhile take no more.
+        // Connections that were rejected meanwhile accept no more.
         clients.iter_mut().for_each(|client| _ = client.try_send(&lines));
     }
     fixture.is_served();
@@ -90,7 +90,7 @@ fn more_connections_than_descriptors() {
     fixture.is_served();
 }
 
-/// Lets the process open so many descriptors more, of those that it has not now.
+/// Sets the descriptor limit so that the process can open `more` descriptors.
 fn leave_descriptors(server: &TestServer, more: usize) {
     let taken = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
     let taken: Vec<u64> = taken.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
@@ -161,7 +161,7 @@ fn no_thread_to_be_had() {
     threads_run_out(|| 0);
 }
 
-/// Only root can set a user apart whose threads are counted alone.
+/// The limit applies to a user, so the process runs as a user of its own. Only root can start it.
 fn threads_run_out(limit: fn() -> usize) {
     if !rustix::process::geteuid().is_root() {
         return;
@@ -170,7 +170,7 @@ fn threads_run_out(limit: fn() -> usize) {
     fixture.is_served();
     let mut prlimit = Command::new("prlimit");
     prlimit.args([format!("--pid={}", fixture.server.pid()), format!("--nproc={}:", limit())]);
-    // Root would need a capability for another user's process.
+    // To change the limits of another user's process, root would need a capability.
     fixture.server.as_its_user(&mut prlimit);
     assert!(prlimit.status().unwrap().success());
     thread::scope(|scope| {
@@ -178,7 +178,7 @@ fn threads_run_out(limit: fn() -> usize) {
             scope.spawn(|| ask_for(&fixture, Duration::from_secs(3)));
         }
     });
-    // Either it found a way, or its supervisor has to know.
+    // The process either still serves, or has ended with an error.
     if ask_once(&fixture).is_none() {
         let status = fixture.server.ended_whatever_it_said();
         let log = fixture.server.log();
@@ -190,7 +190,7 @@ fn threads_run_out(limit: fn() -> usize) {
     fixture.server.kill();
 }
 
-/// The status of one request on a connection of its own, where there is an answer.
+/// The status of one request on a new connection; `None` without a response.
 fn ask_once(fixture: &Fixture) -> Option<u16> {
     let stream = TcpStream::connect(fixture.server.address()).ok()?;
     let mut client = Client::over(stream);
@@ -198,7 +198,7 @@ fn ask_once(fixture: &Fixture) -> Option<u16> {
     sent.then(|| client.try_answer(false)).flatten().map(|answer| answer.status)
 }
 
-/// Asks again and again for so long, or until there is nobody to be asked.
+/// Repeats a request for `time`, or until there is no response.
 fn ask_for(fixture: &Fixture, time: Duration) {
     let started = Instant::now();
     while started.elapsed() < time && ask_once(fixture).is_some() {}
@@ -209,14 +209,14 @@ fn a_hundred_thousand_pipelined_requests_whose_answers_nobody_reads() {
     let fixture = Fixture::new();
     let mut flood = fixture.connect();
     flood.socket().set_write_timeout(Some(Duration::from_secs(1))).unwrap();
-    // The kernels of both sides take megabytes of it.
+    // The kernel buffers of both sides hold megabytes of it.
     let _ = flood.try_send(get("/openapi.json").repeat(100_000));
     for _ in 0..20 {
         fixture.is_served();
     }
     assert!(
         fixture.server.log().matches("/openapi.json").count() < 1_000,
-        "its answers are not made before they are read"
+        "responses are produced only when they are read"
     );
     assert!(fixture.stats().peak_memory < 100 * 1024, "{:?}", fixture.stats());
     drop(flood);

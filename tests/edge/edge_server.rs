@@ -87,7 +87,7 @@ impl EdgeServer {
         Client::connect(self.address)
     }
 
-    /// One whole request on a connection of its own.
+    /// Sends one request on a new connection.
     pub fn ask(&self, bytes: impl AsRef<[u8]>) -> Answer {
         let mut client = self.connect();
         client.send(bytes);

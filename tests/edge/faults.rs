@@ -98,7 +98,7 @@ fn a_panic_is_undone_logged_with_its_place_and_the_worker_and_writer_live_on() {
     let server = InProcess::made_of(pipeline_that_panics);
     let api = server.tenant("acme").with_scopes(ALL);
     let first = api.customer("Before");
-    // More often than there are workers, or connections to read with.
+    // More often than there are workers or connections for reads.
     for _ in 0..40 {
         let id = uuid();
         api.call("DELETE", "/panic").header("X-Request-Id", &id).send().fails_with(500, "internal_error");
@@ -166,7 +166,7 @@ fn dead_and_replaced() {
 fn shut_private_sockets(which: impl Fn(&Socket) -> bool) -> usize {
     let mut shut = 0;
     for number in 3..4096 {
-        // SAFETY: the descriptor is only looked at, and one that is not open is an error.
+        // SAFETY: the descriptor is only inspected, and one that is not open is an error.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         let socket = SockRef::from(&descriptor);
         let private = |address: &SockAddr| {

@@ -1,4 +1,4 @@
-//! The shipped binary with a tenant and a key, and clients that send it any bytes.
+//! The shipped binary with a tenant and a key, and clients that send it arbitrary bytes.
 
 use crate::support::process_stats::ProcessStats;
 use crate::support::raw::{Answer, Client, request};
@@ -48,7 +48,7 @@ impl Fixture {
         request("GET", target, &self.key, "", "")
     }
 
-    /// One GET on a connection of its own.
+    /// Sends one GET on a new connection.
     pub fn ask(&self, target: &str) -> Answer {
         let mut client = self.connect();
         client.send(self.get(target));

@@ -1,4 +1,4 @@
-//! What is HTTP is right on the wire; what could be read in two ways is refused.
+//! HTTP framing: valid messages are handled correctly, ambiguous ones are rejected.
 
 use crate::edge_server::EdgeServer;
 use crate::support::raw::get;
@@ -71,7 +71,7 @@ fn http_1_0_closes_unless_asked_not_to() {
 }
 
 #[test]
-fn continue_is_said_when_the_body_is_wanted() {
+fn continue_is_sent_if_the_body_is_read() {
     let server = EdgeServer::start();
     let mut client = server.connect();
     client.send("POST /a HTTP/1.1\r\nHost: desk\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
@@ -120,7 +120,7 @@ fn an_answer_carries_a_request_id_the_version_and_a_date() {
 }
 
 #[test]
-fn latin_1_harms_nobody() {
+fn latin_1_is_decoded() {
     let server = EdgeServer::start();
     let mut client = server.connect();
     client.send(
@@ -132,7 +132,7 @@ fn latin_1_harms_nobody() {
 }
 
 #[test]
-fn what_only_the_gate_may_say_cannot_be_forged() {
+fn clients_cannot_set_the_request_metadata() {
     let server = EdgeServer::start();
     let forged = "00000000-0000-0000-0000-000000000000 203.0.113.9 1 0";
     let reported = server
@@ -209,7 +209,7 @@ fn what_could_be_read_in_two_ways_is_refused() {
 }
 
 #[test]
-fn a_client_that_stops_early_has_asked_nothing() {
+fn an_incomplete_request_is_not_forwarded() {
     let server = EdgeServer::start();
     for whole in ["GET /a HTTP/1.1\r\nHost: desk\r\n", "POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 5\r\n\r\nab"]
     {
@@ -249,7 +249,7 @@ fn a_length_of_any_size_is_a_number() {
     assert_eq!(reported["headers"][0][1], "9".repeat(40));
 }
 
-/// Sends the bytes all at once, then byte by byte, and returns the statuses of both.
+/// Sends the bytes at once, then byte by byte. Returns the statuses of both.
 fn statuses(server: &EdgeServer, bytes: &str, answers: usize) -> [Vec<u16>; 2] {
     [bytes.len(), 1].map(|size| {
         let mut client = server.connect();
@@ -277,7 +277,7 @@ fn a_target_with_a_fragment_is_refused() {
 fn a_fragment_is_seen_wherever_a_request_begins() {
     let server = EdgeServer::start();
     let fragment = "GET /a#x HTTP/1.1\r\nHost: desk\r\n\r\n";
-    // What looks like a fragment, but stands in a method, a header or a body.
+    // A `#` in a method, a header or a body is not a fragment.
     let harmless = [
         "GET /a HTTP/1.1\r\nHost: desk\r\n\r\n",
         "\r\n\r\nG#T /a HTTP/1.1\nHost: desk\nX-A: /a#x\n\n",

@@ -1,9 +1,9 @@
-//! Nothing that a client sends gets a line of its own into an answer's head.
+//! No input of a client can add a header to a response.
 
 use crate::fixture::{Fixture, RECORDS};
 use crate::support::raw::{Client, request};
 
-/// Line ends as attackers write them, raw ones last.
+/// Line ends as attackers encode them, raw ones last.
 const LINE_ENDS: [&str; 9] =
     ["%0d%0a", "%0D%0A", "%0a", "%250d%250a", "%E5%98%8D%E5%98%8A", "%u000d%u000a", "\u{560d}\u{560a}", "\r", "\r\n "];
 
@@ -31,7 +31,7 @@ const KNOWN: [&str; 21] = [
     "vary",
 ];
 
-/// Requests that have `evil` in every place whose content might be said again.
+/// Requests with `evil` in every place that a response may repeat.
 fn requests(key: &str, evil: &str) -> Vec<String> {
     let get = |target: &str, headers: &str| request("GET", target, key, headers, "");
     let post = |target: &str, headers: &str, body: &str| {
@@ -61,7 +61,7 @@ fn requests(key: &str, evil: &str) -> Vec<String> {
 #[test]
 fn no_echo_can_break_a_line() {
     let fixture = Fixture::new();
-    // Enough that a page has a `Link`, with what was asked for in it.
+    // Enough records for a `Link` header, which repeats the query.
     for _ in 0..3 {
         fixture.api().customer("Anybody");
     }
@@ -77,7 +77,7 @@ fn no_echo_can_break_a_line() {
             }
         }
     }
-    // What is said again is said as it was sent.
+    // What a response repeats is unchanged.
     let page = fixture.ask(&format!("{RECORDS}?limit=1&q=%0d%0aanybody"));
     assert!(page.header("link").contains("q=%0d%0aanybody"), "{page:?}");
 }
@@ -93,7 +93,7 @@ fn only_spaces_and_tabs_separate_the_scheme_from_the_key() {
     };
     let key = fixture.key.as_bytes();
     assert_eq!(ask(&[&b"Bearer \t "[..], key].concat()).status, 200);
-    // No-break space and next line: white space of Latin-1, but not of HTTP.
+    // No-break space and next line are white space in Latin-1, but not in HTTP.
     for space in [&b"\xa0"[..], b"\x85"] {
         ask(&[&b"Bearer"[..], space, key].concat()).fails_with(401, "missing_authorization");
         ask(&[&b"Bearer "[..], space, key].concat()).fails_with(401, "malformed_api_key");

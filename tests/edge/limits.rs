@@ -1,4 +1,4 @@
-//! Sizes and times.
+//! Size limits and timeouts.
 
 use std::io::Read;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn a_client_that_is_still_sending_sees_the_413() {
     assert!(client.is_closed());
 }
 
-/// The request of 60 bytes that ended tiny_http's process.
+/// A request of 60 bytes that makes tiny_http abort the process.
 #[test]
 fn a_body_that_never_comes_costs_nothing() {
     let server = EdgeServer::start();
@@ -90,7 +90,7 @@ fn an_idle_connection_ends() {
     let mut kept = server.connect();
     kept.send(get("/a"));
     assert_eq!(kept.answer().status, 200);
-    // Longer than a head may take, but not idle for too long.
+    // Longer than the head timeout, but shorter than the idle timeout.
     std::thread::sleep(Duration::from_millis(1200));
     kept.send(get("/a"));
     assert_eq!(kept.answer().status, 200);
@@ -107,7 +107,7 @@ fn a_slow_head_is_cut_however_it_drips() {
 }
 
 #[test]
-fn a_slow_body_is_told_so() {
+fn a_slow_body_is_a_timeout() {
     let server = with_short_timeouts();
     let mut client = server.connect();
     client.send("POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 5\r\n\r\nab");

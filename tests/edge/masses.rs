@@ -14,12 +14,12 @@ use crate::support::{ALL, Api, Setup};
 const MANY: usize = 2_000;
 const SOME: usize = 200;
 
-/// The most memory that the process may ever take, in KiB.
+/// The limit on the memory of the process, in KiB.
 const MOST_MEMORY: usize = 300 * 1024;
 
 /// With timeouts short enough for a test.
 fn with_short_timeouts() -> Fixture {
-    // The clients are descriptors of this process.
+    // The clients take descriptors of this process.
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).unwrap();
     let times = ["--idle-timeout=4s", "--head-timeout=3s", "--body-timeout=3s", "--write-timeout=3s"];
@@ -41,7 +41,7 @@ fn harm_nobody(fixture: &Fixture, drip: Option<&[u8]>, mut clients: impl FnMut(&
 }
 
 fn others_are_served(other: &Api, drip: Option<&[u8]>, mut slow: Vec<Client>, cut: impl FnOnce()) {
-    // Another client is one with another address.
+    // The fair queue distinguishes clients by address.
     let ask = |method: &str, target: &str| other.call(method, target).header("X-Forwarded-For", "198.51.100.7");
     for _ in 0..20 {
         let made = ask("POST", RECORDS).json(&json!({"name": "Served meanwhile"})).send().created();

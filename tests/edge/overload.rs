@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many concurrent requests.
 
 use std::thread;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn keep_alive_connections_that_come_together_are_all_served() {
     }
 }
 
-/// A request of `client`, whose word on that is taken since it comes from a trusted proxy.
+/// A request of `client`, as a trusted proxy reports it.
 fn ask(client: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: desk\r\nX-Forwarded-For: {client}\r\n\r\n")
 }
@@ -27,14 +27,14 @@ fn ask(client: &str, path: &str) -> String {
 const GREEDY: &str = "203.0.113.9";
 const MODEST: &str = "203.0.113.10";
 
-/// Connections that each have asked for one thing.
+/// Connections that have sent one request each.
 fn asking(server: &EdgeServer, count: usize, bytes: &str) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..count).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(bytes));
     clients
 }
 
-/// What happened on other connections before has been noticed: by one thread, which answers this without a line.
+/// Waits until the edge has processed earlier events on other connections. It has one thread, which responds to this request itself.
 fn is_seen_by_now(server: &EdgeServer) {
     (0..3).for_each(|_| assert_eq!(server.ask(get("/healthz")).status, 200));
 }
@@ -68,12 +68,12 @@ fn an_address_that_takes_all_it_can_leaves_room_for_others() {
     are_all_served(greedy);
 }
 
-/// Eighty requests that keep the workers busy stand before the modest one, on lines of their own: it waits for those that
-/// are being worked on, and no others.
+/// Eighty requests of another client are queued on their own upstream connections. A later request of a modest client waits only for
+/// those that workers already handle.
 #[test]
 fn one_request_goes_before_the_rest_of_what_another_address_asked() {
     let server = EdgeServer::start();
-    // The lines are opened one after the other: so that they are all there when it matters.
+    // Upstream connections are opened one at a time. This opens all of them in advance.
     let mut greedy = asking(&server, 80, &ask(GREEDY, "/held"));
     server.holds(80);
     server.release();
@@ -130,7 +130,7 @@ fn beyond_the_cap_503_and_healthz() {
     });
 }
 
-/// As many as wait for a line before requests are refused.
+/// The number of requests that fill the queue.
 const WAITING: usize = 1_024;
 
 #[test]
@@ -139,7 +139,7 @@ fn a_full_queue_refuses_the_greedy_at_once_and_serves_the_others() {
     let holding = asking(&server, 80, &ask(GREEDY, "/held"));
     server.holds(80);
     let mut waiting = asking(&server, WAITING, &ask(GREEDY, "/waited"));
-    // Nothing is answered while the others are held, but what is refused.
+    // While the others are held, only rejected requests get a response.
     let mut client = until("one more is refused", || {
         waiting.extend(asking(&server, 1, &ask(GREEDY, "/waited")));
         let refused = waiting.iter().position(Client::is_answered)?;
@@ -158,7 +158,7 @@ fn a_full_queue_refuses_the_greedy_at_once_and_serves_the_others() {
     }
     server.holds(80);
 
-    // Half of those that wait leave: what they asked is not done.
+    // Half of the waiting clients leave. Their requests are not handled.
     let mut staying = waiting.split_off(WAITING / 2);
     drop(waiting);
     is_seen_by_now(&server);

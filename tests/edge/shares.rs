@@ -1,4 +1,4 @@
-//! The shipped binary with more asked of it than it takes on.
+//! The shipped binary with more requests than it accepts.
 
 use crate::fixture::{Fixture, RECORDS};
 use crate::support::raw::{Client, request};
@@ -19,7 +19,7 @@ fn a_tenant_whose_file_is_locked_holds_up_nobody_else() {
     held.iter_mut().zip([&gets, &post].iter().cycle()).for_each(|(client, bytes)| client.send(bytes));
     fixture.is_served();
     fixture.api().customer("Served");
-    // A lock is waited for 5 s: whoever had to wait behind them would have seen them answered.
+    // The lock times out after 5 s: a request that waited for these would have seen their responses.
     assert!(held.iter().any(|client| !client.is_answered()), "others waited");
     for _ in 0..20 {
         fixture.is_served();

@@ -1,4 +1,4 @@
-//! A body that is too large has its place in the order of checks, and its answer arrives.
+//! A body that is too large is rejected in the order of checks, and the client receives the response.
 
 use std::io::Write;
 use std::thread;
@@ -14,7 +14,7 @@ fn large(target: &str, key: &str) -> String {
 }
 
 #[test]
-fn a_large_body_is_refused_in_its_turn() {
+fn a_large_body_is_rejected_in_the_order_of_checks() {
     let fixture = Fixture::with(Setup::plain().option("--rate-limit").option("2"));
     let ask = |bytes: String, status: u16, code: &str| {
         let mut client = fixture.connect();
@@ -60,7 +60,7 @@ fn a_client_that_is_still_sending_gets_its_refusal() {
     fixture.is_served();
 }
 
-/// A request whose body is larger than 64 KiB and does not come, or stops in the middle of a chunk.
+/// A request that announces more than 64 KiB and sends no body, or stops within a chunk.
 fn stalled(method: &str, target: &str, key: &str, headers: &str) -> [String; 5] {
     let head = format!("{method} {target} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{headers}");
     let chunk = " ".repeat(64 * 1024 + 1);
@@ -74,13 +74,13 @@ fn stalled(method: &str, target: &str, key: &str, headers: &str) -> [String; 5] 
 }
 
 #[test]
-fn a_large_body_that_stalls_is_refused_at_once_in_its_turn() {
+fn a_large_body_that_stalls_is_rejected_at_once() {
     let fixture = Fixture::with(Setup::plain().option("--rate-limit").option("40"));
     let ask = |cases: [String; 5], status: u16, code: &str| {
         for bytes in cases {
             let mut client = fixture.connect();
             client.send(bytes);
-            // A body that is waited for is refused with 408.
+            // If the server waited for the body, the status would be 408.
             client.answer().fails_with(status, code);
         }
     };

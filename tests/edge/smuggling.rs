@@ -1,4 +1,4 @@
-//! The request that matters most: a DELETE hidden in another request must not run, however it is hidden.
+//! Request smuggling: a DELETE hidden in another request must not run.
 
 use std::thread;
 
@@ -8,11 +8,10 @@ use crate::fixture::{Fixture, RECORDS};
 use crate::support::Setup;
 use crate::support::raw::{Client, request};
 
-/// How often each shape is tried.
+/// How often each request is repeated.
 const TRIES: usize = 300;
 
-/// Requests that end, for one reader, where `hidden` begins, and for another somewhere else. What makes them so is the
-/// first member.
+/// Requests that one parser ends where `hidden` begins, and another elsewhere. Each has a name for what makes it ambiguous.
 fn shapes(key: &str, hidden: &str) -> Vec<(&'static str, String)> {
     let post = |headers: &str, body: &str| {
         let head = format!("POST {RECORDS} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{headers}\r\n");
@@ -79,7 +78,7 @@ fn a_hidden_delete_does_not_run() {
     });
     assert_eq!(fixture.api().get(&format!("{RECORDS}?id={id}")).found()["name"], "Still here");
     assert!(!fixture.server.log().contains("method=\"DELETE\" path=\"/customers.php\" status=204"));
-    // The same bytes on their own do delete: it was no mistake of theirs.
+    // The same bytes on their own delete the record.
     let mut client = fixture.connect();
     client.send(&hidden);
     assert_eq!(client.answer().status, 204);
@@ -88,7 +87,7 @@ fn a_hidden_delete_does_not_run() {
 fn try_often(fixture: &Fixture, what: &str, bytes: &str) {
     for _ in 0..TRIES {
         let mut client = Client::connect(fixture.server.address());
-        // One that is refused at once may not take all of it.
+        // The server may close the connection before it has read everything.
         let _ = client.try_send(bytes);
         let answer = client.try_answer(false);
         assert!(answer.is_none_or(|answer| answer.status != 204), "{what}");

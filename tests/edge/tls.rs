@@ -19,7 +19,7 @@ fn make_pair(folder: &Path) -> TlsFiles {
     TlsFiles { certificate: made.certificate, key: made.key }
 }
 
-/// What curl gets of `url`, and what it complains about.
+/// The output of curl for `url`, and its errors.
 fn curl(url: &str, certificate: &Path, options: &[&str]) -> String {
     let output = Command::new("curl")
         .args(["-sS", "--max-time", "10", "--cacert"])
@@ -63,13 +63,13 @@ fn the_binary_serves_https_to_curl_and_openssl() {
             "{output}"
         );
     }
-    // Plain HTTP on this port is no request.
+    // Plain HTTP on this port gets no response.
     let mut plain = fixture.connect();
     plain.send(fixture.get(RECORDS));
     assert!(!String::from_utf8_lossy(&plain.rest()).contains("200"));
 }
 
-/// What `openssl s_client` shows of the handshake, and of the answer to `bytes`.
+/// The output of `openssl s_client`: the handshake, and the response to `bytes`.
 fn s_client(server: &crate::support::TestServer, option: &str, bytes: &str) -> String {
     let mut child = Command::new("openssl")
         .args([
@@ -125,7 +125,7 @@ fn a_silent_handshake_is_cut() {
         options.tls = Some(files);
         options.limits.head_timeout = Duration::from_millis(500);
     });
-    // Those who wait for it in vain give up after half a minute, and fail.
+    // A client that waits in vain fails after 30 s.
     assert!(server.connect().is_closed());
 }
 
