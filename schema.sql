@@ -1,15 +1,15 @@
--- The schema of a tenant's file, version 1. It is embedded in the binary; a test compares it with the declarations under
--- src/resources column by column.
+-- The schema of a tenant's file, version 1. It is compiled into the program. A test compares its columns with the declarations in
+-- src/model. src/store/migrations/README.md says how to change it.
 --
--- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, booleans 0 and 1. AUTOINCREMENT keeps an id from
--- coming back after its record is deleted, also the highest.
+-- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, booleans 0 and 1. AUTOINCREMENT ensures
+-- that the id of a deleted record is not used again.
 --
--- Every field that a list can be sorted and filtered by has an index. SQLite ends each with the row's id, so it also holds
--- the order of ties, and a page is read from where the last one ended.
+-- Every field by which a list can be sorted or filtered has an index. SQLite appends the row's id to each entry, so the index
+-- also orders equal values, and a page begins where the previous one ended.
 --
--- `search` is the case-folded text of all text and e-mail fields, one a line. Its trigrams stand in the search table, which
--- only narrows down which rows to look at: whether a word is there is decided on `search` itself. It is kept by the program
--- (src/store/records.rs), not by triggers: these would be a sixth of what it takes to open a file.
+-- `search` is the case-folded text of all text and e-mail fields, one on each line. The search table indexes its trigrams. It only
+-- narrows down the rows: whether a row contains a word is decided on `search` itself. The program updates the search table
+-- (src/store/records.rs). Triggers would make it slower to open a file.
 
 CREATE TABLE customers (
   id              INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -120,8 +120,8 @@ CREATE VIRTUAL TABLE hardware_search USING fts5 (
   search, content = 'hardware', content_rowid = 'id', detail = none, columnsize = 0, tokenize = 'trigram case_sensitive 1'
 );
 
--- The answers of successful requests that came with an Idempotency-Key, kept for 24 hours. `request` is the SHA-256 of what
--- makes a repeat the same request; `created_at` counts seconds since the Unix epoch.
+-- The responses to successful requests with an Idempotency-Key, kept for 24 hours. `request` is the SHA-256 of the parts in which a
+-- repeated request must be equal; `created_at` is in seconds since the Unix epoch.
 CREATE TABLE idempotency (
   id         INTEGER PRIMARY KEY,
   key        BLOB NOT NULL UNIQUE,

@@ -1,4 +1,4 @@
-//! The examination of every database: integrity, foreign keys, schema version, and that tenants and files belong together.
+//! The check of all databases: integrity, foreign keys, schema version, and that each tenant has its file.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,28 +7,31 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::connection::OpenError;
+use super::connection::{OpenError, unusable};
 use super::registry::{self, Registry};
 use super::schema::{self, Schema};
 use super::tenants;
 
-/// What was found in one database.
+/// The result for one database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its path in the data directory, `tenants/1.db`.
+    /// Its path in the data directory: `registry.db`, `tenants/1.db`.
     pub database: String,
-    /// What is wrong with it; empty where nothing is.
+    /// The problems, as texts for the operator. Empty for an intact database.
     pub problems: Vec<String>,
 }
 
-/// How many faults of one database are told.
+/// The limit for the problems of one database.
 const MAX_PROBLEMS: usize = 20;
 
-/// Examines every database of a data directory, also while a server runs. [`OpenError::Missing`] where there is no registry.
+/// Checks all databases of a data directory. A server may run meanwhile.
+///
+/// # Errors
+///
+/// [`OpenError::Missing`] if there is no registry; [`OpenError::Unusable`] if the folder of tenants cannot be read.
 pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
-    // Files first: one that a tenant is made for at this moment has its row by the time the rows are read.
-    let files = tenant_files(data_dir)
-        .map_err(|error| OpenError::Unusable { path: tenants::folder(data_dir), cause: error.to_string() })?;
+    // Files are listed first: the row of a tenant that is created meanwhile is committed when the rows are read.
+    let files = tenant_files(data_dir).map_err(|error| unusable(&tenants::folder(data_dir), error))?;
     let (registry_finding, rows) = check_registry(data_dir)?;
     let mut findings = vec![registry_finding];
     let known: BTreeSet<i64> = rows.as_ref().map(|rows| rows.iter().copied().collect()).unwrap_or_default();
@@ -36,12 +39,12 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     for id in all {
         let path = tenants::file(&tenants::folder(data_dir), id);
         let problems = if rows.is_some() && !known.contains(&id) {
-            // Not opened either: that could write to it.
+            // The file is not opened, because SQLite could write to it.
             vec!["no tenant in the registry has this file; it is left as it is".to_owned()]
         } else {
             check_database(&path, &tenants::SCHEMA)
         };
-        // Deleted while this ran: neither a row without a file nor a file without a row.
+        // A tenant that is deleted meanwhile is not a problem.
         if !problems.is_empty() && is_deleted(data_dir, id) {
             continue;
         }
@@ -50,7 +53,7 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     Ok(findings)
 }
 
-/// The registry's finding, and the ids of its tenants where they can be read.
+/// Returns the finding for the registry, and the ids of its tenants if they can be read.
 fn check_registry(data_dir: &Path) -> Result<(Finding, Option<BTreeSet<i64>>), OpenError> {
     let mut problems = Vec::new();
     let mut rows = None;
@@ -69,14 +72,13 @@ fn check_registry(data_dir: &Path) -> Result<(Finding, Option<BTreeSet<i64>>), O
 }
 
 fn is_deleted(data_dir: &Path, id: i64) -> bool {
-    let has_row = Registry::open(data_dir).and_then(|registry| {
-        registry.tenant(id).map_err(|error| OpenError::Unusable { path: data_dir.to_owned(), cause: error.to_string() })
-    });
+    let has_row =
+        Registry::open(data_dir).and_then(|registry| registry.tenant(id).map_err(|error| unusable(data_dir, error)));
     let has_file = tenants::file(&tenants::folder(data_dir), id).try_exists();
     matches!((has_row, has_file), (Ok(None), Ok(false)))
 }
 
-/// The ids that files in the folder of tenants have. Other files there are not ours.
+/// Returns the ids of the files in the folder of tenants. Files with other names are ignored.
 fn tenant_files(data_dir: &Path) -> io::Result<BTreeSet<i64>> {
     let mut ids = BTreeSet::new();
     let entries = match fs::read_dir(tenants::folder(data_dir)) {
@@ -98,12 +100,10 @@ fn check_database(path: &Path, schema: &Schema) -> Vec<String> {
     }
 }
 
-/// What is wrong inside a database: integrity and foreign keys.
+/// Checks the integrity and the foreign keys of a database. Returns its problems.
 pub(super) fn find_problems(connection: &Connection) -> Vec<String> {
-    let integrity = integrity(connection);
-    let references = broken_foreign_keys(connection);
     let mut problems = Vec::new();
-    for found in [integrity, references] {
+    for found in [integrity(connection), broken_foreign_keys(connection)] {
         match found {
             Ok(found) => problems.extend(found),
             Err(error) => problems.push(error.to_string()),
@@ -119,7 +119,11 @@ fn integrity(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     lines.filter(|line| !line.as_ref().is_ok_and(|line| line == "ok")).collect()
 }
 
-/// The references to rows that do not exist, at most 20 of them.
+/// Returns at most 20 references to rows that do not exist.
+///
+/// # Errors
+///
+/// Those of SQLite.
 pub(super) fn broken_foreign_keys(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
     let rows = statement.query_map([], |row| {
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn sound_databases_have_no_problems() {
+    fn intact_databases_have_no_problems() {
         let (folder, _registry) = data_with_two_tenants();
         let names: Vec<String> = check(folder.path()).unwrap().into_iter().map(|f| f.database).collect();
         assert_eq!(names, ["registry.db", "tenants/1.db", "tenants/2.db"]);
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_and_files_belong_together() {
+    fn a_tenant_without_a_file_and_a_file_without_a_tenant_are_found() {
         let (folder, registry) = data_with_two_tenants();
         fs::copy(folder.path().join("tenants/2.db"), folder.path().join("tenants/9.db")).unwrap();
         tenants::remove_file(folder.path(), 1).unwrap();

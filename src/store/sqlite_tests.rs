@@ -1,4 +1,4 @@
-//! How SQLite is compiled and how each kind of connection is set up, read back from SQLite itself.
+//! The compile options of SQLite and the settings of each kind of connection, as SQLite reports them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,14 +12,14 @@ use super::registry;
 use super::schema;
 use super::tenants::SCHEMA;
 
-/// The flags of `.cargo/config.toml`, or whatever `LIBSQLITE3_FLAGS` was in the environment of the build. Empty without both.
+/// The value of `LIBSQLITE3_FLAGS` during the build, from `.cargo/config.toml` or the environment. Empty if it was not set.
 const FLAGS: &str = match option_env!("LIBSQLITE3_FLAGS") {
     Some(flags) => flags,
     None => "",
 };
 
-/// SQLite's Unix VFS writes at most this many bytes at once to a temporary file.
-const LARGEST_SPILL: u64 = 131_071;
+/// The most bytes that SQLite's Unix VFS writes to a temporary file in one call.
+const MAX_SPILL: u64 = 131_071;
 
 fn tenant_file() -> (tempfile::TempDir, Connection) {
     let folder = tempfile::tempdir().unwrap();
@@ -27,7 +27,7 @@ fn tenant_file() -> (tempfile::TempDir, Connection) {
     (folder, connection)
 }
 
-/// Name → value, empty for those without one.
+/// Returns name → value; the value is empty for an option without one.
 fn compile_options(connection: &Connection) -> BTreeMap<String, String> {
     let mut statement = connection.prepare("PRAGMA compile_options").unwrap();
     let options = statement.query_map([], |row| row.get::<_, String>(0)).unwrap().map(Result::unwrap);
@@ -39,7 +39,7 @@ fn named(option: &str) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-/// Name → value as `-D` sets it, `None` where the last word about it is `-U`.
+/// Returns name → value as the last `-D` sets it, `None` after a `-U`.
 fn wanted_options() -> BTreeMap<String, Option<String>> {
     let mut wanted = BTreeMap::new();
     for flag in FLAGS.split_whitespace() {
@@ -61,12 +61,12 @@ fn sqlite_is_compiled_as_configured() {
         assert_eq!(found.get(&name), value.as_ref(), "{name}");
     }
     let threads: u8 = found["THREADSAFE"].parse().unwrap();
-    assert!(threads > 0, "connections are used by several threads, one after the other");
+    assert!(threads > 0, "a connection is used by several threads, one at a time");
     let spill = found.get("STMTJRNL_SPILL").map_or(0, |bytes| bytes.parse().unwrap());
-    assert!(spill <= LARGEST_SPILL, "a larger statement journal than {LARGEST_SPILL} bytes cannot be spilled");
+    assert!(spill <= MAX_SPILL, "a larger statement journal than {MAX_SPILL} bytes cannot be spilled");
 }
 
-/// Adds customers of about a page each.
+/// Adds customers, each about as large as a page.
 fn add_customers(connection: &Connection, count: i64) {
     let sql = "WITH RECURSIVE n (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n LIMIT ?)
          INSERT INTO customers (name, status, notes, created_at, updated_at, search)
@@ -116,25 +116,28 @@ fn setting(connection: &Connection, name: &str) -> String {
     }
 }
 
-/// What every connection that reads and writes records or the registry has.
+/// Asserts the settings of every connection that reads or writes records or the registry.
 #[track_caller]
-fn assert_set_up(connection: &Connection) {
+fn assert_configured(connection: &Connection) {
     let wanted = [("journal_mode", "wal"), ("synchronous", "2"), ("foreign_keys", "1"), ("wal_autocheckpoint", "1000")];
     for (name, value) in wanted {
         assert_eq!(setting(connection, name), value, "{name}");
     }
-    assert!(connection.db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG).unwrap(), "plans depend on no bound value");
+    assert!(
+        connection.db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG).unwrap(),
+        "plans do not depend on bound values"
+    );
 }
 
 #[test]
-fn every_kind_of_connection_is_set_up() {
+fn every_kind_of_connection_is_configured() {
     let folder = tempfile::tempdir().unwrap();
     for schema in [&SCHEMA, &registry::SCHEMA] {
         let path = folder.path().join(schema.name);
-        assert_set_up(&schema::create(&path, schema).unwrap());
-        assert_set_up(&schema::open(&path, schema).unwrap());
+        assert_configured(&schema::create(&path, schema).unwrap());
+        assert_configured(&schema::open(&path, schema).unwrap());
         let reader = r2d2::ManageConnection::connect(&connection::reader_manager(&path)).unwrap();
-        assert_set_up(&reader);
+        assert_configured(&reader);
         assert_eq!(setting(&reader, "query_only"), "1");
         assert_eq!(setting(&connection::open_raw(&path).unwrap(), "foreign_keys"), "1");
     }

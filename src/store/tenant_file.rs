@@ -1,4 +1,4 @@
-//! A tenant's file in the hands of one command, for whole tables at once. A server may serve the same file meanwhile.
+//! A tenant's file as commands use it, for whole tables at once. A server may use the same file meanwhile.
 
 use std::path::Path;
 
@@ -13,41 +13,52 @@ use super::schema;
 use super::tenants::{self, SCHEMA};
 use crate::model::{Field, Resource, Value};
 
-/// A connection of one's own to a tenant's file.
+/// A tenant's file, open for one command.
 #[derive(Debug)]
 pub struct TenantFile {
     connection: Connection,
 }
 
-/// Memory of the connection for pages, in KiB. Building a dozen indexes at once with SQLite's 2 MiB would go through the
-/// disk again and again.
+/// The size of the page cache, in KiB. An import writes a dozen indexes at once; with SQLite's default of 2 MiB it would read
+/// and write their pages again and again.
 const CACHE_KIB: i32 = 64 * 1024;
 
 impl TenantFile {
-    /// Opens the file of the tenant `id`, which must be there.
+    /// Opens the file of the tenant `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: the file is missing, damaged, of a newer schema or cannot be used.
     pub fn open(data_dir: &Path, id: i64) -> Result<TenantFile, OpenError> {
         let path = tenants::file(&tenants::folder(data_dir), id);
         let connection = schema::open(&path, &SCHEMA)?;
         connection
             .pragma_update(None, "cache_size", -CACHE_KIB)
             .and_then(|()| connection::use_long_busy_timeout(&connection))
-            .map_err(|error| OpenError::Unusable { path, cause: error.to_string() })?;
+            .map_err(|error| connection::unusable(&path, error))?;
         Ok(TenantFile { connection })
     }
 
-    /// All that `work` reads is of one moment.
+    /// Runs `work` in a read transaction: all that it reads is of one snapshot.
+    ///
+    /// # Errors
+    ///
+    /// Those of `work`, and [`DatabaseError`].
     pub fn read<T, E: From<DatabaseError>>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, E>) -> Result<T, E> {
-        let moment = self.connection.unchecked_transaction().map_err(DatabaseError)?;
-        let answer = work(&Reading::new(&self.connection));
-        moment.finish().map_err(DatabaseError)?;
-        answer
+        let transaction = self.connection.unchecked_transaction().map_err(DatabaseError)?;
+        let result = work(&Reading::new(&self.connection));
+        transaction.finish().map_err(DatabaseError)?;
+        result
     }
 
-    /// Adds records in one transaction, which waits for the file's other writers and makes them wait: all of `work`, or
-    /// nothing.
+    /// Runs `work` in one write transaction, to insert many records. Other writers of the file wait for its end.
     ///
-    /// The search table is filled at the end: between other statements, SQLite would write a piece of the index to disk for
-    /// every single row, which takes longer than all the rest.
+    /// The search table is filled at the end. If it were filled between other statements, SQLite would write a segment of the
+    /// index to disk for each record, which takes longer than everything else.
+    ///
+    /// # Errors
+    ///
+    /// Those of `work`, and [`DatabaseError`]. The transaction is rolled back.
     pub fn add<T, E: From<DatabaseError>>(
         &mut self,
         resource: &'static Resource,
@@ -57,13 +68,17 @@ impl TenantFile {
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(DatabaseError)?;
         let adding = Adding { writing: Writing::new(&transaction), resource };
         let highest = adding.highest_id()?;
-        let answer = work(&adding)?;
+        let result = work(&adding)?;
         adding.index_beyond(highest)?;
         transaction.commit().map_err(DatabaseError)?;
-        Ok(answer)
+        Ok(result)
     }
 
-    /// A set of ids that may be larger than memory. It is gone with the connection.
+    /// Creates an empty set of ids, which may be larger than memory. It is deleted with the connection.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseError`].
     pub fn id_set(&self) -> Result<IdSet<'_>, DatabaseError> {
         self.connection.execute_batch(
             "CREATE TEMP TABLE IF NOT EXISTS id_set (id INTEGER PRIMARY KEY); DELETE FROM temp.id_set",
@@ -72,28 +87,39 @@ impl TenantFile {
     }
 }
 
-/// See [`TenantFile::id_set`].
+/// A set of ids on disk. See [`TenantFile::id_set`].
 #[derive(Debug)]
 pub struct IdSet<'a>(&'a Connection);
 
 impl IdSet<'_> {
-    /// Whether `id` was not in it yet.
+    /// Inserts `id`. Returns whether it is new.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseError`].
     pub fn insert(&self, id: i64) -> Result<bool, DatabaseError> {
         let mut statement = self.0.prepare_cached("INSERT OR IGNORE INTO temp.id_set (id) VALUES (?)")?;
         Ok(statement.execute([id])? == 1)
     }
 }
 
-/// What is found under a natural key.
+/// The result of a search by a natural key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
+    /// No record.
     None,
+    /// One record, with this id.
     One(i64),
+    /// More than one record.
     Several,
 }
 
 impl Reading<'_> {
-    /// Every record in the order of ids, one after the other. Returns how many there were.
+    /// Calls `take` with each record, in the order of ids. Returns the number of records.
+    ///
+    /// # Errors
+    ///
+    /// Those of `take`, and [`DatabaseError`].
     pub fn each<E: From<DatabaseError>>(
         &self,
         resource: &Resource,
@@ -110,23 +136,39 @@ impl Reading<'_> {
         Ok(count)
     }
 
-    /// How many records the resource has.
+    /// Returns the number of records.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseError`].
     pub fn number_of(&self, resource: &Resource) -> Result<i64, DatabaseError> {
         let sql = format!("SELECT count(*) FROM {}", resource.plural);
         Ok(self.connection().query_row(&sql, [], |row| row.get(0))?)
     }
 
-    /// Whether the resource has, or ever had, a record.
+    /// Returns whether the resource has, or ever had, a record.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseError`].
     pub fn has_ever_held(&self, resource: &Resource) -> Result<bool, DatabaseError> {
         Ok(highest_id(self.connection(), resource)? > 0 || self.number_of(resource)? > 0)
     }
 
-    /// Whether the resource has a record `id`.
+    /// Returns whether the resource has a record `id`.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseError`].
     pub fn has(&self, resource: &Resource, id: i64) -> Result<bool, DatabaseError> {
         self.exists(resource, id)
     }
 
-    /// The record whose `field` is exactly `value`.
+    /// Searches the record whose `field` equals `value`.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseError`].
     pub fn find_by(&self, resource: &Resource, field: &Field, value: &str) -> Result<Match, DatabaseError> {
         let sql = format!("SELECT id FROM {} WHERE {} = ? LIMIT 2", resource.plural, field.name);
         let mut statement = self.connection().prepare_cached(&sql)?;
@@ -137,7 +179,7 @@ impl Reading<'_> {
     }
 }
 
-/// Records of one resource on their way into the file. See [`TenantFile::add`].
+/// Inserts records of one resource. See [`TenantFile::add`].
 #[derive(Debug)]
 pub struct Adding<'a> {
     writing: Writing<'a>,
@@ -145,12 +187,16 @@ pub struct Adding<'a> {
 }
 
 impl Adding<'_> {
-    /// The file as it is in the middle of this.
+    /// Reads the file, with the records that were inserted before.
     pub fn reading(&self) -> &Reading<'_> {
         &self.writing
     }
 
-    /// Adds a record with this id, or with the next. `now` is RFC 3339.
+    /// Inserts a record with the id `id`, or with the next id. `now` is RFC 3339.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseError`]: for example, the id exists already.
     pub fn record(&self, id: Option<i64>, values: Vec<Value>, now: &str) -> Result<(), DatabaseError> {
         self.writing.insert_as(self.resource, id, values, now)?;
         Ok(())
@@ -160,8 +206,8 @@ impl Adding<'_> {
         Ok(highest_id(self.writing.connection(), self.resource)?)
     }
 
-    /// Enters the records with higher ids into the search table. An `INSERT` with a `SELECT` would be undone by itself where it
-    /// fails, and for that SQLite would copy what it overwrites to a temporary file.
+    /// Inserts the records with ids above `id` into the search table, one by one. For an `INSERT` with a `SELECT`, SQLite would
+    /// keep a statement journal in a temporary file.
     fn index_beyond(&self, id: i64) -> Result<(), DatabaseError> {
         let connection = self.writing.connection();
         let sql = format!("SELECT id, search FROM {} WHERE id > ? ORDER BY id", self.resource.plural);
@@ -176,7 +222,7 @@ impl Adding<'_> {
     }
 }
 
-/// The highest id that was ever given, 0 before the first.
+/// Returns the highest id that a record ever had, 0 before the first.
 fn highest_id(connection: &Connection, resource: &Resource) -> rusqlite::Result<i64> {
     let sql = "SELECT seq FROM sqlite_sequence WHERE name = ?";
     let highest: Option<i64> = connection.query_row(sql, [resource.plural], |row| row.get(0)).optional()?;

@@ -1,7 +1,7 @@
--- The schema of the registry, version 1: tenants, their keys, their panel's sessions and the events of both.
+-- The schema of the registry, version 1: tenants, their keys, the panel's sessions, and events.
 --
--- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, except in sessions, where they count seconds since the
--- Unix epoch. AUTOINCREMENT keeps an id from coming back after its row is deleted, also the highest.
+-- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, except in sessions: seconds since the Unix
+-- epoch. AUTOINCREMENT ensures that the id of a deleted row is not used again.
 
 CREATE TABLE tenants (
   id            INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -12,7 +12,7 @@ CREATE TABLE tenants (
   created_at    TEXT NOT NULL
 ) STRICT;
 
--- `hash` is the SHA-256 of the whole key, which itself is stored nowhere; `scopes` their names with a space between.
+-- `hash` is the SHA-256 of the whole key, which is not stored; `scopes` holds the names of the scopes, separated by spaces.
 CREATE TABLE keys (
   id           INTEGER PRIMARY KEY AUTOINCREMENT,
   tenant_id    INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
@@ -27,7 +27,7 @@ CREATE TABLE keys (
 
 CREATE INDEX keys_by_tenant ON keys (tenant_id);
 
--- `hash` is the SHA-256 of the session's token, which only the browser holds.
+-- `hash` is the SHA-256 of the session's token, which is not stored.
 CREATE TABLE sessions (
   id         INTEGER PRIMARY KEY,
   tenant_id  INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
@@ -38,8 +38,8 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_by_tenant ON sessions (tenant_id);
 CREATE INDEX sessions_by_expires_at ON sessions (expires_at);
 
--- What happened to keys, sign-ins and password changes, and where it was done. Name and prefix are copied: the key itself may
--- be deleted. They are NULL for an event that is not about a key. The last 1,000 of each tenant are kept.
+-- Changes to keys, sign-ins and changes of the password, with the interface that was used. The key's name and prefix are copied,
+-- because the key may be deleted; they are NULL for an event without a key. The last 1,000 events of each tenant are kept.
 CREATE TABLE key_events (
   id        INTEGER PRIMARY KEY AUTOINCREMENT,
   tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,

@@ -32,7 +32,7 @@ impl Fixture {
         self.registry.create_key(tenant.id, "a key", Scopes::every(), Actor::CommandLine, self.clock.now()).unwrap()
     }
 
-    /// What is recorded of the tenant, the newest first.
+    /// Returns the tenant's events, the newest first.
     fn events(&self, tenant: &TenantRow) -> Vec<String> {
         let events = self.registry.key_events(tenant.id, 5_000).unwrap();
         events.iter().map(|event| format!("{} by {}", event.action, event.actor)).collect()
@@ -44,7 +44,7 @@ impl Fixture {
 }
 
 #[test]
-fn a_key_leads_to_its_tenant_until_it_is_deleted() {
+fn a_key_identifies_its_tenant_until_it_is_deleted() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
     let (row, key) = fixture.key(&acme);
@@ -69,7 +69,7 @@ fn a_key_leads_to_its_tenant_until_it_is_deleted() {
 }
 
 #[test]
-fn another_tenants_key_is_out_of_reach() {
+fn another_tenants_key_cannot_be_changed() {
     let fixture = Fixture::new();
     let (acme, other) = (fixture.tenant("acme"), fixture.tenant("other"));
     let (row, key) = fixture.key(&acme);
@@ -84,7 +84,7 @@ fn another_tenants_key_is_out_of_reach() {
 }
 
 #[test]
-fn a_change_by_another_process_holds_at_once() {
+fn a_change_by_another_process_takes_effect_at_once() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
     let (_, key) = fixture.key(&acme);
@@ -110,7 +110,7 @@ fn a_trial_is_over_at_the_end_of_its_date() {
 }
 
 #[test]
-fn a_tenants_name_is_unique_and_its_id_never_returns() {
+fn a_tenants_name_is_unique_and_its_id_is_not_used_again() {
     let fixture = Fixture::new();
     let first = fixture.tenant("acme");
     let again = fixture.registry.create_tenant("acme", None, "$phc", fixture.clock.now());
@@ -123,7 +123,7 @@ fn a_tenants_name_is_unique_and_its_id_never_returns() {
 }
 
 #[test]
-fn a_file_that_no_tenant_has_is_never_given_to_a_new_one() {
+fn a_file_without_a_tenant_is_not_used_for_a_new_tenant() {
     let fixture = Fixture::new();
     let left = fixture.data().join("tenants/1.db");
     fs::write(&left, "somebody's").unwrap();
@@ -133,7 +133,7 @@ fn a_file_that_no_tenant_has_is_never_given_to_a_new_one() {
 }
 
 #[test]
-fn deleting_a_tenant_takes_keys_sessions_and_events_with_it() {
+fn deleting_a_tenant_deletes_its_keys_sessions_and_events() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
     let (_, key) = fixture.key(&acme);
@@ -166,13 +166,13 @@ fn a_session_lasts_eight_hours_and_ends_with_a_new_password() {
     fixture.registry.set_password(acme.id, "$new", Actor::CommandLine, fixture.clock.now()).unwrap();
     assert!(find(3).is_none());
     assert_eq!(fixture.registry.find_tenant("acme").unwrap().unwrap().password_hash, "$new");
-    // `acme` was read before: a sign-in with the former password that was under way.
+    // `acme` was read before the change: this is a sign-in with the old password that was under way.
     assert!(!fixture.registry.create_session(&acme, &[4; 32], fixture.clock.now()).unwrap());
     assert!(find(4).is_none());
 }
 
 #[test]
-fn sign_ins_and_password_changes_are_events_and_what_fails_is_none() {
+fn sign_ins_and_password_changes_are_events_and_failures_are_not() {
     let fixture = Fixture::new();
     let (acme, other) = (fixture.tenant("acme"), fixture.tenant("other"));
     let now = fixture.clock.now();
@@ -188,7 +188,7 @@ fn sign_ins_and_password_changes_are_events_and_what_fails_is_none() {
 }
 
 #[test]
-fn a_last_use_is_kept_to_the_minute_and_never_goes_back() {
+fn a_last_use_is_rounded_to_the_minute_and_never_decreases() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
     let (row, _) = fixture.key(&acme);
@@ -248,7 +248,7 @@ fn names_follow_their_rules() {
 }
 
 #[test]
-fn what_is_made_is_private_to_the_owner() {
+fn created_files_are_private_to_the_owner() {
     let fixture = Fixture::new();
     fixture.tenant("acme");
     let mode = |path: &str| fs::metadata(fixture.data().join(path)).unwrap().mode() & 0o777;
@@ -271,7 +271,7 @@ fn a_folder_in_use_keeps_its_mode_and_an_empty_one_becomes_private() {
 }
 
 #[test]
-fn a_directory_without_a_registry_is_not_made_into_one_by_opening_it() {
+fn opening_a_directory_without_a_registry_creates_nothing() {
     let folder = tempfile::tempdir().unwrap();
     assert!(matches!(Registry::open(folder.path()), Err(OpenError::Missing(_))));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -70,8 +70,8 @@ impl Fixture {
         check::check(&self.data()).unwrap().into_iter().flat_map(|finding| finding.problems).collect()
     }
 
-    /// Nothing but what belongs there.
-    fn is_tidy(&self) {
+    /// Asserts that no temporary folder is left.
+    fn assert_tidy(&self) {
         let mut names: Vec<String> = Vec::new();
         for folder in [self.data(), self.dir()].iter().filter(|folder| folder.exists()) {
             let entries = fs::read_dir(folder).unwrap();
@@ -114,7 +114,7 @@ fn employee(email: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_backup_is_private_whole_and_describes_itself() {
+fn a_backup_is_private_and_complete_and_matches_its_manifest() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.tenant("two");
@@ -138,11 +138,11 @@ fn a_backup_is_private_whole_and_describes_itself() {
     }
     let copy = connection::open_raw(&made.folder.join("registry.db")).unwrap();
     assert_eq!(copy.query_row("SELECT count(*) FROM sessions", [], |row| row.get::<_, i64>(0)).unwrap(), 0);
-    fixture.is_tidy();
+    fixture.assert_tidy();
 }
 
 #[test]
-fn one_tenants_backup_has_nothing_of_the_others() {
+fn a_backup_of_one_tenant_holds_nothing_of_the_others() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.tenant("two");
@@ -157,7 +157,7 @@ fn one_tenants_backup_has_nothing_of_the_others() {
 }
 
 #[test]
-fn older_backups_of_the_same_kind_go() {
+fn older_backups_of_the_same_kind_are_removed() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.tenant("two");
@@ -166,14 +166,14 @@ fn older_backups_of_the_same_kind_go() {
     let made = backup::create(&registry, &fixture.dir(), None, Some(2), fixture.clock.now()).unwrap();
     assert_eq!(made.removed, [old[0].folder.clone()]);
     assert!(old[1..].iter().all(|made| made.folder.exists()));
-    // In the same second, and with the clock set back.
+    // A backup of the same second, and one after the clock was set back.
     let made = backup::create(&registry, &fixture.dir(), None, Some(1), fixture.clock.now()).unwrap();
     assert_eq!(made.removed.len(), 2);
     let past = Clock::manual("2020-01-01T00:00:00Z".parse().unwrap());
     let made = backup::create(&registry, &fixture.dir(), None, Some(1), past.now()).unwrap();
     assert!(made.folder.exists());
-    fixture.is_tidy();
-    // One that fails, or lacks a tenant, removes nothing.
+    fixture.assert_tidy();
+    // A backup that fails or lacks a tenant removes nothing.
     fs::write(fixture.data().join("tenants/1.db"), "not a database, but long enough for a header of SQLite").unwrap();
     let one = registry.find_tenant("one").unwrap();
     let failed = backup::create(&registry, &fixture.dir(), one.as_ref(), Some(1), fixture.clock.now());
@@ -181,11 +181,11 @@ fn older_backups_of_the_same_kind_go() {
     let partial = backup::create(&registry, &fixture.dir(), None, Some(1), fixture.clock.now()).unwrap();
     assert_eq!((partial.manifest.left_out.len(), partial.removed.len()), (1, 0));
     assert!(made.folder.exists());
-    fixture.is_tidy();
+    fixture.assert_tidy();
 }
 
 #[test]
-fn everything_comes_back_into_an_empty_place() {
+fn everything_is_restored_into_an_empty_folder() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.tenant("gone");
@@ -207,11 +207,11 @@ fn everything_comes_back_into_an_empty_place() {
     assert_eq!((principal.tenant_id, principal.suspended), (3, true));
     assert_eq!(fixture.tenant("four").id, 4);
     assert_eq!(fixture.problems(), Vec::<String>::new());
-    fixture.is_tidy();
+    fixture.assert_tidy();
 }
 
 #[test]
-fn what_exists_is_overwritten_only_by_force_and_keeps_its_keys_and_counts() {
+fn an_existing_tenant_is_replaced_only_by_force_and_keeps_its_keys_and_counters() {
     let fixture = Fixture::new();
     let one = fixture.tenant("one");
     fixture.add(1, &["Eins", "Zwei"]);
@@ -234,11 +234,11 @@ fn what_exists_is_overwritten_only_by_force_and_keeps_its_keys_and_counts() {
     fixture.add(1, &["Fünf"]);
     assert_eq!(fixture.rows(1).last().unwrap().1.id, 5);
     assert_eq!(fixture.problems(), Vec::<String>::new());
-    fixture.is_tidy();
+    fixture.assert_tidy();
 }
 
 #[test]
-fn a_deleted_tenant_comes_back_with_its_keys_beside_the_others() {
+fn a_deleted_tenant_is_restored_with_its_keys_next_to_the_others() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.tenant("two");
@@ -256,7 +256,7 @@ fn a_deleted_tenant_comes_back_with_its_keys_beside_the_others() {
         (registry.list_keys(3).unwrap()[0].id, registry.key_events(3, 10).unwrap()[0].key.as_ref().unwrap().id),
         (2, 2)
     );
-    // The next one's place is taken by a file, and so is the one that it had; both stay what they are.
+    // Files exist for the next id and for the previous one. Neither is touched.
     registry.delete_tenant("two").unwrap();
     for id in [2, 4] {
         fs::write(fixture.data().join(format!("tenants/{id}.db")), "a file of another").unwrap();
@@ -279,7 +279,7 @@ fn key_ids(registry: &Registry, tenant: i64) -> (Vec<i64>, Vec<i64>) {
 }
 
 #[test]
-fn ids_that_were_deleted_here_are_not_given_by_a_backup_from_elsewhere() {
+fn a_backup_from_elsewhere_does_not_use_deleted_ids_again() {
     let key = |fixture: &Fixture, tenant: i64| {
         fixture.registry().create_key(tenant, "a key", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap().0.id
     };
@@ -311,12 +311,12 @@ fn ids_that_were_deleted_here_are_not_given_by_a_backup_from_elsewhere() {
         assert_eq!(here.rows(other), elsewhere.rows(2));
         assert_eq!((here.tenant("next").id, key(&here, other)), (other + 1, 7));
         assert_eq!(here.problems(), Vec::<String>::new());
-        here.is_tidy();
+        here.assert_tidy();
     }
 }
 
 #[test]
-fn ids_go_on_from_the_higher_count_of_a_registry_that_is_replaced() {
+fn id_counters_of_a_replaced_registry_are_taken_over() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.backup(None);
@@ -327,7 +327,7 @@ fn ids_go_on_from_the_higher_count_of_a_registry_that_is_replaced() {
     for _ in 0..5 {
         fixture.registry().create_key(1, "a key", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap();
     }
-    // It counts as damaged, and its tables can be read.
+    // Without a schema version it counts as damaged. Its tables can be read.
     let registry = connection::open_raw(&fixture.data().join("registry.db")).unwrap();
     registry.pragma_update(None, "user_version", 0).unwrap();
     drop(registry);
@@ -335,7 +335,7 @@ fn ids_go_on_from_the_higher_count_of_a_registry_that_is_replaced() {
     let (next, registry) = (fixture.tenant("next"), fixture.registry());
     let (key, _) = registry.create_key(1, "a key", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap();
     assert_eq!((next.id, key.id), (4, 6));
-    fixture.is_tidy();
+    fixture.assert_tidy();
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn missing_and_damaged_files_are_replaced() {
     assert_eq!(fixture.rows(3).len(), 1);
     assert_eq!(fixture.problems(), Vec::<String>::new());
 
-    // A registry that is damaged, too.
+    // The registry is damaged, too.
     fs::write(fixture.data().join("registry.db"), "not a database either, and long enough for a header, surely")
         .unwrap();
     assert!(fixture.restore(None, false).is_err());
@@ -366,11 +366,11 @@ fn missing_and_damaged_files_are_replaced() {
     let refused = restore(&Restore { data_dir: &fixture.data(), source: &made.folder, tenant: None, force: true });
     assert_eq!(refused.unwrap().tenants.len(), 3);
     assert_eq!(fixture.problems(), Vec::<String>::new());
-    fixture.is_tidy();
+    fixture.assert_tidy();
 }
 
 #[test]
-fn a_backup_is_verified_before_anything_is_touched() {
+fn a_backup_is_verified_before_anything_changes() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.add(1, &["Eins"]);
@@ -383,7 +383,7 @@ fn a_backup_is_verified_before_anything_is_touched() {
         let error = fixture.restore(None, true).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
         assert_eq!(fixture.rows(1), before);
-        fixture.is_tidy();
+        fixture.assert_tidy();
     };
     let mut damaged = sound.clone();
     *damaged.last_mut().unwrap() ^= 1;
@@ -408,7 +408,7 @@ fn a_backup_is_verified_before_anything_is_touched() {
     assert_eq!(fixture.rows(1).len(), 1);
 }
 
-/// Adds an employee of a customer that does not exist to the backup's file of the tenant 1, and describes the file anew.
+/// Adds an employee of a missing customer to the backup of tenant 1, and updates the manifest.
 fn break_a_reference(folder: &Path) {
     let saved = folder.join("tenants/1.db");
     let connection = connection::open_raw(&saved).unwrap();
@@ -443,11 +443,11 @@ fn a_backup_with_a_broken_reference_changes_nothing() {
     fixture.registry().delete_tenant("one").unwrap();
     assert!(matches!(fixture.restore(Some("one"), false), Err(RestoreError::Damaged { .. })));
     assert_eq!(fixture.registry().find_tenant("one").unwrap(), None);
-    fixture.is_tidy();
+    fixture.assert_tidy();
 }
 
 #[test]
-fn litestreams_tables_stay_what_they_are() {
+fn litestreams_tables_are_kept() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.add(1, &["Eins"]);
@@ -524,11 +524,11 @@ fn files_of_an_older_schema_are_migrated_in_the_staging_directory() {
     assert_eq!(schema::version(&staged).unwrap(), 2);
     assert!(staged.column_exists(None, "customers", "fax").unwrap());
     drop((staged, staging));
-    fixture.is_tidy();
+    fixture.assert_tidy();
 }
 
 #[test]
-fn a_data_directory_that_is_served_takes_one_tenant_but_not_all() {
+fn one_tenant_but_not_all_can_be_restored_while_a_server_runs() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.backup(None);
@@ -540,7 +540,7 @@ fn a_data_directory_that_is_served_takes_one_tenant_but_not_all() {
 }
 
 #[test]
-fn what_fails_in_the_middle_is_taken_back() {
+fn a_failure_in_the_middle_is_undone() {
     let fixture = Fixture::new();
     for name in ["one", "two", "three"] {
         fixture.tenant(name);
@@ -550,14 +550,14 @@ fn what_fails_in_the_middle_is_taken_back() {
     fs::write(fixture.data().join("tenants/2.db"), "not a database, but long enough to have a header of SQLite's")
         .unwrap();
     let rows = fixture.rows(1);
-    // The last one's place is a folder that is not empty: neither to be opened nor to be replaced.
+    // The last file is a folder that is not empty. It can neither be opened nor replaced.
     fs::remove_file(fixture.data().join("tenants/3.db")).unwrap();
     fs::create_dir_all(fixture.data().join("tenants/3.db/x")).unwrap();
     let error = fixture.restore(None, true).unwrap_err();
     assert!(matches!(error, RestoreError::Undone { .. }), "{error}");
     assert_eq!(fixture.rows(1), rows);
     assert!(fs::read(fixture.data().join("tenants/2.db")).unwrap().starts_with(b"not a database"));
-    fixture.is_tidy();
+    fixture.assert_tidy();
 }
 
 /// Adds one record and returns its id.
@@ -571,10 +571,10 @@ fn add(tenant: &Tenant, is_employee: bool, name: &str) -> i64 {
     outcome.recv().unwrap().unwrap().unwrap()
 }
 
-/// Writers never stop, readers never see anything but whole states, no id comes twice, and in
-/// the end there is exactly what the backup held and what was added after the restore.
+/// Writers and readers run during the restore. Readers see only consistent states, no id is used twice, and in the end the file
+/// holds exactly the records of the backup and those that were added after the restore.
 #[test]
-fn a_tenant_is_restored_under_load_row_by_row() {
+fn a_tenant_is_restored_under_load() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.tenant("two");
@@ -626,7 +626,7 @@ fn a_tenant_is_restored_under_load_row_by_row() {
         let given: Vec<_> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
         (made.folder, given)
     });
-    // No id was given twice, before, between and after the restores.
+    // No id was used twice before, between and after the restores.
     let mut ids: Vec<(bool, i64)> = given.iter().map(|(employee, id, _)| (*employee, *id)).collect();
     ids.sort_unstable();
     let count = ids.len();
@@ -656,5 +656,5 @@ fn a_tenant_is_restored_under_load_row_by_row() {
     }
     drop((tenant, tenants));
     assert_eq!(fixture.problems(), Vec::<String>::new());
-    fixture.is_tidy();
+    fixture.assert_tidy();
 }
