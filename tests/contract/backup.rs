@@ -50,7 +50,7 @@ fn a_backup_is_a_private_folder_named_by_its_time() {
 }
 
 #[test]
-fn everything_comes_back_on_another_machine() {
+fn everything_is_restored_on_another_machine() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
     let key = tenant.key(ALL);
@@ -75,7 +75,7 @@ fn everything_comes_back_on_another_machine() {
 }
 
 #[test]
-fn what_was_revoked_stays_revoked() {
+fn a_revoked_key_stays_revoked() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
     let (old, api) = (tenant.key(ALL), tenant.with_scopes(ALL));
@@ -92,7 +92,7 @@ fn what_was_revoked_stays_revoked() {
 }
 
 #[test]
-fn a_file_that_is_gone_or_damaged_comes_back_while_the_server_runs() {
+fn a_missing_or_damaged_file_is_restored_while_the_server_runs() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
@@ -113,7 +113,7 @@ fn a_file_that_is_gone_or_damaged_comes_back_while_the_server_runs() {
     server.cli(&["check"]).done();
 }
 
-/// Litestream holds a file that gave its name to another, and does not look at that one until it is started anew.
+/// Litestream keeps a replaced file open and does not read the new one until it is restarted.
 #[test]
 fn restore_says_when_litestream_has_to_be_restarted() {
     let server = TestServer::start();
@@ -132,7 +132,7 @@ fn restore_says_when_litestream_has_to_be_restarted() {
     server.cli(&["backup", "plain", "acme"]).done();
     assert!(!missing("plain"), "there is no Litestream");
 
-    // Its traces: its folders, and its tables, which go with a backup.
+    // Traces of Litestream: its folders, and its tables, which are part of a backup.
     let folder = server.data().join(".registry.db-litestream");
     std::fs::create_dir(&folder).unwrap();
     assert!(!says(&server, "plain"), "the file was written to, not replaced");
@@ -144,7 +144,7 @@ fn restore_says_when_litestream_has_to_be_restarted() {
     server.cli(&["backup", "copied", "acme"]).done();
     assert!(missing("copied"));
 
-    // A file of a new name is one that Litestream sees by itself: that of a tenant that was deleted, and on another machine.
+    // Litestream finds a file with a new name itself: that of a deleted tenant, and one on another machine.
     tenant.ask("delete", &["--yes"]);
     assert!(!says(&server, "copied"), "its id is not used again");
     let data_dir = DataDir::new(false);
@@ -152,10 +152,10 @@ fn restore_says_when_litestream_has_to_be_restarted() {
     assert!(!says(&data_dir, server.home().join("copied").to_str().unwrap()));
 }
 
-/// Another process that opens a tenant's file and closes it must not take the log from under the server. It did, where the
-/// server had looked at the file by itself before.
+/// Another process that opens and closes a tenant's file must not remove the write-ahead log that the server uses. SQLite would
+/// remove it if the server had opened and closed the file outside SQLite before.
 #[test]
-fn what_is_written_after_another_command_is_there() {
+fn records_written_after_another_command_are_kept() {
     let mut server = TestServer::start();
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
@@ -164,7 +164,7 @@ fn what_is_written_after_another_command_is_there() {
         assert!(Command::new("touch").args(["-d", day]).arg(tenant.file()).status().unwrap().success());
         api.customer("Before");
         server.cli(&["check"]).done();
-        assert!(tenant.files()[1].exists(), "the log is gone");
+        assert!(tenant.files()[1].exists(), "the log was removed");
         api.customer("After");
     }
     server.kill();
@@ -243,7 +243,7 @@ fn a_restore_under_load_loses_and_mixes_nothing() {
     let mut since = 0;
     for (id, record) in &live {
         match saved.get(id) {
-            // A writer may have changed the city since.
+            // A writer may have changed the city after the restore.
             Some(saved) => assert_eq!((&record["name"], &record["created_at"]), (&saved["name"], &saved["created_at"])),
             None => {
                 assert!(*id >= before, "{record} was made before the restore");
@@ -257,7 +257,7 @@ fn a_restore_under_load_loses_and_mixes_nothing() {
     server.cli(&["check"]).done();
 }
 
-/// A place with a backup of three tenants, two of which are damaged since: one's content, the other's header.
+/// A data directory with a backup of three tenants. Two are damaged after the backup: the content of one, the header of the other.
 fn with_damaged_tenants() -> (std::sync::Arc<DataDir>, String) {
     let data_dir = DataDir::new(false);
     let [one, two, three] = ["good", "torn", "garbage"].map(|name| data_dir.tenant(name));
@@ -304,7 +304,7 @@ fn tenants_that_cannot_be_read_are_left_out_and_named() {
     data_dir.cli(&["backup", "backups", "torn"]).fails_saying("no backup was made");
     assert_eq!(folders(&data_dir).len(), 2);
 
-    // Somewhere else the others come back, and those that do not are named.
+    // On another machine the other tenants are restored, and the missing ones are named.
     let other = DataDir::new(false);
     let partial = data_dir.home().join(partial);
     let restored = other.cli(&["--json", "restore", partial.to_str().unwrap()]).done();
@@ -313,7 +313,7 @@ fn tenants_that_cannot_be_read_are_left_out_and_named() {
     assert_eq!(other.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
     other.cli(&["restore", partial.to_str().unwrap(), "torn"]).fails_saying("was left out of the backup");
 
-    // Here nothing of them is lost, and the newest backup that holds one is found.
+    // On this machine the damaged files are unchanged, and the newest backup that holds a tenant is found.
     let garbage = std::fs::read(data_dir.data().join("tenants/3.db")).unwrap();
     data_dir.cli(&["restore", "backups", "--force"]).done();
     assert_eq!(std::fs::read(data_dir.data().join("tenants/3.db")).unwrap(), garbage);

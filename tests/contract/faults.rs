@@ -55,8 +55,8 @@ impl Fixture {
     /// The warnings and errors in the log.
     fn complaints(&self) -> Vec<String> {
         let log = self.server.log();
-        let bad = |line: &&str| line.contains("\"ERROR\"") || line.contains("\"WARN\"");
-        log.lines().filter(bad).map(str::to_owned).collect()
+        let is_warning = |line: &&str| line.contains("\"ERROR\"") || line.contains("\"WARN\"");
+        log.lines().filter(is_warning).map(str::to_owned).collect()
     }
 }
 
@@ -73,16 +73,16 @@ fn a_file_that_is_removed_and_comes_back() {
     assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before");
     // A second failure is reported again.
     std::fs::rename(fixture.tenant.file(), &aside).unwrap();
-    fixture.is_down_alone();
-    assert_eq!(fixture.complaints().len(), 2, "{:#?}", fixture.complaints());
+    fixture.assert_only_this_tenant_is_down();
+    assert_eq!(fixture.warnings().len(), 2, "{:#?}", fixture.warnings());
     std::fs::rename(&aside, fixture.tenant.file()).unwrap();
     fixture.resumes();
 }
 
-/// Puts a file in a tenant's place, as one who restores it by hand would.
+/// Replaces a tenant's file, as an operator does who restores it by hand.
 fn put_in_place(file: &Path, tenant: &Tenant) {
-    for beside in &tenant.files()[1..] {
-        let _ = std::fs::remove_file(beside);
+    for sibling in &tenant.files()[1..] {
+        let _ = std::fs::remove_file(sibling);
     }
     std::fs::rename(file, tenant.file()).unwrap();
 }
@@ -136,7 +136,7 @@ fn a_file_that_is_read_only_can_be_read() {
     let file = fixture.tenant.file();
     let set_mode = |mode: u32| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
     set_mode(0o400);
-    // What was open stays writable; a server that opens the file now finds it so.
+    // An open file stays writable. The restarted server opens it read-only.
     fixture.server.restart();
     for _ in 0..5 {
         fixture.api.post(RECORDS, json!({"name": "Lost"})).fails_with(503, "tenant_unavailable");
@@ -151,7 +151,7 @@ fn a_file_that_is_read_only_can_be_read() {
 
 /// Sends forty requests for the unusable tenant, more than there are workers; requests of others are served meanwhile.
 #[track_caller]
-fn others_are_not_kept_waiting(fixture: &Fixture, ask: impl Fn(&Api) -> crate::support::client::Pending) {
+fn assert_others_do_not_wait(fixture: &Fixture, ask: impl Fn(&Api) -> crate::support::client::Pending) {
     let stuck: Vec<_> = (0..40).map(|_| ask(&fixture.api)).collect();
     fixture.other.get(RECORDS).is(200);
     fixture.other.customer("Served");
@@ -167,21 +167,21 @@ fn others_are_not_kept_waiting(fixture: &Fixture, ask: impl Fn(&Api) -> crate::s
 }
 
 #[test]
-fn a_file_that_another_process_writes_to_for_long() {
+fn a_file_with_a_long_write_of_another_process() {
     let fixture = Fixture::new(Setup::without_rate_limit());
     fixture.api.customer("Before");
     let locked = database(&fixture.tenant.file());
     locked.execute_batch("BEGIN IMMEDIATE").unwrap();
-    others_are_not_kept_waiting(&fixture, |api| api.call("POST", RECORDS).json(&json!({"name": "Late"})).start());
+    assert_others_do_not_wait(&fixture, |api| api.call("POST", RECORDS).json(&json!({"name": "Late"})).start());
     assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before", "reads go on");
     assert_eq!(fixture.complaints().len(), 1, "reported once, not for every request: {:#?}", fixture.complaints());
     locked.execute_batch("ROLLBACK").unwrap();
     fixture.api.customer("After");
-    assert_eq!(fixture.api.total(RECORDS), 2, "what was refused is not there");
+    assert_eq!(fixture.api.total(RECORDS), 2, "refused writes are not stored");
 }
 
 #[test]
-fn a_write_waits_for_a_lock_that_is_soon_gone() {
+fn a_write_waits_for_a_short_lock() {
     let fixture = Fixture::new(Setup::without_rate_limit());
     let locked = database(&fixture.tenant.file());
     locked.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -193,11 +193,11 @@ fn a_write_waits_for_a_lock_that_is_soon_gone() {
 }
 
 #[test]
-fn a_file_that_another_process_keeps_for_itself() {
+fn a_file_that_another_process_locks_exclusively() {
     let fixture = Fixture::new(Setup::without_rate_limit());
     let locked = database(&fixture.tenant.file());
     locked.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT").unwrap();
-    others_are_not_kept_waiting(&fixture, |api| api.call("GET", RECORDS).start());
+    assert_others_do_not_wait(&fixture, |api| api.call("GET", RECORDS).start());
     drop(locked);
     fixture.resumes();
 }
@@ -208,7 +208,7 @@ fn a_full_disk_refuses_writes_and_leaves_the_database_sound() {
     let mut kept = Vec::new();
     let notes: String = (0..5_000).map(|n| char::from(b'a' + u8::try_from(n * 7 % 26).unwrap())).collect();
     let mut refusals = 0;
-    // What is refused now may fit later: SQLite makes room when it moves its log into the file.
+    // A later write may fit again, because a checkpoint frees space in the log.
     until("the disk is full", || {
         let reply = fixture.api.post(RECORDS, json!({"name": format!("Number {}", kept.len()), "notes": notes}));
         match reply.status {
@@ -220,7 +220,7 @@ fn a_full_disk_refuses_writes_and_leaves_the_database_sound() {
         }
         (refusals == 20).then_some(())
     });
-    assert_eq!(fixture.api.all(RECORDS), kept, "reads go on and what was refused is not there");
+    assert_eq!(fixture.api.all(RECORDS), kept, "reads go on and refused writes are not stored");
     fixture.other.customer("Has room");
     assert_eq!(fixture.complaints().len(), 1, "reported once, not for every request: {:#?}", fixture.complaints());
     fixture.server.cli(&["check"]).done();
@@ -234,13 +234,13 @@ fn a_full_disk_refuses_writes_and_leaves_the_database_sound() {
     drop(server);
 }
 
-/// Sets how large a file the server may write, as a full disk would.
+/// Limits the size of the files that the server writes, to simulate a full disk.
 fn limit_file_size(server: &TestServer, bytes: Option<u64>) {
     let pid = Pid::from_raw(server.pid().try_into().unwrap());
     prlimit(pid, Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
 }
 
-/// What lies in the data directory itself.
+/// Returns the names in the data directory, sorted.
 fn names_in_data_directory(server: &TestServer) -> Vec<String> {
     let entries = std::fs::read_dir(server.data()).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

@@ -45,7 +45,7 @@ fn only_the_hash_of_a_key_is_stored() {
 }
 
 #[test]
-fn a_key_is_well_formed_from_40_characters_on() {
+fn a_key_has_at_least_40_characters() {
     let server = TestServer::start();
     let of = |length: usize| format!("tdk_{}", "a".repeat(length - 4));
     server.with_key(&of(39)).get(RECORDS).fails_with(401, "malformed_api_key");
@@ -123,13 +123,13 @@ fn each_scope_opens_its_own_operations_and_no_others() {
                 let access = if ["GET", "HEAD"].contains(&method) { "read" } else { "write" };
                 let reply = api.call(method, resource.path).send();
                 if scope == format!("{}:{access}", resource.plural) {
-                    assert!([200, 400, 415].contains(&reply.status), "{scope} lets in: {reply}");
+                    assert!([200, 400, 415].contains(&reply.status), "{scope} permits the request: {reply}");
                 } else {
-                    assert_eq!(reply.status, 403, "{scope} lets nobody in: {reply}");
+                    assert_eq!(reply.status, 403, "{scope} does not permit the request: {reply}");
                     assert!(method == "HEAD" || reply.code() == "insufficient_scope", "{reply}");
                 }
             }
-            // A method that no endpoint has needs no scope.
+            // A method that no endpoint supports needs no scope.
             api.call("PATCH", resource.path).send().fails_with(405, "method_not_allowed");
         }
     }
@@ -168,7 +168,7 @@ fn a_suspended_tenant_is_refused_until_it_is_activated() {
 }
 
 #[test]
-fn a_trial_that_is_set_to_a_day_gone_by_holds_from_the_next_request_on() {
+fn a_trial_that_is_over_takes_effect_at_the_next_request() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
@@ -204,7 +204,7 @@ fn a_trial_is_over_at_the_end_of_its_date_in_utc() {
 }
 
 #[test]
-fn a_tenant_that_was_deleted_takes_its_keys_along() {
+fn the_keys_of_a_deleted_tenant_are_deleted() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
@@ -214,13 +214,13 @@ fn a_tenant_that_was_deleted_takes_its_keys_along() {
     api.get(RECORDS).fails_with(401, "invalid_api_key");
     assert!(tenant.files().iter().all(|file| !file.exists()));
     let again = server.tenant("acme");
-    assert!(again.id > tenant.id, "ids are never used again");
+    assert!(again.id > tenant.id, "ids are not used again");
     assert_eq!(again.with_scopes(ALL).total(RECORDS), 0);
     other.get(RECORDS).is(200);
 }
 
 #[test]
-fn the_last_use_of_a_key_is_kept_to_the_minute() {
+fn the_last_use_of_a_key_is_rounded_to_the_minute() {
     let mut server = TestServer::start();
     let tenant = server.tenant("acme");
     let used = tenant.key(&["customers:read"]);
@@ -236,7 +236,7 @@ fn the_last_use_of_a_key_is_kept_to_the_minute() {
     server.with_key(&refused.key).get("/hardware.php").fails_with(403, "insufficient_scope");
     server.stop();
     let at = last_use(used.id);
-    assert!(at.as_str().is_some_and(|at| at.ends_with(":00Z")), "written when the server ends at the latest: {at}");
+    assert!(at.as_str().is_some_and(|at| at.ends_with(":00Z")), "written at the latest when the server stops: {at}");
     assert_eq!(last_use(refused.id), json!(null), "only what passed the scope check is a use");
 }
 

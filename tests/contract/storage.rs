@@ -9,7 +9,7 @@ use crate::support::{ALL, Setup, TestServer, database, until};
 
 const RECORDS: &str = "/customers.php";
 
-/// Everything below a folder, the folder too.
+/// Returns the folder and all files and folders in it.
 fn tree(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -27,7 +27,7 @@ fn files_and_folders_are_private_to_the_owner() {
     api.customer("Private");
     let paths = tree(&server.data());
     assert!(paths.contains(&server.registry_file()) && paths.contains(&tenant.file()));
-    assert!(paths.contains(&tenant.files()[1]), "the write-ahead log is there and looked at too");
+    assert!(paths.contains(&tenant.files()[1]), "the write-ahead log exists and is checked, too");
     for path in paths {
         let mode = path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
@@ -35,7 +35,7 @@ fn files_and_folders_are_private_to_the_owner() {
 }
 
 #[test]
-fn a_tenants_file_is_what_schema_sql_says() {
+fn a_tenants_file_has_the_schema_of_schema_sql() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
     let dump = |connection: &rusqlite::Connection| -> Vec<(String, Option<String>)> {
@@ -59,7 +59,7 @@ fn a_tenants_file_is_what_schema_sql_says() {
 }
 
 #[test]
-fn each_tenant_has_a_file_of_its_own_named_by_its_id() {
+fn each_tenant_has_its_own_file_named_by_its_id() {
     let server = TestServer::start();
     let (one, two) = (server.tenant("one"), server.tenant("two"));
     one.with_scopes(ALL).customer("Only of one");
@@ -78,12 +78,12 @@ fn a_tenants_file_of_a_newer_schema_makes_that_tenant_unavailable() {
     database(&newer.file()).pragma_update(None, "user_version", 99).unwrap();
     api.get(RECORDS).fails_with(503, "tenant_unavailable");
     others.get(RECORDS).is(200);
-    until("the log says it", || server.log().contains("newer").then_some(()));
+    until("the log reports the newer schema", || server.log().contains("newer").then_some(()));
     let report = server.cli(&["--json", "check"]).ends_with(1).json();
     let faults: Vec<bool> = report.as_array().unwrap().iter().map(|row| row["ok"].as_bool().unwrap()).collect();
     assert_eq!(faults.iter().filter(|ok| !**ok).count(), 1, "{report}");
     database(&newer.file()).pragma_update(None, "user_version", version).unwrap();
-    until("it is served again", || (api.get(RECORDS).status == 200).then_some(()));
+    until("the tenant is served again", || (api.get(RECORDS).status == 200).then_some(()));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_registry_of_a_newer_schema_ends_every_command() {
 }
 
 #[test]
-fn a_registry_that_is_garbage_is_a_clear_failure() {
+fn a_registry_that_is_no_database_is_reported() {
     let mut server = TestServer::start();
     server.tenant("acme");
     server.stop();
@@ -126,7 +126,7 @@ fn a_registry_that_is_garbage_is_a_clear_failure() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_kill() {
+fn acknowledged_writes_survive_a_kill() {
     let mut server = TestServer::start();
     let tenant = server.tenant("acme");
     let key = tenant.key(ALL);
@@ -144,7 +144,7 @@ fn what_was_acknowledged_is_there_after_a_kill() {
     server.cli(&["check"]).done();
 }
 
-/// Starts a POST that cannot finish before a lock is gone, asks the server to end, and only then lets go.
+/// Starts POST requests that wait for a lock, stops the server with `signal`, and then releases the lock.
 fn ends_with_requests_in_flight(signal: &str) {
     let mut server = Setup::without_rate_limit().start();
     let tenant = server.tenant("acme");
@@ -154,7 +154,7 @@ fn ends_with_requests_in_flight(signal: &str) {
     locked.execute_batch("BEGIN IMMEDIATE").unwrap();
     let pending: Vec<_> =
         (0..4).map(|n| api.call("POST", RECORDS).json(&json!({"name": format!("In flight {n}")})).start()).collect();
-    // The requests are with the service when it has answered another one that came after them.
+    // When the server has responded to a later request, it has received these.
     api.clone().get(RECORDS).is(200);
     server.signal(signal);
     until("it stops listening", || std::net::TcpStream::connect(server.address()).is_err().then_some(()));
@@ -166,7 +166,7 @@ fn ends_with_requests_in_flight(signal: &str) {
     assert_eq!(server.ended().code(), Some(0), "{}", server.log());
     drop(locked);
     let wal = &tenant.files()[1];
-    assert!(!wal.exists() || wal.metadata().unwrap().len() == 0, "no work is left in the write-ahead log");
+    assert!(!wal.exists() || wal.metadata().unwrap().len() == 0, "the write-ahead log is empty");
     let kept: i64 = database(&tenant.file()).query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
     assert_eq!(kept, 5);
 }
