@@ -32,7 +32,7 @@ impl Fixture {
 
     /// The other tenant is served while this one is not.
     #[track_caller]
-    fn is_down_alone(&self) {
+    fn assert_only_this_tenant_is_down(&self) {
         // Longer than a failure is cached, so that the file is opened again more than once.
         let started = Instant::now();
         while started.elapsed() < Duration::from_millis(1_300) {
@@ -53,7 +53,7 @@ impl Fixture {
     }
 
     /// The warnings and errors in the log.
-    fn complaints(&self) -> Vec<String> {
+    fn warnings(&self) -> Vec<String> {
         let log = self.server.log();
         let is_warning = |line: &&str| line.contains("\"ERROR\"") || line.contains("\"WARN\"");
         log.lines().filter(is_warning).map(str::to_owned).collect()
@@ -66,8 +66,8 @@ fn a_file_that_is_removed_and_comes_back() {
     fixture.api.customer("Before");
     let aside = fixture.server.home().join("aside.db");
     std::fs::rename(fixture.tenant.file(), &aside).unwrap();
-    fixture.is_down_alone();
-    assert_eq!(fixture.complaints().len(), 1, "reported once, not for every request: {:#?}", fixture.complaints());
+    fixture.assert_only_this_tenant_is_down();
+    assert_eq!(fixture.warnings().len(), 1, "reported once, not for every request: {:#?}", fixture.warnings());
     std::fs::rename(&aside, fixture.tenant.file()).unwrap();
     fixture.resumes();
     assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before");
@@ -95,8 +95,8 @@ fn replaced_by(content: &[u8]) {
     let bad = fixture.server.home().join("bad.db");
     std::fs::write(&bad, content).unwrap();
     put_in_place(&bad, &fixture.tenant);
-    fixture.is_down_alone();
-    assert_eq!(fixture.complaints().len(), 1, "reported once, not for every request: {:#?}", fixture.complaints());
+    fixture.assert_only_this_tenant_is_down();
+    assert_eq!(fixture.warnings().len(), 1, "reported once, not for every request: {:#?}", fixture.warnings());
     fixture.server.cli(&["check"]).ends_with(1);
     put_in_place(&good, &fixture.tenant);
     fixture.resumes();
@@ -144,7 +144,7 @@ fn a_file_that_is_read_only_can_be_read() {
         assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before");
         fixture.other.customer("Another");
     }
-    assert_eq!(fixture.complaints().len(), 1, "reported once, not for every request: {:#?}", fixture.complaints());
+    assert_eq!(fixture.warnings().len(), 1, "reported once, not for every request: {:#?}", fixture.warnings());
     set_mode(0o600);
     until("writes work again", || (fixture.api.post(RECORDS, json!({"name": "After"})).status == 201).then_some(()));
 }
@@ -174,7 +174,7 @@ fn a_file_with_a_long_write_of_another_process() {
     locked.execute_batch("BEGIN IMMEDIATE").unwrap();
     assert_others_do_not_wait(&fixture, |api| api.call("POST", RECORDS).json(&json!({"name": "Late"})).start());
     assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before", "reads go on");
-    assert_eq!(fixture.complaints().len(), 1, "reported once, not for every request: {:#?}", fixture.complaints());
+    assert_eq!(fixture.warnings().len(), 1, "reported once, not for every request: {:#?}", fixture.warnings());
     locked.execute_batch("ROLLBACK").unwrap();
     fixture.api.customer("After");
     assert_eq!(fixture.api.total(RECORDS), 2, "refused writes are not stored");
@@ -222,7 +222,7 @@ fn a_full_disk_refuses_writes_and_leaves_the_database_sound() {
     });
     assert_eq!(fixture.api.all(RECORDS), kept, "reads go on and refused writes are not stored");
     fixture.other.customer("Has room");
-    assert_eq!(fixture.complaints().len(), 1, "reported once, not for every request: {:#?}", fixture.complaints());
+    assert_eq!(fixture.warnings().len(), 1, "reported once, not for every request: {:#?}", fixture.warnings());
     fixture.server.cli(&["check"]).done();
     fixture.server.stop();
     fixture.server.cli(&["check"]).done();
