@@ -48,6 +48,13 @@ pub enum Predicate {
     AtMost(String),
 }
 
+impl Predicate {
+    /// Whether it bounds a range on one side.
+    pub const fn is_range(&self) -> bool {
+        matches!(self, Predicate::AtLeast(_) | Predicate::AtMost(_))
+    }
+}
+
 /// The position after which a page begins: the sort value and the id of the last record of the previous page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeysetPosition {

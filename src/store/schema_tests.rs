@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use rusqlite::Connection;
 
-use super::records;
+use super::records::{self, Reading};
 use super::schema;
 use super::tenants::SCHEMA;
 use crate::api::list::sortable;
-use crate::model::{ALL, Field, Kind, Resource, Value};
-use crate::model::{KeysetPosition, ListQuery};
+use crate::model::{ALL, CUSTOMER, Field, KeysetPosition, Kind, ListQuery, Predicate, Resource, Value};
 
 fn tenant_file() -> (tempfile::TempDir, Connection) {
     let folder = tempfile::tempdir().unwrap();
@@ -60,6 +59,12 @@ fn the_schema_has_the_declared_columns() {
     }
 }
 
+/// What SQLite does for a statement, one line each.
+fn plan(connection: &Connection, sql: &str, values: &[Value]) -> Vec<String> {
+    let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    plan.query_map(rusqlite::params_from_iter(values.iter()), |row| row.get(3)).unwrap().map(Result::unwrap).collect()
+}
+
 #[test]
 fn every_sort_reads_in_the_order_of_an_index() {
     let (_folder, connection) = tenant_file();
@@ -78,19 +83,51 @@ fn every_sort_reads_in_the_order_of_an_index() {
                         after: value.map(|value| KeysetPosition { value, id: 7 }),
                         total: false,
                     };
-                    for (sql, values) in records::statements(&list) {
-                        let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-                        let steps: Vec<String> = plan
-                            .query_map(rusqlite::params_from_iter(values.iter()), |row| row.get(3))
-                            .unwrap()
-                            .map(Result::unwrap)
-                            .collect();
+                    for (sql, values) in records::statements(&Reading::new(&connection), &list) {
+                        let steps = plan(&connection, &sql, &values);
                         assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{sql}: {steps:?}");
                         assert!(
                             !sql.contains("WHERE") || steps.iter().all(|step| step.starts_with("SEARCH")),
                             "{sql}: {steps:?}"
                         );
                     }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_narrow_range_is_read_along_its_index_and_a_wide_one_in_the_order_of_the_list() {
+    let (_folder, connection) = tenant_file();
+    connection
+        .execute_batch(
+            "WITH RECURSIVE n (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n LIMIT 10000)
+             INSERT INTO customers (name, status, customer_since, created_at, updated_at, search)
+             SELECT 'Name', 'active', date('2000-01-01', id || ' days'), '', '', '' FROM n",
+        )
+        .unwrap();
+    let column = |name: &str| sortable(&CUSTOMER).find(|column| column.name() == name).unwrap();
+    let since = column("customer_since");
+    for name in ["id", "name"] {
+        for after in [None, Some(KeysetPosition { value: Value::Text("m".to_owned()), id: 7 })] {
+            for (from, narrow) in [("2000-03-01", false), ("2026-01-01", true)] {
+                let list = ListQuery {
+                    resource: &CUSTOMER,
+                    sort: column(name),
+                    descending: false,
+                    filters: vec![
+                        (since, Predicate::AtLeast(from.to_owned())),
+                        (column("status"), Predicate::Equals(Value::Text("active".to_owned()))),
+                    ],
+                    words: Vec::new(),
+                    limit: 50,
+                    after: after.clone(),
+                    total: false,
+                };
+                for (sql, values) in records::statements(&Reading::new(&connection), &list) {
+                    let steps = plan(&connection, &sql, &values).join(", ");
+                    assert_eq!(steps.contains("customers_by_customer_since"), narrow, "{sql}: {steps}");
                 }
             }
         }

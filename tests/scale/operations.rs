@@ -17,8 +17,11 @@ const PAGE: usize = 50;
 /// The page that is compared with the first.
 const FAR_PAGE: usize = 1_000;
 
-/// How much longer than the first page a far one may take. If it were read by its offset, it would be a thousand times.
-const MOST_PAGE_FACTOR: f64 = 25.0;
+/// How long a page may take that has to cost about what the first page costs. One that was read by its offset, or by passing all
+/// records, would take hundreds of times that.
+fn longest(first: Duration) -> Duration {
+    25 * first.max(Duration::from_millis(2))
+}
 
 /// The longest time of several operations, and whose it is.
 #[derive(Default)]
@@ -100,8 +103,7 @@ fn pages(api: &Api, sort: &str, expected: impl Iterator<Item = i64>, first: &mut
     }
     let (far_time, page) = fastest(|| get(api, &format!("sort={sort}{cursor}")));
     assert_eq!(ids(&page), expected[skipped..], "{sort}");
-    let most = first_time.max(Duration::from_millis(2)).mul_f64(MOST_PAGE_FACTOR);
-    assert!(far_time < most, "{sort}: page {FAR_PAGE} took {far_time:?}, the first {first_time:?}");
+    assert!(far_time < longest(first_time), "{sort}: page {FAR_PAGE} took {far_time:?}, the first {first_time:?}");
     first.take(first_time, sort);
     far.take(far_time, sort);
 }
@@ -116,6 +118,7 @@ fn filters(api: &Api, column: &str, sorted: &[(Key, i64)], slowest: &mut Filters
     let up_to = sorted.partition_point(|(key, _)| key <= middle);
     let nulls = sorted.partition_point(|(key, _)| *key == Key::Null);
     let text = encoded(&middle.cell());
+    let (first, _) = fastest(|| get(api, ""));
     let mut wanted = vec![
         (format!("{column}={text}"), up_to - below),
         (format!("{column}={text}&sort=-serial_number"), up_to - below),
@@ -129,7 +132,8 @@ fn filters(api: &Api, column: &str, sorted: &[(Key, i64)], slowest: &mut Filters
         wanted.push((format!("{column}_to=1900-01-01&sort=name"), 0));
     }
     for (filter, count) in wanted {
-        filter_finds(api, &filter, count, slowest);
+        let time = filter_finds(api, &filter, count, slowest);
+        assert!(count > 0 || time < longest(first), "{filter} took {time:?} to find nothing, a page {first:?}");
     }
 }
 
@@ -152,14 +156,16 @@ fn timestamps(api: &Api, count: i64, slowest: &mut Filters) {
     }
 }
 
-fn filter_finds(api: &Api, filter: &str, count: usize, slowest: &mut Filters) {
+/// Returns how long the first page takes.
+fn filter_finds(api: &Api, filter: &str, count: usize, slowest: &mut Filters) -> Duration {
     let (time, page) = fastest(|| get(api, filter));
     assert_eq!(ids(&page).len(), count.min(PAGE), "{filter}");
     let kind = if filter.contains("sort=") { &mut slowest.sorted } else { &mut slowest.in_order_of_ids };
     kind.take(time, filter);
-    let (time, page) = fastest(|| get(api, &format!("{filter}&total=true")));
+    let (counting, page) = fastest(|| get(api, &format!("{filter}&total=true")));
     assert_eq!(page["total"], count, "{filter}");
-    slowest.with_total.take(time, filter);
+    slowest.with_total.take(counting, filter);
+    time
 }
 
 /// `q` with words that few, many and no records have.

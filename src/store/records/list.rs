@@ -11,6 +11,9 @@ use super::statements::Statements;
 use crate::model::{Column, KeysetPosition, ListQuery, Predicate, Value};
 use crate::store::error::DatabaseError;
 
+/// A range with at most this many records is narrow.
+const NARROW: u32 = 4_000;
+
 impl Reading<'_> {
     /// One page of a list. All of it, the count too, is of one moment.
     pub fn page(&self, list: &ListQuery) -> Result<Page, DatabaseError> {
@@ -19,12 +22,13 @@ impl Reading<'_> {
         let needs_moment = list.total || segments.len() > 1;
         let moment = if needs_moment { Some(self.connection().unchecked_transaction()?) } else { None };
         let search = self.search(list)?;
+        let access = self.access(list, &search)?;
         let mut page = PageWriter::new(list);
         for segment in segments {
             if page.is_full() {
                 break;
             }
-            let (sql, values) = select(list, &search, &segment, page.missing());
+            let (sql, values) = select(list, &search, access, &segment, page.missing());
             let mut statement = self.connection().prepare_cached(&sql)?;
             let mut rows = statement.query(rusqlite::params_from_iter(values.iter()))?;
             while let Some(row) = rows.next()? {
@@ -47,8 +51,35 @@ impl Reading<'_> {
         Ok(search)
     }
 
+    /// How to read a list with ranges. SQLite plans without knowing how many records are in a range.
+    fn access(&self, list: &ListQuery, search: &Search) -> rusqlite::Result<Access> {
+        let ranges = list.filters.iter().filter(|(column, predicate)| *column != list.sort && predicate.is_range());
+        if search.expression().is_some() || ranges.clone().next().is_none() {
+            return Ok(Access::Planned);
+        }
+        for (column, _) in ranges {
+            if self.is_narrow(list, *column)? {
+                return Ok(Access::Along(*column));
+            }
+        }
+        Ok(Access::InOrder)
+    }
+
+    /// Whether few records pass the predicates of the column.
+    fn is_narrow(&self, list: &ListQuery, column: Column) -> rusqlite::Result<bool> {
+        let mut query = SqlQuery::new(list, &Search::default(), Access::Planned);
+        for (_, predicate) in list.filters.iter().filter(|(filtered, _)| *filtered == column) {
+            query.add_predicate(column, predicate);
+        }
+        let rows = format!("SELECT 1 FROM {}{} LIMIT {NARROW} + 1", query.from, query.conditions());
+        let sql = format!("SELECT count(*) <= {NARROW} FROM ({rows})");
+        self.connection()
+            .prepare_cached(&sql)?
+            .query_row(rusqlite::params_from_iter(query.values.iter()), |row| row.get(0))
+    }
+
     fn count(&self, list: &ListQuery, search: &Search) -> rusqlite::Result<i64> {
-        let mut query = SqlQuery::new(list, search);
+        let mut query = SqlQuery::new(list, search, Access::Planned);
         query.filter(list);
         let sql = format!("SELECT count(*) FROM {}{}", query.from, query.conditions());
         self.connection()
@@ -85,18 +116,33 @@ fn segments(list: &ListQuery) -> Vec<Segment> {
     }
 }
 
-/// A query in the making.
+/// How the rows of a list are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// As SQLite plans it.
+    Planned,
+    /// In the list's order. Every range is wide, so the page is full after few rows.
+    InOrder,
+    /// Along the index of a column whose range is narrow, and then sorted. In the list's order nearly all rows might have to be read
+    /// before the page is full.
+    Along(Column),
+}
+
+/// A query that is being built.
 struct SqlQuery {
     from: String,
+    access: Access,
+    sort: Column,
     conditions: Vec<Cow<'static, str>>,
     values: Vec<Value>,
 }
 
 impl SqlQuery {
     /// Where words are long enough, the search table comes first: its rows are in the order of ids.
-    fn new(list: &ListQuery, search: &Search) -> SqlQuery {
+    fn new(list: &ListQuery, search: &Search, access: Access) -> SqlQuery {
         let table = list.resource.plural;
-        let mut query = SqlQuery { from: format!("{table} AS r"), conditions: Vec::new(), values: Vec::new() };
+        let (from, sort) = (format!("{table} AS r"), list.sort);
+        let mut query = SqlQuery { from, access, sort, conditions: Vec::new(), values: Vec::new() };
         if let Some(expression) = search.expression() {
             query.from = format!("{table}_search AS s CROSS JOIN {table} AS r ON r.id = s.rowid");
             query.add(format!("s.{table}_search MATCH ?"), Value::Text(expression));
@@ -109,7 +155,17 @@ impl SqlQuery {
 
     /// The id as the table that is read first knows it, so that a page begins where it should there too.
     fn id(&self) -> &'static str {
-        if self.from.contains("_search") { "s.rowid" } else { "r.id" }
+        match self.access {
+            _ if self.from.contains("_search") => "s.rowid",
+            Access::Along(_) => "+r.id",
+            Access::Planned | Access::InOrder => "r.id",
+        }
+    }
+
+    /// The sort column in the order and in the position. SQLite uses no index for a term with a unary `+`.
+    fn sort_term(&self) -> String {
+        let plus = if matches!(self.access, Access::Along(_)) { "+" } else { "" };
+        format!("{plus}r.{}", self.sort.name())
     }
 
     fn add(&mut self, condition: impl Into<Cow<'static, str>>, value: Value) {
@@ -118,31 +174,40 @@ impl SqlQuery {
     }
 
     fn filter(&mut self, list: &ListQuery) {
-        for (column, test) in &list.filters {
-            let name = column.name();
-            match test {
-                Predicate::Equals(Value::Null) => self.conditions.push(format!("r.{name} IS NULL").into()),
-                Predicate::Equals(value) => self.add(format!("r.{name} = ?"), value.clone()),
-                Predicate::AtLeast(value) => self.add(format!("r.{name} >= ?"), Value::Text(value.clone())),
-                Predicate::AtMost(value) => self.add(format!("r.{name} <= ?"), Value::Text(value.clone())),
-            }
+        for (column, predicate) in &list.filters {
+            self.add_predicate(*column, predicate);
+        }
+    }
+
+    fn add_predicate(&mut self, column: Column, predicate: &Predicate) {
+        let uses_index = match self.access {
+            Access::Planned => true,
+            Access::InOrder => column == self.sort || !predicate.is_range(),
+            Access::Along(narrow) => column == narrow,
+        };
+        let name = format!("{}r.{}", if uses_index { "" } else { "+" }, column.name());
+        match predicate {
+            Predicate::Equals(Value::Null) => self.conditions.push(format!("{name} IS NULL").into()),
+            Predicate::Equals(value) => self.add(format!("{name} = ?"), value.clone()),
+            Predicate::AtLeast(value) => self.add(format!("{name} >= ?"), Value::Text(value.clone())),
+            Predicate::AtMost(value) => self.add(format!("{name} <= ?"), Value::Text(value.clone())),
         }
     }
 
     fn begin(&mut self, list: &ListQuery, segment: &Segment) {
-        let (column, id, beyond) = (list.sort.name(), self.id(), if list.descending { "<" } else { ">" });
+        let (column, id, beyond) = (self.sort_term(), self.id(), if list.descending { "<" } else { ">" });
         match segment {
             Segment::All => (),
             Segment::Beyond(value) if list.sort == Column::Id => {
                 self.add(format!("{id} {beyond} ?"), value.clone());
             }
             Segment::Ties(position) => {
-                self.add(format!("r.{column} IS ?"), position.value.clone());
+                self.add(format!("{column} IS ?"), position.value.clone());
                 self.add(format!("{id} {beyond} ?"), Value::Integer(position.id));
             }
-            Segment::Beyond(value) => self.add(format!("r.{column} {beyond} ?"), value.clone()),
-            Segment::NotNull => self.conditions.push(format!("r.{column} IS NOT NULL").into()),
-            Segment::Null => self.conditions.push(format!("r.{column} IS NULL").into()),
+            Segment::Beyond(value) => self.add(format!("{column} {beyond} ?"), value.clone()),
+            Segment::NotNull => self.conditions.push(format!("{column} IS NOT NULL").into()),
+            Segment::Null => self.conditions.push(format!("{column} IS NULL").into()),
         }
     }
 
@@ -155,14 +220,14 @@ impl SqlQuery {
         match segment {
             Segment::Ties(_) | Segment::Null => format!("{id} {direction}"),
             _ if list.sort == Column::Id => format!("{id} {direction}"),
-            _ => format!("r.{} {direction}, {id} {direction}", list.sort.name()),
+            _ => format!("{} {direction}, {id} {direction}", self.sort_term()),
         }
     }
 }
 
 /// The statement for a segment, of at most `count` rows, with its values.
-fn select(list: &ListQuery, search: &Search, segment: &Segment, count: usize) -> (String, Vec<Value>) {
-    let mut query = SqlQuery::new(list, search);
+fn select(list: &ListQuery, search: &Search, access: Access, segment: &Segment, count: usize) -> (String, Vec<Value>) {
+    let mut query = SqlQuery::new(list, search, access);
     query.filter(list);
     query.begin(list, segment);
     let columns = &Statements::of(list.resource).qualified_columns;
@@ -172,11 +237,12 @@ fn select(list: &ListQuery, search: &Search, segment: &Segment, count: usize) ->
     (sql, query.values)
 }
 
-/// The statements of a whole page, for the test that each is read along an index.
+/// The statements of a whole page, for tests of how they are read.
 #[cfg(test)]
-pub(in crate::store) fn statements(list: &ListQuery) -> Vec<(String, Vec<Value>)> {
+pub(in crate::store) fn statements(reading: &Reading<'_>, list: &ListQuery) -> Vec<(String, Vec<Value>)> {
     let search = Search::of(list);
-    segments(list).iter().map(|segment| select(list, &search, segment, 51)).collect()
+    let access = reading.access(list, &search).unwrap();
+    segments(list).iter().map(|segment| select(list, &search, access, segment, 51)).collect()
 }
 
 /// One page: its records as a JSON array, already written.

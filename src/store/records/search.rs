@@ -36,6 +36,7 @@ const MAX_TRIGRAMS: usize = 64;
 const NUL: char = '\0';
 
 /// The words of `q`, and by which trigrams the search table narrows the rows down to those that may have them.
+#[derive(Default)]
 pub(super) struct Search {
     /// Folded.
     pub words: Vec<String>,
