@@ -1,14 +1,13 @@
 //! Creation of the data directory, which is undone if the command fails (contract section 10).
 
-use std::fs::{self, DirBuilder, Permissions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::connection::{self, OpenError, unusable};
 use super::data_dir_lock::{self, DataDirLock, DataDirLockError};
+use super::private_folders::create_data_dir;
 use super::{registry, schema, tenants};
 use crate::new_folders::NewFolders;
 
@@ -100,35 +99,4 @@ fn remove_empty(mut registry: Connection, path: &Path) -> rusqlite::Result<bool>
         connection::remove_database(path);
     }
     Ok(is_empty)
-}
-
-/// Creates the data directory if it does not exist.
-///
-/// An existing folder becomes private to the owner if it is empty except for hidden files, such as a `.gitignore`. A folder that
-/// is in use keeps its mode.
-///
-/// # Errors
-///
-/// [`OpenError::Unusable`].
-pub(super) fn create_data_dir(data_dir: &Path) -> Result<(), OpenError> {
-    let is_hidden = |entry: io::Result<fs::DirEntry>| {
-        entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
-    };
-    let create = || {
-        create_private_dir(data_dir)?;
-        if fs::read_dir(data_dir)?.all(is_hidden) {
-            fs::set_permissions(data_dir, Permissions::from_mode(0o700))?;
-        }
-        create_private_dir(&tenants::folder(data_dir))
-    };
-    create().map_err(|error| unusable(data_dir, error))
-}
-
-/// Creates a folder and its parents, private to the owner, if they do not exist.
-///
-/// # Errors
-///
-/// Those of the file system.
-pub(super) fn create_private_dir(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

@@ -8,6 +8,7 @@ pub mod data_dir_lock;
 mod error;
 mod file_identity;
 mod page_copy;
+mod private_folders;
 pub mod records;
 pub mod registry;
 pub mod restore;

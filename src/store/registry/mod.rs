@@ -25,9 +25,9 @@ pub use sessions::SESSION_SECONDS;
 pub use tenants::{Inactive, TenantRow, TenantState, check_tenant_name};
 
 use super::connection::{self, OpenError};
-use super::data_dir::create_data_dir;
 use super::error::DatabaseError;
 use super::file_identity::FileIdentity;
+use super::private_folders::create_data_dir;
 use super::schema::{self, Schema};
 use crate::cpu_permits;
 

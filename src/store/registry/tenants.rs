@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, para
 use super::events::{Action, Actor, insert_event};
 use super::{Registry, RegistryError};
 use crate::clock::Moment;
-use crate::store::data_dir::create_private_dir;
+use crate::store::private_folders::create_private_dir;
 use crate::store::{schema, tenants};
 
 /// Why a tenant is inactive. A suspension takes precedence over a trial that is over (contract section 5).
