@@ -97,8 +97,8 @@ pub fn descriptors() -> Check {
     const MINIMUM: u64 = 512;
     let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let status = match maximum {
-        ..MINIMUM => Status::Fault,
-        ..RECOMMENDED => Status::Warning,
+        0..MINIMUM => Status::Fault,
+        MINIMUM..RECOMMENDED => Status::Warning,
         _ => Status::Ok,
     };
     let message = format!("up to {maximum} for a server started from here; a tenant uses at least 3, a client 1");

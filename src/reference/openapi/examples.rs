@@ -37,7 +37,7 @@ pub fn update_example(resource: &'static Resource) -> Value {
     Value::Object(last.map(|field| (field.name.to_owned(), example_of(field))).collect())
 }
 
-/// The record that results from [`create_example`].
+/// The record that results from `create_example`.
 pub fn record_example(resource: &'static Resource) -> Value {
     let mut record = Map::new();
     record.insert("id".to_owned(), json!(1));

@@ -245,12 +245,14 @@ pub(in crate::store) fn statements(reading: &Reading<'_>, list: &ListQuery) -> V
     segments(list).iter().map(|segment| select(list, &search, access, segment, 51)).collect()
 }
 
-/// One page: its records as a JSON array, already written.
+/// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
+    /// The records as a JSON array.
     pub json: Vec<u8>,
     /// The last record's position, while more follow.
     pub next: Option<KeysetPosition>,
+    /// The number of all matching records, if it was asked for.
     pub total: Option<i64>,
 }
 
