@@ -1,6 +1,5 @@
 //! The application: it opens the store and dispatches each request to the API, the panel or the reference.
 
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,35 +8,14 @@ use serde_json::json;
 use crate::api::Api;
 use crate::api::routes::{self, PAGE_METHODS, PublicPage, Route};
 use crate::clock::{Clock, Moment};
+use crate::config::Config;
 use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
 use crate::panel::Panel;
 use crate::readiness::{self, Readiness};
 use crate::reference::{docs, openapi};
 use crate::store::registry::Registry;
-use crate::store::{Limits, OpenError, Tenants};
-
-/// The settings of the application.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The directory of the registry and of the tenants' files.
-    pub data_dir: PathBuf,
-    /// Requests a minute for each key.
-    pub rate_limit: NonZeroU32,
-    /// Bounds of the open tenant files.
-    pub tenants: Limits,
-}
-
-impl Settings {
-    /// The defaults, on `data_dir`.
-    pub fn new(data_dir: impl Into<PathBuf>) -> Settings {
-        Settings {
-            data_dir: data_dir.into(),
-            rate_limit: const { NonZeroU32::new(100).unwrap() },
-            tenants: Limits::default(),
-        }
-    }
-}
+use crate::store::{OpenError, Tenants};
 
 /// The store, and everything that responds to requests.
 #[derive(Debug)]
@@ -63,15 +41,15 @@ impl App {
     /// # Errors
     ///
     /// [`OpenError`] if the data directory has no registry or the registry cannot be used.
-    pub fn open(settings: Settings, clock: Clock) -> Result<Arc<App>, OpenError> {
-        let Settings { data_dir, rate_limit, tenants } = settings;
+    pub fn open(config: &Config, clock: Clock) -> Result<Arc<App>, OpenError> {
+        let data_dir = config.data_dir.clone();
         let metrics = Arc::new(Metrics::new(routes::label));
         let registry = Arc::new(Registry::open(&data_dir)?);
-        let tenants = Arc::new(Tenants::new(&data_dir, tenants, Arc::clone(&metrics)));
+        let tenants = Arc::new(Tenants::new(&data_dir, config.tenants, Arc::clone(&metrics)));
         let readiness = Readiness::new(clock.now().monotonic, || probe(&registry, &data_dir));
         Ok(Arc::new(App {
             panel: Panel::new(Arc::clone(&registry)),
-            api: Api::new(Arc::clone(&registry), Arc::clone(&tenants), rate_limit, Arc::clone(&metrics)),
+            api: Api::new(Arc::clone(&registry), Arc::clone(&tenants), config.rate_limit, Arc::clone(&metrics)),
             registry,
             tenants,
             clock,

@@ -11,6 +11,7 @@ pub mod app;
 mod capitalize;
 pub mod cli;
 pub mod clock;
+pub mod config;
 pub mod cpu_permits;
 pub mod edge;
 pub mod fair_queue;

@@ -1,67 +1,20 @@
 //! The running service: the edge, the worker pool and the application.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use ipnet::IpNet;
-
 use crate::app::App;
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::cpu_permits::CpuPermits;
-use crate::edge::{self, Edge, EdgeError, Limits, Listeners, Tls, TlsError};
+use crate::edge::{self, Edge, EdgeError, Listeners, Tls, TlsError};
 use crate::http::Response;
 use crate::http::workers::{Handler, Server, Workers};
 use crate::metrics::{self, Metrics};
 
-/// The settings of a service.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The address to listen on. Port 0 lets the system choose; see [`Service::address`].
-    pub listen: SocketAddr,
-    /// Maximum number of workers that use a CPU at once.
-    pub workers: usize,
-    /// Limits of the edge.
-    pub limits: Limits,
-    /// Networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, in addition to loopback.
-    pub trusted_proxies: Vec<IpNet>,
-    /// Certificate and key for HTTPS. Without them the service speaks HTTP.
-    pub tls: Option<TlsFiles>,
-    /// The address of `/metrics`, if any. Used by [`BoundService::start`] only.
-    pub metrics_listen: Option<SocketAddr>,
-    /// The metrics of a service without an application. [`BoundService::start`] uses those of the application.
-    pub metrics: Arc<Metrics>,
-    /// The clock of a service without an application. [`BoundService::start`] uses that of the application.
-    pub clock: Clock,
-}
-
-/// Files in PEM format.
-#[derive(Clone, Debug)]
-pub struct TlsFiles {
-    /// The certificate chain.
-    pub certificate: PathBuf,
-    /// The private key.
-    pub key: PathBuf,
-}
-
 /// Minimum number of worker threads. Most of them wait for disks and locks.
 const THREADS: usize = 32;
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
-            workers: std::thread::available_parallelism().map_or(1, usize::from) + 1,
-            limits: Limits::default(),
-            trusted_proxies: Vec::new(),
-            tls: None,
-            metrics_listen: None,
-            metrics: Arc::default(),
-            clock: Clock::system(),
-        }
-    }
-}
 
 /// Why a service did not start or ended unexpectedly.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +29,7 @@ pub enum ServiceError {
 
 /// A service that is bound to its addresses but not started. Clients can connect and wait.
 pub struct BoundService {
-    options: Options,
+    config: Config,
     listeners: Listeners,
     tls: Option<Arc<Tls>>,
 }
@@ -87,27 +40,31 @@ impl BoundService {
     /// # Errors
     ///
     /// [`ServiceError::Edge`] if the worker pool cannot be started.
-    pub fn start(mut self, app: Arc<App>) -> Result<Service, ServiceError> {
-        self.options.clock = app.clock.clone();
-        self.options.metrics = Arc::clone(&app.metrics);
-        let page = metrics_page(Arc::clone(&app));
-        self.begin(Arc::new(move |request, reply| app.respond(&request, reply)), Some(page))
+    pub fn start(self, app: Arc<App>) -> Result<Service, ServiceError> {
+        let (clock, metrics, page) = (app.clock.clone(), Arc::clone(&app.metrics), metrics_page(Arc::clone(&app)));
+        self.begin(Arc::new(move |request, reply| app.respond(&request, reply)), clock, metrics, Some(page))
     }
 
-    fn begin(self, handler: Handler, metrics_page: Option<edge::MetricsPage>) -> Result<Service, ServiceError> {
-        let BoundService { options, listeners, tls } = self;
-        let workers = Workers { threads: options.workers.max(THREADS), permits: CpuPermits::new(options.workers) };
-        let (clock, metrics) = (options.clock, Arc::clone(&options.metrics));
+    fn begin(
+        self,
+        handler: Handler,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+        metrics_page: Option<edge::MetricsPage>,
+    ) -> Result<Service, ServiceError> {
+        let BoundService { config, listeners, tls } = self;
+        let workers = Workers { threads: config.workers.max(THREADS), permits: CpuPermits::new(config.workers) };
+        let worker_metrics = Arc::clone(&metrics);
         let start_server =
-            Box::new(move || Server::start(Arc::clone(&handler), clock.clone(), Arc::clone(&metrics), &workers));
-        let config = edge::EdgeConfig {
-            limits: options.limits,
-            proxies: options.trusted_proxies,
+            Box::new(move || Server::start(Arc::clone(&handler), clock.clone(), Arc::clone(&worker_metrics), &workers));
+        let parts = edge::EdgeParts {
+            limits: config.connections,
+            proxies: config.trusted_proxies,
             tls: tls.clone(),
-            metrics: options.metrics,
+            metrics,
             metrics_page,
         };
-        Ok(Service { edge: Edge::start(listeners, config, start_server)?, tls })
+        Ok(Service { edge: Edge::start(listeners, parts, start_server)?, tls })
     }
 }
 
@@ -149,11 +106,11 @@ impl Service {
     /// # Errors
     ///
     /// [`ServiceError::Tls`] if the certificate cannot be used, [`ServiceError::Edge`] if an address cannot be bound.
-    pub fn bind(options: Options) -> Result<BoundService, ServiceError> {
-        let files = options.tls.clone();
+    pub fn bind(config: Config) -> Result<BoundService, ServiceError> {
+        let files = config.tls.clone();
         let tls = files.map(|files| Tls::load(files.certificate, files.key)).transpose()?.map(Arc::new);
-        let listeners = Listeners::bind(options.listen, options.metrics_listen)?;
-        Ok(BoundService { options, listeners, tls })
+        let listeners = Listeners::bind(config.listen, config.metrics_listen)?;
+        Ok(BoundService { config, listeners, tls })
     }
 
     /// Starts a service with `handler` and without `/metrics`. Requests are served when this returns.
@@ -161,8 +118,8 @@ impl Service {
     /// # Errors
     ///
     /// Those of [`Service::bind`] and [`BoundService::start`].
-    pub fn start_with(handler: Handler, options: &Options) -> Result<Service, ServiceError> {
-        Service::bind(Options { metrics_listen: None, ..options.clone() })?.begin(handler, None)
+    pub fn start_with(handler: Handler, config: Config, clock: Clock) -> Result<Service, ServiceError> {
+        Service::bind(Config { metrics_listen: None, ..config })?.begin(handler, clock, Arc::default(), None)
     }
 
     /// The address of the service.

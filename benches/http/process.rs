@@ -9,10 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tenantdesk::clock::Clock;
+use tenantdesk::config::Config;
 use tenantdesk::http::Response;
 use tenantdesk::http::upstream_protocol::RequestMetadata;
 use tenantdesk::http::workers::{Handler, handle};
-use tenantdesk::server::{Options, Service};
+use tenantdesk::metrics::Metrics;
+use tenantdesk::server::Service;
 use uuid::Uuid;
 
 use crate::process_stats::ProcessStats;
@@ -205,8 +208,8 @@ fn fixed(size: usize) -> Handler {
 }
 
 fn bare_edge(size: usize) -> io::Result<()> {
-    let options = Options { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Options::default() };
-    let service = Service::start_with(fixed(size), &options).map_err(io::Error::other)?;
+    let config = Config { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::new("unused") };
+    let service = Service::start_with(fixed(size), config, Clock::system()).map_err(io::Error::other)?;
     println!("listening on http://{}", service.address());
     service.wait().map_err(io::Error::other)
 }
@@ -215,7 +218,7 @@ fn bare_edge(size: usize) -> io::Result<()> {
 fn tiny_http(size: usize) -> io::Result<()> {
     let server = Arc::new(tiny_http::Server::http("127.0.0.1:0").map_err(io::Error::other)?);
     println!("listening on http://{}", server.server_addr());
-    let Options { workers, clock, metrics, .. } = Options::default();
+    let (workers, clock, metrics) = (Config::new("unused").workers, Clock::system(), Arc::new(Metrics::default()));
     let handler = fixed(size);
     let work = || {
         for arrived in server.incoming_requests() {

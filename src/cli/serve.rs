@@ -22,11 +22,12 @@ use super::logging::{self, LogFormat};
 use super::output::{print, print_json};
 use super::supervisor::Supervisor;
 use super::{GlobalOptions, tenant, tenant_name};
-use crate::app::{App, Settings};
-use crate::clock::{Clock, Moment};
-use crate::edge::{self, Limits};
+use crate::app::App;
+use crate::clock::Moment;
+use crate::config::{Config, ConnectionLimits, TenantLimits, TlsFiles};
+use crate::edge;
 use crate::model::Scopes;
-use crate::server::{self, Service, TlsFiles};
+use crate::server::Service;
 use crate::store::data_dir::NewDataDir;
 use crate::store::data_dir_lock::DataDirLock;
 use crate::store::registry::{Actor, Registry, TenantRow};
@@ -96,14 +97,14 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     logging::start(arguments.log_format);
     // Registered first, so that no signal is missed.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
-    let descriptors = raise_descriptor_limit();
+    let config = configure(options, arguments, raise_descriptor_limit());
 
     let data_dir = NewDataDir::create(&options.data_dir)?;
     // Locked before the address is bound: if both are in use, the message about the directory is more useful.
     let _lock = DataDirLock::acquire(&options.data_dir)?;
-    let bound = Service::bind(service_options(arguments, options.clock()))?;
+    let bound = Service::bind(config.clone())?;
     drop(Registry::create(&options.data_dir)?);
-    let app = App::open(settings(options, arguments, descriptors), options.clock())?;
+    let app = App::open(&config, options.clock())?;
     let tenants = NewTenants::create(&app, &arguments.create_tenants)?;
     let service = bound.start(Arc::clone(&app))?;
     let flusher = Flusher::start(Arc::clone(&app))?;
@@ -131,32 +132,27 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     Ok(())
 }
 
-fn settings(options: &GlobalOptions, arguments: &Arguments, descriptors: u64) -> Settings {
-    let mut settings = Settings::new(&options.data_dir);
-    settings.rate_limit = arguments.rate_limit;
+/// The configuration. `descriptors` is the limit on open files.
+fn configure(options: &GlobalOptions, arguments: &Arguments, descriptors: u64) -> Config {
+    let defaults = Config::new(&options.data_dir);
     // An open tenant uses three descriptors, and two for each extra connection. Half of all descriptors belong to clients.
     let affordable = usize::try_from(descriptors / 16).unwrap_or(usize::MAX).max(16);
-    settings.tenants.open = settings.tenants.open.min(affordable);
-    settings
-}
-
-fn service_options(arguments: &Arguments, clock: Clock) -> server::Options {
-    let defaults = server::Options::default();
     let tls = arguments.tls_cert.clone().zip(arguments.tls_key.clone());
-    server::Options {
+    Config {
         listen: arguments.listen,
+        metrics_listen: arguments.metrics_listen,
         workers: arguments.workers.map_or(defaults.workers, usize::from),
-        limits: Limits {
+        rate_limit: arguments.rate_limit,
+        trusted_proxies: arguments.trusted_proxies.clone(),
+        tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
+        connections: ConnectionLimits {
             idle_timeout: arguments.idle_timeout,
             head_timeout: arguments.head_timeout,
             body_timeout: arguments.body_timeout,
             write_timeout: arguments.write_timeout,
             max_connections: arguments.max_connections.map(NonZeroUsize::get),
         },
-        trusted_proxies: arguments.trusted_proxies.clone(),
-        tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
-        metrics_listen: arguments.metrics_listen,
-        clock,
+        tenants: TenantLimits { open: defaults.tenants.open.min(affordable), ..defaults.tenants },
         ..defaults
     }
 }

@@ -16,7 +16,10 @@ use tokio::time::{sleep, timeout};
 use super::connection;
 use super::connection_state::ConnectionState;
 use super::deadline_stream::{DeadlineStream, Timeouts};
-use super::limits::{ACCEPT_PAUSE, BACKLOG, OVER_LIMIT_TIMEOUT, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT};
+use super::limits::{
+    ACCEPT_PAUSE, BACKLOG, OVER_LIMIT_TIMEOUT, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT, max_connections,
+    over_limit_connections,
+};
 use super::service::EdgeContext;
 use super::stopper::Stopper;
 use super::tls::Tls;
@@ -67,8 +70,8 @@ impl Drop for OpenConnection {
 /// Accepts connections until `stopper` requests a stop. Then waits until all connections have closed, at most [`STOP_TIMEOUT`].
 pub(super) async fn serve(listener: TcpListener, context: Arc<EdgeContext>, tls: Option<Arc<Tls>>, stopper: Stopper) {
     let open = Arc::new(OpenConnections::default());
-    let limit = context.limits.connections();
-    let hard_limit = limit + context.limits.over_limit_connections();
+    let limit = max_connections(&context.limits);
+    let hard_limit = limit + over_limit_connections(&context.limits);
     let mut stop_requested = pin!(stopper.requested());
     loop {
         let accepted = poll_fn(|cx| match stop_requested.as_mut().poll(cx) {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::config::EdgeError;
 use super::limits::{HEALTH_CHECK_PERIOD, MAX_PROBES, REPLACE_ATTEMPTS, REPLACE_PAUSE, REPLACE_TIMEOUT};
+use super::parts::EdgeError;
 use super::upstream_pool::{self, UpstreamPool};
 use crate::http::workers::Server;
 

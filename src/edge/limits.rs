@@ -1,49 +1,21 @@
-//! Every limit of the edge.
+//! Every limit of the edge that an operator cannot configure.
 
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
-/// The limits that an operator can configure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// How long a connection may be idle between two requests. The default exceeds the 60 s for which nginx keeps upstream
-    /// connections open.
-    pub idle_timeout: Duration,
-    /// How long a request head may take from its first byte to its end. Also the limit of a TLS handshake.
-    pub head_timeout: Duration,
-    /// How long a request body may take.
-    pub body_timeout: Duration,
-    /// How long a peer may take to read each 64 KiB of a response.
-    pub write_timeout: Duration,
-    /// The number of concurrent connections. `None` derives it from the descriptor limit.
-    pub max_connections: Option<usize>,
+use crate::config::ConnectionLimits;
+
+/// The limit on connections: the configured one, or half of the descriptor limit and at most 10,000. The other half of the
+/// descriptors is for databases and upstream connections.
+pub(super) fn max_connections(limits: &ConnectionLimits) -> usize {
+    limits.max_connections.unwrap_or_else(|| (descriptor_limit() / 2).min(10_000)).max(1)
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            idle_timeout: Duration::from_secs(75),
-            head_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(10),
-            write_timeout: Duration::from_secs(10),
-            max_connections: None,
-        }
-    }
-}
-
-impl Limits {
-    /// The limit on connections: the configured one, or half of the descriptor limit and at most 10,000. The other half of the
-    /// descriptors is for databases and upstream connections.
-    pub(super) fn connections(&self) -> usize {
-        self.max_connections.unwrap_or_else(|| (descriptor_limit() / 2).min(10_000)).max(1)
-    }
-
-    /// The number of connections beyond the limit that get a response. It is small if the limit is, because descriptors are then
-    /// scarce.
-    pub(super) fn over_limit_connections(&self) -> usize {
-        (self.connections() / 8).clamp(2, MAX_OVER_LIMIT_CONNECTIONS)
-    }
+/// The number of connections beyond the limit that get a response. It is small if the limit is, because descriptors are then
+/// scarce.
+pub(super) fn over_limit_connections(limits: &ConnectionLimits) -> usize {
+    (max_connections(limits) / 8).clamp(2, MAX_OVER_LIMIT_CONNECTIONS)
 }
 
 /// The soft limit on open descriptors.
@@ -78,7 +50,7 @@ pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The length of the listener's accept queue.
 pub(super) const BACKLOG: i32 = 1024;
 
-/// The maximum of [`Limits::over_limit_connections`].
+/// The maximum of [`over_limit_connections`].
 const MAX_OVER_LIMIT_CONNECTIONS: usize = 64;
 
 /// The idle, head and write timeout of a connection beyond the limit.

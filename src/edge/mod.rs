@@ -8,7 +8,7 @@
 //!
 //! | file | responsibility |
 //! |---|---|
-//! | `config` | the configuration of an edge and its errors |
+//! | `parts` | what an edge is started with, and its errors |
 //! | `limits` | every limit: times, sizes, counts |
 //! | `stopper` | the request to stop |
 //! | `accept` | the listener and the limits on connections |
@@ -34,7 +34,6 @@ mod accept;
 mod body;
 mod boundary_stream;
 mod client_address;
-mod config;
 mod connection;
 mod connection_state;
 mod deadline_stream;
@@ -44,6 +43,7 @@ mod limits;
 mod memory_budget;
 mod message_boundaries;
 mod metrics_listener;
+mod parts;
 mod queue;
 mod response;
 mod service;
@@ -60,10 +60,9 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 pub use client_address::{NetworkError, parse_network};
-pub use config::{EdgeConfig, EdgeError};
 pub use health_check::StartServer;
-pub use limits::Limits;
 pub use metrics_listener::MetricsPage;
+pub use parts::{EdgeError, EdgeParts};
 pub use stopper::Stopper;
 pub use tls::{Tls, TlsError};
 
@@ -83,7 +82,7 @@ impl Edge {
     ///
     /// [`EdgeError::Start`] if the thread or the upstream server cannot be started, [`EdgeError::Listen`] if the runtime cannot
     /// take over a listener.
-    pub fn start(listeners: Listeners, config: EdgeConfig, start_server: StartServer) -> Result<Edge, EdgeError> {
+    pub fn start(listeners: Listeners, parts: EdgeParts, start_server: StartServer) -> Result<Edge, EdgeError> {
         let address = listeners.address;
         let metrics_address = listeners.metrics.as_ref().map(|(_, address)| *address);
         let stopper = Stopper::default();
@@ -92,7 +91,7 @@ impl Edge {
         let (stop, counter) = (stopper.clone(), Arc::clone(&heartbeat));
         let thread = thread::Builder::new()
             .name("edge".into())
-            .spawn(move || run(listeners, config, start_server, stop, counter, &ready))
+            .spawn(move || run(listeners, parts, start_server, stop, counter, &ready))
             .map_err(EdgeError::Start)?;
         match started.recv() {
             Ok(()) => Ok(Edge { address, metrics_address, heartbeat, stopper, thread }),
@@ -163,7 +162,7 @@ fn bind(
 
 fn run(
     listeners: Listeners,
-    config: EdgeConfig,
+    parts: EdgeParts,
     start_server: StartServer,
     stopper: Stopper,
     heartbeat: Arc<AtomicU64>,
@@ -176,13 +175,13 @@ fn run(
         let listen =
             |listener, address| tokio::net::TcpListener::from_std(listener).map_err(|e| EdgeError::Listen(address, e));
         let listener = listen(listeners.clients, listeners.address)?;
-        if let Some(((metrics, address), page)) = listeners.metrics.zip(config.metrics_page.clone()) {
+        if let Some(((metrics, address), page)) = listeners.metrics.zip(parts.metrics_page.clone()) {
             tokio::spawn(metrics_listener::serve(listen(metrics, address)?, page));
         }
-        let context = Arc::new(service::EdgeContext::new(&config, Arc::clone(upstream.pool())));
+        let context = Arc::new(service::EdgeContext::new(&parts, Arc::clone(upstream.pool())));
         // The receiver is gone only if the thread in `Edge::start` has panicked.
         let _ = ready.send(());
-        let accepting = accept::serve(listener, context, config.tls, stopper);
+        let accepting = accept::serve(listener, context, parts.tls, stopper);
         health_check::run_until_failure(accepting, upstream).await
     })
 }

@@ -16,15 +16,16 @@ use uuid::fmt::Hyphenated;
 
 use super::body::{self, Collected};
 use super::client_address::{self, Client};
-use super::config::EdgeConfig;
 use super::connection_state::ConnectionState;
 use super::forward::{self, ForwardResult, QueuedRequest};
-use super::limits::{BODY_BUDGET, HEALTH_TIMEOUT, Limits};
+use super::limits::{BODY_BUDGET, HEALTH_TIMEOUT};
 use super::memory_budget::{MemoryBudget, ResponseBudget};
+use super::parts::EdgeParts;
 use super::response::{self, ResponseBody};
 use super::upstream_pool::UpstreamPool;
 use super::upstream_response::{ForwardError, UpstreamResponse};
 use super::validate;
+use crate::config::ConnectionLimits;
 use crate::http::access_log::AccessLogEntry;
 use crate::http::upstream_protocol::RequestMetadata;
 use crate::http::{ApiError, Method as LabelMethod, ProtocolViolation};
@@ -32,7 +33,7 @@ use crate::metrics::Metrics;
 
 /// What all connections share.
 pub(super) struct EdgeContext {
-    pub(super) limits: Limits,
+    pub(super) limits: ConnectionLimits,
     proxies: Vec<IpNet>,
     pool: Arc<UpstreamPool>,
     body_budget: Arc<MemoryBudget>,
@@ -55,7 +56,7 @@ impl Outcome {
 }
 
 impl EdgeContext {
-    pub(super) fn new(config: &EdgeConfig, pool: Arc<UpstreamPool>) -> EdgeContext {
+    pub(super) fn new(config: &EdgeParts, pool: Arc<UpstreamPool>) -> EdgeContext {
         EdgeContext {
             limits: config.limits.clone(),
             proxies: config.proxies.clone(),

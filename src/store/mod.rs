@@ -27,4 +27,4 @@ pub use connection::{OpenError, sqlite_version};
 pub use error::{DatabaseError, MutationError, StoreError};
 pub use records::{DeleteOutcome, Page, Reading, Record, StoredResponse, Writing};
 pub use registry::Registry;
-pub use tenants::{Limits, Tenant, Tenants};
+pub use tenants::{Tenant, Tenants};

@@ -14,8 +14,9 @@ use super::registry::{self, Actor, Registry};
 use super::schema::{self, Schema};
 use super::tenant_file::TenantFile;
 use super::tenants::{self, Tenants};
-use super::{DatabaseError, Limits, StoreError};
+use super::{DatabaseError, StoreError};
 use crate::clock::Clock;
+use crate::config::TenantLimits;
 use crate::metrics::Metrics;
 use crate::model::{ALL, CUSTOMER, Value};
 
@@ -182,7 +183,7 @@ fn a_file_that_cannot_be_migrated_is_unchanged_and_does_not_affect_other_tenants
     added.unwrap();
     drop(file);
     let before = records(data.path());
-    let tenants = Tenants::new(data.path(), Limits::default(), Metrics::new(|_| "").into()).with_schema(&FAILING);
+    let tenants = Tenants::new(data.path(), TenantLimits::default(), Metrics::new(|_| "").into()).with_schema(&FAILING);
     assert!(matches!(tenants.open(1), Err(StoreError::Unavailable)));
     let other = tenants.open(2).unwrap();
     let found = other.read(|reading| reading.exists(&CUSTOMER, 1)).unwrap();

@@ -126,7 +126,7 @@ fn imported_records_are_found_by_search() {
     fixture.accepts(&CUSTOMER, CSV, "name\nStrassenbahn\n");
     let tenants = crate::store::Tenants::new(
         fixture.path(),
-        crate::store::Limits::default(),
+        crate::config::TenantLimits::default(),
         crate::metrics::Metrics::new(|_| "").into(),
     );
     let query = crate::model::ListQuery {

@@ -6,8 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenantdesk::clock::Clock;
+use tenantdesk::config::Config;
 use tenantdesk::http::{ApiError, Body, Request, Responder, Response};
-use tenantdesk::server::{Options, Service};
+use tenantdesk::server::Service;
 
 use crate::support::raw::{Answer, Client};
 use crate::support::until;
@@ -43,13 +45,13 @@ impl EdgeServer {
     }
 
     /// With changed options.
-    pub fn with(change: impl FnOnce(&mut Options)) -> EdgeServer {
+    pub fn with(change: impl FnOnce(&mut Config)) -> EdgeServer {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&seen);
         let held = Arc::new(Held(Mutex::new(Some(Vec::new()))));
         let holding = Arc::clone(&held);
-        let mut options = Options { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Options::default() };
-        change(&mut options);
+        let mut config = Config { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::new("unused") };
+        change(&mut config);
         let handler = move |request: Request, reply: Responder| {
             record.lock().unwrap().push(request.clone());
             match request.path.as_str() {
@@ -57,7 +59,7 @@ impl EdgeServer {
                 _ => respond(&request, reply),
             }
         };
-        let service = Service::start_with(Arc::new(handler), &options).unwrap();
+        let service = Service::start_with(Arc::new(handler), config, Clock::system()).unwrap();
         EdgeServer { address: service.address(), service: Some(service), seen, held }
     }
 

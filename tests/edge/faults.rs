@@ -8,6 +8,8 @@ use std::thread;
 
 use socket2::{SockAddr, SockRef, Socket};
 use tenantdesk::app::App;
+use tenantdesk::clock::Clock;
+use tenantdesk::config::Config;
 use tenantdesk::http::workers::Handler;
 use tenantdesk::http::{ApiError, Method};
 use tenantdesk::model::{CUSTOMER, Value};
@@ -209,7 +211,8 @@ fn a_stop_answers_requests_under_way_and_closes_idle_connections() {
 #[test]
 fn a_port_in_use_is_reported() {
     let server = EdgeServer::start();
-    let options = tenantdesk::server::Options { listen: server.address, ..Default::default() };
-    let problem = Service::start_with(std::sync::Arc::new(|_, _| {}), &options).err().unwrap().to_string();
+    let config = Config { listen: server.address, ..Config::new("unused") };
+    let problem =
+        Service::start_with(std::sync::Arc::new(|_, _| {}), config, Clock::system()).err().unwrap().to_string();
     assert!(problem.starts_with(&format!("cannot listen on {}", server.address)), "{problem}");
 }

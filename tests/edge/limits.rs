@@ -75,11 +75,11 @@ fn a_body_that_never_comes_costs_nothing() {
 }
 
 fn with_short_timeouts() -> EdgeServer {
-    EdgeServer::with(|options| {
-        options.limits.idle_timeout = Duration::from_secs(4);
-        options.limits.head_timeout = Duration::from_millis(600);
-        options.limits.body_timeout = Duration::from_millis(600);
-        options.limits.write_timeout = Duration::from_millis(600);
+    EdgeServer::with(|config| {
+        config.connections.idle_timeout = Duration::from_secs(4);
+        config.connections.head_timeout = Duration::from_millis(600);
+        config.connections.body_timeout = Duration::from_millis(600);
+        config.connections.write_timeout = Duration::from_millis(600);
     })
 }
 

@@ -110,7 +110,7 @@ fn a_request_whose_client_has_left_is_not_started() {
 
 #[test]
 fn beyond_the_cap_503_and_healthz() {
-    let server = EdgeServer::with(|options| options.limits.max_connections = Some(4));
+    let server = EdgeServer::with(|config| config.connections.max_connections = Some(4));
     let mut within: Vec<Client> = (0..4).map(|_| server.connect()).collect();
     within.iter_mut().for_each(|client| client.send(get("/a")));
     within.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));

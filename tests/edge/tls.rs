@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use tenantdesk::config::TlsFiles;
 use tenantdesk::edge::Tls;
-use tenantdesk::server::TlsFiles;
 
 use crate::edge_server::EdgeServer;
 use crate::fixture::{Fixture, RECORDS};
@@ -35,7 +35,7 @@ fn curl(url: &str, certificate: &Path, options: &[&str]) -> String {
 fn https_is_secure_in_both_versions() {
     let folder = tempfile::tempdir().unwrap();
     let files = make_pair(folder.path());
-    let server = EdgeServer::with(|options| options.tls = Some(files.clone()));
+    let server = EdgeServer::with(|config| config.tls = Some(files.clone()));
     let url = format!("https://{}/a", server.address);
     for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"]] {
         let output = curl(&url, &files.certificate, version);
@@ -121,9 +121,9 @@ fn sighup_reads_the_certificate_again_and_a_broken_one_is_not_taken() {
 fn a_silent_handshake_is_cut() {
     let folder = tempfile::tempdir().unwrap();
     let files = make_pair(folder.path());
-    let server = EdgeServer::with(|options| {
-        options.tls = Some(files);
-        options.limits.head_timeout = Duration::from_millis(500);
+    let server = EdgeServer::with(|config| {
+        config.tls = Some(files);
+        config.connections.head_timeout = Duration::from_millis(500);
     });
     // A client that waits in vain fails after 30 s.
     assert!(server.connect().is_closed());

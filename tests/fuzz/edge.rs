@@ -6,9 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tenantdesk::clock::Clock;
+use tenantdesk::config::Config;
 use tenantdesk::http::upstream_protocol::FORWARDED_HEADERS;
 use tenantdesk::http::{Body, Request, Responder, Response};
-use tenantdesk::server::{Options, Service};
+use tenantdesk::server::Service;
 
 use crate::mutate::fuzz;
 
@@ -74,11 +76,11 @@ fn edge() {
         // A response without a body for every method, so that the client can separate responses.
         reply.send(Response::empty(204));
     };
-    let mut options = Options { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Options::default() };
-    options.limits.head_timeout = Duration::from_millis(100);
-    options.limits.body_timeout = Duration::from_millis(100);
-    options.limits.idle_timeout = Duration::from_millis(500);
-    let service = Service::start_with(Arc::new(handler), &options).unwrap();
+    let mut config = Config { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Config::new("unused") };
+    config.connections.head_timeout = Duration::from_millis(100);
+    config.connections.body_timeout = Duration::from_millis(100);
+    config.connections.idle_timeout = Duration::from_millis(500);
+    let service = Service::start_with(Arc::new(handler), config, Clock::system()).unwrap();
     let address = service.address();
     let (mut inputs, mut came) = (0, 0);
     fuzz("edge", PIECES, |input| {

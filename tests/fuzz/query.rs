@@ -5,11 +5,12 @@ use std::path::Path;
 use tenantdesk::api::list;
 use tenantdesk::api::query::Query;
 use tenantdesk::clock::Clock;
+use tenantdesk::config::TenantLimits;
 use tenantdesk::metrics::Metrics;
 use tenantdesk::model::{self, Field, Kind, Resource, Value};
 use tenantdesk::store::DatabaseError;
 use tenantdesk::store::tenant_file::TenantFile;
-use tenantdesk::store::{Limits, Registry, Tenants};
+use tenantdesk::store::{Registry, Tenants};
 
 use crate::mutate::fuzz;
 
@@ -83,7 +84,7 @@ fn value(field: &Field, n: usize) -> Value {
 fn query() {
     let data = tempfile::tempdir().unwrap();
     let id = make_tenant(data.path());
-    let tenants = Tenants::new(data.path(), Limits::default(), Metrics::new(|_| "").into());
+    let tenants = Tenants::new(data.path(), TenantLimits::default(), Metrics::new(|_| "").into());
     let tenant = tenants.open(id).unwrap();
     fuzz("query", PIECES, |input| {
         let text = String::from_utf8_lossy(input);

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenantdesk::api::routes::PANEL_PATH;
-use tenantdesk::app::{App, Settings};
+use tenantdesk::app::App;
 use tenantdesk::clock::Clock;
+use tenantdesk::config::Config;
 use tenantdesk::http::{Body, Method, Request, Response};
 use tenantdesk::password;
 use tenantdesk::store::registry::{KeyRow, Registry, TenantRow};
@@ -28,7 +29,7 @@ impl Panel {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::manual("2026-11-20T19:30:42Z".parse().unwrap());
         Registry::create(&folder.path().join("data")).unwrap();
-        let app = App::open(Settings::new(folder.path().join("data")), clock.clone()).unwrap();
+        let app = App::open(&Config::new(folder.path().join("data")), clock.clone()).unwrap();
         Panel { folder, app, clock }
     }
 
@@ -36,7 +37,7 @@ impl Panel {
     pub fn restarted(self) -> Panel {
         let Panel { folder, app, clock } = self;
         drop(app);
-        let app = App::open(Settings::new(folder.path().join("data")), clock.clone()).unwrap();
+        let app = App::open(&Config::new(folder.path().join("data")), clock.clone()).unwrap();
         Panel { folder, app, clock }
     }
 

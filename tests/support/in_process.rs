@@ -5,10 +5,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenantdesk::app::{App, Settings};
+use tenantdesk::app::App;
 use tenantdesk::clock::Clock;
+use tenantdesk::config::Config;
 use tenantdesk::http::workers::Handler;
-use tenantdesk::server::{Options, Service};
+use tenantdesk::server::Service;
 use tenantdesk::store::registry::Registry;
 
 use super::server::DataDir;
@@ -35,9 +36,10 @@ impl InProcess {
         let clock = Clock::manual(start.parse().unwrap());
         Registry::create(&data_dir.data()).unwrap();
         let rate_limit = NonZeroU32::new(rate_limit).unwrap();
-        let app = App::open(Settings { rate_limit, ..Settings::new(data_dir.data()) }, clock.clone()).unwrap();
+        let config = Config { rate_limit, ..config(&data_dir) };
+        let app = App::open(&config, clock.clone()).unwrap();
         let handler: Handler = Arc::new(move |request, reply| app.respond(&request, reply));
-        let service = Service::start_with(handler, &options(&clock)).unwrap();
+        let service = Service::start_with(handler, config, clock.clone()).unwrap();
         data_dir.set_address(service.address());
         InProcess { data_dir, service: Some(service), clock }
     }
@@ -46,7 +48,7 @@ impl InProcess {
     pub fn answering(handler: Handler) -> InProcess {
         let data_dir = DataDir::new(false);
         let clock = Clock::system();
-        let service = Service::start_with(handler, &options(&clock)).unwrap();
+        let service = Service::start_with(handler, config(&data_dir), clock.clone()).unwrap();
         // It shows how the service itself holds out; a proxy would hold out before it.
         data_dir.set_direct_address(service.address());
         InProcess { data_dir, service: Some(service), clock }
@@ -57,9 +59,9 @@ impl InProcess {
         let data_dir = DataDir::new(false);
         let clock = Clock::system();
         Registry::create(&data_dir.data()).unwrap();
-        let settings = Settings { rate_limit: NonZeroU32::MAX, ..Settings::new(data_dir.data()) };
-        let app = App::open(settings, clock.clone()).unwrap();
-        let service = Service::start_with(handler(app), &options(&clock)).unwrap();
+        let config = Config { rate_limit: NonZeroU32::MAX, ..config(&data_dir) };
+        let app = App::open(&config, clock.clone()).unwrap();
+        let service = Service::start_with(handler(app), config, clock.clone()).unwrap();
         data_dir.set_address(service.address());
         InProcess { data_dir, service: Some(service), clock }
     }
@@ -86,7 +88,6 @@ impl Drop for InProcess {
     }
 }
 
-fn options(clock: &Clock) -> Options {
-    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    Options { listen, clock: clock.clone(), ..Options::default() }
+fn config(data_dir: &DataDir) -> Config {
+    Config { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Config::new(data_dir.data()) }
 }

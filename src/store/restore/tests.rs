@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::Clock;
+use crate::config::TenantLimits;
 use crate::model::{ALL, CUSTOMER, EMPLOYEE, Scopes, Value};
 use crate::secret;
 use crate::store::backup::{self, BackupError, Manifest, manifest};
 use crate::store::registry::{Actor, TenantRow};
 use crate::store::schema::{self, Schema};
 use crate::store::tenant_file::TenantFile;
-use crate::store::{DatabaseError, Limits, MutationError, Record, Tenant, Tenants, Writing, check};
+use crate::store::{DatabaseError, MutationError, Record, Tenant, Tenants, Writing, check};
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -579,7 +580,7 @@ fn a_tenant_is_restored_under_load() {
     fixture.tenant("one");
     fixture.tenant("two");
     fixture.add(1, &["First"]);
-    let tenants = Tenants::new(&fixture.data(), Limits::default(), crate::metrics::Metrics::new(|_| "").into());
+    let tenants = Tenants::new(&fixture.data(), TenantLimits::default(), crate::metrics::Metrics::new(|_| "").into());
     let tenant = tenants.open(1).unwrap();
     for n in 0..300 {
         add(&tenant, n % 3 == 0, &format!("before-{n}@shop.example"));

@@ -43,6 +43,7 @@ use working_set::WorkingSet;
 
 use super::error::StoreError;
 use super::schema::Schema;
+use crate::config::TenantLimits;
 use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;
@@ -57,28 +58,10 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The most tenants that are closed for one that is opened.
 const MAX_EVICTED: usize = 32;
 
-/// Limits of the set of open tenants.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Tenants open at once; the least recently used is closed for the next.
-    pub open: usize,
-    /// The memory of all tenants' connections together, in bytes.
-    pub memory: usize,
-    /// Requests that read from one tenant at once. More come together only while its file does not respond, and then they must
-    /// not hold every worker.
-    pub reads_at_once: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { open: 1_000, memory: 96 << 20, reads_at_once: 16 }
-    }
-}
-
 /// All tenants' files.
 pub struct Tenants {
     folder: PathBuf,
-    limits: Limits,
+    limits: TenantLimits,
     shared: Shared,
     slots: Mutex<HashMap<i64, Arc<Slot>>>,
     /// The slots whose tenant is open, and some that were closed since.
@@ -115,7 +98,7 @@ enum SlotState {
 
 impl Tenants {
     /// The tenants whose files are in `data_dir`/tenants.
-    pub fn new(data_dir: &Path, limits: Limits, metrics: Arc<Metrics>) -> Tenants {
+    pub fn new(data_dir: &Path, limits: TenantLimits, metrics: Arc<Metrics>) -> Tenants {
         let opener = ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("opener").build();
         Tenants {
             folder: folder(data_dir),

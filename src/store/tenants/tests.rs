@@ -7,7 +7,7 @@ use super::*;
 use crate::store::connection;
 use crate::store::schema;
 
-fn tenants(folder: &tempfile::TempDir, limits: Limits) -> Tenants {
+fn tenants(folder: &tempfile::TempDir, limits: TenantLimits) -> Tenants {
     Tenants::new(folder.path(), limits, Metrics::new(|_| "").into())
 }
 
@@ -29,14 +29,14 @@ fn read_all(tenant: &Tenant) {
 #[test]
 fn what_all_tenants_take_is_bounded_together() {
     let folder = data_dir(20);
-    let unbounded = tenants(&folder, Limits::default());
+    let unbounded = tenants(&folder, TenantLimits::default());
     read_all(&unbounded.open(1).unwrap());
     let one = unbounded.shared.budget.used();
     assert!(one > 150_000, "the file has over fifty pages of 4 KiB: {one}");
     unbounded.close();
     assert_eq!(unbounded.shared.budget.used(), 0);
 
-    let bounded = tenants(&folder, Limits { memory: 5 * one, ..Limits::default() });
+    let bounded = tenants(&folder, TenantLimits { memory: 5 * one, ..TenantLimits::default() });
     for id in (1..=20).chain(1..=20) {
         let tenant = bounded.open(id).unwrap();
         // A read within a read takes a second connection.
@@ -54,7 +54,7 @@ fn what_all_tenants_take_is_bounded_together() {
 #[test]
 fn few_stay_open_where_most_are_closed_again_before_their_next_use() {
     let folder = data_dir(40);
-    let tenants = tenants(&folder, Limits { open: 32, ..Limits::default() });
+    let tenants = tenants(&folder, TenantLimits { open: 32, ..TenantLimits::default() });
     let use_in_turn = |ids: std::ops::RangeInclusive<i64>, uses: usize| {
         ids.cycle().take(uses).for_each(|id| drop(tenants.open(id).unwrap()));
     };
@@ -69,7 +69,7 @@ fn few_stay_open_where_most_are_closed_again_before_their_next_use() {
 #[test]
 fn closing_a_tenant_leaves_its_log_empty_and_in_place() {
     let folder = data_dir(1);
-    let tenants = tenants(&folder, Limits::default());
+    let tenants = tenants(&folder, TenantLimits::default());
     read_all(&tenants.open(1).unwrap());
     let log = connection::sibling_path(&file(&tenants.folder, 1), "-wal");
     let other = connection::open_raw(&file(&tenants.folder, 1)).unwrap();

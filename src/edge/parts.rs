@@ -1,4 +1,4 @@
-//! What an edge is started with, and the errors that end it.
+//! The parts of an edge, and the errors that end it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::limits::Limits;
 use super::metrics_listener::MetricsPage;
 use super::tls::Tls;
+use crate::config::ConnectionLimits;
 use crate::metrics::Metrics;
 
-/// The configuration of an edge.
-pub struct EdgeConfig {
+/// What an edge is started with.
+pub struct EdgeParts {
     /// Timeouts and the connection limit.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
     /// The networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, in addition to the loopback addresses.
     pub proxies: Vec<IpNet>,
     /// The certificate. `None` serves plain HTTP.
