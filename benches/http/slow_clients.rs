@@ -1,7 +1,7 @@
 //! Many slow clients: their effect on the latency of others, their memory, and what remains after them.
 //!
-//! The server has its default limits. A client whose connection it closes connects again, evenly spread over time, so the crowd
-//! stays for the whole measurement. The crowd has an address of its own, because the edge queues requests by address; the other
+//! The server has its default limits. A client whose connection it closes connects again, evenly spread over time, so the group
+//! stays for the whole measurement. The group has an address of its own, because the edge queues requests by address; the other
 //! clients have a different address in one load and the same in another.
 
 use std::io::{self, Write};
@@ -23,10 +23,10 @@ use crate::sections::{
 };
 use crate::table::{Bar, Table, median};
 
-/// The address of the crowd. The other clients have 127.0.0.1.
-const CROWD: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+/// The address of the group. The other clients have 127.0.0.1.
+const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// The records of each of the two tenants. The crowd reads the second one's, which are long.
+/// The records of each of the two tenants. The group reads the second one's, which are long.
 const RECORDS: u64 = 1000;
 
 /// The default timeout of the server for slow clients. A client that does not read cannot see its connection close.
@@ -38,12 +38,12 @@ const IDLE: Duration = Duration::from_secs(12);
 /// Memory that page caches may keep, in MB.
 const CACHED: f64 = 16.0;
 
-/// The most memory that the server may use with any crowd, in MB.
+/// The most memory that the server may use with any group, in MB.
 const MOST_MEMORY: f64 = 300.0;
 
 /// Many clients with the same behaviour.
 #[derive(Clone)]
-struct Crowd {
+struct Group {
     name: &'static str,
     clients: usize,
     /// The first bytes that each sends.
@@ -62,7 +62,7 @@ enum Then {
     NeverRead,
 }
 
-/// A crowd that is connected.
+/// A group that is connected.
 struct Connected {
     leave: Arc<AtomicBool>,
     thread: JoinHandle<io::Result<usize>>,
@@ -83,13 +83,13 @@ pub fn slow_clients(settings: &Settings, table: &mut Table) -> io::Result<()> {
     data::open(&tenant_file(&data, 2))
         .and_then(|tenant| tenant.execute("UPDATE customers SET notes = ?", ["x".repeat(5000)]))
         .map_err(io::Error::other)?;
-    for crowd in crowds(&data) {
-        beside(settings, table, &data, &crowd)?;
+    for group in groups(&data) {
+        beside(settings, table, &data, &group)?;
     }
     Ok(())
 }
 
-fn crowds(data: &Data) -> [Crowd; 4] {
+fn groups(data: &Data) -> [Group; 4] {
     let key = &data.keys[1];
     let body = format!(
         "POST /customers.php HTTP/1.1\r\nHost: desk.example\r\nAuthorization: Bearer {key}\r\n\
@@ -97,16 +97,16 @@ fn crowds(data: &Data) -> [Crowd; 4] {
     );
     let (seldom, often) = (Duration::from_secs(3), Duration::from_millis(100));
     [
-        Crowd { name: "2,000 idle", clients: 2000, first: Vec::new(), then: Then::Nothing, pace: seldom },
-        Crowd {
+        Group { name: "2,000 idle", clients: 2000, first: Vec::new(), then: Then::Nothing, pace: seldom },
+        Group {
             name: "2,000 slow heads",
             clients: 2000,
             first: b"GET / HTTP/1.1\r\nHost: desk.example\r\nX-Slow: ".to_vec(),
             then: Then::Send(b'a'),
             pace: seldom,
         },
-        Crowd { name: "200 slow bodies", clients: 200, first: body.into(), then: Then::Send(b' '), pace: often },
-        Crowd {
+        Group { name: "200 slow bodies", clients: 200, first: body.into(), then: Then::Send(b' '), pace: often },
+        Group {
             name: "200 unread pages",
             clients: 200,
             first: get(key, "/customers.php?limit=200"),
@@ -116,13 +116,13 @@ fn crowds(data: &Data) -> [Crowd; 4] {
     ]
 }
 
-impl Crowd {
+impl Group {
     /// Connects all clients and reactions when they are connected.
     fn connect_all(&self, address: SocketAddr) -> io::Result<Connected> {
         let leave = Arc::new(AtomicBool::new(false));
         let (all_connected, wait) = mpsc::channel();
-        let (crowd, stop) = (self.clone(), Arc::clone(&leave));
-        let thread = thread::spawn(move || crowd.keep_connected(address, &all_connected, &stop));
+        let (group, stop) = (self.clone(), Arc::clone(&leave));
+        let thread = thread::spawn(move || group.keep_connected(address, &all_connected, &stop));
         // If a client cannot connect, the thread ends, and `end` reactions the error.
         let _ = wait.recv();
         Ok(Connected { leave, thread })
@@ -162,7 +162,7 @@ impl Crowd {
     }
 
     fn connect(&self, address: SocketAddr, stay: Duration) -> io::Result<Client> {
-        let mut stream = connect(address, Some(CROWD))?;
+        let mut stream = connect(address, Some(GROUP))?;
         stream.write_all(&self.first)?;
         stream.set_nonblocking(true)?;
         let leaves = (!matches!(self.then, Then::Nothing)).then(|| Instant::now() + stay);
@@ -174,7 +174,7 @@ impl Connected {
     /// Disconnects all clients and returns the number of reconnections.
     fn end(self) -> io::Result<usize> {
         self.leave.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("a crowd panicked")))
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("a group panicked")))
     }
 }
 
@@ -203,18 +203,18 @@ impl Client {
     }
 }
 
-/// The measurements with one crowd.
+/// The measurements with one group.
 #[derive(Default)]
 struct Measured {
-    /// Without the crowd, before and after each time.
+    /// Without the group, before and after each time.
     without: Vec<Outcome>,
-    /// With the crowd, from another address.
+    /// With the group, from another address.
     other: Vec<Outcome>,
-    /// With the crowd, from its address.
+    /// With the group, from its address.
     same: Vec<Outcome>,
 }
 
-fn beside(settings: &Settings, table: &mut Table, data: &Data, crowd: &Crowd) -> io::Result<()> {
+fn beside(settings: &Settings, table: &mut Table, data: &Data, group: &Group) -> io::Result<()> {
     let server = Process::serve(&data.dir)?;
     let page = body_length(&once(server.address, &get(&data.keys[1], "/customers.php?limit=200"))?);
     if page < 1024 * 1024 {
@@ -225,20 +225,20 @@ fn beside(settings: &Settings, table: &mut Table, data: &Data, crowd: &Crowd) ->
     load_gets(&server, CONNECTIONS, settings.time, &both)?;
     let before = settled(&server, IDLE);
 
-    let standing = crowd.connect_all(server.address)?;
-    at_rest(settings, table, crowd, &server, before)?;
+    let standing = group.connect_all(server.address)?;
+    at_rest(settings, table, group, &server, before)?;
     let mut again = standing.end()?;
     settled(&server, Duration::from_millis(500));
 
     let load = |from| load_gets_from(&server, from, CONNECTIONS, settings.time, &requests);
     let mut measured = Measured { without: vec![load(None)?], ..Measured::default() };
     for round in 0..settings.rounds {
-        let standing = crowd.connect_all(server.address)?;
-        // The order alternates, so that neither always runs directly after the crowd has connected.
+        let standing = group.connect_all(server.address)?;
+        // The order alternates, so that neither always runs directly after the group has connected.
         if round % 2 == 0 {
             measured.other.push(load(None)?);
         }
-        measured.same.push(load(Some(CROWD))?);
+        measured.same.push(load(Some(GROUP))?);
         if round % 2 == 1 {
             measured.other.push(load(None)?);
         }
@@ -247,9 +247,9 @@ fn beside(settings: &Settings, table: &mut Table, data: &Data, crowd: &Crowd) ->
         measured.without.push(load(None)?);
     }
     let after = settled(&server, IDLE);
-    measured.show(table, crowd);
+    measured.show(table, group);
 
-    let name = crowd.name;
+    let name = group.name;
     let peak = megabytes(after.peak_memory);
     let against = format!("{MOST_MEMORY} MB");
     table.add(&format!("most memory, {name}"), format!("{peak:.0} MB"), against, peak / MOST_MEMORY, Bar::AtMost(1.0));
@@ -266,11 +266,11 @@ fn beside(settings: &Settings, table: &mut Table, data: &Data, crowd: &Crowd) ->
     Ok(())
 }
 
-/// The resources that an otherwise idle server uses for the crowd.
+/// The resources that an otherwise idle server uses for the group.
 fn at_rest(
     settings: &Settings,
     table: &mut Table,
-    crowd: &Crowd,
+    group: &Group,
     server: &Process,
     before: ProcessStats,
 ) -> io::Result<()> {
@@ -280,18 +280,18 @@ fn at_rest(
     let share = spent.as_secs_f64() / began.0.elapsed().as_secs_f64() * 100.0;
     let stats = server.stats();
     let connections = stats.descriptors.saturating_sub(before.descriptors);
-    let each = megabytes(stats.memory.saturating_sub(before.memory)) * 1e3 / crowd.clients as f64;
+    let each = megabytes(stats.memory.saturating_sub(before.memory)) * 1e3 / group.clients as f64;
     let text = format!("{each:.1} KB each, {share:.1} % of a core, {connections} descriptors");
-    table.note(&format!("{} and no other client", crowd.name), text);
+    table.note(&format!("{} and no other client", group.name), text);
     // Clients that do not read are disconnected at once if the memory budget is used up.
-    if connections < crowd.clients * 9 / 10 && !matches!(crowd.then, Then::NeverRead) {
-        return Err(io::Error::other(format!("only {connections} of {} connections are open", crowd.clients)));
+    if connections < group.clients * 9 / 10 && !matches!(group.then, Then::NeverRead) {
+        return Err(io::Error::other(format!("only {connections} of {} connections are open", group.clients)));
     }
     Ok(())
 }
 
 impl Measured {
-    fn show(&self, table: &mut Table, crowd: &Crowd) {
+    fn show(&self, table: &mut Table, group: &Group) {
         let p99 = |outcome: &Outcome| outcome.percentile(0.99);
         let show = |outcomes: &[Outcome]| {
             let middle = |of: &dyn Fn(&Outcome) -> f64| median(outcomes.iter().map(of).collect());
@@ -300,7 +300,7 @@ impl Measured {
         for (address, beside) in [("", &self.other), (", same address", &self.same)] {
             let without = self.without.windows(2).map(|pair| pair.iter().map(p99).sum::<f64>() / 2.0);
             let ratio = median(beside.iter().zip(without).map(|(beside, without)| p99(beside) / without).collect());
-            let figure = format!("GET beside {}{address}, p99", crowd.name);
+            let figure = format!("GET beside {}{address}, p99", group.name);
             table.add(&figure, show(beside), format!("without {}", show(&self.without)), ratio, Bar::AtMost(3.0));
         }
     }
