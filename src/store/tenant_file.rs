@@ -155,15 +155,6 @@ impl Reading<'_> {
         Ok(highest_id(self.connection(), resource)? > 0 || self.number_of(resource)? > 0)
     }
 
-    /// Returns whether the resource has a record `id`.
-    ///
-    /// # Errors
-    ///
-    /// [`DatabaseError`].
-    pub fn has(&self, resource: &Resource, id: i64) -> Result<bool, DatabaseError> {
-        self.exists(resource, id)
-    }
-
     /// Searches the record whose `field` equals `value`.
     ///
     /// # Errors

@@ -117,7 +117,7 @@ impl RowValidator<'_> {
         value: Value,
     ) -> Result<Result<Value, RowError>, DatabaseError> {
         if let (Some(target), Value::Integer(id)) = (Resource::referenced(field), &value)
-            && !self.reading.has(target, *id)?
+            && !self.reading.exists(target, *id)?
         {
             let message = target.missing_message(field, *id);
             return Ok(Err(RowError::new(line, field.name, missing_code(target), message)));

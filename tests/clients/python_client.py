@@ -19,7 +19,7 @@ TOOLS = Path(sys.executable).parent
 
 def generate(url, folder):
     target = Path(folder) / "generated_tenantdesk"
-    # ruff, which the generator calls to tidy its output, lies beside it.
+    # ruff, which the generator calls to tidy its output, is in the same folder.
     outcome = subprocess.run(
         [str(TOOLS / "openapi-python-client"), "generate", "--url", f"{url}/openapi.json",
          "--output-path", str(target), "--meta", "none", "--fail-on-warning"],

@@ -1,4 +1,4 @@
-//! The first machine dies at a random moment, and the second takes over.
+//! The first machine is stopped at a random moment, and the second takes over.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
