@@ -55,8 +55,7 @@ impl Tenant {
         let first = schema::open(path, shared.schema)?;
         // Reading the schema cached as many pages as there are tables and indexes; few of them are read again.
         connection::release_cache(&first);
-        let unusable = |cause: &dyn ToString| OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() };
-        let file = OpenFile::new(path).map_err(|error| unusable(&error))?;
+        let file = OpenFile::new(path).map_err(|error| connection::unusable(path, error))?;
         Ok(Tenant {
             file,
             readers: readers::pool(connection::reader_manager(path), first, Arc::clone(&shared.budget), &shared.opener),

@@ -201,7 +201,7 @@ impl Writer {
         let connection = schema::open(&self.path, self.schema)?;
         connection::persist_wal(&connection);
         connection::keep_temporary_files_in_memory(&connection)
-            .map_err(|error| OpenError::Unusable { path: self.path.clone(), cause: error.to_string() })?;
+            .map_err(|error| connection::unusable(&self.path, error))?;
         Ok(TrackedConnection::new(connection, Arc::clone(&self.budget)))
     }
 
