@@ -257,10 +257,8 @@ fn check_references<'v>(
     values: impl Iterator<Item = (&'static Field, &'v Value)>,
 ) -> Result<(), MutationError<ApiError>> {
     for (field, value) in values {
-        if let (Some(target), Value::Integer(id)) = (Resource::referenced(field), value)
-            && !reading.exists(target, *id)?
-        {
-            return Err(errors::missing_reference(field, target, *id).into());
+        if let Some((target, id)) = reading.missing_reference(field, value)? {
+            return Err(errors::missing_reference(field, target, id).into());
         }
     }
     Ok(())

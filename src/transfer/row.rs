@@ -116,13 +116,13 @@ impl RowValidator<'_> {
         field: &Field,
         value: Value,
     ) -> Result<Result<Value, RowError>, DatabaseError> {
-        if let (Some(target), Value::Integer(id)) = (Resource::referenced(field), &value)
-            && !self.reading.exists(target, *id)?
-        {
-            let message = target.missing_message(field, *id);
-            return Ok(Err(RowError::new(line, field.name, missing_code(target), message)));
-        }
-        Ok(Ok(value))
+        Ok(match self.reading.missing_reference(field, &value)? {
+            Some((target, id)) => {
+                let message = target.missing_message(field, id);
+                Err(RowError::new(line, field.name, missing_code(target), message))
+            }
+            None => Ok(value),
+        })
     }
 
     /// The id of the record with the natural key `input`.

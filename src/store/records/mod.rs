@@ -104,6 +104,19 @@ impl<'a> Reading<'a> {
     pub fn exists(&self, resource: &Resource, id: i64) -> Result<bool, DatabaseError> {
         Ok(self.0.prepare_cached(&Statements::of(resource).exists)?.exists([id])?)
     }
+
+    /// The record that `field` refers to with `value`, if there is no such record: its resource and id. `None` if the record exists,
+    /// or if the field or its value refers to none.
+    pub fn missing_reference(
+        &self,
+        field: &Field,
+        value: &Value,
+    ) -> Result<Option<(&'static Resource, i64)>, DatabaseError> {
+        match (Resource::referenced(field), value) {
+            (Some(target), Value::Integer(id)) if !self.exists(target, *id)? => Ok(Some((target, *id))),
+            _ => Ok(None),
+        }
+    }
 }
 
 impl<'a> Writing<'a> {
