@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 
 /// The media type of [`Metrics::render`].
@@ -113,7 +113,7 @@ impl Metrics {
         let series = ((self.route_of)(path), method);
         let seconds = duration.as_secs_f64();
         let bucket = BUCKETS.iter().position(|end| seconds <= *end).unwrap_or(BUCKETS.len());
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.requests.lock();
         let route = requests.entry(series).or_default();
         *route.by_status.entry(status).or_default() += 1;
         route.seconds += seconds;
@@ -145,7 +145,7 @@ impl Metrics {
     }
 
     fn render_requests(&self, page: &mut Exposition) {
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = self.requests.lock();
         const REQUESTS: &str = "tenantdesk_requests_total";
         page.head(REQUESTS, "counter", "Requests by route, method and status.");
         for ((route, method), route_metrics) in requests.iter() {

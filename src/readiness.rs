@@ -4,8 +4,9 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// How long a result is cached.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -45,7 +46,7 @@ impl Readiness {
             return result;
         }
         let result = probe();
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.is_running = false;
         state.result.clone_from(&result);
         result
@@ -53,7 +54,7 @@ impl Readiness {
 
     /// Returns the result to use, or `None` if the caller has to probe.
     fn begin(&self, now: Duration) -> Option<Result<(), String>> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let age = now.saturating_sub(state.started_at);
         if state.is_running && age >= DEADLINE {
             return Some(Err(format!("a probe has not ended for {} s; the disk does not respond", age.as_secs())));
@@ -64,10 +65,6 @@ impl Readiness {
         state.started_at = now;
         state.is_running = true;
         None
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ProbeState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,13 +5,13 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use governor::Quota;
 use governor::clock::FakeRelativeClock;
 use governor::middleware::StateInformationMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
+use parking_lot::Mutex;
 
 use crate::clock::Moment;
 use crate::http::{ApiError, Condition};
@@ -87,7 +87,7 @@ impl RateLimiter {
     ///
     /// `rate_limited` if the window has no requests left.
     pub fn check(&self, key: i64, now: Moment) -> Result<RateLimitStatus, ApiError> {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         windows.sweep(now.monotonic);
         let window = windows.by_key.entry(key).or_insert_with(|| self.open(now));
         if window.ends <= now.monotonic {
@@ -140,6 +140,6 @@ mod tests {
         assert_eq!(limiter.check(1, clock.now()).unwrap().remaining, 99);
         clock.advance(Duration::from_secs(120));
         assert!(limiter.check(3, clock.now()).is_ok());
-        assert_eq!(limiter.windows.lock().unwrap().by_key.len(), 1);
+        assert_eq!(limiter.windows.lock().by_key.len(), 1);
     }
 }

@@ -5,7 +5,8 @@
 
 use std::net::IpAddr;
 use std::sync::mpsc::{self, SendError, Sender};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::cpu_permits;
 use crate::fair_queue::FairQueue;
@@ -55,7 +56,7 @@ struct Permit<'a> {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        let mut queue = self.hash_limiter.lock();
+        let mut queue = self.hash_limiter.queue.lock();
         queue.finished += 1;
         queue.release(std::mem::take(&mut self.memory));
     }
@@ -76,11 +77,11 @@ impl HashLimiter {
 
     /// Number of finished hashes since the start.
     pub(super) fn finished(&self) -> u64 {
-        self.lock().finished
+        self.queue.lock().finished
     }
 
     fn acquire(&self, client: IpAddr) -> Result<Permit<'_>, QueueFull> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         let memory = if queue.running < self.max_concurrent {
             queue.running += 1;
             queue.spare.pop().unwrap_or_default()
@@ -91,10 +92,6 @@ impl HashLimiter {
             admitted.recv().map_err(|_| QueueFull)?
         };
         Ok(Permit { hash_limiter: self, memory })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -167,7 +164,7 @@ mod tests {
         let mut waiting = Vec::new();
         let mut wait = |client| {
             let (admit, admitted) = mpsc::channel();
-            let added = hash_limiter.lock().add(client, admit);
+            let added = hash_limiter.queue.lock().add(client, admit);
             waiting.push(admitted);
             added
         };

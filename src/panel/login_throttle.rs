@@ -5,9 +5,9 @@
 //! the limit together.
 
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use sha2::{Digest as _, Sha256};
 
 /// Failures allowed within [`WINDOW`].
@@ -77,7 +77,7 @@ impl Attempt<'_> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        let mut counts = self.throttle.lock();
+        let mut counts = self.throttle.counts.lock();
         if self.failed {
             evict_oldest(&mut counts, &self.key);
         }
@@ -101,7 +101,7 @@ impl LoginThrottle {
     ///
     /// [`Throttled`] if the limit is reached.
     pub(super) fn check(&self, key: &ThrottleKey, now: Duration) -> Result<(), Throttled> {
-        match self.lock().get_mut(key) {
+        match self.counts.lock().get_mut(key) {
             Some(count) => {
                 count.expire(now);
                 if count.failures.len() < MAX_FAILURES { Ok(()) } else { Err(Throttled) }
@@ -117,7 +117,7 @@ impl LoginThrottle {
     ///
     /// [`Throttled`] if the limit is reached.
     pub(super) fn begin(&self, key: ThrottleKey, now: Duration) -> Result<Attempt<'_>, Throttled> {
-        let mut counts = self.lock();
+        let mut counts = self.counts.lock();
         loop {
             let count = counts.entry(key).or_default();
             count.expire(now);
@@ -128,12 +128,8 @@ impl LoginThrottle {
                 count.running += 1;
                 return Ok(Attempt { throttle: self, key, now, failed: false });
             }
-            counts = self.finished.wait(counts).unwrap_or_else(PoisonError::into_inner);
+            self.finished.wait(&mut counts);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ThrottleKey, Count>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -183,7 +179,7 @@ mod tests {
         for _ in 0..20 {
             drop(throttle.begin(ThrottleKey::sign_in("acme"), at(0)).unwrap());
         }
-        assert!(throttle.lock().is_empty());
+        assert!(throttle.counts.lock().is_empty());
     }
 
     #[test]
@@ -216,7 +212,7 @@ mod tests {
         for name in 0..MAX_KEYS + 50 {
             fail(&throttle, &format!("name {name}"), at(20));
         }
-        assert!(throttle.lock().len() <= MAX_KEYS + 1, "{}", throttle.lock().len());
+        assert!(throttle.counts.lock().len() <= MAX_KEYS + 1, "{}", throttle.counts.lock().len());
         assert_eq!(throttle.check(&ThrottleKey::sign_in("acme"), at(35)), Err(Throttled));
     }
 }

@@ -1,8 +1,9 @@
 //! New keys between the form that creates them and the page that shows them once. They are kept in memory only.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// How long a key is kept.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
@@ -30,7 +31,7 @@ impl std::fmt::Debug for PendingKeys {
 impl PendingKeys {
     /// Keeps a key for the session that created it. `now` is monotonic.
     pub(super) fn put(&self, session: [u8; 32], id: i64, key: String, now: Duration) {
-        let mut keys = self.lock();
+        let mut keys = self.0.lock();
         keys.retain(|_, pending| now.saturating_sub(pending.since) < LIFETIME);
         if keys.len() >= CAPACITY {
             let oldest = keys.iter().min_by_key(|(_, pending)| pending.since).map(|(id, _)| *id);
@@ -41,17 +42,13 @@ impl PendingKeys {
 
     /// Removes and returns a key of the session, if it is not too old.
     pub(super) fn take(&self, session: [u8; 32], id: i64, now: Duration) -> Option<String> {
-        let pending = self.lock().remove(&(session, id))?;
+        let pending = self.0.lock().remove(&(session, id))?;
         (now.saturating_sub(pending.since) < LIFETIME).then_some(pending.key)
     }
 
     /// Drops the keys of a session.
     pub(super) fn forget(&self, session: [u8; 32]) {
-        self.lock().retain(|(owner, _), _| *owner != session);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<PendingId, PendingKey>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().retain(|(owner, _), _| *owner != session);
     }
 }
 
@@ -81,7 +78,7 @@ mod tests {
         for id in 0..2_000 {
             keys.put([1; 32], id, String::new(), Duration::from_millis(id.unsigned_abs()));
         }
-        assert_eq!(keys.lock().len(), CAPACITY);
+        assert_eq!(keys.0.lock().len(), CAPACITY);
         assert!(keys.take([1; 32], 1_999, Duration::from_secs(2)).is_some());
     }
 }
