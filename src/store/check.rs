@@ -100,8 +100,13 @@ fn check_database(path: &Path, schema: &Schema) -> Vec<String> {
     }
 }
 
+/// Checks the integrity and the foreign keys of a database. Returns the first problem.
+pub(super) fn first_problem(connection: &Connection) -> Option<String> {
+    find_problems(connection).into_iter().next()
+}
+
 /// Checks the integrity and the foreign keys of a database. Returns its problems.
-pub(super) fn find_problems(connection: &Connection) -> Vec<String> {
+fn find_problems(connection: &Connection) -> Vec<String> {
     let mut problems = Vec::new();
     for found in [integrity(connection), broken_foreign_keys(connection)] {
         match found {

@@ -203,7 +203,7 @@ fn fill(registry: &Registry, folder: &Path, tenant: Option<&TenantRow>, now: Mom
     save_tenants(registry, &copied, folder, tenant, &mut manifest)?;
     // VACUUM removes the deleted rows from the pages of the file, too.
     copied.execute_batch("DELETE FROM sessions; VACUUM")?;
-    if let Some(problem) = first_problem(&copied) {
+    if let Some(problem) = check::first_problem(&copied) {
         return Err(BackupError::Unsound { database: registry::FILE.to_owned(), problem });
     }
     drop(copied);
@@ -294,17 +294,13 @@ fn save_tenant(registry: &Registry, folder: &Path, id: i64) -> Result<TenantCopy
 
 /// Returns the number of records of each resource, or the first problem of the copy.
 fn check_and_count(copy: &Connection) -> Result<BTreeMap<String, i64>, String> {
-    if let Some(problem) = first_problem(copy) {
+    if let Some(problem) = check::first_problem(copy) {
         return Err(format!("it is damaged: {problem}"));
     }
     let reading = Reading::new(copy);
     let count = |resource: &'static Resource| Ok((resource.plural.to_owned(), reading.number_of(resource)?));
     let counts: Result<_, DatabaseError> = ALL.into_iter().map(count).collect();
     counts.map_err(|error| error.to_string())
-}
-
-fn first_problem(database: &Connection) -> Option<String> {
-    check::find_problems(database).into_iter().next()
 }
 
 fn describe(folder: &Path, path: String, schema: &Schema) -> Result<SavedFile, BackupError> {

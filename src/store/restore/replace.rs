@@ -94,7 +94,7 @@ impl UndoStep {
 /// Opens a tenant's file and checks its integrity.
 fn open_undamaged(live: &Path) -> Result<Connection, OpenError> {
     let connection = schema::open(live, &tenants::SCHEMA)?;
-    match check::find_problems(&connection).into_iter().next() {
+    match check::first_problem(&connection) {
         Some(cause) => Err(OpenError::Damaged { path: live.to_owned(), cause }),
         None => Ok(connection),
     }
