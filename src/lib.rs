@@ -15,6 +15,7 @@ pub mod config;
 pub mod cpu_permits;
 pub mod edge;
 pub mod fair_queue;
+mod files;
 pub mod html;
 pub mod http;
 pub mod metrics;

@@ -1,8 +1,7 @@
 //! `export`: writes all records of a resource to standard output or a file.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -13,6 +12,7 @@ use serde_json::json;
 use super::import::progress_bar;
 use super::output::{print, print_json};
 use super::{GlobalOptions, find_tenant, resource};
+use crate::files;
 use crate::model::Resource;
 use crate::store::DatabaseError;
 use crate::store::tenant_file::TenantFile;
@@ -73,7 +73,7 @@ fn write_file(path: &Path, write: impl FnOnce(&File) -> anyhow::Result<u64>) -> 
     let mut partial = path.to_owned().into_os_string();
     partial.push(".partial");
     let failed = || format!("cannot write {}", path.display());
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial).with_context(failed)?;
+    let file = files::create_private(partial.as_ref()).with_context(failed)?;
     let written = write(&file).and_then(|rows| {
         file.sync_all().and_then(|()| fs::rename(&partial, path)).with_context(failed)?;
         Ok(rows)

@@ -1,15 +1,14 @@
 //! Copies of whole databases, page by page, with SQLite's backup API.
 
 use std::ffi::c_int;
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, ffi};
 
 use super::connection::{OpenError, open_error, open_raw, remove_database, unusable, wait_for_lock};
+use crate::files;
 
 /// Why a database was not copied.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +39,7 @@ impl From<CopyError> for OpenError {
 /// [`CopyError`]. The new file is removed.
 pub fn copy_to(source: &Connection, path: &Path) -> Result<(), CopyError> {
     let cannot_write = |error: io::Error| CopyError::Target(unusable(path, error));
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(cannot_write)?;
+    let file = files::create_private(path).map_err(cannot_write)?;
     copy_into(source, path).and_then(|()| file.sync_all().map_err(cannot_write)).inspect_err(|_| remove_database(path))
 }
 

@@ -1,15 +1,15 @@
 //! Databases with a schema: opened, created, and migrated from older versions. `migrations/README.md` says how to add a
 //! migration.
 
-use std::fs::{self, Metadata, OpenOptions};
+use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::connection::{self, OpenError, open_error, unusable};
 use super::page_copy::copy_to;
+use crate::files;
 
 /// The schema of one kind of database, and the migrations to it.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ fn match_file_modes(path: &Path, database: &Metadata) {
 ///
 /// [`OpenError`]. A new file is removed.
 pub fn create(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+    match files::create_private(path) {
         Ok(_) => create_schema(path, schema).inspect_err(|_| connection::remove_database(path)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             // A crash between the creation of the file and the commit of its schema leaves an empty file.

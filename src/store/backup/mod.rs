@@ -6,9 +6,9 @@
 pub mod manifest;
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
@@ -23,6 +23,7 @@ use super::registry::{self, Registry, RegistryError, TenantRow};
 use super::schema::{self, Schema};
 use super::{check, tenants};
 use crate::clock::Moment;
+use crate::files;
 use crate::model::{ALL, Resource};
 use crate::new_folders::NewFolders;
 
@@ -310,7 +311,7 @@ fn describe(folder: &Path, path: String, schema: &Schema) -> Result<SavedFile, B
 fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<(), BackupError> {
     let path = folder.join(manifest::NAME);
     let write = || -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let mut file = files::create_private(&path)?;
         file.write_all(&serde_json::to_vec_pretty(manifest)?)?;
         file.write_all(b"\n")?;
         file.sync_all()

@@ -1,15 +1,16 @@
 //! The staging directory of a restore. It lies in the data directory, so a file is moved between them by a rename.
 
 use std::cell::Cell;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
 use super::error::{RestoreError, at};
 use super::source::compare;
+use crate::files;
 use crate::store::backup::SavedFile;
 use crate::store::backup::manifest::digest;
 use crate::store::connection::{self, OpenError};
@@ -71,7 +72,7 @@ impl StagingDir {
     pub(super) fn fill(&self, folder: &Path, files: &[(SavedFile, &Schema)]) -> Result<(), RestoreError> {
         for (file, schema) in files {
             let (from, to) = (folder.join(&file.path), self.folder.join(&file.path));
-            let target = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to).map_err(at(&to))?;
+            let target = files::create_private(&to).map_err(at(&to))?;
             let copied = File::open(&from).and_then(|source| digest(source, &target));
             compare(&from, file, copied)?;
             target.sync_all().map_err(at(&to))?;
