@@ -1,4 +1,4 @@
-//! Files that only their owner can read.
+//! Files that only their owner can read, and files that may not exist.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,4 +12,16 @@ use std::path::Path;
 /// Those of the file system; `AlreadyExists` if the path exists.
 pub fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Returns `Ok` instead of the error that a file does not exist.
+///
+/// # Errors
+///
+/// Every other error in `result`.
+pub fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }

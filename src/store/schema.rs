@@ -140,10 +140,7 @@ fn copy_before_migration(path: &Path, found: u32) -> Result<Option<PathBuf>, Ope
         return Ok(None);
     }
     let partial = path.with_extension(format!("db.v{found}.partial"));
-    match fs::remove_file(&partial) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unusable(&partial, error)),
-        _ => (),
-    }
+    files::ignore_missing(fs::remove_file(&partial)).map_err(|error| unusable(&partial, error))?;
     let source = connection::open_raw(path).map_err(|error| open_error(path, &error))?;
     copy_to(&source, &partial)?;
     let renamed = fs::rename(&partial, &copy).and_then(|()| connection::sync_folder(&copy));

@@ -141,18 +141,12 @@ pub(super) fn set_aside(live: &Path, aside: &Path) -> Result<(), RestoreError> {
 /// Undoes [`set_aside`]: removes the new files and moves the old ones back.
 pub(super) fn put_back(live: &Path, aside: &Path) -> Result<(), RestoreError> {
     for (new, old) in tenants::with_companions(live).iter().zip(tenants::with_companions(aside)) {
-        match fs::remove_file(new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(new)(error)),
-            _ => (),
-        }
+        files::ignore_missing(fs::remove_file(new)).map_err(at(new))?;
         move_if_exists(&old, new)?;
     }
     connection::sync_folder(live).map_err(at(live))
 }
 
 fn move_if_exists(from: &Path, to: &Path) -> Result<(), RestoreError> {
-    match fs::rename(from, to) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(from)(error)),
-        _ => Ok(()),
-    }
+    files::ignore_missing(fs::rename(from, to)).map_err(at(from))
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::files::ignore_missing;
 use crate::store::connection;
 
 /// The folder of the tenants' files in a data directory.
@@ -29,13 +30,6 @@ pub fn remove_file(data_dir: &Path, id: i64) -> io::Result<()> {
     }
     ignore_missing(fs::remove_dir_all(litestream_folder(&path)))?;
     connection::sync_folder(&path)
-}
-
-fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// The folder in which Litestream keeps the last changes of a database: `.1.db-litestream`.
