@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::GlobalOptions;
 use super::output::{print_json, print_table};
 use crate::store::check::{self, Finding};
-use crate::store::{registry, sqlite_version, tenants};
+use crate::store::{connection, registry, sqlite_version, tenants};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -229,7 +229,6 @@ fn databases(options: &GlobalOptions) -> anyhow::Result<Vec<Check>> {
 
 /// The size of a database with its write-ahead log, in bytes.
 fn size_of(database: &Path) -> u64 {
-    let mut log = database.as_os_str().to_owned();
-    log.push("-wal");
-    [database.to_owned(), PathBuf::from(log)].iter().filter_map(|path| fs::metadata(path).ok()).map(|m| m.len()).sum()
+    let log = connection::sibling_path(database, "-wal");
+    [database, &log].iter().filter_map(|path| fs::metadata(path).ok()).map(|metadata| metadata.len()).sum()
 }
