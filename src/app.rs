@@ -36,15 +36,16 @@ pub struct App {
 }
 
 impl App {
-    /// Opens the registry and runs the first readiness probe. The tenants' files are opened on demand.
+    /// Opens the registry, which is created if it is missing or empty, and runs the first readiness probe. The tenants' files are
+    /// opened on demand.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] if the data directory has no registry or the registry cannot be used.
+    /// [`OpenError`] if the registry cannot be created or used.
     pub fn open(config: &Config, clock: Clock) -> Result<Arc<App>, OpenError> {
         let data_dir = config.data_dir.clone();
         let metrics = Arc::new(Metrics::new(routes::label));
-        let registry = Arc::new(Registry::open(&data_dir)?);
+        let registry = Arc::new(Registry::create(&data_dir)?);
         let tenants = Arc::new(Tenants::new(&data_dir, config.tenants, Arc::clone(&metrics)));
         let readiness = Readiness::new(clock.now().monotonic, || probe(&registry, &data_dir));
         Ok(Arc::new(App {

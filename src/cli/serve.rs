@@ -103,7 +103,6 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     // Locked before the address is bound: if both are in use, the message about the directory is more useful.
     let _lock = DataDirLock::acquire(&options.data_dir)?;
     let bound = Service::bind(config.clone())?;
-    drop(Registry::create(&options.data_dir)?);
     let app = App::open(&config, options.clock())?;
     let tenants = NewTenants::create(&app, &arguments.create_tenants)?;
     let service = bound.start(Arc::clone(&app))?;
@@ -197,7 +196,12 @@ impl Flusher {
 }
 
 fn status(service: &Service) -> String {
-    format!("listening on {}://{}", service.scheme(), service.address())
+    format!("listening on {}", url(service, service.address()))
+}
+
+/// The URL of the server at `address`, without a path.
+fn url(service: &Service, address: SocketAddr) -> String {
+    format!("{}://{address}", service.scheme())
 }
 
 /// Starts the thread that handles signals: SIGHUP reloads the certificate, all others stop the service.
@@ -231,7 +235,7 @@ struct CreatedTenant {
 
 /// Prints the secrets of the new tenants and the addresses of the server.
 fn print_startup(options: &GlobalOptions, service: &Service, created: &[CreatedTenant]) -> anyhow::Result<()> {
-    let listening = format!("{}://{}", service.scheme(), service.address());
+    let listening = url(service, service.address());
     tracing::info!(address = %listening, "listening");
     let metrics = service.metrics_address().map(|address| format!("http://{address}/metrics"));
     if options.json {
@@ -303,7 +307,7 @@ fn document(created: &CreatedTenant) -> Value {
 
 fn introduction(created: &CreatedTenant, service: &Service) -> String {
     let CreatedTenant { tenant, password, key } = created;
-    let base = format!("{}://{}", service.scheme(), reachable(service.address()));
+    let base = url(service, reachable(service.address()));
     // The certificate is valid for a name, but the URL contains an address.
     let insecure = if service.scheme() == "https" { " --insecure" } else { "" };
     format!(

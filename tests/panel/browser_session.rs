@@ -10,7 +10,7 @@ use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::http::{Body, Method, Request, Response};
 use tenantdesk::password;
-use tenantdesk::store::registry::{KeyRow, Registry, TenantRow};
+use tenantdesk::store::registry::{KeyRow, TenantRow};
 
 /// The initial password of every tenant.
 pub const PASSWORD: &str = "correct horse battery";
@@ -28,7 +28,6 @@ impl Panel {
     pub fn new() -> Panel {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::manual("2026-11-20T19:30:42Z".parse().unwrap());
-        Registry::create(&folder.path().join("data")).unwrap();
         let app = App::open(&Config::new(folder.path().join("data")), clock.clone()).unwrap();
         Panel { folder, app, clock }
     }

@@ -10,7 +10,6 @@ use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::http::workers::Handler;
 use tenantdesk::server::Service;
-use tenantdesk::store::registry::Registry;
 
 use super::server::DataDir;
 
@@ -34,7 +33,6 @@ impl InProcess {
         let rate_limit = 100;
         let data_dir = DataDir::new(false);
         let clock = Clock::manual(start.parse().unwrap());
-        Registry::create(&data_dir.data()).unwrap();
         let rate_limit = NonZeroU32::new(rate_limit).unwrap();
         let config = Config { rate_limit, ..config(&data_dir) };
         let app = App::open(&config, clock.clone()).unwrap();
@@ -58,7 +56,6 @@ impl InProcess {
     pub fn made_of(handler: impl FnOnce(Arc<App>) -> Handler) -> InProcess {
         let data_dir = DataDir::new(false);
         let clock = Clock::system();
-        Registry::create(&data_dir.data()).unwrap();
         let config = Config { rate_limit: NonZeroU32::MAX, ..config(&data_dir) };
         let app = App::open(&config, clock.clone()).unwrap();
         let service = Service::start_with(handler(app), config, clock.clone()).unwrap();
