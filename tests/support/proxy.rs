@@ -244,17 +244,18 @@ fn example(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)).unwrap()
 }
 
-/// Replaces `old`, which the example must contain.
-fn replace(text: &str, old: &str, new: &str) -> String {
-    assert!(text.contains(old), "the example has no {old:?}");
-    text.replace(old, new)
+/// Replaces each first text of `replacements` with its second. The example must contain them.
+fn replace_all<const N: usize>(example: String, replacements: [(&str, String); N]) -> String {
+    replacements.into_iter().fold(example, |text, (old, new)| {
+        assert!(text.contains(old), "the example has no {old:?}");
+        text.replace(old, &new)
+    })
 }
 
 fn nginx_site(address: SocketAddr, server: SocketAddr, changed: impl Fn(String) -> String) -> String {
     let Certificate { certificate, key, .. } = certificate();
-    let mut site = changed(example("nginx/tenantdesk.conf"));
     let plain = free_port();
-    for (old, new) in [
+    let replacements = [
         ("server 127.0.0.1:8080;", format!("server {server};")),
         ("listen 80;", format!("listen 127.0.0.1:{plain};")),
         ("listen [::]:80;", String::new()),
@@ -262,26 +263,21 @@ fn nginx_site(address: SocketAddr, server: SocketAddr, changed: impl Fn(String) 
         ("listen [::]:443 ssl;", String::new()),
         ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
         ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),
-    ] {
-        site = replace(&site, old, &new);
-    }
-    site
+    ];
+    replace_all(changed(example("nginx/tenantdesk.conf")), replacements)
 }
 
 fn several_nginx_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr; 2]) -> String {
     let Certificate { certificate, key, .. } = certificate();
-    let mut site = example("several/nginx.conf");
-    for (old, new) in [
+    let replacements = [
         ("server 10.0.0.11:8080;", format!("server {one};")),
         ("server 10.0.0.12:8080;", format!("server {two};")),
         ("listen 443 ssl;", format!("listen {address} ssl;")),
         ("/etc/nginx/tenantdesk-routes", home.join("routes").display().to_string()),
         ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
         ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),
-    ] {
-        site = replace(&site, old, &new);
-    }
-    site
+    ];
+    replace_all(example("several/nginx.conf"), replacements)
 }
 
 /// Returns the command that runs it, and the shell command that reloads its configuration.
@@ -319,18 +315,19 @@ fn caddy_site(address: SocketAddr, server: SocketAddr, changed: impl Fn(String) 
         certificate.display(),
         key.display()
     );
-    let text = changed(example("caddy/Caddyfile"));
-    let text = replace(&text, "\n{\n", "\n{\n\tadmin off\n\tauto_https off\n");
-    let text = replace(&text, "\ndesk.example {", &format!("\n{site}"));
-    replace(&text, "127.0.0.1:8080 {", &format!("{server} {{"))
+    let replacements = [
+        ("\n{\n", "\n{\n\tadmin off\n\tauto_https off\n".to_owned()),
+        ("\ndesk.example {", format!("\n{site}")),
+        ("127.0.0.1:8080 {", format!("{server} {{")),
+    ];
+    replace_all(changed(example("caddy/Caddyfile")), replacements)
 }
 
 fn several_caddy_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr; 2]) -> String {
     let Certificate { certificate, key, .. } = certificate();
-    let mut text = example("several/Caddyfile");
     let global = format!("\n{{\n\tadmin 127.0.0.1:{}\n\tauto_https off\n", free_port());
     let site = format!("\nhttps://*.desk.example:{} {{\n\tbind {}\n", address.port(), address.ip());
-    for (old, new) in [
+    let replacements = [
         ("\n{\n", global),
         ("\n*.desk.example {\n", site),
         ("one 10.0.0.11:8080", format!("one {one}")),
@@ -338,10 +335,8 @@ fn several_caddy_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr;
         ("/etc/caddy/tenantdesk-routes", home.join("routes").display().to_string()),
         ("/etc/ssl/desk.example/fullchain.pem", certificate.display().to_string()),
         ("/etc/ssl/desk.example/privkey.pem", key.display().to_string()),
-    ] {
-        text = replace(&text, old, &new);
-    }
-    text
+    ];
+    replace_all(example("several/Caddyfile"), replacements)
 }
 
 /// Returns the command that runs it, and the shell command that reloads its configuration.
