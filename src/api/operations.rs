@@ -44,18 +44,7 @@ fn page(tenant: &Tenant, request: &Request, resource: &'static Resource, query: 
     let list = list::parse(resource, query)?;
     let page = tenant.read(|reading| reading.page(&list))?;
     let cursor = page.next.map(|position| list::write_cursor(&position, &list));
-    // In place, since a new allocation of this size would miss the CPU caches.
-    let mut body = page.json;
-    body.splice(0..0, *b"{\"data\":");
-    match &cursor {
-        Some(cursor) => body.extend_from_slice(format!(",\"next_cursor\":\"{cursor}\"").as_bytes()),
-        None => body.extend_from_slice(b",\"next_cursor\":null"),
-    }
-    if let Some(total) = page.total {
-        body.extend_from_slice(format!(",\"total\":{total}").as_bytes());
-    }
-    body.push(b'}');
-    let response = Response::json_bytes(200, body);
+    let response = Response::json_bytes(200, page_body(page.json, cursor.as_deref(), page.total));
     Ok(match cursor {
         Some(cursor) => {
             let link = format!("<{}?{}>; rel=\"next\"", request.path, query.with_cursor(&cursor));
@@ -63,6 +52,22 @@ fn page(tenant: &Tenant, request: &Request, resource: &'static Resource, query: 
         }
         None => response,
     })
+}
+
+/// The JSON of a page. `records` is the array of its records.
+fn page_body(records: Vec<u8>, next_cursor: Option<&str>, total: Option<i64>) -> Vec<u8> {
+    // In place, since a new allocation of this size would miss the CPU caches.
+    let mut body = records;
+    body.splice(0..0, *b"{\"data\":");
+    match next_cursor {
+        Some(cursor) => body.extend_from_slice(format!(",\"next_cursor\":\"{cursor}\"").as_bytes()),
+        None => body.extend_from_slice(b",\"next_cursor\":null"),
+    }
+    if let Some(total) = total {
+        body.extend_from_slice(format!(",\"total\":{total}").as_bytes());
+    }
+    body.push(b'}');
+    body
 }
 
 /// POST.

@@ -13,9 +13,7 @@ pub struct CsvRows<R> {
     source: R,
     delimiter: u8,
     started: bool,
-    /// The line of the next byte, from 1.
-    line: u64,
-    after_carriage_return: bool,
+    lines: LineCounter,
     /// The cells of the current row, concatenated.
     bytes: Vec<u8>,
     /// The end of each cell in `bytes`.
@@ -33,6 +31,38 @@ pub enum Next {
     Fatal { line: u64, message: &'static str },
     /// The end of the file.
     End,
+}
+
+/// Counts lines, which end with `\n`, `\r` or `\r\n`.
+#[derive(Debug)]
+struct LineCounter {
+    /// The line of the next byte, from 1.
+    line: u64,
+    after_carriage_return: bool,
+}
+
+/// What a byte is to the line that it belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LineByte {
+    Inside,
+    /// The end of the line, or the first byte of its end.
+    End,
+    /// The `\n` of `\r\n`.
+    SecondHalf,
+}
+
+impl LineCounter {
+    fn count(&mut self, byte: u8) -> LineByte {
+        let follows_carriage_return = std::mem::replace(&mut self.after_carriage_return, byte == b'\r');
+        match byte {
+            b'\n' if follows_carriage_return => LineByte::SecondHalf,
+            b'\r' | b'\n' => {
+                self.line += 1;
+                LineByte::End
+            }
+            _ => LineByte::Inside,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,8 +93,7 @@ impl<R: BufRead> CsvRows<R> {
             source,
             delimiter: b',',
             started: false,
-            line: 1,
-            after_carriage_return: false,
+            lines: LineCounter { line: 1, after_carriage_return: false },
             bytes: Vec::new(),
             ends: Vec::new(),
         }
@@ -121,7 +150,7 @@ impl<R: BufRead> CsvRows<R> {
 
     /// Reads one row with its line end. A blank line is a row without cells.
     fn read_row(&mut self) -> io::Result<Next> {
-        let mut line = self.line;
+        let mut line = self.lines.line;
         let mut state = CellState::Start;
         let mut blank = true;
         loop {
@@ -132,17 +161,12 @@ impl<R: BufRead> CsvRows<R> {
             let mut used = 0;
             for &byte in chunk {
                 used += 1;
-                let is_second_half = byte == b'\n' && self.after_carriage_return;
-                self.after_carriage_return = byte == b'\r';
-                let ends_line = matches!(byte, b'\r' | b'\n');
-                if ends_line && !is_second_half {
-                    self.line += 1;
-                }
-                if blank && is_second_half {
-                    line = self.line;
+                let line_byte = self.lines.count(byte);
+                if blank && line_byte == LineByte::SecondHalf {
+                    line = self.lines.line;
                     continue;
                 }
-                if ends_line && state != CellState::Quoted {
+                if line_byte != LineByte::Inside && state != CellState::Quoted {
                     if !blank {
                         self.ends.push(self.bytes.len());
                     }

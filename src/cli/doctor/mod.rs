@@ -156,43 +156,46 @@ fn files(data_dir: &Path) -> io::Result<Vec<PathBuf>> {
 /// Checks that all files belong to one user and that others have no access. Access to a folder is a warning, because the owner may
 /// have set its mode; the program always creates files without access for others.
 fn permissions(data_dir: &Path) -> Check {
-    let fault = |message: String| Check::new("permissions", Status::Fault, message);
+    let check = |status, message: String| Check::new("permissions", status, message);
     let files = match files(data_dir) {
         Ok(files) => files,
-        Err(error) => return fault(format!("the data directory cannot be read: {error}")),
+        Err(error) => return check(Status::Fault, format!("the data directory cannot be read: {error}")),
     };
-    let mut folder_messages = Vec::new();
     let owner = fs::metadata(data_dir).map(|metadata| metadata.uid()).ok();
-    for path in &files {
-        let metadata = match fs::metadata(path) {
-            Ok(metadata) => metadata,
-            // SQLite removes the files of the write-ahead log when the last connection closes.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return fault(format!("{}: {error}", path.display())),
-        };
-        match access_by_others(path, &metadata) {
-            Some(message) if metadata.is_dir() => folder_messages.push(message),
-            Some(message) => return fault(message),
-            None => (),
-        }
-        if Some(metadata.uid()) != owner {
-            let uid = metadata.uid();
-            return fault(format!("{} belongs to user {uid}, unlike the directory", path.display()));
-        }
-    }
-    if !folder_messages.is_empty() {
-        return Check::new("permissions", Status::Warning, folder_messages.join("; "));
+    let warnings: Vec<String> = match files.iter().filter_map(|path| check_access(path, owner).transpose()).collect() {
+        Ok(warnings) => warnings,
+        Err(fault) => return check(Status::Fault, fault),
+    };
+    if !warnings.is_empty() {
+        return check(Status::Warning, warnings.join("; "));
     }
     let uid = owner.unwrap_or_default();
     let user = rustix::process::geteuid().as_raw();
     if user != uid && user != 0 {
-        return Check::new(
-            "permissions",
-            Status::Warning,
-            format!("all files belong to user {uid}; this is user {user}"),
-        );
+        return check(Status::Warning, format!("all files belong to user {uid}; this is user {user}"));
     }
-    Check::new("permissions", Status::Ok, format!("private to user {uid}, {} files and folders", files.len()))
+    check(Status::Ok, format!("private to user {uid}, {} files and folders", files.len()))
+}
+
+/// Checks that a file or folder belongs to `owner` and that others have no access. Returns a warning if they have access to a folder.
+///
+/// # Errors
+///
+/// The fault, as a message.
+fn check_access(path: &Path, owner: Option<u32>) -> Result<Option<String>, String> {
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        // SQLite removes the files of the write-ahead log when the last connection closes.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    match access_by_others(path, &metadata) {
+        Some(message) if !metadata.is_dir() => Err(message),
+        _ if Some(metadata.uid()) != owner => {
+            Err(format!("{} belongs to user {}, unlike the directory", path.display(), metadata.uid()))
+        }
+        warning => Ok(warning),
+    }
 }
 
 /// The time of the last write to any file, in seconds since the Unix epoch.

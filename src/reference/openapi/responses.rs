@@ -355,16 +355,30 @@ pub fn references(kind: &str, names: impl IntoIterator<Item = &'static str>) -> 
 
 /// `components.headers`.
 pub fn headers() -> impl Iterator<Item = (String, Value)> {
-    let header = |name: &str, required: bool, about: &str, schema: Value, example: Value| {
-        let mut value = json!({ "description": about, "required": required, "schema": schema });
-        if let (false, Some(members)) = (example.is_null(), value.as_object_mut()) {
-            members.insert("example".to_owned(), example);
-        }
-        (name.to_owned(), value)
-    };
-    let number = || json!({ "type": "integer", "minimum": 0 });
-    let text = || json!({ "type": "string" });
-    let named = [
+    let of_pages = html::HEADERS
+        .map(|name| header(name, true, "Restricts what browsers may do with the page.", text(), Value::Null));
+    common_headers().into_iter().chain(limit_headers()).chain(record_headers()).chain(of_pages)
+}
+
+/// A header with its description. `example` is null if there is none.
+fn header(name: &str, required: bool, about: &str, schema: Value, example: Value) -> (String, Value) {
+    let mut value = json!({ "description": about, "required": required, "schema": schema });
+    if let (false, Some(members)) = (example.is_null(), value.as_object_mut()) {
+        members.insert("example".to_owned(), example);
+    }
+    (name.to_owned(), value)
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn constant(text: &str) -> Value {
+    json!({ "type": "string", "const": text })
+}
+
+fn common_headers() -> [(String, Value); 3] {
+    [
         header(
             "X-Request-Id",
             true,
@@ -372,43 +386,41 @@ pub fn headers() -> impl Iterator<Item = (String, Value)> {
             json!({ "type": "string", "format": "uuid" }),
             json!(UUID),
         ),
-        header(
-            "X-API-Version",
-            true,
-            "The version of the API.",
-            json!({ "type": "string", "const": VERSION }),
-            json!(VERSION),
-        ),
+        header("X-API-Version", true, "The version of the API.", constant(VERSION), json!(VERSION)),
         header(
             "Cache-Control",
             false,
             "Records and errors must not be cached.",
-            json!({ "type": "string", "const": "no-store" }),
+            constant("no-store"),
             json!("no-store"),
         ),
+    ]
+}
+
+/// The headers of the rate limit and of overload.
+fn limit_headers() -> [(String, Value); 4] {
+    let number = || json!({ "type": "integer", "minimum": 0 });
+    [
         header("X-RateLimit-Limit", false, "Requests that the key may make in a minute.", number(), json!(100)),
         header("X-RateLimit-Remaining", false, "Requests left in the current minute.", number(), json!(99)),
         header("X-RateLimit-Reset", false, "The end of the current minute in Unix seconds.", number(), json!(RESET)),
         header("Retry-After", true, "Seconds to wait before the next attempt.", number(), json!(5)),
-        header(
-            "Location",
-            true,
-            "The absolute path of the new record.",
-            text(),
-            json!(format!("{}?id=1", CUSTOMER.path)),
-        ),
-        header(
-            "Link",
-            false,
-            "The address of the next page, if there is one.",
-            text(),
-            json!(format!("<{}?limit=1&cursor={EXAMPLE_CURSOR}>; rel=\"next\"", CUSTOMER.path)),
-        ),
+    ]
+}
+
+/// The headers of single responses of the operations on records.
+fn record_headers() -> [(String, Value); 5] {
+    let path = CUSTOMER.path;
+    let next_page = format!("<{path}?limit=1&cursor={EXAMPLE_CURSOR}>; rel=\"next\"");
+    let challenge = "Bearer error=\"insufficient_scope\", scope=\"customers:write\"";
+    [
+        header("Location", true, "The absolute path of the new record.", text(), json!(format!("{path}?id=1"))),
+        header("Link", false, "The address of the next page, if there is one.", text(), json!(next_page)),
         header(
             "Idempotent-Replayed",
             false,
             "The response is a replay of the first response. Nothing was changed.",
-            json!({ "type": "string", "const": "true" }),
+            constant("true"),
             json!("true"),
         ),
         header(
@@ -416,11 +428,8 @@ pub fn headers() -> impl Iterator<Item = (String, Value)> {
             false,
             "What is missing or wrong about the key. Absent if the tenant is inactive.",
             text(),
-            json!("Bearer error=\"insufficient_scope\", scope=\"customers:write\""),
+            json!(challenge),
         ),
         header("Allow", true, "The methods of the endpoint.", text(), json!(RECORD_METHODS)),
-    ];
-    let of_pages = html::HEADERS
-        .map(|name| header(name, true, "Restricts what browsers may do with the page.", text(), Value::Null));
-    named.into_iter().chain(of_pages)
+    ]
 }
