@@ -9,7 +9,7 @@
 --
 -- `search` is the case-folded text of all text and e-mail fields, one on each line. The search table indexes its trigrams. It only
 -- narrows down the rows: whether a row contains a word is decided on `search` itself. The program updates the search table
--- (src/store/records.rs). Triggers would make it slower to open a file.
+-- (src/store/records/mod.rs). Triggers would make it slower to open a file.
 
 CREATE TABLE customers (
   id              INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -1,14 +1,23 @@
-//! The documents agree with the service: the tables of errors in `docs/contract.md`.
+//! The documents agree with the service: the tables of errors in `docs/contract.md`, and the paths of files.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
 
 use tenantdesk::http::condition::CATALOGUE;
 use tenantdesk::model::FieldCode;
 
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
 /// The lines of section 6 of the contract.
 fn errors_section() -> Vec<String> {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/contract.md");
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = read("docs/contract.md");
     let section = text.lines().skip_while(|line| *line != "## 6. Errors").skip(1);
     section.take_while(|line| !line.starts_with("## ")).map(str::to_owned).collect()
 }
@@ -38,4 +47,40 @@ fn the_contract_lists_the_codes_of_fields() {
     let section = errors_section();
     let line = section.iter().find(|line| line.starts_with("Field codes, exactly these: ")).unwrap();
     assert_eq!(code_spans(line), FieldCode::ALL.map(|(code, _)| code.as_str()));
+}
+
+/// The documents that name files of the repository.
+const DOCUMENTS: [&str; 10] = [
+    "ARCHITECTURE.md",
+    "README.md",
+    "SECURITY.md",
+    "benches/README.md",
+    "docs/operations.md",
+    "schema.sql",
+    "src/store/migrations/README.md",
+    "src/store/registry/schema.sql",
+    "tests/README.md",
+    "tests/fixtures/README.md",
+];
+
+/// The paths in `text`: what begins with `src/`, and what contains a slash and ends like a source file or document.
+fn paths(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "/._-".contains(c)));
+    let is_source = |word: &str| [".rs", ".md", "schema.sql"].iter().any(|end| word.ends_with(end));
+    words
+        .map(|word| word.trim_end_matches('.'))
+        .filter(move |word| word.starts_with("src/") || word.contains('/') && is_source(word))
+}
+
+#[test]
+fn the_documents_name_files_that_exist() {
+    for document in DOCUMENTS {
+        let text = read(document);
+        let folder = root().join(document).parent().unwrap().to_owned();
+        let bases = [root().to_owned(), root().join("src"), root().join("tests"), folder];
+        for path in paths(&text) {
+            assert!(bases.iter().any(|base| base.join(path).exists()), "{document} names {path}");
+        }
+    }
+    assert_eq!(paths(&read("schema.sql")).count(), 3, "paths are recognised");
 }
