@@ -3,10 +3,10 @@
 
     cargo build --release && benches/soak.py --minutes 30
 
-Needs nothing but Python 3. It fails (exit code 1, the reasons at the end) where
+Needs nothing but Python 3. It fails (exit code 1, the reasons at the end) if
 
-- an answer has a status that what was done to its tenant or key does not explain;
-- an answer to a read differs from what was acknowledged before;
+- a response has a status that no disturbance of its tenant or key explains;
+- the response to a read differs from what was acknowledged before;
 - memory or descriptors have grown since the first sixth of the time (five minutes of thirty);
 - a record that was acknowledged is missing or changed at the end, or one that was deleted is there;
 - the server does not stop cleanly, or `tenantdesk check` finds a fault.
@@ -31,13 +31,13 @@ WORDS = "alder birch cedar dogwood elm fir gorse hazel ivy juniper larch maple o
 
 
 class Tenant:
-    """A tenant, its keys, and what is being done to it. Times are monotonic seconds."""
+    """A tenant, its keys and its current disturbances. Times are monotonic seconds."""
 
     def __init__(self, name, number):
         self.name, self.number = name, number
-        self.steady = None
-        # The key that comes and goes: (key, its id), and the moment of the last revocation.
-        self.passing = None
+        self.permanent = None
+        # The key that is revoked and replaced: (key, its id).
+        self.rotating = None
         self.revoked = set()
         self.suspended_until = 0.0
         self.locked_until = 0.0
@@ -46,7 +46,7 @@ class Tenant:
         return self.suspended_until >= since - 0.5
 
     def may_be_locked(self, since):
-        # A write that waits for the lock is answered up to 5 s after; others wait behind it.
+        # A write waits up to 5 s for the lock, and other writes are queued behind it.
         return self.locked_until >= since - 12.0
 
 
@@ -83,8 +83,8 @@ class Soak:
             name = f"soak-{number}"
             made = json.loads(self.cli("--json", "tenant", "create", name))
             tenant = Tenant(name, made["id"])
-            tenant.steady = self.make_key(tenant, "steady")[0]
-            tenant.passing = self.make_key(tenant, "passing")
+            tenant.permanent = self.make_key(tenant, "permanent")[0]
+            tenant.rotating = self.make_key(tenant, "rotating")
             self.tenants.append(tenant)
 
     def serve(self):
@@ -99,25 +99,25 @@ class Soak:
                 return
         raise SystemExit("the server did not start")
 
-    # What is done to the tenants.
+    # The disturbances.
 
-    def trouble(self):
-        """One piece of trouble after another, as `tenantdesk` and other programs would make it."""
+    def disturb(self):
+        """Revokes keys, suspends tenants and locks files at random, as `tenantdesk` and other programs would."""
         rng = random.Random(self.options.seed)
         while not self.over.wait(rng.uniform(0.1, 0.8)):
             tenant = rng.choice(self.tenants)
             kind = rng.choice(["revoke", "suspend", "lock", "lock"])
             seconds = rng.choice([0.05, 0.5, 1.5, 3.0, 6.5])
-            self.counts[f"trouble: {kind}"] += 1
+            self.counts[f"disturbance: {kind}"] += 1
             if kind == "revoke":
-                key, number = tenant.passing
+                key, number = tenant.rotating
                 tenant.revoked.add(key)
                 self.cli("key", "revoke", tenant.name, str(number))
-                tenant.passing = self.make_key(tenant, "passing")
+                tenant.rotating = self.make_key(tenant, "rotating")
             elif kind == "suspend":
                 threading.Thread(target=self.suspend, args=(tenant, seconds)).start()
             else:
-                threading.Thread(target=self.hold, args=(tenant, seconds)).start()
+                threading.Thread(target=self.hold_write_lock, args=(tenant, seconds)).start()
 
     def suspend(self, tenant, seconds):
         tenant.suspended_until = float("inf")
@@ -126,7 +126,7 @@ class Soak:
         self.cli("tenant", "activate", tenant.name)
         tenant.suspended_until = time.monotonic()
 
-    def hold(self, tenant, seconds):
+    def hold_write_lock(self, tenant, seconds):
         path = os.path.join(self.data, "tenants", f"{tenant.number}.db")
         tenant.locked_until = float("inf")
         connection = sqlite3.connect(path, timeout=10, isolation_level=None)
@@ -135,7 +135,7 @@ class Soak:
             time.sleep(seconds)
             connection.execute("ROLLBACK")
         except sqlite3.OperationalError:
-            self.counts["trouble: lock not had"] += 1
+            self.counts["disturbance: lock not acquired"] += 1
         finally:
             connection.close()
             tenant.locked_until = time.monotonic()
@@ -143,15 +143,15 @@ class Soak:
     # The load.
 
     def client(self, number):
-        """One connection. Its records are its own: nobody else changes them, so it knows what they are."""
+        """One connection. No other client changes its records, so it knows their content."""
         rng = random.Random(self.options.seed * 1000 + number)
         mine = []
         connection = http.client.HTTPConnection(*self.address, timeout=60)
         try:
             while not self.over.is_set():
                 tenant = rng.choice(self.tenants)
-                key = tenant.steady if rng.random() < 0.7 else tenant.passing[0]
-                self.step(rng, connection, tenant, key, mine)
+                key = tenant.permanent if rng.random() < 0.7 else tenant.rotating[0]
+                self.send_request(rng, connection, tenant, key, mine)
         except Exception as error:  # noqa: BLE001: whatever ends a client is a finding
             self.fault(f"client {number} ended: {error!r}")
         finally:
@@ -159,7 +159,7 @@ class Soak:
         with self.lock:
             self.records.extend(mine)
 
-    def step(self, rng, connection, tenant, key, mine):
+    def send_request(self, rng, connection, tenant, key, mine):
         of_tenant = [record for record in rng.sample(mine, min(len(mine), 20)) if record["state"] == "there"]
         choice = rng.random()
         if choice < 0.30 or not of_tenant:
@@ -167,7 +167,7 @@ class Soak:
             return
         record = rng.choice(of_tenant)
         tenant = record["tenant"]
-        key = tenant.steady if rng.random() < 0.7 else tenant.passing[0]
+        key = tenant.permanent if rng.random() < 0.7 else tenant.rotating[0]
         path = f"/customers.php?id={record['id']}"
         if choice < 0.65:
             status, body = self.ask(connection, tenant, key, "GET", path)
@@ -226,7 +226,7 @@ class Soak:
             or (status == 503 and code == "tenant_unavailable" and tenant.may_be_locked(begun))
         )
 
-    # What is watched.
+    # The measurements.
 
     def sample(self):
         folder = f"/proc/{self.server.pid}"
@@ -247,7 +247,7 @@ class Soak:
             print(f"{elapsed:6.0f} s  {answered:9} answered  {memory:6.1f} MB  {descriptors:5} descriptors  "
                   f"{threads:3} threads  {len(self.faults)} faults", flush=True)
 
-    def judge_growth(self):
+    def check_growth(self):
         settled = [sample for sample in self.samples if sample[0] >= self.options.minutes * 10]
         if len(settled) < 4:
             return
@@ -258,14 +258,14 @@ class Soak:
             if after > before * 1.1 + slack:
                 self.fault(f"{name} grew from {before:.0f} to {after:.0f}")
 
-    def judge_records(self):
-        """Every acknowledged record, against what the API says now."""
+    def check_records(self):
+        """Compares every acknowledged record with what the API returns."""
         connection = http.client.HTTPConnection(*self.address, timeout=60)
         for tenant in self.tenants:
             found, cursor = {}, ""
             while cursor is not None:
                 path = "/customers.php?limit=200" + (f"&cursor={cursor}" if cursor else "")
-                connection.request("GET", path, headers={"Authorization": f"Bearer {tenant.steady}"})
+                connection.request("GET", path, headers={"Authorization": f"Bearer {tenant.permanent}"})
                 answer = connection.getresponse()
                 page = json.loads(answer.read())
                 if answer.status != 200:
@@ -279,7 +279,7 @@ class Soak:
                 if found.get(number) != name:
                     self.fault(f"{tenant.name} record {number}: acknowledged {name!r}, found {found.get(number)!r}")
             if len(found) > len(expected):
-                self.fault(f"{tenant.name}: {len(found) - len(expected)} records that nobody was told of")
+                self.fault(f"{tenant.name}: {len(found) - len(expected)} records that were never acknowledged")
         connection.close()
 
     def stop(self):
@@ -300,19 +300,19 @@ class Soak:
         self.prepare()
         self.serve()
         clients = [threading.Thread(target=self.client, args=(number,)) for number in range(self.options.connections)]
-        others = [threading.Thread(target=self.trouble)]
+        others = [threading.Thread(target=self.disturb)]
         for thread in clients + others:
             thread.start()
         self.watch()
         self.over.set()
         for thread in clients + others:
             thread.join()
-        # The last suspension or lock ends by itself.
+        # Wait until the last suspension or lock has ended.
         time.sleep(8)
         for tenant in self.tenants:
             self.cli("tenant", "activate", tenant.name)
-        self.judge_growth()
-        self.judge_records()
+        self.check_growth()
+        self.check_records()
         self.stop()
         for name, count in sorted(self.counts.items()):
             print(f"{count:10}  {name}")

@@ -130,16 +130,16 @@ mod tests {
         let hash_limiter = Arc::new(HashLimiter::default());
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (results, ends) = mpsc::channel();
-        let mut gates = Vec::new();
+        let mut release_all = Vec::new();
         for _ in 0..hash_limiter.max_concurrent + MAX_QUEUED + 5 {
-            let (open, gate) = mpsc::channel::<()>();
-            gates.push(open);
+            let (release, released) = mpsc::channel::<()>();
+            release_all.push(release);
             let (hash_limiter, running, most, results) =
                 (hash_limiter.clone(), running.clone(), most.clone(), results.clone());
             thread::spawn(move || {
                 let end = hash_limiter.run(IpAddr::from([192, 0, 2, 1]), |_| {
                     most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    let _ = gate.recv();
+                    let _ = released.recv();
                     running.fetch_sub(1, Ordering::SeqCst);
                 });
                 results.send(end).unwrap();
@@ -148,7 +148,7 @@ mod tests {
         for _ in 0..5 {
             assert_eq!(ends.recv().unwrap(), Err(QueueFull));
         }
-        drop(gates);
+        drop(release_all);
         for _ in 0..hash_limiter.max_concurrent + MAX_QUEUED {
             assert_eq!(ends.recv().unwrap(), Ok(()));
         }

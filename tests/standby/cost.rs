@@ -1,12 +1,13 @@
-//! What the copy costs, beside the same without one, as the table of the example's README. Not a test that can fail, so it is
-//! left out unless asked for:
+//! Measures the cost of the copy for the table of the example's README, with and without a copy. It cannot fail, so it is
+//! ignored by default:
 //!
 //! ```text
 //! cargo test --release --test standby -- --ignored --nocapture cost
 //! ```
 //!
 //! `COST_TENANTS=1,100,1000`, `COST_ROUNDS=3`, `COST_SETTLES=75` and `COST_SECONDS=30` are the defaults:
-//! many rounds without a copy and with one, which is left alone for 75 s and then watched for 30 s at rest and 30 s at work.
+//! so many rounds, each without a copy and with one. The copy settles for 75 s. It is then measured for 30 s without and for 30 s
+//! with writes.
 
 use std::fs;
 use std::path::Path;
@@ -21,14 +22,14 @@ use crate::support::{DataDir, database, uuid};
 
 const CLIENTS: usize = 16;
 
-/// So many tenants are written to, where there are so many.
+/// The maximum number of tenants that clients write to.
 const ACTIVE: usize = 10;
 
 /// How often Litestream looks at each file: its default, and what the README advises where tenants are many.
 const INTERVALS: [&str; 2] = ["1s", "10s"];
 
 #[test]
-#[ignore = "it measures, and takes its time"]
+#[ignore = "a measurement that takes an hour"]
 fn cost() {
     if !equipped() {
         return;
@@ -70,14 +71,15 @@ struct Copied {
     lost: f64,
 }
 
-/// Each way in each round, and each time another one first: what else the machine does, and the files' growth, meet all alike.
+/// Measures each variant in each round, and begins each round with another variant, so that other load and the growth of the files
+/// affect all variants alike.
 fn measure(tenants: usize) {
     let active = tenants.min(ACTIVE);
     let data_dir = DataDir::new(false);
     let known = load::tenants(&data_dir, active);
     let folder = data_dir.data().join("tenants");
-    // They are there without a copy too. To Litestream a file is a file, and TenantDesk opens none that nobody asks for: they
-    // need no row.
+    // They exist in the rounds without a copy, too. They need no row: Litestream copies every file, and TenantDesk does not open
+    // them.
     let idle: Vec<i64> = (active + 1..=tenants).map(|n| i64::try_from(n).unwrap()).collect();
     for id in &idle {
         fs::copy(folder.join("1.db"), folder.join(format!("{id}.db"))).unwrap();
@@ -85,10 +87,10 @@ fn measure(tenants: usize) {
     let machine = Machine::first(data_dir);
     let mut without = Vec::new();
     let mut with = INTERVALS.map(|_| Vec::new());
-    let ways = INTERVALS.len() + 1;
+    let variants = INTERVALS.len() + 1;
     for round in 0..number("COST_ROUNDS", 3) {
-        for way in (0..ways).map(|n| (n + round) % ways) {
-            match way.checked_sub(1) {
+        for variant in (0..variants).map(|n| (n + round) % variants) {
+            match variant.checked_sub(1) {
                 None => without.push(uncopied(&machine, &known)),
                 Some(n) => with[n].push(copied(&machine, &known, &idle, INTERVALS[n])),
             }
@@ -124,7 +126,7 @@ fn median(figures: impl Iterator<Item = f64>) -> f64 {
     if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[half - 1], sorted[half]) } else { sorted[half] }
 }
 
-/// Has clients write without a copy.
+/// Measures without a copy.
 fn uncopied(machine: &Machine, known: &[Known]) -> Written {
     let load = begin(machine, known);
     let began = Instant::now();
@@ -133,7 +135,7 @@ fn uncopied(machine: &Machine, known: &[Known]) -> Written {
     Written::new(&load.end(), began, ended, machine, busy)
 }
 
-/// The same with a copy, which is begun anew and ends suddenly, at a random moment, while clients write.
+/// Measures with a new copy. Litestream is killed at a random time while clients write.
 fn copied(machine: &Machine, known: &[Known], idle: &[i64], interval: &'static str) -> Copied {
     forget_copies(machine);
     let copy = Copy::looking_every(interval);
@@ -172,7 +174,7 @@ fn copied(machine: &Machine, known: &[Known], idle: &[i64], interval: &'static s
     }
 }
 
-/// Clients that write, once the disk has nothing left to do of what was before.
+/// Starts the clients after earlier writes have reached the disk.
 fn begin(machine: &Machine, known: &[Known]) -> Load {
     assert!(Command::new("sync").status().unwrap().success());
     Load::begin(&machine.data_dir, known, CLIENTS, false)
@@ -216,7 +218,7 @@ fn figure(number: usize) -> f64 {
     f64::from(u32::try_from(number).unwrap())
 }
 
-/// Litestream's folders: with them it would go on from where another copy ended.
+/// Removes Litestream's folders. With them it would continue an earlier copy.
 fn forget_copies(machine: &Machine) {
     let data = machine.data_dir.data();
     for entry in fs::read_dir(&data).unwrap().chain(fs::read_dir(data.join("tenants")).unwrap()) {
@@ -227,7 +229,7 @@ fn forget_copies(machine: &Machine) {
     }
 }
 
-/// How old the oldest acknowledged change was, at the moment when Litestream was killed, that is not in the copy.
+/// The age of the oldest acknowledged change that is not in the copy, at the time when Litestream was killed.
 fn lost(copy: &Copy, known: &[Known], changes: &[Change], killed: Instant) -> Duration {
     let folder = tempfile::tempdir().unwrap();
     let fetched: Vec<Records> = known.iter().map(|tenant| records(copy, tenant.id, folder.path())).collect();

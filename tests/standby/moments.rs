@@ -1,4 +1,4 @@
-//! Registry and tenant files in the copy may be of different moments.
+//! The registry and the tenants' files in the copy may be of different times.
 
 use std::fs;
 use std::path::Path;
@@ -14,24 +14,24 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_file_without_a_row_and_a_row_without_a_file_trouble_nobody_else() {
+fn a_file_without_a_row_and_a_row_without_a_file_affect_no_other_tenant() {
     if !equipped() {
         return;
     }
     let copy = Copy::to_directory();
     let first = Machine::first(DataDir::new(false));
     let here = &first.data_dir;
-    let (sound, fileless) = (here.tenant("sound"), here.tenant("fileless"));
-    let (sound_key, fileless_key) = (sound.key(ALL).key, fileless.key(ALL).key);
-    here.with_key(&sound_key).customer("Kept");
+    let (intact, fileless) = (here.tenant("intact"), here.tenant("fileless"));
+    let (intact_key, fileless_key) = (intact.key(ALL).key, fileless.key(ALL).key);
+    here.with_key(&intact_key).customer("Kept");
     let mut copying = copy.begin(here);
-    copy.await_customers("sound", 1);
+    copy.await_customers("intact", 1);
 
-    // The registry's copy stops here: what comes now has files, but no row, and its key is in the lost tail.
+    // The copy of the registry ends here. A tenant that is created later has a file but no row, and a later key is missing.
     let registry = copy.directory().join("registry.db");
     let old = copy.directory().join("registry.db.old");
     copy_folder(&registry, &old);
-    let late_key = sound.key(ALL).key;
+    let late_key = intact.key(ALL).key;
     let rowless = here.tenant("rowless");
     rowless.with_scopes(ALL).customer("Nobody's");
     copy.await_customers("rowless", 1);
@@ -42,7 +42,7 @@ fn a_file_without_a_row_and_a_row_without_a_file_trouble_nobody_else() {
 
     let second = Machine::second(&copy);
     let there = &second.data_dir;
-    assert_eq!(there.with_key(&sound_key).total("/customers.php"), 1);
+    assert_eq!(there.with_key(&intact_key).total("/customers.php"), 1);
     there.with_key(&late_key).get("/customers.php").fails_with(401, "invalid_api_key");
     there.with_key(&fileless_key).get("/customers.php").fails_with(503, "tenant_unavailable");
     there.anonymous().get("/readyz").is(200);
@@ -53,10 +53,10 @@ fn a_file_without_a_row_and_a_row_without_a_file_trouble_nobody_else() {
         let finding = checked.as_array().unwrap().iter().find(|finding| finding["database"] == file.as_str());
         finding.unwrap()["problems"].to_string()
     };
-    assert_eq!(problem(sound.id), "[]");
+    assert_eq!(problem(intact.id), "[]");
     assert!(problem(fileless.id).contains("does not exist"), "{checked}");
     assert!(problem(rowless.id).contains("no tenant in the registry has this file"), "{checked}");
-    // Left alone, also by the tenant that is made next: its id is not given to another.
+    // The file is not changed, and the next tenant does not get its id.
     let file = there.data().join(format!("tenants/{}.db", rowless.id));
     let content = fs::read(&file).unwrap();
     let next = there.tenant("next");
@@ -66,7 +66,7 @@ fn a_file_without_a_row_and_a_row_without_a_file_trouble_nobody_else() {
 }
 
 #[test]
-fn nothing_that_is_there_is_overwritten() {
+fn existing_data_is_not_overwritten() {
     if !equipped() {
         return;
     }
@@ -78,7 +78,7 @@ fn nothing_that_is_there_is_overwritten() {
     let output = take_over(&first.data_dir, &copy).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("holds data already"), "{output:?}");
-    // Interrupted, it begins anew; and all of it is private.
+    // After an interruption the command starts again. All files are private.
     let second = DataDir::new(false);
     fs::create_dir_all(second.data().join(".take-over/tenants/half.db")).unwrap();
     let output = take_over(&second, &copy).output().unwrap();
@@ -89,9 +89,9 @@ fn nothing_that_is_there_is_overwritten() {
     assert!(!second.data().join(".take-over").exists());
 }
 
-/// Litestream's own address in place of a directory: what the registry knows is fetched.
+/// The copy is named by its address for Litestream instead of a directory. The tenants of the registry are fetched.
 #[test]
-fn an_address_will_do_for_a_directory() {
+fn the_copy_can_be_named_by_its_address() {
     if !equipped() {
         return;
     }
@@ -123,7 +123,7 @@ fn one_tenant_is_brought_back_as_it_was_at_a_moment() {
     acme.customer("Kept");
     let _copying = copy.begin(here);
     copy.await_customers("acme", 1);
-    // To the second: the next one begins.
+    // The time has a resolution of one second.
     let second = || Clock::system().now().unix_seconds();
     let before = second();
     let moment = until("a second is over", || (second() > before).then(second));

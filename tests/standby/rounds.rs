@@ -14,8 +14,8 @@ pub fn number(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |text| text.parse().unwrap())
 }
 
-/// `STANDBY_ROUNDS=10 STANDBY_TENANTS=50` is the long form. Every other round copies over SFTP; each goes on with what the
-/// one before brought over.
+/// `STANDBY_ROUNDS=10 STANDBY_TENANTS=50` is the long form. Every other round copies over SFTP. Each round continues with the
+/// data of the previous one.
 #[test]
 fn the_second_machine_holds_a_prefix_of_what_each_tenant_acknowledged() {
     if !equipped() {
@@ -52,7 +52,7 @@ fn one_round(round: usize, mut first: Machine, copy: &Copy, known: &[Known]) -> 
     for (n, tenant) in known.iter().enumerate() {
         let after = records(&second, tenant);
         let old: Vec<&i64> = before[n].keys().filter(|id| !after.contains_key(id)).collect();
-        assert!(old.is_empty(), "{} has lost what it had long before: {old:?}", tenant.name);
+        assert!(old.is_empty(), "{} lacks records from before this round: {old:?}", tenant.name);
         let changes: Vec<&Change> = changes.iter().filter(|change| change.tenant == n).collect();
         lost.extend(check_prefix(tenant, &after, &changes));
         let api = second.data_dir.with_key(&tenant.key);
@@ -86,7 +86,7 @@ fn records(machine: &Machine, tenant: &Known) -> Records {
         .collect()
 }
 
-/// Whether a change, or one that came after it, is in the records of its tenant.
+/// Whether the records of its tenant have a change or a later one to the same record.
 pub fn is_there(records: &Records, what: &What) -> bool {
     match what {
         What::Made { id, name } => records.get(id).is_some_and(|found| found == &(name.clone(), name.clone())),
@@ -96,8 +96,7 @@ pub fn is_there(records: &Records, what: &What) -> bool {
     }
 }
 
-/// A change that is there, and was asked for when another was acknowledged already that is not there, would be out of
-/// order. Returns what was lost.
+/// Checks that no change is missing that was acknowledged before one that is present was sent. Returns the missing changes.
 #[track_caller]
 fn check_prefix<'a>(tenant: &Known, records: &Records, changes: &[&'a Change]) -> Vec<&'a Change> {
     let (kept, lost): (Vec<&Change>, Vec<&Change>) =
@@ -114,7 +113,7 @@ fn check_prefix<'a>(tenant: &Known, records: &Records, changes: &[&'a Change]) -
     let last = records.keys().last().copied().unwrap_or(0);
     assert_eq!(i64::try_from(records.len()).unwrap(), last, "{}: ids without a gap", tenant.name);
     for (name, notes) in records.values().filter(|(name, _)| name.starts_with("entry")) {
-        assert_eq!(name, notes, "nothing half");
+        assert_eq!(name, notes, "no partial change");
     }
     lost
 }

@@ -1,4 +1,4 @@
-//! What is wrong with one tenant's file: told to the log once, not for every request, and once more when it is over.
+//! Whether one tenant's file can be used. A failure is logged once, not for every request, and once more when it has ended.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use rusqlite::ErrorCode;
 
 use crate::store::error::StoreError;
 
-/// The troubles of one tenant, in reading (or opening) and in writing.
+/// The current failures of one tenant's file, in reading (or opening) and in writing.
 #[derive(Debug)]
 pub struct FileHealth {
     tenant: i64,
@@ -20,7 +20,7 @@ pub struct FileHealth {
 
 #[derive(Debug, Default)]
 struct Report {
-    /// Whether `cause` is set; spares the lock while all is well.
+    /// Whether `cause` is set. Without a failure the lock is not needed.
     open: AtomicBool,
     cause: Mutex<Option<String>>,
 }
@@ -54,7 +54,7 @@ impl FileHealth {
         self.writing.resolve(self.tenant, "the tenant's file can be written to again");
     }
 
-    /// What a read that failed in the database answers.
+    /// Returns the error for a read that failed in the database.
     pub fn reading(&self, error: &rusqlite::Error) -> StoreError {
         if !is_the_files(error) {
             return internal(self.tenant, error);
