@@ -138,7 +138,7 @@ fn parameters() -> Messages {
 }
 
 fn lists() -> Messages {
-    let queries: [(&'static Resource, &str); 24] = [
+    let queries: [(&'static Resource, &str); 27] = [
         (&CUSTOMER, "cutsomer_number=7"),
         (&CUSTOMER, "page=2"),
         (&CUSTOMER, "limit=0"),
@@ -161,6 +161,9 @@ fn lists() -> Messages {
         (&EMPLOYEE, "is_active=yes"),
         (&EMPLOYEE, "is_active="),
         (&HARDWARE, "type=car"),
+        (&HARDWARE, "customer_id=x"),
+        (&HARDWARE, "cutsomer_id=1"),
+        (&HARDWARE, "sort=customer_id"),
         (&HARDWARE, "purchase_cost_cents=1.5"),
         (&HARDWARE, "purchase_date_to="),
     ];

@@ -47,6 +47,8 @@ pub struct Field {
     pub default: Option<&'static str>,
     /// The singular name of the resource to which the field refers by id.
     pub references: Option<&'static str>,
+    /// A required field of the referenced record. Lists have a filter of its name too. Its null finds records without the reference.
+    pub filters_by: Option<&'static str>,
     /// One sentence for the API reference.
     pub about: &'static str,
     /// An example value, as JSON.
@@ -54,7 +56,7 @@ pub struct Field {
 }
 
 const fn field(name: &'static str, kind: Kind) -> Field {
-    Field { name, kind, required: false, default: None, references: None, about: "", example: "null" }
+    Field { name, kind, required: false, default: None, references: None, filters_by: None, about: "", example: "null" }
 }
 
 /// Declares a text field of unlimited length. [`Field::at_most`] or [`Field::between`] limits it.
@@ -114,6 +116,12 @@ impl Field {
     /// Makes the field a reference to the resource with the singular name `resource`.
     pub const fn references(mut self, resource: &'static str) -> Field {
         self.references = Some(resource);
+        self
+    }
+
+    /// Gives lists a filter by the field `name` of the referenced record.
+    pub const fn filters_by(mut self, name: &'static str) -> Field {
+        self.filters_by = Some(name);
         self
     }
 

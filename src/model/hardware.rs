@@ -14,6 +14,7 @@ pub static HARDWARE: Resource = Resource {
         text("name").between(2, 200).required().about("What people call the device.").example("\"Eva's laptop\""),
         integer("employee_id")
             .references("employee")
+            .filters_by("customer_id")
             .about("The employee who has the device; null where nobody does.")
             .example("1"),
         choice(

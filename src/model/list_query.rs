@@ -2,13 +2,22 @@
 
 use super::{Field, Kind, Resource, Value};
 
-/// A column that a list can be sorted and filtered by.
+/// A column that a list can be filtered by, and sorted by unless it is [`Column::Referenced`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     /// `id`
     Id,
     /// A declared field.
     Field(&'static Field),
+    /// A field of the record that a reference names ([`Field::filters_by`]).
+    Referenced {
+        /// The field that holds the reference.
+        reference: &'static Field,
+        /// The resource of the referenced record.
+        resource: &'static Resource,
+        /// The field of the referenced record.
+        field: &'static Field,
+    },
     /// `created_at`
     CreatedAt,
     /// `updated_at`
@@ -20,7 +29,7 @@ impl Column {
     pub const fn name(self) -> &'static str {
         match self {
             Column::Id => "id",
-            Column::Field(field) => field.name,
+            Column::Field(field) | Column::Referenced { field, .. } => field.name,
             Column::CreatedAt => "created_at",
             Column::UpdatedAt => "updated_at",
         }
@@ -34,6 +43,14 @@ impl Column {
     /// Returns whether the column holds booleans.
     pub const fn is_boolean(self) -> bool {
         matches!(self, Column::Field(Field { kind: Kind::Boolean, .. }))
+    }
+
+    /// Returns the column of the referenced record by which lists are filtered too, if this is a reference that declares one.
+    pub fn referenced(self) -> Option<Column> {
+        let Column::Field(reference) = self else { return None };
+        let resource = Resource::referenced(reference)?;
+        let field = resource.field(reference.filters_by?)?;
+        Some(Column::Referenced { reference, resource, field })
     }
 }
 

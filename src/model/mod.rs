@@ -99,6 +99,8 @@ impl PartialEq for Resource {
     }
 }
 
+impl Eq for Resource {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,5 +110,22 @@ mod tests {
         for resource in ALL {
             assert_eq!(*resource.by_resource(&ALL), resource);
         }
+    }
+
+    #[test]
+    fn a_filter_by_a_referenced_record_names_a_required_field_and_hides_no_other() {
+        let declared = ALL.into_iter().flat_map(|resource| resource.fields.iter().map(move |field| (resource, field)));
+        let mut names = Vec::new();
+        for (resource, reference) in declared {
+            let Some(name) = reference.filters_by else { continue };
+            let Some(Column::Referenced { field, .. }) = Column::Field(reference).referenced() else {
+                panic!("{name} is no field behind {}", reference.name);
+            };
+            assert!(field.required, "null stands for no reference");
+            assert_eq!(resource.field(name), None);
+            assert!(!READ_ONLY.contains(&name));
+            names.push(name);
+        }
+        assert_eq!(names, ["customer_id"]);
     }
 }

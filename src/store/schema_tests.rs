@@ -8,7 +8,7 @@ use super::records::{self, Reading};
 use super::schema;
 use super::tenants::SCHEMA;
 use crate::api::list::sortable;
-use crate::model::{ALL, CUSTOMER, Field, KeysetPosition, Kind, ListQuery, Predicate, Resource, Value};
+use crate::model::{ALL, CUSTOMER, Field, HARDWARE, KeysetPosition, Kind, ListQuery, Predicate, Resource, Value};
 
 fn tenant_file() -> (tempfile::TempDir, Connection) {
     let folder = tempfile::tempdir().unwrap();
@@ -130,6 +130,112 @@ fn a_narrow_range_is_read_along_its_index_and_a_wide_one_in_the_order_of_the_lis
                     assert_eq!(steps.contains("customers_by_customer_since"), narrow, "{sql}: {steps}");
                 }
             }
+        }
+    }
+}
+
+/// The first 5,000 pieces are nobody's, the next 51,000 are the first customer's, then 4,500 the second's, and the last is the third's.
+/// Names are in the opposite order, two pieces to a name. Every piece holds the word `everywhere`, every 20,000th `rarely`.
+fn hardware_of_customers(connection: &Connection) -> Vec<(i64, Option<i64>)> {
+    connection
+        .execute_batch(
+            "INSERT INTO customers (name, status, created_at, updated_at, search)
+             VALUES ('A', 'active', '', '', ''), ('B', 'active', '', '', ''), ('C', 'active', '', '', '');
+             INSERT INTO employees (customer_id, email, is_active, created_at, updated_at, search)
+             VALUES (3, '', 1, '', '', ''), (1, '', 1, '', '', ''), (2, '', 1, '', '', ''), (1, '', 1, '', '', '');
+             WITH RECURSIVE n (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n LIMIT 60501)
+             INSERT INTO hardware (name, employee_id, type, status, is_leased, created_at, updated_at, search)
+             SELECT printf('%06d', (60501 - id) / 2),
+               CASE WHEN id <= 5000 THEN NULL WHEN id <= 56000 THEN 2 + id % 2 * 2 WHEN id <= 60500 THEN 3 ELSE 1 END,
+               'other', 'lost', 0, '', '', iif(id % 20000 = 0, 'rarely everywhere', 'everywhere') FROM n;
+             INSERT INTO hardware_search (rowid, search) SELECT id, search FROM hardware",
+        )
+        .unwrap();
+    let customer = |id| match id {
+        1..=5_000 => None,
+        5_001..=56_000 => Some(1),
+        56_001..=60_500 => Some(2),
+        _ => Some(3),
+    };
+    (1..=60_501).map(|id| (id, customer(id))).collect()
+}
+
+/// The ids on the first three pages. Each page has the same total.
+fn first_ids(reading: &Reading<'_>, mut list: ListQuery, total: usize) -> Vec<i64> {
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let page = reading.page(&list).unwrap();
+        assert_eq!(page.total, Some(i64::try_from(total).unwrap()), "{list:?}");
+        let records: Vec<serde_json::Value> = serde_json::from_slice(&page.json).unwrap();
+        ids.extend(records.iter().map(|record| record["id"].as_i64().unwrap()));
+        list.after = page.next;
+        if list.after.is_none() {
+            break;
+        }
+    }
+    ids
+}
+
+/// Hardware of a customer, or of no employee, in the order of ids or names, with at most one word.
+fn list_of_customer(customer: Option<i64>, sort: &str, descending: bool, word: &str) -> ListQuery {
+    let column = |name: &str| sortable(&HARDWARE).find(|column| column.name() == name).unwrap();
+    let value = customer.map_or(Value::Null, Value::Integer);
+    ListQuery {
+        resource: &HARDWARE,
+        sort: column(sort),
+        descending,
+        filters: vec![(column("employee_id").referenced().unwrap(), Predicate::Equals(value))],
+        words: word.split_whitespace().map(str::to_owned).collect(),
+        limit: 50,
+        after: None,
+        total: true,
+    }
+}
+
+#[test]
+fn a_filter_by_customer_finds_the_same_however_its_records_are_found() {
+    let (_folder, connection) = tenant_file();
+    let hardware = hardware_of_customers(&connection);
+    let reading = Reading::new(&connection);
+    for (sort, descending) in [("id", false), ("id", true), ("name", false), ("name", true)] {
+        for customer in [None, Some(1), Some(2), Some(3), Some(4)] {
+            for (word, step) in [("", 1), ("ev", 1), ("everywhere", 1), ("rarely", 20_000), ("ra", 20_000)] {
+                let having = hardware.iter().filter(|(id, of)| *of == customer && id % step == 0);
+                let mut expected: Vec<i64> = having.map(|(id, _)| *id).collect();
+                expected.sort_by_key(|id| (if sort == "id" { 0 } else { (60_501 - id) / 2 }, *id));
+                if descending {
+                    expected.reverse();
+                }
+                let list = list_of_customer(customer, sort, descending, word);
+                let found = first_ids(&reading, list, expected.len());
+                expected.truncate(150);
+                assert_eq!(found, expected, "{customer:?} {sort} {descending} {word}");
+            }
+        }
+    }
+}
+
+#[test]
+fn hardware_of_a_customer_is_read_in_the_way_that_ends_first() {
+    let (_folder, connection) = tenant_file();
+    hardware_of_customers(&connection);
+    let reading = Reading::new(&connection);
+    for (customer, sort, descending, word, way) in [
+        (Some(3), "id", false, "", "SEARCH r USING INDEX hardware_by_employee_id"),
+        (Some(3), "name", true, "everywhere", "SEARCH r USING INDEX hardware_by_employee_id"),
+        (Some(2), "id", false, "", "SEARCH r USING INDEX hardware_by_employee_id"),
+        (Some(2), "name", false, "", "SCAN r USING INDEX hardware_by_name, CORRELATED"),
+        (Some(1), "name", false, "", "SCAN r, LIST SUBQUERY"),
+        (Some(1), "id", false, "", "SCAN r, LIST SUBQUERY"),
+        (Some(2), "id", true, "", "SCAN r, CORRELATED"),
+        (Some(2), "id", true, "everywhere", "SCAN r, CORRELATED"),
+        (Some(1), "id", false, "everywhere", "VIRTUAL TABLE"),
+        (None, "id", false, "", "SEARCH r USING INDEX hardware_by_employee_id"),
+    ] {
+        let list = list_of_customer(customer, sort, descending, word);
+        for (sql, values) in records::statements(&reading, &list) {
+            let steps = plan(&connection, &sql, &values).join(", ");
+            assert!(steps.contains(way), "{way} is expected for {sql}: {steps}");
         }
     }
 }

@@ -412,3 +412,91 @@ fn the_link_is_the_whole_next_address() {
         assert_eq!(names, (0..7).rev().map(|n| json!(format!("Müller & Söhne {n}"))).collect::<Vec<_>>());
     }
 }
+
+/// Two customers with two employees each. Each employee has `each` pieces of hardware in turn, and so has nobody.
+fn hardware_of_two_customers(api: &Api, each: usize) {
+    for customer in [api.customer("First"), api.customer("Second")] {
+        api.employee(customer);
+        api.employee(customer);
+    }
+    for n in 0..each * 5 {
+        let employee_id = if n % 5 == 4 { json!(null) } else { json!(n % 5 + 1) };
+        let status = if n % 3 == 0 { "in_use" } else { "lost" };
+        let name = format!("Thing {}", n * 7 % 10);
+        api.create("/hardware.php", json!({"name": name, "employee_id": employee_id, "status": status}));
+    }
+}
+
+#[test]
+fn hardware_is_found_by_the_customer_of_its_employee() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    hardware_of_two_customers(&api, 2);
+    api.customer("Without employees");
+    let ids = |query: &str| api.ids(&format!("/hardware.php?limit=1&{query}"));
+    assert_eq!(ids("customer_id=1"), [1, 2, 6, 7]);
+    assert_eq!(ids("customer_id=2&sort=-id"), [9, 8, 4, 3]);
+    assert_eq!(ids("customer_id=null"), [5, 10], "hardware of no employee");
+    for nobody in ["3", "4", "0", "-1", "9223372036854775807"] {
+        assert_eq!(ids(&format!("customer_id={nobody}")), NONE, "{nobody}");
+    }
+    assert_eq!(ids("customer_id=1&status=in_use"), [1, 7]);
+    assert_eq!(ids("customer_id=1&employee_id=2"), [2, 7]);
+    assert_eq!(ids("customer_id=1&employee_id=3"), NONE);
+    assert_eq!(ids("customer_id=1&employee_id=null"), NONE);
+    assert_eq!(ids("customer_id=null&employee_id=null"), [5, 10]);
+    assert_eq!(ids("customer_id=null&employee_id=1"), NONE);
+    assert_eq!(ids("customer_id=1&q=thing+7"), [2]);
+    for (query, total) in [("customer_id=1", 4), ("customer_id=null", 2), ("customer_id=2&q=thing", 4)] {
+        assert_eq!(api.total(&format!("/hardware.php?{query}")), total, "{query}");
+    }
+    for bad in ["abc", "1.5", "1e2", "9223372036854775808", "", "%20", "NULL"] {
+        let reply = api.get(&format!("/hardware.php?customer_id={bad}"));
+        reply.fails_with(400, "bad_request").saying("customer_id");
+    }
+    for other in ["sort=customer_id", "sort=-customer_id", "customer_id_from=1", "customer_id=1&customer_id=2"] {
+        api.get(&format!("/hardware.php?{other}")).fails_with(400, "bad_request");
+    }
+    api.get("/hardware.php?id=1&customer_id=1").fails_with(400, "bad_request");
+    api.get("/hardware.php?cutsomer_id=1").fails_with(400, "bad_request").saying("Did you mean \"customer_id\"");
+    assert!(api.get("/hardware.php?id=1").found().get("customer_id").is_none(), "a filter, no field");
+}
+
+#[test]
+fn the_filter_by_customer_needs_hardware_read_alone() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    hardware_of_two_customers(&tenant.with_scopes(ALL), 1);
+    assert_eq!(tenant.with_scopes(&["hardware:read"]).ids("/hardware.php?customer_id=1"), [1, 2]);
+}
+
+#[test]
+fn hardware_moves_to_another_customer_with_its_employee() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    hardware_of_two_customers(&api, 1);
+    let before = api.get("/hardware.php?id=1").found();
+    api.put("/employees.php?id=1", json!({"customer_id": 2})).is(200);
+    assert_eq!(api.ids("/hardware.php?customer_id=1"), [2]);
+    assert_eq!(api.ids("/hardware.php?customer_id=2"), [1, 3, 4]);
+    assert_eq!(api.get("/hardware.php?id=1").found(), before);
+    api.put("/hardware.php?id=1", json!({"employee_id": null})).is(200);
+    assert_eq!(api.ids("/hardware.php?customer_id=2"), [3, 4]);
+    assert_eq!(api.ids("/hardware.php?customer_id=null"), [1, 5]);
+}
+
+#[test]
+fn a_cursor_belongs_to_its_filter_by_customer() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    hardware_of_two_customers(&api, 2);
+    for sort in ["id", "-id", "name", "-purchase_date", "employee_id"] {
+        let page = api.get(&format!("/hardware.php?customer_id=1&sort={sort}&limit=2")).found();
+        let rest = format!("sort={sort}&cursor={}", page["next_cursor"].as_str().unwrap());
+        let next = api.get(&format!("/hardware.php?customer_id=1&{rest}")).found();
+        assert_eq!(next["data"].as_array().unwrap().len(), 2, "{sort}");
+        for other in ["", "customer_id=2&", "customer_id=null&", "employee_id=1&", "customer_id=1&employee_id=1&"] {
+            api.get(&format!("/hardware.php?{other}{rest}")).fails_with(400, "bad_request").saying("cursor");
+        }
+    }
+}

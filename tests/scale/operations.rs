@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::measure::{Table, fastest, request, watch};
-use crate::records::{COLUMNS, Key, value};
+use crate::records::{COLUMNS, EMPLOYEES, Key, value};
 use crate::support::client::Call;
 use crate::support::{Api, TestServer, encoded};
 
@@ -74,6 +74,7 @@ pub fn lists(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
         }
         timestamps(api, count, &mut filtered);
         several(api, count, &mut filtered);
+        customers(api, count, &mut filtered);
     });
     table.add(format!("first page, slowest sort ({})", first.1), first.0, usage);
     table.add(format!("page {FAR_PAGE}, slowest sort ({})", far.1), far.0, usage);
@@ -143,6 +144,29 @@ fn several(api: &Api, count: i64, slowest: &mut Filters) {
     let passes = |n: &i64| wanted.iter().all(|(column, cell)| value(*n, column).cell() == *cell);
     let filter = wanted.map(|(column, cell)| format!("{column}={cell}")).join("&");
     filter_finds(api, &filter, (1..=count).filter(passes).count(), slowest);
+}
+
+/// All hardware that an employee has is the first customer's, but what one employee of the second customer has.
+fn customers(api: &Api, count: i64, slowest: &mut Filters) {
+    let of = |wanted: fn(i64) -> bool| (1..=count).filter(|n| wanted(n % (EMPLOYEES + 1))).count();
+    let mover = format!("/employees.php?id={EMPLOYEES}");
+    let other = api.customer("Of one employee");
+    api.put(&mover, json!({"customer_id": other})).is(200);
+    let nobody = api.customer("Of no employee");
+    for (customer, found) in [
+        ("1".to_owned(), of(|employee| (1..EMPLOYEES).contains(&employee))),
+        (other.to_string(), of(|employee| employee == EMPLOYEES)),
+        (nobody.to_string(), 0),
+        ("null".to_owned(), of(|employee| employee == 0)),
+    ] {
+        for more in ["", "&sort=name", "&sort=-purchase_date", "&sort=employee_id", "&q=charger"] {
+            filter_finds(api, &format!("customer_id={customer}{more}"), found, slowest);
+        }
+    }
+    api.put(&mover, json!({"customer_id": 1})).is(200);
+    for customer in [other, nobody] {
+        api.delete(&format!("/customers.php?id={customer}")).is(204);
+    }
 }
 
 fn timestamps(api: &Api, count: i64, slowest: &mut Filters) {

@@ -21,6 +21,13 @@ pub fn sortable(resource: &'static Resource) -> impl Iterator<Item = Column> + C
     [Column::Id].into_iter().chain(fields).chain([Column::CreatedAt, Column::UpdatedAt])
 }
 
+/// The columns that lists of the resource can be filtered by: those of sorts but `id`, each reference followed by the column of the
+/// referenced record.
+fn filterable(resource: &'static Resource) -> impl Iterator<Item = Column> {
+    let own = sortable(resource).filter(|column| *column != Column::Id);
+    own.flat_map(|column| [Some(column), column.referenced()].into_iter().flatten())
+}
+
 /// The type of a filter's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Type {
@@ -36,7 +43,7 @@ fn type_of(column: Column) -> Type {
     match column {
         Column::Id => Type::Integer,
         Column::CreatedAt | Column::UpdatedAt => Type::Timestamp,
-        Column::Field(Field { kind, .. }) => match kind {
+        Column::Field(Field { kind, .. }) | Column::Referenced { field: Field { kind, .. }, .. } => match kind {
             Kind::Text { .. } | Kind::Email => Type::Text,
             Kind::Integer => Type::Integer,
             Kind::Boolean => Type::Boolean,
@@ -87,7 +94,7 @@ pub fn filters(resource: &'static Resource) -> &'static [Filter] {
 }
 
 fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
-    sortable(resource).filter(|column| *column != Column::Id).flat_map(|column| {
+    filterable(resource).flat_map(|column| {
         let bounds: &[Bound] = match type_of(column) {
             Type::Date | Type::Timestamp => &[Bound::Equal, Bound::From, Bound::To],
             _ => &[Bound::Equal],

@@ -372,6 +372,7 @@ fn list_filters(resource: &'static Resource) -> Vec<FieldView> {
     for filter in filters(resource) {
         let name = filter.name.clone();
         let values = match filter.column {
+            Column::Referenced { resource, field, .. } => format!("{}, the {}'s", values(field), resource.name),
             Column::Field(field) => match field.kind {
                 Kind::Text { .. } => "text".to_owned(),
                 Kind::Choice(allowed) => allowed.join(" · "),

@@ -155,15 +155,24 @@ fn list_parameters(resource: &'static Resource) -> impl Iterator<Item = Value> {
 fn filter_parameter(resource: &Resource, filter: &Filter) -> Value {
     let field = filter.column.name();
     let about = match filter.bound {
+        Bound::Equal if let Column::Referenced { resource, .. } = filter.column => about_referenced(resource, field),
         Bound::Equal => format!("Only records whose `{field}` is this; `null` finds empty ones."),
         Bound::From => format!("Only records whose `{field}` is this or later."),
         Bound::To => format!("Only records whose `{field}` is this or earlier."),
     };
     let example = match filter.column {
-        Column::Field(field) => Some(super::examples::example_of(field)).filter(|value| !value.is_null()),
+        Column::Field(field) | Column::Referenced { field, .. } => {
+            Some(super::examples::example_of(field)).filter(|value| !value.is_null())
+        }
         Column::Id | Column::CreatedAt | Column::UpdatedAt => Some(json!(super::examples::NOW)),
     };
     query(&filter.name, &about, filter_schema(resource, filter), example.unwrap_or_else(|| json!("2026-11-20")))
+}
+
+fn about_referenced(referenced: &Resource, field: &str) -> String {
+    let name = referenced.name;
+    let any = article(name);
+    format!("Only records of {any} {name} whose `{field}` is this; `null` finds records of no {name}.")
 }
 
 fn request_body(resource: &'static Resource, operation: Operation) -> Option<Value> {

@@ -184,7 +184,7 @@ pub fn filter_schema(resource: &Resource, filter: &Filter) -> Value {
         (Column::CreatedAt | Column::UpdatedAt, _) => {
             return json!({ "anyOf": [{ "type": "string", "format": "date-time" }, { "type": "string", "format": "date" }] });
         }
-        (Column::Field(field), _) => match field.kind {
+        (Column::Field(field) | Column::Referenced { field, .. }, _) => match field.kind {
             // `null` is a text too, so no second alternative is needed.
             Kind::Text { .. } | Kind::Email => return json!({ "type": "string", "pattern": FILLED }),
             Kind::Boolean => {

@@ -14,6 +14,12 @@ use crate::store::error::DatabaseError;
 /// A range with at most this many records is narrow.
 const NARROW: u32 = 4_000;
 
+/// Rows that are looked at to learn whether a page is full soon in the list's order.
+const AHEAD: u32 = 3_000;
+
+/// Reading more rows than this along an index, which is all over the table, takes longer than reading a table of a million rows.
+const SCATTERED: u32 = 50_000;
+
 impl Reading<'_> {
     /// One page of a list. All of it, the count too, is of one moment.
     pub fn page(&self, list: &ListQuery) -> Result<Page, DatabaseError> {
@@ -28,6 +34,7 @@ impl Reading<'_> {
             if page.is_full() {
                 break;
             }
+            let access = self.access_to_segment(list, &search, access, &segment, page.missing())?;
             let (sql, values) = select(list, &search, access, &segment, page.missing());
             let mut statement = self.connection().prepare_cached(&sql)?;
             let mut rows = statement.query(rusqlite::params_from_iter(values.iter()))?;
@@ -35,7 +42,7 @@ impl Reading<'_> {
                 page.take(row)?;
             }
         }
-        let total = if list.total { Some(self.count(list, &search)?) } else { None };
+        let total = if list.total { Some(self.count(list, &search, access)?) } else { None };
         moment.map_or(Ok(()), Transaction::finish)?;
         Ok(page.finish(total)?)
     }
@@ -51,35 +58,103 @@ impl Reading<'_> {
         Ok(search)
     }
 
-    /// How to read a list with ranges. SQLite plans without knowing how many records are in a range.
+    /// How to read a list with ranges, or with a filter by a referenced record. SQLite plans without knowing how many records pass them.
     fn access(&self, list: &ListQuery, search: &Search) -> rusqlite::Result<Access> {
+        if let Some(referenced) = referenced(list) {
+            return self.access_by_reference(list, referenced);
+        }
         let ranges = list.filters.iter().filter(|(column, predicate)| *column != list.sort && predicate.is_range());
         if search.expression().is_some() || ranges.clone().next().is_none() {
             return Ok(Access::Planned);
         }
         for (column, _) in ranges {
-            if self.is_narrow(list, *column)? {
+            if self.has_at_most(list, *column, NARROW)? {
                 return Ok(Access::Along(*column));
             }
         }
         Ok(Access::InOrder)
     }
 
-    /// Whether few records pass the predicates of the column.
-    fn is_narrow(&self, list: &ListQuery, column: Column) -> rusqlite::Result<bool> {
+    /// A filter that few records pass is followed, with and without words.
+    fn access_by_reference(&self, list: &ListQuery, referenced: Column) -> rusqlite::Result<Access> {
+        for column in [referenced].into_iter().chain(list.filters.iter().map(|(column, _)| *column)) {
+            if self.has_at_most(list, column, NARROW)? {
+                return Ok(Access::Along(column));
+            }
+        }
+        Ok(Access::Scan(referenced))
+    }
+
+    /// A scan that would not end soon is replaced: the records of one customer may be the last ones of the list.
+    fn access_to_segment(
+        &self,
+        list: &ListQuery,
+        search: &Search,
+        access: Access,
+        segment: &Segment,
+        count: usize,
+    ) -> rusqlite::Result<Access> {
+        match access {
+            Access::Scan(other) if !self.ends_soon(list, search, access, segment, count)? => {
+                self.access_out_of_order(list, search, other)
+            }
+            access => Ok(access),
+        }
+    }
+
+    /// How to find all records of a list in any order.
+    fn access_out_of_order(&self, list: &ListQuery, search: &Search, column: Column) -> rusqlite::Result<Access> {
+        if search.expression().is_some() {
+            return Ok(Access::Planned);
+        }
+        Ok(if self.has_at_most(list, column, SCATTERED)? { Access::Along(column) } else { Access::Unindexed })
+    }
+
+    /// Whether the next rows of a segment hold `count` records of the list, or are all rows of the segment.
+    fn ends_soon(
+        &self,
+        list: &ListQuery,
+        search: &Search,
+        access: Access,
+        segment: &Segment,
+        count: usize,
+    ) -> rusqlite::Result<bool> {
+        let mut ahead = SqlQuery::new(list, &Search::default(), access);
+        ahead.begin(list, segment);
+        let rows = format!("FROM {}{}", ahead.from, ahead.conditions());
+        let order = ahead.order(list, segment);
+        let mut passing = SqlQuery::new(list, search, access);
+        passing.filter(list);
+        let sql = format!(
+            "SELECT EXISTS (SELECT 1 FROM (SELECT * {rows} ORDER BY {order} LIMIT {AHEAD}) AS r{} LIMIT 1 OFFSET ?)
+             OR NOT EXISTS (SELECT 1 {rows} LIMIT 1 OFFSET {AHEAD})",
+            passing.conditions()
+        );
+        let skipped = Value::Integer(i64::try_from(count.saturating_sub(1)).unwrap_or(i64::MAX));
+        let values = ahead.values.iter().chain(&passing.values).chain([&skipped]).chain(&ahead.values);
+        self.connection().prepare_cached(&sql)?.query_row(rusqlite::params_from_iter(values), |row| row.get(0))
+    }
+
+    /// Whether at most `count` records pass the predicates of the column.
+    fn has_at_most(&self, list: &ListQuery, column: Column, count: u32) -> rusqlite::Result<bool> {
         let mut query = SqlQuery::new(list, &Search::default(), Access::Planned);
         for (_, predicate) in list.filters.iter().filter(|(filtered, _)| *filtered == column) {
             query.add_predicate(column, predicate);
         }
-        let rows = format!("SELECT 1 FROM {}{} LIMIT {NARROW} + 1", query.from, query.conditions());
-        let sql = format!("SELECT count(*) <= {NARROW} FROM ({rows})");
+        let rows = format!("SELECT 1 FROM {}{} LIMIT {count} + 1", query.from, query.conditions());
+        let sql = format!("SELECT count(*) <= {count} FROM ({rows})");
         self.connection()
             .prepare_cached(&sql)?
             .query_row(rusqlite::params_from_iter(query.values.iter()), |row| row.get(0))
     }
 
-    fn count(&self, list: &ListQuery, search: &Search) -> rusqlite::Result<i64> {
-        let mut query = SqlQuery::new(list, search, Access::Planned);
+    fn count(&self, list: &ListQuery, search: &Search, access: Access) -> rusqlite::Result<i64> {
+        let access = match access {
+            Access::Along(_) => access,
+            Access::Scan(column) if !search.words.is_empty() => self.access_out_of_order(list, search, column)?,
+            _ => Access::Planned,
+        };
+        let mut query = SqlQuery::new(list, search, access);
         query.filter(list);
         let sql = format!("SELECT count(*) FROM {}{}", query.from, query.conditions());
         self.connection()
@@ -99,6 +174,20 @@ enum Segment {
     Beyond(Value),
     NotNull,
     Null,
+}
+
+/// The column by which referenced records filter the list. A null is in the record itself.
+fn referenced(list: &ListQuery) -> Option<Column> {
+    let mut columns = list.filters.iter().map(|(column, predicate)| stored_column(*column, predicate));
+    columns.find(|column| matches!(column, Column::Referenced { .. }))
+}
+
+/// A required field of a referenced record is null where the reference is.
+fn stored_column(column: Column, predicate: &Predicate) -> Column {
+    match (column, predicate) {
+        (Column::Referenced { reference, .. }, Predicate::Equals(Value::Null)) => Column::Field(reference),
+        _ => column,
+    }
 }
 
 fn segments(list: &ListQuery) -> Vec<Segment> {
@@ -123,6 +212,10 @@ enum Access {
     Planned,
     /// In the list's order. Every range is wide, so the page is full after few rows.
     InOrder,
+    /// In the list's order, with every filter tested on the rows, where that ends soon. The column is the one to follow otherwise.
+    Scan(Column),
+    /// All rows in the order of ids, and then sorted.
+    Unindexed,
     /// Along the index of a column whose range is narrow, and then sorted. In the list's order nearly all rows might have to be read
     /// before the page is full.
     Along(Column),
@@ -143,7 +236,9 @@ impl SqlQuery {
         let table = list.resource.plural;
         let (from, sort) = (format!("{table} AS r"), list.sort);
         let mut query = SqlQuery { from, access, sort, conditions: Vec::new(), values: Vec::new() };
-        if let Some(expression) = search.expression() {
+        if access == Access::Planned
+            && let Some(expression) = search.expression()
+        {
             query.from = format!("{table}_search AS s CROSS JOIN {table} AS r ON r.id = s.rowid");
             query.add(format!("s.{table}_search MATCH ?"), Value::Text(expression));
         }
@@ -158,13 +253,13 @@ impl SqlQuery {
         match self.access {
             _ if self.from.contains("_search") => "s.rowid",
             Access::Along(_) => "+r.id",
-            Access::Planned | Access::InOrder => "r.id",
+            Access::Planned | Access::InOrder | Access::Scan(_) | Access::Unindexed => "r.id",
         }
     }
 
     /// The sort column in the order and in the position. SQLite uses no index for a term with a unary `+`.
     fn sort_term(&self) -> String {
-        let plus = if matches!(self.access, Access::Along(_)) { "+" } else { "" };
+        let plus = if matches!(self.access, Access::Along(_) | Access::Unindexed) { "+" } else { "" };
         format!("{plus}r.{}", self.sort.name())
     }
 
@@ -180,18 +275,30 @@ impl SqlQuery {
     }
 
     fn add_predicate(&mut self, column: Column, predicate: &Predicate) {
+        let column = stored_column(column, predicate);
         let uses_index = match self.access {
             Access::Planned => true,
             Access::InOrder => column == self.sort || !predicate.is_range(),
+            Access::Scan(_) => column == self.sort,
+            Access::Unindexed => false,
             Access::Along(narrow) => column == narrow,
         };
-        let name = format!("{}r.{}", if uses_index { "" } else { "+" }, column.name());
-        match predicate {
-            Predicate::Equals(Value::Null) => self.conditions.push(format!("{name} IS NULL").into()),
-            Predicate::Equals(value) => self.add(format!("{name} = ?"), value.clone()),
-            Predicate::AtLeast(value) => self.add(format!("{name} >= ?"), Value::Text(value.clone())),
-            Predicate::AtMost(value) => self.add(format!("{name} <= ?"), Value::Text(value.clone())),
-        }
+        let plus = if uses_index { "" } else { "+" };
+        let condition = match column {
+            Column::Referenced { reference, resource, field } if uses_index || self.access == Access::Unindexed => {
+                let passing = comparison(field.name, predicate);
+                format!("{plus}r.{} IN (SELECT id FROM {} WHERE {passing})", reference.name, resource.plural)
+            }
+            // Few rows are tested: each takes a look at one other.
+            Column::Referenced { reference, resource, field } => {
+                let referenced =
+                    format!("SELECT {} FROM {} WHERE id = r.{}", field.name, resource.plural, reference.name);
+                comparison(&format!("({referenced})"), predicate)
+            }
+            _ => comparison(&format!("{plus}r.{}", column.name()), predicate),
+        };
+        self.conditions.push(condition.into());
+        self.values.extend(bound_value(predicate));
     }
 
     fn begin(&mut self, list: &ListQuery, segment: &Segment) {
@@ -225,6 +332,24 @@ impl SqlQuery {
     }
 }
 
+/// The comparison of `operand` with the value that [`bound_value`] returns.
+fn comparison(operand: &str, predicate: &Predicate) -> String {
+    match predicate {
+        Predicate::Equals(Value::Null) => format!("{operand} IS NULL"),
+        Predicate::Equals(_) => format!("{operand} = ?"),
+        Predicate::AtLeast(_) => format!("{operand} >= ?"),
+        Predicate::AtMost(_) => format!("{operand} <= ?"),
+    }
+}
+
+fn bound_value(predicate: &Predicate) -> Option<Value> {
+    match predicate {
+        Predicate::Equals(Value::Null) => None,
+        Predicate::Equals(value) => Some(value.clone()),
+        Predicate::AtLeast(text) | Predicate::AtMost(text) => Some(Value::Text(text.clone())),
+    }
+}
+
 /// The statement for a segment, of at most `count` rows, with its values.
 fn select(list: &ListQuery, search: &Search, access: Access, segment: &Segment, count: usize) -> (String, Vec<Value>) {
     let mut query = SqlQuery::new(list, search, access);
@@ -242,7 +367,11 @@ fn select(list: &ListQuery, search: &Search, access: Access, segment: &Segment, 
 pub(in crate::store) fn statements(reading: &Reading<'_>, list: &ListQuery) -> Vec<(String, Vec<Value>)> {
     let search = Search::of(list);
     let access = reading.access(list, &search).unwrap();
-    segments(list).iter().map(|segment| select(list, &search, access, segment, 51)).collect()
+    let statement = |segment: &Segment| {
+        let access = reading.access_to_segment(list, &search, access, segment, 51).unwrap();
+        select(list, &search, access, segment, 51)
+    };
+    segments(list).iter().map(statement).collect()
 }
 
 /// One page of a list.
