@@ -78,7 +78,7 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 
 fn requests() -> Messages {
     let create = |headers: &[(&str, &str)], body: &[u8]| {
-        failure(operations::create(&request(Method::Post, "", headers, body), &CUSTOMER, ""))
+        failure(operations::create(&request(Method::Post, "", headers, body), &CUSTOMER))
     };
     let update =
         |query: &str, body: &[u8]| failure(operations::update(&request(Method::Put, query, &[JSON], body), &CUSTOMER));
@@ -93,7 +93,7 @@ fn requests() -> Messages {
         ("Content-Encoding: gzip", create(&[JSON, ("content-encoding", "gzip")], b"{}")),
         ("Idempotency-Key: 7", key(&["7"])),
         ("Idempotency-Key twice", key(&["7", "7"])),
-        ("POST with ?id=1", failure(operations::create(&request(Method::Post, "id=1", &[JSON], b"{}"), &CUSTOMER, ""))),
+        ("POST with ?id=1", failure(operations::create(&request(Method::Post, "id=1", &[JSON], b"{}"), &CUSTOMER))),
         ("PUT of {}", update("id=1", b"{}")),
         ("PUT of a number for a text", update("id=1", br#"{"city": 10115}"#)),
         ("PUT of U+0000 in a text", update("id=1", br#"{"city": "a\u0000b"}"#)),

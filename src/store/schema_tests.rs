@@ -48,6 +48,7 @@ fn declared(resource: &Resource) -> BTreeSet<Column> {
     [id].into_iter()
         .chain(resource.fields.iter().map(column))
         .chain([text("created_at"), text("updated_at"), text("search")])
+        .chain([("version".to_owned(), "INTEGER".to_owned(), false, None)])
         .collect()
 }
 

@@ -25,19 +25,25 @@ const RELEASED: [u32; 1] = [1];
 
 const ADD_FAX: &str = "ALTER TABLE customers ADD COLUMN fax TEXT; CREATE INDEX customers_by_fax ON customers (fax);";
 
+const TO_2: &str = include_str!("migrations/tenant/2.sql");
+
 /// The next version, which adds a field. A new file has the column in a different place than a migrated file.
 fn next() -> Schema {
     let sql = include_str!("../../schema.sql").replacen("phone ", "fax TEXT, phone ", 1);
     let sql = format!("{sql} CREATE INDEX customers_by_fax ON customers (fax);");
-    Schema { name: "tenant", version: 2, sql: sql.leak(), migrations: &[ADD_FAX] }
+    Schema { name: "tenant", version: 3, sql: sql.leak(), migrations: &[TO_2, ADD_FAX] }
 }
 
-/// A version 3 whose last step fails for a file with two customers of the same name.
+/// A version 4 whose last step fails for a file with two customers of the same name.
 static FAILING: Schema = Schema {
     name: "tenant",
-    version: 3,
+    version: 4,
     sql: "",
-    migrations: &[ADD_FAX, "CREATE TABLE extra (id INTEGER); CREATE UNIQUE INDEX one_of_each ON customers (name);"],
+    migrations: &[
+        TO_2,
+        ADD_FAX,
+        "CREATE TABLE extra (id INTEGER); CREATE UNIQUE INDEX one_of_each ON customers (name);",
+    ],
 };
 
 fn fixture(version: u32) -> PathBuf {
@@ -149,15 +155,15 @@ fn a_migration_keeps_a_copy_and_every_record() {
     });
     let migrated = schema::open(&path, &next).unwrap();
     assert_eq!(objects(&migrated), new_objects(&next));
-    assert_eq!(schema::version(&migrated).unwrap(), 2);
+    assert_eq!(schema::version(&migrated).unwrap(), 3);
     drop(migrated);
-    let copy = data.path().join("tenants/1.db.v1");
+    let copy = data.path().join("tenants/1.db.v2");
     assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
     let names: Vec<_> = fs::read_dir(data.path().join("tenants")).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 2, "{names:?}");
+    assert_eq!(names.len(), 3, "the file, and a copy from before each migration: {names:?}");
     // The current version refuses the newer file. The copy has the old content.
     let refused = schema::open(&path, &tenants::SCHEMA).unwrap_err();
-    assert!(matches!(refused, OpenError::Newer { found: 2, known: 1, .. }), "{refused}");
+    assert!(matches!(refused, OpenError::Newer { found: 3, known: 2, .. }), "{refused}");
     assert!(refused.to_string().contains("newer version of tenantdesk"), "{refused}");
     fs::rename(&copy, &path).unwrap();
     assert_eq!(records(data.path()), before);
@@ -190,8 +196,8 @@ fn a_file_that_cannot_be_migrated_is_unchanged_and_does_not_affect_other_tenants
     assert!(found);
     drop((other, tenants));
     let failed = schema::open(&data.path().join("tenants/1.db"), &FAILING).unwrap_err().to_string();
-    assert!(failed.contains("migrating it from schema 1 to 3 failed"), "{failed}");
-    assert!(!data.path().join("tenants/1.db.v1").exists(), "an older program may still write to the file");
+    assert!(failed.contains("migrating it from schema 2 to 4 failed"), "{failed}");
+    assert!(!data.path().join("tenants/1.db.v2").exists(), "an older program may still write to the file");
     assert_eq!(records(data.path()), before);
     let file = connection::open_raw(&data.path().join("tenants/1.db")).unwrap();
     assert_eq!(new_objects(&tenants::SCHEMA), objects(&file));

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::*;
 use crate::clock::Clock;
 use crate::config::TenantLimits;
@@ -15,7 +17,7 @@ use crate::store::backup::{self, BackupError, Manifest, manifest};
 use crate::store::registry::{Actor, TenantRow};
 use crate::store::schema::{self, Schema};
 use crate::store::tenant_file::TenantFile;
-use crate::store::{DatabaseError, MutationError, Record, Tenant, Tenants, Writing, check};
+use crate::store::{DatabaseError, KeyLabel, MutationError, Origin, Record, Tenant, Tenants, Writing, check};
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -561,11 +563,16 @@ fn a_failure_in_the_middle_is_undone() {
     fixture.assert_tidy();
 }
 
+fn origin() -> Origin {
+    let key = KeyLabel { id: 1, name: "test".to_owned(), prefix: "tdk_test".to_owned() };
+    Origin::new(Clock::system().now(), key, Uuid::nil())
+}
+
 /// Adds one record and returns its id.
 fn add(tenant: &Tenant, is_employee: bool, name: &str) -> i64 {
     let (resource, values) = if is_employee { (&EMPLOYEE, employee(name)) } else { (&CUSTOMER, customer(name)) };
     let insert = move |writing: &Writing<'_>| -> Result<i64, MutationError<()>> {
-        Ok(writing.insert(resource, values, "2026-11-20T19:30:00Z")?.id)
+        Ok(writing.insert(resource, values, &origin())?.id)
     };
     let (done, outcome) = mpsc::channel();
     tenant.mutate(insert, move |id| done.send(id).unwrap());
