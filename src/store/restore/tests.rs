@@ -514,8 +514,12 @@ fn upgraded_and_new_files_replace_each_other() {
 
 #[test]
 fn files_of_an_older_schema_are_migrated_in_the_staging_directory() {
-    static NEXT: Schema =
-        Schema { name: "tenant", version: 2, sql: "", migrations: &["ALTER TABLE customers ADD COLUMN fax TEXT"] };
+    static NEXT: Schema = Schema {
+        name: "tenant",
+        version: tenants::SCHEMA.version + 1,
+        sql: "",
+        migrations: &[tenants::SCHEMA.migrations[0], "ALTER TABLE customers ADD COLUMN fax TEXT"],
+    };
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.add(1, &["Eins"]);
@@ -524,7 +528,7 @@ fn files_of_an_older_schema_are_migrated_in_the_staging_directory() {
     let file = backup.manifest.file("tenants/1.db").unwrap().clone();
     staging.fill(&backup.folder, &[(file, &NEXT)]).unwrap();
     let staged = connection::open_raw(&staging.tenant(1)).unwrap();
-    assert_eq!(schema::version(&staged).unwrap(), 2);
+    assert_eq!(schema::version(&staged).unwrap(), NEXT.version);
     assert!(staged.column_exists(None, "customers", "fax").unwrap());
     drop((staged, staging));
     fixture.assert_tidy();
