@@ -122,3 +122,16 @@ pub fn label(path: &str) -> &'static str {
 pub fn find_operation(method: Method) -> Option<(Operation, Access)> {
     OPERATIONS.into_iter().find(|(known, ..)| *known == method).map(|(_, operation, access)| (operation, access))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_the_path_without_the_prefix() {
+        for path in ["/customers.php", "/changes.php", "/docs"] {
+            assert_eq!((label(path), label(&format!("/v1{path}"))), (path, path));
+        }
+        assert_eq!(label("/v1/v1/changes.php"), metrics::OTHER);
+    }
+}

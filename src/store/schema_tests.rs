@@ -99,6 +99,21 @@ fn every_sort_reads_in_the_order_of_an_index() {
 }
 
 #[test]
+fn a_page_of_the_journal_is_read_along_its_indexes() {
+    let (_folder, connection) = tenant_file();
+    for count in 1..=ALL.len() {
+        for record in [None, Some(3)] {
+            let (sql, values) = records::page_statement(&ALL[..count], record);
+            let steps = plan(&connection, &sql, &values);
+            let reads: Vec<&String> = steps.iter().filter(|step| step.contains(" changes ")).collect();
+            assert_eq!(reads.len(), count + 1, "{sql}: {steps:?}");
+            assert!(reads.iter().all(|step| step.starts_with("SEARCH")), "{sql}: {steps:?}");
+            assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{sql}: {steps:?}");
+        }
+    }
+}
+
+#[test]
 fn a_narrow_range_is_read_along_its_index_and_a_wide_one_in_the_order_of_the_list() {
     let (_folder, connection) = tenant_file();
     connection

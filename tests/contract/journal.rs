@@ -355,7 +355,7 @@ fn a_tenant_keeps_a_million_entries() {
     file.execute_batch(
         "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 999995)
          INSERT INTO changes (seq, at, resource, record_id, action, fields, by_name)
-           SELECT (SELECT last_seq FROM journal) + n, '2099-01-01T00:00:00Z', 'customers', 1, 'updated', '[]', 'test' FROM n;
+           SELECT (SELECT last_seq FROM journal) + n, '2099-01-01T00:00:00Z', 'customers', 1, 'updated', '[]', 'import' FROM n;
          UPDATE journal SET last_seq = last_seq + 999995, entries = entries + 999995;",
     )
     .unwrap();

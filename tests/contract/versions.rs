@@ -5,6 +5,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, uuid};
 
@@ -274,5 +275,36 @@ fn records_of_the_version_before_have_a_version_and_an_empty_journal() {
     assert!(server.data().join("tenants/1.db.v1").exists(), "a copy from before the migration");
     let entry = api.get("/changes.php").found()["data"][0].clone();
     assert_eq!((&entry["action"], &entry["fields"]), (&json!("updated"), &json!(["name"])));
+    server.cli(&["check"]).done();
+}
+
+#[test]
+fn a_backup_of_the_version_before_is_restored() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    api.customer("Newer than the backup");
+    let before = (etag(&api.get(ONE)), api.get("/changes.php?cursor=now").found()["next_cursor"].clone());
+    server.cli(&["backup", "backups", "acme"]).done();
+    let backups = std::fs::read_dir(server.home().join("backups")).unwrap();
+    let backup = backups.map(|entry| entry.unwrap().path()).next().unwrap();
+    let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-1");
+    let mut manifest: Value = serde_json::from_slice(&std::fs::read(backup.join("manifest.json")).unwrap()).unwrap();
+    for file in manifest["files"].as_array_mut().unwrap() {
+        let path = file["path"].as_str().unwrap().to_owned();
+        let source = if path == "registry.db" { "registry.db" } else { "tenant.db" };
+        let bytes = std::fs::read(fixture.join(source)).unwrap();
+        std::fs::write(backup.join(path), &bytes).unwrap();
+        let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        (file["schema"], file["bytes"], file["sha256"]) = (json!(1), json!(bytes.len()), json!(sum));
+    }
+    std::fs::write(backup.join("manifest.json"), manifest.to_string()).unwrap();
+    server.cli(&["restore", "backups", "acme", "--force"]).done();
+    assert_eq!(api.get(ONE).found()["name"], "Müller GmbH");
+    assert_ne!(etag(&api.get(ONE)), before.0);
+    let old = format!("/changes.php?cursor={}", before.1.as_str().unwrap());
+    api.get(&old).fails_with(410, "changes_gone");
+    assert_eq!(api.get("/changes.php").found()["data"], json!([]));
+    put(&api, &etag(&api.get(ONE)), "Changed").is(200);
     server.cli(&["check"]).done();
 }

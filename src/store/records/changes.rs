@@ -267,6 +267,12 @@ fn select(resources: &[&'static Resource], record: Option<i64>, after: i64, limi
     (format!("SELECT {COLUMNS} FROM changes WHERE seq IN ({seqs}) ORDER BY seq LIMIT ?"), values)
 }
 
+/// The statement for a page, for tests of how it is read.
+#[cfg(test)]
+pub(in crate::store) fn page_statement(resources: &[&'static Resource], record: Option<i64>) -> (String, Vec<Value>) {
+    select(resources, record, 7, 50)
+}
+
 /// Writes entries as a JSON array.
 struct Entries<'a> {
     reading: &'a Reading<'a>,

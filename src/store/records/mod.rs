@@ -25,6 +25,8 @@ use std::ops::Deref;
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+#[cfg(test)]
+pub(super) use changes::page_statement;
 pub use changes::{Changes, ChangesPage, ChangesQuery, JournalPosition, Start};
 pub(super) use encoding::read_record;
 pub(super) use journal::{JournalState, renew_journal};
