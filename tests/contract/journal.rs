@@ -97,7 +97,9 @@ fn what_changes_nothing_has_no_entry() {
 fn pages_follow_each_other() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
-    (1..=7).for_each(|n| drop(api.customer(&format!("Customer {n}"))));
+    for n in 1..=7 {
+        api.customer(&format!("Customer {n}"));
+    }
     let first = api.get("/changes.php?limit=3").is(200);
     let page = first.json();
     assert_eq!((page["data"].as_array().unwrap().len(), &page["more"]), (3, &json!(true)));
@@ -300,7 +302,9 @@ fn entries_are_kept_for_their_time_and_removed_in_small_steps() {
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     let start = cursor(&api, "?cursor=now");
-    (0..30).for_each(|n| drop(api.customer(&format!("Old {n}"))));
+    for n in 0..30 {
+        api.customer(&format!("Old {n}"));
+    }
     let seen = cursor(&api, "?limit=10");
     let end = cursor(&api, "?limit=30");
     server.advance(90 * DAY);
@@ -333,7 +337,9 @@ fn a_cursor_misses_nothing_by_the_end_of_entries_that_its_key_may_not_see() {
     let tenant = server.tenant("acme");
     let (all, reader) = (tenant.with_scopes(ALL), tenant.with_scopes(&["hardware:read"]));
     let old = cursor(&reader, "?cursor=now");
-    (0..5).for_each(|n| drop(all.customer(&format!("Old {n}"))));
+    for n in 0..5 {
+        all.customer(&format!("Old {n}"));
+    }
     server.advance(91 * DAY);
     assert_eq!(entries(&reader, &format!("?cursor={old}")), [0; 0]);
     all.create("/hardware.php", json!({"name": "New"}));
@@ -349,7 +355,9 @@ fn a_tenant_keeps_a_million_entries() {
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     let first = cursor(&api, "?cursor=now");
-    (0..3).for_each(|n| drop(api.customer(&format!("Customer {n}"))));
+    for n in 0..3 {
+        api.customer(&format!("Customer {n}"));
+    }
     let file = database(&tenant.file());
     // Two entries short of the limit.
     file.execute_batch(
@@ -360,7 +368,9 @@ fn a_tenant_keeps_a_million_entries() {
     )
     .unwrap();
     assert_eq!(entries(&api, &format!("?cursor={first}&limit=1"))[0]["id"], 1);
-    (0..2).for_each(|_| drop(api.create("/hardware.php", json!({"name": "Rare"}))));
+    for _ in 0..2 {
+        api.create("/hardware.php", json!({"name": "Rare"}));
+    }
     assert_eq!(entries(&api, "?limit=1")[0]["record"]["id"], 1, "a million are kept");
     api.get(&format!("{CHANGES}?cursor={first}")).is(200);
     api.create("/hardware.php", json!({"name": "Rare"}));
