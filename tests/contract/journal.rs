@@ -324,6 +324,7 @@ fn entries_are_kept_for_their_time_and_removed_in_small_steps() {
     assert_eq!(outline(&entries(&api, &format!("?cursor={end}"))), ["created customers 31"]);
     assert_eq!(outline(&entries(&api, &format!("?cursor={now}"))), ["created customers 31"]);
     assert_eq!(outline(&entries(&api, "")), ["created customers 31"]);
+    assert_eq!(outline(&entries(&api, "?limit=1")), ["created customers 31"], "a page does not begin with old entries");
     (0..5).for_each(|_| drop(api.put("/customers.php?id=1", json!({"city": "Bremen"})).is(200)));
     assert_eq!(kept(&tenant.file()), 6, "all old ones are removed");
     api.get(&format!("{CHANGES}?cursor={seen}")).fails_with(410, "changes_gone");

@@ -670,3 +670,32 @@ fn a_tenant_is_restored_under_load() {
     assert_eq!(fixture.problems(), Vec::<String>::new());
     fixture.assert_tidy();
 }
+
+#[test]
+fn the_journal_goes_on_from_the_higher_number_and_under_a_new_lineage() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.add(1, &["Eins"]);
+    fixture.backup(None);
+    let journal = || -> (Vec<u8>, i64, i64) {
+        let file = connection::open_raw(&fixture.data().join("tenants/1.db")).unwrap();
+        let sql = "SELECT lineage, base, last_seq FROM journal";
+        file.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap()
+    };
+    let far = journal().2 + (1 << 50);
+    let live = connection::open_raw(&fixture.data().join("tenants/1.db")).unwrap();
+    live.execute("UPDATE journal SET last_seq = ?", [far]).unwrap();
+    drop(live);
+    let mut lineages = vec![journal().0];
+    for _ in 0..3 {
+        let before = journal().2;
+        fixture.restore(Some("one"), true).unwrap();
+        let (lineage, base, last) = journal();
+        assert!(base > before && last == base, "{before} {base} {last}");
+        assert!(!lineages.contains(&lineage));
+        lineages.push(lineage);
+        fixture.add(1, &["Zwei"]);
+        assert_eq!(fixture.rows(1).last().unwrap().1.version, base + 1);
+    }
+    assert_eq!(fixture.problems(), Vec::<String>::new());
+}
