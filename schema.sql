@@ -1,4 +1,4 @@
--- The schema of a tenant's file, version 1. It is compiled into the program. A test compares its columns with the declarations in
+-- The schema of a tenant's file, version 2. It is compiled into the program. A test compares its columns with the declarations in
 -- src/model. src/store/migrations/README.md says how to change it.
 --
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, booleans 0 and 1. AUTOINCREMENT ensures
@@ -10,6 +10,9 @@
 -- `search` is the case-folded text of all text and e-mail fields, one on each line. The search table indexes its trigrams. It only
 -- narrows down the rows: whether a row contains a word is decided on `search` itself. The program updates the search table
 -- (src/store/records/mod.rs). Triggers would make it slower to open a file.
+--
+-- `version` is the `seq` of the record's last entry in the journal. It is null in a record that was not changed since schema 1: the
+-- `base` of the journal then stands for it.
 
 CREATE TABLE customers (
   id              INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -26,7 +29,8 @@ CREATE TABLE customers (
   notes           TEXT,
   created_at      TEXT NOT NULL,
   updated_at      TEXT NOT NULL,
-  search          TEXT NOT NULL
+  search          TEXT NOT NULL,
+  version         INTEGER
 ) STRICT;
 
 CREATE INDEX customers_by_name ON customers (name);
@@ -61,7 +65,8 @@ CREATE TABLE employees (
   notes       TEXT,
   created_at  TEXT NOT NULL,
   updated_at  TEXT NOT NULL,
-  search      TEXT NOT NULL
+  search      TEXT NOT NULL,
+  version     INTEGER
 ) STRICT;
 
 CREATE INDEX employees_by_customer_id ON employees (customer_id);
@@ -98,7 +103,8 @@ CREATE TABLE hardware (
   notes               TEXT,
   created_at          TEXT NOT NULL,
   updated_at          TEXT NOT NULL,
-  search              TEXT NOT NULL
+  search              TEXT NOT NULL,
+  version             INTEGER
 ) STRICT;
 
 CREATE INDEX hardware_by_name ON hardware (name);
@@ -128,8 +134,52 @@ CREATE TABLE idempotency (
   request    BLOB NOT NULL,
   status     INTEGER NOT NULL,
   location   TEXT,
+  etag       TEXT,
   body       BLOB NOT NULL,
   created_at INTEGER NOT NULL
 ) STRICT;
 
 CREATE INDEX idempotency_by_created_at ON idempotency (created_at);
+
+-- The journal: one entry for each change of a record, in the order of the commits. `fields` is a JSON array of names, `former` a JSON
+-- object of the values before the change. `by_key`, `by_name` and `by_prefix` are those of the key at that time; without a key,
+-- `by_name` is a command. Each index ends with `seq`, so a page of one resource, or of one record, is read in its order.
+CREATE TABLE changes (
+  seq        INTEGER PRIMARY KEY,
+  at         TEXT NOT NULL,
+  resource   TEXT NOT NULL,
+  record_id  INTEGER NOT NULL,
+  action     TEXT NOT NULL,
+  fields     TEXT NOT NULL,
+  former     TEXT,
+  by_key     INTEGER,
+  by_name    TEXT NOT NULL,
+  by_prefix  TEXT,
+  request_id BLOB
+) STRICT;
+
+CREATE INDEX changes_by_resource ON changes (resource);
+CREATE INDEX changes_by_record ON changes (resource, record_id);
+
+-- The last entry of each resource that was removed because of its age or the number of entries.
+CREATE TABLE removed_changes (
+  resource TEXT PRIMARY KEY,
+  seq      INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- One row. `lineage` is renewed by a restore: a cursor of another lineage is not valid. `last_seq` is the highest `seq` that was ever
+-- used, `base` the version of all records that have none. `entries` counts the rows of `changes`. `keep_seconds` is how long the
+-- server keeps an entry, for commands.
+CREATE TABLE journal (
+  id           INTEGER PRIMARY KEY CHECK (id = 1),
+  lineage      BLOB NOT NULL,
+  base         INTEGER NOT NULL,
+  last_seq     INTEGER NOT NULL,
+  entries      INTEGER NOT NULL,
+  keep_seconds INTEGER NOT NULL
+) STRICT;
+
+-- The numbers begin at random, so that two files that were made from one do not give the same number to different states.
+INSERT INTO journal (id, lineage, base, last_seq, entries, keep_seconds)
+  VALUES (1, randomblob(16), abs(random() % 17592186044416), 0, 0, 7776000);
+UPDATE journal SET last_seq = base;

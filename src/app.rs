@@ -74,6 +74,10 @@ impl App {
                 reply.add_headers(no_store());
                 self.api.respond(request, resource, prefix, reply);
             }
+            Some(Route::Changes) => {
+                reply.add_headers(no_store());
+                self.api.respond_changes(request, reply);
+            }
         }
     }
 

@@ -26,7 +26,7 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Limits of the clients' connections.
     pub connections: ConnectionLimits,
-    /// Limits of the open tenant files.
+    /// Limits of the tenants' files.
     pub tenants: TenantLimits,
 }
 
@@ -54,7 +54,7 @@ pub struct ConnectionLimits {
     pub max_connections: Option<usize>,
 }
 
-/// Limits of the set of open tenant files.
+/// Limits of the tenants' files.
 #[derive(Clone, Copy, Debug)]
 pub struct TenantLimits {
     /// Tenants open at once; the least recently used is closed for the next.
@@ -64,6 +64,8 @@ pub struct TenantLimits {
     /// Requests that read from one tenant at once. More come together only while its file does not respond, and then they must
     /// not hold every worker.
     pub reads_at_once: usize,
+    /// How long an entry of a tenant's journal is kept.
+    pub keep_changes: Duration,
 }
 
 impl Config {
@@ -97,6 +99,6 @@ impl Default for ConnectionLimits {
 
 impl Default for TenantLimits {
     fn default() -> TenantLimits {
-        TenantLimits { open: 1_000, memory: 96 << 20, reads_at_once: 16 }
+        TenantLimits { open: 1_000, memory: 96 << 20, reads_at_once: 16, keep_changes: Duration::from_hours(90 * 24) }
     }
 }

@@ -51,10 +51,17 @@ pub fn tenant_unavailable() -> ApiError {
     ApiError::new(Condition::TenantUnavailable, message).header("Retry-After", "5")
 }
 
-/// `insufficient_scope`
-pub fn insufficient_scope(scope: Scope) -> ApiError {
-    let message = format!("This API key lacks the scope \"{scope}\". Use a key that was made with it.");
-    let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\"");
+/// `insufficient_scope`: the request needs one of `scopes`.
+pub fn insufficient_scope(scopes: &[Scope]) -> ApiError {
+    let names: Vec<String> = scopes.iter().map(Scope::to_string).collect();
+    let message = match names.as_slice() {
+        [name] => format!("This API key lacks the scope \"{name}\". Use a key that was made with it."),
+        names => {
+            let names = names.join("\", \"");
+            format!("This API key has none of the scopes \"{names}\". Use a key that was made with one of them.")
+        }
+    };
+    let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{}\"", names.join(" "));
     ApiError::new(Condition::InsufficientScope, message).header("WWW-Authenticate", challenge)
 }
 
@@ -111,6 +118,20 @@ pub fn missing_reference_condition(target: &Resource) -> Option<Condition> {
 pub fn has_dependents(details: String) -> ApiError {
     let message = "Other records refer to this one, so it was not deleted. Delete or reassign them first.";
     ApiError::new(Condition::HasDependents, message).member("details", details)
+}
+
+/// `precondition_failed`; `etag` is the record's present one.
+pub fn precondition_failed(etag: String) -> ApiError {
+    let message =
+        "The record has changed: its version is none of those in \"If-Match\". Read it again and send its \"ETag\".";
+    ApiError::new(Condition::PreconditionFailed, message).header("ETag", etag)
+}
+
+/// `changes_gone`
+pub fn changes_gone() -> ApiError {
+    let message = "Changes after this cursor are not kept any more, or the tenant was restored. Ask with \"cursor=now\", then read \
+                   the lists again.";
+    ApiError::new(Condition::ChangesGone, message)
 }
 
 /// `invalid_idempotency_key`

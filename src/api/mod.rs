@@ -1,13 +1,18 @@
-//! The JSON API: the checks of contract section 5 in their order, and the operations on records.
+//! The JSON API: the checks of contract section 5 in their order, the operations on records, and the journal.
 
+pub mod change;
+pub mod changes;
 pub mod errors;
 pub mod idempotency;
 pub mod list;
+pub mod precondition;
 pub mod query;
 pub mod rate_limit;
+pub mod record_id;
 pub mod routes;
 
 mod authentication;
+mod cursor_encoding;
 mod operations;
 mod pipeline;
 #[cfg(test)]

@@ -2,42 +2,45 @@
 
 use std::borrow::Cow;
 
+use super::change::{Change, Target};
 use super::errors;
 use super::idempotency::{self, IdempotencyKey};
 use super::list;
+use super::precondition::{IfMatch, etag, is_unchanged};
 use super::query::Query;
-use crate::clock::Moment;
+use super::record_id::RecordId;
 use crate::http::{ApiError, Body, Condition, Method, REPLAYED, Request, Response};
-use crate::model::field::{Input, ValueError};
-use crate::model::integer::is_positive_integer;
-use crate::model::{Field, FieldError, JsonObject, Resource, Value};
-use crate::store::{DeleteOutcome, MutationError, Reading, StoredResponse, Tenant, Writing};
+use crate::model::{JsonObject, Resource};
+use crate::store::{MutationError, Origin, StoredResponse, Tenant, Writing};
 
-/// A record operation after its checks: a response, or a mutation that is still to run.
-pub enum Outcome {
-    /// The response.
-    Response(Response),
-    /// A mutation. It runs in a write transaction and returns the response.
-    Mutation(Mutation),
+/// A change after the checks that need no database, with the idempotency key of its request.
+#[derive(Debug)]
+pub struct CheckedChange {
+    change: Change,
+    key: Option<IdempotencyKey>,
 }
 
-/// The last checks of contract section 5, which need the transaction, and the change.
-pub type Mutation = Box<dyn FnOnce(&Writing<'_>) -> Result<Response, MutationError<ApiError>> + Send>;
-
 /// GET and HEAD: one record, or a page of records.
-pub fn read(tenant: &Tenant, request: &Request, resource: &'static Resource) -> Result<Outcome, ApiError> {
+pub fn read(tenant: &Tenant, request: &Request, resource: &'static Resource) -> Result<Response, ApiError> {
     let query = Query::parse(request.query.as_deref())?;
     match query.get("id") {
-        Some(_) => {
-            let id = RecordId::parse(&query)?;
-            let record = match id.number {
-                Some(number) => tenant.read(|reading| reading.json(resource, number))?,
-                None => None,
-            };
-            record.map(|json| Outcome::Response(Response::json_bytes(200, json))).ok_or_else(|| id.not_found(resource))
-        }
-        None => page(tenant, request, resource, &query).map(Outcome::Response),
+        Some(_) => record(tenant, request, resource, &RecordId::alone_in(&query)?),
+        None => page(tenant, request, resource, &query),
     }
+}
+
+fn record(
+    tenant: &Tenant,
+    request: &Request,
+    resource: &'static Resource,
+    id: &RecordId,
+) -> Result<Response, ApiError> {
+    let number = id.number().ok_or_else(|| id.not_found(resource))?;
+    let found = tenant.read(|reading| reading.json(resource, number))?;
+    let (json, version) = found.ok_or_else(|| id.not_found(resource))?;
+    let etag = etag(version);
+    let response = if is_unchanged(request, &etag) { Response::empty(304) } else { Response::json_bytes(200, json) };
+    Ok(response.header("ETag", etag))
 }
 
 fn page(tenant: &Tenant, request: &Request, resource: &'static Resource, query: &Query) -> Result<Response, ApiError> {
@@ -71,63 +74,33 @@ fn page_body(records: Vec<u8>, next_cursor: Option<&str>, total: Option<i64>) ->
 }
 
 /// POST.
-pub fn create(request: &Request, resource: &'static Resource, prefix: &'static str) -> Result<Outcome, ApiError> {
+pub fn create(request: &Request, resource: &'static Resource) -> Result<CheckedChange, ApiError> {
     let key = idempotency::parse_key(request)?;
     let body = json_body(request)?;
     let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
     Query::parse(request.query.as_deref())?.only([].into_iter())?;
-    let checked = resource.fields.iter().map(|field| match object.get(field.name) {
-        Some(input) => field.check(input),
-        None if field.required => Err(ValueError::Invalid(field.missing())),
-        None => Ok(field.default_value()),
-    });
-    let values = all_valid(checked)?;
-    let key = key.map(|key| idempotency_key(key, request.method, resource, "", body));
-    Ok(mutation(key, request.received_at, move |writing, now| {
-        check_references(writing, resource.fields.iter().zip(&values))?;
-        let record = writing.insert(resource, values, now)?;
-        let location = format!("{prefix}{}?id={}", resource.path, record.id);
-        Ok(Response::json_bytes(201, record.json(resource)).header("Location", location))
-    }))
+    let change = Change::create(resource, &object)?;
+    Ok(CheckedChange { change, key: key.map(|key| idempotency_key(key, request.method, resource, "", body)) })
 }
 
 /// PUT: changes only the fields that the body names.
-pub fn update(request: &Request, resource: &'static Resource) -> Result<Outcome, ApiError> {
+pub fn update(request: &Request, resource: &'static Resource) -> Result<CheckedChange, ApiError> {
     let key = idempotency::parse_key(request)?;
     let body = json_body(request)?;
     let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
-    let id = only_id(request)?;
-    let named = resource.fields.iter().filter_map(|field| object.get(field.name).map(|input| (field, input)));
-    let named: Vec<(&'static Field, &Input<'_>)> = named.collect();
-    if named.is_empty() {
-        return Err(errors::no_updatable_fields(resource));
-    }
-    let values = all_valid(named.iter().map(|(field, input)| field.check(input)))?;
-    let changes: Vec<(&'static Field, Value)> = named.iter().map(|(field, _)| *field).zip(values).collect();
-    let key = key.map(|key| idempotency_key(key, request.method, resource, &id.text, body));
-    Ok(mutation(key, request.received_at, move |writing, now| {
-        let number = existing(writing, resource, &id)?;
-        check_references(writing, changes.iter().map(|(field, value)| (*field, value)))?;
-        match writing.update(resource, number, &changes, now)? {
-            Some(record) => Ok(Response::json_bytes(200, record.json(resource))),
-            None => Err(id.not_found(resource).into()),
-        }
-    }))
+    let id = RecordId::of(request)?;
+    let key = key.map(|key| idempotency_key(key, request.method, resource, id.text(), body));
+    let target = Target { resource, id, if_match: IfMatch::of(request) };
+    Ok(CheckedChange { change: Change::update(target, &object)?, key })
 }
 
 /// DELETE. A body is ignored.
-pub fn delete(request: &Request, resource: &'static Resource) -> Result<Outcome, ApiError> {
+pub fn delete(request: &Request, resource: &'static Resource) -> Result<CheckedChange, ApiError> {
     let key = idempotency::parse_key(request)?;
-    let id = only_id(request)?;
-    let key = key.map(|key| idempotency_key(key, request.method, resource, &id.text, b""));
-    Ok(mutation(key, request.received_at, move |writing, _| {
-        let number = existing(writing, resource, &id)?;
-        match writing.delete(resource, number)? {
-            DeleteOutcome::Deleted => Ok(Response::empty(204)),
-            DeleteOutcome::NotFound => Err(id.not_found(resource).into()),
-            DeleteOutcome::Referenced(details) => Err(errors::has_dependents(details).into()),
-        }
-    }))
+    let id = RecordId::of(request)?;
+    let key = key.map(|key| idempotency_key(key, request.method, resource, id.text(), b""));
+    let target = Target { resource, id, if_match: IfMatch::of(request) };
+    Ok(CheckedChange { change: Change::Delete { target }, key })
 }
 
 fn idempotency_key(key: [u8; 16], method: Method, resource: &Resource, id: &str, body: &[u8]) -> IdempotencyKey {
@@ -161,112 +134,37 @@ fn json_body(request: &Request) -> Result<&[u8], ApiError> {
     }
 }
 
-/// Returns the values, or one error for all fields. A value of the wrong type takes precedence as `bad_request`.
-fn all_valid(checked: impl Iterator<Item = Result<Value, ValueError>>) -> Result<Vec<Value>, ApiError> {
-    let mut values = Vec::new();
-    let mut faults: Vec<FieldError> = Vec::new();
-    let mut wrong_type = None;
-    for result in checked {
-        match result {
-            Ok(value) => values.push(value),
-            Err(ValueError::Invalid(fault)) => faults.push(fault),
-            Err(ValueError::WrongType(message)) => wrong_type = wrong_type.or(Some(message)),
+impl CheckedChange {
+    /// Makes the change and stores its response, or replays the response stored under the idempotency key. It runs inside a write
+    /// transaction.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the request is rejected. The caller rolls back.
+    pub fn run(
+        self,
+        writing: &Writing<'_>,
+        prefix: &str,
+        origin: &Origin,
+    ) -> Result<Response, MutationError<ApiError>> {
+        let CheckedChange { change, key } = self;
+        let Some(IdempotencyKey { key, request }) = key else { return change.apply(writing, prefix, origin) };
+        if let Some(stored) = writing.stored_response(&key, origin.seconds)? {
+            let is_repeat = stored.request == request;
+            return if is_repeat { Ok(replay(stored)) } else { Err(errors::idempotency_key_reused().into()) };
         }
-    }
-    match wrong_type {
-        Some(message) => Err(ApiError::bad_request(message)),
-        None if faults.is_empty() => Ok(values),
-        None => Err(errors::validation_failed(&faults)),
-    }
-}
-
-/// The id of a record as the client sent it. `number` is `None` if it exceeds 64 bits; no record has such an id.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct RecordId {
-    text: String,
-    number: Option<i64>,
-}
-
-impl RecordId {
-    /// Accepts decimal digits without sign or leading zero, and no other parameter in the query.
-    fn parse(query: &Query) -> Result<RecordId, ApiError> {
-        query.only(["id"].into_iter())?;
-        let text = query.get("id").ok_or_else(errors::missing_id)?;
-        if !is_positive_integer(text) {
-            let shown: String = text.chars().take(40).collect();
-            return Err(ApiError::bad_request(format!(
-                "The query parameter \"id\" was {shown:?}; send a positive integer without sign or leading zero, such as 12."
-            )));
-        }
-        Ok(RecordId { text: text.to_owned(), number: text.parse().ok() })
-    }
-
-    fn not_found(&self, resource: &Resource) -> ApiError {
-        let shown: String = self.text.chars().take(40).collect();
-        errors::not_found(resource, &shown)
-    }
-}
-
-fn only_id(request: &Request) -> Result<RecordId, ApiError> {
-    RecordId::parse(&Query::parse(request.query.as_deref())?)
-}
-
-/// A mutation that runs `change` and stores its response, or replays the response stored under the idempotency key. `change` also
-/// receives the time of the request in RFC 3339.
-fn mutation(
-    key: Option<IdempotencyKey>,
-    now: Moment,
-    change: impl FnOnce(&Writing<'_>, &str) -> Result<Response, MutationError<ApiError>> + Send + 'static,
-) -> Outcome {
-    Outcome::Mutation(Box::new(move |writing| {
-        let seconds = now.unix_seconds();
-        if let Some(IdempotencyKey { key, request }) = &key
-            && let Some(stored) = writing.stored_response(key, seconds)?
-        {
-            return if stored.request == *request {
-                Ok(replay(stored))
-            } else {
-                Err(errors::idempotency_key_reused().into())
-            };
-        }
-        let response = change(writing, &now.rfc3339())?;
-        if let Some(IdempotencyKey { key, request }) = &key {
-            let stored = StoredResponse {
-                request: *request,
-                status: response.status(),
-                location: response.find_header("Location").map(str::to_owned),
-                body: response.body().to_vec(),
-            };
-            writing.store_response(key, &stored, seconds)?;
-        }
+        let response = change.apply(writing, prefix, origin)?;
+        let header = |name: &str| response.find_header(name).map(str::to_owned);
+        let stored = StoredResponse {
+            request,
+            status: response.status(),
+            location: header("Location"),
+            etag: header("ETag"),
+            body: response.body().to_vec(),
+        };
+        writing.store_response(&key, &stored, origin.seconds)?;
         Ok(response)
-    }))
-}
-
-impl From<ApiError> for MutationError<ApiError> {
-    fn from(error: ApiError) -> MutationError<ApiError> {
-        MutationError::Rejected(error)
     }
-}
-
-fn existing(reading: &Reading<'_>, resource: &Resource, id: &RecordId) -> Result<i64, MutationError<ApiError>> {
-    match id.number {
-        Some(number) if reading.exists(resource, number)? => Ok(number),
-        _ => Err(id.not_found(resource).into()),
-    }
-}
-
-/// Checks that every referenced record exists. The file contains only records of the tenant.
-fn check_references<'v>(
-    reading: &Reading<'_>,
-    values: impl Iterator<Item = (&'static Field, &'v Value)>,
-) -> Result<(), MutationError<ApiError>> {
-    for (field, value) in values {
-        if let Some((target, id)) = reading.missing_reference(field, value)? {
-            return Err(errors::missing_reference(field, target, id).into());
-        }
-    }
-    Ok(())
 }
 
 /// The stored response, byte for byte.
@@ -276,5 +174,7 @@ fn replay(stored: StoredResponse) -> Response {
     } else {
         Response::json_bytes(stored.status, stored.body)
     };
-    response.with(stored.location.map(|location| ("Location", location))).header(REPLAYED, "true")
+    let headers = [("Location", stored.location), ("ETag", stored.etag)];
+    let present = headers.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)));
+    response.with(present).header(REPLAYED, "true")
 }

@@ -4,77 +4,105 @@ use std::sync::Arc;
 
 use super::Api;
 use super::authentication;
+use super::changes;
 use super::errors;
-use super::operations::{self, Outcome};
+use super::operations::{self, CheckedChange};
 use super::rate_limit::RateLimitStatus;
-use super::routes::{self, Operation, RECORD_METHODS};
-use crate::http::{ApiError, Request, Responder, Response};
+use super::routes::{self, Operation, PAGE_METHODS, RECORD_METHODS};
+use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::model::{Resource, Scope};
-use crate::store::Tenant;
+use crate::store::registry::Principal;
+use crate::store::{KeyLabel, Origin, Tenant};
 
 impl Api {
     /// Responds to a request on the path of `resource`. `prefix` is `/v1` if the path begins with it.
     ///
     /// The response to a mutation is sent from another thread after the commit.
     pub fn respond(&self, request: &Request, resource: &'static Resource, prefix: &'static str, mut reply: Responder) {
-        match self.admit(request, resource, &mut reply) {
+        let operation = routes::find_operation(request.method);
+        let scope = operation.map(|(_, access)| Scope { resource, access });
+        match self.admit(request, scope.as_slice(), &mut reply) {
             Ok(admitted) => {
-                reply.add_headers(admitted.rate_limit.headers());
-                admitted.perform(request, resource, prefix, reply);
+                admitted.perform(request, operation.map(|(operation, _)| operation), resource, prefix, reply)
             }
             Err(error) => reply.send(error.into()),
         }
     }
 
-    /// Checks authentication, tenant, database, scope and rate limit.
-    fn admit(
-        &self,
-        request: &Request,
-        resource: &'static Resource,
-        reply: &mut Responder,
-    ) -> Result<AdmittedRequest, ApiError> {
+    /// Responds to a request on the path of the journal.
+    pub fn respond_changes(&self, request: &Request, mut reply: Responder) {
+        let is_read = matches!(request.method, Method::Get | Method::Head);
+        let scopes = if is_read { changes::scopes().to_vec() } else { Vec::new() };
+        let response = self.admit(request, &scopes, &mut reply).and_then(|AdmittedRequest { tenant, caller }| {
+            if !is_read {
+                return Err(ApiError::method_not_allowed(PAGE_METHODS));
+            }
+            let oldest = changes::oldest(request.received_at, self.tenants.keep_changes());
+            changes::read(&tenant, request, caller.scopes, oldest)
+        });
+        reply.send(response.unwrap_or_else(Response::from));
+    }
+
+    /// Checks authentication, tenant, database, scope and rate limit. The key needs one of `scopes`, or none if there are none.
+    /// Only the response to an admitted request has the headers `X-RateLimit-*`.
+    fn admit(&self, request: &Request, scopes: &[Scope], reply: &mut Responder) -> Result<AdmittedRequest, ApiError> {
         let caller = authentication::authenticate(&self.registry, request)?;
         reply.caller(&caller.tenant_name, &caller.prefix);
         let tenant = self.tenants.open(caller.tenant_id)?;
-        let operation = routes::find_operation(request.method);
-        if let Some((_, access)) = operation {
-            let scope = Scope { resource, access };
-            if !caller.scopes.contains(scope) {
-                return Err(errors::insufficient_scope(scope));
-            }
+        if !scopes.is_empty() && !scopes.iter().any(|scope| caller.scopes.contains(*scope)) {
+            return Err(errors::insufficient_scope(scopes));
         }
         self.registry.record_use(caller.key_id, request.received_at);
-        let rate_limit =
+        let rate_limit: RateLimitStatus =
             self.limiter.check(caller.key_id, request.received_at).inspect_err(|_| self.metrics.rate_limited.add(1))?;
-        Ok(AdmittedRequest { tenant, operation: operation.map(|(operation, _)| operation), rate_limit })
+        reply.add_headers(rate_limit.headers());
+        Ok(AdmittedRequest { tenant, caller })
     }
 }
 
-/// A request that passed every check up to the rate limit. Only its response has the headers `X-RateLimit-*`.
+/// A request that passed every check up to the rate limit.
 struct AdmittedRequest {
     tenant: Arc<Tenant>,
-    /// `None` if the endpoint lacks the method.
-    operation: Option<Operation>,
-    rate_limit: RateLimitStatus,
+    caller: Principal,
 }
 
 impl AdmittedRequest {
-    /// Runs the operation. The operation checks the rest: idempotency key, content type, body, query and fields.
-    fn perform(self, request: &Request, resource: &'static Resource, prefix: &'static str, reply: Responder) {
-        let outcome = match self.operation {
+    /// Runs the operation, `None` if the endpoint lacks the method. The operation checks the rest: idempotency key, content type,
+    /// body, query and fields.
+    fn perform(
+        self,
+        request: &Request,
+        operation: Option<Operation>,
+        resource: &'static Resource,
+        prefix: &'static str,
+        reply: Responder,
+    ) {
+        let checked = match operation {
             None => Err(ApiError::method_not_allowed(RECORD_METHODS)),
-            Some(Operation::Read) => operations::read(&self.tenant, request, resource),
-            Some(Operation::Create) => operations::create(request, resource, prefix),
+            Some(Operation::Read) => {
+                let response = operations::read(&self.tenant, request, resource);
+                return reply.send(response.unwrap_or_else(Response::from));
+            }
+            Some(Operation::Create) => operations::create(request, resource),
             Some(Operation::Update) => operations::update(request, resource),
             Some(Operation::Delete) => operations::delete(request, resource),
         };
-        match outcome {
-            Ok(Outcome::Response(response)) => reply.send(response),
-            Ok(Outcome::Mutation(mutation)) => self.tenant.mutate(mutation, |outcome| {
-                let response = outcome.unwrap_or_else(|error| Err(error.into()));
-                reply.send(response.unwrap_or_else(Response::from));
-            }),
+        match checked {
+            Ok(change) => self.change(request, change, prefix, reply),
             Err(error) => reply.send(Response::from(error)),
         }
+    }
+
+    /// Runs a change in the tenant's writer and responds after the commit.
+    fn change(self, request: &Request, change: CheckedChange, prefix: &'static str, reply: Responder) {
+        let Principal { key_id: id, key_name: name, prefix: key_prefix, .. } = self.caller;
+        let origin = Origin::new(request.received_at, KeyLabel { id, name, prefix: key_prefix }, request.id);
+        self.tenant.mutate(
+            move |writing| change.run(writing, prefix, &origin),
+            |outcome| {
+                let response = outcome.unwrap_or_else(|error| Err(error.into()));
+                reply.send(response.unwrap_or_else(Response::from));
+            },
+        );
     }
 }

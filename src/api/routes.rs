@@ -14,6 +14,8 @@ pub enum Route {
         /// `/v1` if the path begins with it, otherwise empty.
         prefix: &'static str,
     },
+    /// The journal.
+    Changes,
     /// A path without authentication.
     Page(PublicPage),
     /// The panel. It handles every method itself.
@@ -75,13 +77,16 @@ pub const OPERATIONS: [(Method, Operation, Access); 5] = [
 
 /// The value of `Allow` for record paths.
 pub const RECORD_METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
-/// The value of `Allow` for pages.
+/// The value of `Allow` for pages and for the journal.
 pub const PAGE_METHODS: &str = "GET, HEAD";
+
+/// The path of the journal. Its methods are [`PAGE_METHODS`].
+pub const CHANGES_PATH: &str = "/changes.php";
 
 /// The path of the panel.
 pub const PANEL_PATH: &str = "/api_keys.php";
 
-/// The prefix below which record paths, the OpenAPI document and the documentation page are also available (contract section 1).
+/// The prefix below which record paths, the journal, the OpenAPI document and the documentation page are also available (contract section 1).
 pub const PREFIX: &str = "/v1";
 
 /// Finds the route of a path. Paths are compared as sent, without percent-decoding.
@@ -89,6 +94,9 @@ pub fn find(path: &str) -> Option<Route> {
     let (prefix, bare) = path.strip_prefix(PREFIX).map_or(("", path), |bare| (PREFIX, bare));
     if let Some(resource) = ALL.into_iter().find(|resource| resource.path == bare) {
         return Some(Route::Records { resource, prefix });
+    }
+    if bare == CHANGES_PATH {
+        return Some(Route::Changes);
     }
     if path == PANEL_PATH {
         return Some(Route::Panel);
@@ -102,6 +110,7 @@ pub fn label(path: &str) -> &'static str {
     match find(path) {
         None => metrics::OTHER,
         Some(Route::Records { resource, .. }) => resource.path,
+        Some(Route::Changes) => CHANGES_PATH,
         Some(Route::Panel) => PANEL_PATH,
         Some(Route::Page(page)) => {
             PAGES.iter().find(|(_, known)| *known == page).map_or(metrics::OTHER, |(path, _)| path)
@@ -112,4 +121,17 @@ pub fn label(path: &str) -> &'static str {
 /// The operation that the method performs on a record path, and the access that it needs. `None` if record paths lack the method.
 pub fn find_operation(method: Method) -> Option<(Operation, Access)> {
     OPERATIONS.into_iter().find(|(known, ..)| *known == method).map(|(_, operation, access)| (operation, access))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_the_path_without_the_prefix() {
+        for path in ["/customers.php", "/changes.php", "/docs"] {
+            assert_eq!((label(path), label(&format!("/v1{path}"))), (path, path));
+        }
+        assert_eq!(label("/v1/v1/changes.php"), metrics::OTHER);
+    }
 }

@@ -7,12 +7,13 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::list::{self, write_cursor};
+use super::precondition::IfMatch;
 use super::query::Query;
-use super::{errors, idempotency, operations};
+use super::{changes, errors, idempotency, operations};
 use crate::clock::Clock;
 use crate::http::{ApiError, Body, Condition, Method, ProtocolViolation, Request};
 use crate::model::field::{Input, ValueError};
-use crate::model::{ALL, CUSTOMER, EMPLOYEE, HARDWARE, JsonObject, KeysetPosition, Resource, Value};
+use crate::model::{ALL, CUSTOMER, EMPLOYEE, HARDWARE, JsonObject, KeysetPosition, Resource, Scopes, Value};
 use crate::store::registry::Inactive;
 
 #[test]
@@ -24,6 +25,7 @@ fn messages_match_the_golden_file() {
         ("JSON", syntax()),
         ("Ids and unknown parameters", parameters()),
         ("Lists", lists()),
+        ("Changes", journal()),
         ("Fields", fields()),
     ] {
         let _ = writeln!(text, "\n# {title}\n");
@@ -63,6 +65,8 @@ fn conditions() -> Messages {
         "tenant_inactive, suspended".to_owned(),
         errors::tenant_inactive(Inactive::Suspended).message().to_owned(),
     ));
+    let any_of = errors::insufficient_scope(&changes::scopes()).message().to_owned();
+    messages.push(("insufficient_scope, any of several".to_owned(), any_of));
     messages
 }
 
@@ -78,7 +82,7 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 
 fn requests() -> Messages {
     let create = |headers: &[(&str, &str)], body: &[u8]| {
-        failure(operations::create(&request(Method::Post, "", headers, body), &CUSTOMER, ""))
+        failure(operations::create(&request(Method::Post, "", headers, body), &CUSTOMER))
     };
     let update =
         |query: &str, body: &[u8]| failure(operations::update(&request(Method::Put, query, &[JSON], body), &CUSTOMER));
@@ -86,14 +90,20 @@ fn requests() -> Messages {
         let headers: Vec<(&str, &str)> = values.iter().map(|value| ("idempotency-key", *value)).collect();
         failure(idempotency::parse_key(&request(Method::Post, "", &headers, b"")))
     };
+    let if_match = |values: &[&str]| {
+        let headers: Vec<(&str, &str)> = values.iter().map(|value| ("if-match", *value)).collect();
+        failure(IfMatch::of(&request(Method::Put, "", &headers, b"")).check(7))
+    };
     [
+        ("If-Match: 7", if_match(&["7"])),
+        ("If-Match twice", if_match(&["*", "*"])),
         ("no Content-Type", create(&[], b"{}")),
         ("Content-Type: text/plain", create(&[("content-type", "text/plain")], b"{}")),
         ("Content-Type twice", create(&[JSON, JSON], b"{}")),
         ("Content-Encoding: gzip", create(&[JSON, ("content-encoding", "gzip")], b"{}")),
         ("Idempotency-Key: 7", key(&["7"])),
         ("Idempotency-Key twice", key(&["7", "7"])),
-        ("POST with ?id=1", failure(operations::create(&request(Method::Post, "id=1", &[JSON], b"{}"), &CUSTOMER, ""))),
+        ("POST with ?id=1", failure(operations::create(&request(Method::Post, "id=1", &[JSON], b"{}"), &CUSTOMER))),
         ("PUT of {}", update("id=1", b"{}")),
         ("PUT of a number for a text", update("id=1", br#"{"city": 10115}"#)),
         ("PUT of U+0000 in a text", update("id=1", br#"{"city": "a\u0000b"}"#)),
@@ -176,6 +186,28 @@ fn lists() -> Messages {
     let cursor = write_cursor(&KeysetPosition { value: Value::Text("A".to_owned()), id: 1 }, &list);
     let other = failure(parse(&CUSTOMER, &format!("sort=-name&cursor={cursor}")));
     messages.push(("a cursor of another list".to_owned(), other));
+    messages
+}
+
+fn journal() -> Messages {
+    let list = list::parse(&CUSTOMER, &Query::default()).expect("the query is valid");
+    let of_a_list = write_cursor(&KeysetPosition { value: Value::Integer(1), id: 1 }, &list);
+    let queries = [
+        "limit=0",
+        "cursor=x",
+        "resource=cars",
+        "resource=",
+        "id=7",
+        "resource=customers&id=x",
+        "ressource=customers",
+        "total=true",
+    ];
+    let parse = |query: &str| {
+        Query::parse(Some(query)).and_then(|query| changes::parse(&query, Scopes::every(), String::new()))
+    };
+    let message = |query: &str| failure(parse(query));
+    let mut messages: Messages = queries.map(|query| (format!("/changes.php?{query}"), message(query))).into();
+    messages.push(("the cursor of a list".to_owned(), message(&format!("cursor={of_a_list}"))));
     messages
 }
 

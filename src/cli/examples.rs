@@ -55,6 +55,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "tenantdesk export acme hardware --output hardware.jsonl",
         ],
     ),
+    ("changes", &["tenantdesk changes acme", "tenantdesk changes acme --resource customers --id 7 --last 10 --json"]),
     (
         "backup",
         &["tenantdesk backup /var/backups/tenantdesk --keep 14", "tenantdesk backup /var/backups/tenantdesk acme"],

@@ -3,6 +3,7 @@
 //! Exit codes: 0 success, 1 failure, 2 wrong usage. The last line on standard error says why.
 
 mod backup;
+mod changes;
 mod check;
 mod completions;
 mod doctor;
@@ -70,6 +71,8 @@ enum Command {
     Import(import::Arguments),
     /// Export all records as CSV or JSON Lines
     Export(export::Arguments),
+    /// Print the newest entries of a tenant's journal: what was changed, when and by whom
+    Changes(changes::Arguments),
     /// Copy all tenants, or one, into a new folder in DIR, also while the server runs
     Backup(backup::Arguments),
     /// Restore a backup, whole or one tenant
@@ -144,6 +147,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Key(command) => key::run(options, command),
         Command::Import(arguments) => import::run(options, &arguments),
         Command::Export(arguments) => export::run(options, &arguments),
+        Command::Changes(arguments) => changes::run(options, &arguments),
         Command::Backup(arguments) => backup::run(options, &arguments),
         Command::Restore(arguments) => restore::run(options, &arguments),
         Command::Check => check::run(options),

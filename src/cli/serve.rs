@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use ipnet::IpNet;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Span, SpanRelativeTo};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -73,6 +73,9 @@ pub struct Arguments {
         value_name = "NAME"
     )]
     create_tenants: Vec<String>,
+    /// How long an entry of a tenant's journal is kept, from 1d to 3650d
+    #[arg(long, env = "TENANTDESK_KEEP_CHANGES", default_value = "90d", value_parser = keep_changes, value_name = "TIME")]
+    keep_changes: Duration,
     /// The maximum time between two requests of a connection
     #[arg(long, env = "TENANTDESK_IDLE_TIMEOUT", default_value = "75s", value_parser = duration, value_name = "TIME")]
     idle_timeout: Duration,
@@ -151,7 +154,11 @@ fn configure(options: &GlobalOptions, arguments: &Arguments, descriptors: u64) -
             write_timeout: arguments.write_timeout,
             max_connections: arguments.max_connections.map(NonZeroUsize::get),
         },
-        tenants: TenantLimits { open: defaults.tenants.open.min(affordable), ..defaults.tenants },
+        tenants: TenantLimits {
+            open: defaults.tenants.open.min(affordable),
+            keep_changes: arguments.keep_changes,
+            ..defaults.tenants
+        },
         ..defaults
     }
 }
@@ -343,9 +350,28 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
     Duration::try_from(parsed).ok().filter(|time| !time.is_zero() && *time <= MAX).ok_or(INVALID)
 }
 
+/// Parses the time for which entries of the journal are kept: `90d`, `52w`, or other durations of jiff's friendly format.
+fn keep_changes(text: &str) -> Result<Duration, &'static str> {
+    const INVALID: &str = "a time from 1d to 3650d, such as 90d";
+    const DAY: Duration = Duration::from_hours(24);
+    let span: Span = text.parse().map_err(|_| INVALID)?;
+    let parsed = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| INVALID)?;
+    Duration::try_from(parsed).ok().filter(|time| (DAY..=DAY * 3650).contains(time)).ok_or(INVALID)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changes_are_kept_from_a_day_to_ten_years() {
+        for (text, days) in [("1d", 1), ("90d", 90), ("48h", 2), ("52w", 364), ("3650d", 3650)] {
+            assert_eq!(keep_changes(text), Ok(Duration::from_hours(days * 24)), "{text}");
+        }
+        for invalid in ["", "90", "0d", "23h", "3651d", "-1d", "1 month", "99999999999d"] {
+            assert!(keep_changes(invalid).is_err(), "{invalid}");
+        }
+    }
 
     #[test]
     fn times_have_units_and_are_positive() {

@@ -60,6 +60,10 @@ pub enum Condition {
     Overloaded,
     /// `not_ready`
     NotReady,
+    /// `changes_gone`
+    ChangesGone,
+    /// `precondition_failed`
+    PreconditionFailed,
 }
 
 /// The properties of a condition that are the same for every occurrence.
@@ -78,7 +82,7 @@ pub struct Description {
 }
 
 /// Every condition, in the order of the enum.
-pub static CATALOGUE: [Description; 27] = [
+pub static CATALOGUE: [Description; 29] = [
     Description {
         condition: Condition::MissingAuthorization,
         code: "missing_authorization",
@@ -267,6 +271,20 @@ pub static CATALOGUE: [Description; 27] = [
         status: 503,
         meaning: "The registry does not answer or the data directory takes no write; `/readyz` alone says this.",
         remedy: "Look at the message and the log, then ask again after the seconds in `Retry-After`.",
+    },
+    Description {
+        condition: Condition::ChangesGone,
+        code: "changes_gone",
+        status: 410,
+        meaning: "Entries of the journal after this cursor are no longer kept, or the tenant was restored.",
+        remedy: "Ask with `cursor=now`, read the lists again, and go on from the new cursor.",
+    },
+    Description {
+        condition: Condition::PreconditionFailed,
+        code: "precondition_failed",
+        status: 412,
+        meaning: "The record has another version than those in `If-Match`. Nothing was changed.",
+        remedy: "Read the record, decide again, and send the `ETag` that came with it.",
     },
 ];
 

@@ -12,7 +12,7 @@ use uuid::Uuid;
 pub const METADATA_HEADER: &str = "request-metadata";
 
 /// The headers that the service reads, in lower case. The edge forwards no others, and adds a `content-length` of its own.
-pub const FORWARDED_HEADERS: [&str; 10] = [
+pub const FORWARDED_HEADERS: [&str; 11] = [
     "authorization",
     "content-type",
     "content-encoding",
@@ -21,6 +21,7 @@ pub const FORWARDED_HEADERS: [&str; 10] = [
     "cookie",
     "host",
     "origin",
+    "if-match",
     "if-none-match",
     "accept",
 ];

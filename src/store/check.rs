@@ -11,6 +11,7 @@ use super::connection::{OpenError, unusable};
 use super::registry::{self, Registry};
 use super::schema::{self, Schema};
 use super::tenants;
+use crate::model::ALL;
 
 /// The result for one database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +96,15 @@ fn tenant_files(data_dir: &Path) -> io::Result<BTreeSet<i64>> {
 
 fn check_database(path: &Path, schema: &Schema) -> Vec<String> {
     match schema::open(path, schema) {
-        Ok(connection) => find_problems(&connection),
+        Ok(connection) => {
+            let mut problems = find_problems(&connection);
+            if problems.is_empty() && schema.name == tenants::SCHEMA.name {
+                problems.extend(
+                    journal_problems(&connection).unwrap_or_else(|error| vec![format!("the journal: {error}")]),
+                );
+            }
+            problems
+        }
         Err(error) => vec![error.to_string()],
     }
 }
@@ -137,6 +146,27 @@ pub(super) fn broken_foreign_keys(connection: &Connection) -> rusqlite::Result<V
         Ok(format!("{table}{row} refers to a row of {parent} that does not exist"))
     })?;
     rows.take(MAX_PROBLEMS).collect()
+}
+
+/// Compares the journal's counts with its entries and with the versions of the records.
+fn journal_problems(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let versions =
+        ALL.map(|resource| format!("SELECT max(version) AS seq FROM {}", resource.plural)).join(" UNION ALL ");
+    // One statement reads one state of the file.
+    let sql = format!(
+        "SELECT entries, (SELECT count(*) FROM changes), last_seq,
+                (SELECT max(seq) FROM (SELECT max(seq) AS seq FROM changes UNION ALL {versions})) FROM journal"
+    );
+    let (counted, entries, last, highest): (i64, i64, i64, Option<i64>) =
+        connection.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+    let mut problems = Vec::new();
+    if counted != entries {
+        problems.push(format!("the journal has {entries} entries but counts {counted}"));
+    }
+    if let Some(highest) = highest.filter(|highest| *highest > last) {
+        problems.push(format!("the journal's last number is {last}, but {highest} is used"));
+    }
+    Ok(problems)
 }
 
 #[cfg(test)]
@@ -208,6 +238,23 @@ mod tests {
         assert!(found[0].1.contains("damaged"), "{found:?}");
         assert!(found[1].1.contains("newer version"), "{found:?}");
         assert_eq!(found[2].1, "employees 1 refers to a row of customers that does not exist");
+    }
+
+    #[test]
+    fn a_journal_that_does_not_fit_the_records_is_found() {
+        let (folder, _registry) = data_with_two_tenants();
+        let tenant = |id| schema::open(&folder.path().join(format!("tenants/{id}.db")), &tenants::SCHEMA).unwrap();
+        tenant(1).execute("UPDATE journal SET entries = 7", []).unwrap();
+        tenant(2)
+            .execute_batch(
+                "INSERT INTO customers (name, status, created_at, updated_at, search, version)
+                 SELECT 'Name', 'active', '', '', '', last_seq + 1 FROM journal",
+            )
+            .unwrap();
+        let found = problems(folder.path());
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[0].1, "the journal has 0 entries but counts 7");
+        assert!(found[1].1.starts_with("the journal's last number is "), "{found:?}");
     }
 
     #[test]

@@ -25,6 +25,9 @@ mod upgrade_tests;
 
 pub use connection::{OpenError, sqlite_version};
 pub use error::{DatabaseError, MutationError, StoreError};
-pub use records::{DeleteOutcome, Page, Reading, Record, StoredResponse, Writing};
+pub use records::{
+    Changes, ChangesPage, ChangesQuery, DeleteOutcome, JournalPosition, KeyLabel, Origin, Page, Reading, Record, Start,
+    StoredResponse, Writing,
+};
 pub use registry::Registry;
 pub use tenants::{Tenant, Tenants};

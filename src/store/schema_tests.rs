@@ -48,6 +48,7 @@ fn declared(resource: &Resource) -> BTreeSet<Column> {
     [id].into_iter()
         .chain(resource.fields.iter().map(column))
         .chain([text("created_at"), text("updated_at"), text("search")])
+        .chain([("version".to_owned(), "INTEGER".to_owned(), false, None)])
         .collect()
 }
 
@@ -93,6 +94,21 @@ fn every_sort_reads_in_the_order_of_an_index() {
                     }
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn a_page_of_the_journal_is_read_along_its_indexes() {
+    let (_folder, connection) = tenant_file();
+    for count in 1..=ALL.len() {
+        for record in [None, Some(3)] {
+            let (sql, values) = records::page_statement(&ALL[..count], record);
+            let steps = plan(&connection, &sql, &values);
+            let reads: Vec<&String> = steps.iter().filter(|step| step.contains(" changes ")).collect();
+            assert_eq!(reads.len(), count + 1, "{sql}: {steps:?}");
+            assert!(reads.iter().all(|step| step.starts_with("SEARCH")), "{sql}: {steps:?}");
+            assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{sql}: {steps:?}");
         }
     }
 }

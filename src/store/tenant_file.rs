@@ -70,6 +70,7 @@ impl TenantFile {
         let highest = adding.highest_id()?;
         let result = work(&adding)?;
         adding.index_beyond(highest)?;
+        adding.write_journal(highest)?;
         transaction.commit().map_err(DatabaseError)?;
         Ok(result)
     }
@@ -125,8 +126,7 @@ impl Reading<'_> {
         resource: &Resource,
         mut take: impl FnMut(&Record) -> Result<(), E>,
     ) -> Result<u64, E> {
-        let sql = format!("SELECT {} FROM {} ORDER BY id", Statements::of(resource).columns, resource.plural);
-        let mut statement = self.connection().prepare_cached(&sql).map_err(DatabaseError)?;
+        let mut statement = self.connection().prepare_cached(&Statements::of(resource).all).map_err(DatabaseError)?;
         let mut rows = statement.query([]).map_err(DatabaseError)?;
         let mut count = 0;
         while let Some(row) = rows.next().map_err(DatabaseError)? {
@@ -191,6 +191,12 @@ impl Adding<'_> {
     pub fn record(&self, id: Option<i64>, values: Vec<Value>, now: &str) -> Result<(), DatabaseError> {
         self.writing.insert_as(self.resource, id, values, now)?;
         Ok(())
+    }
+
+    /// Writes the entries of the records with ids above `id`.
+    fn write_journal(&self, id: i64) -> Result<(), DatabaseError> {
+        self.writing.journal_imported(self.resource, id)?;
+        Ok(self.writing.finish_journal(None)?)
     }
 
     fn highest_id(&self) -> Result<i64, DatabaseError> {

@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 use crate::model::{ALL, CUSTOMER, Value};
 
 /// Every schema version that has fixtures. The last one is the current version.
-const RELEASED: [u32; 1] = [1];
+const RELEASED: [u32; 2] = [1, 2];
 
 const ADD_FIELD: &str =
     "ALTER TABLE customers ADD COLUMN added TEXT; CREATE INDEX customers_by_added ON customers (added);";
@@ -147,6 +147,18 @@ fn files_of_every_released_version_get_the_current_schema() {
 }
 
 #[test]
+fn the_journal_of_schema_2_is_read() {
+    let data = data_dir(2, 1);
+    let file = TenantFile::open(data.path(), 1).unwrap();
+    let now = "2026-11-22T12:00:00Z".parse::<jiff::Timestamp>().unwrap().as_second();
+    let json: Result<Vec<u8>, DatabaseError> = file.read(|reading| reading.last_changes(None, None, 50, now));
+    let entries: Vec<serde_json::Value> = serde_json::from_slice(&json.unwrap()).unwrap();
+    let actions: Vec<&str> = entries.iter().map(|entry| entry["action"].as_str().unwrap()).collect();
+    assert_eq!(actions, ["created", "created", "created", "created", "updated", "created", "deleted"]);
+    assert!(entries.iter().all(|entry| entry["by"]["name"] == "first key"), "{entries:?}");
+}
+
+#[test]
 fn the_current_version_has_fixtures_and_a_migration_for_each_step() {
     assert_eq!(RELEASED.last(), Some(&tenants::SCHEMA.version));
     for schema in [&tenants::SCHEMA, &registry::SCHEMA] {
@@ -222,4 +234,36 @@ fn a_file_that_cannot_be_migrated_is_unchanged_and_does_not_affect_other_tenants
     assert_eq!(records(data.path()), before);
     let file = connection::open_raw(&data.path().join("tenants/1.db")).unwrap();
     assert_eq!(new_objects(&tenants::SCHEMA), objects(&file));
+}
+
+/// Adds customers to the file of schema 1 until it has a million.
+fn add_a_million(path: &Path) {
+    let file = connection::open_raw(path).unwrap();
+    file.execute_batch(
+        "PRAGMA synchronous = OFF; BEGIN;
+         WITH RECURSIVE n (n) AS (SELECT 3 UNION ALL SELECT n + 1 FROM n LIMIT 999998)
+         INSERT INTO customers (name, email, city, status, created_at, updated_at, search)
+           SELECT 'Customer ' || n, 'c' || n || '@shop.example', 'City ' || n % 1000, 'active', '2026-11-20T19:30:00Z',
+                  '2026-11-20T19:30:00Z', 'customer ' || n || char(10) || 'c' || n || '@shop.example' || char(10) FROM n;
+         INSERT INTO customers_search (rowid, search) SELECT id, search FROM customers WHERE id > 2; COMMIT;",
+    )
+    .unwrap();
+}
+
+#[test]
+#[ignore = "takes minutes; prints how long the migration of a large file takes"]
+fn a_million_records_are_migrated_in_seconds() {
+    let data = data_dir(1, 1);
+    let path = data.path().join("tenants/1.db");
+    add_a_million(&path);
+    let size = fs::metadata(&path).unwrap().len();
+    let clock = Clock::system();
+    let start = clock.now();
+    let migrated = schema::open(&path, &tenants::SCHEMA).unwrap();
+    let taken = clock.now().monotonic - start.monotonic;
+    println!("{} MiB with 1,000,000 records were copied and migrated in {taken:?}", size >> 20);
+    let count: i64 = migrated.query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 1_000_000);
+    assert_eq!(objects(&migrated), new_objects(&tenants::SCHEMA));
+    assert!(taken.as_secs() < 60, "{taken:?}");
 }

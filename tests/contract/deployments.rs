@@ -10,9 +10,9 @@ use crate::support::server::OVER_TLS;
 /// The modules that HTTPS can change: operations, bodies, keys and idempotency.
 const OVER_TLS_AGAIN: [&str; 4] = ["operations::", "json::", "keys::", "idempotency::"];
 
-/// The modules that a proxy can change: addressing, framing, headers, limits and idempotency.
-const BEHIND_A_PROXY_AGAIN: [&str; 6] =
-    ["addressing::", "errors::", "idempotency::", "operations::", "order_of_checks::", "rate_limit::"];
+/// The modules that a proxy can change: addressing, framing, headers, limits, idempotency and versions.
+const BEHIND_A_PROXY_AGAIN: [&str; 7] =
+    ["addressing::", "errors::", "idempotency::", "operations::", "order_of_checks::", "rate_limit::", "versions::"];
 
 #[track_caller]
 fn run_again(modules: &[&str], variable: &str, value: &str) {

@@ -83,6 +83,15 @@ fn provoke(condition: Condition, Fixture { server, tenant, api }: &Fixture) -> R
         Condition::InternalError => panic_in_a_handler(),
         Condition::Overloaded => more_than_it_can_hold(),
         Condition::NotReady => without_a_data_directory(server),
+        Condition::ChangesGone => {
+            let (other, _) = tenant_of_its_own("other");
+            let cursor = other.with_scopes(ALL).get("/changes.php?cursor=now").found()["next_cursor"].clone();
+            api.get(&format!("/changes.php?cursor={}", cursor.as_str().unwrap()))
+        }
+        Condition::PreconditionFailed => {
+            let call = api.call("PUT", "/customers.php?id=1").header("If-Match", "\"1\"");
+            call.json(&json!({"name": "Lost"})).send()
+        }
     }
 }
 

@@ -14,9 +14,9 @@ fn post(api: &Api, key: &str, name: &str) -> Reply {
 }
 
 /// What a repeat has to give again, byte for byte.
-fn essence(reply: &Reply) -> (u16, Vec<u8>, Option<String>, Option<String>) {
-    let header = |name| reply.header(name).map(str::to_owned);
-    (reply.status, reply.body.clone(), header("Location"), header("Content-Type"))
+fn essence(reply: &Reply) -> (u16, Vec<u8>, [Option<String>; 3]) {
+    let headers = ["Location", "ETag", "Content-Type"].map(|name| reply.header(name).map(str::to_owned));
+    (reply.status, reply.body.clone(), headers)
 }
 
 /// A repeat of `first`.

@@ -14,7 +14,8 @@ use tenantdesk::http::workers::Handler;
 use tenantdesk::http::{ApiError, Method};
 use tenantdesk::model::{CUSTOMER, Value};
 use tenantdesk::server::Service;
-use tenantdesk::store::{DatabaseError, MutationError, StoreError, Writing};
+use tenantdesk::store::{DatabaseError, KeyLabel, MutationError, Origin, StoreError, Writing};
+use uuid::Uuid;
 
 use crate::edge_server::EdgeServer;
 use crate::support::raw::{Client, get};
@@ -50,7 +51,8 @@ fn insert_and_panic(writing: &Writing<'_>) -> Result<(), MutationError<()>> {
     let mut values = vec![Value::Null; CUSTOMER.fields.len()];
     values[0] = Value::Text("Half made".into());
     values[8] = Value::Text("active".into());
-    writing.insert(&CUSTOMER, values, "2026-01-01T00:00:00Z")?;
+    let key = KeyLabel { id: 1, name: "a key".into(), prefix: "tdk_test".into() };
+    writing.insert(&CUSTOMER, values, &Origin::new(Clock::system().now(), key, Uuid::nil()))?;
     panic!("in the middle of a mutation");
 }
 

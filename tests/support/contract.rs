@@ -186,6 +186,14 @@ pub fn resource_at(path: &str) -> Option<&'static Resource> {
     RESOURCES.iter().copied().find(|resource| resource.path == path)
 }
 
+/// The path of the journal.
+pub const CHANGES: &str = "/changes.php";
+
+/// Whether a key is needed at `path` (with or without `/v1`).
+pub fn needs_key(path: &str) -> bool {
+    resource_at(path).is_some() || path.strip_prefix("/v1").unwrap_or(path) == CHANGES
+}
+
 /// Whether `text` is 8-4-4-4-12 hexadecimal digits.
 pub fn is_uuid(text: &str) -> bool {
     let groups: Vec<&str> = text.split('-').collect();

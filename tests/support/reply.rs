@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::contract::{check_record, has_status, is_field_code, is_uuid, resource_at};
+use super::contract::{RESOURCES, check_record, has_status, is_field_code, is_uuid, needs_key, resource_at};
 
 /// What was asked for; a check of the reply needs it.
 #[derive(Clone, Debug)]
@@ -157,21 +157,53 @@ impl Reply {
         if self.status >= 400 && !is_panel && self.asked.method != "HEAD" {
             self.check_envelope();
         }
-        match resource_at(&path) {
-            Some(_) if self.code() == "malformed_request" => {}
-            Some(resource) => {
-                assert_eq!(self.header("Cache-Control"), Some("no-store"), "{self}");
-                self.check_limit_headers();
-                if (self.status == 200 || self.status == 201) && self.asked.method != "HEAD" {
-                    self.check_success(resource);
-                }
+        if !needs_key(&path) {
+            for name in LIMIT_HEADERS {
+                assert_eq!(self.header(name), None, "no limit here: {self}");
             }
-            None => {
-                for name in LIMIT_HEADERS {
-                    assert_eq!(self.header(name), None, "no limit here: {self}");
-                }
+        } else if self.code() != "malformed_request" {
+            assert_eq!(self.header("Cache-Control"), Some("no-store"), "{self}");
+            self.check_limit_headers();
+        }
+        match resource_at(&path) {
+            Some(resource) if self.status < 300 && self.asked.method != "HEAD" => self.check_success(resource),
+            Some(_) if self.status == 304 => self.check_etag(),
+            Some(_) if self.code() == "precondition_failed" => self.check_etag(),
+            None if self.status == 200 && needs_key(&path) && self.asked.method != "HEAD" => self.check_changes(),
+            _ => (),
+        }
+    }
+
+    /// The version of a record: a strong entity tag, which is a number.
+    #[track_caller]
+    fn check_etag(&self) {
+        let etag = self.header("ETag").unwrap_or_else(|| panic!("no ETag: {self}"));
+        let number = etag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        let number: Option<i64> = number.and_then(|number| number.parse().ok());
+        assert!(number.is_some_and(|number| (0..1 << 53).contains(&number)), "{self}");
+    }
+
+    /// A page of the journal: members, order and scope of its entries.
+    #[track_caller]
+    fn check_changes(&self) {
+        let body = self.json();
+        let members: Vec<&str> = body.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(members, ["data", "next_cursor", "more"], "{self}");
+        assert_eq!(self.header("Link").is_some(), body["more"] == true, "{self}");
+        assert_eq!(self.header("ETag"), None, "{self}");
+        let entries = body["data"].as_array().unwrap();
+        for entry in entries {
+            let members: Vec<&str> = entry.as_object().unwrap().keys().map(String::as_str).collect();
+            let expected = ["seq", "at", "resource", "id", "action", "fields", "before", "by", "request_id", "record"];
+            assert_eq!(members, expected, "{self}");
+            assert!(entry["seq"].as_i64().is_some_and(|seq| (1..1 << 53).contains(&seq)), "{self}");
+            let resource = RESOURCES.iter().find(|resource| entry["resource"] == resource.plural).unwrap();
+            for record in [&entry["record"], &entry["before"]].into_iter().filter(|record| record.get("id").is_some()) {
+                check_record(resource, record);
+                assert_eq!(record["id"], entry["id"], "{self}");
             }
         }
+        assert!(entries.windows(2).all(|pair| pair[0]["seq"].as_i64() < pair[1]["seq"].as_i64()), "{self}");
     }
 
     #[track_caller]
@@ -216,8 +248,8 @@ impl Reply {
     #[track_caller]
     fn check_body(&self) {
         let content_type = self.header("Content-Type");
-        if self.status == 204 {
-            assert_eq!((self.body.len(), content_type), (0, None), "204 has no body: {self}");
+        if matches!(self.status, 204 | 304) {
+            assert_eq!((self.body.len(), content_type), (0, None), "{} has no body: {self}", self.status);
         }
         let is_json = self.body.first().is_some_and(|byte| *byte == b'{' || *byte == b'[');
         if is_json {
@@ -273,7 +305,12 @@ impl Reply {
                 assert_eq!(challenge, Some("Bearer error=\"invalid_token\""), "{self}");
             }
             "insufficient_scope" => {
-                let plural = resource_at(self.asked.path()).unwrap().plural;
+                let Some(resource) = resource_at(self.asked.path()) else {
+                    let scopes = "customers:read employees:read hardware:read";
+                    let expected = format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
+                    return assert_eq!(challenge, Some(expected.as_str()), "{self}");
+                };
+                let plural = resource.plural;
                 let access = if ["GET", "HEAD"].contains(&self.asked.method.as_str()) { "read" } else { "write" };
                 let expected = format!("Bearer error=\"insufficient_scope\", scope=\"{plural}:{access}\"");
                 assert_eq!(challenge, Some(expected.as_str()), "{self}");
@@ -304,9 +341,13 @@ impl Reply {
 
     #[track_caller]
     fn check_success(&self, resource: &'static super::contract::Resource) {
+        if self.status == 204 {
+            return assert_eq!(self.header("ETag"), None, "{self}");
+        }
         let body = self.json();
         if self.asked.method != "GET" || body.get("data").is_none() {
             check_record(resource, &body);
+            self.check_etag();
             assert_eq!(self.header("Link"), None, "{self}");
         } else {
             let members: Vec<&str> = body.as_object().unwrap().keys().map(String::as_str).collect();
@@ -315,6 +356,7 @@ impl Reply {
                 check_record(resource, record);
             }
             assert_eq!(self.header("Link").is_some(), body["next_cursor"].is_string(), "{self}");
+            assert_eq!(self.header("ETag"), None, "a list has no version: {self}");
         }
         if self.status == 201 {
             let expected = format!("{}?id={}", self.asked.path(), body["id"]);

@@ -12,7 +12,7 @@ use crate::model::field::is_date;
 use crate::model::integer::{is_integer, is_positive_integer};
 use crate::model::{ALL, Column, Field, Kind, ListQuery, Predicate, Resource, Value};
 
-pub use cursor::{MAX_CURSOR, write_cursor};
+pub use cursor::write_cursor;
 pub use parameters::{DEFAULT_LIMIT, EXAMPLE_CURSOR, ListParameter, MAX_LIMIT, MAX_WORDS, PARAMETERS};
 
 /// The columns that lists of the resource can be sorted by: `id`, the fields except `notes`, and the timestamps.
@@ -141,7 +141,12 @@ fn invalid(name: &str, sent: &str, expectation: &str) -> ApiError {
     ApiError::bad_request(format!("The query parameter \"{name}\" was {shown:?}; {expectation}."))
 }
 
-fn parse_limit(query: &Query) -> Result<usize, ApiError> {
+/// The parameter `limit`.
+///
+/// # Errors
+///
+/// `bad_request` if it is no number from 1 to [`MAX_LIMIT`].
+pub fn parse_limit(query: &Query) -> Result<usize, ApiError> {
     let Some(text) = query.get("limit") else { return Ok(DEFAULT_LIMIT) };
     let expectation = format!("send a number from 1 to {MAX_LIMIT}");
     match decimal(text) {

@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::{MAX_CURSOR, sortable};
+use super::sortable;
+use crate::api::cursor_encoding::MAX_CURSOR;
 use crate::model::{Column, Resource};
 
 /// Records on a page if `limit` is absent.

@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use self::samples::{Language, Sample};
 use super::openapi::{self, Target, operation_id};
+use crate::api::changes;
 use crate::api::list::{self, Bound, filters, sortable};
-use crate::api::routes::{Operation, PREFIX};
+use crate::api::routes::{CHANGES_PATH, Operation, PREFIX};
 use crate::capitalize::capitalize;
 use crate::html::{self, Policy};
 use crate::http::{ApiError, Condition};
@@ -70,6 +71,7 @@ struct DocsPage {
     /// Anchor, heading and paragraph.
     sections: Vec<(&'static str, &'static str, String)>,
     resources: Vec<ResourceView>,
+    changes: OperationView,
     errors: Vec<ErrorView>,
     field_codes: Vec<(&'static str, &'static str)>,
 }
@@ -81,8 +83,6 @@ struct ResourceView {
     fields: Vec<FieldView>,
     operations: Vec<OperationView>,
     record: String,
-    /// The columns for `sort`.
-    columns: String,
 }
 
 /// A field or a parameter.
@@ -102,11 +102,16 @@ struct OperationView {
     method: &'static str,
     target: String,
     summary: String,
+    /// What the key needs, as HTML.
     scope: String,
     /// An example of a body, for the form.
     body: Option<String>,
     parameters: Vec<FieldView>,
     filters: Vec<FieldView>,
+    /// The columns for `sort`.
+    columns: String,
+    /// The anchor of the record that the response has, if it is not shown here.
+    record: &'static str,
     samples: Vec<Sample>,
     status: u16,
     response: Option<String>,
@@ -131,6 +136,7 @@ impl DocsPage {
             languages: Language::ALL,
             sections: openapi::SECTIONS.map(|(id, title, text)| (id, title, paragraph(text))).into(),
             resources: ALL.into_iter().map(|resource| ResourceView::new(resource, address)).collect(),
+            changes: changes_view(address),
             errors: Condition::all().map(ErrorView::new).collect(),
             field_codes: FieldCode::ALL.iter().map(|(code, meaning)| (code.as_str(), *meaning)).collect(),
         }
@@ -151,7 +157,6 @@ impl ErrorView {
 
 impl ResourceView {
     fn new(resource: &'static Resource, address: &Address) -> ResourceView {
-        let columns: Vec<&str> = sortable(resource).map(Column::name).collect();
         ResourceView {
             title: capitalize(resource.plural),
             plural: resource.plural,
@@ -162,7 +167,6 @@ impl ResourceView {
                 .map(|operation| operation.view(resource, address))
                 .collect(),
             record: indented(&openapi::record_example(resource)),
-            columns: columns.join(", "),
         }
     }
 }
@@ -324,9 +328,11 @@ impl DocumentedOperation {
             name: self.name(resource),
             method: method.as_str(),
             summary: paragraph(self.summary()),
-            scope: Scope { resource, access }.to_string(),
+            scope: paragraph(&format!("the scope `{}`", Scope { resource, access })),
             parameters: self.parameters(),
             filters: if self == DocumentedOperation::List { list_filters(resource) } else { Vec::new() },
+            columns: sortable(resource).map(Column::name).collect::<Vec<_>>().join(", "),
+            record: resource.plural,
             samples: samples::of(method, &address, body.as_ref()),
             body: body.as_ref().map(indented),
             target,
@@ -346,25 +352,63 @@ impl DocumentedOperation {
     }
 
     fn parameters(self) -> Vec<FieldView> {
-        let parameter = |name: &str, values: &str, about: &str, required| FieldView {
-            name: name.to_owned(),
-            values: values.to_owned(),
-            about: paragraph(about),
-            required,
-        };
         let id = || parameter("id", "integer", "The record. It excludes every other parameter.", true);
+        let version = |name: &str, about: &str| parameter(name, "header, entity tags", about, false);
+        let if_match =
+            || version("If-Match", "The `ETag` that the record must still have. Without it the last change wins.");
         let retry = || parameter("Idempotency-Key", "header, UUID", "A new one for every new request.", false);
         match self {
             DocumentedOperation::List => list::PARAMETERS
                 .iter()
                 .map(|declared| parameter(declared.name, &(declared.values)(), declared.about, false))
                 .collect(),
-            DocumentedOperation::Read => vec![id()],
+            DocumentedOperation::Read => {
+                vec![
+                    id(),
+                    version("If-None-Match", "The `ETag` that you know. An unchanged record is 304 without a body."),
+                ]
+            }
             DocumentedOperation::Create => vec![retry()],
-            DocumentedOperation::Update | DocumentedOperation::Delete => vec![id(), retry()],
+            DocumentedOperation::Update | DocumentedOperation::Delete => vec![id(), if_match(), retry()],
         }
     }
 }
+
+fn parameter(name: &str, values: &str, about: &str, required: bool) -> FieldView {
+    FieldView { name: name.to_owned(), values: values.to_owned(), about: paragraph(about), required }
+}
+
+/// The journal.
+fn changes_view(address: &Address) -> OperationView {
+    let target = format!("{CHANGES_PATH}?limit=20");
+    let scopes: Vec<String> = changes::scopes().iter().map(|scope| format!("`{scope}`")).collect();
+    let url = format!("{}{}{target}", address.origin, address.prefix);
+    OperationView {
+        id: openapi::changes_operation_id(Method::Get).to_owned(),
+        alias: Some(openapi::changes_operation_id(Method::Head).to_owned()),
+        verb: "Follow",
+        name: "Follow changes".to_owned(),
+        method: Method::Get.as_str(),
+        target,
+        summary: paragraph(CHANGES_SUMMARY),
+        scope: paragraph(&format!("one of the scopes {}", scopes.join(", "))),
+        body: None,
+        parameters: changes::PARAMETERS
+            .iter()
+            .map(|declared| parameter(declared.name, &(declared.values)(), declared.about, false))
+            .collect(),
+        filters: Vec::new(),
+        columns: String::new(),
+        record: "",
+        samples: samples::of(Method::Get, &url, None),
+        status: 200,
+        response: Some(indented(&openapi::changes_example())),
+        errors: Target::Changes.conditions().into_iter().map(|condition| condition.describe().code).collect(),
+    }
+}
+
+const CHANGES_SUMMARY: &str = "The journal of the tenant: one entry for each record that was created, changed or deleted, in the order \
+    of the commits. Keep `next_cursor` and ask again for what came since. Entries of resources that the key may not read are left out.";
 
 /// The filters. The bounds of a range are listed with their field.
 fn list_filters(resource: &'static Resource) -> Vec<FieldView> {

@@ -17,6 +17,10 @@ use crate::store::registry::Inactive;
 pub const NOW: &str = "2026-11-20T19:30:00Z";
 /// The end of its rate limit window in Unix seconds.
 pub const RESET: i64 = 1_795_203_060;
+/// The version of a record.
+pub const ETAG: &str = "\"8412350017\"";
+/// A cursor of the journal.
+pub const CHANGES_CURSOR: &str = "gWwKjN3nS1CHoVnUMpMXPLkAAAAB9WngkdI9qv3kPs0l";
 /// A UUID.
 pub const UUID: &str = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
 
@@ -54,6 +58,27 @@ pub fn page_example(resource: &'static Resource) -> Value {
     json!({ "data": [record_example(resource)], "next_cursor": EXAMPLE_CURSOR, "total": 2 })
 }
 
+/// A page of the journal: one entry, of a change of the example customer.
+pub fn changes_example() -> Value {
+    json!({ "data": [change_example()], "next_cursor": CHANGES_CURSOR, "more": false })
+}
+
+/// An entry of the journal.
+pub fn change_example() -> Value {
+    json!({
+        "seq": 8_412_350_017_u64,
+        "at": NOW,
+        "resource": CUSTOMER.plural,
+        "id": 1,
+        "action": "updated",
+        "fields": ["city"],
+        "before": { "city": "Bremen" },
+        "by": { "kind": "key", "id": 7, "name": "website", "prefix": "tdk_Ab12" },
+        "request_id": UUID,
+        "record": record_example(&CUSTOMER),
+    })
+}
+
 /// The body of an error of this condition.
 pub fn error_example(condition: Condition, violation: ProtocolViolation, resource: &'static Resource) -> Value {
     let response = Response::from(error(condition, violation, resource));
@@ -70,7 +95,7 @@ fn error(condition: Condition, violation: ProtocolViolation, resource: &'static 
         Condition::TenantInactive => errors::tenant_inactive(Inactive::TrialOver),
         Condition::TenantUnavailable => errors::tenant_unavailable(),
         Condition::InsufficientScope => {
-            errors::insufficient_scope(Scope { resource: &CUSTOMER, access: Access::Write })
+            errors::insufficient_scope(&[Scope { resource: &CUSTOMER, access: Access::Write }])
         }
         Condition::RateLimited => RateLimitStatus { limit: 100, remaining: 0, reset: RESET }.error(),
         Condition::MethodNotAllowed => ApiError::method_not_allowed(RECORD_METHODS),
@@ -103,6 +128,8 @@ fn error(condition: Condition, violation: ProtocolViolation, resource: &'static 
         Condition::InternalError => ApiError::internal(),
         Condition::Overloaded => ApiError::overloaded(),
         Condition::NotReady => ApiError::not_ready("the data directory is not writable"),
+        Condition::ChangesGone => errors::changes_gone(),
+        Condition::PreconditionFailed => errors::precondition_failed(ETAG.to_owned()),
     }
 }
 

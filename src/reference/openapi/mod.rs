@@ -13,8 +13,8 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-pub use examples::{error_example, example_of, page_example, record_example, update_example};
-pub use operations::{article, operation_id};
+pub use examples::{changes_example, error_example, example_of, page_example, record_example, update_example};
+pub use operations::{article, changes_operation_id, operation_id};
 pub use responses::Target;
 
 use crate::http::Condition;
@@ -59,7 +59,9 @@ pub fn document() -> Value {
                         it may do; an operation names the scope that it needs. Write does not imply read.",
                 },
             },
-            "schemas": components(ALL.into_iter().flat_map(schemas::of_resource).chain(responses::schemas())),
+            "schemas": components(
+                ALL.into_iter().flat_map(schemas::of_resource).chain(schemas::of_changes()).chain(responses::schemas()),
+            ),
             "responses": components(responses::responses()),
             "parameters": components(operations::parameters()),
             "headers": components(responses::headers()),
@@ -74,6 +76,7 @@ fn components(named: impl IntoIterator<Item = (String, Value)>) -> Value {
 fn tags() -> Value {
     let mut tags: Vec<Value> =
         ALL.into_iter().map(|resource| json!({ "name": resource.plural, "description": resource.about })).collect();
+    tags.push(json!({ "name": "changes", "description": "What was changed in the tenant." }));
     tags.push(json!({ "name": "service", "description": "About the service itself. No key is needed." }));
     Value::Array(tags)
 }
@@ -102,7 +105,7 @@ fn introduction() -> String {
 }
 
 /// The general rules: an anchor, a heading, and a paragraph with code between back quotes.
-pub const SECTIONS: [(&str, &str, &str); 5] = [
+pub const SECTIONS: [(&str, &str, &str); 7] = [
     (
         "keys",
         "Keys",
@@ -130,6 +133,20 @@ pub const SECTIONS: [(&str, &str, &str); 5] = [
         "Send a new UUID as `Idempotency-Key` with a POST, PUT or DELETE. A repeat within 24 hours gets the first response \
          again, with `Idempotent-Replayed: true`, and changes nothing. Only successes are stored: a failed request changed \
          nothing and runs again.",
+    ),
+    (
+        "versions",
+        "Versions",
+        "A response with one record has its version in the header `ETag`. Send it as `If-Match` with a PUT or DELETE, and the change \
+         is made only if nobody has changed the record since; otherwise the response is 412 `precondition_failed`. With \
+         `If-None-Match`, a GET of a record that has not changed is 304 without a body.",
+    ),
+    (
+        "changes",
+        "Changes",
+        "`/changes.php` is the journal of the tenant. To keep a copy up to date, ask with `cursor=now`, keep `next_cursor`, read the \
+         lists, and ask from that cursor on. Entries applied in their order give the present state. After 410 `changes_gone` begin \
+         anew.",
     ),
     (
         "rate-limit",

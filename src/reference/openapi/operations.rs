@@ -2,15 +2,19 @@
 
 use serde_json::{Map, Value, json};
 
-use super::examples::{UUID, create_example, page_example, record_example, update_example};
+use super::examples::{ETAG, UUID, changes_example, create_example, page_example, record_example, update_example};
 use super::responses::{RATE_LIMIT, Target, references};
 use super::schemas::{filter_schema, schema_ref};
+use crate::api::changes;
 use crate::api::list::{self, Bound, Filter, filters};
-use crate::api::routes::{OPERATIONS, Operation, PAGES, PublicPage};
+use crate::api::routes::{CHANGES_PATH, OPERATIONS, Operation, PAGES, PublicPage};
 use crate::capitalize::capitalize;
 use crate::html;
 use crate::http::Method;
 use crate::model::{ALL, Access, Column, Field, Resource, Scope};
+
+/// The headers of every response.
+const ALWAYS: [&str; 3] = ["X-Request-Id", "X-API-Version", "Cache-Control"];
 
 const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$";
 
@@ -18,7 +22,8 @@ const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$
 pub fn paths() -> Value {
     let records = ALL.into_iter().map(|resource| (resource.path.to_owned(), record_path(resource)));
     let pages = PAGES.into_iter().map(|(path, page)| (path.to_owned(), page_path(page)));
-    Value::Object(records.chain(pages).collect())
+    let changes = (CHANGES_PATH.to_owned(), changes_path());
+    Value::Object(records.chain([changes]).chain(pages).collect())
 }
 
 /// The parameters that several operations share.
@@ -33,7 +38,7 @@ pub fn parameters() -> impl Iterator<Item = (String, Value)> {
             "example": 1,
         })
     };
-    let header = |name: &str, about: &str, schema: Value| json!({ "name": name, "in": "header", "description": about, "schema": schema, "example": UUID });
+    let header = |name: &str, about: &str, schema: Value, example: &str| json!({ "name": name, "in": "header", "description": about, "schema": schema, "example": example });
     [
         ("Id", id(true, "The record. It excludes every other parameter.")),
         ("OptionalId", id(false, "One record instead of a list. It excludes every other parameter.")),
@@ -44,6 +49,7 @@ pub fn parameters() -> impl Iterator<Item = (String, Value)> {
                 "A new UUID for every new request. A repeat of the request uses the same UUID.",
                 // Not the format `uuid`: generated clients would use an object of their own, but a header needs a text.
                 json!({ "type": "string", "pattern": UUID_PATTERN }),
+                UUID,
             ),
         ),
         (
@@ -52,6 +58,27 @@ pub fn parameters() -> impl Iterator<Item = (String, Value)> {
                 "X-Request-Id",
                 "A UUID chosen by the client for this request. Any other value is ignored.",
                 json!({ "type": "string" }),
+                UUID,
+            ),
+        ),
+        (
+            "IfMatch",
+            header(
+                "If-Match",
+                "The `ETag` of the record as the client knows it, or several with commas between, or `*`. The change is made only \
+                 if the record has this version. Without the header the last change wins.",
+                json!({ "type": "string" }),
+                ETAG,
+            ),
+        ),
+        (
+            "IfNoneMatch",
+            header(
+                "If-None-Match",
+                "With `id`: the `ETag` of the record as the client knows it. If the record still has this version, the response is \
+                 304 without a body.",
+                json!({ "type": "string" }),
+                "\"8412350016\"",
             ),
         ),
     ]
@@ -130,12 +157,12 @@ pub fn article(noun: &str) -> &'static str {
 fn record_parameters(resource: &'static Resource, operation: Operation) -> Vec<Value> {
     match operation {
         Operation::Create => shared(&["IdempotencyKey", "RequestId"]),
-        Operation::Update | Operation::Delete => shared(&["Id", "IdempotencyKey", "RequestId"]),
+        Operation::Update | Operation::Delete => shared(&["Id", "IfMatch", "IdempotencyKey", "RequestId"]),
         Operation::Read => {
             let mut parameters = shared(&["OptionalId"]);
             parameters.extend(list_parameters(resource));
             parameters.extend(filters(resource).iter().map(|filter| filter_parameter(resource, filter)));
-            parameters.extend(shared(&["RequestId"]));
+            parameters.extend(shared(&["IfNoneMatch", "RequestId"]));
             parameters
         }
     }
@@ -191,7 +218,16 @@ fn request_body(resource: &'static Resource, operation: Operation) -> Option<Val
 
 fn record_responses(resource: &'static Resource, method: Method, operation: Operation) -> Value {
     let (status, success) = success(resource, operation);
-    responses(Target::Records(operation, resource), method, status, success)
+    let mut responses = responses(Target::Records(operation, resource), method, status, success);
+    if let (Operation::Read, Some(members)) = (operation, responses.as_object_mut()) {
+        let headers = ALWAYS.into_iter().chain(RATE_LIMIT).chain(["ETag"]);
+        let unchanged = json!({
+            "description": "The record has the version that `If-None-Match` names. There is no body.",
+            "headers": references("headers", headers),
+        });
+        members.insert("304".to_owned(), unchanged);
+    }
+    responses
 }
 
 /// The success and every error. For HEAD they have the same headers and no body.
@@ -210,7 +246,7 @@ fn responses(target: Target, method: Method, status: &str, mut success: Value) -
 /// The status and the response of a successful operation.
 fn success(resource: &'static Resource, operation: Operation) -> (&'static str, Value) {
     let title = capitalize(resource.name);
-    let always = ["X-Request-Id", "X-API-Version", "Cache-Control"].into_iter().chain(RATE_LIMIT);
+    let always = ALWAYS.into_iter().chain(RATE_LIMIT);
     let record = || json!({ "schema": schema_ref(&title), "example": record_example(resource) });
     match operation {
         Operation::Read => {
@@ -221,7 +257,7 @@ fn success(resource: &'static Resource, operation: Operation) -> (&'static str, 
             });
             let response = json!({
                 "description": "The record, or a page of them.",
-                "headers": references("headers", always.chain(["Link"])),
+                "headers": references("headers", always.chain(["Link", "ETag"])),
                 "content": { "application/json": { "schema": schema, "examples": examples } },
             });
             ("200", response)
@@ -229,7 +265,7 @@ fn success(resource: &'static Resource, operation: Operation) -> (&'static str, 
         Operation::Create => {
             let response = json!({
                 "description": "The new record.",
-                "headers": references("headers", always.chain(["Location", "Idempotent-Replayed"])),
+                "headers": references("headers", always.chain(["Location", "ETag", "Idempotent-Replayed"])),
                 "content": { "application/json": record() },
                 "links": links(resource),
             });
@@ -238,7 +274,7 @@ fn success(resource: &'static Resource, operation: Operation) -> (&'static str, 
         Operation::Update => {
             let response = json!({
                 "description": "The whole record after the change.",
-                "headers": references("headers", always.chain(["Idempotent-Replayed"])),
+                "headers": references("headers", always.chain(["ETag", "Idempotent-Replayed"])),
                 "content": { "application/json": record() },
             });
             ("200", response)
@@ -289,6 +325,40 @@ fn referring(resource: &Resource) -> impl Iterator<Item = (&'static Resource, &'
     fields.filter(move |(_, field)| field.references == Some(resource.name))
 }
 
+/// `listChanges`, `headChanges`
+pub fn changes_operation_id(method: Method) -> &'static str {
+    if method == Method::Head { "headChanges" } else { "listChanges" }
+}
+
+fn changes_path() -> Value {
+    let operation = |method: Method| {
+        let parameters = changes::PARAMETERS.iter().map(|parameter| {
+            let about = format!("{} Values: {}.", parameter.about, (parameter.values)());
+            query(parameter.name, &about, (parameter.schema)(), (parameter.example)())
+        });
+        let success = json!({
+            "description": "The entries, the oldest first.",
+            "headers": references("headers", ALWAYS.into_iter().chain(RATE_LIMIT).chain(["Link"])),
+            "content": { "application/json": { "schema": schema_ref("ChangePage"), "example": changes_example() } },
+        });
+        json!({
+            "operationId": changes_operation_id(method),
+            "tags": ["changes"],
+            "summary": if method == Method::Head { "Check for changes" } else { "Read what was changed" },
+            "description": CHANGES_ABOUT,
+            "security": changes::scopes().map(|scope| json!({ "apiKey": [scope.to_string()] })),
+            "parameters": parameters.chain(shared(&["RequestId"])).collect::<Vec<_>>(),
+            "responses": responses(Target::Changes, method, "200", success),
+        })
+    };
+    json!({ "get": operation(Method::Get), "head": operation(Method::Head) })
+}
+
+/// What the journal is for.
+const CHANGES_ABOUT: &str = "One entry for each record that was created, changed or deleted, in the order of the commits. To \
+    follow a tenant: ask with `cursor=now` and keep `next_cursor`, read the lists, then ask with the kept cursor again and again. \
+    Needs any of the scopes for reading; entries of other resources are left out.";
+
 fn page_path(page: PublicPage) -> Value {
     let operation = |method: Method| {
         let (id, summary, (status, response)) = page_operation(page);
@@ -314,7 +384,7 @@ fn page_path(page: PublicPage) -> Value {
 
 /// Name, summary, status and response of a page.
 fn page_operation(page: PublicPage) -> (&'static str, &'static str, (&'static str, Value)) {
-    let always = ["X-Request-Id", "X-API-Version", "Cache-Control"];
+    let always = ALWAYS;
     let html = |about: &str| {
         json!({
             "description": about,

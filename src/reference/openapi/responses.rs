@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::VERSION;
-use super::examples::{RESET, UUID, error_example};
+use super::examples::{ETAG, RESET, UUID, error_example};
 use super::schemas::schema_ref;
 use crate::api::errors;
 use crate::api::list::EXAMPLE_CURSOR;
@@ -21,6 +21,8 @@ use crate::model::{ALL, CUSTOMER, Field, Resource};
 pub enum Target {
     /// An operation on records.
     Records(Operation, &'static Resource),
+    /// The journal.
+    Changes,
     /// A path without authentication.
     Page(PublicPage),
 }
@@ -31,7 +33,7 @@ impl Target {
         let operations = [Operation::Read, Operation::Create, Operation::Update, Operation::Delete];
         let records =
             ALL.into_iter().flat_map(move |resource| operations.map(|operation| Target::Records(operation, resource)));
-        records.chain(PAGES.into_iter().map(|(_, page)| Target::Page(page)))
+        records.chain([Target::Changes]).chain(PAGES.into_iter().map(|(_, page)| Target::Page(page)))
     }
 
     /// Every condition that it can fail with.
@@ -42,8 +44,12 @@ impl Target {
             Target::Page(PublicPage::Health) => (),
             Target::Page(PublicPage::Ready) => found.extend([C::Overloaded, C::NotReady]),
             Target::Page(PublicPage::OpenApi | PublicPage::Docs | PublicPage::Root) => found.push(C::Overloaded),
+            Target::Changes => {
+                found.extend(WITH_A_KEY);
+                found.push(C::ChangesGone);
+            }
             Target::Records(operation, resource) => {
-                found.extend(EVERY_RECORD_OPERATION);
+                found.extend(WITH_A_KEY);
                 found.extend(of_operation(operation));
                 if matches!(operation, Operation::Create | Operation::Update) {
                     found.extend(resource.fields.iter().filter_map(missing_reference));
@@ -61,6 +67,7 @@ impl Target {
     fn response_name(self, status: u16) -> String {
         let prefix = match self {
             Target::Page(_) => "Page",
+            Target::Changes => "Changes",
             Target::Records(Operation::Read, _) => "Read",
             Target::Records(Operation::Create, _) => "Create",
             Target::Records(Operation::Update, _) => "Update",
@@ -95,7 +102,8 @@ impl Target {
     }
 }
 
-const EVERY_RECORD_OPERATION: [Condition; 10] = [
+/// The conditions of every path that needs a key.
+const WITH_A_KEY: [Condition; 10] = [
     Condition::MissingAuthorization,
     Condition::MalformedApiKey,
     Condition::InvalidApiKey,
@@ -130,8 +138,11 @@ fn of_operation(operation: Operation) -> &'static [Condition] {
             C::ValidationFailed,
             C::IdempotencyKeyReused,
             C::NotFound,
+            C::PreconditionFailed,
         ],
-        Operation::Delete => &[C::InvalidIdempotencyKey, C::MissingId, C::IdempotencyKeyReused, C::NotFound],
+        Operation::Delete => {
+            &[C::InvalidIdempotencyKey, C::MissingId, C::IdempotencyKeyReused, C::NotFound, C::PreconditionFailed]
+        }
     }
 }
 
@@ -167,6 +178,8 @@ const fn phrase(status: u16) -> &'static str {
         405 => "MethodNotAllowed",
         408 => "RequestTimeout",
         409 => "Conflict",
+        410 => "Gone",
+        412 => "PreconditionFailed",
         413 => "ContentTooLarge",
         414 => "UriTooLong",
         415 => "UnsupportedMediaType",
@@ -305,6 +318,7 @@ impl ErrorResponse {
         match self.status {
             401 | 403 => names.push("WWW-Authenticate"),
             405 => names.push("Allow"),
+            412 => names.push("ETag"),
             429 | 503 => names.push("Retry-After"),
             _ => (),
         }
@@ -409,13 +423,20 @@ fn limit_headers() -> [(String, Value); 4] {
 }
 
 /// The headers of single responses of the operations on records.
-fn record_headers() -> [(String, Value); 5] {
+fn record_headers() -> [(String, Value); 6] {
     let path = CUSTOMER.path;
     let next_page = format!("<{path}?limit=1&cursor={EXAMPLE_CURSOR}>; rel=\"next\"");
     let challenge = "Bearer error=\"insufficient_scope\", scope=\"customers:write\"";
     [
         header("Location", true, "The absolute path of the new record.", text(), json!(format!("{path}?id=1"))),
         header("Link", false, "The address of the next page, if there is one.", text(), json!(next_page)),
+        header(
+            "ETag",
+            false,
+            "The version of the record, in quotes. Absent from lists. Send it in `If-Match` or `If-None-Match`.",
+            text(),
+            json!(ETAG),
+        ),
         header(
             "Idempotent-Replayed",
             false,

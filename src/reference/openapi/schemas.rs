@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::examples::{example_of, record_example};
+use super::examples::{change_example, example_of, record_example};
 use crate::api::list::{Bound, Filter};
 use crate::capitalize::capitalize;
 use crate::model::field::MAX_EMAIL;
-use crate::model::{Column, Field, Kind, Resource};
+use crate::model::{ALL, Column, Field, Kind, Resource};
 
 /// Text without U+0000.
 const TEXT: &str = r"^[^\u0000]*$";
@@ -87,6 +87,101 @@ fn page(resource: &'static Resource, title: &str) -> Value {
                 "minimum": 0,
                 "description": "The number of all matching records. Only with `total=true`.",
             },
+        },
+    })
+}
+
+/// The schemas of the journal: a page, an entry, and who made a change.
+pub fn of_changes() -> impl Iterator<Item = (String, Value)> {
+    [
+        ("ChangePage".to_owned(), change_page()),
+        ("Change".to_owned(), change()),
+        ("KeyAuthor".to_owned(), key_author()),
+        ("CommandAuthor".to_owned(), command_author()),
+    ]
+    .into_iter()
+}
+
+fn change_page() -> Value {
+    json!({
+        "type": "object",
+        "description": "A page of the journal.",
+        "required": ["data", "next_cursor", "more"],
+        "properties": {
+            "data": { "type": "array", "items": schema_ref("Change"), "description": "The entries, the oldest first." },
+            "next_cursor": {
+                "type": "string",
+                "description": "The value of `cursor` for what comes after this page, now or later.",
+            },
+            "more": { "type": "boolean", "description": "Whether further entries are there already." },
+        },
+    })
+}
+
+fn change() -> Value {
+    let records = || ALL.map(|resource| schema_ref(&capitalize(resource.name)));
+    let record_or_null = records().into_iter().chain([json!({ "type": "null" })]).collect::<Vec<_>>();
+    json!({
+        "type": "object",
+        "description": "An entry of the journal: one change of one record.",
+        "required": ["seq", "at", "resource", "id", "action", "fields", "before", "by", "request_id", "record"],
+        "properties": {
+            "seq": {
+                "type": "integer",
+                "format": "int64",
+                "minimum": 1,
+                "description": "The number of the entry. Later entries have higher numbers.",
+            },
+            "at": { "type": "string", "format": "date-time", "description": "When the change was made." },
+            "resource": { "type": "string", "enum": ALL.map(|resource| resource.plural), "description": "The resource." },
+            "id": { "type": "integer", "format": "int64", "minimum": 1, "description": "The record." },
+            "action": { "type": "string", "enum": ["created", "updated", "deleted"], "description": "What was done." },
+            "fields": {
+                "type": "array",
+                "items": { "type": "string" },
+                "description": "The fields whose values changed; of a new record those that are not null.",
+            },
+            "before": {
+                "type": ["object", "null"],
+                "additionalProperties": true,
+                "description": "The former values of these fields; the whole record if it was deleted; null for a new record.",
+            },
+            "by": {
+                "oneOf": [schema_ref("KeyAuthor"), schema_ref("CommandAuthor")],
+                "description": "Who made the change.",
+            },
+            "request_id": {
+                "type": ["string", "null"],
+                "description": "The `X-Request-Id` of the request; null for a command.",
+            },
+            "record": { "anyOf": record_or_null, "description": "The record as it is now; null once it is deleted." },
+        },
+        "example": change_example(),
+    })
+}
+
+fn key_author() -> Value {
+    json!({
+        "type": "object",
+        "description": "An API key, as it was when it made the change.",
+        "required": ["kind", "id", "name", "prefix"],
+        "properties": {
+            "kind": { "type": "string", "const": "key" },
+            "id": { "type": "integer", "format": "int64", "minimum": 1, "description": "The number of the key." },
+            "name": { "type": "string", "description": "The name of the key." },
+            "prefix": { "type": "string", "description": "The first characters of the key." },
+        },
+    })
+}
+
+fn command_author() -> Value {
+    json!({
+        "type": "object",
+        "description": "A command of the operator.",
+        "required": ["kind", "name"],
+        "properties": {
+            "kind": { "type": "string", "const": "command" },
+            "name": { "type": "string", "enum": ["import"], "description": "The name of the command." },
         },
     })
 }

@@ -5,7 +5,7 @@ use rusqlite::types::{ToSql, ToSqlOutput, Type, ValueRef};
 
 use super::Record;
 use super::statements::Statements;
-use crate::model::{Kind, Resource, Value};
+use crate::model::{Field, Kind, Resource, Value};
 
 impl ToSql for Value {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -22,7 +22,7 @@ fn value_ref(value: &Value) -> ValueRef<'_> {
     }
 }
 
-/// Reads a row of [`Statements::columns`].
+/// Reads a row of [`Statements::one`].
 pub(in crate::store) fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Result<Record> {
     let last = resource.fields.len();
     let fields = resource.fields.iter().enumerate();
@@ -32,6 +32,7 @@ pub(in crate::store) fn read_record(resource: &Resource, row: &Row<'_>) -> rusql
         values: values.collect::<rusqlite::Result<_>>()?,
         created_at: row.get(last + 1)?,
         updated_at: row.get(last + 2)?,
+        version: row.get(last + 3)?,
     })
 }
 
@@ -57,7 +58,7 @@ impl Record {
     }
 }
 
-/// Appends the JSON object of a row of [`Statements::columns`].
+/// Appends the JSON object of a row that begins with the columns of [`Statements::one`].
 pub(super) fn write_row(json: &mut Vec<u8>, resource: &Resource, row: &Row<'_>) {
     // A row has as many columns as the statement names.
     let values = (0..resource.fields.len() + 3).map(|at| row.get_ref(at).unwrap_or(ValueRef::Null));
@@ -77,6 +78,31 @@ fn write_object<'v>(json: &mut Vec<u8>, resource: &Resource, values: impl Iterat
     json.push(b'}');
 }
 
+/// A JSON array of names of fields.
+pub(super) fn write_names<'n>(names: impl Iterator<Item = &'n str>) -> Vec<u8> {
+    let mut json = Vec::with_capacity(128);
+    for name in names {
+        json.extend_from_slice(if json.is_empty() { b"[\"" } else { b",\"" });
+        json.extend_from_slice(name.as_bytes());
+        json.push(b'"');
+    }
+    json.extend_from_slice(if json.is_empty() { b"[]" } else { b"]" });
+    json
+}
+
+/// A JSON object of some fields with their values.
+pub(super) fn write_object_of(values: &[(&'static Field, Value)]) -> Vec<u8> {
+    let mut json = Vec::with_capacity(128);
+    for (field, value) in values {
+        json.extend_from_slice(if json.is_empty() { b"{\"" } else { b",\"" });
+        json.extend_from_slice(field.name.as_bytes());
+        json.extend_from_slice(b"\":");
+        write_value(&mut json, value_ref(value), field.kind == Kind::Boolean);
+    }
+    json.extend_from_slice(if json.is_empty() { b"{}" } else { b"}" });
+    json
+}
+
 fn write_value(json: &mut Vec<u8>, value: ValueRef<'_>, is_boolean: bool) {
     match value {
         ValueRef::Null => json.extend_from_slice(b"null"),
@@ -91,7 +117,7 @@ fn write_value(json: &mut Vec<u8>, value: ValueRef<'_>, is_boolean: bool) {
 }
 
 /// Text without anything to escape is copied in one piece.
-fn write_text(json: &mut Vec<u8>, text: &[u8]) {
+pub(super) fn write_text(json: &mut Vec<u8>, text: &[u8]) {
     if !needs_escapes(text) {
         json.reserve(text.len() + 2);
         json.push(b'"');

@@ -5,23 +5,32 @@
 //! | `list` | pages: SQL, keyset position, JSON |
 //! | `search` | search text and trigrams |
 //! | `encoding` | records from rows, and as JSON |
+//! | `journal` | the entry and the version of each change |
+//! | `changes` | pages of the journal |
 //! | `stored_responses` | responses of idempotent requests |
 //! | `statements` | SQL that depends on the resource alone |
 
+mod changes;
 mod encoding;
+mod journal;
 mod list;
 mod search;
 mod statements;
 mod stored_responses;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::ops::Deref;
 
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+#[cfg(test)]
+pub(super) use changes::page_statement;
+pub use changes::{Changes, ChangesPage, ChangesQuery, JournalPosition, Start};
 pub(super) use encoding::read_record;
+pub(super) use journal::{JournalState, renew_journal};
+pub use journal::{KeyLabel, Origin};
 pub use list::Page;
 #[cfg(test)]
 pub(super) use list::statements;
@@ -44,6 +53,8 @@ pub struct Writing<'a> {
     reading: Reading<'a>,
     /// What is yet to be done to the search tables.
     search: RefCell<Vec<SearchChange>>,
+    /// `None` until the transaction adds an entry.
+    journal: Cell<Option<JournalState>>,
 }
 
 /// A search text that is to be added to the search table or removed from it.
@@ -73,6 +84,8 @@ pub struct Record {
     pub created_at: String,
     /// RFC 3339, UTC, whole seconds.
     pub updated_at: String,
+    /// The number of its last entry in the journal. No two states of a record have the same version.
+    pub version: i64,
 }
 
 impl<'a> Reading<'a> {
@@ -84,20 +97,26 @@ impl<'a> Reading<'a> {
         self.0
     }
 
-    /// The record as a JSON object; `None` if there is no such record.
-    pub fn json(&self, resource: &Resource, id: i64) -> Result<Option<Vec<u8>>, DatabaseError> {
+    /// The record as a JSON object, and its version; `None` if there is no such record.
+    pub fn json(&self, resource: &Resource, id: i64) -> Result<Option<(Vec<u8>, i64)>, DatabaseError> {
         let mut statement = self.0.prepare_cached(&Statements::of(resource).one)?;
         let mut rows = statement.query([id])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let mut json = Vec::with_capacity(512);
         write_row(&mut json, resource, row);
-        Ok(Some(checked(json)?))
+        Ok(Some((checked(json)?, row.get(resource.fields.len() + 3)?)))
     }
 
     /// The record; `None` if there is no such record.
     pub fn record(&self, resource: &Resource, id: i64) -> Result<Option<Record>, DatabaseError> {
         let mut statement = self.0.prepare_cached(&Statements::of(resource).one)?;
         Ok(statement.query_row([id], |row| read_record(resource, row)).optional()?)
+    }
+
+    /// The record's version; `None` if there is no such record.
+    pub fn version(&self, resource: &Resource, id: i64) -> Result<Option<i64>, DatabaseError> {
+        let mut statement = self.0.prepare_cached(&Statements::of(resource).version)?;
+        Ok(statement.query_row([id], |row| row.get(0)).optional()?)
     }
 
     /// Whether the resource has a record `id`.
@@ -121,7 +140,7 @@ impl<'a> Reading<'a> {
 
 impl<'a> Writing<'a> {
     pub(super) fn new(connection: &'a Connection) -> Writing<'a> {
-        Writing { reading: Reading::new(connection), search: RefCell::default() }
+        Writing { reading: Reading::new(connection), search: RefCell::default(), journal: Cell::default() }
     }
 
     /// The number of pending changes to the search tables, for [`Writing::forget_search`].
@@ -146,15 +165,16 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Adds a record with the next id. `now` is RFC 3339. It is found by search from `finish_search` on.
-    pub fn insert(&self, resource: &Resource, values: Vec<Value>, now: &str) -> Result<Record, DatabaseError> {
+    /// Adds a record with the next id. It is found by search from `finish_search` on.
+    pub fn insert(&self, resource: &Resource, values: Vec<Value>, origin: &Origin) -> Result<Record, DatabaseError> {
         let search = search_text(resource, &values);
-        let record = self.add(resource, None, values, &search, now)?;
+        let record = self.add(resource, None, values, &search, &origin.at)?;
+        self.journal_created(resource, &record, origin)?;
         self.index(resource, record.id, search);
         Ok(record)
     }
 
-    /// Adds a record with the id that it must have, or the next, and leaves the search table to the caller.
+    /// Adds a record with the id that it must have, or the next, and leaves the search table and the journal to the caller.
     pub(super) fn insert_as(
         &self,
         resource: &Resource,
@@ -174,12 +194,14 @@ impl<'a> Writing<'a> {
         search: &str,
         now: &str,
     ) -> rusqlite::Result<Record> {
-        let mut bound: Vec<&dyn ToSql> = vec![&id];
+        let version = self.next_seq()?;
+        let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(values.len() + 5);
+        bound.push(&id);
         bound.extend(values.iter().map(|value| value as &dyn ToSql));
-        bound.extend([&now as &dyn ToSql, &now, &search]);
+        bound.extend([&now as &dyn ToSql, &now, &search, &version]);
         self.connection().prepare_cached(&Statements::of(resource).insert)?.execute(bound.as_slice())?;
         let id = self.connection().last_insert_rowid();
-        Ok(Record { id, values, created_at: now.to_owned(), updated_at: now.to_owned() })
+        Ok(Record { id, values, created_at: now.to_owned(), updated_at: now.to_owned(), version })
     }
 
     /// Sets the named fields and `updated_at`; the others stay. `None` where there is no such record.
@@ -188,24 +210,16 @@ impl<'a> Writing<'a> {
         resource: &Resource,
         id: i64,
         changes: &[(&'static Field, Value)],
-        now: &str,
+        origin: &Origin,
     ) -> Result<Option<Record>, DatabaseError> {
         let Some(mut record) = self.record(resource, id)? else { return Ok(None) };
-        let mut sql = format!("UPDATE {} SET ", resource.plural);
-        let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(changes.len() + 3);
-        for (field, value) in changes {
-            write!(sql, "{} = ?, ", field.name).map_err(|_| rusqlite::Error::InvalidQuery)?;
-            bound.push(value);
-            let stored = resource.fields.iter().zip(&mut record.values);
-            for (_, stored) in stored.filter(|(declared, _)| declared.name == field.name) {
-                *stored = value.clone();
-            }
-        }
-        now.clone_into(&mut record.updated_at);
-        let (old, search) = (self.search_text_of(resource, id)?, search_text(resource, &record.values));
-        sql.push_str("updated_at = ?, search = ? WHERE id = ?");
-        bound.extend([&now as &dyn ToSql, &search, &id]);
-        self.connection().prepare_cached(&sql)?.execute(bound.as_slice())?;
+        let old = self.search_text_of(resource, id)?;
+        let former = replace_values(resource, &mut record, changes);
+        origin.at.clone_into(&mut record.updated_at);
+        record.version = self.next_seq()?;
+        let search = search_text(resource, &record.values);
+        self.store(resource, &record, changes, &search)?;
+        self.journal_updated(resource, &record, &former, origin)?;
         if search != old {
             self.unindex(resource, id, old);
             self.index(resource, id, search);
@@ -213,12 +227,33 @@ impl<'a> Writing<'a> {
         Ok(Some(record))
     }
 
+    /// Stores the named fields of a changed record, and what changes with them.
+    fn store(
+        &self,
+        resource: &Resource,
+        record: &Record,
+        changes: &[(&'static Field, Value)],
+        search: &str,
+    ) -> Result<(), DatabaseError> {
+        let mut sql = format!("UPDATE {} SET ", resource.plural);
+        let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(changes.len() + 4);
+        for (field, value) in changes {
+            write!(sql, "{} = ?, ", field.name).map_err(|_| rusqlite::Error::InvalidQuery)?;
+            bound.push(value);
+        }
+        sql.push_str("updated_at = ?, search = ?, version = ? WHERE id = ?");
+        bound.extend([&record.updated_at as &dyn ToSql, &search, &record.version, &record.id]);
+        self.connection().prepare_cached(&sql)?.execute(bound.as_slice())?;
+        Ok(())
+    }
+
     /// Removes a record.
-    pub fn delete(&self, resource: &Resource, id: i64) -> Result<DeleteOutcome, DatabaseError> {
-        let Some(search) = self.search_text_of(resource, id).optional()? else { return Ok(DeleteOutcome::NotFound) };
-        let sql = format!("DELETE FROM {} WHERE id = ?", resource.plural);
-        match self.connection().prepare_cached(&sql)?.execute([id]) {
+    pub fn delete(&self, resource: &Resource, id: i64, origin: &Origin) -> Result<DeleteOutcome, DatabaseError> {
+        let Some(record) = self.record(resource, id)? else { return Ok(DeleteOutcome::NotFound) };
+        let search = self.search_text_of(resource, id)?;
+        match self.connection().prepare_cached(&Statements::of(resource).delete)?.execute([id]) {
             Ok(_) => {
+                self.journal_deleted(resource, &record, origin)?;
                 self.unindex(resource, id, search);
                 Ok(DeleteOutcome::Deleted)
             }
@@ -245,6 +280,22 @@ impl<'a> Writing<'a> {
     fn unindex(&self, resource: &Resource, id: i64, text: String) {
         self.search.borrow_mut().push(SearchChange { sql: &Statements::of(resource).unindex, id, text });
     }
+}
+
+/// Sets the named fields of `record`. Returns those whose values differ, with the values before.
+fn replace_values(
+    resource: &Resource,
+    record: &mut Record,
+    changes: &[(&'static Field, Value)],
+) -> Vec<(&'static Field, Value)> {
+    let mut former = Vec::new();
+    for (declared, stored) in resource.fields.iter().zip(&mut record.values) {
+        let changed = changes.iter().find(|(field, _)| field.name == declared.name);
+        if let Some((field, value)) = changed.filter(|(_, value)| value != stored) {
+            former.push((*field, std::mem::replace(stored, value.clone())));
+        }
+    }
+    former
 }
 
 /// The outcome of a deletion.

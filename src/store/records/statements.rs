@@ -7,12 +7,18 @@ use crate::model::{ALL, Kind, Resource};
 /// The statements of one resource.
 #[derive(Debug)]
 pub(in crate::store) struct Statements {
-    /// One record by its id: `id`, the fields, the timestamps, which is the order of every answer.
+    /// One record by its id: `id`, the fields, the timestamps, which is the order of every answer, and the version.
     pub one: String,
+    /// All records in the order of ids, with the columns of `one`.
+    pub all: String,
     /// Whether an id has a record.
     pub exists: String,
-    /// A new record: its id, or null for the next, its fields, both timestamps, its search text.
+    /// The version of a record.
+    pub version: String,
+    /// A new record: its id, or null for the next, its fields, both timestamps, its search text, its version.
     pub insert: String,
+    /// Removes a record.
+    pub delete: String,
     /// The search text of a record.
     pub search: String,
     /// Adds a record's search text to the search table: its id, the text.
@@ -21,13 +27,14 @@ pub(in crate::store) struct Statements {
     pub unindex: String,
     /// The search text of a few records, the oldest and the newest.
     pub samples: String,
-    /// The columns of `one`.
-    pub columns: String,
-    /// The columns of `one`, qualified with the table alias `r`.
+    /// The columns of `one` without the version, qualified with the table alias `r`.
     pub qualified_columns: String,
     /// What precedes each column's value in JSON, `,"name":`, and whether the value is a boolean.
     pub json_prefixes: Vec<(String, bool)>,
 }
+
+/// A record's version: the journal's base where the record has none of its own.
+const VERSION: &str = "coalesce(version, (SELECT base FROM journal))";
 
 static OF_EACH: LazyLock<[Statements; ALL.len()]> = LazyLock::new(|| ALL.map(Statements::new));
 
@@ -44,20 +51,22 @@ impl Statements {
         let is_boolean =
             |name: &str| resource.fields.iter().any(|field| field.name == name && field.kind == Kind::Boolean);
         Statements {
-            one: format!("SELECT {} FROM {table} WHERE id = ?", columns.join(", ")),
+            one: format!("SELECT {}, {VERSION} FROM {table} WHERE id = ?", columns.join(", ")),
+            all: format!("SELECT {}, {VERSION} FROM {table} ORDER BY id", columns.join(", ")),
             exists: format!("SELECT 1 FROM {table} WHERE id = ?"),
+            version: format!("SELECT {VERSION} FROM {table} WHERE id = ?"),
             insert: format!(
-                "INSERT INTO {table} (id, {}, created_at, updated_at, search) VALUES (?, {}?, ?, ?)",
+                "INSERT INTO {table} (id, {}, created_at, updated_at, search, version) VALUES (?, {}?, ?, ?, ?)",
                 fields.join(", "),
                 "?, ".repeat(fields.len())
             ),
+            delete: format!("DELETE FROM {table} WHERE id = ?"),
             search: format!("SELECT search FROM {table} WHERE id = ?"),
             index: format!("INSERT INTO {table}_search (rowid, search) VALUES (?, ?)"),
             unindex: format!("INSERT INTO {table}_search ({table}_search, rowid, search) VALUES ('delete', ?, ?)"),
             samples: ["ASC", "DESC"]
                 .map(|order| format!("SELECT * FROM (SELECT search FROM {table} ORDER BY id {order} LIMIT 8)"))
                 .join(" UNION ALL "),
-            columns: columns.join(", "),
             qualified_columns: columns.iter().map(|name| format!("r.{name}")).collect::<Vec<_>>().join(", "),
             json_prefixes: columns.iter().map(|name| (format!(",\"{name}\":"), is_boolean(name))).collect(),
         }

@@ -14,6 +14,8 @@ pub struct StoredResponse {
     pub status: u16,
     /// The value of `Location`.
     pub location: Option<String>,
+    /// The value of `ETag`.
+    pub etag: Option<String>,
     /// The body, empty without one.
     pub body: Vec<u8>,
 }
@@ -27,10 +29,16 @@ const REMOVED_AT_ONCE: i64 = 8;
 impl Reading<'_> {
     /// The response stored under `key`, unless it is over 24 hours old at `now` (Unix seconds).
     pub fn stored_response(&self, key: &[u8; 16], now: i64) -> Result<Option<StoredResponse>, DatabaseError> {
-        let sql = "SELECT request, status, location, body FROM idempotency WHERE key = ? AND created_at > ?";
+        let sql = "SELECT request, status, location, etag, body FROM idempotency WHERE key = ? AND created_at > ?";
         let mut statement = self.connection().prepare_cached(sql)?;
         let stored = statement.query_row(params![key, now - KEPT_FOR], |row| {
-            Ok(StoredResponse { request: row.get(0)?, status: row.get(1)?, location: row.get(2)?, body: row.get(3)? })
+            Ok(StoredResponse {
+                request: row.get(0)?,
+                status: row.get(1)?,
+                location: row.get(2)?,
+                etag: row.get(3)?,
+                body: row.get(4)?,
+            })
         });
         Ok(stored.optional()?)
     }
@@ -39,7 +47,7 @@ impl Reading<'_> {
 impl Writing<'_> {
     /// Stores a response under `key` from `now` (Unix seconds) on, in place of an expired one.
     pub fn store_response(&self, key: &[u8; 16], response: &StoredResponse, now: i64) -> Result<(), DatabaseError> {
-        let StoredResponse { request, status, location, body } = response;
+        let StoredResponse { request, status, location, etag, body } = response;
         self.connection()
             .prepare_cached(
                 "DELETE FROM idempotency WHERE id IN
@@ -48,10 +56,10 @@ impl Writing<'_> {
             .execute([now - KEPT_FOR, REMOVED_AT_ONCE])?;
         self.connection()
             .prepare_cached(
-                "INSERT OR REPLACE INTO idempotency (key, request, status, location, body, created_at)
-                 VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO idempotency (key, request, status, location, etag, body, created_at)
+                 VALUES (?, ?, ?, ?, ?, ?, ?)",
             )?
-            .execute(params![key, request, status, location, body, now])?;
+            .execute(params![key, request, status, location, etag, body, now])?;
         Ok(())
     }
 }

@@ -16,6 +16,8 @@ pub struct Principal {
     pub tenant_id: i64,
     /// The name of the key's tenant.
     pub tenant_name: String,
+    /// The key's name.
+    pub key_name: String,
     /// The key's first 8 characters.
     pub prefix: String,
     /// What the key permits.
@@ -47,6 +49,7 @@ impl Principal {
             revoked: row.get(5)?,
             suspended: row.get(6)?,
             trial_until: row.get(7)?,
+            key_name: row.get(8)?,
         })
     }
 }
@@ -61,7 +64,7 @@ impl Registry {
         self.read(|connection| {
             let sql =
                 "SELECT keys.id, keys.tenant_id, tenants.name, keys.prefix, keys.scopes, keys.revoked_at IS NOT NULL,
-                         tenants.suspended, tenants.trial_until
+                         tenants.suspended, tenants.trial_until, keys.name
                        FROM keys JOIN tenants ON tenants.id = keys.tenant_id WHERE keys.hash = ?1";
             connection.prepare_cached(sql)?.query_row([hash], Principal::read).optional()
         })

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::error::{RestoreError, at};
 use super::staging::{StagingDir, put_back, set_aside};
 use crate::store::connection::{self, OpenError};
-use crate::store::{check, page_copy, schema, tenants};
+use crate::store::{check, page_copy, records, schema, tenants};
 
 /// The replacements of one restore, in their order.
 pub(super) struct Replacements<'a> {
@@ -56,10 +56,11 @@ impl<'a> Replacements<'a> {
     /// new file.
     fn replace_file(&mut self, live: &Path, staged: &Path) -> Result<(), RestoreError> {
         if live.try_exists().map_err(at(live))? {
-            // An error is ignored: the id counters of a damaged file are taken over only if they can be read.
+            // An error is ignored: the counters of a damaged file are taken over only if they can be read.
             let _ = connection::open_raw(staged).and_then(|connection| {
                 connection::attach(&connection, live, "live")?;
-                connection::raise_id_counters(&connection, "live")
+                connection::raise_id_counters(&connection, "live")?;
+                records::renew_journal(&connection, Some("live"))
             });
         }
         let previous = self.staging.replaced(live);
@@ -100,8 +101,8 @@ fn open_undamaged(live: &Path) -> Result<Connection, OpenError> {
     }
 }
 
-/// Replaces every page of `live` in one transaction. The id counters are taken over when the file is locked: no connection can
-/// insert a record then.
+/// Replaces every page of `live` in one transaction. The counters of ids and of the journal are taken over when the file is locked:
+/// no connection can change a record then.
 fn replace_content(mut connection: Connection, live: &Path, staged: &Path) -> Result<(), RestoreError> {
     connection::use_long_busy_timeout(&connection)?;
     let staged = connection::open_raw(staged)?;
@@ -109,6 +110,7 @@ fn replace_content(mut connection: Connection, live: &Path, staged: &Path) -> Re
     page_copy::replace_content(&staged, &mut connection, || {
         let transaction = staged.unchecked_transaction()?;
         connection::raise_id_counters(&transaction, "live")?;
+        records::renew_journal(&transaction, Some("live"))?;
         keep_litestream_tables(&transaction)?;
         transaction.commit()
     })?;

@@ -16,7 +16,7 @@ use crate::store::backup::manifest::digest;
 use crate::store::connection::{self, OpenError};
 use crate::store::registry::{self, Registry};
 use crate::store::schema::{self, Schema};
-use crate::store::{check, tenants};
+use crate::store::{check, records, tenants};
 
 /// How the names of staging directories begin.
 const PREFIX: &str = ".restore-";
@@ -67,8 +67,8 @@ impl StagingDir {
         self.folder.join(REPLACED).join(live.file_name().unwrap_or_default())
     }
 
-    /// Copies the backup's files, compares them with the manifest again, migrates them to the current schema and checks their
-    /// foreign keys. Replacing pages does not check them.
+    /// Copies the backup's files, compares them with the manifest again, migrates them to the current schema, checks their foreign
+    /// keys and renews the tenants' journals. Replacing pages does not check them.
     pub(super) fn fill(&self, folder: &Path, files: &[(SavedFile, &Schema)]) -> Result<(), RestoreError> {
         for (file, schema) in files {
             let (from, to) = (folder.join(&file.path), self.folder.join(&file.path));
@@ -76,9 +76,13 @@ impl StagingDir {
             let copied = File::open(&from).and_then(|source| digest(source, &target));
             compare(&from, file, copied)?;
             target.sync_all().map_err(at(&to))?;
-            let broken = check::broken_foreign_keys(&schema::open(&to, schema)?)?;
+            let staged = schema::open(&to, schema)?;
+            let broken = check::broken_foreign_keys(&staged)?;
             if let Some(what) = broken.into_iter().next() {
                 return Err(RestoreError::Damaged { path: from, what: format!("has a broken reference: {what}") });
+            }
+            if schema.name == tenants::SCHEMA.name {
+                records::renew_journal(&staged, None).map_err(|error| connection::open_error(&to, &error))?;
             }
         }
         Ok(())

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::*;
 use crate::clock::Clock;
 use crate::config::TenantLimits;
@@ -15,7 +17,7 @@ use crate::store::backup::{self, BackupError, Manifest, manifest};
 use crate::store::registry::{Actor, TenantRow};
 use crate::store::schema::{self, Schema};
 use crate::store::tenant_file::TenantFile;
-use crate::store::{DatabaseError, MutationError, Record, Tenant, Tenants, Writing, check};
+use crate::store::{DatabaseError, KeyLabel, MutationError, Origin, Record, Tenant, Tenants, Writing, check};
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -512,8 +514,12 @@ fn upgraded_and_new_files_replace_each_other() {
 
 #[test]
 fn files_of_an_older_schema_are_migrated_in_the_staging_directory() {
-    static NEXT: Schema =
-        Schema { name: "tenant", version: 2, sql: "", migrations: &["ALTER TABLE customers ADD COLUMN fax TEXT"] };
+    static NEXT: Schema = Schema {
+        name: "tenant",
+        version: tenants::SCHEMA.version + 1,
+        sql: "",
+        migrations: &[tenants::SCHEMA.migrations[0], "ALTER TABLE customers ADD COLUMN fax TEXT"],
+    };
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.add(1, &["Eins"]);
@@ -522,7 +528,7 @@ fn files_of_an_older_schema_are_migrated_in_the_staging_directory() {
     let file = backup.manifest.file("tenants/1.db").unwrap().clone();
     staging.fill(&backup.folder, &[(file, &NEXT)]).unwrap();
     let staged = connection::open_raw(&staging.tenant(1)).unwrap();
-    assert_eq!(schema::version(&staged).unwrap(), 2);
+    assert_eq!(schema::version(&staged).unwrap(), NEXT.version);
     assert!(staged.column_exists(None, "customers", "fax").unwrap());
     drop((staged, staging));
     fixture.assert_tidy();
@@ -561,11 +567,16 @@ fn a_failure_in_the_middle_is_undone() {
     fixture.assert_tidy();
 }
 
+fn origin() -> Origin {
+    let key = KeyLabel { id: 1, name: "test".to_owned(), prefix: "tdk_test".to_owned() };
+    Origin::new(Clock::system().now(), key, Uuid::nil())
+}
+
 /// Adds one record and returns its id.
 fn add(tenant: &Tenant, is_employee: bool, name: &str) -> i64 {
     let (resource, values) = if is_employee { (&EMPLOYEE, employee(name)) } else { (&CUSTOMER, customer(name)) };
     let insert = move |writing: &Writing<'_>| -> Result<i64, MutationError<()>> {
-        Ok(writing.insert(resource, values, "2026-11-20T19:30:00Z")?.id)
+        Ok(writing.insert(resource, values, &origin())?.id)
     };
     let (done, outcome) = mpsc::channel();
     tenant.mutate(insert, move |id| done.send(id).unwrap());
@@ -658,4 +669,33 @@ fn a_tenant_is_restored_under_load() {
     drop((tenant, tenants));
     assert_eq!(fixture.problems(), Vec::<String>::new());
     fixture.assert_tidy();
+}
+
+#[test]
+fn the_journal_goes_on_from_the_higher_number_and_under_a_new_lineage() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.add(1, &["Eins"]);
+    fixture.backup(None);
+    let journal = || -> (Vec<u8>, i64, i64) {
+        let file = connection::open_raw(&fixture.data().join("tenants/1.db")).unwrap();
+        let sql = "SELECT lineage, base, last_seq FROM journal";
+        file.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap()
+    };
+    let far = journal().2 + (1 << 50);
+    let live = connection::open_raw(&fixture.data().join("tenants/1.db")).unwrap();
+    live.execute("UPDATE journal SET last_seq = ?", [far]).unwrap();
+    drop(live);
+    let mut lineages = vec![journal().0];
+    for _ in 0..3 {
+        let before = journal().2;
+        fixture.restore(Some("one"), true).unwrap();
+        let (lineage, base, last) = journal();
+        assert!(base > before && last == base, "{before} {base} {last}");
+        assert!(!lineages.contains(&lineage));
+        lineages.push(lineage);
+        fixture.add(1, &["Zwei"]);
+        assert_eq!(fixture.rows(1).last().unwrap().1.version, base + 1);
+    }
+    assert_eq!(fixture.problems(), Vec::<String>::new());
 }

@@ -49,8 +49,12 @@ use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;
 
 /// The schema of a tenant's file.
-pub static SCHEMA: Schema =
-    Schema { name: "tenant", version: 1, sql: include_str!("../../../schema.sql"), migrations: &[] };
+pub static SCHEMA: Schema = Schema {
+    name: "tenant",
+    version: 2,
+    sql: include_str!("../../../schema.sql"),
+    migrations: &[include_str!("../migrations/tenant/2.sql")],
+};
 
 /// How long a file that could not be opened is not tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -109,6 +113,7 @@ impl Tenants {
                 budget: Arc::default(),
                 opener: Arc::new(opener),
                 metrics,
+                keep_changes: limits.keep_changes,
                 open: Arc::default(),
             },
             slots: Mutex::default(),
@@ -198,6 +203,11 @@ impl Tenants {
                 tenant.release_memory(also_writer);
             }
         }
+    }
+
+    /// How long an entry of a journal is kept and shown.
+    pub fn keep_changes(&self) -> Duration {
+        self.limits.keep_changes
     }
 
     /// How many tenants are open.

@@ -22,6 +22,8 @@ pub(super) struct Shared {
     /// Opens connections for all pools.
     pub opener: Arc<ScheduledThreadPool>,
     pub metrics: Arc<Metrics>,
+    /// How long an entry of a journal is kept.
+    pub keep_changes: Duration,
     /// Tenants whose file is open, also those that close when their last request ends.
     pub open: Arc<AtomicUsize>,
 }

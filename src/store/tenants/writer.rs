@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -92,6 +92,8 @@ pub(super) struct Writer {
     budget: Arc<CacheBudget>,
     health: Arc<FileHealth>,
     metrics: Arc<Metrics>,
+    /// How long an entry of the journal is kept.
+    keep_changes: Duration,
     queue: Mutex<Queue>,
     /// Opened with the first mutation: a tenant that is only read needs none.
     connection: Mutex<Option<TrackedConnection>>,
@@ -120,6 +122,7 @@ impl Writer {
             budget: Arc::clone(&shared.budget),
             health,
             metrics: Arc::clone(&shared.metrics),
+            keep_changes: shared.keep_changes,
             queue: Mutex::default(),
             connection: Mutex::new(None),
         }
@@ -178,8 +181,8 @@ impl Writer {
             Err(error) => return self.refuse_all(self.health.writing(&error)),
         };
         let batch = self.take_batch();
-        let (done, searchable) = self.run_jobs(&transaction, batch);
-        let committed = searchable.and_then(|()| cpu_permits::release_while_blocking(|| commit(transaction)));
+        let (done, finished) = self.run_jobs(&transaction, batch);
+        let committed = finished.and_then(|()| cpu_permits::release_while_blocking(|| commit(transaction)));
         match &committed {
             Ok(()) => {
                 connection.update_usage();
@@ -233,8 +236,8 @@ impl Writer {
         }
     }
 
-    /// Each mutation in a savepoint of its own: one that fails, or panics, undoes its own writes alone. Then the search tables,
-    /// for all of them: without these none can be committed.
+    /// Each mutation in a savepoint of its own: one that fails, or panics, undoes its own writes alone. Then the search tables
+    /// and the journal, for all of them: without these none can be committed.
     fn run_jobs(&self, transaction: &Transaction<'_>, batch: Vec<Box<dyn Job>>) -> (Vec<Done>, rusqlite::Result<()>) {
         let writing = Writing::new(transaction);
         let run = |mut job: Box<dyn Job>| {
@@ -243,8 +246,9 @@ impl Writer {
         };
         let done = batch.into_iter().map(run).collect();
         // Where SQLite has ended the transaction, nothing may be written any more; the commit reports it.
-        let searchable = if transaction.is_autocommit() { Ok(()) } else { writing.finish_search() };
-        (done, searchable)
+        let finish = || writing.finish_search().and_then(|()| writing.finish_journal(Some(self.keep_changes)));
+        let finished = if transaction.is_autocommit() { Ok(()) } else { finish() };
+        (done, finished)
     }
 
     /// `Ok` also for a mutation that rejected itself: its own outcome says so.
@@ -256,7 +260,7 @@ impl Writer {
             return Err(StoreError::Unavailable);
         }
         execute(transaction, "SAVEPOINT mutation").map_err(failed)?;
-        let pending = writing.pending_search();
+        let (pending, journal) = (writing.pending_search(), writing.journal());
         let (keeps, outcome) = match catch_unwind(AssertUnwindSafe(|| job.run(writing))) {
             Ok(Verdict::Keep) => (true, Ok(())),
             Ok(Verdict::RollBack) => (false, Ok(())),
@@ -269,6 +273,7 @@ impl Writer {
         };
         if !keeps {
             writing.forget_search(pending);
+            writing.restore_journal(journal);
         }
         if !keeps && !transaction.is_autocommit() {
             execute(transaction, "ROLLBACK TO mutation").map_err(failed)?;
@@ -331,7 +336,11 @@ mod tests {
     use scheduled_thread_pool::ScheduledThreadPool;
 
     use super::*;
+    use uuid::Uuid;
+
+    use crate::clock::Clock;
     use crate::model::{ALL, Kind, Resource, Value};
+    use crate::store::records::{KeyLabel, Origin};
     use crate::store::tenants::SCHEMA;
 
     type Outcome = Result<Result<(), &'static str>, StoreError>;
@@ -340,13 +349,18 @@ mod tests {
         ALL[0]
     }
 
+    fn origin() -> Origin {
+        let key = KeyLabel { id: 1, name: "test".to_owned(), prefix: "tdk_test".to_owned() };
+        Origin::new(Clock::system().now(), key, Uuid::nil())
+    }
+
     /// Adds a customer whose name, and whatever else must not be null, is `text`.
     fn add(writing: &Writing<'_>, text: &str) -> Result<(), MutationError<&'static str>> {
         let value = |field: &crate::model::Field| match (field.required, field.kind) {
             (true, Kind::Text { .. }) => Value::Text(text.to_owned()),
             _ => field.default_value(),
         };
-        writing.insert(customer(), customer().fields.iter().map(value).collect(), "2026-01-01T00:00:00Z")?;
+        writing.insert(customer(), customer().fields.iter().map(value).collect(), &origin())?;
         Ok(())
     }
 
@@ -362,6 +376,7 @@ mod tests {
             budget: Arc::default(),
             opener: Arc::new(opener),
             metrics: Arc::new(Metrics::new(|_| "")),
+            keep_changes: Duration::from_hours(24),
             open: Arc::default(),
         };
         let writer = Writer::new(path.clone(), &shared, Arc::new(FileHealth::new(1)));
@@ -400,12 +415,12 @@ mod tests {
                     customer(),
                     3,
                     &[(&customer().fields[0], Value::Text("fifth renamed".to_owned()))],
-                    "now",
+                    &origin(),
                 )?;
                 add(writing, "sixth kept")
             };
             writer.submit(renames, done());
-            writer.submit(|writing| Ok(writing.delete(customer(), 2).map(drop)?), done());
+            writer.submit(|writing| Ok(writing.delete(customer(), 2, &origin()).map(drop)?), done());
             go.send(()).unwrap();
         });
         let outcomes: Vec<Outcome> = outcomes.try_iter().collect();
@@ -423,6 +438,12 @@ mod tests {
         for gone in ["sec", "thi", "fou", "rem"] {
             assert_eq!(found(gone), [0; 0], "{gone}");
         }
+        let journal = "SELECT group_concat(substr(action, 1, 1) || record_id, ' ') FROM changes ORDER BY seq";
+        let entries: String = file.query_row(journal, [], |row| row.get(0)).unwrap();
+        assert_eq!(entries, "c1 c2 c3 u3 c4 d2");
+        let counts = "SELECT last_seq - base, entries FROM journal";
+        let counts: (i64, i64) = file.query_row(counts, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        assert_eq!(counts, (6, 6), "what was rolled back used no number");
         // Compares the table with the records.
         file.execute_batch("INSERT INTO customers_search (customers_search, rank) VALUES ('integrity-check', 1)")
             .unwrap();

@@ -1,0 +1,188 @@
+//! Changes of records: what POST, PUT and DELETE do once their request is checked.
+//!
+//! A change runs inside a write transaction, with whatever else that transaction does.
+
+use super::errors;
+use super::precondition::{IfMatch, etag};
+use super::record_id::RecordId;
+use crate::http::{ApiError, Response};
+use crate::model::field::{Input, ValueError};
+use crate::model::{Field, FieldError, JsonObject, Resource, Value};
+use crate::store::{DeleteOutcome, MutationError, Origin, Reading, Writing};
+
+/// A change whose values are valid. Its last checks, from `not_found` on (contract section 5), need the transaction.
+#[derive(Debug)]
+pub enum Change {
+    /// POST.
+    Create {
+        /// The resource of the new record.
+        resource: &'static Resource,
+        /// A value for each field of the resource.
+        values: Vec<Value>,
+    },
+    /// PUT.
+    Update {
+        /// The record.
+        target: Target,
+        /// The fields that the body names, in the order of the resource.
+        values: Vec<(&'static Field, Value)>,
+    },
+    /// DELETE.
+    Delete {
+        /// The record.
+        target: Target,
+    },
+}
+
+/// A record that is changed, and the versions that it may have.
+#[derive(Debug)]
+pub struct Target {
+    /// Its resource.
+    pub resource: &'static Resource,
+    /// Its id.
+    pub id: RecordId,
+    /// The condition of the change.
+    pub if_match: IfMatch,
+}
+
+impl Change {
+    /// Checks the fields of a new record.
+    ///
+    /// # Errors
+    ///
+    /// `bad_request` or `validation_failed`.
+    pub fn create(resource: &'static Resource, object: &JsonObject<'_>) -> Result<Change, ApiError> {
+        let checked = resource.fields.iter().map(|field| match object.get(field.name) {
+            Some(input) => field.check(input),
+            None if field.required => Err(ValueError::Invalid(field.missing())),
+            None => Ok(field.default_value()),
+        });
+        Ok(Change::Create { resource, values: all_valid(checked)? })
+    }
+
+    /// Checks the fields that the body of a PUT names.
+    ///
+    /// # Errors
+    ///
+    /// `no_updatable_fields`, `bad_request` or `validation_failed`.
+    pub fn update(target: Target, object: &JsonObject<'_>) -> Result<Change, ApiError> {
+        let fields = target.resource.fields.iter();
+        let named: Vec<(&'static Field, &Input<'_>)> =
+            fields.filter_map(|field| object.get(field.name).map(|input| (field, input))).collect();
+        if named.is_empty() {
+            return Err(errors::no_updatable_fields(target.resource));
+        }
+        let values = all_valid(named.iter().map(|(field, input)| field.check(input)))?;
+        Ok(Change::Update { target, values: named.into_iter().map(|(field, _)| field).zip(values).collect() })
+    }
+
+    /// Makes the last checks and the change. `prefix` is `/v1` if the request's path begins with it.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the change is rejected. The caller rolls back.
+    pub fn apply(
+        self,
+        writing: &Writing<'_>,
+        prefix: &str,
+        origin: &Origin,
+    ) -> Result<Response, MutationError<ApiError>> {
+        match self {
+            Change::Create { resource, values } => create(writing, resource, values, prefix, origin),
+            Change::Update { target, values } => update(writing, &target, &values, origin),
+            Change::Delete { target } => delete(writing, &target, origin),
+        }
+    }
+}
+
+fn create(
+    writing: &Writing<'_>,
+    resource: &'static Resource,
+    values: Vec<Value>,
+    prefix: &str,
+    origin: &Origin,
+) -> Result<Response, MutationError<ApiError>> {
+    check_references(writing, resource.fields.iter().zip(&values))?;
+    let record = writing.insert(resource, values, origin)?;
+    let location = format!("{prefix}{}?id={}", resource.path, record.id);
+    let response = Response::json_bytes(201, record.json(resource));
+    Ok(response.header("Location", location).header("ETag", etag(record.version)))
+}
+
+fn update(
+    writing: &Writing<'_>,
+    target: &Target,
+    values: &[(&'static Field, Value)],
+    origin: &Origin,
+) -> Result<Response, MutationError<ApiError>> {
+    let id = target.check(writing)?;
+    check_references(writing, values.iter().map(|(field, value)| (*field, value)))?;
+    match writing.update(target.resource, id, values, origin)? {
+        Some(record) => {
+            let response = Response::json_bytes(200, record.json(target.resource));
+            Ok(response.header("ETag", etag(record.version)))
+        }
+        None => Err(target.not_found().into()),
+    }
+}
+
+fn delete(writing: &Writing<'_>, target: &Target, origin: &Origin) -> Result<Response, MutationError<ApiError>> {
+    let id = target.check(writing)?;
+    match writing.delete(target.resource, id, origin)? {
+        DeleteOutcome::Deleted => Ok(Response::empty(204)),
+        DeleteOutcome::NotFound => Err(target.not_found().into()),
+        DeleteOutcome::Referenced(details) => Err(errors::has_dependents(details).into()),
+    }
+}
+
+impl Target {
+    /// Checks that the record exists and has a version that the condition names. Returns its id.
+    fn check(&self, reading: &Reading<'_>) -> Result<i64, MutationError<ApiError>> {
+        let id = self.id.number().ok_or_else(|| self.not_found())?;
+        let version = reading.version(self.resource, id)?.ok_or_else(|| self.not_found())?;
+        self.if_match.check(version)?;
+        Ok(id)
+    }
+
+    fn not_found(&self) -> ApiError {
+        self.id.not_found(self.resource)
+    }
+}
+
+/// Returns the values, or one error for all fields. A value of the wrong type takes precedence as `bad_request`.
+fn all_valid(checked: impl Iterator<Item = Result<Value, ValueError>>) -> Result<Vec<Value>, ApiError> {
+    let mut values = Vec::new();
+    let mut faults: Vec<FieldError> = Vec::new();
+    let mut wrong_type = None;
+    for result in checked {
+        match result {
+            Ok(value) => values.push(value),
+            Err(ValueError::Invalid(fault)) => faults.push(fault),
+            Err(ValueError::WrongType(message)) => wrong_type = wrong_type.or(Some(message)),
+        }
+    }
+    match wrong_type {
+        Some(message) => Err(ApiError::bad_request(message)),
+        None if faults.is_empty() => Ok(values),
+        None => Err(errors::validation_failed(&faults)),
+    }
+}
+
+/// Checks that every referenced record exists. The file contains only records of the tenant.
+fn check_references<'v>(
+    reading: &Reading<'_>,
+    values: impl Iterator<Item = (&'static Field, &'v Value)>,
+) -> Result<(), MutationError<ApiError>> {
+    for (field, value) in values {
+        if let Some((target, id)) = reading.missing_reference(field, value)? {
+            return Err(errors::missing_reference(field, target, id).into());
+        }
+    }
+    Ok(())
+}
+
+impl From<ApiError> for MutationError<ApiError> {
+    fn from(error: ApiError) -> MutationError<ApiError> {
+        MutationError::Rejected(error)
+    }
+}

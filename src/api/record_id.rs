@@ -1,0 +1,63 @@
+//! The id of a record as a client sends it (contract section 3).
+
+use super::errors;
+use super::query::Query;
+use crate::http::{ApiError, Request};
+use crate::model::Resource;
+use crate::model::integer::is_positive_integer;
+
+/// The id of a record as the client sent it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordId(String);
+
+impl RecordId {
+    /// Accepts decimal digits without sign or leading zero.
+    ///
+    /// # Errors
+    ///
+    /// `bad_request` for any other text.
+    pub fn parse(text: &str) -> Result<RecordId, ApiError> {
+        if is_positive_integer(text) {
+            return Ok(RecordId(text.to_owned()));
+        }
+        let shown: String = text.chars().take(40).collect();
+        Err(ApiError::bad_request(format!(
+            "The query parameter \"id\" was {shown:?}; send a positive integer without sign or leading zero, such as 12."
+        )))
+    }
+
+    /// The id in a query that has no other parameter.
+    ///
+    /// # Errors
+    ///
+    /// `missing_id`, or `bad_request` for an invalid id or another parameter.
+    pub fn alone_in(query: &Query) -> Result<RecordId, ApiError> {
+        query.only(["id"].into_iter())?;
+        RecordId::parse(query.get("id").ok_or_else(errors::missing_id)?)
+    }
+
+    /// The id in the query of a request, which has no other parameter.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RecordId::alone_in`] and [`Query::parse`].
+    pub fn of(request: &Request) -> Result<RecordId, ApiError> {
+        RecordId::alone_in(&Query::parse(request.query.as_deref())?)
+    }
+
+    /// The number; `None` if it exceeds 64 bits. No record has such an id.
+    pub fn number(&self) -> Option<i64> {
+        self.0.parse().ok()
+    }
+
+    /// The id as it was sent.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// `not_found`
+    pub fn not_found(&self, resource: &Resource) -> ApiError {
+        let shown: String = self.0.chars().take(40).collect();
+        errors::not_found(resource, &shown)
+    }
+}

@@ -1,0 +1,73 @@
+//! `changes`: prints the newest entries of a tenant's journal.
+
+use std::num::NonZeroUsize;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::output::{print_json, print_stderr, print_table};
+use super::{GlobalOptions, find_tenant, resource};
+use crate::model::Resource;
+use crate::store::DatabaseError;
+use crate::store::tenant_file::TenantFile;
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The tenant's name
+    tenant: String,
+    /// Only customers, employees or hardware
+    #[arg(long, value_parser = resource)]
+    resource: Option<&'static Resource>,
+    /// Only the record with this id
+    #[arg(long, requires = "resource", value_parser = clap::value_parser!(i64).range(1..))]
+    id: Option<i64>,
+    /// The number of entries, the newest of all
+    #[arg(long, default_value = "50", value_name = "N")]
+    last: NonZeroUsize,
+}
+
+pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+    let registry = options.open_registry()?;
+    let tenant = find_tenant(&registry, &arguments.tenant)?;
+    let file = TenantFile::open(registry.data_dir(), tenant.id)?;
+    let now = options.clock().now().unix_seconds();
+    let Arguments { resource, id, last, .. } = arguments;
+    let json: Result<Vec<u8>, DatabaseError> =
+        file.read(|reading| reading.last_changes(*resource, *id, last.get(), now));
+    let entries: Value = serde_json::from_slice(&json?)?;
+    if options.json {
+        return print_json(&entries);
+    }
+    let entries = entries.as_array().map(Vec::as_slice).unwrap_or_default();
+    if entries.is_empty() {
+        print_stderr(&format!("{} has no such entries", tenant.name));
+        return Ok(());
+    }
+    print_table(["SEQ", "AT", "RESOURCE", "ID", "ACTION", "FIELDS", "BY"], entries.iter().map(row))
+}
+
+fn row(entry: &Value) -> [String; 7] {
+    let fields = entry["fields"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let fields: Vec<&str> = fields.iter().filter_map(Value::as_str).collect();
+    [
+        entry["seq"].to_string(),
+        text(&entry["at"]),
+        text(&entry["resource"]),
+        entry["id"].to_string(),
+        text(&entry["action"]),
+        fields.join(" "),
+        author(&entry["by"]),
+    ]
+}
+
+/// `website (key 7, tdk_Ab12…)`, or the name of a command.
+fn author(by: &Value) -> String {
+    match by["id"].as_i64() {
+        Some(id) => format!("{} (key {id}, {}…)", text(&by["name"]), text(&by["prefix"])),
+        None => text(&by["name"]),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

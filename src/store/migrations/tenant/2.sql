@@ -1,0 +1,41 @@
+-- Versions of records and the journal. A new column takes no rewriting of the rows.
+
+ALTER TABLE customers ADD COLUMN version INTEGER;
+ALTER TABLE employees ADD COLUMN version INTEGER;
+ALTER TABLE hardware ADD COLUMN version INTEGER;
+ALTER TABLE idempotency ADD COLUMN etag TEXT;
+
+CREATE TABLE changes (
+  seq        INTEGER PRIMARY KEY,
+  at         TEXT NOT NULL,
+  resource   TEXT NOT NULL,
+  record_id  INTEGER NOT NULL,
+  action     TEXT NOT NULL,
+  fields     TEXT NOT NULL,
+  former     TEXT,
+  by_key     INTEGER,
+  by_name    TEXT NOT NULL,
+  by_prefix  TEXT,
+  request_id BLOB
+) STRICT;
+
+CREATE INDEX changes_by_resource ON changes (resource);
+CREATE INDEX changes_by_record ON changes (resource, record_id);
+
+CREATE TABLE removed_changes (
+  resource TEXT PRIMARY KEY,
+  seq      INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE journal (
+  id           INTEGER PRIMARY KEY CHECK (id = 1),
+  lineage      BLOB NOT NULL,
+  base         INTEGER NOT NULL,
+  last_seq     INTEGER NOT NULL,
+  entries      INTEGER NOT NULL,
+  keep_seconds INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO journal (id, lineage, base, last_seq, entries, keep_seconds)
+  VALUES (1, randomblob(16), abs(random() % 17592186044416), 0, 0, 7776000);
+UPDATE journal SET last_seq = base;

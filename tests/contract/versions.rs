@@ -1,0 +1,324 @@
+//! Contract section 13: entity tags of records, and requests that depend on them.
+
+use std::collections::BTreeSet;
+use std::sync::Barrier;
+use std::thread;
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, uuid};
+
+const ONE: &str = "/customers.php?id=1";
+
+/// The entity tag of a reply.
+#[track_caller]
+fn etag(reply: &Reply) -> String {
+    reply.header("ETag").unwrap_or_else(|| panic!("no ETag: {reply}")).to_owned()
+}
+
+fn put(api: &Api, if_match: &str, name: &str) -> Reply {
+    api.call("PUT", ONE).header("If-Match", if_match).json(&json!({"name": name})).send()
+}
+
+fn delete(api: &Api, if_match: &str) -> Reply {
+    api.call("DELETE", ONE).header("If-Match", if_match).send()
+}
+
+fn read(api: &Api, if_none_match: &str) -> Reply {
+    api.call("GET", ONE).header("If-None-Match", if_none_match).send()
+}
+
+#[test]
+fn every_change_gives_a_record_another_version() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let created = etag(&api.post("/customers.php", json!({"name": "Eins"})).is(201));
+    assert_eq!(etag(&api.get(ONE)), created);
+    assert_eq!(etag(&api.head(ONE).is(200)), created);
+    assert_eq!(etag(&api.below_v1().get(ONE)), created);
+    let changed = etag(&api.put(ONE, json!({"name": "Zwei"})).is(200));
+    let unchanged = etag(&api.put(ONE, json!({"name": "Zwei"})).is(200));
+    assert_eq!(etag(&api.get(ONE)), unchanged);
+    api.customer("Another");
+    assert_eq!(etag(&api.get(ONE)), unchanged, "a change of another record is none of this one");
+    assert_eq!(BTreeSet::from([created, changed, unchanged]).len(), 3);
+    api.get("/customers.php").is(200);
+    assert_eq!(api.delete(ONE).is(204).header("ETag"), None);
+}
+
+#[test]
+fn the_version_is_the_number_of_the_last_change() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.customer("Eins");
+    api.put(ONE, json!({"city": "Bremen"})).is(200);
+    let last = api.get("/changes.php").found()["data"][1]["seq"].clone();
+    assert_eq!(etag(&api.get(ONE)), format!("\"{last}\""));
+}
+
+#[test]
+fn a_change_is_made_only_if_the_version_matches() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.customer("Eins");
+    let first = etag(&api.get(ONE));
+    let second = etag(&put(&api, &first, "Zwei").is(200));
+    let before = api.get(ONE).found();
+    for stale in [first.clone(), format!("W/{second}"), "\"x\"".to_owned(), format!("{first}, W/{second}")] {
+        let refused = put(&api, &stale, "Drei").fails_with(412, "precondition_failed");
+        assert_eq!(etag(&refused), second, "the present version");
+        assert_eq!(etag(&delete(&api, &stale).fails_with(412, "precondition_failed")), second);
+    }
+    assert_eq!(api.get(ONE).found(), before, "nothing changed");
+    let third = etag(&put(&api, &format!(" ,\"x\" , {second},"), "Vier").is(200));
+    let fourth = etag(&put(&api, "*", "Fünf").is(200));
+    assert_ne!(third, fourth);
+    put(&api, &third, "Sechs").fails_with(412, "precondition_failed");
+    delete(&api, &fourth).is(204);
+    delete(&api, "*").fails_with(404, "not_found");
+}
+
+#[test]
+fn a_condition_that_cannot_be_read_is_refused() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.customer("Eins");
+    let etag = etag(&api.get(ONE));
+    for malformed in ["", ",", "1", "\"1", "*, \"1\"", "\"1\" \"2\"", "w/\"1\"", "W/1", etag.trim_matches('"')] {
+        put(&api, malformed, "Zwei").fails_with(400, "bad_request").saying("If-Match");
+        delete(&api, malformed).fails_with(400, "bad_request").saying("If-Match");
+    }
+    assert_eq!(api.get(ONE).found()["name"], "Eins");
+}
+
+#[test]
+fn a_condition_that_is_given_twice_is_refused() {
+    let server = TestServer::start();
+    if server.is_proxied() {
+        // nginx itself refuses such a request.
+        return;
+    }
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.customer("Eins");
+    let etag = etag(&api.get(ONE));
+    let lines = api.call("GET", ONE).header("If-None-Match", "\"x\"").header("If-None-Match", &etag);
+    lines.send().is(304);
+    let twice = api.call("PUT", ONE).header("If-Match", &etag).header("If-Match", &etag);
+    twice.json(&json!({"name": "Zwei"})).send().fails_with(400, "bad_request").saying("twice");
+    api.call("DELETE", ONE).header("If-Match", "*").header("if-match", "*").send().fails_with(400, "bad_request");
+    assert_eq!(api.get(ONE).found()["name"], "Eins");
+}
+
+#[test]
+fn the_condition_stands_after_not_found_and_before_references_and_dependents() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.employee(api.customer("Eins"));
+    for if_match in ["\"1\"", "nonsense"] {
+        let (status, code) = if if_match == "\"1\"" { (412, "precondition_failed") } else { (400, "bad_request") };
+        let call = |method: &str, target: &str| api.call(method, target).header("If-Match", if_match);
+        call("PUT", "/employees.php?id=9").json(&json!({"customer_id": 9})).send().fails_with(404, "not_found");
+        call("DELETE", "/employees.php?id=9").send().fails_with(404, "not_found");
+        call("PUT", "/employees.php?id=1").json(&json!({"email": "x"})).send().fails_with(422, "validation_failed");
+        call("PUT", "/employees.php?id=1").json(&json!({})).send().fails_with(400, "no_updatable_fields");
+        call("PUT", "/employees.php?id=1").json(&json!({"customer_id": 9})).send().fails_with(status, code);
+        call("DELETE", ONE).send().fails_with(status, code);
+        call("PUT", ONE).key("7").json(&json!({"name": "Zwei"})).send().fails_with(400, "invalid_idempotency_key");
+        call("POST", "/customers.php").json(&json!({"name": "POST ignores it"})).send().is(201);
+        call("GET", ONE).send().is(200);
+    }
+}
+
+#[test]
+fn a_repeat_is_replayed_whatever_the_condition_says() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let keys = [uuid(), uuid(), uuid()];
+    let post = || api.call("POST", "/customers.php").key(&keys[0]).json(&json!({"name": "Eins"})).send();
+    let put = |if_match: &str| {
+        api.call("PUT", ONE).key(&keys[1]).header("If-Match", if_match).json(&json!({"name": "Zwei"})).send()
+    };
+    let delete = |if_match: &str| api.call("DELETE", ONE).key(&keys[2]).header("If-Match", if_match).send();
+    let created = post().is(201);
+    put("\"1\"").fails_with(412, "precondition_failed");
+    let changed = put(&etag(&created)).is(200);
+    assert!(!changed.was_replayed(), "only successes are remembered");
+    for if_match in [etag(&created), "\"1\"".to_owned(), "nonsense".to_owned()] {
+        let repeat = put(&if_match).is(200);
+        assert!(repeat.was_replayed());
+        assert_eq!((etag(&repeat), &repeat.body), (etag(&changed), &changed.body), "the first answer's");
+    }
+    api.put(ONE, json!({"name": "Drei"})).is(200);
+    let repeat = post().is(201);
+    assert_eq!((etag(&repeat), repeat.was_replayed()), (etag(&created), true));
+    assert_eq!(delete("*").is(204).header("ETag"), None);
+    assert!(delete("\"1\"").is(204).was_replayed());
+}
+
+#[test]
+fn a_record_that_has_not_changed_is_not_sent_again() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.customer("Eins");
+    let tag = etag(&api.get(ONE));
+    for known in [tag.clone(), format!("W/{tag}"), "*".to_owned(), format!("\"x\", W/\"y\",{tag}")] {
+        for method in ["GET", "HEAD"] {
+            let reply = api.call(method, ONE).header("If-None-Match", &known).send().is(304);
+            assert_eq!(etag(&reply), tag);
+            assert!(reply.body.is_empty() && reply.limit("Remaining") < 100, "the limit counts it");
+        }
+    }
+    for ignored in ["\"x\"", "", "nonsense", "*, \"x\"", tag.trim_matches('"')] {
+        assert_eq!(read(&api, ignored).found()["name"], "Eins", "{ignored}");
+    }
+    api.put(ONE, json!({"name": "Zwei"})).is(200);
+    assert_eq!(read(&api, &tag).found()["name"], "Zwei");
+    api.call("GET", "/customers.php?id=9").header("If-None-Match", "*").send().fails_with(404, "not_found");
+    api.call("GET", "/customers.php").header("If-None-Match", "*").send().is(200);
+    api.call("PUT", ONE).header("If-None-Match", "*").json(&json!({"name": "Drei"})).send().is(200);
+}
+
+/// In each round 32 clients read the record and change it as they found it: one of them succeeds.
+fn one_wins(rounds: usize) {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.create("/hardware.php", json!({"name": "Counter", "purchase_cost_cents": 0}));
+    let (read, written) = (Barrier::new(32), Barrier::new(32));
+    let won: usize = thread::scope(|scope| {
+        let clients: Vec<_> = (0..32)
+            .map(|_| {
+                let (api, read, written) = (api.clone(), &read, &written);
+                scope.spawn(move || (0..rounds).filter(|_| increments(&api, read, written)).count())
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    assert_eq!(won, rounds, "exactly one client wins each round");
+    let counted = api.get("/hardware.php?id=1").found()["purchase_cost_cents"].clone();
+    assert_eq!(counted, json!(rounds), "no change is lost");
+}
+
+/// Adds 1 to the record's number. Returns whether the version was still the same.
+fn increments(api: &Api, read: &Barrier, written: &Barrier) -> bool {
+    let one = "/hardware.php?id=1";
+    let found = api.get(one).is(200);
+    read.wait();
+    let next = found.json()["purchase_cost_cents"].as_i64().unwrap() + 1;
+    let reply =
+        api.call("PUT", one).header("If-Match", &etag(&found)).json(&json!({"purchase_cost_cents": next})).send();
+    written.wait();
+    assert!(reply.status == 200 || reply.code() == "precondition_failed", "{reply}");
+    reply.status == 200
+}
+
+#[test]
+fn of_32_clients_one_wins() {
+    one_wins(50);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn of_32_clients_one_wins_a_thousand_times() {
+    one_wins(1_000);
+}
+
+/// The versions and contents of all customers.
+fn states(api: &Api) -> Vec<(String, Value)> {
+    let ids = api.ids("/customers.php");
+    ids.iter().map(|id| api.get(&format!("/customers.php?id={id}"))).map(|reply| (etag(&reply), reply.json())).collect()
+}
+
+#[test]
+fn no_version_comes_twice_after_a_restore() {
+    let server = TestServer::start();
+    let acme = server.tenant("acme");
+    let api = acme.with_scopes(ALL);
+    api.customer("Eins");
+    api.customer("Zwei");
+    let mut seen = states(&api);
+    server.cli(&["backup", "backups"]).done();
+    let elsewhere = DataDir::new(false);
+    let backups = server.home().join("backups");
+    elsewhere.cli(&["restore", backups.to_str().unwrap()]).done();
+    let other = Setup::plain().start_at(elsewhere);
+    let there = other.with_key(&acme_key(&other));
+    for (round, api) in [&api, &there, &api, &there].into_iter().enumerate() {
+        api.put(ONE, json!({"name": format!("Round {round}")})).is(200);
+        api.customer(&format!("New in round {round}"));
+        seen.extend(states(api));
+        if round == 1 {
+            server.cli(&["restore", "backups", "acme", "--force"]).done();
+            other.cli(&["restore", backups.to_str().unwrap(), "acme", "--force"]).done();
+        }
+    }
+    for (at, (etag, record)) in seen.iter().enumerate() {
+        let same = seen.iter().skip(at).filter(|(other, _)| other == etag);
+        same.for_each(|(_, state)| assert_eq!(state, record, "two states have the version {etag}"));
+    }
+}
+
+/// A new key of the tenant acme.
+fn acme_key(data_dir: &DataDir) -> String {
+    let made = data_dir.cli(&["key", "create", "acme", "--name", "a test's", "--scope", "all"]).done();
+    made.stdout.trim().to_owned()
+}
+
+/// Copies the files of schema 1 to a data directory.
+fn schema_1() -> std::sync::Arc<DataDir> {
+    let data_dir = DataDir::new(false);
+    let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-1");
+    std::fs::create_dir_all(data_dir.data().join("tenants")).unwrap();
+    std::fs::copy(fixture.join("registry.db"), data_dir.data().join("registry.db")).unwrap();
+    std::fs::copy(fixture.join("tenant.db"), data_dir.data().join("tenants/1.db")).unwrap();
+    data_dir
+}
+
+#[test]
+fn records_of_the_version_before_have_a_version_and_an_empty_journal() {
+    let data_dir = schema_1();
+    let key = acme_key(&data_dir);
+    let server = Setup::plain().start_at(data_dir);
+    let api = server.with_key(&key);
+    assert_eq!(api.get("/changes.php").found()["data"], json!([]));
+    let before = api.get(ONE).is(200);
+    read(&api, &etag(&before)).is(304);
+    let changed = put(&api, &etag(&before), "Changed").is(200);
+    assert_ne!(etag(&changed), etag(&before));
+    put(&api, &etag(&before), "Lost").fails_with(412, "precondition_failed");
+    assert!(server.data().join("tenants/1.db.v1").exists(), "a copy from before the migration");
+    let entry = api.get("/changes.php").found()["data"][0].clone();
+    assert_eq!((&entry["action"], &entry["fields"]), (&json!("updated"), &json!(["name"])));
+    server.cli(&["check"]).done();
+}
+
+#[test]
+fn a_backup_of_the_version_before_is_restored() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    api.customer("Newer than the backup");
+    let before = (etag(&api.get(ONE)), api.get("/changes.php?cursor=now").found()["next_cursor"].clone());
+    server.cli(&["backup", "backups", "acme"]).done();
+    let backups = std::fs::read_dir(server.home().join("backups")).unwrap();
+    let backup = backups.map(|entry| entry.unwrap().path()).next().unwrap();
+    let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-1");
+    let mut manifest: Value = serde_json::from_slice(&std::fs::read(backup.join("manifest.json")).unwrap()).unwrap();
+    for file in manifest["files"].as_array_mut().unwrap() {
+        let path = file["path"].as_str().unwrap().to_owned();
+        let source = if path == "registry.db" { "registry.db" } else { "tenant.db" };
+        let bytes = std::fs::read(fixture.join(source)).unwrap();
+        std::fs::write(backup.join(path), &bytes).unwrap();
+        let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        (file["schema"], file["bytes"], file["sha256"]) = (json!(1), json!(bytes.len()), json!(sum));
+    }
+    std::fs::write(backup.join("manifest.json"), manifest.to_string()).unwrap();
+    server.cli(&["restore", "backups", "acme", "--force"]).done();
+    assert_eq!(api.get(ONE).found()["name"], "Müller GmbH");
+    assert_ne!(etag(&api.get(ONE)), before.0);
+    let old = format!("/changes.php?cursor={}", before.1.as_str().unwrap());
+    api.get(&old).fails_with(410, "changes_gone");
+    assert_eq!(api.get("/changes.php").found()["data"], json!([]));
+    put(&api, &etag(&api.get(ONE)), "Changed").is(200);
+    server.cli(&["check"]).done();
+}
