@@ -1,4 +1,4 @@
-//! The JSON API: the checks of contract section 5 in their order, and the operations on records.
+//! The JSON API: the checks of contract section 5 in their order, the operations on records, and `/whoami.php`.
 
 pub mod errors;
 pub mod idempotency;
@@ -12,6 +12,7 @@ mod operations;
 mod pipeline;
 #[cfg(test)]
 mod tests;
+mod whoami;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// An API that allows each key `rate_limit` requests a minute.
+    /// An API that allows each key without a limit of its own `rate_limit` requests a minute.
     pub fn new(registry: Arc<Registry>, tenants: Arc<Tenants>, rate_limit: NonZeroU32, metrics: Arc<Metrics>) -> Api {
         Api { registry, tenants, limiter: RateLimiter::new(rate_limit), metrics }
     }

@@ -14,6 +14,8 @@ pub enum Route {
         /// `/v1` if the path begins with it, otherwise empty.
         prefix: &'static str,
     },
+    /// The caller's key.
+    Whoami,
     /// A path without authentication.
     Page(PublicPage),
     /// The panel. It handles every method itself.
@@ -75,13 +77,16 @@ pub const OPERATIONS: [(Method, Operation, Access); 5] = [
 
 /// The value of `Allow` for record paths.
 pub const RECORD_METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
-/// The value of `Allow` for pages.
+/// The value of `Allow` for pages and [`WHOAMI_PATH`].
 pub const PAGE_METHODS: &str = "GET, HEAD";
+
+/// The path of the caller's key.
+pub const WHOAMI_PATH: &str = "/whoami.php";
 
 /// The path of the panel.
 pub const PANEL_PATH: &str = "/api_keys.php";
 
-/// The prefix below which record paths, the OpenAPI document and the documentation page are also available (contract section 1).
+/// The prefix below which record paths, [`WHOAMI_PATH`], the OpenAPI document and the documentation page are also available (contract section 1).
 pub const PREFIX: &str = "/v1";
 
 /// Finds the route of a path. Paths are compared as sent, without percent-decoding.
@@ -89,6 +94,9 @@ pub fn find(path: &str) -> Option<Route> {
     let (prefix, bare) = path.strip_prefix(PREFIX).map_or(("", path), |bare| (PREFIX, bare));
     if let Some(resource) = ALL.into_iter().find(|resource| resource.path == bare) {
         return Some(Route::Records { resource, prefix });
+    }
+    if bare == WHOAMI_PATH {
+        return Some(Route::Whoami);
     }
     if path == PANEL_PATH {
         return Some(Route::Panel);
@@ -102,6 +110,7 @@ pub fn label(path: &str) -> &'static str {
     match find(path) {
         None => metrics::OTHER,
         Some(Route::Records { resource, .. }) => resource.path,
+        Some(Route::Whoami) => WHOAMI_PATH,
         Some(Route::Panel) => PANEL_PATH,
         Some(Route::Page(page)) => {
             PAGES.iter().find(|(_, known)| *known == page).map_or(metrics::OTHER, |(path, _)| path)

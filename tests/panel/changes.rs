@@ -2,7 +2,7 @@
 
 use tenantdesk::http::{Body, Method};
 use tenantdesk::model::Scopes;
-use tenantdesk::store::registry::{Actor, KeyRow, TenantRow};
+use tenantdesk::store::registry::{Actor, KeyRow, KeyState, NewKey, TenantRow};
 
 use super::browser_session::{PASSWORD, Panel};
 
@@ -10,7 +10,12 @@ const NEW: &str = "another horse battery";
 
 fn key(panel: &Panel, tenant: &TenantRow) -> KeyRow {
     let now = panel.clock.now();
-    panel.app.registry.create_key(tenant.id, "its secret name", Scopes::every(), Actor::CommandLine, now).unwrap().0
+    panel
+        .app
+        .registry
+        .create_key(tenant.id, NewKey::new("its secret name", Scopes::every()), Actor::CommandLine, now)
+        .unwrap()
+        .0
 }
 
 #[test]
@@ -124,7 +129,7 @@ fn a_suspended_tenants_admin_reads_why_revokes_and_deletes_but_makes_nothing() {
     browser.send("delete", &[("key", &second.id.to_string())]).is(303);
     let left = panel.keys(&acme);
     assert_eq!(left.len(), 1);
-    assert_eq!(left[0].state(), "revoked");
+    assert_eq!(left[0].state(panel.clock.now()), KeyState::Revoked);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tenantdesk::http::Method;
 use tenantdesk::model::Scopes;
 use tenantdesk::password;
 use tenantdesk::secret;
-use tenantdesk::store::registry::Actor;
+use tenantdesk::store::registry::{Actor, NewKey};
 
 use super::browser_session::{BrowserSession, PASSWORD, Panel};
 
@@ -182,7 +182,7 @@ fn the_last_twenty_events_stand_at_the_foot() {
         browser.create_key(&format!("panel's {count}"), &["read"]);
     }
     let now = panel.clock.now();
-    panel.app.registry.create_key(acme.id, "typed", Scopes::every(), Actor::CommandLine, now).unwrap();
+    panel.app.registry.create_key(acme.id, NewKey::new("typed", Scopes::every()), Actor::CommandLine, now).unwrap();
     let events = browser.events();
     assert_eq!(events.len(), 20);
     assert!(

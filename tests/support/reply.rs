@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::contract::{check_record, has_status, is_field_code, is_uuid, resource_at};
+use super::contract::{check_record, has_status, is_field_code, is_timestamp, is_uuid, resource_at};
 
 /// What was asked for; a check of the reply needs it.
 #[derive(Clone, Debug)]
@@ -35,11 +35,12 @@ pub struct Reply {
 }
 
 /// The refusals that come before the rate limit; a 503 or 500 can come before or after it.
-const BEFORE_THE_LIMIT: [&str; 8] = [
+const BEFORE_THE_LIMIT: [&str; 9] = [
     "missing_authorization",
     "malformed_api_key",
     "invalid_api_key",
     "revoked_api_key",
+    "expired_api_key",
     "tenant_inactive",
     "insufficient_scope",
     "malformed_request",
@@ -166,6 +167,10 @@ impl Reply {
                     self.check_success(resource);
                 }
             }
+            None if path.ends_with("/whoami.php") => {
+                assert_eq!(self.header("Cache-Control"), Some("no-store"), "{self}");
+                self.check_limit_headers();
+            }
             None => {
                 for name in LIMIT_HEADERS {
                     assert_eq!(self.header(name), None, "no limit here: {self}");
@@ -269,7 +274,7 @@ impl Reply {
         let challenge = self.header("WWW-Authenticate");
         match code {
             "missing_authorization" => assert_eq!(challenge, Some("Bearer"), "{self}"),
-            "malformed_api_key" | "invalid_api_key" | "revoked_api_key" => {
+            "malformed_api_key" | "invalid_api_key" | "revoked_api_key" | "expired_api_key" => {
                 assert_eq!(challenge, Some("Bearer error=\"invalid_token\""), "{self}");
             }
             "insufficient_scope" => {
@@ -289,6 +294,8 @@ impl Reply {
             || self.status == 401
             || self.status == 403
             || (self.status == 400 && self.asked.has_two_authorizations());
+        let announced = self.header("X-Key-Expires");
+        assert!(announced.is_none_or(is_timestamp) && !(refused_before && announced.is_some()), "{self}");
         let present = LIMIT_HEADERS.iter().filter(|name| self.header(name).is_some()).count();
         match self.status {
             _ if refused_before => assert_eq!(present, 0, "refused before the rate limit: {self}"),

@@ -7,8 +7,7 @@ use crate::api::list::EXAMPLE_CURSOR;
 use crate::api::query::Query;
 use crate::api::rate_limit::RateLimitStatus;
 use crate::api::routes::RECORD_METHODS;
-use crate::http::Response;
-use crate::http::{ApiError, Condition, ProtocolViolation};
+use crate::http::{API_VERSION, ApiError, Condition, ProtocolViolation, Response};
 use crate::model::FieldError;
 use crate::model::{Access, CUSTOMER, EMPLOYEE, Field, HARDWARE, JsonObject, Resource, Scope};
 use crate::store::registry::Inactive;
@@ -17,6 +16,8 @@ use crate::store::registry::Inactive;
 pub const NOW: &str = "2026-11-20T19:30:00Z";
 /// The end of its rate limit window in Unix seconds.
 pub const RESET: i64 = 1_795_203_060;
+/// The end of the example's key.
+pub const EXPIRES: &str = "2026-11-30T23:59:59Z";
 /// A UUID.
 pub const UUID: &str = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
 
@@ -49,6 +50,24 @@ pub fn record_example(resource: &'static Resource) -> Value {
     Value::Object(record)
 }
 
+/// The response of `/whoami.php`.
+pub fn whoami_example() -> Value {
+    json!({
+        "tenant": "acme",
+        "key": {
+            "id": 1,
+            "name": "Web shop",
+            "prefix": "tdk_Ab3d",
+            "scopes": ["customers:read", "customers:write"],
+            "created_at": NOW,
+            "expires_at": EXPIRES,
+        },
+        "rate_limit": 100,
+        "api_version": API_VERSION,
+        "server": env!("CARGO_PKG_VERSION"),
+    })
+}
+
 /// A page that is not the last one.
 pub fn page_example(resource: &'static Resource) -> Value {
     json!({ "data": [record_example(resource)], "next_cursor": EXAMPLE_CURSOR, "total": 2 })
@@ -67,6 +86,7 @@ fn error(condition: Condition, violation: ProtocolViolation, resource: &'static 
         Condition::MalformedApiKey => errors::malformed_api_key(),
         Condition::InvalidApiKey => errors::invalid_api_key(),
         Condition::RevokedApiKey => errors::revoked_api_key(),
+        Condition::ExpiredApiKey => errors::expired_api_key(),
         Condition::TenantInactive => errors::tenant_inactive(Inactive::TrialOver),
         Condition::TenantUnavailable => errors::tenant_unavailable(),
         Condition::InsufficientScope => {

@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::examples::{UUID, create_example, page_example, record_example, update_example};
-use super::responses::{RATE_LIMIT, Target, references};
+use super::examples::{UUID, create_example, page_example, record_example, update_example, whoami_example};
+use super::responses::{COUNTED, Target, references};
 use super::schemas::{filter_schema, schema_ref};
 use crate::api::list::{self, Bound, Filter, filters};
-use crate::api::routes::{OPERATIONS, Operation, PAGES, PublicPage};
+use crate::api::routes::{OPERATIONS, Operation, PAGES, PublicPage, WHOAMI_PATH};
 use crate::capitalize::capitalize;
 use crate::html;
 use crate::http::Method;
@@ -18,7 +18,8 @@ const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$
 pub fn paths() -> Value {
     let records = ALL.into_iter().map(|resource| (resource.path.to_owned(), record_path(resource)));
     let pages = PAGES.into_iter().map(|(path, page)| (path.to_owned(), page_path(page)));
-    Value::Object(records.chain(pages).collect())
+    let whoami = [(WHOAMI_PATH.to_owned(), whoami_path())];
+    Value::Object(records.chain(whoami).chain(pages).collect())
 }
 
 /// The parameters that several operations share.
@@ -201,7 +202,7 @@ fn responses(target: Target, method: Method, status: &str, mut success: Value) -
 /// The status and the response of a successful operation.
 fn success(resource: &'static Resource, operation: Operation) -> (&'static str, Value) {
     let title = capitalize(resource.name);
-    let always = ["X-Request-Id", "X-API-Version", "Cache-Control"].into_iter().chain(RATE_LIMIT);
+    let always = ["X-Request-Id", "X-API-Version", "Cache-Control"].into_iter().chain(COUNTED);
     let record = || json!({ "schema": schema_ref(&title), "example": record_example(resource) });
     match operation {
         Operation::Read => {
@@ -278,6 +279,29 @@ fn links(resource: &'static Resource) -> Value {
 fn referring(resource: &Resource) -> impl Iterator<Item = (&'static Resource, &'static Field)> {
     let fields = ALL.into_iter().flat_map(|other| other.fields.iter().map(move |field| (other, field)));
     fields.filter(move |(_, field)| field.references == Some(resource.name))
+}
+
+fn whoami_path() -> Value {
+    let operation = |method: Method| {
+        let verb = method.as_str().to_lowercase();
+        let always = ["X-Request-Id", "X-API-Version", "Cache-Control"].into_iter().chain(COUNTED);
+        let success = json!({
+            "description": "The key.",
+            "headers": references("headers", always),
+            "content": { "application/json": { "schema": schema_ref("Whoami"), "example": whoami_example() } },
+        });
+        let operation = json!({
+            "operationId": format!("{verb}Whoami"),
+            "tags": ["key"],
+            "summary": "Describe the API key of the request",
+            "description": "The tenant, the key and its limit. Needs no scope.",
+            "security": [{ "apiKey": [] }],
+            "parameters": shared(&["RequestId"]),
+            "responses": responses(Target::Whoami, method, "200", success),
+        });
+        (verb, operation)
+    };
+    Value::Object([Method::Get, Method::Head].map(operation).into_iter().collect())
 }
 
 fn page_path(page: PublicPage) -> Value {
