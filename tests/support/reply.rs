@@ -167,7 +167,7 @@ impl Reply {
                     self.check_success(resource);
                 }
             }
-            None if path.ends_with("/whoami.php") => {
+            None if ["/whoami.php", "/v1/whoami.php"].contains(&path.as_str()) => {
                 assert_eq!(self.header("Cache-Control"), Some("no-store"), "{self}");
                 self.check_limit_headers();
             }
