@@ -183,7 +183,7 @@ async function endsAndReplacement() {
   const end = page.getByLabel("End", { exact: true });
   const date = page.getByLabel("Date", { exact: true });
   const create = async (day) => {
-    await page.getByLabel("Name").fill("Audit");
+    await page.getByLabel("Name", { exact: true }).fill("Audit");
     await page.getByLabel("customers:read", { exact: true }).check();
     await end.selectOption("On a date");
     await date.fill(day);
