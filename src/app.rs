@@ -70,6 +70,10 @@ impl App {
                 reply.send(self.page(page, request));
             }
             Some(Route::Panel) => reply.send(self.panel.respond(request)),
+            Some(Route::Whoami) => {
+                reply.add_headers(no_store());
+                self.api.respond_whoami(request, reply);
+            }
             Some(Route::Records { resource, prefix }) => {
                 reply.add_headers(no_store());
                 self.api.respond(request, resource, prefix, reply);

@@ -9,7 +9,7 @@ use crate::store::registry::{Principal, Registry};
 ///
 /// # Errors
 ///
-/// The header is missing or malformed, the key is unknown or revoked, or its tenant is inactive.
+/// The header is missing or malformed, the key is unknown, revoked or expired, or its tenant is inactive.
 pub fn authenticate(registry: &Registry, request: &Request) -> Result<Principal, ApiError> {
     let key = bearer_token(request)?;
     if !secret::is_well_formed_key(key) {
@@ -18,6 +18,9 @@ pub fn authenticate(registry: &Registry, request: &Request) -> Result<Principal,
     let caller = registry.find_principal(&secret::hash(key))?.ok_or_else(errors::invalid_api_key)?;
     if caller.revoked {
         return Err(errors::revoked_api_key());
+    }
+    if caller.expires_at.is_some_and(|end| end.is_over(request.received_at)) {
+        return Err(errors::expired_api_key());
     }
     match caller.inactive(request.received_at) {
         Some(reason) => Err(errors::tenant_inactive(reason)),

@@ -35,6 +35,12 @@ pub fn revoked_api_key() -> ApiError {
     ApiError::new(Condition::RevokedApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
 }
 
+/// `expired_api_key`
+pub fn expired_api_key() -> ApiError {
+    let message = "This API key has expired. Make a new one in the panel.";
+    ApiError::new(Condition::ExpiredApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
+}
+
 /// `tenant_inactive`
 pub fn tenant_inactive(reason: Inactive) -> ApiError {
     let message = match reason {

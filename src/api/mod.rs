@@ -1,4 +1,4 @@
-//! The JSON API: the checks of contract section 5 in their order, the operations on records, and the journal.
+//! The JSON API: the checks of contract section 5 in their order, the operations on records, the journal, and `/whoami.php`.
 
 pub mod change;
 pub mod changes;
@@ -17,6 +17,7 @@ mod operations;
 mod pipeline;
 #[cfg(test)]
 mod tests;
+mod whoami;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// An API that allows each key `rate_limit` requests a minute.
+    /// An API that allows each key without a limit of its own `rate_limit` requests a minute.
     pub fn new(registry: Arc<Registry>, tenants: Arc<Tenants>, rate_limit: NonZeroU32, metrics: Arc<Metrics>) -> Api {
         Api { registry, tenants, limiter: RateLimiter::new(rate_limit), metrics }
     }

@@ -9,6 +9,7 @@ use super::errors;
 use super::operations::{self, CheckedChange};
 use super::rate_limit::RateLimitStatus;
 use super::routes::{self, Operation, PAGE_METHODS, RECORD_METHODS};
+use super::whoami;
 use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::model::{Resource, Scope};
 use crate::store::registry::Principal;
@@ -43,20 +44,46 @@ impl Api {
         reply.send(response.unwrap_or_else(Response::from));
     }
 
+    /// Responds to a request on `/whoami.php`, which needs no scope.
+    pub fn respond_whoami(&self, request: &Request, mut reply: Responder) {
+        let response = self.identify(request, &mut reply).and_then(|(caller, _)| {
+            let rate_limit = self.count(&caller, request, &mut reply)?;
+            whoami::respond(&self.registry, request, &caller, rate_limit)
+        });
+        reply.send(response.unwrap_or_else(Response::from));
+    }
+
     /// Checks authentication, tenant, database, scope and rate limit. The key needs one of `scopes`, or none if there are none.
-    /// Only the response to an admitted request has the headers `X-RateLimit-*`.
     fn admit(&self, request: &Request, scopes: &[Scope], reply: &mut Responder) -> Result<AdmittedRequest, ApiError> {
-        let caller = authentication::authenticate(&self.registry, request)?;
-        reply.caller(&caller.tenant_name, &caller.prefix);
-        let tenant = self.tenants.open(caller.tenant_id)?;
+        let (caller, tenant) = self.identify(request, reply)?;
         if !scopes.is_empty() && !scopes.iter().any(|scope| caller.scopes.contains(*scope)) {
             return Err(errors::insufficient_scope(scopes));
         }
-        self.registry.record_use(caller.key_id, request.received_at);
-        let rate_limit: RateLimitStatus =
-            self.limiter.check(caller.key_id, request.received_at).inspect_err(|_| self.metrics.rate_limited.add(1))?;
-        reply.add_headers(rate_limit.headers());
+        self.count(&caller, request, reply)?;
         Ok(AdmittedRequest { tenant, caller })
+    }
+
+    /// Checks authentication, tenant and database.
+    fn identify(&self, request: &Request, reply: &mut Responder) -> Result<(Principal, Arc<Tenant>), ApiError> {
+        let caller = authentication::authenticate(&self.registry, request)?;
+        reply.caller(&caller.tenant_name, &caller.prefix);
+        let tenant = self.tenants.open(caller.tenant_id)?;
+        Ok((caller, tenant))
+    }
+
+    /// Counts a request that passed the scope check as a use of the key and against its rate limit. Only the response to such a
+    /// request has the headers `X-RateLimit-*` and, near the end of the key, `X-Key-Expires`.
+    fn count(&self, caller: &Principal, request: &Request, reply: &mut Responder) -> Result<RateLimitStatus, ApiError> {
+        let now = request.received_at;
+        self.registry.record_use(caller.key_id, now);
+        let near_end = caller.expires_at.filter(|end| end.is_near(now));
+        reply.add_headers(near_end.map(|end| ("X-Key-Expires", end.to_string())));
+        let status = self
+            .limiter
+            .check(caller.key_id, caller.rate_limit, now)
+            .inspect_err(|_| self.metrics.rate_limited.add(1))?;
+        reply.add_headers(status.headers());
+        Ok(status)
     }
 }
 

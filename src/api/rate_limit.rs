@@ -58,6 +58,9 @@ struct Window {
     /// Monotonic, so that setting back the system clock does not prolong the window.
     ends: Duration,
     reset: i64,
+    limit: NonZeroU32,
+    /// The requests that have passed.
+    used: u32,
     cells: Cells,
 }
 
@@ -76,40 +79,59 @@ struct Windows {
 }
 
 impl RateLimiter {
-    /// A limiter that allows each key `limit` requests in a window.
+    /// A limiter that allows each key `limit` requests in a window, unless the key has a limit of its own.
     pub fn new(limit: NonZeroU32) -> RateLimiter {
         RateLimiter { limit, windows: Mutex::default() }
     }
 
-    /// Counts a request of the key. A refused request does not count.
+    /// Counts a request of the key, with the key's own limit, if it has one. A refused request does not count.
     ///
     /// # Errors
     ///
     /// `rate_limited` if the window has no requests left.
-    pub fn check(&self, key: i64, now: Moment) -> Result<RateLimitStatus, ApiError> {
+    pub fn check(&self, key: i64, limit: Option<NonZeroU32>, now: Moment) -> Result<RateLimitStatus, ApiError> {
+        let limit = limit.unwrap_or(self.limit);
         let mut windows = self.windows.lock();
         windows.sweep(now.monotonic);
-        let window = windows.by_key.entry(key).or_insert_with(|| self.open(now));
+        let window = windows.by_key.entry(key).or_insert_with(|| Window::open(limit, now));
         if window.ends <= now.monotonic {
-            *window = self.open(now);
+            *window = Window::open(limit, now);
+        } else if window.limit != limit {
+            window.change_limit(limit);
         }
-        let status = |remaining| RateLimitStatus { limit: self.limit.get(), remaining, reset: window.reset };
-        match window.cells.check() {
-            Ok(state) => Ok(status(state.remaining_burst_capacity())),
-            Err(_) => Err(status(0).error()),
+        window.count()
+    }
+}
+
+impl Window {
+    fn open(limit: NonZeroU32, now: Moment) -> Window {
+        let seconds = i64::try_from(WINDOW.as_secs()).unwrap_or(i64::MAX);
+        let reset = now.unix_seconds() + seconds;
+        Window { ends: now.monotonic + WINDOW, reset, limit, used: 0, cells: cells(limit) }
+    }
+
+    /// Changes the limit within the window: the requests that have passed count against the new one.
+    fn change_limit(&mut self, limit: NonZeroU32) {
+        self.limit = limit;
+        self.cells = cells(limit);
+        if let Some(used) = NonZeroU32::new(self.used.min(limit.get())) {
+            // The new cells have room for these.
+            let _ = self.cells.check_n(used);
         }
     }
 
-    fn open(&self, now: Moment) -> Window {
-        let cells =
-            governor::RateLimiter::direct_with_clock(Quota::per_minute(self.limit), FakeRelativeClock::default());
-        let seconds = i64::try_from(WINDOW.as_secs()).unwrap_or(i64::MAX);
-        Window {
-            ends: now.monotonic + WINDOW,
-            reset: now.unix_seconds() + seconds,
-            cells: cells.with_middleware::<StateInformationMiddleware>(),
-        }
+    fn count(&mut self) -> Result<RateLimitStatus, ApiError> {
+        let status = |remaining| RateLimitStatus { limit: self.limit.get(), remaining, reset: self.reset };
+        let passed = self.cells.check().map(|state| status(state.remaining_burst_capacity()));
+        let passed = passed.map_err(|_| status(0).error())?;
+        self.used = self.used.saturating_add(1);
+        Ok(passed)
     }
+}
+
+fn cells(limit: NonZeroU32) -> Cells {
+    let cells = governor::RateLimiter::direct_with_clock(Quota::per_minute(limit), FakeRelativeClock::default());
+    cells.with_middleware::<StateInformationMiddleware>()
 }
 
 impl Windows {
@@ -131,15 +153,31 @@ mod tests {
         let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
         let limiter = RateLimiter::new(NonZeroU32::new(100).unwrap());
         for left in (0..100).rev() {
-            assert_eq!(limiter.check(1, clock.now()).unwrap().remaining, left);
+            assert_eq!(limiter.check(1, None, clock.now()).unwrap().remaining, left);
         }
         clock.advance(Duration::from_millis(59_999));
-        assert!(limiter.check(1, clock.now()).is_err());
-        assert!(limiter.check(2, clock.now()).is_ok(), "another key has a window of its own");
+        assert!(limiter.check(1, None, clock.now()).is_err());
+        assert!(limiter.check(2, None, clock.now()).is_ok(), "another key has a window of its own");
         clock.advance(Duration::from_millis(1));
-        assert_eq!(limiter.check(1, clock.now()).unwrap().remaining, 99);
+        assert_eq!(limiter.check(1, None, clock.now()).unwrap().remaining, 99);
         clock.advance(Duration::from_secs(120));
-        assert!(limiter.check(3, clock.now()).is_ok());
+        assert!(limiter.check(3, None, clock.now()).is_ok());
         assert_eq!(limiter.windows.lock().by_key.len(), 1);
+    }
+
+    #[test]
+    fn a_change_of_the_limit_keeps_the_window_and_what_was_used() {
+        let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
+        let limiter = RateLimiter::new(NonZeroU32::new(3).unwrap());
+        let check = |limit| {
+            limiter.check(1, NonZeroU32::new(limit), clock.now()).map(|status| (status.limit, status.remaining))
+        };
+        assert_eq!([check(0).unwrap(), check(0).unwrap()], [(3, 2), (3, 1)]);
+        assert_eq!(check(5).unwrap(), (5, 2));
+        assert!(check(2).is_err());
+        assert!(check(3).is_err(), "three have passed");
+        assert_eq!(check(4).unwrap(), (4, 0));
+        clock.advance(Duration::from_secs(60));
+        assert_eq!(check(2).unwrap(), (2, 1));
     }
 }

@@ -16,6 +16,8 @@ pub enum Route {
     },
     /// The journal.
     Changes,
+    /// The caller's key.
+    Whoami,
     /// A path without authentication.
     Page(PublicPage),
     /// The panel. It handles every method itself.
@@ -77,16 +79,19 @@ pub const OPERATIONS: [(Method, Operation, Access); 5] = [
 
 /// The value of `Allow` for record paths.
 pub const RECORD_METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
-/// The value of `Allow` for pages and for the journal.
+/// The value of `Allow` for pages, the journal and [`WHOAMI_PATH`].
 pub const PAGE_METHODS: &str = "GET, HEAD";
 
 /// The path of the journal. Its methods are [`PAGE_METHODS`].
 pub const CHANGES_PATH: &str = "/changes.php";
 
+/// The path of the caller's key. Its methods are [`PAGE_METHODS`].
+pub const WHOAMI_PATH: &str = "/whoami.php";
+
 /// The path of the panel.
 pub const PANEL_PATH: &str = "/api_keys.php";
 
-/// The prefix below which record paths, the journal, the OpenAPI document and the documentation page are also available (contract section 1).
+/// The prefix below which all paths with a key, the OpenAPI document and the documentation page are also available (contract section 1).
 pub const PREFIX: &str = "/v1";
 
 /// Finds the route of a path. Paths are compared as sent, without percent-decoding.
@@ -97,6 +102,9 @@ pub fn find(path: &str) -> Option<Route> {
     }
     if bare == CHANGES_PATH {
         return Some(Route::Changes);
+    }
+    if bare == WHOAMI_PATH {
+        return Some(Route::Whoami);
     }
     if path == PANEL_PATH {
         return Some(Route::Panel);
@@ -111,6 +119,7 @@ pub fn label(path: &str) -> &'static str {
         None => metrics::OTHER,
         Some(Route::Records { resource, .. }) => resource.path,
         Some(Route::Changes) => CHANGES_PATH,
+        Some(Route::Whoami) => WHOAMI_PATH,
         Some(Route::Panel) => PANEL_PATH,
         Some(Route::Page(page)) => {
             PAGES.iter().find(|(_, known)| *known == page).map_or(metrics::OTHER, |(path, _)| path)

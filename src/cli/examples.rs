@@ -23,6 +23,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("tenant", &["tenantdesk tenant create acme --trial-until 2027-01-31", "tenantdesk tenant list --json"]),
     ("tenant create", &["tenantdesk tenant create acme", "tenantdesk tenant create acme --trial-until 2027-01-31"]),
     ("tenant list", &["tenantdesk tenant list", "tenantdesk tenant list --json"]),
+    ("tenant rename", &["tenantdesk tenant rename acme acme-berlin"]),
     ("tenant suspend", &["tenantdesk tenant suspend acme"]),
     ("tenant activate", &["tenantdesk tenant activate acme"]),
     ("tenant trial", &["tenantdesk tenant trial acme 2027-01-31"]),
@@ -34,10 +35,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "tenantdesk key create acme --name website --scope read",
             "tenantdesk key create acme --name sync --scope customers:read --scope customers:write",
+            "tenantdesk key create acme --name audit --scope read --expires 30d --rate-limit 1000",
             "KEY=$(tenantdesk key create acme --name script --scope all)",
         ],
     ),
     ("key list", &["tenantdesk key list acme", "tenantdesk key list acme --json"]),
+    ("key replace", &["tenantdesk key replace acme 7", "tenantdesk key replace acme 7 --overlap 7d"]),
+    ("key limit", &["tenantdesk key limit acme 7 1000", "tenantdesk key limit acme 7 default"]),
     ("key revoke", &["tenantdesk key revoke acme 7"]),
     ("key delete", &["tenantdesk key delete acme 7"]),
     (
@@ -65,6 +69,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "tenantdesk restore /var/backups/tenantdesk",
             "tenantdesk restore /var/backups/tenantdesk acme --force",
+            "tenantdesk restore /var/backups/tenantdesk acme --as acme-berlin --force",
             "tenantdesk restore /var/backups/tenantdesk/2026-11-20T19-30-00Z",
         ],
     ),

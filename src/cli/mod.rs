@@ -61,10 +61,10 @@ struct GlobalOptions {
 enum Command {
     /// Run the server
     Serve(Box<serve::Arguments>),
-    /// Create, list, suspend and delete tenants
+    /// Create, list, rename, suspend and delete tenants
     #[command(subcommand)]
     Tenant(tenant::Command),
-    /// Create, list, revoke and delete API keys
+    /// Create, list, replace, limit, revoke and delete API keys
     #[command(subcommand)]
     Key(key::Command),
     /// Import records from a CSV or JSON Lines file, all of them or none

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::GlobalOptions;
 use super::output::{print, print_json, print_stderr};
+use super::{GlobalOptions, tenant_name};
 use crate::store::backup::LeftOutTenant;
 use crate::store::restore::{self, Restore, Restored, RestoredTenant};
 
@@ -16,6 +16,9 @@ pub struct Arguments {
     dir: PathBuf,
     /// Only this tenant; the server may run
     tenant: Option<String>,
+    /// The tenant's name here, if it is not its name in the backup
+    #[arg(long = "as", requires = "tenant", value_parser = tenant_name, value_name = "NEW")]
+    new_name: Option<String>,
     /// Replace the records of existing tenants; their keys, password and state are kept
     #[arg(long)]
     force: bool,
@@ -26,6 +29,7 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
         data_dir: &options.data_dir,
         source: &arguments.dir,
         tenant: arguments.tenant.as_deref(),
+        new_name: arguments.new_name.as_deref(),
         force: arguments.force,
     })?;
     if options.json {

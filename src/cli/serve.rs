@@ -30,7 +30,7 @@ use crate::model::Scopes;
 use crate::server::Service;
 use crate::store::data_dir::NewDataDir;
 use crate::store::data_dir_lock::DataDirLock;
-use crate::store::registry::{Actor, Registry, TenantRow};
+use crate::store::registry::{Actor, NewKey, Registry, TenantRow};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -283,7 +283,8 @@ impl<'a> NewTenants<'a> {
     fn create_one(&mut self, name: &'a str, now: Moment) -> anyhow::Result<()> {
         let (tenant, password) = tenant::create_with_password(self.registry, name, None, now)?;
         self.names.push(name);
-        let (_, key) = self.registry.create_key(tenant.id, "first key", Scopes::every(), Actor::CommandLine, now)?;
+        let (_, key) =
+            self.registry.create_key(tenant.id, NewKey::new("first key", Scopes::every()), Actor::CommandLine, now)?;
         self.created.push(CreatedTenant { tenant, password, key });
         Ok(())
     }

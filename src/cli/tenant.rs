@@ -1,4 +1,4 @@
-//! `tenant …`: creates, lists, suspends, activates and deletes tenants, and sets trials and passwords.
+//! `tenant …`: creates, lists, renames, suspends, activates and deletes tenants, and sets trials and passwords.
 
 use std::io::{self, IsTerminal as _};
 
@@ -27,6 +27,14 @@ pub enum Command {
     },
     /// List all tenants
     List,
+    /// Rename a tenant; its keys, sessions and records remain, and sign-in is by the new name
+    Rename {
+        /// The tenant's name
+        name: String,
+        /// The new name: lower-case letters, digits and hyphens, at most 63
+        #[arg(value_name = "NEW", value_parser = tenant_name)]
+        new_name: String,
+    },
     /// Reject a tenant's keys until it is activated
     Suspend {
         /// The tenant's name
@@ -70,6 +78,7 @@ pub fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Create { name, trial_until } => create(options, &name, trial_until.as_deref()),
         Command::List => list(options),
+        Command::Rename { name, new_name } => rename(options, &name, &new_name),
         Command::Suspend { name } => report(options, "suspended", &options.open_registry()?.suspend(&name)?),
         Command::Activate { name } => report(options, "activated", &options.open_registry()?.activate(&name)?),
         Command::Trial { name, until } => {
@@ -168,6 +177,14 @@ fn report(options: &GlobalOptions, done: &str, tenant: &TenantRow) -> anyhow::Re
     }
     let trial = tenant.trial_until.as_deref().map_or_else(String::new, |until| format!(", trial until {until}"));
     print(&format!("tenant {}: {done}; it is {}{trial}", tenant.name, tenant.state(&now.date()).as_str()))
+}
+
+fn rename(options: &GlobalOptions, name: &str, new_name: &str) -> anyhow::Result<()> {
+    let renamed = options.open_registry()?.rename_tenant(name, new_name)?;
+    if options.json {
+        return print_json(&json!({"done": "renamed", "id": renamed.id, "name": renamed.name, "former_name": name}));
+    }
+    print(&format!("tenant {name} is renamed to {new_name}; its panel password is unchanged"))
 }
 
 fn set_password(options: &GlobalOptions, name: &str, stdin: bool, generate: bool) -> anyhow::Result<()> {

@@ -1,9 +1,9 @@
-//! The catalogue of error conditions (contract section 6).
+//! The catalogue of error conditions (contract section 6 and later ones).
 //!
 //! [`CATALOGUE`] is the one table of codes and statuses. OpenAPI, the documentation page, the contract document and the tests read
 //! it. [`ApiError`](super::ApiError) is one occurrence of a condition.
 
-/// A condition that a client can meet, in the order of contract section 6.
+/// A condition that a client can meet, in the order of the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Condition {
     /// `missing_authorization`
@@ -14,6 +14,8 @@ pub enum Condition {
     InvalidApiKey,
     /// `revoked_api_key`
     RevokedApiKey,
+    /// `expired_api_key`
+    ExpiredApiKey,
     /// `tenant_inactive`
     TenantInactive,
     /// `tenant_unavailable`
@@ -82,7 +84,7 @@ pub struct Description {
 }
 
 /// Every condition, in the order of the enum.
-pub static CATALOGUE: [Description; 29] = [
+pub static CATALOGUE: [Description; 30] = [
     Description {
         condition: Condition::MissingAuthorization,
         code: "missing_authorization",
@@ -110,6 +112,13 @@ pub static CATALOGUE: [Description; 29] = [
         status: 401,
         meaning: "The key has been revoked by an admin.",
         remedy: "Make a new key in the panel.",
+    },
+    Description {
+        condition: Condition::ExpiredApiKey,
+        code: "expired_api_key",
+        status: 401,
+        meaning: "The end of the key has come.",
+        remedy: "Make a new key in the panel. Replace a key before its end: `X-Key-Expires` announces it for 14 days.",
     },
     Description {
         condition: Condition::TenantInactive,

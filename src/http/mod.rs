@@ -14,5 +14,5 @@ pub mod workers;
 pub use condition::{Condition, ProtocolViolation};
 pub use error::ApiError;
 pub use request::{Body, Method, Request};
-pub use responder::{REPLAYED, Responder};
+pub use responder::{API_VERSION, REPLAYED, Responder};
 pub use response::Response;

@@ -17,6 +17,9 @@ use crate::metrics::Metrics;
 /// The header of a stored response that is sent again (contract section 8).
 pub const REPLAYED: &str = "Idempotent-Replayed";
 
+/// The version of the API, the value of the header `X-API-Version`.
+pub const API_VERSION: &str = "v1";
+
 /// Sends the response to one request, from any thread. If it is dropped without a response, for example by a panic, it sends
 /// `internal_error`.
 pub struct Responder {
@@ -126,7 +129,7 @@ pub(super) fn encode(response: Response, id: Uuid, head_only: bool) -> Vec<u8> {
     // Enough for the head and one record.
     let mut head = Vec::with_capacity(1024);
     // Writing to a `Vec` cannot fail.
-    let _ = write!(head, "HTTP/1.1 {} \r\nX-Request-Id: {id}\r\nX-API-Version: v1\r\n", response.status());
+    let _ = write!(head, "HTTP/1.1 {} \r\nX-Request-Id: {id}\r\nX-API-Version: {API_VERSION}\r\n", response.status());
     if !bare {
         let _ = write!(head, "Content-Length: {}\r\n", response.body().len());
     }

@@ -1,6 +1,7 @@
 //! The forms of the panel: one function for each. Every form except the sign-in form needs a session and its token.
 
 use super::Panel;
+use super::choices::{EndChoice, OverlapChoice};
 use super::cookies::Cookie;
 use super::error::PanelError;
 use super::form::Form;
@@ -10,10 +11,11 @@ use super::redirect::{self, CompletedAction};
 use super::session::Session;
 use super::sign_in;
 use super::templates::{KeyFormValues, PasswordErrors, sentence};
+use crate::clock::Moment;
 use crate::http::{Request, Response};
 use crate::model::Scopes;
 use crate::password;
-use crate::store::registry::{Actor, check_key_name};
+use crate::store::registry::{Actor, Expiry, NewKey, Replacement, check_key_name};
 
 /// Maximum number of characters of a key's name that the page repeats: twice the longest valid name.
 const MAX_ECHO: usize = 200;
@@ -37,6 +39,7 @@ pub(super) fn handle_post(panel: &Panel, request: &Request) -> Result<Response, 
         "select-all" => select_scopes(&signed_in, &form, Scopes::every()),
         "select-read" => select_scopes(&signed_in, &form, Scopes::read_only()),
         "create" => create(&signed_in, &form),
+        "replace" => replace(&signed_in, &form),
         "revoke" => revoke_or_delete(&signed_in, &form, CompletedAction::Revoked),
         "delete" => revoke_or_delete(&signed_in, &form, CompletedAction::Deleted),
         "password" => change_password(&signed_in, &form),
@@ -55,7 +58,9 @@ fn select_scopes(signed_in: &SignedInRequest<'_>, form: &Form, scopes: Scopes) -
 
 fn key_form(form: &Form) -> KeyFormValues {
     let scopes = form.all("scope").filter_map(Scopes::parse).fold(Scopes::default(), Scopes::union);
-    KeyFormValues { name: form.get("name").chars().take(MAX_ECHO).collect(), scopes, ..KeyFormValues::default() }
+    let echo = |field: &str| form.get(field).chars().take(MAX_ECHO).collect();
+    let end = EndChoice::parse(form.get("expires")).unwrap_or_default();
+    KeyFormValues { name: echo("name"), scopes, end, date: echo("date"), ..KeyFormValues::default() }
 }
 
 /// Creates a key. The page after the redirect shows it.
@@ -68,14 +73,47 @@ fn create(signed_in: &SignedInRequest<'_>, form: &Form) -> Result<Response, Pane
     }
     key_form.name_error = check_key_name(form.get("name")).err().map(sentence);
     key_form.scopes_error = key_form.scopes.is_empty().then_some("Select at least one scope.");
-    if key_form.name_error.is_some() || key_form.scopes_error.is_some() {
+    let expires_at = expiry(form, now).unwrap_or_else(|message| {
+        key_form.end_error = Some(message);
+        None
+    });
+    if key_form.has_errors() {
         let error = PanelError::Invalid("No key was created. Please check the form below.".into());
         return signed_in.page_with_error(&error, PageContext { key_form, ..PageContext::default() });
     }
-    let (row, key) =
-        panel.registry.create_key(session.tenant.id, form.get("name"), key_form.scopes, Actor::Panel, now)?;
+    let new = NewKey { expires_at, ..NewKey::new(form.get("name"), key_form.scopes) };
+    let (row, key) = panel.registry.create_key(session.tenant.id, new, Actor::Panel, now)?;
     panel.pending_keys.put(session.hash, row.id, key, now.monotonic);
     Ok(redirect::to_new_key(row.id))
+}
+
+/// The end of the key that a form describes.
+fn expiry(form: &Form, now: Moment) -> Result<Option<Expiry>, &'static str> {
+    let end = EndChoice::parse(form.get("expires")).ok_or("Select one of these.")?;
+    end.expiry(form.get("date"), now)
+}
+
+/// Replaces a key of this tenant. The page after the redirect shows the new key.
+fn replace(signed_in: &SignedInRequest<'_>, form: &Form) -> Result<Response, PanelError> {
+    let (panel, session, now) = (signed_in.panel, signed_in.session, signed_in.request.received_at);
+    if let Some(reason) = session.tenant.inactive(&now.date()) {
+        return signed_in.page_with_error(&PanelError::Inactive(reason), PageContext::default());
+    }
+    let Some(overlap) = OverlapChoice::parse(form.get("overlap")) else {
+        let error = PanelError::Invalid("Select when the old key ends. Nothing was changed.".into());
+        return signed_in.page_with_error(&error, PageContext::default());
+    };
+    // 0 is not the id of any key.
+    let id = form.id("key").unwrap_or_default();
+    let replaced = panel.registry.replace_key(session.tenant.id, id, overlap.span(), Actor::Panel, now);
+    match replaced.map_err(PanelError::from) {
+        Ok(Replacement { new, key, .. }) => {
+            panel.pending_keys.put(session.hash, new.id, key, now.monotonic);
+            Ok(redirect::to_new_key(new.id))
+        }
+        Err(error @ PanelError::Invalid(_)) => signed_in.page_with_error(&error, PageContext::default()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Revokes or deletes a key of this tenant. A key of another tenant is treated as unknown.

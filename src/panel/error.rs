@@ -88,6 +88,9 @@ impl From<RegistryError> for PanelError {
             RegistryError::NoKey(_) => {
                 PanelError::Invalid(Cow::Borrowed("There is no such key any more. Nothing was changed."))
             }
+            RegistryError::NotReplaceable { state, .. } => {
+                PanelError::Invalid(format!("This key is {state} and cannot be replaced. Nothing was changed.").into())
+            }
             error => failed(&error),
         }
     }

@@ -6,8 +6,13 @@ use super::form::Form;
 use super::redirect::CompletedAction;
 use super::session::Session;
 use super::sign_in;
-use super::templates::{self, ConfirmPage, KeyFormValues, KeysPage, NewKey, Notice, PasswordErrors};
+use super::templates::{
+    self, ConfirmPage, KeyFormValues, KeyView, KeysPage, NewKey, Notice, PasswordErrors, ReplacePage,
+};
 use crate::http::{Method, Request, Response};
+use crate::store::registry::{KeyRow, KeyState};
+
+const NO_SUCH_KEY: &str = "There is no such key any more.";
 
 /// Number of events on the page.
 const EVENTS: u32 = 20;
@@ -25,6 +30,9 @@ pub(super) fn handle_get(panel: &Panel, request: &Request) -> Result<Response, P
     }
     if let Some(id) = query.id("delete") {
         return signed_in.confirm(id, true);
+    }
+    if let Some(id) = query.id("replace") {
+        return signed_in.confirm_replacement(id);
     }
     let (notice, new_key) = match query.id("new") {
         Some(id) => signed_in.new_key(id)?,
@@ -55,15 +63,16 @@ impl SignedInRequest<'_> {
         let Session { tenant, token, .. } = self.session;
         let registry = &self.panel.registry;
         let mut keys = registry.list_keys(tenant.id)?;
+        let now = self.request.received_at;
         // Active keys first, then the newest.
-        keys.sort_by_key(|key| (key.revoked_at.is_some(), std::cmp::Reverse(key.id)));
+        keys.sort_by_key(|key| (key.state(now) != KeyState::Active, std::cmp::Reverse(key.id)));
         let page = KeysPage {
             tenant: &tenant.name,
             token,
             notice: context.notice,
-            inactive: templates::inactive(tenant, &self.request.received_at.date()),
+            inactive: templates::inactive(tenant, &now.date()),
             new_key: context.new_key,
-            keys: keys.into_iter().map(Into::into).collect(),
+            keys: keys.into_iter().map(|key| KeyView::new(key, now)).collect(),
             key_form: context.key_form,
             password_errors: context.password_errors,
             events: registry.key_events(tenant.id, EVENTS)?.into_iter().map(Into::into).collect(),
@@ -80,23 +89,48 @@ impl SignedInRequest<'_> {
     /// Renders the confirmation page for revoking or deleting a key.
     fn confirm(&self, id: i64, delete: bool) -> Result<Response, PanelError> {
         let Session { tenant, token, .. } = self.session;
-        let mut keys = self.panel.registry.list_keys(tenant.id)?.into_iter();
-        match keys.find(|key| key.id == id) {
+        match self.find_key(id)? {
             Some(key) if delete || key.revoked_at.is_none() => {
-                templates::page(200, &ConfirmPage { tenant: &tenant.name, token, key: key.into(), delete })
+                let key = KeyView::new(key, self.request.received_at);
+                templates::page(200, &ConfirmPage { tenant: &tenant.name, token, key, delete })
             }
-            Some(_) => self
-                .page(200, PageContext { notice: Some(CompletedAction::Revoked.notice()), ..PageContext::default() }),
-            None => {
-                let notice = Some(Notice::success("There is no such key any more."));
-                self.page(200, PageContext { notice, ..PageContext::default() })
-            }
+            Some(_) => self.page_with_notice(CompletedAction::Revoked.notice()),
+            None => self.page_with_notice(Notice::success(NO_SUCH_KEY)),
         }
+    }
+
+    /// Renders the confirmation page for replacing a key.
+    fn confirm_replacement(&self, id: i64) -> Result<Response, PanelError> {
+        let Session { tenant, token, .. } = self.session;
+        let now = self.request.received_at;
+        if tenant.inactive(&now.date()).is_some() {
+            // The page says why no key can be created.
+            return self.page(200, PageContext::default());
+        }
+        match self.find_key(id)?.map(|key| KeyView::new(key, now)) {
+            Some(key) if key.state == KeyState::Active => {
+                templates::page(200, &ReplacePage { tenant: &tenant.name, token, key })
+            }
+            Some(key) => {
+                let text = format!("This key is {} and cannot be replaced.", key.state.as_str());
+                self.page_with_notice(Notice::success(text))
+            }
+            None => self.page_with_notice(Notice::success(NO_SUCH_KEY)),
+        }
+    }
+
+    /// Returns a key of this tenant with its last use.
+    fn find_key(&self, id: i64) -> Result<Option<KeyRow>, PanelError> {
+        Ok(self.panel.registry.list_keys(self.session.tenant.id)?.into_iter().find(|key| key.id == id))
+    }
+
+    fn page_with_notice(&self, notice: Notice) -> Result<Response, PanelError> {
+        self.page(200, PageContext { notice: Some(notice), ..PageContext::default() })
     }
 
     /// Returns a key that was just created, once, or a notice that it was shown before. HEAD does not consume it.
     fn new_key(&self, id: i64) -> Result<(Option<Notice>, Option<NewKey>), PanelError> {
-        let created = self.panel.registry.list_keys(self.session.tenant.id)?.into_iter().find(|key| key.id == id);
+        let created = self.find_key(id)?;
         let Some(row) = created.filter(|_| self.request.method == Method::Get) else { return Ok((None, None)) };
         let now = self.request.received_at.monotonic;
         Ok(match self.panel.pending_keys.take(self.session.hash, id, now) {

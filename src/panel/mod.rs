@@ -1,10 +1,11 @@
-//! The panel at `/api_keys.php`: a server-rendered page on which a tenant's administrator signs in and creates, revokes and
-//! deletes API keys (contract section 9).
+//! The panel at `/api_keys.php`: a server-rendered page on which a tenant's administrator signs in and creates, replaces,
+//! revokes and deletes API keys (contract sections 9 and 14).
 //!
 //! A successful form is answered with a redirect, so reloading the page does not repeat it. The page works without JavaScript.
 //! An error is shown on the page that the form was sent from, or on a page of its own.
 
 mod actions;
+mod choices;
 mod cookies;
 mod error;
 mod form;

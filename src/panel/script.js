@@ -1,5 +1,6 @@
 "use strict";
-// The page also works without this script. It copies the new key and ticks checkboxes without a round trip.
+// The page also works without this script. It copies the new key, shows the date where it is needed, and ticks
+// checkboxes without a round trip.
 for (const button of document.querySelectorAll("[data-copy]")) {
   const source = document.getElementById(button.dataset.copy);
   const status = document.getElementById("copied");
@@ -16,6 +17,18 @@ for (const button of document.querySelectorAll("[data-copy]")) {
     }
     status.textContent = copied ? "Copied." : "Please copy the selected text.";
   });
+}
+const end = document.getElementById("expires");
+if (end) {
+  const date = document.getElementById("date");
+  const showDate = () => {
+    date.disabled = end.value !== "date";
+    date.parentElement.hidden = date.disabled;
+  };
+  end.addEventListener("change", showDate);
+  // A browser may restore the selection when it goes back to the page.
+  addEventListener("pageshow", showDate);
+  showDate();
 }
 for (const button of document.querySelectorAll("[data-select]")) {
   button.addEventListener("click", (event) => {

@@ -1,15 +1,18 @@
 //! The templates of the pages and their data.
 
 use std::fmt::Display;
+use std::num::NonZeroU32;
 
 use askama::Template;
 
+use super::choices::{EndChoice, OverlapChoice};
 use super::error::PanelError;
 use crate::capitalize::capitalize;
+use crate::clock::Moment;
 use crate::html::HTML;
 use crate::http::Response;
 use crate::model::{Scope, Scopes};
-use crate::store::registry::{EventKey, Inactive, KeyEvent, KeyRow, TenantRow};
+use crate::store::registry::{EventKey, Inactive, KeyEvent, KeyRow, KeyState, TenantRow};
 
 /// The style of every page, after [`crate::html::BASE_STYLE`].
 pub(super) const STYLE: &str = include_str!("style.css");
@@ -95,6 +98,15 @@ pub(super) struct NewKey {
     pub(super) key: String,
 }
 
+/// The confirmation page for replacing a key.
+#[derive(Debug, Template)]
+#[template(path = "panel/replace.html")]
+pub(super) struct ReplacePage<'a> {
+    pub(super) tenant: &'a str,
+    pub(super) token: &'a str,
+    pub(super) key: KeyView,
+}
+
 #[derive(Debug)]
 pub(super) struct KeyView {
     pub(super) id: i64,
@@ -104,11 +116,17 @@ pub(super) struct KeyView {
     pub(super) created: Time,
     pub(super) last_used: Option<Time>,
     pub(super) revoked: Option<Time>,
+    pub(super) expires: Option<Time>,
+    /// The key's own limit.
+    pub(super) rate_limit: Option<NonZeroU32>,
+    pub(super) state: KeyState,
 }
 
-impl From<KeyRow> for KeyView {
-    fn from(key: KeyRow) -> KeyView {
+impl KeyView {
+    /// The key as it is at `now`.
+    pub(super) fn new(key: KeyRow, now: Moment) -> KeyView {
         KeyView {
+            state: key.state(now),
             id: key.id,
             name: key.name,
             prefix: key.prefix,
@@ -116,7 +134,13 @@ impl From<KeyRow> for KeyView {
             created: Time(key.created_at),
             last_used: key.last_used_at.map(Time),
             revoked: key.revoked_at.map(Time),
+            expires: key.expires_at.map(|end| Time(end.to_string())),
+            rate_limit: key.rate_limit,
         }
+    }
+
+    fn is_active(&self) -> bool {
+        self.state == KeyState::Active
     }
 }
 
@@ -160,11 +184,20 @@ impl Time {
 pub(super) struct KeyFormValues {
     pub(super) name: String,
     pub(super) scopes: Scopes,
+    pub(super) end: EndChoice,
+    /// The date of [`EndChoice::Date`] as it was typed.
+    pub(super) date: String,
     pub(super) name_error: Option<String>,
     pub(super) scopes_error: Option<&'static str>,
+    pub(super) end_error: Option<&'static str>,
 }
 
 impl KeyFormValues {
+    /// Whether a field is not valid.
+    pub(super) fn has_errors(&self) -> bool {
+        self.name_error.is_some() || self.scopes_error.is_some() || self.end_error.is_some()
+    }
+
     /// The checkboxes: scope and whether it is checked.
     fn checkboxes(&self) -> Vec<(String, bool)> {
         Scope::all().map(|scope| (scope.to_string(), self.scopes.contains(scope))).collect()

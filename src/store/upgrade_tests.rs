@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -138,11 +139,18 @@ fn files_of_every_released_version_get_the_current_schema() {
         let registry = Registry::open(data.path()).unwrap();
         assert_eq!(registry.find_tenant("acme").unwrap().unwrap().id, 1);
         let key = registry.list_keys(1).unwrap().remove(0);
+        assert_eq!((key.expires_at, key.rate_limit), (None, None), "schema {version}");
         registry.set_password(1, "$new", Actor::CommandLine, Clock::system().now()).unwrap();
         let events = registry.key_events(1, 10).unwrap();
         let found: Vec<_> = events.into_iter().map(|event| (event.action, event.key.map(|key| key.name))).collect();
         let expected = [("password changed".to_owned(), None), ("created".to_owned(), Some(key.name))];
         assert_eq!(found, expected, "schema {version}");
+        let now = Clock::system().now();
+        let replaced = registry.replace_key(1, key.id, jiff::Span::new(), Actor::CommandLine, now).unwrap();
+        registry.set_rate_limit(1, replaced.new.id, NonZeroU32::new(7), Actor::CommandLine, now).unwrap();
+        let events = registry.key_events(1, 3).unwrap();
+        let actions: Vec<_> = events.iter().map(|event| event.action.as_str()).collect();
+        assert_eq!(actions, ["limit changed", "replaced", "created"], "schema {version}");
     }
 }
 

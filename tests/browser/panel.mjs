@@ -139,6 +139,7 @@ async function visit() {
 
   await shortcuts();
   await mistakes();
+  await endsAndReplacement();
   await look("list");
   await refusals();
   await revokeAndDelete(key);
@@ -176,6 +177,41 @@ async function mistakes() {
   await go("button", "Create key");
   assert.equal(await page.locator("tbody b").count(), 0, "a name is text");
   await createKey("A long-winded name of a key ".repeat(3), ["customers:read", "employees:read"]);
+}
+
+async function endsAndReplacement() {
+  const end = page.getByLabel("End", { exact: true });
+  const date = page.getByLabel("Date", { exact: true });
+  const create = async (day) => {
+    await page.getByLabel("Name", { exact: true }).fill("Audit");
+    await page.getByLabel("customers:read", { exact: true }).check();
+    await end.selectOption("On a date");
+    await date.fill(day);
+    await go("button", "Create key");
+  };
+  assert.equal(await date.isVisible(), javascript === "off", "the script shows the date where it is needed");
+  await Promise.all([answers(422), create("2020-01-31")]);
+  await page.getByText("This date is in the past.").waitFor();
+  await look("end-wrong");
+  await create("2999-06-30");
+  const old = (await page.locator("#secret").textContent()).trim();
+  await row("Audit").getByText("2999-06-30").waitFor();
+  const address = await row("Audit").getByRole("link", { name: "Replace Audit" }).getAttribute("href");
+  server.run(["key", "limit", "shop", /\d+/.exec(address)[0], "500"]);
+  await go("link", "Replace Audit");
+  await look("replace");
+  await page.getByLabel("The old key ends").selectOption("In a week");
+  await go("button", "Replace key");
+  const next = (await page.locator("#secret").textContent()).trim();
+  assert.deepEqual([await api(old), await api(next)], [[200, "fine"], [200, "fine"]]);
+  assert.equal(await row("Audit").count(), 2);
+  await row("Audit").first().getByText("500 requests a minute").waitFor();
+  await look("replaced");
+  await go("link", "Replace Audit", row("Audit").first());
+  await page.getByLabel("The old key ends").selectOption("At once");
+  await go("button", "Replace key");
+  assert.deepEqual(await api(next), [401, "expired_api_key"]);
+  await look("expired");
 }
 
 async function revokeAndDelete(key) {

@@ -260,7 +260,10 @@ fn key_list_shows_a_tenants_own_keys_and_their_state() {
     let rows = list.as_array().unwrap();
     assert_eq!(rows.len(), 2);
     for row in rows {
-        members(row, &["id", "name", "prefix", "scopes", "created_at", "last_used_at", "state"]);
+        members(
+            row,
+            &["id", "name", "prefix", "scopes", "created_at", "last_used_at", "state", "expires_at", "rate_limit"],
+        );
         assert_eq!(row["last_used_at"], Value::Null);
         let id = usize::try_from(row["id"].as_i64().unwrap()).unwrap();
         assert_eq!(row["prefix"], keys[id - 1][..8]);

@@ -45,6 +45,11 @@ fn provoke(condition: Condition, Fixture { server, tenant, api }: &Fixture) -> R
             tenant.key_command("revoke", &key);
             server.with_key(&key.key).get(RECORDS)
         }
+        Condition::ExpiredApiKey => {
+            let key = tenant.key(ALL);
+            tenant.replace_key(&key, "0");
+            server.with_key(&key.key).get(RECORDS)
+        }
         Condition::TenantInactive => {
             let (suspended, api) = tenant_of_its_own("suspended");
             suspended.ask("suspend", &[]);

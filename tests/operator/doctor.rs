@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::support::server::{DataDir, Output};
-use crate::support::{TestServer, database};
+use crate::support::{ALL, TestServer, database};
 
 /// The state of one check.
 fn state(output: &Output, check: &str) -> String {
@@ -31,7 +31,7 @@ fn an_intact_data_directory_has_no_faults() {
     server.tenant("acme");
     let output = server.cli(&["--json", "doctor"]).done();
     assert_eq!(output.json()["ok"], Value::Bool(true), "{output:?}");
-    for check in ["version", "directory", "permissions", "registry.db", "tenants", "clock", "descriptors"] {
+    for check in ["version", "directory", "permissions", "registry.db", "tenants", "keys", "clock", "descriptors"] {
         assert_eq!(state(&output, check), "ok", "{check}: {output:?}");
     }
     let text = server.cli(&["doctor"]).done().stdout;
@@ -120,4 +120,20 @@ fn a_missing_old_or_incomplete_backup_is_a_fault() {
     assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "three days old");
     let arguments = ["doctor", "--backup-age", "4", "--backups", dir.to_str().unwrap()];
     data_dir.cli(&arguments).done();
+}
+
+#[test]
+fn keys_that_end_within_14_days_are_a_warning() {
+    let data_dir = DataDir::new(false);
+    let tenant = data_dir.tenant("acme");
+    tenant.key(ALL);
+    tenant.key_with(ALL, &["--expires", "15d"]);
+    assert_eq!(state(&data_dir.cli(&["--json", "doctor"]).done(), "keys"), "ok");
+    let soon = tenant.key_with(ALL, &["--expires", "13d"]);
+    let output = data_dir.cli(&["--json", "doctor"]).done();
+    assert_eq!(state(&output, "keys"), "warning");
+    let named = format!("key {} of acme", soon.id);
+    assert!(output.stdout.contains(&named) && output.stdout.matches(" of acme").count() == 1, "{output:?}");
+    tenant.key_command("revoke", &soon);
+    assert_eq!(state(&data_dir.cli(&["--json", "doctor"]).done(), "keys"), "ok");
 }

@@ -2,7 +2,7 @@
 
 use tenantdesk::http::{Body, Method};
 use tenantdesk::model::Scopes;
-use tenantdesk::store::registry::{Actor, KeyRow, TenantRow};
+use tenantdesk::store::registry::{Actor, KeyRow, KeyState, NewKey, TenantRow};
 
 use super::browser_session::{PASSWORD, Panel};
 
@@ -10,7 +10,12 @@ const NEW: &str = "another horse battery";
 
 fn key(panel: &Panel, tenant: &TenantRow) -> KeyRow {
     let now = panel.clock.now();
-    panel.app.registry.create_key(tenant.id, "its secret name", Scopes::every(), Actor::CommandLine, now).unwrap().0
+    panel
+        .app
+        .registry
+        .create_key(tenant.id, NewKey::new("its secret name", Scopes::every()), Actor::CommandLine, now)
+        .unwrap()
+        .0
 }
 
 #[test]
@@ -32,6 +37,7 @@ fn without_its_sessions_token_a_form_changes_nothing() {
             ("create", vec![("name", "x"), ("scope", "all")]),
             ("revoke", vec![("key", id.as_str())]),
             ("delete", vec![("key", id.as_str())]),
+            ("replace", vec![("key", id.as_str()), ("overlap", "0")]),
             ("password", vec![("current", PASSWORD), ("new", NEW), ("again", NEW)]),
             ("select-all", vec![]),
             ("sign-out", vec![]),
@@ -54,6 +60,7 @@ fn a_get_changes_nothing() {
     for query in ["revoke=1", "delete=1"] {
         browser.get(query).is(200).saying("its secret name").saying("This cannot be undone.");
     }
+    browser.get("replace=1").is(200).saying("its secret name").saying("The old key ends");
     let token = browser.token.clone();
     browser.get(&format!("action=delete&key=1&token={token}")).is(200);
     assert_eq!(panel.keys(&acme), [row]);
@@ -66,9 +73,10 @@ fn another_tenants_keys_are_like_none() {
     let row = key(&panel, &other);
     let id = row.id.to_string();
     let mut browser = panel.signed_in("acme");
-    for action in ["revoke", "delete"] {
-        let others = browser.send(action, &[("key", &id)]).is(422).saying("There is no such key any more");
-        let none = browser.send(action, &[("key", "999")]).is(422);
+    for action in ["revoke", "delete", "replace"] {
+        let others = browser.send(action, &[("key", &id), ("overlap", "1d")]).is(422);
+        let others = others.saying("There is no such key any more");
+        let none = browser.send(action, &[("key", "999"), ("overlap", "1d")]).is(422);
         assert_eq!(others.text(), none.text());
         let others = browser.get(&format!("{action}={id}")).is(200);
         let none = browser.get(&format!("{action}=999")).is(200);
@@ -120,11 +128,15 @@ fn a_suspended_tenants_admin_reads_why_revokes_and_deletes_but_makes_nothing() {
     let page = browser.get("").is(200).saying("The operator has suspended this tenant.").saying("its secret name");
     assert!(!page.text().contains("Create key"));
     browser.send("create", &[("name", "x"), ("scope", "all")]).is(403);
+    assert!(!page.text().contains("?replace="));
+    browser.get(&format!("replace={}", first.id)).is(200).saying("The operator has suspended this tenant.");
+    let replacement = [("key", &*first.id.to_string()), ("overlap", "0")];
+    browser.send("replace", &replacement).is(403).saying("suspended, so no key was created");
     browser.send("revoke", &[("key", &first.id.to_string())]).is(303);
     browser.send("delete", &[("key", &second.id.to_string())]).is(303);
     let left = panel.keys(&acme);
     assert_eq!(left.len(), 1);
-    assert_eq!(left[0].state(), "revoked");
+    assert_eq!(left[0].state(panel.clock.now()), KeyState::Revoked);
 }
 
 #[test]

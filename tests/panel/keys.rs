@@ -7,7 +7,7 @@ use tenantdesk::http::Method;
 use tenantdesk::model::Scopes;
 use tenantdesk::password;
 use tenantdesk::secret;
-use tenantdesk::store::registry::Actor;
+use tenantdesk::store::registry::{Actor, NewKey};
 
 use super::browser_session::{BrowserSession, PASSWORD, Panel};
 
@@ -166,6 +166,106 @@ fn the_list_shows_all_of_a_key_but_the_key() {
     assert_eq!(events_shown, ["deleted", "revoked", "created", "signed in"]);
 }
 
+#[test]
+fn a_key_ends_when_the_form_says() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut browser = panel.signed_in("acme");
+    let name = ("name", "Audit");
+    let mut create = |fields: &[(&str, &str)]| browser.send("create", &[&[name, ("scope", "read")], fields].concat());
+    for (end, date, expected) in [
+        ("never", "", None),
+        ("30d", "", Some("2026-12-20T19:30:42Z")),
+        ("90d", "", Some("2027-02-18T19:30:42Z")),
+        ("1y", "", Some("2027-11-20T19:30:42Z")),
+        ("date", "2026-11-20", Some("2026-11-20T23:59:59Z")),
+    ] {
+        create(&[("expires", end), ("date", date)]).is(303);
+        let made = panel.keys(&acme).last().unwrap().expires_at.map(|end| end.to_string());
+        assert_eq!(made.as_deref(), expected, "{end}");
+    }
+    let count = panel.keys(&acme).len();
+    for (end, date, reason) in [
+        ("date", "2026-11-19", "This date is in the past."),
+        ("date", "", "Enter a date."),
+        ("date", "2026-02-30", "Enter a date."),
+        ("date", "9999-12-31", "This end is too far away."),
+        ("never", "2027-01-31", "Select “On a date”, or leave the date empty."),
+        ("2y", "", "Select one of these."),
+    ] {
+        let page = create(&[("expires", end), ("date", date)]).is(422).saying(reason).saying("value=\"Audit\"");
+        let page = page.saying(&format!("name=\"date\" type=\"date\" value=\"{date}\""));
+        page.saying("aria-describedby=\"end-error\"").saying("No key was created.");
+    }
+    create(&[("expires", "date"), ("date", "\"><b>")]).is(422).saying("value=\"&#34;&#62;&#60;b&#62;\"");
+    assert_eq!(panel.keys(&acme).len(), count);
+    // Without JavaScript a shortcut keeps the choice.
+    let page = browser.send("select-read", &[("expires", "90d"), ("date", "")]).is(200);
+    page.saying("<option value=\"90d\" selected>");
+}
+
+#[test]
+fn an_expired_key_stays_in_the_list_behind_the_active_ones() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut browser = panel.signed_in("acme");
+    browser.create_key("Lasting", &["read"]);
+    let fields = [("name", "Ending"), ("scope", "read"), ("expires", "date"), ("date", "2026-11-20")];
+    browser.send("create", &fields).is(303);
+    let place = |text: &str, name: &str| text.find(&format!("<bdi>{name}</bdi> <code>")).unwrap();
+    let shown = "<time datetime=\"2026-11-20T23:59:59Z\">";
+    let page = browser.get("").saying(&format!("Active</span> <span class=\"quiet\">until {shown}"));
+    assert!(place(&page.text(), "Ending") < place(&page.text(), "Lasting"));
+    panel.advance(5 * 3600);
+    let page = browser.get("").saying(&format!("Expired <span class=\"quiet\">{shown}"));
+    assert!(place(&page.text(), "Lasting") < place(&page.text(), "Ending"));
+    let id = panel.keys(&acme)[1].id;
+    assert!(!page.text().contains(&format!("?replace={id}")) && !page.text().contains(&format!("?revoke={id}")));
+    browser.get(&format!("replace={id}")).is(200).saying("This key is expired and cannot be replaced.");
+    let replacement = [("key", &*id.to_string()), ("overlap", "1d")];
+    browser
+        .send("replace", &replacement)
+        .is(422)
+        .saying("This key is expired and cannot be replaced. Nothing was changed.");
+    browser.send("delete", &[("key", &id.to_string())]).is(303);
+    assert_eq!(panel.keys(&acme).len(), 1);
+}
+
+#[test]
+fn a_key_is_replaced_and_the_new_one_shown_once() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut browser = panel.signed_in("acme");
+    let now = panel.clock.now();
+    for (overlap, end) in [
+        ("0", "2026-11-20T19:30:42Z"),
+        ("1h", "2026-11-20T20:30:42Z"),
+        ("1d", "2026-11-21T19:30:42Z"),
+        ("7d", "2026-11-27T19:30:42Z"),
+    ] {
+        let old = browser.create_key("Web shop", &["customers:read"]);
+        let row = panel.keys(&acme).last().unwrap().clone();
+        let limit = std::num::NonZeroU32::new(500);
+        panel.app.registry.set_rate_limit(acme.id, row.id, limit, Actor::CommandLine, now).unwrap();
+        browser.get(&format!("replace={}", row.id)).is(200).saying("Web shop").saying(&format!("value=\"{overlap}\""));
+        let replaced = browser.send("replace", &[("key", &row.id.to_string()), ("overlap", overlap)]).is(303);
+        let query = replaced.query().to_owned();
+        let new = browser.get(&query).is(200).new_key().unwrap();
+        assert!(!browser.get(&query).is(200).text().contains(&new), "it is shown once");
+        let principal = |key: &str| panel.app.registry.find_principal(&secret::hash(key)).unwrap().unwrap();
+        let (old, new) = (principal(&old), principal(&new));
+        assert_eq!(old.expires_at.unwrap().to_string(), end);
+        assert_eq!((new.expires_at, new.rate_limit, new.scopes), (None, limit, old.scopes));
+    }
+    browser.get("").saying("500 requests a minute").saying("Replaced <bdi>Web shop</bdi>").saying("Limit changed");
+    let id = panel.keys(&acme).last().unwrap().id.to_string();
+    let count = panel.keys(&acme).len();
+    for overlap in ["", "2d", "-1h"] {
+        browser.send("replace", &[("key", &id), ("overlap", overlap)]).is(422).saying("Nothing was changed.");
+    }
+    assert_eq!(panel.keys(&acme).len(), count);
+}
+
 impl BrowserSession<'_> {
     /// The events on the page, the newest first.
     fn events(&mut self) -> Vec<String> {
@@ -182,7 +282,7 @@ fn the_last_twenty_events_stand_at_the_foot() {
         browser.create_key(&format!("panel's {count}"), &["read"]);
     }
     let now = panel.clock.now();
-    panel.app.registry.create_key(acme.id, "typed", Scopes::every(), Actor::CommandLine, now).unwrap();
+    panel.app.registry.create_key(acme.id, NewKey::new("typed", Scopes::every()), Actor::CommandLine, now).unwrap();
     let events = browser.events();
     assert_eq!(events.len(), 20);
     assert!(

@@ -39,6 +39,7 @@ fn every_page(panel: &Panel) -> Vec<String> {
     pages.push(browser.get(&data_dir).text());
     pages.push(browser.get("revoke=1").text());
     pages.push(browser.get("delete=1").text());
+    pages.push(browser.get("replace=1").is(200).text());
     pages.push(browser.send("password", &[]).is(422).text());
     pages.push(panel.ask(&panel.request(Method::Put)).is(405).text());
     pages

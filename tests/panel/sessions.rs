@@ -123,3 +123,15 @@ fn a_session_outlives_a_restart_and_dies_with_its_tenant() {
     panel.app.registry.delete_tenant("acme").unwrap();
     assert!(!browser.is_signed_in());
 }
+
+#[test]
+fn a_session_survives_the_renaming_of_its_tenant_and_sign_in_is_by_the_new_name() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let mut browser = panel.signed_in("acme");
+    panel.app.registry.rename_tenant("acme", "acme-berlin").unwrap();
+    browser.get("").is(200).saying("<span>acme-berlin</span>");
+    browser.create_key("Web shop", &["all"]);
+    panel.browser().sign_in("acme", PASSWORD).is(401);
+    panel.browser().sign_in("acme-berlin", PASSWORD).is(303);
+}

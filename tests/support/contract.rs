@@ -189,9 +189,13 @@ pub fn resource_at(path: &str) -> Option<&'static Resource> {
 /// The path of the journal.
 pub const CHANGES: &str = "/changes.php";
 
+/// The path of the caller\'s key.
+pub const WHOAMI: &str = "/whoami.php";
+
 /// Whether a key is needed at `path` (with or without `/v1`).
 pub fn needs_key(path: &str) -> bool {
-    resource_at(path).is_some() || path.strip_prefix("/v1").unwrap_or(path) == CHANGES
+    let bare = path.strip_prefix("/v1").unwrap_or(path);
+    resource_at(path).is_some() || [CHANGES, WHOAMI].contains(&bare)
 }
 
 /// Whether `text` is 8-4-4-4-12 hexadecimal digits.

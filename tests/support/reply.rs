@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use super::contract::{RESOURCES, check_record, has_status, is_field_code, is_uuid, needs_key, resource_at};
+use super::contract::{
+    CHANGES, RESOURCES, check_record, has_status, is_field_code, is_timestamp, is_uuid, needs_key, resource_at,
+};
 
 /// What was asked for; a check of the reply needs it.
 #[derive(Clone, Debug)]
@@ -35,11 +37,12 @@ pub struct Reply {
 }
 
 /// The refusals that come before the rate limit; a 503 or 500 can come before or after it.
-const BEFORE_THE_LIMIT: [&str; 8] = [
+const BEFORE_THE_LIMIT: [&str; 9] = [
     "missing_authorization",
     "malformed_api_key",
     "invalid_api_key",
     "revoked_api_key",
+    "expired_api_key",
     "tenant_inactive",
     "insufficient_scope",
     "malformed_request",
@@ -169,7 +172,7 @@ impl Reply {
             Some(resource) if self.status < 300 && self.asked.method != "HEAD" => self.check_success(resource),
             Some(_) if self.status == 304 => self.check_etag(),
             Some(_) if self.code() == "precondition_failed" => self.check_etag(),
-            None if self.status == 200 && needs_key(&path) && self.asked.method != "HEAD" => self.check_changes(),
+            None if self.status == 200 && is_journal(&path) && self.asked.method != "HEAD" => self.check_changes(),
             _ => (),
         }
     }
@@ -301,7 +304,7 @@ impl Reply {
         let challenge = self.header("WWW-Authenticate");
         match code {
             "missing_authorization" => assert_eq!(challenge, Some("Bearer"), "{self}"),
-            "malformed_api_key" | "invalid_api_key" | "revoked_api_key" => {
+            "malformed_api_key" | "invalid_api_key" | "revoked_api_key" | "expired_api_key" => {
                 assert_eq!(challenge, Some("Bearer error=\"invalid_token\""), "{self}");
             }
             "insufficient_scope" => {
@@ -326,6 +329,8 @@ impl Reply {
             || self.status == 401
             || self.status == 403
             || (self.status == 400 && self.asked.has_two_authorizations());
+        let announced = self.header("X-Key-Expires");
+        assert!(announced.is_none_or(is_timestamp) && !(refused_before && announced.is_some()), "{self}");
         let present = LIMIT_HEADERS.iter().filter(|name| self.header(name).is_some()).count();
         match self.status {
             _ if refused_before => assert_eq!(present, 0, "refused before the rate limit: {self}"),
@@ -375,4 +380,8 @@ impl std::fmt::Display for Reply {
         let text: String = self.text().chars().take(1500).collect();
         write!(f, "\n  {text}")
     }
+}
+
+fn is_journal(path: &str) -> bool {
+    path.strip_prefix("/v1").unwrap_or(path) == CHANGES
 }

@@ -261,9 +261,28 @@ impl Tenant {
     /// Makes a key with these scopes.
     #[track_caller]
     pub fn key(&self, scopes: &[&str]) -> Key {
+        self.key_with(scopes, &[])
+    }
+
+    /// Makes a key with these scopes and further options.
+    #[track_caller]
+    pub fn key_with(&self, scopes: &[&str], options: &[&str]) -> Key {
         let mut arguments = vec!["--json", "key", "create", &self.name, "--name", "a test's"];
         arguments.extend(scopes.iter().flat_map(|scope| ["--scope", scope]));
-        let made = self.data_dir.cli(&arguments).done().json();
+        arguments.extend(options);
+        self.new_key(&arguments)
+    }
+
+    /// Replaces a key with this overlap, and returns the new one.
+    #[track_caller]
+    pub fn replace_key(&self, key: &Key, overlap: &str) -> Key {
+        self.new_key(&["--json", "key", "replace", &self.name, &key.id.to_string(), "--overlap", overlap])
+    }
+
+    /// The key that a command makes.
+    #[track_caller]
+    fn new_key(&self, arguments: &[&str]) -> Key {
+        let made = self.data_dir.cli(arguments).done().json();
         let key = made["key"].as_str().unwrap().to_owned();
         self.data_dir.keep_secret(&key);
         Key { id: made["id"].as_i64().unwrap(), prefix: made["prefix"].as_str().unwrap().to_owned(), key }

@@ -1,6 +1,7 @@
 //! `doctor`: diagnoses the installation.
 
 mod backups;
+mod keys;
 mod system;
 
 use std::fs::{self, Metadata};
@@ -79,6 +80,8 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     checks.push(system::descriptors());
     checks.push(system::clock(now, newest_write(data_dir)));
     checks.extend(databases(options)?);
+    // The check of the databases has reported a registry that cannot be opened.
+    checks.extend(options.open_registry().ok().map(|registry| keys::ends(&registry, now)));
     checks.push(match &arguments.backups {
         Some(dir) => backups::newest(dir, now, arguments.backup_age),
         None => Check::new("backup", Status::Warning, "not checked; name the folder of backups with --backups DIR"),

@@ -7,8 +7,7 @@ use crate::api::list::EXAMPLE_CURSOR;
 use crate::api::query::Query;
 use crate::api::rate_limit::RateLimitStatus;
 use crate::api::routes::RECORD_METHODS;
-use crate::http::Response;
-use crate::http::{ApiError, Condition, ProtocolViolation};
+use crate::http::{API_VERSION, ApiError, Condition, ProtocolViolation, Response};
 use crate::model::FieldError;
 use crate::model::{Access, CUSTOMER, EMPLOYEE, Field, HARDWARE, JsonObject, Resource, Scope};
 use crate::store::registry::Inactive;
@@ -21,6 +20,8 @@ pub const RESET: i64 = 1_795_203_060;
 pub const ETAG: &str = "\"8412350017\"";
 /// A cursor of the journal.
 pub const CHANGES_CURSOR: &str = "gWwKjN3nS1CHoVnUMpMXPLkAAAAB9WngkdI9qv3kPs0l";
+/// The end of the example's key.
+pub const EXPIRES: &str = "2026-11-30T23:59:59Z";
 /// A UUID.
 pub const UUID: &str = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
 
@@ -51,6 +52,24 @@ pub fn record_example(resource: &'static Resource) -> Value {
     record.insert("created_at".to_owned(), json!(NOW));
     record.insert("updated_at".to_owned(), json!(NOW));
     Value::Object(record)
+}
+
+/// The response of `/whoami.php`.
+pub fn whoami_example() -> Value {
+    json!({
+        "tenant": "acme",
+        "key": {
+            "id": 1,
+            "name": "Web shop",
+            "prefix": "tdk_Ab3d",
+            "scopes": ["customers:read", "customers:write"],
+            "created_at": NOW,
+            "expires_at": EXPIRES,
+        },
+        "rate_limit": 100,
+        "api_version": API_VERSION,
+        "server": env!("CARGO_PKG_VERSION"),
+    })
 }
 
 /// A page that is not the last one.
@@ -92,6 +111,7 @@ fn error(condition: Condition, violation: ProtocolViolation, resource: &'static 
         Condition::MalformedApiKey => errors::malformed_api_key(),
         Condition::InvalidApiKey => errors::invalid_api_key(),
         Condition::RevokedApiKey => errors::revoked_api_key(),
+        Condition::ExpiredApiKey => errors::expired_api_key(),
         Condition::TenantInactive => errors::tenant_inactive(Inactive::TrialOver),
         Condition::TenantUnavailable => errors::tenant_unavailable(),
         Condition::InsufficientScope => {

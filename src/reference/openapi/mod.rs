@@ -17,12 +17,9 @@ pub use examples::{changes_example, error_example, example_of, page_example, rec
 pub use operations::{article, changes_operation_id, operation_id};
 pub use responses::Target;
 
-use crate::http::Condition;
+use crate::http::{API_VERSION, Condition};
 use crate::model::FieldCode;
 use crate::model::{ALL, Scope};
-
-/// The version of the interface, as `X-API-Version` has it.
-pub const VERSION: &str = "v1";
 
 /// The document on one line, as it is served.
 pub static JSON: LazyLock<String> = LazyLock::new(|| document().to_string());
@@ -38,7 +35,7 @@ pub fn document() -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "TenantDesk",
-            "version": VERSION,
+            "version": API_VERSION,
             "summary": "Customers, employees and hardware of one tenant, as JSON.",
             "description": introduction(),
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
@@ -60,7 +57,11 @@ pub fn document() -> Value {
                 },
             },
             "schemas": components(
-                ALL.into_iter().flat_map(schemas::of_resource).chain(schemas::of_changes()).chain(responses::schemas()),
+                ALL.into_iter()
+                    .flat_map(schemas::of_resource)
+                    .chain(schemas::of_changes())
+                    .chain(schemas::of_whoami())
+                    .chain(responses::schemas()),
             ),
             "responses": components(responses::responses()),
             "parameters": components(operations::parameters()),
@@ -77,6 +78,7 @@ fn tags() -> Value {
     let mut tags: Vec<Value> =
         ALL.into_iter().map(|resource| json!({ "name": resource.plural, "description": resource.about })).collect();
     tags.push(json!({ "name": "changes", "description": "What was changed in the tenant." }));
+    tags.push(json!({ "name": "key", "description": "About the API key of the request." }));
     tags.push(json!({ "name": "service", "description": "About the service itself. No key is needed." }));
     Value::Array(tags)
 }
@@ -111,7 +113,8 @@ pub const SECTIONS: [(&str, &str, &str); 7] = [
         "Keys",
         "A key belongs to one tenant and gives access to the records of that tenant only. The panel at `/api_keys.php` creates it. \
          Send it with every request to a record path, as `Authorization: Bearer tdk_…`. Use it in servers, not in web pages: \
-         there are no CORS headers.",
+         there are no CORS headers. `/whoami.php` describes the key; it needs no scope. A key may have an end: during its last 14 \
+         days `X-Key-Expires` gives it, and the panel replaces the key by a new one, with an overlap.",
     ),
     (
         "values",
@@ -151,7 +154,7 @@ pub const SECTIONS: [(&str, &str, &str); 7] = [
     (
         "rate-limit",
         "Rate limit",
-        "A key has a fixed number of requests a minute. `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` \
+        "A key has a fixed number of requests a minute, the server's or its own. `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` \
          give the number, the rest and the end of the minute. Beyond the limit the response is 429 with `Retry-After`.",
     ),
 ];

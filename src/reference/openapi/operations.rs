@@ -2,12 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::examples::{ETAG, UUID, changes_example, create_example, page_example, record_example, update_example};
-use super::responses::{RATE_LIMIT, Target, references};
+use super::examples::{
+    ETAG, UUID, changes_example, create_example, page_example, record_example, update_example, whoami_example,
+};
+use super::responses::{COUNTED, Target, references};
 use super::schemas::{filter_schema, schema_ref};
 use crate::api::changes;
 use crate::api::list::{self, Bound, Filter, filters};
-use crate::api::routes::{CHANGES_PATH, OPERATIONS, Operation, PAGES, PublicPage};
+use crate::api::routes::{CHANGES_PATH, OPERATIONS, Operation, PAGES, PublicPage, WHOAMI_PATH};
 use crate::capitalize::capitalize;
 use crate::html;
 use crate::http::Method;
@@ -23,7 +25,8 @@ pub fn paths() -> Value {
     let records = ALL.into_iter().map(|resource| (resource.path.to_owned(), record_path(resource)));
     let pages = PAGES.into_iter().map(|(path, page)| (path.to_owned(), page_path(page)));
     let changes = (CHANGES_PATH.to_owned(), changes_path());
-    Value::Object(records.chain([changes]).chain(pages).collect())
+    let whoami = (WHOAMI_PATH.to_owned(), whoami_path());
+    Value::Object(records.chain([changes, whoami]).chain(pages).collect())
 }
 
 /// The parameters that several operations share.
@@ -220,7 +223,7 @@ fn record_responses(resource: &'static Resource, method: Method, operation: Oper
     let (status, success) = success(resource, operation);
     let mut responses = responses(Target::Records(operation, resource), method, status, success);
     if let (Operation::Read, Some(members)) = (operation, responses.as_object_mut()) {
-        let headers = ALWAYS.into_iter().chain(RATE_LIMIT).chain(["ETag"]);
+        let headers = ALWAYS.into_iter().chain(COUNTED).chain(["ETag"]);
         let unchanged = json!({
             "description": "The record has the version that `If-None-Match` names. There is no body.",
             "headers": references("headers", headers),
@@ -246,7 +249,7 @@ fn responses(target: Target, method: Method, status: &str, mut success: Value) -
 /// The status and the response of a successful operation.
 fn success(resource: &'static Resource, operation: Operation) -> (&'static str, Value) {
     let title = capitalize(resource.name);
-    let always = ALWAYS.into_iter().chain(RATE_LIMIT);
+    let always = ALWAYS.into_iter().chain(COUNTED);
     let record = || json!({ "schema": schema_ref(&title), "example": record_example(resource) });
     match operation {
         Operation::Read => {
@@ -338,7 +341,7 @@ fn changes_path() -> Value {
         });
         let success = json!({
             "description": "The entries, the oldest first.",
-            "headers": references("headers", ALWAYS.into_iter().chain(RATE_LIMIT).chain(["Link"])),
+            "headers": references("headers", ALWAYS.into_iter().chain(COUNTED).chain(["Link"])),
             "content": { "application/json": { "schema": schema_ref("ChangePage"), "example": changes_example() } },
         });
         json!({
@@ -358,6 +361,29 @@ fn changes_path() -> Value {
 const CHANGES_ABOUT: &str = "One entry for each record that was created, changed or deleted, in the order of the commits. To \
     follow a tenant: ask with `cursor=now` and keep `next_cursor`, read the lists, then ask with the kept cursor again and again. \
     Needs any of the scopes for reading; entries of other resources are left out.";
+
+fn whoami_path() -> Value {
+    let operation = |method: Method| {
+        let verb = method.as_str().to_lowercase();
+        let always = ALWAYS.into_iter().chain(COUNTED);
+        let success = json!({
+            "description": "The key.",
+            "headers": references("headers", always),
+            "content": { "application/json": { "schema": schema_ref("Whoami"), "example": whoami_example() } },
+        });
+        let operation = json!({
+            "operationId": format!("{verb}Whoami"),
+            "tags": ["key"],
+            "summary": "Describe the API key of the request",
+            "description": "The tenant, the key and its limit. Needs no scope.",
+            "security": [{ "apiKey": [] }],
+            "parameters": shared(&["RequestId"]),
+            "responses": responses(Target::Whoami, method, "200", success),
+        });
+        (verb, operation)
+    };
+    Value::Object([Method::Get, Method::Head].map(operation).into_iter().collect())
+}
 
 fn page_path(page: PublicPage) -> Value {
     let operation = |method: Method| {

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::VERSION;
-use super::examples::{ETAG, RESET, UUID, error_example};
+use super::examples::{ETAG, EXPIRES, RESET, UUID, error_example};
 use super::schemas::schema_ref;
 use crate::api::errors;
 use crate::api::list::EXAMPLE_CURSOR;
 use crate::api::routes::{Operation, PAGES, PublicPage, RECORD_METHODS};
 use crate::capitalize::capitalize;
 use crate::html;
-use crate::http::{Condition, ProtocolViolation};
+use crate::http::{API_VERSION, Condition, ProtocolViolation};
 use crate::model::FieldCode;
 use crate::model::{ALL, CUSTOMER, Field, Resource};
 
@@ -23,6 +22,8 @@ pub enum Target {
     Records(Operation, &'static Resource),
     /// The journal.
     Changes,
+    /// `/whoami.php`.
+    Whoami,
     /// A path without authentication.
     Page(PublicPage),
 }
@@ -33,7 +34,7 @@ impl Target {
         let operations = [Operation::Read, Operation::Create, Operation::Update, Operation::Delete];
         let records =
             ALL.into_iter().flat_map(move |resource| operations.map(|operation| Target::Records(operation, resource)));
-        records.chain([Target::Changes]).chain(PAGES.into_iter().map(|(_, page)| Target::Page(page)))
+        records.chain([Target::Changes, Target::Whoami]).chain(PAGES.into_iter().map(|(_, page)| Target::Page(page)))
     }
 
     /// Every condition that it can fail with.
@@ -45,11 +46,13 @@ impl Target {
             Target::Page(PublicPage::Ready) => found.extend([C::Overloaded, C::NotReady]),
             Target::Page(PublicPage::OpenApi | PublicPage::Docs | PublicPage::Root) => found.push(C::Overloaded),
             Target::Changes => {
-                found.extend(WITH_A_KEY);
-                found.push(C::ChangesGone);
+                found.extend(EVERY_OPERATION_WITH_A_KEY);
+                found.extend([C::InsufficientScope, C::ChangesGone]);
             }
+            Target::Whoami => found.extend(EVERY_OPERATION_WITH_A_KEY),
             Target::Records(operation, resource) => {
-                found.extend(WITH_A_KEY);
+                found.extend(EVERY_OPERATION_WITH_A_KEY);
+                found.push(C::InsufficientScope);
                 found.extend(of_operation(operation));
                 if matches!(operation, Operation::Create | Operation::Update) {
                     found.extend(resource.fields.iter().filter_map(missing_reference));
@@ -68,6 +71,7 @@ impl Target {
         let prefix = match self {
             Target::Page(_) => "Page",
             Target::Changes => "Changes",
+            Target::Whoami => "Whoami",
             Target::Records(Operation::Read, _) => "Read",
             Target::Records(Operation::Create, _) => "Create",
             Target::Records(Operation::Update, _) => "Update",
@@ -75,6 +79,7 @@ impl Target {
         };
         match (status, self) {
             (400, _) => format!("{prefix}BadRequest"),
+            (403, Target::Whoami) => "TenantInactive".to_owned(),
             (422, Target::Records(Operation::Delete, _)) => "DeleteUnprocessable".to_owned(),
             (422, Target::Records(_, resource)) => format!("{}Unprocessable", capitalize(resource.name)),
             (503, Target::Page(PublicPage::Ready)) => "NotReady".to_owned(),
@@ -103,14 +108,14 @@ impl Target {
 }
 
 /// The conditions of every path that needs a key.
-const WITH_A_KEY: [Condition; 10] = [
+const EVERY_OPERATION_WITH_A_KEY: [Condition; 10] = [
     Condition::MissingAuthorization,
     Condition::MalformedApiKey,
     Condition::InvalidApiKey,
     Condition::RevokedApiKey,
+    Condition::ExpiredApiKey,
     Condition::TenantInactive,
     Condition::TenantUnavailable,
-    Condition::InsufficientScope,
     Condition::RateLimited,
     Condition::BadRequest,
     Condition::Overloaded,
@@ -311,9 +316,9 @@ impl ErrorResponse {
 
     fn headers(&self) -> Vec<&'static str> {
         let mut names = vec!["X-Request-Id", "X-API-Version", "Cache-Control"];
-        let of_records = self.conditions.iter().any(|condition| is_of_records(*condition));
-        if of_records && !matches!(self.status, 401 | 403) {
-            names.extend(RATE_LIMIT);
+        let with_key = self.conditions.iter().any(|condition| needs_key(*condition));
+        if with_key && !matches!(self.status, 401 | 403) {
+            names.extend(COUNTED);
         }
         match self.status {
             401 | 403 => names.push("WWW-Authenticate"),
@@ -326,8 +331,8 @@ impl ErrorResponse {
     }
 }
 
-/// Whether the condition arises only on record paths.
-fn is_of_records(condition: Condition) -> bool {
+/// Whether the condition arises only on paths that need a key.
+fn needs_key(condition: Condition) -> bool {
     !matches!(
         condition,
         Condition::EndpointNotFound | Condition::MalformedRequest | Condition::Overloaded | Condition::NotReady
@@ -358,8 +363,8 @@ fn field_errors(resource: &'static Resource) -> [(String, Value); 2] {
     ]
 }
 
-/// The headers of every response to a request that passed the rate limit.
-pub const RATE_LIMIT: [&str; 3] = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
+/// The headers of responses to requests that passed the scope check.
+pub const COUNTED: [&str; 4] = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-Key-Expires"];
 
 /// References to components by name.
 pub fn references(kind: &str, names: impl IntoIterator<Item = &'static str>) -> Value {
@@ -400,7 +405,7 @@ fn common_headers() -> [(String, Value); 3] {
             json!({ "type": "string", "format": "uuid" }),
             json!(UUID),
         ),
-        header("X-API-Version", true, "The version of the API.", constant(VERSION), json!(VERSION)),
+        header("X-API-Version", true, "The version of the API.", constant(API_VERSION), json!(API_VERSION)),
         header(
             "Cache-Control",
             false,
@@ -412,12 +417,19 @@ fn common_headers() -> [(String, Value); 3] {
 }
 
 /// The headers of the rate limit and of overload.
-fn limit_headers() -> [(String, Value); 4] {
+fn limit_headers() -> [(String, Value); 5] {
     let number = || json!({ "type": "integer", "minimum": 0 });
     [
         header("X-RateLimit-Limit", false, "Requests that the key may make in a minute.", number(), json!(100)),
         header("X-RateLimit-Remaining", false, "Requests left in the current minute.", number(), json!(99)),
         header("X-RateLimit-Reset", false, "The end of the current minute in Unix seconds.", number(), json!(RESET)),
+        header(
+            "X-Key-Expires",
+            false,
+            "The end of the key, during its last 14 days. From this second on it is refused.",
+            json!({ "type": "string", "format": "date-time" }),
+            json!(EXPIRES),
+        ),
         header("Retry-After", true, "Seconds to wait before the next attempt.", number(), json!(5)),
     ]
 }

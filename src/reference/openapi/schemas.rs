@@ -6,7 +6,7 @@ use super::examples::{change_example, example_of, record_example};
 use crate::api::list::{Bound, Filter};
 use crate::capitalize::capitalize;
 use crate::model::field::MAX_EMAIL;
-use crate::model::{ALL, Column, Field, Kind, Resource};
+use crate::model::{ALL, Column, Field, Kind, Resource, Scope};
 
 /// Text without U+0000.
 const TEXT: &str = r"^[^\u0000]*$";
@@ -36,6 +36,40 @@ pub fn of_resource(resource: &'static Resource) -> impl Iterator<Item = (String,
         (format!("{title}Update"), update(resource)),
     ];
     own.into_iter().chain(choices)
+}
+
+/// The schemas of the response of `/whoami.php`.
+pub fn of_whoami() -> [(String, Value); 2] {
+    let object = |properties: Value| {
+        let required: Vec<&String> = properties.as_object().into_iter().flat_map(Map::keys).collect();
+        json!({ "type": "object", "required": required, "properties": properties })
+    };
+    let text = |about: &str| json!({ "type": "string", "description": about });
+    let scopes: Vec<String> = Scope::all().map(|scope| scope.to_string()).collect();
+    let key = object(json!({
+        "id": { "type": "integer", "format": "int64", "minimum": 1, "description": "The number of the key." },
+        "name": text("The name of the key."),
+        "prefix": text("The first 8 characters of the key."),
+        "scopes": {
+            "type": "array",
+            "items": { "type": "string", "enum": scopes },
+            "description": "What the key permits.",
+        },
+        "created_at": { "type": "string", "format": "date-time", "description": "The time of creation." },
+        "expires_at": {
+            "type": ["string", "null"],
+            "format": "date-time",
+            "description": "The second from which on the key is refused; null for a key without an end.",
+        },
+    }));
+    let whoami = object(json!({
+        "tenant": text("The name of the tenant."),
+        "key": schema_ref("WhoamiKey"),
+        "rate_limit": { "type": "integer", "minimum": 1, "description": "Requests that the key may make in a minute." },
+        "api_version": text("The version of the API."),
+        "server": text("The version of the service."),
+    }));
+    [("Whoami".to_owned(), whoami), ("WhoamiKey".to_owned(), key)]
 }
 
 /// The name of an enumeration, such as `CustomerStatus`. It makes generated clients use one type everywhere.

@@ -1,9 +1,11 @@
 //! Authentication: finds the key that a request presents.
 
+use std::num::NonZeroU32;
+
 use rusqlite::{OptionalExtension as _, Row};
 
 use super::tenants::inactive;
-use super::{Inactive, Registry, RegistryError};
+use super::{Expiry, Inactive, Registry, RegistryError};
 use crate::clock::Moment;
 use crate::model::Scopes;
 
@@ -24,6 +26,10 @@ pub struct Principal {
     pub scopes: Scopes,
     /// Whether the key is revoked.
     pub revoked: bool,
+    /// The end of the key; `None` for a key without an end.
+    pub expires_at: Option<Expiry>,
+    /// The key's own number of requests a minute; `None` for the server's.
+    pub rate_limit: Option<NonZeroU32>,
     /// Whether the tenant is suspended.
     pub suspended: bool,
     /// The last day of the tenant's trial, `YYYY-MM-DD`, UTC; `None` without a trial.
@@ -50,6 +56,8 @@ impl Principal {
             suspended: row.get(6)?,
             trial_until: row.get(7)?,
             key_name: row.get(8)?,
+            expires_at: row.get(9)?,
+            rate_limit: row.get(10)?,
         })
     }
 }
@@ -64,7 +72,7 @@ impl Registry {
         self.read(|connection| {
             let sql =
                 "SELECT keys.id, keys.tenant_id, tenants.name, keys.prefix, keys.scopes, keys.revoked_at IS NOT NULL,
-                         tenants.suspended, tenants.trial_until, keys.name
+                         tenants.suspended, tenants.trial_until, keys.name, keys.expires_at, keys.rate_limit
                        FROM keys JOIN tenants ON tenants.id = keys.tenant_id WHERE keys.hash = ?1";
             connection.prepare_cached(sql)?.query_row([hash], Principal::read).optional()
         })

@@ -35,6 +35,10 @@ impl Actor {
 pub enum Action {
     /// A key was created.
     Created,
+    /// A key was replaced by another one.
+    Replaced,
+    /// A key's rate limit was changed.
+    LimitChanged,
     /// A key was revoked.
     Revoked,
     /// A key was deleted.
@@ -50,6 +54,8 @@ impl Action {
     pub const fn as_str(self) -> &'static str {
         match self {
             Action::Created => "created",
+            Action::Replaced => "replaced",
+            Action::LimitChanged => "limit changed",
             Action::Revoked => "revoked",
             Action::Deleted => "deleted",
             Action::SignedIn => "signed in",

@@ -4,8 +4,18 @@ use std::path::Path;
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::{FILE, Registry, RegistryError, SCHEMA};
+use super::tenants::TENANT_COLUMNS;
+use super::{FILE, Registry, RegistryError, SCHEMA, TenantRow};
 use crate::store::{connection, schema};
+
+/// A tenant of a backup that is to be imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantImport<'a> {
+    /// Its id in the backup.
+    pub saved_id: i64,
+    /// The name that it gets in this registry.
+    pub name: &'a str,
+}
 
 /// A tenant that was imported from a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +27,25 @@ pub struct ImportedTenant {
 }
 
 impl Registry {
-    /// Imports the tenants `saved_ids` from the registry at `source`, with their keys and events, in one transaction.
+    /// Returns the tenants that the registry at `source` holds, too, perhaps under other names: those with the same id and the
+    /// same time of creation. A registry of another data directory has other tenants under the same ids.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Database`] if one of the two cannot be read.
+    pub(in crate::store) fn tenants_also_in(&self, source: &Path) -> Result<Vec<TenantRow>, RegistryError> {
+        let connection = connection::open_raw(&self.data_dir.join(FILE))?;
+        connection::attach(&connection, source, "saved")?;
+        let sql = format!(
+            "SELECT {TENANT_COLUMNS} FROM main.tenants AS tenants
+             JOIN saved.tenants AS saved ON saved.id = tenants.id AND saved.created_at = tenants.created_at"
+        );
+        let mut statement = connection.prepare(&sql)?;
+        let rows = statement.query_map([], TenantRow::read)?.collect::<rusqlite::Result<_>>()?;
+        Ok(rows)
+    }
+
+    /// Imports tenants from the registry at `source`, with their keys and events, in one transaction.
     ///
     /// For each tenant, `place_file` is called with the id in the backup and the id that the tenant would get, and puts the
     /// tenant's file in place. It returns `false` if another file has that name; the tenant then gets the next id.
@@ -31,7 +59,7 @@ impl Registry {
     pub(in crate::store) fn import_tenants<E: From<RegistryError>>(
         &self,
         source: &Path,
-        saved_ids: &[i64],
+        tenants: &[TenantImport<'_>],
         mut place_file: impl FnMut(i64, i64) -> Result<bool, E>,
     ) -> Result<Vec<ImportedTenant>, E> {
         let path = self.data_dir.join(FILE);
@@ -42,10 +70,10 @@ impl Registry {
         let [last_tenant, last_key] = last_ids(&transaction).map_err(RegistryError::from)?;
         connection::raise_id_counters(&transaction, "saved").map_err(RegistryError::from)?;
         let mut imported = Vec::new();
-        for &saved_id in saved_ids {
+        for &TenantImport { saved_id, name } in tenants {
             let mut wanted = Some(saved_id).filter(|id| *id > last_tenant);
             let id = loop {
-                let id = insert(&transaction, saved_id, wanted.take()).map_err(RegistryError::from)?;
+                let id = insert(&transaction, saved_id, name, wanted.take()).map_err(RegistryError::from)?;
                 if place_file(saved_id, id)? {
                     break id;
                 }
@@ -81,11 +109,11 @@ fn last_ids(connection: &Connection) -> rusqlite::Result<[i64; 2]> {
 }
 
 /// Inserts the row of a tenant and returns its id: `wanted`, or the next one.
-fn insert(connection: &Connection, saved_id: i64, wanted: Option<i64>) -> rusqlite::Result<i64> {
+fn insert(connection: &Connection, saved_id: i64, name: &str, wanted: Option<i64>) -> rusqlite::Result<i64> {
     let inserted = connection.execute(
         "INSERT INTO main.tenants (id, name, suspended, trial_until, password_hash, created_at)
-         SELECT ?2, name, suspended, trial_until, password_hash, created_at FROM saved.tenants WHERE id = ?1",
-        params![saved_id, wanted],
+         SELECT ?2, ?3, suspended, trial_until, password_hash, created_at FROM saved.tenants WHERE id = ?1",
+        params![saved_id, wanted, name],
     )?;
     if inserted == 0 {
         return Err(rusqlite::Error::QueryReturnedNoRows);
@@ -97,9 +125,11 @@ fn insert(connection: &Connection, saved_id: i64, wanted: Option<i64>) -> rusqli
 /// id.
 fn insert_keys(connection: &Connection, saved_id: i64, id: i64, last_key: i64) -> rusqlite::Result<()> {
     connection.execute(
-        "INSERT INTO main.keys (id, tenant_id, name, hash, prefix, scopes, created_at, last_used_at, revoked_at)
+        "INSERT INTO main.keys (id, tenant_id, name, hash, prefix, scopes, created_at, last_used_at, revoked_at,
+                                expires_at, rate_limit)
          SELECT CASE WHEN k.id > ?3 THEN k.id END,
-                ?2, k.name, k.hash, k.prefix, k.scopes, k.created_at, k.last_used_at, k.revoked_at
+                ?2, k.name, k.hash, k.prefix, k.scopes, k.created_at, k.last_used_at, k.revoked_at,
+                k.expires_at, k.rate_limit
          FROM saved.keys AS k
          WHERE k.tenant_id = ?1 AND NOT EXISTS (SELECT 1 FROM main.keys AS known WHERE known.hash = k.hash)
          ORDER BY k.id",

@@ -1,15 +1,62 @@
-//! API keys: created, listed, revoked and deleted, and the time of their last use.
+//! API keys: created, listed, limited, revoked and deleted, and the time of their last use.
 
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use std::num::NonZeroU32;
+
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::events::{Action, Actor, insert_event};
-use super::{Registry, RegistryError};
+use super::{Expiry, Registry, RegistryError};
 use crate::clock::{self, Moment};
 use crate::model::Scopes;
 use crate::secret::{self, PREFIX_LENGTH};
 
 /// The limit for the characters of a key's name.
 const MAX_NAME_LENGTH: usize = 100;
+
+/// The highest rate limit that a key can have, in requests a minute.
+pub const MAX_RATE_LIMIT: u32 = 100_000;
+
+/// What a new key is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct NewKey<'a> {
+    /// Follows [`check_key_name`].
+    pub name: &'a str,
+    /// What the key permits: at least one scope.
+    pub scopes: Scopes,
+    /// The end of the key, in the future; `None` for a key without an end.
+    pub expires_at: Option<Expiry>,
+    /// Requests a minute, at most [`MAX_RATE_LIMIT`]; `None` for the server's limit.
+    pub rate_limit: Option<NonZeroU32>,
+}
+
+impl<'a> NewKey<'a> {
+    /// A key without an end and with the server's rate limit.
+    pub fn new(name: &'a str, scopes: Scopes) -> NewKey<'a> {
+        NewKey { name, scopes, expires_at: None, rate_limit: None }
+    }
+}
+
+/// Whether a key is accepted, and if not, why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyState {
+    /// The key is accepted.
+    Active,
+    /// The key was revoked. It may be expired, too.
+    Revoked,
+    /// The end of the key has come.
+    Expired,
+}
+
+impl KeyState {
+    /// Returns the spelling of `key list --json`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            KeyState::Active => "active",
+            KeyState::Revoked => "revoked",
+            KeyState::Expired => "expired",
+        }
+    }
+}
 
 /// One key without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,14 +75,24 @@ pub struct KeyRow {
     pub created_at: String,
     /// RFC 3339, rounded down to the minute; `None` before the first use.
     pub last_used_at: Option<String>,
-    /// RFC 3339; `None` for an active key.
+    /// RFC 3339; `None` for a key that was not revoked.
     pub revoked_at: Option<String>,
+    /// The end of the key; `None` for a key without an end.
+    pub expires_at: Option<Expiry>,
+    /// The key's own number of requests a minute; `None` for the server's.
+    pub rate_limit: Option<NonZeroU32>,
 }
 
 impl KeyRow {
-    /// Returns `active` or `revoked`.
-    pub const fn state(&self) -> &'static str {
-        if self.revoked_at.is_some() { "revoked" } else { "active" }
+    /// Returns the state at `now`. A key that is revoked and expired counts as revoked.
+    pub fn state(&self, now: Moment) -> KeyState {
+        if self.revoked_at.is_some() {
+            KeyState::Revoked
+        } else if self.expires_at.is_some_and(|end| end.is_over(now)) {
+            KeyState::Expired
+        } else {
+            KeyState::Active
+        }
     }
 
     /// Reads [`KEY_COLUMNS`], in their order.
@@ -49,11 +106,14 @@ impl KeyRow {
             created_at: row.get(5)?,
             last_used_at: row.get(6)?,
             revoked_at: row.get(7)?,
+            expires_at: row.get(8)?,
+            rate_limit: row.get(9)?,
         })
     }
 }
 
-const KEY_COLUMNS: &str = "id, tenant_id, name, prefix, scopes, created_at, last_used_at, revoked_at";
+const KEY_COLUMNS: &str =
+    "id, tenant_id, name, prefix, scopes, created_at, last_used_at, revoked_at, expires_at, rate_limit";
 
 /// Trims a key's name and checks it: 1 to 100 characters, no control characters. Returns the name as it is stored.
 ///
@@ -74,41 +134,37 @@ pub fn check_key_name(name: &str) -> Result<&str, &'static str> {
 }
 
 impl Registry {
-    /// Creates a key. Returns its row and its secret, which is not stored. `name` follows [`check_key_name`]; `scopes` has at
-    /// least one scope.
+    /// Creates a key. Returns its row and its secret, which is not stored.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Invalid`] for the name or the scopes, [`RegistryError::NoTenant`] if there is no tenant of this id.
+    /// [`RegistryError::Invalid`] if `new` breaks a rule, [`RegistryError::NoTenant`] if there is no tenant of this id.
     pub fn create_key(
         &self,
         tenant_id: i64,
-        name: &str,
-        scopes: Scopes,
+        new: NewKey<'_>,
         actor: Actor,
         now: Moment,
     ) -> Result<(KeyRow, String), RegistryError> {
-        let name = check_key_name(name).map_err(RegistryError::Invalid)?;
-        if scopes.is_empty() {
-            return Err(RegistryError::Invalid("a key has at least one scope"));
-        }
-        let key = secret::generate_key()?;
-        let prefix: String = key.chars().take(PREFIX_LENGTH).collect();
-        let created_at = now.rfc3339();
-        let row = self.change(|transaction| {
+        let new = NewKey { name: check_key_name(new.name).map_err(RegistryError::Invalid)?, ..new };
+        check(&new, now).map_err(RegistryError::Invalid)?;
+        self.change(|transaction| {
             if !transaction.prepare_cached("SELECT 1 FROM tenants WHERE id = ?1")?.exists([tenant_id])? {
                 return Err(RegistryError::NoTenant(tenant_id.to_string()));
             }
-            let sql = format!(
-                "INSERT INTO keys (tenant_id, name, hash, prefix, scopes, created_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6) RETURNING {KEY_COLUMNS}"
-            );
-            let values = params![tenant_id, name, secret::hash(&key), prefix, scopes.to_string(), created_at];
-            let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
+            let (row, key) = insert(transaction, tenant_id, &new, now)?;
             insert_event(transaction, tenant_id, Action::Created, Some(&row), actor, now)?;
-            Ok(row)
-        })?;
-        Ok((row, key))
+            Ok((row, key))
+        })
+    }
+
+    /// Returns the tenant's key of this id, or `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Database`] if the registry cannot be read.
+    pub fn key(&self, tenant_id: i64, key_id: i64) -> Result<Option<KeyRow>, RegistryError> {
+        self.read(|connection| find(connection, tenant_id, key_id))
     }
 
     /// Returns the tenant's keys, the oldest first, with the last uses that are not written yet.
@@ -136,7 +192,7 @@ impl Registry {
     /// [`RegistryError::NoKey`] if the tenant has no key of this id.
     pub fn revoke_key(&self, tenant_id: i64, key_id: i64, actor: Actor, now: Moment) -> Result<KeyRow, RegistryError> {
         self.change(|transaction| {
-            let key = find_key(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
+            let key = find(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
             if key.revoked_at.is_some() {
                 return Ok(key);
             }
@@ -149,6 +205,31 @@ impl Registry {
         })
     }
 
+    /// Sets the number of requests a minute of a key of this tenant, or returns it to the server's limit.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::NoKey`] if the tenant has no key of this id; [`RegistryError::Invalid`] above [`MAX_RATE_LIMIT`].
+    pub fn set_rate_limit(
+        &self,
+        tenant_id: i64,
+        key_id: i64,
+        rate_limit: Option<NonZeroU32>,
+        actor: Actor,
+        now: Moment,
+    ) -> Result<KeyRow, RegistryError> {
+        check_rate_limit(rate_limit).map_err(RegistryError::Invalid)?;
+        self.change(|transaction| {
+            let key = find(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
+            if key.rate_limit != rate_limit {
+                let sql = "UPDATE keys SET rate_limit = ?2 WHERE id = ?1";
+                transaction.prepare_cached(sql)?.execute(params![key_id, rate_limit])?;
+                insert_event(transaction, tenant_id, Action::LimitChanged, Some(&key), actor, now)?;
+            }
+            Ok(KeyRow { rate_limit, ..key })
+        })
+    }
+
     /// Deletes a key of this tenant.
     ///
     /// # Errors
@@ -156,8 +237,8 @@ impl Registry {
     /// [`RegistryError::NoKey`] if the tenant has no key of this id.
     pub fn delete_key(&self, tenant_id: i64, key_id: i64, actor: Actor, now: Moment) -> Result<KeyRow, RegistryError> {
         let key = self.change(|transaction| {
-            let key = find_key(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
-            transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key_id])?;
+            let key = find(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
+            delete(transaction, key_id)?;
             insert_event(transaction, tenant_id, Action::Deleted, Some(&key), actor, now)?;
             Ok(key)
         })?;
@@ -200,7 +281,49 @@ impl Registry {
     }
 }
 
-fn find_key(connection: &Connection, tenant_id: i64, key_id: i64) -> rusqlite::Result<Option<KeyRow>> {
+/// Checks the rules of a new key, except that of its name.
+fn check(new: &NewKey<'_>, now: Moment) -> Result<(), &'static str> {
+    if new.scopes.is_empty() {
+        return Err("a key has at least one scope");
+    }
+    if new.expires_at.is_some_and(|end| end.is_over(now)) {
+        return Err("the end of a key must be in the future");
+    }
+    check_rate_limit(new.rate_limit)
+}
+
+fn check_rate_limit(rate_limit: Option<NonZeroU32>) -> Result<(), &'static str> {
+    match rate_limit {
+        Some(limit) if limit.get() > MAX_RATE_LIMIT => Err("a key's rate limit is at most 100000"),
+        _ => Ok(()),
+    }
+}
+
+/// Inserts a key with a new secret. Returns both.
+pub(super) fn insert(
+    transaction: &Transaction<'_>,
+    tenant_id: i64,
+    new: &NewKey<'_>,
+    now: Moment,
+) -> Result<(KeyRow, String), RegistryError> {
+    let key = secret::generate_key()?;
+    let prefix: String = key.chars().take(PREFIX_LENGTH).collect();
+    let NewKey { name, scopes, expires_at, rate_limit } = *new;
+    let sql = format!(
+        "INSERT INTO keys (tenant_id, name, hash, prefix, scopes, created_at, expires_at, rate_limit)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING {KEY_COLUMNS}"
+    );
+    let (scopes, created_at) = (scopes.to_string(), now.rfc3339());
+    let values = params![tenant_id, name, secret::hash(&key), prefix, scopes, created_at, expires_at, rate_limit];
+    let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
+    Ok((row, key))
+}
+
+pub(super) fn delete(transaction: &Transaction<'_>, key_id: i64) -> rusqlite::Result<()> {
+    transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key_id]).map(drop)
+}
+
+pub(super) fn find(connection: &Connection, tenant_id: i64, key_id: i64) -> rusqlite::Result<Option<KeyRow>> {
     let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
     connection.prepare_cached(&sql)?.query_row([tenant_id, key_id], KeyRow::read).optional()
 }

@@ -5,7 +5,9 @@
 
 mod authentication;
 mod events;
+mod expiry;
 mod import_tenants;
+mod key_replacement;
 mod keys;
 mod sessions;
 mod tenants;
@@ -20,7 +22,10 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub use authentication::Principal;
 pub use events::{Action, Actor, EventKey, KeyEvent};
-pub use keys::{KeyRow, check_key_name};
+pub use expiry::Expiry;
+pub(in crate::store) use import_tenants::TenantImport;
+pub use key_replacement::Replacement;
+pub use keys::{KeyRow, KeyState, MAX_RATE_LIMIT, NewKey, check_key_name};
 pub use sessions::SESSION_SECONDS;
 pub use tenants::{Inactive, TenantRow, TenantState, check_tenant_name};
 
@@ -32,7 +37,12 @@ use super::schema::{self, Schema};
 use crate::cpu_permits;
 
 /// The schema of the registry.
-pub static SCHEMA: Schema = Schema { name: "registry", version: 1, sql: include_str!("schema.sql"), migrations: &[] };
+pub static SCHEMA: Schema = Schema {
+    name: "registry",
+    version: 2,
+    sql: include_str!("schema.sql"),
+    migrations: &[include_str!("../migrations/registry/2.sql")],
+};
 
 /// The registry's file name in the data directory.
 pub const FILE: &str = "registry.db";
@@ -70,6 +80,14 @@ pub enum RegistryError {
     /// The tenant has no key of this id.
     #[error("the tenant has no key {0}")]
     NoKey(i64),
+    /// A revoked or expired key cannot be replaced.
+    #[error("the key {id} is {state} and cannot be replaced; create a new key")]
+    NotReplaceable {
+        /// The key's id.
+        id: i64,
+        /// Its state: revoked or expired.
+        state: &'static str,
+    },
     /// A value breaks a rule. The text says which rule.
     #[error("{0}")]
     Invalid(&'static str),

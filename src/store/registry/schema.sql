@@ -1,4 +1,4 @@
--- The schema of the registry, version 1: tenants, their keys, the panel's sessions, and events.
+-- The schema of the registry, version 2: tenants, their keys, the panel's sessions, and events.
 --
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, except in sessions: seconds since the Unix
 -- epoch. AUTOINCREMENT ensures that the id of a deleted row is not used again.
@@ -13,6 +13,8 @@ CREATE TABLE tenants (
 ) STRICT;
 
 -- `hash` is the SHA-256 of the whole key, which is not stored; `scopes` holds the names of the scopes, separated by spaces.
+-- `expires_at` is the second from which on the key is expired; NULL for a key without an end. `rate_limit` is the key's own
+-- number of requests a minute; NULL for the server's.
 CREATE TABLE keys (
   id           INTEGER PRIMARY KEY AUTOINCREMENT,
   tenant_id    INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
@@ -22,7 +24,9 @@ CREATE TABLE keys (
   scopes       TEXT NOT NULL,
   created_at   TEXT NOT NULL,
   last_used_at TEXT,
-  revoked_at   TEXT
+  revoked_at   TEXT,
+  expires_at   TEXT,
+  rate_limit   INTEGER CHECK (rate_limit BETWEEN 1 AND 100000)
 ) STRICT;
 
 CREATE INDEX keys_by_tenant ON keys (tenant_id);
@@ -45,7 +49,8 @@ CREATE TABLE key_events (
   tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
   at        TEXT NOT NULL,
   actor     TEXT NOT NULL CHECK (actor IN ('panel', 'command line')),
-  action    TEXT NOT NULL CHECK (action IN ('created', 'revoked', 'deleted', 'signed in', 'password changed')),
+  action    TEXT NOT NULL CHECK (action IN ('created', 'replaced', 'limit changed', 'revoked', 'deleted', 'signed in',
+                                            'password changed')),
   key_id    INTEGER,
   key_name  TEXT,
   prefix    TEXT

@@ -263,6 +263,26 @@ impl Registry {
         self.change_tenant(name, "trial_until = ?2", &[&until])
     }
 
+    /// Renames the tenant. Its keys, sessions and records remain.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::NoTenant`] if there is no tenant `name`; [`RegistryError::Invalid`] or [`RegistryError::TenantExists`] for
+    /// the new name.
+    pub fn rename_tenant(&self, name: &str, new_name: &str) -> Result<TenantRow, RegistryError> {
+        check_tenant_name(new_name).map_err(RegistryError::Invalid)?;
+        self.change(|transaction| {
+            if !exists(transaction, name)? {
+                return Err(RegistryError::NoTenant(name.to_owned()));
+            }
+            if exists(transaction, new_name)? {
+                return Err(RegistryError::TenantExists(new_name.to_owned()));
+            }
+            let sql = format!("UPDATE tenants SET name = ?2 WHERE name = ?1 RETURNING {TENANT_COLUMNS}");
+            Ok(transaction.prepare_cached(&sql)?.query_row([name, new_name], TenantRow::read)?)
+        })
+    }
+
     /// Sets the panel's password, ends all sessions of the tenant and records the event.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
 use std::fs::{self, Permissions};
+use std::num::NonZeroU32;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::time::Duration;
 
@@ -29,7 +30,9 @@ impl Fixture {
     }
 
     fn key(&self, tenant: &TenantRow) -> (KeyRow, String) {
-        self.registry.create_key(tenant.id, "a key", Scopes::every(), Actor::CommandLine, self.clock.now()).unwrap()
+        self.registry
+            .create_key(tenant.id, NewKey::new("a key", Scopes::every()), Actor::CommandLine, self.clock.now())
+            .unwrap()
     }
 
     /// Returns the tenant's events, the newest first.
@@ -55,7 +58,7 @@ fn a_key_identifies_its_tenant_until_it_is_deleted() {
     assert!(!principal.revoked);
 
     let revoked = fixture.registry.revoke_key(acme.id, row.id, Actor::Panel, fixture.clock.now()).unwrap();
-    assert_eq!(revoked.state(), "revoked");
+    assert_eq!(revoked.state(fixture.clock.now()), KeyState::Revoked);
     assert!(fixture.principal(&key).unwrap().revoked);
     fixture.clock.advance(Duration::from_secs(60));
     let again = fixture.registry.revoke_key(acme.id, row.id, Actor::Panel, fixture.clock.now()).unwrap();
@@ -283,4 +286,77 @@ fn a_removed_registry_is_not_ready() {
     assert_eq!(fixture.registry.ready(), Ok(()));
     fs::rename(fixture.data().join(FILE), fixture.data().join("moved.db")).unwrap();
     assert!(fixture.registry.ready().is_err());
+}
+
+#[test]
+fn a_renamed_tenant_keeps_its_keys_and_sessions() {
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    fixture.tenant("other");
+    let (_, key) = fixture.key(&acme);
+    fixture.registry.create_session(&acme, &[7; 32], fixture.clock.now()).unwrap();
+    for (name, taken) in [("acme", "other"), ("acme", "acme")] {
+        let refused = fixture.registry.rename_tenant(name, taken);
+        assert!(matches!(refused, Err(RegistryError::TenantExists(name)) if name == taken));
+    }
+    assert!(matches!(fixture.registry.rename_tenant("nobody", "new"), Err(RegistryError::NoTenant(_))));
+    assert!(matches!(fixture.registry.rename_tenant("acme", "New"), Err(RegistryError::Invalid(_))));
+    let renamed = fixture.registry.rename_tenant("acme", "new").unwrap();
+    assert_eq!(renamed, TenantRow { name: "new".to_owned(), ..acme });
+    assert_eq!(fixture.principal(&key).unwrap().tenant_name, "new");
+    assert_eq!(fixture.registry.find_session(&[7; 32], fixture.clock.now()).unwrap(), Some(renamed));
+    assert_eq!(fixture.registry.find_tenant("acme").unwrap(), None);
+}
+
+#[test]
+fn a_replaced_key_ends_after_the_overlap_or_at_its_own_end() {
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let expires_at = Expiry::at_end_of("2026-11-20");
+    let new = NewKey { expires_at, rate_limit: NonZeroU32::new(7), ..NewKey::new("a key", Scopes::read_only()) };
+    for (overlap, end) in [("1h", "2026-11-20T20:30:42Z"), ("24h", "2026-11-20T23:59:59Z")] {
+        let (row, _) = fixture.registry.create_key(acme.id, new, Actor::Panel, fixture.clock.now()).unwrap();
+        let overlap = overlap.parse().unwrap();
+        let replaced =
+            fixture.registry.replace_key(acme.id, row.id, overlap, Actor::Panel, fixture.clock.now()).unwrap();
+        assert_eq!(replaced.old.expires_at.unwrap().to_string(), end);
+        assert_eq!(fixture.registry.key(acme.id, row.id).unwrap().unwrap(), replaced.old);
+        let KeyRow { name, scopes, expires_at, rate_limit, .. } = replaced.new;
+        assert_eq!(
+            (name.as_str(), scopes, expires_at, rate_limit),
+            (new.name, new.scopes, new.expires_at, new.rate_limit)
+        );
+    }
+    let expected = ["replaced by panel", "created by panel", "created by panel"];
+    assert_eq!(fixture.events(&acme)[..3], expected);
+}
+
+#[test]
+fn an_undone_replacement_leaves_the_old_key_as_it_was() {
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let (row, _) = fixture.key(&acme);
+    let now = fixture.clock.now();
+    let replaced = fixture.registry.replace_key(acme.id, row.id, jiff::Span::new(), Actor::CommandLine, now).unwrap();
+    assert_eq!(replaced.old.state(now), KeyState::Expired);
+    fixture.registry.undo_replacement(&replaced, Actor::CommandLine, now).unwrap();
+    assert_eq!(fixture.registry.list_keys(acme.id).unwrap(), [row]);
+}
+
+#[test]
+fn a_key_that_breaks_a_rule_is_not_created() {
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let good = NewKey::new("a key", Scopes::every());
+    let now = fixture.clock.now();
+    for bad in [
+        NewKey { scopes: Scopes::default(), ..good },
+        NewKey { expires_at: Some(Expiry::at(now.wall)), ..good },
+        NewKey { rate_limit: NonZeroU32::new(MAX_RATE_LIMIT + 1), ..good },
+    ] {
+        let refused = fixture.registry.create_key(acme.id, bad, Actor::Panel, now);
+        assert!(matches!(refused, Err(RegistryError::Invalid(_))), "{bad:?}");
+    }
+    let highest = NewKey { rate_limit: NonZeroU32::new(MAX_RATE_LIMIT), ..good };
+    fixture.registry.create_key(acme.id, highest, Actor::Panel, now).unwrap();
 }

@@ -57,6 +57,14 @@ pub enum RestoreError {
     /// Tenants or files would be overwritten, and the restore was not forced.
     #[error("{} would be overwritten; say --force if that is meant", .0.join(", "))]
     WouldOverwrite(Vec<String>),
+    /// Two tenants of the backup are the same tenant of the data directory: one by its id, the other by its name.
+    #[error("the backup's tenants {} and {} would both become the tenant {name}; restore each by its name, with --as", .saved[0], .saved[1])]
+    Ambiguous {
+        /// The names in the backup.
+        saved: [String; 2],
+        /// The name in the data directory.
+        name: String,
+    },
     /// A complete restore needs a data directory that no server uses.
     #[error("{0}; stop it first, or restore one tenant")]
     InUse(DataDirLockError),

@@ -21,7 +21,7 @@ use staging::StagingDir;
 use super::backup::{BackupKind, LeftOutTenant, SavedTenant};
 use super::data_dir::NewDataDir;
 use super::data_dir_lock::DataDirLock;
-use super::registry::{self, Registry};
+use super::registry::{self, Registry, TenantImport, TenantRow};
 use super::{connection, tenants};
 
 /// What to restore.
@@ -33,6 +33,8 @@ pub struct Restore<'a> {
     pub source: &'a Path,
     /// The name of one tenant; `None` for all tenants of the backup.
     pub tenant: Option<&'a str>,
+    /// The name of that tenant in the data directory, if it is not the name in the backup.
+    pub new_name: Option<&'a str>,
     /// Whether existing tenants and files may be replaced.
     pub force: bool,
 }
@@ -57,7 +59,7 @@ pub struct Restored {
 pub struct RestoredTenant {
     /// Its id in the data directory. It may differ from the id in the backup.
     pub id: i64,
-    /// Its name.
+    /// Its name in the data directory.
     pub name: String,
     /// Whether it existed. Its keys, password and state are then unchanged.
     pub existed: bool,
@@ -137,6 +139,8 @@ struct Target<'a> {
     saved: &'a SavedTenant,
     /// Its id in the data directory, or the id in the backup if it does not exist.
     id: i64,
+    /// Its name in the data directory.
+    name: String,
     existed: bool,
 }
 
@@ -150,7 +154,8 @@ fn apply(
 ) -> Result<Applied, RestoreError> {
     let registry = Registry::create(request.data_dir)?;
     let last_id = registry.last_tenant_id()?;
-    let targets = find_targets(request, &registry, selected, last_id)?;
+    let targets = find_targets(request, &registry, staging, selected)?;
+    check_overwriting(request, &targets, last_id)?;
     let mut replacements = Replacements::new(staging);
     let tenants = match replace_all(request.data_dir, &registry, staging, &targets, &mut replacements) {
         Ok(tenants) => tenants,
@@ -163,33 +168,59 @@ fn apply(
     Ok(Applied { tenants, renamed: replacements.renamed(), last_id })
 }
 
-/// Finds the selected tenants in the registry. Fails if something would be overwritten and the restore is not forced.
+/// Finds the selected tenants in the registry. Without the name of one tenant they are found by their ids, because a tenant may
+/// have been renamed since the backup; a tenant that the registry does not know by its id is found by its name.
 fn find_targets<'a>(
     request: &Restore<'_>,
     registry: &Registry,
+    staging: &StagingDir,
     selected: &'a [SavedTenant],
-    last_id: i64,
 ) -> Result<Vec<Target<'a>>, RestoreError> {
-    let mut targets = Vec::new();
-    let mut overwritten = Vec::new();
+    let by_id = match request.tenant {
+        Some(_) => Vec::new(),
+        None => registry.tenants_also_in(&staging.registry())?,
+    };
+    let mut targets: Vec<Target<'a>> = Vec::new();
     for saved in selected {
-        let existing = registry.find_tenant(&saved.name)?;
-        let target =
-            Target { saved, id: existing.as_ref().map_or(saved.id, |row| row.id), existed: existing.is_some() };
+        let name = request.new_name.unwrap_or(&saved.name);
+        let existing = match by_id.iter().find(|row| row.id == saved.id) {
+            Some(row) => Some(row.clone()),
+            None => registry.find_tenant(name)?,
+        };
+        let target = Target::new(saved, name, existing);
+        if let Some(other) = targets.iter().find(|other| other.existed && target.existed && other.id == target.id) {
+            let saved = [other.saved.name.clone(), saved.name.clone()];
+            return Err(RestoreError::Ambiguous { saved, name: target.name });
+        }
+        targets.push(target);
+    }
+    Ok(targets)
+}
+
+impl<'a> Target<'a> {
+    /// `existing` is the tenant in the data directory; without it, the saved tenant gets `name`.
+    fn new(saved: &'a SavedTenant, name: &str, existing: Option<TenantRow>) -> Target<'a> {
+        match existing {
+            Some(TenantRow { id, name, .. }) => Target { saved, id, name, existed: true },
+            None => Target { saved, id: saved.id, name: name.to_owned(), existed: false },
+        }
+    }
+}
+
+/// Fails if something would be overwritten and the restore is not forced.
+fn check_overwriting(request: &Restore<'_>, targets: &[Target<'_>], last_id: i64) -> Result<(), RestoreError> {
+    let mut overwritten = Vec::new();
+    for target in targets {
         let path = live_file(request.data_dir, target.id);
         if target.existed {
-            overwritten.push(format!("the tenant {}", saved.name));
-        } else if saved.id > last_id && path.try_exists().map_err(at(&path))? {
+            overwritten.push(format!("the tenant {}", target.name));
+        } else if target.id > last_id && path.try_exists().map_err(at(&path))? {
             // The registry never used this id, so the file probably belongs to this tenant. A tenant with an id that the registry
             // has used gets a new id instead.
             overwritten.push(path.display().to_string());
         }
-        targets.push(target);
     }
-    if !overwritten.is_empty() && !request.force {
-        return Err(RestoreError::WouldOverwrite(overwritten));
-    }
-    Ok(targets)
+    if overwritten.is_empty() || request.force { Ok(()) } else { Err(RestoreError::WouldOverwrite(overwritten)) }
 }
 
 fn replace_all(
@@ -199,22 +230,23 @@ fn replace_all(
     targets: &[Target<'_>],
     replacements: &mut Replacements<'_>,
 ) -> Result<Vec<RestoredTenant>, RestoreError> {
-    let restored = |id, saved: &SavedTenant, existed| RestoredTenant {
+    let restored = |target: &Target<'_>, id| RestoredTenant {
         id,
-        name: saved.name.clone(),
-        existed,
-        records: saved.records.clone(),
+        name: target.name.clone(),
+        existed: target.existed,
+        records: target.saved.records.clone(),
     };
     let (existing, new): (Vec<&Target<'_>>, Vec<_>) = targets.iter().partition(|target| target.existed);
     let mut tenants = Vec::new();
     for target in existing {
         replacements.replace(&live_file(data_dir, target.id), &staging.tenant(target.saved.id))?;
-        tenants.push(restored(target.id, target.saved, true));
+        tenants.push(restored(target, target.id));
     }
     if new.is_empty() {
         return Ok(tenants);
     }
-    let saved_ids: Vec<i64> = new.iter().map(|target| target.saved.id).collect();
+    let imports: Vec<TenantImport<'_>> =
+        new.iter().map(|target| TenantImport { saved_id: target.saved.id, name: &target.name }).collect();
     let place_file = |saved_id, id| -> Result<bool, RestoreError> {
         let path = live_file(data_dir, id);
         if path.try_exists().map_err(at(&path))? && id != saved_id {
@@ -223,8 +255,8 @@ fn replace_all(
         replacements.replace(&path, &staging.tenant(saved_id))?;
         Ok(true)
     };
-    let imported = registry.import_tenants(&staging.registry(), &saved_ids, place_file)?;
-    tenants.extend(new.iter().zip(&imported).map(|(target, imported)| restored(imported.id, target.saved, false)));
+    let imported = registry.import_tenants(&staging.registry(), &imports, place_file)?;
+    tenants.extend(new.iter().zip(&imported).map(|(target, imported)| restored(target, imported.id)));
     Ok(tenants)
 }
 

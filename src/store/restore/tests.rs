@@ -14,7 +14,7 @@ use crate::config::TenantLimits;
 use crate::model::{ALL, CUSTOMER, EMPLOYEE, Scopes, Value};
 use crate::secret;
 use crate::store::backup::{self, BackupError, Manifest, manifest};
-use crate::store::registry::{Actor, TenantRow};
+use crate::store::registry::{Actor, Expiry, KeyState, NewKey, TenantRow};
 use crate::store::schema::{self, Schema};
 use crate::store::tenant_file::TenantFile;
 use crate::store::{DatabaseError, KeyLabel, MutationError, Origin, Record, Tenant, Tenants, Writing, check};
@@ -54,7 +54,7 @@ impl Fixture {
     }
 
     fn restore(&self, tenant: Option<&str>, force: bool) -> Result<Restored, RestoreError> {
-        restore(&Restore { data_dir: &self.data(), source: &self.dir(), tenant, force })
+        restore(&Restore { data_dir: &self.data(), source: &self.dir(), tenant, new_name: None, force })
     }
 
     fn rows(&self, id: i64) -> Vec<(&'static str, Record)> {
@@ -149,8 +149,10 @@ fn a_backup_of_one_tenant_holds_nothing_of_the_others() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.tenant("two");
-    let (_, key) =
-        fixture.registry().create_key(1, "secret of one", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap();
+    let (_, key) = fixture
+        .registry()
+        .create_key(1, NewKey::new("secret of one", Scopes::every()), Actor::Panel, fixture.clock.now())
+        .unwrap();
     let made = fixture.backup(Some("two"));
     assert_eq!(made.manifest.kind, BackupKind::Tenant);
     assert_eq!(made.manifest.tenants.len(), 1);
@@ -195,8 +197,10 @@ fn everything_is_restored_into_an_empty_folder() {
     fixture.tenant("two");
     fixture.registry().delete_tenant("gone").unwrap();
     fixture.registry().suspend("two").unwrap();
-    let (_, key) =
-        fixture.registry().create_key(3, "a key", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap();
+    let (_, key) = fixture
+        .registry()
+        .create_key(3, NewKey::new("a key", Scopes::every()), Actor::Panel, fixture.clock.now())
+        .unwrap();
     fixture.add(1, &["Eins", "Zwei"]);
     fixture.add(3, &["Drei"]);
     let before = (fixture.rows(1), fixture.rows(3));
@@ -220,8 +224,9 @@ fn an_existing_tenant_is_replaced_only_by_force_and_keeps_its_keys_and_counters(
     fixture.add(1, &["Eins", "Zwei"]);
     let before = fixture.rows(1);
     let registry = fixture.registry();
-    let (revoked, _) =
-        registry.create_key(1, "revoked later", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap();
+    let (revoked, _) = registry
+        .create_key(1, NewKey::new("revoked later", Scopes::every()), Actor::Panel, fixture.clock.now())
+        .unwrap();
     fixture.backup(Some("one"));
     registry.revoke_key(one.id, revoked.id, Actor::Panel, fixture.clock.now()).unwrap();
     registry.set_password(one.id, "$new", Actor::Panel, fixture.clock.now()).unwrap();
@@ -232,7 +237,7 @@ fn an_existing_tenant_is_replaced_only_by_force_and_keeps_its_keys_and_counters(
     assert_eq!(fixture.rows(1), changed);
     fixture.restore(Some("one"), true).unwrap();
     assert_eq!(fixture.rows(1), before);
-    assert_eq!(registry.list_keys(1).unwrap()[0].state(), "revoked");
+    assert_eq!(registry.list_keys(1).unwrap()[0].state(fixture.clock.now()), KeyState::Revoked);
     assert_eq!(registry.tenant(1).unwrap().unwrap().password_hash, "$new");
     fixture.add(1, &["Fünf"]);
     assert_eq!(fixture.rows(1).last().unwrap().1.id, 5);
@@ -247,7 +252,8 @@ fn a_deleted_tenant_is_restored_with_its_keys_next_to_the_others() {
     fixture.tenant("two");
     fixture.add(2, &["Zwei"]);
     let registry = fixture.registry();
-    let (_, key) = registry.create_key(2, "a key", Scopes::read_only(), Actor::Panel, fixture.clock.now()).unwrap();
+    let (_, key) =
+        registry.create_key(2, NewKey::new("a key", Scopes::read_only()), Actor::Panel, fixture.clock.now()).unwrap();
     let before = fixture.rows(2);
     fixture.backup(None);
     registry.delete_tenant("two").unwrap();
@@ -284,7 +290,12 @@ fn key_ids(registry: &Registry, tenant: i64) -> (Vec<i64>, Vec<i64>) {
 #[test]
 fn a_backup_from_elsewhere_does_not_use_deleted_ids_again() {
     let key = |fixture: &Fixture, tenant: i64| {
-        fixture.registry().create_key(tenant, "a key", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap().0.id
+        fixture
+            .registry()
+            .create_key(tenant, NewKey::new("a key", Scopes::every()), Actor::Panel, fixture.clock.now())
+            .unwrap()
+            .0
+            .id
     };
     for tenant in [None, Some("other")] {
         let elsewhere = Fixture::new();
@@ -304,7 +315,7 @@ fn a_backup_from_elsewhere_does_not_use_deleted_ids_again() {
         for name in ["one", "two", "three"] {
             registry.delete_tenant(name).unwrap();
         }
-        let wanted = Restore { data_dir: &here.data(), source: &elsewhere.dir(), tenant, force: true };
+        let wanted = Restore { data_dir: &here.data(), source: &elsewhere.dir(), tenant, new_name: None, force: true };
         let restored = restore(&wanted).unwrap();
         let ids: Vec<(&str, i64)> = restored.tenants.iter().map(|tenant| (tenant.name.as_str(), tenant.id)).collect();
         let other = if tenant.is_none() { 5 } else { 4 };
@@ -319,6 +330,92 @@ fn a_backup_from_elsewhere_does_not_use_deleted_ids_again() {
 }
 
 #[test]
+fn a_renamed_tenant_is_restored_by_its_id_or_under_its_new_name() {
+    let fixture = Fixture::new();
+    fixture.tenant("old");
+    fixture.tenant("two");
+    fixture.add(1, &["Eins"]);
+    let before = fixture.rows(1);
+    fixture.backup(None);
+    fixture.registry().rename_tenant("old", "new").unwrap();
+    fixture.clock.advance(Duration::from_secs(1));
+    // Another tenant has the old name by now.
+    fixture.tenant("old");
+    fixture.add(1, &["Zwei"]);
+    let refused = fixture.restore(None, false).unwrap_err().to_string();
+    assert!(refused.starts_with("the tenant new, the tenant two would be overwritten"), "{refused}");
+    let restored = fixture.restore(None, true).unwrap();
+    let found: Vec<_> = restored.tenants.iter().map(|tenant| (tenant.id, tenant.name.as_str())).collect();
+    assert_eq!(found, [(1, "new"), (2, "two")]);
+    assert_eq!((fixture.rows(1), fixture.rows(3)), (before.clone(), Vec::new()));
+
+    let as_new = |name, force| {
+        let (data_dir, source) = (fixture.data(), fixture.dir());
+        restore(&Restore { data_dir: &data_dir, source: &source, tenant: Some("old"), new_name: Some(name), force })
+    };
+    fixture.add(1, &["Drei"]);
+    let refused = as_new("new", false).unwrap_err().to_string();
+    assert_eq!(refused, "the tenant new would be overwritten; say --force if that is meant");
+    assert_eq!(as_new("new", true).unwrap().tenants[0].id, 1);
+    assert_eq!(fixture.rows(1), before);
+    let copy = as_new("copy", false).unwrap();
+    assert_eq!((copy.tenants[0].id, copy.tenants[0].name.as_str(), copy.tenants[0].existed), (4, "copy", false));
+    assert_eq!(fixture.rows(4), before);
+    assert_eq!(fixture.problems(), Vec::<String>::new());
+    fixture.assert_tidy();
+}
+
+#[test]
+fn two_saved_tenants_that_would_become_one_are_refused() {
+    let fixture = Fixture::new();
+    for name in ["one", "two"] {
+        fixture.tenant(name);
+    }
+    fixture.backup(None);
+    fixture.registry().delete_tenant("two").unwrap();
+    fixture.registry().rename_tenant("one", "two").unwrap();
+    let refused = fixture.restore(None, true).unwrap_err().to_string();
+    assert!(refused.contains("one and two would both become the tenant two"), "{refused}");
+}
+
+#[test]
+fn a_backup_from_elsewhere_goes_by_names() {
+    let (here, elsewhere) = (Fixture::new(), Fixture::new());
+    elsewhere.tenant("other");
+    elsewhere.add(1, &["Other"]);
+    elsewhere.backup(None);
+    here.clock.advance(Duration::from_secs(1));
+    here.tenant("acme");
+    here.add(1, &["Acme"]);
+    let before = here.rows(1);
+    let wanted =
+        Restore { data_dir: &here.data(), source: &elsewhere.dir(), tenant: None, new_name: None, force: true };
+    let restored = restore(&wanted).unwrap();
+    assert_eq!((restored.tenants[0].id, restored.tenants[0].existed), (2, false));
+    assert_eq!(here.rows(1), before);
+}
+
+#[test]
+fn a_restored_key_keeps_its_end_and_its_limit() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    let new = NewKey {
+        expires_at: Expiry::at_end_of("2027-01-31"),
+        rate_limit: std::num::NonZeroU32::new(7),
+        ..NewKey::new("a key", Scopes::every())
+    };
+    let registry = fixture.registry();
+    let (row, key) = registry.create_key(1, new, Actor::Panel, fixture.clock.now()).unwrap();
+    fixture.backup(Some("one"));
+    registry.delete_tenant("one").unwrap();
+    let id = fixture.restore(Some("one"), false).unwrap().tenants[0].id;
+    let restored = registry.list_keys(id).unwrap().remove(0);
+    assert_eq!((restored.expires_at, restored.rate_limit), (row.expires_at, row.rate_limit));
+    let principal = registry.find_principal(&secret::hash(&key)).unwrap().unwrap();
+    assert_eq!((principal.expires_at, principal.rate_limit), (row.expires_at, row.rate_limit));
+}
+
+#[test]
 fn id_counters_of_a_replaced_registry_are_taken_over() {
     let fixture = Fixture::new();
     fixture.tenant("one");
@@ -328,7 +425,10 @@ fn id_counters_of_a_replaced_registry_are_taken_over() {
         fixture.registry().delete_tenant(name).unwrap();
     }
     for _ in 0..5 {
-        fixture.registry().create_key(1, "a key", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap();
+        fixture
+            .registry()
+            .create_key(1, NewKey::new("a key", Scopes::every()), Actor::Panel, fixture.clock.now())
+            .unwrap();
     }
     // Without a schema version it counts as damaged. Its tables can be read.
     let registry = connection::open_raw(&fixture.data().join("registry.db")).unwrap();
@@ -336,7 +436,8 @@ fn id_counters_of_a_replaced_registry_are_taken_over() {
     drop(registry);
     assert_eq!(fixture.restore(None, true).unwrap().tenants[0].id, 1);
     let (next, registry) = (fixture.tenant("next"), fixture.registry());
-    let (key, _) = registry.create_key(1, "a key", Scopes::every(), Actor::Panel, fixture.clock.now()).unwrap();
+    let (key, _) =
+        registry.create_key(1, NewKey::new("a key", Scopes::every()), Actor::Panel, fixture.clock.now()).unwrap();
     assert_eq!((next.id, key.id), (4, 6));
     fixture.assert_tidy();
 }
@@ -366,7 +467,13 @@ fn missing_and_damaged_files_are_replaced() {
         .unwrap();
     assert!(fixture.restore(None, false).is_err());
     assert!(fixture.restore(Some("one"), true).is_err());
-    let refused = restore(&Restore { data_dir: &fixture.data(), source: &made.folder, tenant: None, force: true });
+    let refused = restore(&Restore {
+        data_dir: &fixture.data(),
+        source: &made.folder,
+        tenant: None,
+        new_name: None,
+        force: true,
+    });
     assert_eq!(refused.unwrap().tenants.len(), 3);
     assert_eq!(fixture.problems(), Vec::<String>::new());
     fixture.assert_tidy();

@@ -1,0 +1,129 @@
+//! Contract section 14: the end of a key.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::support::{ALL, Api, DataDir, InProcess, Setup, TestServer, until, uuid};
+
+const RECORDS: &str = "/customers.php";
+
+/// A timestamp of the system clock.
+#[expect(clippy::disallowed_methods, reason = "the test compares the service with the system clock")]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// The end of a key as `key list` has it.
+fn end_of(data_dir: &DataDir, id: i64) -> String {
+    let keys = data_dir.cli(&["--json", "key", "list", "acme"]).done().json();
+    let row = keys.as_array().unwrap().iter().find(|row| row["id"] == id).unwrap().clone();
+    row["expires_at"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_date_stands_for_its_last_second_and_from_then_on_the_key_is_expired() {
+    let server = InProcess::at("2999-06-29T12:00:00Z");
+    let tenant = server.tenant("acme");
+    let key = tenant.key_with(ALL, &["--expires", "2999-06-30"]);
+    assert_eq!(end_of(&server, key.id), "2999-06-30T23:59:59Z");
+    let api = server.with_key(&key.key);
+    server.advance(36 * 3600 - 2);
+    api.get(RECORDS).is(200);
+    server.advance_millis(999);
+    api.get(RECORDS).is(200);
+    server.advance_millis(1);
+    let refused = api.get(RECORDS).fails_with(401, "expired_api_key").saying("expired");
+    assert_eq!(refused.header("WWW-Authenticate"), Some("Bearer error=\"invalid_token\""));
+    api.below_v1().delete("/hardware.php?id=1").fails_with(401, "expired_api_key");
+    api.get("/whoami.php").fails_with(401, "expired_api_key");
+    tenant.with_scopes(ALL).get(RECORDS).is(200);
+}
+
+#[test]
+fn the_end_comes_in_a_running_server_without_a_change() {
+    let server = TestServer::without_rate_limit();
+    let key = server.tenant("acme").key_with(ALL, &["--expires", "2s"]);
+    let end: Timestamp = end_of(&server, key.id).parse().unwrap();
+    let api = server.with_key(&key.key);
+    until("the key is expired", || {
+        let before = now();
+        let reply = api.get(RECORDS);
+        match reply.status {
+            200 => {
+                assert!(before < end, "accepted at {before}, after the end {end}");
+                None
+            }
+            _ => {
+                assert!(now() >= end, "refused before the end {end}");
+                Some(reply.fails_with(401, "expired_api_key"))
+            }
+        }
+    });
+}
+
+#[test]
+fn revoked_before_expired_before_an_inactive_tenant() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let key = tenant.key(ALL);
+    tenant.replace_key(&key, "0");
+    let api = server.with_key(&key.key);
+    tenant.ask("suspend", &[]);
+    std::fs::remove_file(tenant.file()).unwrap();
+    api.get(RECORDS).fails_with(401, "expired_api_key");
+    tenant.key_command("revoke", &key);
+    api.get(RECORDS).fails_with(401, "revoked_api_key");
+}
+
+/// What `X-Key-Expires` says on every kind of response after the scope check.
+fn announcements(api: &Api) -> Vec<Option<String>> {
+    let record = || api.call("POST", RECORDS).json(&json!({"name": "Once"}));
+    let key = uuid();
+    let replies = [
+        api.get(RECORDS).is(200),
+        api.head(RECORDS).is(200),
+        api.below_v1().get(RECORDS).is(200),
+        api.get("/customers.php?id=99").is(404),
+        api.get("/customers.php?x=1").is(400),
+        api.call("PATCH", RECORDS).send().is(405),
+        record().key(&key).send().is(201),
+        record().key(&key).send().is(201),
+        api.post(RECORDS, json!({})).is(422),
+        api.get("/whoami.php").is(200),
+    ];
+    assert!(replies[7].was_replayed());
+    replies.iter().map(|reply| reply.header("X-Key-Expires").map(str::to_owned)).collect()
+}
+
+#[test]
+fn the_last_14_days_are_announced_after_the_scope_check() {
+    let server = InProcess::at("2999-06-01T00:00:00Z");
+    let tenant = server.tenant("acme");
+    let ends = server.with_key(&tenant.key_with(ALL, &["--expires", "2999-06-30"]).key);
+    let lasts = tenant.with_scopes(ALL);
+    let reader = server.with_key(&tenant.key_with(&["hardware:read"], &["--expires", "2999-06-30"]).key);
+    let announced = Some("2999-06-30T23:59:59Z".to_owned());
+    // One second before 14 days.
+    server.advance(16 * 86_400 - 2);
+    assert!(announcements(&ends).iter().all(Option::is_none));
+    server.advance(1);
+    let found = announcements(&ends);
+    assert!(found.iter().all(|end| *end == announced), "{found:?}");
+    assert!(announcements(&lasts).iter().all(Option::is_none));
+    assert_eq!(reader.get(RECORDS).fails_with(403, "insufficient_scope").header("X-Key-Expires"), None);
+    server.advance(14 * 86_400 - 1);
+    assert!(announcements(&ends).iter().all(|end| *end == announced));
+    server.advance(1);
+    assert_eq!(ends.get(RECORDS).fails_with(401, "expired_api_key").header("X-Key-Expires"), None);
+}
+
+#[test]
+fn a_refusal_by_the_rate_limit_announces_the_end_too() {
+    let server = Setup::plain().option("--rate-limit").option("1").start();
+    let key = server.tenant("acme").key_with(ALL, &["--expires", "14d"]);
+    let end = end_of(&server, key.id);
+    let api = server.with_key(&key.key);
+    assert_eq!(api.get(RECORDS).is(200).header("X-Key-Expires"), Some(end.as_str()));
+    let refused = api.get(RECORDS).fails_with(429, "rate_limited");
+    assert_eq!(refused.header("X-Key-Expires"), Some(end.as_str()));
+}

@@ -1,0 +1,99 @@
+//! Contract section 14: `/whoami.php`.
+
+use serde_json::json;
+
+use crate::support::{ALL, InProcess, Setup, TestServer};
+
+const WHOAMI: &str = "/whoami.php";
+
+#[test]
+fn it_describes_the_key_of_the_request() {
+    let server = InProcess::at("2026-11-20T19:30:42Z");
+    let tenant = server.tenant("acme");
+    let scopes = ["customers:read", "hardware:write"];
+    let key = tenant.key_with(&scopes, &["--expires", "2999-06-30", "--rate-limit", "7"]);
+    let listed = server.cli(&["--json", "key", "list", "acme"]).done().json()[0].clone();
+    let mut expected = json!({
+        "tenant": "acme",
+        "key": {
+            "id": key.id,
+            "name": "a test's",
+            "prefix": key.prefix,
+            "scopes": scopes,
+            "created_at": listed["created_at"],
+            "expires_at": "2999-06-30T23:59:59Z",
+        },
+        "rate_limit": 7,
+        "api_version": "v1",
+        "server": env!("CARGO_PKG_VERSION"),
+    });
+    let api = server.with_key(&key.key);
+    let reply = api.get(WHOAMI).is(200);
+    assert_eq!(reply.text(), expected.to_string(), "the members in this order");
+    assert_eq!(reply.header("Content-Type"), Some("application/json; charset=utf-8"));
+    assert_eq!(api.below_v1().get(WHOAMI).found(), expected);
+    let head = api.head(WHOAMI).is(200);
+    assert_eq!((head.body.len(), head.header("Content-Length")), (0, reply.header("Content-Length")));
+    let other = tenant.key(ALL);
+    let found = server.with_key(&other.key).get(WHOAMI).found();
+    expected = json!({"expires_at": null, "rate_limit": 100, "id": other.id});
+    assert_eq!(
+        json!({"expires_at": found["key"]["expires_at"], "rate_limit": found["rate_limit"], "id": found["key"]["id"]}),
+        expected
+    );
+}
+
+#[test]
+fn it_counts_against_the_limit_before_the_method_and_the_query() {
+    let server = Setup::plain().option("--rate-limit").option("4").start();
+    let api = server.tenant("acme").with_scopes(&["hardware:read"]);
+    assert_eq!(api.get(WHOAMI).is(200).limit("Remaining"), 3);
+    assert_eq!(api.get("/hardware.php").is(200).limit("Remaining"), 2);
+    let refused = api.call("BREW", "/whoami.php?x=1").send().fails_with(405, "method_not_allowed");
+    assert_eq!((refused.limit("Remaining"), refused.header("Allow")), (1, Some("GET, HEAD")));
+    let refused = api.get("/whoami.php?key=1").fails_with(400, "bad_request").saying("\"key\"");
+    assert_eq!(refused.limit("Remaining"), 0);
+    for method in ["GET", "HEAD", "POST"] {
+        api.call(method, WHOAMI).send().is(429);
+    }
+}
+
+#[test]
+fn other_methods_are_refused() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+        api.call(method, WHOAMI).send().fails_with(405, "method_not_allowed");
+        api.below_v1().call(method, WHOAMI).send().fails_with(405, "method_not_allowed");
+    }
+}
+
+#[test]
+fn the_key_and_its_tenant_are_checked_as_on_the_record_paths() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let key = tenant.key(ALL);
+    let api = server.with_key(&key.key);
+    server.anonymous().get(WHOAMI).fails_with(401, "missing_authorization");
+    server.with_key("tdk_short").get(WHOAMI).fails_with(401, "malformed_api_key");
+    server.with_key(&format!("tdk_{}", "x".repeat(43))).post(WHOAMI, json!({})).fails_with(401, "invalid_api_key");
+    std::fs::remove_file(tenant.file()).unwrap();
+    api.get(WHOAMI).fails_with(503, "tenant_unavailable");
+    tenant.ask("suspend", &[]);
+    api.get(WHOAMI).fails_with(403, "tenant_inactive");
+    tenant.key_command("revoke", &key);
+    api.get(WHOAMI).fails_with(401, "revoked_api_key");
+    for path in ["/whoami", "/whoami.php/", "/v2/whoami.php"] {
+        api.get(path).fails_with(404, "endpoint_not_found");
+    }
+}
+
+#[test]
+fn it_is_a_use_of_the_key() {
+    let mut server = TestServer::start();
+    let tenant = server.tenant("acme");
+    tenant.with_scopes(ALL).get(WHOAMI).is(200);
+    server.stop();
+    let listed = server.cli(&["--json", "key", "list", "acme"]).done().json();
+    assert!(listed[0]["last_used_at"].is_string(), "{listed}");
+}
