@@ -6,6 +6,7 @@
 //! | `tenant` | one open file: reads and mutations |
 //! | `readers` | the pool of reading connections |
 //! | `writer` | the one writing connection: group commit |
+//! | `maintenance` | work between commits: merging of search segments, checkpoints |
 //! | `shared` | what all tenants share |
 //! | `open_file` | whether a path still names the file that is open |
 //! | `file_health` | what is wrong with a file, logged once |
@@ -14,6 +15,7 @@
 
 mod file_health;
 mod files;
+mod maintenance;
 mod open_file;
 mod page_cache;
 mod readers;
@@ -49,8 +51,12 @@ use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;
 
 /// The schema of a tenant's file.
-pub static SCHEMA: Schema =
-    Schema { name: "tenant", version: 1, sql: include_str!("../../../schema.sql"), migrations: &[] };
+pub static SCHEMA: Schema = Schema {
+    name: "tenant",
+    version: 2,
+    sql: include_str!("../../../schema.sql"),
+    migrations: &[include_str!("../migrations/tenant/2.sql")],
+};
 
 /// How long a file that could not be opened is not tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -99,7 +105,7 @@ enum SlotState {
 impl Tenants {
     /// The tenants whose files are in `data_dir`/tenants.
     pub fn new(data_dir: &Path, limits: TenantLimits, metrics: Arc<Metrics>) -> Tenants {
-        let opener = ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("opener").build();
+        let thread = |name| Arc::new(ScheduledThreadPool::builder().num_threads(1).thread_name_pattern(name).build());
         Tenants {
             folder: folder(data_dir),
             limits,
@@ -107,7 +113,8 @@ impl Tenants {
                 schema: &SCHEMA,
                 max_reads: limits.reads_at_once,
                 budget: Arc::default(),
-                opener: Arc::new(opener),
+                opener: thread("opener"),
+                maintenance: thread("maintenance"),
                 metrics,
                 open: Arc::default(),
             },
@@ -153,6 +160,7 @@ impl Tenants {
                 slot.health.opened();
                 slot.set(SlotState::Open(Arc::clone(&tenant)));
                 self.opened.lock().insert(id, Arc::clone(&slot));
+                tenant.check_segments_later(&self.shared.maintenance);
                 Ok(tenant)
             }
             Err(error) => {
@@ -203,6 +211,12 @@ impl Tenants {
     /// How many tenants are open.
     pub fn open_count(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
+    }
+
+    /// The segments of the open search table that has most.
+    pub fn most_search_segments(&self) -> u64 {
+        let opened = self.opened.lock();
+        opened.values().filter_map(|slot| slot.tenant()).map(|tenant| tenant.search_segments()).max().unwrap_or(0)
     }
 
     /// Closes all files, so that the write-ahead logs are empty.
