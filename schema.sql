@@ -9,7 +9,8 @@
 --
 -- `search` is the case-folded text of all text and e-mail fields, one on each line. The search table indexes its trigrams. It only
 -- narrows down the rows: whether a row contains a word is decided on `search` itself. The program updates the search table
--- (src/store/records/mod.rs). Triggers would make it slower to open a file.
+-- (src/store/records/mod.rs). Triggers would make it slower to open a file. FTS5 merges no segments inside a commit; the server does
+-- it in bounded steps (src/store/records/segments.rs), 16 segments of a level at a time.
 --
 -- `version` is the `seq` of the record's last entry in the journal. It is null in a record that was not changed since schema 1: the
 -- `base` of the journal then stands for it.
@@ -49,6 +50,7 @@ CREATE INDEX customers_by_updated_at ON customers (updated_at);
 CREATE VIRTUAL TABLE customers_search USING fts5 (
   search, content = 'customers', content_rowid = 'id', detail = none, columnsize = 0, tokenize = 'trigram case_sensitive 1'
 );
+INSERT INTO customers_search (customers_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
 
 CREATE TABLE employees (
   id          INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -85,6 +87,7 @@ CREATE INDEX employees_by_updated_at ON employees (updated_at);
 CREATE VIRTUAL TABLE employees_search USING fts5 (
   search, content = 'employees', content_rowid = 'id', detail = none, columnsize = 0, tokenize = 'trigram case_sensitive 1'
 );
+INSERT INTO employees_search (employees_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
 
 CREATE TABLE hardware (
   id                  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -125,6 +128,7 @@ CREATE INDEX hardware_by_updated_at ON hardware (updated_at);
 CREATE VIRTUAL TABLE hardware_search USING fts5 (
   search, content = 'hardware', content_rowid = 'id', detail = none, columnsize = 0, tokenize = 'trigram case_sensitive 1'
 );
+INSERT INTO hardware_search (hardware_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
 
 -- The responses to successful requests with an Idempotency-Key, kept for 24 hours. `request` is the SHA-256 of the parts in which a
 -- repeated request must be equal; `created_at` is in seconds since the Unix epoch.

@@ -39,6 +39,21 @@ impl Counter {
     }
 }
 
+/// Counts events and the time that they took.
+#[derive(Debug, Default)]
+pub struct TimedCounter {
+    count: Counter,
+    microseconds: Counter,
+}
+
+impl TimedCounter {
+    /// Counts one event.
+    pub fn add(&self, duration: Duration) {
+        self.count.add(1);
+        self.microseconds.add(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
+    }
+}
+
 /// The number of [`GaugeGuard`]s that exist.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
@@ -81,6 +96,10 @@ pub struct Metrics {
     pub pool_waits: Counter,
     /// Statements that waited for a database lock of another connection.
     pub lock_waits: Counter,
+    /// Steps of merging search segments.
+    pub search_merges: TimedCounter,
+    /// Checkpoints of tenants' write-ahead logs.
+    pub checkpoints: TimedCounter,
     /// Workers that handle a request.
     pub busy_workers: Gauge,
 }
@@ -104,6 +123,8 @@ impl Metrics {
             replays: Counter::default(),
             pool_waits: Counter::default(),
             lock_waits: Counter::default(),
+            search_merges: TimedCounter::default(),
+            checkpoints: TimedCounter::default(),
             busy_workers: Gauge::default(),
         }
     }
@@ -122,8 +143,9 @@ impl Metrics {
         }
     }
 
-    /// Renders all metrics. `open_tenants` is the number of open tenant files.
-    pub fn render(&self, open_tenants: usize) -> String {
+    /// Renders all metrics. `open_tenants` is the number of open tenant files, `search_segments` the number of segments of the search
+    /// table that has most.
+    pub fn render(&self, open_tenants: usize, search_segments: u64) -> String {
         let mut page = Exposition::default();
         page.head("tenantdesk_build_info", "gauge", "The running version.");
         page.sample("tenantdesk_build_info", concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1);
@@ -137,6 +159,10 @@ impl Metrics {
         for (name, help, counter) in counters {
             page.metric(name, "counter", help, counter.value());
         }
+        page.timed("tenantdesk_search_merge", "Bounded steps of merging search segments.", &self.search_merges);
+        page.timed("tenantdesk_checkpoint", "Checkpoints of tenants' write-ahead logs.", &self.checkpoints);
+        let help = "Segments of the open search table that has most.";
+        page.metric("tenantdesk_search_segments", "gauge", help, search_segments);
         page.metric("tenantdesk_open_tenants", "gauge", "Tenants whose file is open.", open_tenants);
         let busy = self.busy_workers.value();
         page.metric("tenantdesk_workers_busy", "gauge", "Workers that handle a request.", busy);
@@ -212,6 +238,14 @@ impl Exposition {
         let _ = writeln!(self.0, "{name}{labels} {value}");
     }
 
+    /// A summary without quantiles: `NAME_seconds_sum` and `NAME_seconds_count`.
+    fn timed(&mut self, name: &str, help: &str, timed: &TimedCounter) {
+        let seconds = Duration::from_micros(timed.microseconds.value()).as_secs_f64();
+        self.head(&format!("{name}_seconds"), "summary", help);
+        self.sample(&format!("{name}_seconds_sum"), "", seconds);
+        self.sample(&format!("{name}_seconds_count"), "", timed.count.value());
+    }
+
     fn metric(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
         self.head(name, kind, help);
         self.sample(name, "", value);
@@ -232,7 +266,7 @@ mod tests {
         for n in 0..100 {
             metrics.record_response("OTHER", &format!("/secret-{n}"), 404, Duration::from_millis(1));
         }
-        let page = metrics.render(0);
+        let page = metrics.render(0, 0);
         assert!(!page.contains("secret"), "{page}");
         let series = "tenantdesk_requests_total{route=\"other\",method=\"OTHER\",status=\"404\"}";
         assert_eq!(value(&page, series), Some(100.0));
@@ -245,7 +279,7 @@ mod tests {
         for milliseconds in [0, 1, 3, 60_000] {
             metrics.record_response("GET", "/known", 200, Duration::from_millis(milliseconds));
         }
-        let page = metrics.render(3);
+        let page = metrics.render(3, 0);
         let bucket = |end: &str| {
             let labels = format!("{{route=\"/known\",method=\"GET\",le=\"{end}\"}}");
             value(&page, &format!("tenantdesk_request_duration_seconds_bucket{labels}")).unwrap()

@@ -226,6 +226,63 @@ pub(super) fn keep_temporary_files_in_memory(connection: &Connection) -> rusqlit
     connection.pragma_update(None, "temp_store", "MEMORY")
 }
 
+thread_local! {
+    /// The frames in the write-ahead log after this thread's last commit. SQLite's hook takes no context.
+    static WAL_FRAMES: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Replaces the automatic checkpoint of a connection, which a commit waits for, by a count of the frames in the write-ahead log.
+/// The caller reads it with [`take_wal_frames`] and calls [`checkpoint`].
+pub(super) fn count_wal_frames(connection: &Connection) {
+    connection.wal_hook(Some(|_, frames| {
+        WAL_FRAMES.set(u32::try_from(frames).unwrap_or(0));
+        Ok(())
+    }));
+}
+
+/// Returns the frames in the write-ahead log after this thread's last commit on a connection with [`count_wal_frames`], 0 if there
+/// was none since the last call.
+pub(super) fn take_wal_frames() -> u32 {
+    WAL_FRAMES.take()
+}
+
+/// The write-ahead log after a checkpoint, in frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Checkpoint {
+    /// The frames in the log.
+    pub frames: u32,
+    /// The frames whose pages are in the database file. If these are all, the next commit restarts the log.
+    pub copied: u32,
+}
+
+/// Copies pages from the write-ahead log into the database file. Neither readers nor writers wait for it.
+///
+/// # Errors
+///
+/// Those of SQLite.
+pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<Checkpoint> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+        // -1 where the log is not in use.
+        let count = |column| row.get(column).map(|count: i64| u32::try_from(count).unwrap_or(0));
+        Ok(Checkpoint { frames: count(1)?, copied: count(2)? })
+    })
+}
+
+/// Runs `work` without waiting for locks of other connections: it fails at once.
+///
+/// # Errors
+///
+/// Those of `work` and of SQLite.
+pub(super) fn without_lock_wait<T>(
+    connection: &mut Connection,
+    work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    connection.busy_handler(None)?;
+    let result = work(connection);
+    connection.busy_handler(Some(wait_for_lock))?;
+    result
+}
+
 /// Returns the memory of the connection's page cache, in bytes.
 #[expect(unsafe_code, reason = "rusqlite has no function for it")]
 pub(super) fn cached_bytes(connection: &Connection) -> usize {

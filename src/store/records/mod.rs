@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `list` | pages: SQL, keyset position, JSON |
 //! | `search` | search text and trigrams |
+//! | `segments` | the segments of the search tables, and their merging |
 //! | `encoding` | records from rows, and as JSON |
 //! | `journal` | the entry and the version of each change |
 //! | `changes` | pages of the journal |
@@ -15,6 +16,7 @@ mod encoding;
 mod journal;
 mod list;
 mod search;
+mod segments;
 mod statements;
 mod stored_responses;
 
@@ -35,6 +37,7 @@ pub use list::Page;
 #[cfg(test)]
 pub(super) use list::statements;
 pub use search::fold;
+pub(super) use segments::{merge_segments, most_segments};
 pub(super) use statements::Statements;
 pub use stored_responses::StoredResponse;
 

@@ -25,6 +25,10 @@ pub(in crate::store) struct Statements {
     pub index: String,
     /// Removes it. The text must be the one that was added.
     pub unindex: String,
+    /// Merges segments of the search table: the most pages to write.
+    pub merge: String,
+    /// The structure of the search table, which lists its segments.
+    pub structure: String,
     /// The search text of a few records, the oldest and the newest.
     pub samples: String,
     /// The columns of `one` without the version, qualified with the table alias `r`.
@@ -64,6 +68,8 @@ impl Statements {
             search: format!("SELECT search FROM {table} WHERE id = ?"),
             index: format!("INSERT INTO {table}_search (rowid, search) VALUES (?, ?)"),
             unindex: format!("INSERT INTO {table}_search ({table}_search, rowid, search) VALUES ('delete', ?, ?)"),
+            merge: format!("INSERT INTO {table}_search ({table}_search, rank) VALUES ('merge', ?)"),
+            structure: format!("SELECT block FROM {table}_search_data WHERE id = 10"),
             samples: ["ASC", "DESC"]
                 .map(|order| format!("SELECT * FROM (SELECT search FROM {table} ORDER BY id {order} LIMIT 8)"))
                 .join(" UNION ALL "),

@@ -6,6 +6,7 @@
 //! | `tenant` | one open file: reads and mutations |
 //! | `readers` | the pool of reading connections |
 //! | `writer` | the one writing connection: group commit |
+//! | `maintenance` | work between commits: merging of search segments, checkpoints |
 //! | `shared` | what all tenants share |
 //! | `open_file` | whether a path still names the file that is open |
 //! | `file_health` | what is wrong with a file, logged once |
@@ -14,6 +15,7 @@
 
 mod file_health;
 mod files;
+mod maintenance;
 mod open_file;
 mod page_cache;
 mod readers;
@@ -103,7 +105,7 @@ enum SlotState {
 impl Tenants {
     /// The tenants whose files are in `data_dir`/tenants.
     pub fn new(data_dir: &Path, limits: TenantLimits, metrics: Arc<Metrics>) -> Tenants {
-        let opener = ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("opener").build();
+        let thread = |name| Arc::new(ScheduledThreadPool::builder().num_threads(1).thread_name_pattern(name).build());
         Tenants {
             folder: folder(data_dir),
             limits,
@@ -111,7 +113,8 @@ impl Tenants {
                 schema: &SCHEMA,
                 max_reads: limits.reads_at_once,
                 budget: Arc::default(),
-                opener: Arc::new(opener),
+                opener: thread("opener"),
+                maintenance: thread("maintenance"),
                 metrics,
                 keep_changes: limits.keep_changes,
                 open: Arc::default(),
@@ -158,6 +161,7 @@ impl Tenants {
                 slot.health.opened();
                 slot.set(SlotState::Open(Arc::clone(&tenant)));
                 self.opened.lock().insert(id, Arc::clone(&slot));
+                tenant.check_segments_later(&self.shared.maintenance);
                 Ok(tenant)
             }
             Err(error) => {
@@ -213,6 +217,12 @@ impl Tenants {
     /// How many tenants are open.
     pub fn open_count(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
+    }
+
+    /// The segments of the open search table that has most.
+    pub fn most_search_segments(&self) -> u64 {
+        let opened = self.opened.lock();
+        opened.values().filter_map(|slot| slot.tenant()).map(|tenant| tenant.search_segments()).max().unwrap_or(0)
     }
 
     /// Closes all files, so that the write-ahead logs are empty.

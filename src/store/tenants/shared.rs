@@ -21,6 +21,8 @@ pub(super) struct Shared {
     pub budget: Arc<CacheBudget>,
     /// Opens connections for all pools.
     pub opener: Arc<ScheduledThreadPool>,
+    /// Works on the files between their commits.
+    pub maintenance: Arc<ScheduledThreadPool>,
     pub metrics: Arc<Metrics>,
     /// How long an entry of a journal is kept.
     pub keep_changes: Duration,

@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use r2d2::{Pool, PooledConnection};
+use scheduled_thread_pool::ScheduledThreadPool;
 
 use super::file_health::FileHealth;
+use super::maintenance;
 use super::open_file::OpenFile;
 use super::readers::{self, ReaderManager};
 use super::shared::{STALLED, Shared};
@@ -16,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;
 use crate::store::connection::{self, OpenError};
 use crate::store::error::{DatabaseError, MutationError, StoreError};
-use crate::store::records::{Reading, Writing};
+use crate::store::records::{self, Reading, Writing};
 use crate::store::schema;
 
 /// One tenant's open file.
@@ -25,7 +28,7 @@ pub struct Tenant {
     file: OpenFile,
     readers: Pool<ReaderManager>,
     read_permits: Semaphore,
-    writer: Writer,
+    writer: Arc<Writer>,
     health: Arc<FileHealth>,
     metrics: Arc<Metrics>,
     _counted: CountGuard,
@@ -60,7 +63,7 @@ impl Tenant {
             file,
             readers: readers::pool(connection::reader_manager(path), first, Arc::clone(&shared.budget), &shared.opener),
             read_permits: Semaphore::new(shared.max_reads),
-            writer: Writer::new(path.to_owned(), shared, Arc::clone(health)),
+            writer: Arc::new(Writer::new(path.to_owned(), shared, Arc::clone(health))),
             health: Arc::clone(health),
             metrics: Arc::clone(&shared.metrics),
             _counted: CountGuard::new(&shared.open),
@@ -116,6 +119,25 @@ impl Tenant {
         E: Send + 'static,
     {
         self.writer.submit(work, done);
+    }
+
+    /// Counts the search segments after a moment and has them merged if there are many: a server that ended, or an import, left them.
+    /// A tenant that is closed by then is not opened for it.
+    pub(super) fn check_segments_later(self: &Arc<Tenant>, thread: &Arc<ScheduledThreadPool>) {
+        const MOMENT: Duration = Duration::from_secs(1);
+        let (tenant, pool) = (Arc::downgrade(self), Arc::downgrade(thread));
+        thread.execute_after(MOMENT, move || {
+            let (Some(tenant), Some(pool)) = (tenant.upgrade(), pool.upgrade()) else { return };
+            if let Ok(segments) = tenant.read(|reading| Ok(records::most_segments(reading.connection())?)) {
+                tenant.writer.maintenance().set_segments(segments);
+                maintenance::schedule(&tenant.writer, &pool);
+            }
+        });
+    }
+
+    /// The segments of the search table that has most.
+    pub(super) fn search_segments(&self) -> u64 {
+        self.writer.maintenance().segments()
     }
 
     /// Frees page caches and closes extra connections, as far as they are idle. With `also_writer` the writer's is closed too.

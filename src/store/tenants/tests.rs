@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use super::*;
+use crate::model::Value;
 use crate::store::connection;
+use crate::store::error::MutationError;
 use crate::store::schema;
 
 fn tenants(folder: &tempfile::TempDir, limits: TenantLimits) -> Tenants {
@@ -84,4 +86,88 @@ fn closing_a_tenant_leaves_its_log_empty_and_in_place() {
     assert_eq!((left.len(), left.ino()), (0, inode));
     let found = tenants.open(1).unwrap().read(|reading| reading.exists(crate::model::ALL[0], 1));
     assert!(found.unwrap());
+}
+
+/// Inserts a customer in a commit of its own and waits for the commit.
+fn add_customer(tenant: &Arc<Tenant>, notes: &str) {
+    let resource = crate::model::ALL[0];
+    let text = |name: &str| match name {
+        "name" => Some("Customer".to_owned()),
+        "notes" => Some(notes.to_owned()),
+        _ => None,
+    };
+    let value = |field: &crate::model::Field| text(field.name).map_or_else(|| field.default_value(), Value::Text);
+    let values = resource.fields.iter().map(value).collect();
+    let (report, outcome) = std::sync::mpsc::channel();
+    tenant.mutate(
+        move |writing| writing.insert(resource, values, "2026-01-01T00:00:00Z").map_err(MutationError::<()>::from),
+        move |outcome| report.send(outcome.map(drop)).unwrap(),
+    );
+    outcome.recv().unwrap().unwrap();
+}
+
+/// Waits until `condition` holds, for at most half a minute.
+#[track_caller]
+fn wait_until(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < deadline, "the condition does not become true");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Fewer than 16 segments stay on each of the three levels that a few hundred commits make.
+const FEW: u64 = 3 * 16;
+
+fn segments(tenant: &Tenant) -> u64 {
+    tenant.read(|reading| Ok(crate::store::records::most_segments(reading.connection())?)).unwrap()
+}
+
+#[test]
+fn search_segments_are_merged_between_commits() {
+    let folder = data_dir(1);
+    let tenants = tenants(&folder, TenantLimits::default());
+    let tenant = tenants.open(1).unwrap();
+    for n in 0..300 {
+        add_customer(&tenant, &format!("note {n}"));
+    }
+    wait_until(|| segments(&tenant) < FEW);
+    wait_until(|| tenants.most_search_segments() == segments(&tenant));
+    assert!(tenants.shared.metrics.render(0, 0).contains("tenantdesk_search_merge_seconds_count"));
+}
+
+#[test]
+fn segments_that_a_server_left_are_merged_after_a_restart_that_only_reads() {
+    let folder = data_dir(1);
+    let other = schema::open(&file(&super::folder(folder.path()), 1), &SCHEMA).unwrap();
+    for id in 1..=100 {
+        other.execute("INSERT INTO customers_search (rowid, search) VALUES (?, 'customer')", [id]).unwrap();
+    }
+    drop(other);
+    let tenants = tenants(&folder, TenantLimits::default());
+    let tenant = tenants.open(1).unwrap();
+    assert_eq!(segments(&tenant), 100);
+    wait_until(|| segments(&tenant) < FEW);
+}
+
+#[test]
+fn the_write_ahead_log_starts_again_although_commits_never_pause() {
+    let folder = data_dir(1);
+    let tenants = tenants(&folder, TenantLimits::default());
+    let tenant = tenants.open(1).unwrap();
+    let log = connection::sibling_path(&file(&tenants.folder, 1), "-wal");
+    let database = || fs::metadata(file(&tenants.folder, 1)).unwrap().len();
+    let notes = "x".repeat(100_000);
+    let mut longest = 0;
+    std::thread::scope(|scope| {
+        let write = || (0..500).for_each(|_| add_customer(&tenant, &notes));
+        for thread in [scope.spawn(write), scope.spawn(write)] {
+            while !thread.is_finished() {
+                longest = longest.max(fs::metadata(&log).unwrap().len());
+                std::thread::yield_now();
+            }
+        }
+    });
+    assert!(longest < 100 << 20, "{longest} bytes for 200 MB");
+    wait_until(|| database() > 100 << 20);
 }

@@ -11,14 +11,16 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
+use scheduled_thread_pool::ScheduledThreadPool;
 
 use super::file_health::FileHealth;
+use super::maintenance::{self, Maintenance};
 use super::page_cache::{CacheBudget, TrackedConnection};
 use super::shared::{STALLED, Shared};
 use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::panics::{self, PanicInfo};
-use crate::store::connection::{self, OpenError};
+use crate::store::connection::{self, Checkpoint, OpenError};
 use crate::store::error::{MutationError, StoreError};
 use crate::store::records::Writing;
 use crate::store::schema::{self, Schema};
@@ -97,6 +99,8 @@ pub(super) struct Writer {
     queue: Mutex<Queue>,
     /// Opened with the first mutation: a tenant that is only read needs none.
     connection: Mutex<Option<TrackedConnection>>,
+    maintenance: Maintenance,
+    maintenance_thread: Arc<ScheduledThreadPool>,
 }
 
 #[derive(Default)]
@@ -125,13 +129,15 @@ impl Writer {
             keep_changes: shared.keep_changes,
             queue: Mutex::default(),
             connection: Mutex::new(None),
+            maintenance: Maintenance::default(),
+            maintenance_thread: Arc::clone(&shared.maintenance),
         }
     }
 
     /// Queues a mutation. `done` is called once, on this thread or another, after the commit or with the reason why nothing was
     /// committed. What `work` rejected is rolled back and reported as it is.
     pub fn submit<T, E>(
-        &self,
+        self: &Arc<Writer>,
         work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
         done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
     ) where
@@ -142,7 +148,7 @@ impl Writer {
     }
 
     /// The first thread to come becomes the leader: it works through the queue until it is empty, for the followers too.
-    fn enqueue(&self, job: Box<dyn Job>) {
+    fn enqueue(self: &Arc<Writer>, job: Box<dyn Job>) {
         let mut queue = self.queue.lock();
         let stalled = queue.stalled_since.is_some_and(|since| since.elapsed() > STALLED);
         if stalled && queue.waiting.len() >= MAX_WAITING {
@@ -159,6 +165,7 @@ impl Writer {
         let leader = Leader(self);
         while leader.has_work() {
             self.run_batch();
+            maintenance::schedule(self, &self.maintenance_thread);
             self.metrics.lock_waits.add(connection::take_lock_waits());
         }
     }
@@ -186,6 +193,7 @@ impl Writer {
         match &committed {
             Ok(()) => {
                 connection.update_usage();
+                self.count_commit(&connection);
                 *slot = Some(connection);
             }
             Err(error) => self.health.cannot_write(error),
@@ -200,9 +208,67 @@ impl Writer {
         }
     }
 
+    fn count_commit(&self, connection: &Connection) {
+        let frames = connection::take_wal_frames();
+        if frames > 0 {
+            self.maintenance.count_commit(frames);
+        }
+        if self.maintenance.is_log_too_long() {
+            // A failure has no consequence but a longer log. The next commit tries again.
+            let _ = connection::checkpoint(connection);
+        }
+    }
+
+    /// What is due between the commits.
+    pub fn maintenance(&self) -> &Maintenance {
+        &self.maintenance
+    }
+
+    /// Runs `work` on the writing connection, between two commits. Mutations wait meanwhile. `None` if the file cannot be opened: the
+    /// next mutation reports that.
+    ///
+    /// # Errors
+    ///
+    /// Those of `work`.
+    pub fn with_connection<T>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Option<T>> {
+        let mut slot = self.connection.lock();
+        let Ok(mut connection) = slot.take().map_or_else(|| self.connect(), Ok) else { return Ok(None) };
+        let result = work(&mut connection).map(Some);
+        if connection.is_autocommit() {
+            connection.update_usage();
+            *slot = Some(connection);
+        }
+        result
+    }
+
+    /// A checkpoint on a connection of its own. Mutations go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub fn checkpoint_beside(&self) -> rusqlite::Result<Checkpoint> {
+        let connection = connection::connect(&self.path)?;
+        connection::persist_wal(&connection);
+        connection::checkpoint(&connection)
+    }
+
+    /// Counts a step of merging in the metrics.
+    pub fn count_merge(&self, duration: Duration) {
+        self.metrics.search_merges.add(duration);
+    }
+
+    /// Counts a checkpoint in the metrics.
+    pub fn count_checkpoint(&self, duration: Duration) {
+        self.metrics.checkpoints.add(duration);
+    }
+
     fn connect(&self) -> Result<TrackedConnection, OpenError> {
         let connection = schema::open(&self.path, self.schema)?;
         connection::persist_wal(&connection);
+        connection::count_wal_frames(&connection);
         connection::keep_temporary_files_in_memory(&connection)
             .map_err(|error| connection::unusable(&self.path, error))?;
         Ok(TrackedConnection::new(connection, Arc::clone(&self.budget)))
@@ -374,12 +440,13 @@ mod tests {
             schema: &SCHEMA,
             max_reads: 1,
             budget: Arc::default(),
+            maintenance: Arc::new(ScheduledThreadPool::builder().num_threads(1).build()),
             opener: Arc::new(opener),
             metrics: Arc::new(Metrics::new(|_| "")),
             keep_changes: Duration::from_hours(24),
             open: Arc::default(),
         };
-        let writer = Writer::new(path.clone(), &shared, Arc::new(FileHealth::new(1)));
+        let writer = Arc::new(Writer::new(path.clone(), &shared, Arc::new(FileHealth::new(1))));
 
         let (running, is_running) = mpsc::channel();
         let (go, may_go): (Sender<()>, Receiver<()>) = mpsc::channel();

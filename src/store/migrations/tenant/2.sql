@@ -39,3 +39,8 @@ CREATE TABLE journal (
 INSERT INTO journal (id, lineage, base, last_seq, entries, keep_seconds)
   VALUES (1, randomblob(16), abs(random() % 17592186044416), 0, 0, 7776000);
 UPDATE journal SET last_seq = base;
+
+-- FTS5 merges no segments inside a commit (src/store/records/segments.rs).
+INSERT INTO customers_search (customers_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
+INSERT INTO employees_search (employees_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
+INSERT INTO hardware_search (hardware_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
