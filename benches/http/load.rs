@@ -37,6 +37,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Of latencies that were measured one at a time in so many seconds.
+    pub fn of(mut latencies: Vec<Duration>, seconds: f64) -> Outcome {
+        latencies.sort_unstable();
+        let microseconds: Vec<u32> = latencies.iter().map(|latency| latency.as_micros() as u32).collect();
+        Outcome { answered: latencies.len(), seconds, latencies: microseconds, ..Outcome::default() }
+    }
+
     /// Answers a second.
     pub fn rate(&self) -> f64 {
         self.answered as f64 / self.seconds
@@ -220,4 +227,40 @@ pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> io::Result<Vec<u8>> {
             answer.resize(filled * 4, 0);
         }
     }
+}
+
+/// The status of a response.
+pub fn status(answer: &[u8]) -> Option<u16> {
+    whole(answer).map(|answer| answer.status)
+}
+
+/// One request and its response. Fails if the response has another status.
+pub fn expect(stream: &mut TcpStream, request: &[u8], expected: u16) -> io::Result<()> {
+    let answer = exchange(stream, request)?;
+    match status(&answer) {
+        Some(status) if status == expected => Ok(()),
+        _ => Err(io::Error::other(format!("unexpected: {}", String::from_utf8_lossy(&answer)))),
+    }
+}
+
+/// Sends one request after the other on one connection, for `time` or until there is none left. The first is not measured: for it
+/// the server may have to open files.
+pub fn one_by_one(
+    address: SocketAddr,
+    expected: u16,
+    time: Duration,
+    next: &mut dyn FnMut() -> Option<Vec<u8>>,
+) -> io::Result<Outcome> {
+    let mut stream = connect(address, None)?;
+    if let Some(first) = next() {
+        expect(&mut stream, &first, expected)?;
+    }
+    let (begun, mut latencies) = (Instant::now(), Vec::new());
+    while begun.elapsed() < time {
+        let Some(request) = next() else { break };
+        let sent = Instant::now();
+        expect(&mut stream, &request, expected)?;
+        latencies.push(sent.elapsed());
+    }
+    Ok(Outcome::of(latencies, begun.elapsed().as_secs_f64()))
 }
