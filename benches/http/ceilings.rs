@@ -1,10 +1,10 @@
 //! What a disk and SQLite can do without the service: the ceilings of the writes.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,36 @@ pub fn fsync(folder: &Path) -> io::Result<f64> {
     }
     costs.sort_by(f64::total_cmp);
     Ok(costs[costs.len() / 2])
+}
+
+/// Writes and syncs 4 KiB every 10 ms while `work` runs. Returns its result and the longest of these syncs in microseconds.
+pub fn longest_fsync_beside<T>(folder: &Path, work: impl FnOnce() -> io::Result<T>) -> io::Result<(T, f64)> {
+    let file = OpenOptions::new().create(true).truncate(true).write(true).open(folder.join("fsync"))?;
+    file.write_all_at(&[0; 4096 * 64], 0)?;
+    file.sync_all()?;
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let probe = scope.spawn(|| longest_fsync(&file, &done));
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        let longest = probe.join().map_err(|_| io::Error::other("the probe panicked"))??;
+        Ok((result?, longest.as_secs_f64() * 1e6))
+    })
+}
+
+fn longest_fsync(file: &File, done: &AtomicBool) -> io::Result<Duration> {
+    let mut longest = Duration::ZERO;
+    for n in 0.. {
+        if done.load(Ordering::Relaxed) {
+            break;
+        }
+        let begun = Instant::now();
+        file.write_all_at(&[1; 4096], n % 64 * 4096)?;
+        file.sync_data()?;
+        longest = longest.max(begun.elapsed());
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(longest)
 }
 
 /// Commit-each: `threads` loops that write the rows that the load sends, with their idempotency rows, one commit a row,

@@ -3,9 +3,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// What is sent to whom, and for how long.
@@ -37,6 +41,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Of latencies that were measured one at a time in so many seconds.
+    pub fn of(mut latencies: Vec<Duration>, seconds: f64) -> Outcome {
+        latencies.sort_unstable();
+        let microseconds: Vec<u32> = latencies.iter().map(|latency| latency.as_micros() as u32).collect();
+        Outcome { answered: latencies.len(), seconds, latencies: microseconds, ..Outcome::default() }
+    }
+
     /// Answers a second.
     pub fn rate(&self) -> f64 {
         self.answered as f64 / self.seconds
@@ -68,23 +79,7 @@ impl Load {
     /// Sends what `next` writes into its buffer, as fast as it is answered.
     pub fn run(&self, next: &mut dyn FnMut(&mut Vec<u8>)) -> io::Result<Outcome> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let mut clients = Vec::with_capacity(self.connections);
-        for number in 0..self.connections {
-            let mut stream = connect(self.address, self.from)?;
-            // tiny_http alone leaves connections that come in a burst unserved: each is proved before the next.
-            let mut first = Vec::new();
-            next(&mut first);
-            exchange(&mut stream, &first)?;
-            stream.set_nonblocking(true)?;
-            epoll::add(&poll, &stream, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
-            clients.push(Client {
-                stream,
-                out: Vec::with_capacity(1024),
-                answer: vec![0; 128 * 1024],
-                filled: 0,
-                sent_at: Instant::now(),
-            });
-        }
+        let mut clients = self.connect_all(&poll, next)?;
         let measured_from = Instant::now() + self.time / 4;
         let until = measured_from + self.time;
         for client in &mut clients {
@@ -123,6 +118,101 @@ impl Load {
         outcome.latencies.sort_unstable();
         Ok(outcome)
     }
+
+    /// Sends `rate` requests a second on a fixed schedule, each on any free connection at its time or, if none is free, as soon as
+    /// one is. Latencies count from the scheduled time. The first response of another status is an error.
+    pub fn run_at(&self, rate: f64, next: &mut dyn FnMut(&mut Vec<u8>)) -> io::Result<Outcome> {
+        const TIMER: u64 = u64::MAX;
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut clients = self.connect_all(&poll, next)?;
+        let timer = every(Duration::from_secs_f64(1.0 / rate))?;
+        epoll::add(&poll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
+        let mut schedule = Schedule {
+            start: Instant::now(),
+            rate,
+            count: (self.time.as_secs_f64() * rate) as usize,
+            sent: 0,
+            free: (0..clients.len()).collect(),
+        };
+        let mut latencies = Vec::with_capacity(schedule.count);
+        let mut events = Vec::with_capacity(clients.len() + 1);
+        while latencies.len() < schedule.count {
+            schedule.send_due(&mut clients, next)?;
+            events.clear();
+            epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), None)?;
+            for event in &events {
+                if event.data.u64() == TIMER {
+                    rustix::io::read(&timer, &mut [0; 8])?;
+                    continue;
+                }
+                let number = event.data.u64() as usize;
+                if let Some(latency) = clients[number].receive_scheduled(self.status)? {
+                    latencies.push(latency);
+                    schedule.free.push(number);
+                }
+            }
+        }
+        Ok(Outcome::of(latencies, schedule.start.elapsed().as_secs_f64()))
+    }
+
+    /// Connects all clients. Each sends one request, which is not measured.
+    fn connect_all(&self, poll: &OwnedFd, next: &mut dyn FnMut(&mut Vec<u8>)) -> io::Result<Vec<Client>> {
+        let mut clients = Vec::with_capacity(self.connections);
+        for number in 0..self.connections {
+            let mut stream = connect(self.address, self.from)?;
+            // tiny_http alone leaves connections that come in a burst unserved: each is proved before the next.
+            let mut first = Vec::new();
+            next(&mut first);
+            exchange(&mut stream, &first)?;
+            stream.set_nonblocking(true)?;
+            epoll::add(poll, &stream, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
+            clients.push(Client {
+                stream,
+                out: Vec::with_capacity(1024),
+                answer: vec![0; 128 * 1024],
+                filled: 0,
+                sent_at: Instant::now(),
+            });
+        }
+        Ok(clients)
+    }
+}
+
+/// A fixed number of requests, evenly spread over time.
+struct Schedule {
+    start: Instant,
+    /// Requests a second.
+    rate: f64,
+    count: usize,
+    sent: usize,
+    /// The indexes of the clients that wait for no response.
+    free: Vec<usize>,
+}
+
+impl Schedule {
+    /// Sends what is due, as far as clients are free.
+    fn send_due(&mut self, clients: &mut [Client], next: &mut dyn FnMut(&mut Vec<u8>)) -> io::Result<()> {
+        while self.sent < self.count {
+            let due = self.start + Duration::from_secs_f64(self.sent as f64 / self.rate);
+            if due > Instant::now() {
+                break;
+            }
+            let Some(number) = self.free.pop() else { break };
+            clients[number].send(next)?;
+            clients[number].sent_at = due;
+            self.sent += 1;
+        }
+        Ok(())
+    }
+}
+
+/// A timer that becomes readable at this interval. `epoll::wait` takes whole milliseconds only.
+fn every(interval: Duration) -> io::Result<OwnedFd> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+    let interval = Timespec::try_from(interval).map_err(io::Error::other)?;
+    let value = Itimerspec { it_interval: interval, it_value: interval };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &value)?;
+    Ok(timer)
 }
 
 impl Client {
@@ -132,6 +222,16 @@ impl Client {
         self.sent_at = Instant::now();
         // A request is far smaller than a socket's buffer, and one is under way at a time.
         self.stream.write_all(&self.out)
+    }
+
+    /// Returns the time since the scheduled time, once the whole response is there. Fails if it has another status.
+    fn receive_scheduled(&mut self, expected: u16) -> io::Result<Option<Duration>> {
+        let Some(answer) = self.receive()? else { return Ok(None) };
+        if answer.status != expected {
+            return Err(io::Error::other(format!("a response had the status {}", answer.status)));
+        }
+        self.filled = 0;
+        Ok(Some(self.sent_at.elapsed()))
     }
 
     fn receive(&mut self) -> io::Result<Option<Answer>> {
@@ -220,4 +320,40 @@ pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> io::Result<Vec<u8>> {
             answer.resize(filled * 4, 0);
         }
     }
+}
+
+/// The status of a response.
+pub fn status(answer: &[u8]) -> Option<u16> {
+    whole(answer).map(|answer| answer.status)
+}
+
+/// One request and its response. Fails if the response has another status.
+pub fn expect(stream: &mut TcpStream, request: &[u8], expected: u16) -> io::Result<()> {
+    let answer = exchange(stream, request)?;
+    match status(&answer) {
+        Some(status) if status == expected => Ok(()),
+        _ => Err(io::Error::other(format!("unexpected: {}", String::from_utf8_lossy(&answer)))),
+    }
+}
+
+/// Sends one request after the other on one connection, for `time` or until there is none left. The first is not measured: for it
+/// the server may have to open files.
+pub fn one_by_one(
+    address: SocketAddr,
+    expected: u16,
+    time: Duration,
+    next: &mut dyn FnMut() -> Option<Vec<u8>>,
+) -> io::Result<Outcome> {
+    let mut stream = connect(address, None)?;
+    if let Some(first) = next() {
+        expect(&mut stream, &first, expected)?;
+    }
+    let (begun, mut latencies) = (Instant::now(), Vec::new());
+    while begun.elapsed() < time {
+        let Some(request) = next() else { break };
+        let sent = Instant::now();
+        expect(&mut stream, &request, expected)?;
+        latencies.push(sent.elapsed());
+    }
+    Ok(Outcome::of(latencies, begun.elapsed().as_secs_f64()))
 }

@@ -1,20 +1,26 @@
 //! `cargo bench --bench http`: every figure is compared with a ceiling that is measured in the same run.
 //!
-//! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--chart FILE] [--full]`
-//! with the sections reads, edge_cost, slow_clients, writes, synced, memory, lists, start, tenants, growth; all but growth without
-//! one. `benches/README.md` has the results.
+//! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--records N,…] [--chart FILE] [--full]`
+//! with the sections reads, edge_cost, slow_clients, writes, synced, memory, lists, start, tenants; and those that run only when they
+//! are named: growth, latency, open-loop, search, checkpoint, import-beside. `benches/README.md` has the results.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod ceilings;
 mod chart;
 mod data;
+mod device;
 mod edge_cost;
+mod import_beside;
+mod latency;
 mod load;
+mod open_loop;
+mod prepared;
 mod process;
 #[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../../tests/support/process_stats.rs"]
 mod process_stats;
+mod search;
 mod sections;
 mod slow_clients;
 mod synced;
@@ -32,20 +38,24 @@ use table::Table;
 pub struct Settings {
     /// The duration of one load.
     pub time: Duration,
+    /// The duration of one load of the sections that look for stalls.
+    pub long_time: Duration,
+    /// The sizes of a tenant in the sections that look for stalls.
+    pub records: Vec<u64>,
     /// How often each pair of loads is repeated; the median counts.
     pub rounds: usize,
     /// The file for the chart of the section growth.
     pub chart: Option<PathBuf>,
     /// Whether the section growth goes up to a million records, which takes minutes to create.
     pub full: bool,
-    /// The sections to run; empty for all of them except growth.
+    /// The sections to run; empty for all that run without being named.
     pub sections: Vec<String>,
 }
 
 /// One part of the table.
 type Section = fn(&Settings, &mut Table) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 10] = [
+const SECTIONS: [(&str, Section); 15] = [
     ("reads", sections::reads),
     ("edge_cost", edge_cost::edge_cost),
     ("slow_clients", slow_clients::slow_clients),
@@ -56,19 +66,47 @@ const SECTIONS: [(&str, Section); 10] = [
     ("start", sections::start),
     ("tenants", sections::tenants),
     ("growth", chart::growth),
+    ("latency", latency::latency),
+    ("open-loop", open_loop::open_loop),
+    ("search", search::search),
+    ("checkpoint", latency::checkpoint),
+    ("import-beside", import_beside::import_beside),
 ];
+
+/// The sections that take minutes.
+const ONLY_NAMED: [&str; 6] = ["growth", "latency", "open-loop", "search", "checkpoint", "import-beside"];
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            time: Duration::from_secs(2),
+            long_time: Duration::from_secs(10),
+            records: vec![1_000, 100_000],
+            rounds: 5,
+            chart: None,
+            full: false,
+            sections: Vec::new(),
+        }
+    }
+}
 
 impl Settings {
     fn parse(arguments: &[String]) -> Result<Settings, String> {
-        let mut settings =
-            Settings { time: Duration::from_secs(2), rounds: 5, chart: None, full: false, sections: Vec::new() };
+        let mut settings = Settings::default();
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let mut value = || rest.next().ok_or_else(|| format!("{argument} wants a value"));
             match argument.as_str() {
                 // Passed by cargo.
                 "--bench" => (),
-                "--seconds" => settings.time = Duration::from_secs_f64(value()?.parse().map_err(|_| "no number")?),
+                "--seconds" => {
+                    settings.time = Duration::from_secs_f64(value()?.parse().map_err(|_| "no number")?);
+                    settings.long_time = settings.time;
+                }
+                "--records" => {
+                    let numbers = value()?.split(',').map(str::parse).collect::<Result<_, _>>();
+                    settings.records = numbers.map_err(|_| "no numbers")?;
+                }
                 "--rounds" => settings.rounds = value()?.parse().map_err(|_| "no number")?,
                 "--chart" => settings.chart = Some(value()?.into()),
                 "--full" => settings.full = true,
@@ -83,7 +121,7 @@ impl Settings {
 
     fn wants(&self, name: &str) -> bool {
         match self.sections.is_empty() {
-            true => name != "growth" || self.chart.is_some(),
+            true => !ONLY_NAMED.contains(&name) || name == "growth" && self.chart.is_some(),
             false => self.sections.iter().any(|section| section == name),
         }
     }
