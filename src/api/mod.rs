@@ -1,5 +1,6 @@
-//! The JSON API: the checks of contract section 5 in their order, the operations on records, and the journal.
+//! The JSON API: the checks of contract section 5 in their order, the operations on records, batches, and the journal.
 
+pub mod batch;
 pub mod change;
 pub mod changes;
 pub mod errors;

@@ -1,6 +1,7 @@
 //! The table of all paths, and of the operations on records with their access.
 
 use crate::http::Method;
+use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use crate::metrics;
 use crate::model::{ALL, Access, Resource};
 
@@ -16,6 +17,8 @@ pub enum Route {
     },
     /// The journal.
     Changes,
+    /// Several changes in one request.
+    Batch,
     /// A path without authentication.
     Page(PublicPage),
     /// The panel. It handles every method itself.
@@ -83,10 +86,15 @@ pub const PAGE_METHODS: &str = "GET, HEAD";
 /// The path of the journal. Its methods are [`PAGE_METHODS`].
 pub const CHANGES_PATH: &str = "/changes.php";
 
+/// The path of batches.
+pub const BATCH_PATH: &str = "/batch.php";
+/// The value of `Allow` for [`BATCH_PATH`].
+pub const BATCH_METHODS: &str = "POST";
+
 /// The path of the panel.
 pub const PANEL_PATH: &str = "/api_keys.php";
 
-/// The prefix below which record paths, the journal, the OpenAPI document and the documentation page are also available (contract section 1).
+/// The prefix below which record paths, the journal, batches, the OpenAPI document and the documentation page are also available (contract section 1).
 pub const PREFIX: &str = "/v1";
 
 /// Finds the route of a path. Paths are compared as sent, without percent-decoding.
@@ -98,11 +106,19 @@ pub fn find(path: &str) -> Option<Route> {
     if bare == CHANGES_PATH {
         return Some(Route::Changes);
     }
+    if bare == BATCH_PATH {
+        return Some(Route::Batch);
+    }
     if path == PANEL_PATH {
         return Some(Route::Panel);
     }
     let (_, page) = PAGES.into_iter().find(|(known, page)| *known == if page.is_prefixed() { bare } else { path })?;
     Some(Route::Page(page))
+}
+
+/// The longest body in bytes that a path takes.
+pub fn max_body(path: &str) -> usize {
+    if find(path) == Some(Route::Batch) { MAX_BATCH_BODY } else { MAX_BODY }
 }
 
 /// The metrics label of a path: the known path without prefix, or [`metrics::OTHER`].
@@ -111,6 +127,7 @@ pub fn label(path: &str) -> &'static str {
         None => metrics::OTHER,
         Some(Route::Records { resource, .. }) => resource.path,
         Some(Route::Changes) => CHANGES_PATH,
+        Some(Route::Batch) => BATCH_PATH,
         Some(Route::Panel) => PANEL_PATH,
         Some(Route::Page(page)) => {
             PAGES.iter().find(|(_, known)| *known == page).map_or(metrics::OTHER, |(path, _)| path)
@@ -129,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_label_is_the_path_without_the_prefix() {
-        for path in ["/customers.php", "/changes.php", "/docs"] {
+        for path in ["/customers.php", "/changes.php", "/batch.php", "/docs"] {
             assert_eq!((label(path), label(&format!("/v1{path}"))), (path, path));
         }
         assert_eq!(label("/v1/v1/changes.php"), metrics::OTHER);

@@ -220,8 +220,8 @@ fn fields() -> Messages {
         ("\"x\"", Input::Text("x".into())),
         ("12.0", Input::Number("12.0")),
         ("true", Input::Boolean(true)),
-        ("[]", Input::Array),
-        ("{}", Input::Object),
+        ("[]", Input::Array("[]")),
+        ("{}", Input::Object("{}")),
         ("5001 characters", Input::Text(long.as_str().into())),
     ];
     let mut messages = Messages::new();

@@ -8,6 +8,7 @@ use crate::api::query::Query;
 use crate::api::rate_limit::RateLimitStatus;
 use crate::api::routes::RECORD_METHODS;
 use crate::http::Response;
+use crate::http::request::MAX_BODY;
 use crate::http::{ApiError, Condition, ProtocolViolation};
 use crate::model::FieldError;
 use crate::model::{Access, CUSTOMER, EMPLOYEE, Field, HARDWARE, JsonObject, Resource, Scope};
@@ -116,7 +117,7 @@ fn error(condition: Condition, violation: ProtocolViolation, resource: &'static 
         Condition::UnsupportedMediaType => {
             ApiError::new(condition, "The body's type is \"text/plain\". Send \"Content-Type: application/json\".")
         }
-        Condition::PayloadTooLarge => ApiError::payload_too_large(),
+        Condition::PayloadTooLarge => ApiError::payload_too_large(MAX_BODY),
         Condition::MalformedRequest => ApiError::malformed_request(
             violation,
             "The request could not be read as one HTTP/1.1 message. Use an HTTP client library.",
