@@ -1,7 +1,7 @@
 //! `cargo bench --bench http`: every figure is compared with a ceiling that is measured in the same run.
 //!
 //! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--chart FILE] [--full]`
-//! with the sections reads, edge_cost, slow_clients, writes, synced, memory, lists, start, tenants, growth; all but growth without
+//! with the sections reads, edge_cost, slow_clients, writes, batch, synced, memory, lists, start, tenants, growth; all but growth without
 //! one. `benches/README.md` has the results.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -45,11 +45,12 @@ pub struct Settings {
 /// One part of the table.
 type Section = fn(&Settings, &mut Table) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 10] = [
+const SECTIONS: [(&str, Section); 11] = [
     ("reads", sections::reads),
     ("edge_cost", edge_cost::edge_cost),
     ("slow_clients", slow_clients::slow_clients),
     ("writes", sections::writes),
+    ("batch", sections::batch),
     ("synced", synced::synced),
     ("memory", sections::memory),
     ("lists", sections::lists),

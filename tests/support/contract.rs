@@ -189,9 +189,17 @@ pub fn resource_at(path: &str) -> Option<&'static Resource> {
 /// The path of the journal.
 pub const CHANGES: &str = "/changes.php";
 
+/// The path of batches.
+pub const BATCH: &str = "/batch.php";
+
+/// Whether `path` (with or without `/v1`) is that of batches.
+pub fn is_batch(path: &str) -> bool {
+    path.strip_prefix("/v1").unwrap_or(path) == BATCH
+}
+
 /// Whether a key is needed at `path` (with or without `/v1`).
 pub fn needs_key(path: &str) -> bool {
-    resource_at(path).is_some() || path.strip_prefix("/v1").unwrap_or(path) == CHANGES
+    resource_at(path).is_some() || is_batch(path) || path.strip_prefix("/v1").unwrap_or(path) == CHANGES
 }
 
 /// Whether `text` is 8-4-4-4-12 hexadecimal digits.
