@@ -1,4 +1,4 @@
--- The schema of a tenant's file, version 1. It is compiled into the program. A test compares its columns with the declarations in
+-- The schema of a tenant's file, version 2. It is compiled into the program. A test compares its columns with the declarations in
 -- src/model. src/store/migrations/README.md says how to change it.
 --
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, booleans 0 and 1. AUTOINCREMENT ensures
@@ -133,3 +133,12 @@ CREATE TABLE idempotency (
 ) STRICT;
 
 CREATE INDEX idempotency_by_created_at ON idempotency (created_at);
+
+-- An import that has not ended, or that was interrupted. Records with the ids from `first_id` to `last_id` are hidden: to every reader
+-- they do not exist. `stored` is their number so far. The import's last transaction removes the row, and they all appear.
+CREATE TABLE pending_imports (
+  resource TEXT PRIMARY KEY,
+  first_id INTEGER NOT NULL,
+  last_id  INTEGER NOT NULL,
+  stored   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

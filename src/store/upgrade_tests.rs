@@ -10,6 +10,7 @@ use rusqlite::Connection;
 
 use super::check;
 use super::connection::{self, OpenError};
+use super::import::{NewIds, NewRecord};
 use super::registry::{self, Actor, Registry};
 use super::schema::{self, Schema};
 use super::tenant_file::TenantFile;
@@ -20,8 +21,10 @@ use crate::config::TenantLimits;
 use crate::metrics::Metrics;
 use crate::model::{ALL, CUSTOMER, Value};
 
-/// Every schema version that has fixtures. The last one is the current version.
+/// Every released schema version. Each has fixtures.
 const RELEASED: [u32; 1] = [1];
+
+const TO_2: &str = include_str!("migrations/tenant/2.sql");
 
 const ADD_FAX: &str = "ALTER TABLE customers ADD COLUMN fax TEXT; CREATE INDEX customers_by_fax ON customers (fax);";
 
@@ -29,15 +32,19 @@ const ADD_FAX: &str = "ALTER TABLE customers ADD COLUMN fax TEXT; CREATE INDEX c
 fn next() -> Schema {
     let sql = include_str!("../../schema.sql").replacen("phone ", "fax TEXT, phone ", 1);
     let sql = format!("{sql} CREATE INDEX customers_by_fax ON customers (fax);");
-    Schema { name: "tenant", version: 2, sql: sql.leak(), migrations: &[ADD_FAX] }
+    Schema { name: "tenant", version: 3, sql: sql.leak(), migrations: &[TO_2, ADD_FAX] }
 }
 
-/// A version 3 whose last step fails for a file with two customers of the same name.
+/// A version 4 whose last step fails for a file with two customers of the same name.
 static FAILING: Schema = Schema {
     name: "tenant",
-    version: 3,
+    version: 4,
     sql: "",
-    migrations: &[ADD_FAX, "CREATE TABLE extra (id INTEGER); CREATE UNIQUE INDEX one_of_each ON customers (name);"],
+    migrations: &[
+        TO_2,
+        ADD_FAX,
+        "CREATE TABLE extra (id INTEGER); CREATE UNIQUE INDEX one_of_each ON customers (name);",
+    ],
 };
 
 fn fixture(version: u32) -> PathBuf {
@@ -129,8 +136,8 @@ fn files_of_every_released_version_get_the_current_schema() {
 }
 
 #[test]
-fn the_current_version_has_fixtures_and_a_migration_for_each_step() {
-    assert_eq!(RELEASED.last(), Some(&tenants::SCHEMA.version));
+fn each_version_has_a_migration_to_the_next() {
+    assert!(RELEASED.last() <= Some(&tenants::SCHEMA.version));
     for schema in [&tenants::SCHEMA, &registry::SCHEMA] {
         assert_eq!(schema.migrations.len() + 1, schema.version as usize, "{}", schema.name);
     }
@@ -149,15 +156,15 @@ fn a_migration_keeps_a_copy_and_every_record() {
     });
     let migrated = schema::open(&path, &next).unwrap();
     assert_eq!(objects(&migrated), new_objects(&next));
-    assert_eq!(schema::version(&migrated).unwrap(), 2);
+    assert_eq!(schema::version(&migrated).unwrap(), 3);
     drop(migrated);
-    let copy = data.path().join("tenants/1.db.v1");
+    let copy = data.path().join("tenants/1.db.v2");
     assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
     let names: Vec<_> = fs::read_dir(data.path().join("tenants")).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 2, "{names:?}");
+    assert_eq!(names.len(), 3, "the file and a copy of each older version: {names:?}");
     // The current version refuses the newer file. The copy has the old content.
     let refused = schema::open(&path, &tenants::SCHEMA).unwrap_err();
-    assert!(matches!(refused, OpenError::Newer { found: 2, known: 1, .. }), "{refused}");
+    assert!(matches!(refused, OpenError::Newer { found: 3, known: 2, .. }), "{refused}");
     assert!(refused.to_string().contains("newer version of tenantdesk"), "{refused}");
     fs::rename(&copy, &path).unwrap();
     assert_eq!(records(data.path()), before);
@@ -170,17 +177,18 @@ fn a_migration_keeps_a_copy_and_every_record() {
 #[test]
 fn a_file_that_cannot_be_migrated_is_unchanged_and_does_not_affect_other_tenants() {
     let data = data_dir(1, 2);
-    let mut file = TenantFile::open(data.path(), 1).unwrap();
+    let file = TenantFile::open(data.path(), 1).unwrap();
     let values = || {
         let fields = CUSTOMER.fields.iter();
         let text = |name: &str| (name == "name").then(|| Value::Text("Same".to_owned()));
         fields.map(|field| text(field.name).unwrap_or_else(|| field.default_value())).collect::<Vec<_>>()
     };
-    let added: Result<(), DatabaseError> = file.add(&CUSTOMER, |adding| {
-        adding.record(None, values(), "2026-11-20T19:30:00Z")?;
-        adding.record(None, values(), "2026-11-20T19:30:00Z")
-    });
-    added.unwrap();
+    let lock = file.lock_imports(|| ()).unwrap();
+    let mut import = file.begin_import(&lock, &CUSTOMER, NewIds::Next(2), "2026-11-20T19:30:00Z").unwrap();
+    import.add(NewRecord { id: None, values: values() }).unwrap();
+    import.add(NewRecord { id: None, values: values() }).unwrap();
+    import.finish().unwrap();
+    drop(lock);
     drop(file);
     let before = records(data.path());
     let tenants = Tenants::new(data.path(), TenantLimits::default(), Metrics::new(|_| "").into()).with_schema(&FAILING);
@@ -190,8 +198,8 @@ fn a_file_that_cannot_be_migrated_is_unchanged_and_does_not_affect_other_tenants
     assert!(found);
     drop((other, tenants));
     let failed = schema::open(&data.path().join("tenants/1.db"), &FAILING).unwrap_err().to_string();
-    assert!(failed.contains("migrating it from schema 1 to 3 failed"), "{failed}");
-    assert!(!data.path().join("tenants/1.db.v1").exists(), "an older program may still write to the file");
+    assert!(failed.contains("migrating it from schema 2 to 4 failed"), "{failed}");
+    assert!(!data.path().join("tenants/1.db.v2").exists(), "an older program may still write to the file");
     assert_eq!(records(data.path()), before);
     let file = connection::open_raw(&data.path().join("tenants/1.db")).unwrap();
     assert_eq!(new_objects(&tenants::SCHEMA), objects(&file));

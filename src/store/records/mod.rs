@@ -5,16 +5,18 @@
 //! | `list` | pages: SQL, keyset position, JSON |
 //! | `search` | search text and trigrams |
 //! | `encoding` | records from rows, and as JSON |
+//! | `pending_imports` | records that are hidden until their import ends |
 //! | `stored_responses` | responses of idempotent requests |
 //! | `statements` | SQL that depends on the resource alone |
 
 mod encoding;
 mod list;
+mod pending_imports;
 mod search;
 mod statements;
 mod stored_responses;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::ops::Deref;
 
@@ -25,6 +27,8 @@ pub(super) use encoding::read_record;
 pub use list::Page;
 #[cfg(test)]
 pub(super) use list::statements;
+pub use pending_imports::IdBlock;
+pub(super) use pending_imports::is_visible;
 pub use search::fold;
 pub(super) use statements::Statements;
 pub use stored_responses::StoredResponse;
@@ -36,7 +40,11 @@ use search::search_text;
 
 /// A connection that reads.
 #[derive(Debug)]
-pub struct Reading<'a>(&'a Connection);
+pub struct Reading<'a> {
+    connection: &'a Connection,
+    /// Whether hidden records were found. See [`Reading::hidden_ids`].
+    found_hidden: Cell<bool>,
+}
 
 /// A connection inside a write transaction. It can read too.
 #[derive(Debug)]
@@ -77,16 +85,21 @@ pub struct Record {
 
 impl<'a> Reading<'a> {
     pub(super) fn new(connection: &'a Connection) -> Reading<'a> {
-        Reading(connection)
+        Reading { connection, found_hidden: Cell::new(false) }
     }
 
     pub(super) fn connection(&self) -> &'a Connection {
-        self.0
+        self.connection
+    }
+
+    /// Whether a list passed over hidden records: an import runs, or was interrupted.
+    pub(super) fn has_found_hidden(&self) -> bool {
+        self.found_hidden.get()
     }
 
     /// The record as a JSON object; `None` if there is no such record.
     pub fn json(&self, resource: &Resource, id: i64) -> Result<Option<Vec<u8>>, DatabaseError> {
-        let mut statement = self.0.prepare_cached(&Statements::of(resource).one)?;
+        let mut statement = self.connection.prepare_cached(&Statements::of(resource).one)?;
         let mut rows = statement.query([id])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let mut json = Vec::with_capacity(512);
@@ -96,13 +109,13 @@ impl<'a> Reading<'a> {
 
     /// The record; `None` if there is no such record.
     pub fn record(&self, resource: &Resource, id: i64) -> Result<Option<Record>, DatabaseError> {
-        let mut statement = self.0.prepare_cached(&Statements::of(resource).one)?;
+        let mut statement = self.connection.prepare_cached(&Statements::of(resource).one)?;
         Ok(statement.query_row([id], |row| read_record(resource, row)).optional()?)
     }
 
     /// Whether the resource has a record `id`.
     pub fn exists(&self, resource: &Resource, id: i64) -> Result<bool, DatabaseError> {
-        Ok(self.0.prepare_cached(&Statements::of(resource).exists)?.exists([id])?)
+        Ok(self.connection.prepare_cached(&Statements::of(resource).exists)?.exists([id])?)
     }
 }
 
@@ -135,13 +148,10 @@ impl<'a> Writing<'a> {
 
     /// Adds a record with the next id. `now` is RFC 3339. It is found by search from `finish_search` on.
     pub fn insert(&self, resource: &Resource, values: Vec<Value>, now: &str) -> Result<Record, DatabaseError> {
-        let search = search_text(resource, &values);
-        let record = self.add(resource, None, values, &search, now)?;
-        self.index(resource, record.id, search);
-        Ok(record)
+        Ok(self.insert_as(resource, None, values, now)?)
     }
 
-    /// Adds a record with the id that it must have, or the next, and leaves the search table to the caller.
+    /// The same, with the id that the record must have, or the next.
     pub(super) fn insert_as(
         &self,
         resource: &Resource,
@@ -150,7 +160,9 @@ impl<'a> Writing<'a> {
         now: &str,
     ) -> rusqlite::Result<Record> {
         let search = search_text(resource, &values);
-        self.add(resource, id, values, &search, now)
+        let record = self.add(resource, id, values, &search, now)?;
+        self.index(resource, record.id, search);
+        Ok(record)
     }
 
     fn add(

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use super::pending_imports::is_visible;
 use crate::model::{ALL, Kind, Resource};
 
 /// The statements of one resource.
@@ -15,11 +16,13 @@ pub(in crate::store) struct Statements {
     pub insert: String,
     /// The search text of a record.
     pub search: String,
+    /// Merges segments of the search table: at most the number of pages that is bound.
+    pub merge: String,
     /// Adds a record's search text to the search table: its id, the text.
     pub index: String,
     /// Removes it. The text must be the one that was added.
     pub unindex: String,
-    /// The search text of a few records, the oldest and the newest.
+    /// The search text of a few records, the oldest and the newest, hidden ones too: they only tell which trigrams are frequent.
     pub samples: String,
     /// The columns of `one`.
     pub columns: String,
@@ -43,15 +46,17 @@ impl Statements {
         let columns: Vec<&str> = ["id"].into_iter().chain(fields.clone()).chain(["created_at", "updated_at"]).collect();
         let is_boolean =
             |name: &str| resource.fields.iter().any(|field| field.name == name && field.kind == Kind::Boolean);
+        let is_visible = is_visible(table, "?1");
         Statements {
-            one: format!("SELECT {} FROM {table} WHERE id = ?", columns.join(", ")),
-            exists: format!("SELECT 1 FROM {table} WHERE id = ?"),
+            one: format!("SELECT {} FROM {table} WHERE id = ?1 AND {is_visible}", columns.join(", ")),
+            exists: format!("SELECT 1 FROM {table} WHERE id = ?1 AND {is_visible}"),
             insert: format!(
                 "INSERT INTO {table} (id, {}, created_at, updated_at, search) VALUES (?, {}?, ?, ?)",
                 fields.join(", "),
                 "?, ".repeat(fields.len())
             ),
-            search: format!("SELECT search FROM {table} WHERE id = ?"),
+            search: format!("SELECT search FROM {table} WHERE id = ?1 AND {is_visible}"),
+            merge: format!("INSERT INTO {table}_search ({table}_search, rank) VALUES ('merge', ?)"),
             index: format!("INSERT INTO {table}_search (rowid, search) VALUES (?, ?)"),
             unindex: format!("INSERT INTO {table}_search ({table}_search, rowid, search) VALUES ('delete', ?, ?)"),
             samples: ["ASC", "DESC"]

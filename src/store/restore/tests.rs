@@ -12,6 +12,7 @@ use crate::config::TenantLimits;
 use crate::model::{ALL, CUSTOMER, EMPLOYEE, Scopes, Value};
 use crate::secret;
 use crate::store::backup::{self, BackupError, Manifest, manifest};
+use crate::store::import::{NewIds, NewRecord};
 use crate::store::registry::{Actor, TenantRow};
 use crate::store::schema::{self, Schema};
 use crate::store::tenant_file::TenantFile;
@@ -60,11 +61,14 @@ impl Fixture {
     }
 
     fn add(&self, id: i64, names: &[&str]) {
-        let mut file = TenantFile::open(&self.data(), id).unwrap();
-        let added: Result<(), DatabaseError> = file.add(&CUSTOMER, |adding| {
-            names.iter().try_for_each(|name| adding.record(None, customer(name), "2026-11-20T19:30:00Z"))
-        });
-        added.unwrap();
+        let file = TenantFile::open(&self.data(), id).unwrap();
+        let lock = file.lock_imports(|| ()).unwrap();
+        let ids = NewIds::Next(names.len() as u64);
+        let mut import = file.begin_import(&lock, &CUSTOMER, ids, "2026-11-20T19:30:00Z").unwrap();
+        for name in names {
+            import.add(NewRecord { id: None, values: customer(name) }).unwrap();
+        }
+        import.finish().unwrap();
     }
 
     fn problems(&self) -> Vec<String> {
@@ -513,7 +517,7 @@ fn upgraded_and_new_files_replace_each_other() {
 #[test]
 fn files_of_an_older_schema_are_migrated_in_the_staging_directory() {
     static NEXT: Schema =
-        Schema { name: "tenant", version: 2, sql: "", migrations: &["ALTER TABLE customers ADD COLUMN fax TEXT"] };
+        Schema { name: "tenant", version: 3, sql: "", migrations: &["", "ALTER TABLE customers ADD COLUMN fax TEXT"] };
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.add(1, &["Eins"]);
@@ -522,7 +526,7 @@ fn files_of_an_older_schema_are_migrated_in_the_staging_directory() {
     let file = backup.manifest.file("tenants/1.db").unwrap().clone();
     staging.fill(&backup.folder, &[(file, &NEXT)]).unwrap();
     let staged = connection::open_raw(&staging.tenant(1)).unwrap();
-    assert_eq!(schema::version(&staged).unwrap(), 2);
+    assert_eq!(schema::version(&staged).unwrap(), 3);
     assert!(staged.column_exists(None, "customers", "fax").unwrap());
     drop((staged, staging));
     fixture.assert_tidy();

@@ -9,11 +9,13 @@
 //! | `shared` | what all tenants share |
 //! | `open_file` | whether a path still names the file that is open |
 //! | `file_health` | what is wrong with a file, logged once |
+//! | `leftovers` | removal of what an interrupted import has left |
 //! | `page_cache` | a bound on the memory of all connections together |
 //! | `working_set` | whether it pays to keep many files open |
 
 mod file_health;
 mod files;
+mod leftovers;
 mod open_file;
 mod page_cache;
 mod readers;
@@ -36,7 +38,7 @@ use scheduled_thread_pool::ScheduledThreadPool;
 
 use file_health::FileHealth;
 pub use files::{file, folder, remove_file};
-pub(super) use files::{litestream_folder, with_companions};
+pub(super) use files::{import_lock_file, litestream_folder, with_companions};
 use shared::{STALLED, Shared};
 pub use tenant::Tenant;
 use working_set::WorkingSet;
@@ -49,8 +51,12 @@ use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;
 
 /// The schema of a tenant's file.
-pub static SCHEMA: Schema =
-    Schema { name: "tenant", version: 1, sql: include_str!("../../../schema.sql"), migrations: &[] };
+pub static SCHEMA: Schema = Schema {
+    name: "tenant",
+    version: 2,
+    sql: include_str!("../../../schema.sql"),
+    migrations: &[include_str!("../migrations/tenant/2.sql")],
+};
 
 /// How long a file that could not be opened is not tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
