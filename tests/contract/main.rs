@@ -21,6 +21,7 @@ mod errors;
 mod failing_commands;
 mod faults;
 mod idempotency;
+mod imports;
 mod json;
 mod keys;
 mod lists;
