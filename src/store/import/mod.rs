@@ -22,15 +22,20 @@ use std::time::Instant;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::connection::OpenError;
+use super::connection::{self, OpenError};
 use super::error::DatabaseError;
 use super::lock_file::LockFile;
 use super::records::{IdBlock, Statements, Writing};
-use super::tenants;
 use crate::model::{Resource, Value};
 use checkpoints::Checkpoints;
 pub use leftovers::{RemovalProgress, remove_leftovers};
 use portion::Pace;
+
+/// The file that imports into the tenant with the file `database` lock: `1.db.import`. It is removed with the tenant, since its name
+/// begins with that of the database.
+fn lock_path(database: &Path) -> PathBuf {
+    connection::sibling_path(database, ".import")
+}
 
 /// The lock of the imports into one tenant. It is released when this is dropped and when the process ends.
 #[derive(Debug)]
@@ -46,7 +51,7 @@ impl ImportLock {
     ///
     /// The lock file cannot be created, opened or locked.
     pub fn try_acquire(database: &Path) -> io::Result<Option<ImportLock>> {
-        let path = tenants::import_lock_file(database);
+        let path = lock_path(database);
         let lock = LockFile::try_acquire(&path)?;
         Ok(lock.map(|lock| ImportLock { path, _lock: lock }))
     }
@@ -57,7 +62,7 @@ impl ImportLock {
     ///
     /// The lock file cannot be created, opened or locked.
     pub fn acquire(database: &Path) -> io::Result<ImportLock> {
-        let path = tenants::import_lock_file(database);
+        let path = lock_path(database);
         let lock = LockFile::acquire(&path)?;
         Ok(ImportLock { path, _lock: lock })
     }

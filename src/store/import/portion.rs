@@ -65,7 +65,7 @@ impl Pace {
 /// portions take less time for each record.
 fn next_rows(before: usize, rows: usize, took: Duration) -> usize {
     let fitting = rows as f64 * PORTION_TIME.as_secs_f64() / took.as_secs_f64().max(1e-6);
-    (fitting as usize).clamp(MIN_ROWS, before.saturating_mul(2).min(MAX_ROWS).max(MIN_ROWS))
+    (fitting as usize).clamp(MIN_ROWS, before.saturating_mul(2).clamp(MIN_ROWS, MAX_ROWS))
 }
 
 #[cfg(test)]

@@ -46,11 +46,6 @@ pub(in crate::store) fn litestream_folder(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The file that an import locks. Its name begins with that of the database, so it is removed with the tenant.
-pub(in crate::store) fn import_lock_file(path: &Path) -> PathBuf {
-    connection::sibling_path(path, ".import")
-}
-
 /// The file itself first, then `-wal` and `-shm`, then every file whose name begins with its name and a dot.
 fn files_of(path: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = with_companions(path).into();

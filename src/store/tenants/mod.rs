@@ -38,7 +38,7 @@ use scheduled_thread_pool::ScheduledThreadPool;
 
 use file_health::FileHealth;
 pub use files::{file, folder, remove_file};
-pub(super) use files::{import_lock_file, litestream_folder, with_companions};
+pub(super) use files::{litestream_folder, with_companions};
 use shared::{STALLED, Shared};
 pub use tenant::Tenant;
 use working_set::WorkingSet;

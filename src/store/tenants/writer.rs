@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::file_health::FileHealth;
 use super::page_cache::{CacheBudget, TrackedConnection};
-use super::shared::{STALLED, Shared};
+use super::shared::Shared;
 use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::panics::{self, PanicInfo};
@@ -28,6 +28,10 @@ const BATCH: usize = 128;
 
 /// The most mutations that wait for a file that does not respond; further ones are refused at once.
 const MAX_WAITING: usize = 64;
+
+/// How long the writer waits for the file before it counts as not responding: other writers of the file, an import for example, leave it
+/// within two seconds (contract section 10).
+const STALLED: Duration = Duration::from_secs(2);
 
 /// Whether a mutation's writes stay in the transaction.
 enum Verdict {
