@@ -17,8 +17,6 @@ mod portion;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Instant;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
@@ -205,7 +203,7 @@ impl<'a> PendingImport<'a> {
             if is_known { Ok(()) } else { Err(PendingImportError::Restored) }
         })?;
         // A failure costs time of later searches alone; the server merges, too.
-        let _ = self.merge_segments(usize::MAX);
+        let _ = self.merge_segments();
         Ok(())
     }
 
@@ -222,7 +220,6 @@ impl<'a> PendingImport<'a> {
         transaction.commit()?;
         self.pace.end(count);
         self.checkpoints.request();
-        self.merge_segments(MERGES_BETWEEN_PORTIONS)?;
         Ok(())
     }
 
@@ -244,32 +241,28 @@ impl<'a> PendingImport<'a> {
         Ok(writing.finish_search()?)
     }
 
-    /// Merges segments of the search table in at most `steps` steps, each in a transaction of its own. Between two steps the file is
-    /// unlocked for as long as a step takes.
-    fn merge_segments(&self, steps: usize) -> Result<(), PendingImportError> {
+    /// Merges segments of the search table in bounded steps, each in a transaction of its own. Merging between the portions would
+    /// write the same entries more often.
+    fn merge_segments(&mut self) -> rusqlite::Result<()> {
         let sql = &Statements::of(self.resource).merge;
-        for _ in 0..steps {
+        loop {
+            self.pace.pause();
             let before = self.connection.total_changes();
             let transaction = begin(self.connection)?;
-            let started = Instant::now();
             transaction.prepare_cached(sql)?.execute([MERGED_PAGES])?;
             transaction.commit()?;
+            self.pace.rest();
+            self.checkpoints.request();
             // The statement itself counts as one change (FTS5 documentation, "The 'merge' Command").
             if self.connection.total_changes() - before < 2 {
-                break;
+                return Ok(());
             }
-            self.checkpoints.request();
-            thread::sleep(started.elapsed());
         }
-        Ok(())
     }
 }
 
-/// The pages that one step of merging writes: some milliseconds.
-const MERGED_PAGES: i64 = 256;
-
-/// Steps of merging after each portion, enough to keep up with the portions.
-const MERGES_BETWEEN_PORTIONS: usize = 8;
+/// The pages that one step of merging writes: about a tenth of a second.
+const MERGED_PAGES: i64 = 4_000;
 
 fn begin(connection: &Connection) -> rusqlite::Result<Transaction<'_>> {
     Transaction::new_unchecked(connection, TransactionBehavior::Immediate)

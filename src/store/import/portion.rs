@@ -57,6 +57,11 @@ impl Pace {
     /// The portion of `rows` records is stored, and the file is unlocked.
     pub fn end(&mut self, rows: usize) {
         self.rows = next_rows(self.rows, rows, self.started.elapsed());
+        self.rest();
+    }
+
+    /// The file is unlocked.
+    pub fn rest(&mut self) {
         self.ended = Some(Instant::now());
     }
 }
