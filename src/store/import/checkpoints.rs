@@ -1,58 +1,33 @@
-//! Checkpoints beside the import. A portion changes nearly every page of the indexes, so copying the write-ahead log takes as long as
+//! Checkpoints between portions. A portion changes nearly every page of the indexes, so copying the write-ahead log takes as long as
 //! writing it. No commit waits for that: neither of the import nor of another writer.
 
 use std::path::Path;
-use std::sync::mpsc::{self, SyncSender};
-use std::thread::{self, JoinHandle};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use crate::store::connection::{self, Checkpoint, OpenError, unusable};
+use crate::store::connection::{self, OpenError, unusable};
 
-/// A thread that copies the log when it is asked to. It ends when this is dropped.
+/// A connection of its own for checkpoints: one inside a transaction cannot do them.
 #[derive(Debug)]
-pub(super) struct Checkpoints {
-    requests: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// Attempts to copy the log to its end, which lets the next commit start it again: others write meanwhile.
-const ATTEMPTS: usize = 3;
+pub(super) struct Checkpoints(Connection);
 
 impl Checkpoints {
-    pub fn start(database: &Path) -> Result<Checkpoints, OpenError> {
-        let failed = |error: &dyn ToString| unusable(database, error.to_string());
-        let connection = connection::connect(database).map_err(|error| failed(&error))?;
-        let (requests, requested) = mpsc::sync_channel(1);
-        let work = move || requested.iter().for_each(|()| copy_log(&connection));
-        let thread =
-            thread::Builder::new().name("checkpoints".to_owned()).spawn(work).map_err(|error| failed(&error))?;
-        Ok(Checkpoints { requests: Some(requests), thread: Some(thread) })
+    pub fn open(database: &Path) -> Result<Checkpoints, OpenError> {
+        connection::connect(database).map(Checkpoints).map_err(|error| unusable(database, error))
     }
 
-    /// Has the log copied, unless that is requested already.
-    pub fn request(&self) {
-        if let Some(requests) = &self.requests {
-            let _ = requests.try_send(());
-        }
-    }
-}
-
-/// An error is ignored: the log grows, and the next request copies it.
-fn copy_log(connection: &Connection) {
-    for _ in 0..ATTEMPTS {
-        match connection::checkpoint(connection) {
-            Ok(Checkpoint { frames, copied }) if copied < frames => (),
-            _ => return,
-        }
-    }
-}
-
-impl Drop for Checkpoints {
-    fn drop(&mut self) {
-        self.requests = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+    /// Copies the log to its end, so that the next transaction starts it again from its beginning. Others write while most of it is
+    /// copied. What they have added is copied while `writer` locks the file.
+    ///
+    /// A reader may still need the log; then it grows, and the next call copies it.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub fn copy_log(&self, writer: &Connection) -> rusqlite::Result<()> {
+        connection::checkpoint(&self.0)?;
+        let lock = Transaction::new_unchecked(writer, TransactionBehavior::Immediate)?;
+        connection::checkpoint(&self.0)?;
+        lock.rollback()
     }
 }

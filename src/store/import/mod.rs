@@ -6,7 +6,7 @@
 //!
 //! | file | its concern |
 //! |---|---|
-//! | `checkpoints` | copies the write-ahead log while the next portion is inserted |
+//! | `checkpoints` | copies the write-ahead log between two portions |
 //! | `leftovers` | removal of hidden records |
 //! | `portion` | the time that a portion takes, and the pause after it |
 
@@ -88,7 +88,7 @@ pub enum PendingImportError {
     /// There are more records, or other ids, than announced.
     #[error("the rows are not those that were announced")]
     Unexpected,
-    /// The thread for checkpoints cannot be started.
+    /// The connection for checkpoints cannot be opened.
     #[error(transparent)]
     File(#[from] OpenError),
     /// A statement failed.
@@ -164,7 +164,7 @@ impl<'a> PendingImport<'a> {
         ids: NewIds,
         now: &str,
     ) -> Result<PendingImport<'a>, PendingImportError> {
-        let checkpoints = Checkpoints::start(path)?;
+        let checkpoints = Checkpoints::open(path)?;
         let block = write(connection, |writing| reserve(writing, resource, ids))?;
         Ok(PendingImport {
             connection,
@@ -214,12 +214,12 @@ impl<'a> PendingImport<'a> {
         records.sort_by_key(|record| record.id);
         let count = records.len();
         self.pace.pause();
+        self.checkpoints.copy_log(self.connection)?;
         let transaction = begin(self.connection)?;
         self.pace.begin();
         self.insert(&Writing::new(&transaction), records)?;
         transaction.commit()?;
         self.pace.end(count);
-        self.checkpoints.request();
         Ok(())
     }
 
@@ -252,7 +252,7 @@ impl<'a> PendingImport<'a> {
             transaction.prepare_cached(sql)?.execute([MERGED_PAGES])?;
             transaction.commit()?;
             self.pace.rest();
-            self.checkpoints.request();
+            self.checkpoints.copy_log(self.connection)?;
             // The statement itself counts as one change (FTS5 documentation, "The 'merge' Command").
             if self.connection.total_changes() - before < 2 {
                 return Ok(());
