@@ -219,16 +219,20 @@ pub(super) struct Checkpoint {
     pub copied: u32,
 }
 
-/// Copies pages from the write-ahead log into the database file. Neither readers nor writers wait for it.
+/// Copies pages from the write-ahead log into the database file. Neither readers nor writers wait for it. Returns `None` if another
+/// connection does the same at the moment.
 ///
 /// # Errors
 ///
 /// Those of SQLite.
-pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<Checkpoint> {
+pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<Option<Checkpoint>> {
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+        if row.get(0)? {
+            return Ok(None);
+        }
         // -1 where the log is not in use.
         let count = |column| row.get(column).map(|count: i64| u32::try_from(count).unwrap_or(0));
-        Ok(Checkpoint { frames: count(1)?, copied: count(2)? })
+        Ok(Some(Checkpoint { frames: count(1)?, copied: count(2)? }))
     })
 }
 

@@ -2,10 +2,12 @@
 //! writing it. No commit waits for that: neither of the import nor of another writer.
 
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use crate::store::connection::{self, OpenError, unusable};
+use crate::store::connection::{self, Checkpoint, OpenError, unusable};
 
 /// A connection of its own for checkpoints: one inside a transaction cannot do them.
 #[derive(Debug)]
@@ -16,18 +18,39 @@ impl Checkpoints {
         connection::connect(database).map(Checkpoints).map_err(|error| unusable(database, error))
     }
 
-    /// Copies the log to its end, so that the next transaction starts it again from its beginning. Others write while most of it is
-    /// copied. What they have added is copied while `writer` locks the file.
-    ///
-    /// A reader may still need the log; then it grows, and the next call copies it.
+    /// Copies most of the log, while others write. To be called at once after a commit: another writer that comes first copies it
+    /// inside its own commit.
     ///
     /// # Errors
     ///
     /// Those of SQLite.
-    pub fn copy_log(&self, writer: &Connection) -> rusqlite::Result<()> {
-        connection::checkpoint(&self.0)?;
+    pub fn copy_log(&self) -> rusqlite::Result<()> {
+        connection::checkpoint(&self.0).map(drop)
+    }
+
+    /// Copies what others have added since, while `writer` locks the file for a moment. The next transaction then starts the log
+    /// again from its beginning. A reader may still need the log; then it grows, and a later call copies it.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub fn complete(&self, writer: &Connection) -> rusqlite::Result<()> {
+        for _ in 0..ATTEMPTS {
+            if is_copied(connection::checkpoint(&self.0)?) {
+                break;
+            }
+            thread::sleep(RETRY);
+        }
         let lock = Transaction::new_unchecked(writer, TransactionBehavior::Immediate)?;
         connection::checkpoint(&self.0)?;
         lock.rollback()
     }
+}
+
+/// Attempts to copy a log that another connection copies, and the time between two of them.
+const ATTEMPTS: usize = 100;
+const RETRY: Duration = Duration::from_millis(5);
+
+fn is_copied(checkpoint: Option<Checkpoint>) -> bool {
+    checkpoint.is_some_and(|Checkpoint { frames, copied }| copied == frames)
 }

@@ -214,13 +214,13 @@ impl<'a> PendingImport<'a> {
         records.sort_by_key(|record| record.id);
         let count = records.len();
         self.pace.pause();
-        self.checkpoints.copy_log(self.connection)?;
+        self.checkpoints.complete(self.connection)?;
         let transaction = begin(self.connection)?;
         self.pace.begin();
         self.insert(&Writing::new(&transaction), records)?;
         transaction.commit()?;
         self.pace.end(count);
-        Ok(())
+        Ok(self.checkpoints.copy_log()?)
     }
 
     /// Inserts records with the ids from `next_id` on, or with their own.
@@ -252,7 +252,7 @@ impl<'a> PendingImport<'a> {
             transaction.prepare_cached(sql)?.execute([MERGED_PAGES])?;
             transaction.commit()?;
             self.pace.rest();
-            self.checkpoints.copy_log(self.connection)?;
+            self.checkpoints.copy_log()?;
             // The statement itself counts as one change (FTS5 documentation, "The 'merge' Command").
             if self.connection.total_changes() - before < 2 {
                 return Ok(());
