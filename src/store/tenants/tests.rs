@@ -3,10 +3,14 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
+use uuid::Uuid;
+
 use super::*;
+use crate::clock::Clock;
 use crate::model::Value;
 use crate::store::connection;
 use crate::store::error::MutationError;
+use crate::store::records::{KeyLabel, Origin};
 use crate::store::schema;
 
 fn tenants(folder: &tempfile::TempDir, limits: TenantLimits) -> Tenants {
@@ -88,6 +92,11 @@ fn closing_a_tenant_leaves_its_log_empty_and_in_place() {
     assert!(found.unwrap());
 }
 
+fn origin() -> Origin {
+    let key = KeyLabel { id: 1, name: "test".to_owned(), prefix: "tdk_test".to_owned() };
+    Origin::new(Clock::system().now(), key, Uuid::nil())
+}
+
 /// Inserts a customer in a commit of its own and waits for the commit.
 fn add_customer(tenant: &Arc<Tenant>, notes: &str) {
     let resource = crate::model::ALL[0];
@@ -100,7 +109,7 @@ fn add_customer(tenant: &Arc<Tenant>, notes: &str) {
     let values = resource.fields.iter().map(value).collect();
     let (report, outcome) = std::sync::mpsc::channel();
     tenant.mutate(
-        move |writing| writing.insert(resource, values, "2026-01-01T00:00:00Z").map_err(MutationError::<()>::from),
+        move |writing| writing.insert(resource, values, &origin()).map_err(MutationError::<()>::from),
         move |outcome| report.send(outcome.map(drop)).unwrap(),
     );
     outcome.recv().unwrap().unwrap();
