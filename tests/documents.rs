@@ -86,5 +86,5 @@ fn the_documents_name_files_that_exist() {
             assert!(bases.iter().any(|base| base.join(path).exists()), "{document} names {path}");
         }
     }
-    assert_eq!(paths(&read("schema.sql")).count(), 3, "paths are recognised");
+    assert!(paths(&read("schema.sql")).any(|path| path == "src/store/records/segments.rs"), "paths are recognised");
 }

@@ -3,8 +3,6 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use uuid::Uuid;
-
 use super::*;
 use crate::clock::Clock;
 use crate::model::Value;
@@ -12,6 +10,7 @@ use crate::store::connection;
 use crate::store::error::MutationError;
 use crate::store::records::{KeyLabel, Origin};
 use crate::store::schema;
+use uuid::Uuid;
 
 fn tenants(folder: &tempfile::TempDir, limits: TenantLimits) -> Tenants {
     Tenants::new(folder.path(), limits, Metrics::new(|_| "").into())
@@ -92,11 +91,6 @@ fn closing_a_tenant_leaves_its_log_empty_and_in_place() {
     assert!(found.unwrap());
 }
 
-fn origin() -> Origin {
-    let key = KeyLabel { id: 1, name: "test".to_owned(), prefix: "tdk_test".to_owned() };
-    Origin::new(Clock::system().now(), key, Uuid::nil())
-}
-
 /// Inserts a customer in a commit of its own and waits for the commit.
 fn add_customer(tenant: &Arc<Tenant>, notes: &str) {
     let resource = crate::model::ALL[0];
@@ -107,9 +101,11 @@ fn add_customer(tenant: &Arc<Tenant>, notes: &str) {
     };
     let value = |field: &crate::model::Field| text(field.name).map_or_else(|| field.default_value(), Value::Text);
     let values = resource.fields.iter().map(value).collect();
+    let key = KeyLabel { id: 1, name: "key".to_owned(), prefix: "tdk_abcd".to_owned() };
+    let origin = Origin::new(Clock::system().now(), key, Uuid::nil());
     let (report, outcome) = std::sync::mpsc::channel();
     tenant.mutate(
-        move |writing| writing.insert(resource, values, &origin()).map_err(MutationError::<()>::from),
+        move |writing| writing.insert(resource, values, &origin).map_err(MutationError::<()>::from),
         move |outcome| report.send(outcome.map(drop)).unwrap(),
     );
     outcome.recv().unwrap().unwrap();
