@@ -143,8 +143,8 @@ fn run_step(writer: &Writer) -> Option<Duration> {
 /// The pause after a step of merging, in which mutations find the writing connection free.
 fn pause_after(took: Duration, segments: u64) -> Duration {
     match segments {
-        ..MANY_SEGMENTS => took * 3,
-        ..MOST_SEGMENTS => took,
+        0..MANY_SEGMENTS => took * 3,
+        MANY_SEGMENTS..MOST_SEGMENTS => took,
         _ => Duration::ZERO,
     }
 }
