@@ -13,11 +13,11 @@ use crate::support::server::Tenant;
 use crate::support::{ALL, Api, DataDir, TestServer, database, until};
 
 /// Rows that take several portions.
-const ROWS: i64 = 20_000;
+pub const ROWS: i64 = 20_000;
 
 const PATH: &str = "/customers.php";
 
-fn write_rows(data_dir: &DataDir, name: &str, rows: i64) {
+pub fn write_rows(data_dir: &DataDir, name: &str, rows: i64) {
     let mut text = String::from("name,city,notes\n");
     for row in 0..rows {
         text.push_str(&format!("Imported {row},Stadt {},a text whose words are indexed\n", row % 97));
@@ -32,25 +32,25 @@ fn import_command(data_dir: &DataDir, arguments: &[&str]) -> Command {
     command
 }
 
-fn start_import(data_dir: &DataDir, arguments: &[&str]) -> Child {
+pub fn start_import(data_dir: &DataDir, arguments: &[&str]) -> Child {
     import_command(data_dir, arguments).spawn().unwrap()
 }
 
 #[track_caller]
-fn succeeds(child: Child) {
+pub fn succeeds(child: Child) {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// The first id and the number of records that an import has stored and not yet shown.
-fn pending(file: &Path) -> Option<(i64, i64)> {
+pub fn pending(file: &Path) -> Option<(i64, i64)> {
     let row = database(file)
         .query_row("SELECT first_id, stored FROM pending_imports", [], |row| Ok((row.get(0)?, row.get(1)?)));
     row.ok()
 }
 
 /// Waits until an import has stored more than `rows` records, and returns the first id.
-fn await_stored(file: &Path, rows: i64) -> i64 {
+pub fn await_stored(file: &Path, rows: i64) -> i64 {
     until("rows are stored", || pending(file).filter(|(_, stored)| *stored > rows)).0
 }
 
@@ -58,6 +58,26 @@ fn await_stored(file: &Path, rows: i64) -> i64 {
 fn rows_in_file(file: &Path) -> i64 {
     let sql = "SELECT count(*) FROM customers WHERE name LIKE 'Imported%'";
     database(file).query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+/// The entries of the journal in the file, up to its last number and beyond it.
+fn entries_in_file(file: &Path) -> (i64, i64) {
+    let sql =
+        "SELECT count(*) FILTER (WHERE seq <= last_seq), count(*) FILTER (WHERE seq > last_seq) FROM changes, journal";
+    database(file).query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
+}
+
+/// Asserts that the journal has `count` entries, none of which is of an import.
+#[track_caller]
+fn assert_entries_of_keys(server: &TestServer, api: &Api, count: usize) {
+    let page = api.get("/changes.php?limit=200").found();
+    let printed = server.cli(&["--json", "changes", "acme", "--last", "200"]).done().json();
+    for entries in [&page["data"], &printed] {
+        let entries = entries.as_array().unwrap();
+        assert!(entries.iter().all(|entry| entry["by"]["kind"] == "key"), "{entries:?}");
+        assert_eq!(entries.len(), count);
+    }
+    assert_eq!(page["more"], false);
 }
 
 /// Asserts that no way of reading shows a record with a hidden id.
@@ -75,6 +95,7 @@ fn assert_hidden(api: &Api, first: i64, present: i64) {
         let is_old = |record: &serde_json::Value| record["name"].as_str().unwrap().starts_with("Before");
         assert_eq!((records.len() as i64, records.iter().all(is_old)), (present, true), "{sort}");
     }
+    assert_eq!(api.get(&format!("/changes.php?resource=customers&id={first}")).found()["data"], json!([]));
     assert_eq!(api.total(&format!("{PATH}?city=Stadt+1")), 0);
     assert_eq!(api.total(&format!("{PATH}?created_at_from=2020-01-01")), present);
 }
@@ -138,6 +159,8 @@ fn hidden_rows_cannot_be_read_changed_or_referred_to() {
     });
     assert!(pending(&tenant.file()).is_some(), "the import has not ended");
     assert_hidden(&api, first, 5);
+    assert_entries_of_keys(&server, &api, 5);
+    server.cli(&["check"]).done();
     let exported = server.cli(&["export", "acme", "customers"]).done().stdout;
     assert_eq!(exported.lines().count(), 6);
     let backup = server.cli(&["--json", "backup", "backups"]).done().json();
@@ -147,8 +170,11 @@ fn hidden_rows_cannot_be_read_changed_or_referred_to() {
     succeeds(child);
     assert_eq!(api.total(PATH), 6 + ROWS);
 
-    // The backup has none of the rows, and the next list has what is left of them removed.
+    // The backup has none of the rows and entries, and the next list has what is left of them removed.
+    let cursor = api.get("/changes.php?cursor=now").found()["next_cursor"].as_str().unwrap().to_owned();
     server.cli(&["restore", "backups", "acme", "--force"]).done();
+    assert_entries_of_keys(&server, &api, 5);
+    api.get(&format!("/changes.php?cursor={cursor}")).fails_with(410, "changes_gone");
     assert_eq!(api.total(PATH), 5);
     assert_eq!(api.total(&format!("{PATH}?q=imported")), 0);
     until("the server removes what is left", || {
@@ -157,6 +183,8 @@ fn hidden_rows_cannot_be_read_changed_or_referred_to() {
     });
     server.cli(&["check"]).done();
     assert!(api.customer("After") > first + ROWS, "ids are not used again");
+    assert_entries_of_keys(&server, &api, 6);
+    assert_eq!(entries_in_file(&tenant.file()), (6, 0));
 }
 
 fn stop(child: &Child) {
@@ -188,12 +216,42 @@ fn an_import_that_is_killed_in_the_middle_leaves_nothing_visible() {
         assert_eq!(api.total(PATH), 5, "round {round}");
         assert_eq!(api.total(&format!("{PATH}?q=imported")), 0);
         api.get(&format!("{PATH}?id={first}")).fails_with(404, "not_found");
+        assert_entries_of_keys(&server, &api, 5);
         server.cli(&["check"]).done();
     }
     server.cli(&["import", "acme", "customers", "c.csv"]).done();
     assert_eq!(api.total(PATH), 5 + ROWS);
     assert_eq!(rows_in_file(&tenant.file()), ROWS, "what the others left is gone");
+    assert_eq!(entries_in_file(&tenant.file()), (5 + ROWS, 0));
     assert!(!Path::new(&format!("{}.import", tenant.file().display())).exists());
+    server.cli(&["check"]).done();
+}
+
+/// The number of entries is set to what it is after a million changes.
+#[test]
+fn entries_that_are_too_many_are_removed_but_no_hidden_ones() {
+    let (server, tenant, api) = server_with_five();
+    write_rows(&server, "c.csv", ROWS);
+    let mut child = start_import(&server, &["customers", "c.csv"]);
+    await_stored(&tenant.file(), 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (shown, hidden) = entries_in_file(&tenant.file());
+    assert!((shown, hidden > 0) == (5, true), "{shown} {hidden}");
+    let set_entries = |count: i64| {
+        let changed = database(&tenant.file()).execute("UPDATE journal SET entries = ?", [count]).unwrap();
+        assert_eq!(changed, 1);
+    };
+    set_entries(1_000_100);
+    api.customer("The oldest entries give way");
+    assert_eq!(entries_in_file(&tenant.file()), (0, hidden));
+    set_entries(0);
+    api.customer("An entry that is old when the import ends");
+    set_entries(1_000_000);
+    server.cli(&["import", "acme", "customers", "c.csv"]).done();
+    let (shown, hidden) = entries_in_file(&tenant.file());
+    assert_eq!((shown, hidden), (1, 0), "as many entries are removed as were added");
+    set_entries(shown);
     server.cli(&["check"]).done();
 }
 
