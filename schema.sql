@@ -172,8 +172,8 @@ CREATE TABLE removed_changes (
 ) STRICT, WITHOUT ROWID;
 
 -- One row. `lineage` is renewed by a restore: a cursor of another lineage is not valid. `last_seq` is the highest `seq` that was ever
--- used, `base` the version of all records that have none. `entries` counts the rows of `changes`. `keep_seconds` is how long the
--- server keeps an entry, for commands.
+-- used; entries above it belong to an import that has not ended, and no reader sees them. `base` is the version of all records that
+-- have none. `entries` counts the rows of `changes` up to `last_seq`. `keep_seconds` is how long the server keeps an entry, for commands.
 CREATE TABLE journal (
   id           INTEGER PRIMARY KEY CHECK (id = 1),
   lineage      BLOB NOT NULL,
@@ -187,3 +187,14 @@ CREATE TABLE journal (
 INSERT INTO journal (id, lineage, base, last_seq, entries, keep_seconds)
   VALUES (1, randomblob(16), abs(random() % 17592186044416), 0, 0, 7776000);
 UPDATE journal SET last_seq = base;
+
+-- An import that has not ended, or that was interrupted. Records with the ids from `first_id` to `last_id` are hidden: to every reader
+-- they do not exist. `stored` is their number so far. Their entries in the journal have the numbers from `first_seq` on, above the
+-- journal's `last_seq`. The import's last transaction removes the row and raises `last_seq`, and they all appear.
+CREATE TABLE pending_imports (
+  resource  TEXT PRIMARY KEY,
+  first_id  INTEGER NOT NULL,
+  last_id   INTEGER NOT NULL,
+  stored    INTEGER NOT NULL,
+  first_seq INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use super::import::progress_bar;
+use super::import::{ROWS, progress_bar};
 use super::output::{print, print_json};
 use super::{GlobalOptions, find_tenant, resource};
 use crate::files;
@@ -91,7 +91,7 @@ fn export_progress(file: &TenantFile, resource: &'static Resource, wanted: bool)
         return Ok(ProgressBar::hidden());
     }
     let count: Result<i64, DatabaseError> = file.read(|reading| reading.number_of(resource));
-    Ok(progress_bar(count?.unsigned_abs(), "{pos} of {len}").with_message("exporting"))
+    Ok(progress_bar(count?.unsigned_abs(), ROWS).with_message("exporting"))
 }
 
 /// Buffers writes to `target` and advances `bar` by the lines written. Line breaks inside a record make it run slightly ahead.

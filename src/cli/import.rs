@@ -1,13 +1,16 @@
 //! `import`: imports the records of a file, all of them or none.
 
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write as _};
+use std::env;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, IsTerminal as _, Seek as _, Stdout, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::output::{print, print_json, print_stderr};
 use super::{GlobalOptions, UsageError, find_tenant, resource};
@@ -41,11 +44,11 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let (mut source, size) = open(path)?;
-    let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
+    let file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let import = Import { resource, format, keep_ids: *keep_ids, dry_run: *dry_run };
     let document = options.json.then(|| ErrorDocument::new(&tenant.name, resource.plural));
     let mut report = ImportReport::new(size, document);
-    let outcome = import.run(&mut source, &mut file, &options.clock().now().rfc3339(), &mut report);
+    let outcome = import.run(&mut source, &file, &options.clock().now().rfc3339(), &mut report);
     report.finish()?;
     let rows = outcome?;
     if options.json {
@@ -63,12 +66,26 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     })
 }
 
-/// Opens the file and returns it with its size in bytes. It must be a regular file because it is read twice.
+/// Opens the file and returns it with its size in bytes. What cannot be read twice, such as a pipe, is copied to a temporary file.
 fn open(path: &Path) -> anyhow::Result<(File, u64)> {
     let failed = || format!("cannot read {}", path.display());
-    let metadata = std::fs::metadata(path).with_context(failed)?;
-    ensure!(metadata.is_file(), "{} is no regular file", path.display());
-    Ok((File::open(path).with_context(failed)?, metadata.len()))
+    let source = File::open(path).with_context(failed)?;
+    let metadata = source.metadata().with_context(failed)?;
+    ensure!(!metadata.is_dir(), "{} is a folder", path.display());
+    if metadata.is_file() {
+        return Ok((source, metadata.len()));
+    }
+    spool(source).with_context(|| format!("cannot copy {} to a temporary file", path.display()))
+}
+
+/// Copies `source` to a temporary file. The file has no name once it is open, so it goes with the process.
+fn spool(mut source: File) -> io::Result<(File, u64)> {
+    let path = env::temp_dir().join(format!("tenantdesk-import-{}", Uuid::new_v4()));
+    let mut copy = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    fs::remove_file(&path)?;
+    let size = io::copy(&mut source, &mut copy)?;
+    copy.rewind()?;
+    Ok((copy, size))
 }
 
 /// The JSON document of a failed import. Each row error is written when it is found, so that memory is bounded.
@@ -113,15 +130,17 @@ fn document(error: &RowError) -> Value {
 /// Reports row errors, and progress if standard error is a terminal.
 struct ImportReport {
     bar: Option<ProgressBar>,
-    phase: ImportPhase,
+    /// The size of the file in bytes.
+    size: u64,
+    phase: Option<ImportPhase>,
     errors: u64,
     document: Option<ErrorDocument>,
 }
 
 impl ImportReport {
     fn new(size: u64, document: Option<ErrorDocument>) -> ImportReport {
-        let bar = io::stderr().is_terminal().then(|| progress_bar(size, "{bytes} of {total_bytes}"));
-        ImportReport { bar, phase: ImportPhase::Checking, errors: 0, document }
+        let bar = io::stderr().is_terminal().then(|| progress_bar(size, BYTES));
+        ImportReport { bar, size, phase: None, errors: 0, document }
     }
 
     fn finish(self) -> anyhow::Result<()> {
@@ -149,25 +168,56 @@ impl ProgressObserver for ImportReport {
         }
     }
 
+    fn waiting(&mut self) {
+        print_stderr("waiting for another import into the tenant to end");
+    }
+
     fn progress(&mut self, phase: ImportPhase, bytes: u64) {
-        let Some(bar) = &self.bar else { return };
-        if self.phase != phase {
-            self.phase = phase;
-            bar.reset();
-        }
-        bar.set_message(match phase {
-            ImportPhase::Checking => "checking",
-            ImportPhase::Storing => "storing",
-        });
+        let size = self.size;
+        let Some(bar) = self.begin(phase) else { return };
+        bar.set_length(size);
         bar.set_position(bytes);
+    }
+
+    fn removed(&mut self, rows: u64, all: u64) {
+        let Some(bar) = self.begin(ImportPhase::Removing) else { return };
+        bar.set_length(all);
+        bar.set_position(rows);
     }
 }
 
-/// A progress bar on standard error. `figures` is the template of indicatif for the numbers after the bar.
+impl ImportReport {
+    /// Returns the bar of a phase, if there is one.
+    fn begin(&mut self, phase: ImportPhase) -> Option<&ProgressBar> {
+        let bar = self.bar.as_ref()?;
+        if self.phase != Some(phase) {
+            self.phase = Some(phase);
+            bar.reset();
+            let (message, figures) = match phase {
+                ImportPhase::Removing => ("removing what an import has left", ROWS),
+                ImportPhase::Checking => ("checking", BYTES),
+                ImportPhase::Storing => ("storing", BYTES),
+            };
+            bar.set_message(message);
+            set_figures(bar, figures);
+        }
+        Some(bar)
+    }
+}
+
+/// Figures of a progress bar, as a template of indicatif.
+pub(super) const ROWS: &str = "{pos} of {len}";
+const BYTES: &str = "{bytes} of {total_bytes}";
+
+/// A progress bar on standard error. `figures` is the template for the numbers after the bar.
 pub(super) fn progress_bar(length: u64, figures: &str) -> ProgressBar {
     let bar = ProgressBar::new(length);
-    match ProgressStyle::with_template(&format!("{{msg:9}} {{bar:40}} {figures} {{eta}}")) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
+    set_figures(&bar, figures);
+    bar
+}
+
+fn set_figures(bar: &ProgressBar, figures: &str) {
+    if let Ok(style) = ProgressStyle::with_template(&format!("{{msg:9}} {{bar:40}} {figures} {{eta}}")) {
+        bar.set_style(style);
     }
 }

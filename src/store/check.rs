@@ -8,6 +8,7 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::connection::{OpenError, unusable};
+use super::records;
 use super::registry::{self, Registry};
 use super::schema::{self, Schema};
 use super::tenants;
@@ -150,12 +151,18 @@ pub(super) fn broken_foreign_keys(connection: &Connection) -> rusqlite::Result<V
 
 /// Compares the journal's counts with its entries and with the versions of the records.
 fn journal_problems(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    let versions =
-        ALL.map(|resource| format!("SELECT max(version) AS seq FROM {}", resource.plural)).join(" UNION ALL ");
-    // One statement reads one state of the file.
+    let versions = ALL
+        .map(|resource| {
+            let (table, visible) = (resource.plural, records::is_visible(resource.plural, "id"));
+            format!("SELECT max(version) AS seq FROM {table} WHERE {visible}")
+        })
+        .join(" UNION ALL ");
+    // One statement reads one state of the file. An import that has not ended has records and entries of its own.
+    let pending = "(SELECT min(first_seq) FROM pending_imports)";
     let sql = format!(
-        "SELECT entries, (SELECT count(*) FROM changes), last_seq,
-                (SELECT max(seq) FROM (SELECT max(seq) AS seq FROM changes UNION ALL {versions})) FROM journal"
+        "SELECT entries, (SELECT count(*) FROM changes WHERE seq <= last_seq), last_seq,
+                (SELECT max(seq) FROM (SELECT max(seq) AS seq FROM changes WHERE seq < coalesce({pending}, seq + 1)
+                                       UNION ALL {versions})) FROM journal"
     );
     let (counted, entries, last, highest): (i64, i64, i64, Option<i64>) =
         connection.query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;

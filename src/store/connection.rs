@@ -192,6 +192,50 @@ fn wait_long_for_lock(tries: i32) -> bool {
     tries < 30_000
 }
 
+/// Sets the size of the connection's page cache, in KiB.
+///
+/// # Errors
+///
+/// Those of SQLite.
+pub(super) fn set_cache_size(connection: &Connection, kibibytes: i32) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "cache_size", -kibibytes)
+}
+
+/// Has no commit of the connection copy the write-ahead log into the file. The caller calls [`checkpoint`].
+///
+/// # Errors
+///
+/// Those of SQLite.
+pub(super) fn disable_automatic_checkpoint(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "wal_autocheckpoint", 0)
+}
+
+/// The write-ahead log after a checkpoint, in frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Checkpoint {
+    /// The frames in the log.
+    pub frames: u32,
+    /// The frames whose pages are in the database file. If these are all, the next commit restarts the log.
+    pub copied: u32,
+}
+
+/// Copies pages from the write-ahead log into the database file. Neither readers nor writers wait for it. Returns `None` if another
+/// connection does the same at the moment.
+///
+/// # Errors
+///
+/// Those of SQLite.
+pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<Option<Checkpoint>> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+        if row.get(0)? {
+            return Ok(None);
+        }
+        // -1 where the log is not in use.
+        let count = |column| row.get(column).map(|count: i64| u32::try_from(count).unwrap_or(0));
+        Ok(Some(Checkpoint { frames: count(1)?, copied: count(2)? }))
+    })
+}
+
 /// Frees the unused pages of the connection's cache. An error is ignored: the pages stay in the cache.
 pub(super) fn release_cache(connection: &Connection) {
     let _ = connection.release_memory();
@@ -244,28 +288,6 @@ pub(super) fn count_wal_frames(connection: &Connection) {
 /// was none since the last call.
 pub(super) fn take_wal_frames() -> u32 {
     WAL_FRAMES.take()
-}
-
-/// The write-ahead log after a checkpoint, in frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Checkpoint {
-    /// The frames in the log.
-    pub frames: u32,
-    /// The frames whose pages are in the database file. If these are all, the next commit restarts the log.
-    pub copied: u32,
-}
-
-/// Copies pages from the write-ahead log into the database file. Neither readers nor writers wait for it.
-///
-/// # Errors
-///
-/// Those of SQLite.
-pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<Checkpoint> {
-    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-        // -1 where the log is not in use.
-        let count = |column| row.get(column).map(|count: i64| u32::try_from(count).unwrap_or(0));
-        Ok(Checkpoint { frames: count(1)?, copied: count(2)? })
-    })
 }
 
 /// Runs `work` without waiting for locks of other connections: it fails at once.

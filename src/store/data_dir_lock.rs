@@ -1,16 +1,14 @@
 //! The lock of a data directory: at most one process serves it.
 
-use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::file_identity::FileIdentity;
+use super::lock_file::LockFile;
 
 /// The exclusive lock of a data directory. It is released when this is dropped and when the process ends.
 #[derive(Debug)]
 pub struct DataDirLock {
-    _file: File,
+    _lock: LockFile,
 }
 
 /// Why a data directory cannot be locked.
@@ -42,24 +40,11 @@ impl DataDirLock {
     /// [`DataDirLockError::Held`] if another process holds the lock.
     pub fn acquire(data_dir: &Path) -> Result<DataDirLock, DataDirLockError> {
         let path = lock_file(data_dir);
-        let unusable = |cause| DataDirLockError::Unusable { path: path.clone(), cause };
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(unusable)?;
-        match file.try_lock() {
-            // The previous holder removed the file after it was opened here. Its lock excludes nobody.
-            Ok(()) if !is_file_at(&file, &path).map_err(unusable)? => DataDirLock::acquire(data_dir),
-            Ok(()) => Ok(DataDirLock { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(DataDirLockError::Held(data_dir.to_owned())),
-            Err(TryLockError::Error(cause)) => Err(unusable(cause)),
+        match LockFile::try_acquire(&path) {
+            Ok(Some(lock)) => Ok(DataDirLock { _lock: lock }),
+            Ok(None) => Err(DataDirLockError::Held(data_dir.to_owned())),
+            Err(cause) => Err(DataDirLockError::Unusable { path, cause }),
         }
-    }
-}
-
-fn is_file_at(open: &File, path: &Path) -> io::Result<bool> {
-    match FileIdentity::of_path(path) {
-        Ok(found) => Ok(found == FileIdentity::of(&open.metadata()?)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
     }
 }
 

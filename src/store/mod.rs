@@ -7,6 +7,8 @@ pub mod data_dir;
 pub mod data_dir_lock;
 mod error;
 mod file_identity;
+pub mod import;
+mod lock_file;
 mod page_copy;
 mod private_folders;
 pub mod records;

@@ -1,27 +1,27 @@
 //! A tenant's file as commands use it, for whole tables at once. A server may use the same file meanwhile.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rusqlite::types::ToSqlOutput;
-use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+use rusqlite::Connection;
 
 use super::connection::{self, OpenError};
 use super::error::DatabaseError;
-use super::records::Statements;
-use super::records::{self, Reading, Record, Writing};
+use super::import::{self, ImportLock, NewIds, PendingImport, PendingImportError, RemovalProgress};
+use super::records::{self, IdBlock, Reading, Record, Statements};
 use super::schema;
 use super::tenants::{self, SCHEMA};
-use crate::model::{Field, Resource, Value};
+use crate::model::{Field, Resource};
 
 /// A tenant's file, open for one command.
 #[derive(Debug)]
 pub struct TenantFile {
+    path: PathBuf,
     connection: Connection,
 }
 
 /// The size of the page cache, in KiB. An import writes a dozen indexes at once; with SQLite's default of 2 MiB it would read
 /// and write their pages again and again.
-const CACHE_KIB: i32 = 64 * 1024;
+const CACHE_KIB: i32 = 80 * 1024;
 
 impl TenantFile {
     /// Opens the file of the tenant `id`.
@@ -32,11 +32,11 @@ impl TenantFile {
     pub fn open(data_dir: &Path, id: i64) -> Result<TenantFile, OpenError> {
         let path = tenants::file(&tenants::folder(data_dir), id);
         let connection = schema::open(&path, &SCHEMA)?;
-        connection
-            .pragma_update(None, "cache_size", -CACHE_KIB)
+        connection::set_cache_size(&connection, CACHE_KIB)
+            .and_then(|()| connection::disable_automatic_checkpoint(&connection))
             .and_then(|()| connection::use_long_busy_timeout(&connection))
             .map_err(|error| connection::unusable(&path, error))?;
-        Ok(TenantFile { connection })
+        Ok(TenantFile { path, connection })
     }
 
     /// Runs `work` in a read transaction: all that it reads is of one snapshot.
@@ -51,28 +51,49 @@ impl TenantFile {
         result
     }
 
-    /// Runs `work` in one write transaction, to insert many records. Other writers of the file wait for its end.
-    ///
-    /// The search table is filled at the end. If it were filled between other statements, SQLite would write a segment of the
-    /// index to disk for each record, which takes longer than everything else.
+    /// Waits until no other import into the tenant runs, and locks others out. Calls `wait` first if one runs.
     ///
     /// # Errors
     ///
-    /// Those of `work`, and [`DatabaseError`]. The transaction is rolled back.
-    pub fn add<T, E: From<DatabaseError>>(
-        &mut self,
+    /// [`OpenError`] if the lock file cannot be used.
+    pub fn lock_imports(&self, wait: impl FnOnce()) -> Result<ImportLock, OpenError> {
+        let locked = ImportLock::try_acquire(&self.path).and_then(|free| match free {
+            Some(lock) => Ok(lock),
+            None => {
+                wait();
+                ImportLock::acquire(&self.path)
+            }
+        });
+        locked.map_err(|error| connection::unusable(&self.path, error))
+    }
+
+    /// Removes the hidden records that an import has left.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseError`].
+    pub fn remove_leftovers(&self, lock: &ImportLock, progress: RemovalProgress<'_>) -> Result<(), DatabaseError> {
+        import::remove_leftovers(&self.connection, lock, progress)
+    }
+
+    /// Begins an import. The records have the timestamp `now`, RFC 3339.
+    ///
+    /// # Errors
+    ///
+    /// [`PendingImportError`].
+    pub fn begin_import(
+        &self,
+        _lock: &ImportLock,
         resource: &'static Resource,
-        work: impl FnOnce(&Adding<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let transaction =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(DatabaseError)?;
-        let adding = Adding { writing: Writing::new(&transaction), resource };
-        let highest = adding.highest_id()?;
-        let result = work(&adding)?;
-        adding.index_beyond(highest)?;
-        adding.write_journal(highest)?;
-        transaction.commit().map_err(DatabaseError)?;
-        Ok(result)
+        ids: NewIds,
+        now: &str,
+    ) -> Result<PendingImport<'_>, PendingImportError> {
+        PendingImport::begin(&self.connection, &self.path, resource, ids, now)
+    }
+
+    /// Reads without a transaction: each statement sees what was committed before it.
+    pub fn reading(&self) -> Reading<'_> {
+        Reading::new(&self.connection)
     }
 
     /// Creates an empty set of ids, which may be larger than memory. It is deleted with the connection.
@@ -102,6 +123,15 @@ impl IdSet<'_> {
         let mut statement = self.0.prepare_cached("INSERT OR IGNORE INTO temp.id_set (id) VALUES (?)")?;
         Ok(statement.execute([id])? == 1)
     }
+
+    /// The highest id, 0 without one.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseError`].
+    pub fn highest(&self) -> Result<i64, DatabaseError> {
+        Ok(self.0.query_row("SELECT coalesce(max(id), 0) FROM temp.id_set", [], |row| row.get(0))?)
+    }
 }
 
 /// The result of a search by a natural key.
@@ -126,7 +156,10 @@ impl Reading<'_> {
         resource: &Resource,
         mut take: impl FnMut(&Record) -> Result<(), E>,
     ) -> Result<u64, E> {
-        let mut statement = self.connection().prepare_cached(&Statements::of(resource).all).map_err(DatabaseError)?;
+        let visible = self.visible(resource).map_err(DatabaseError)?;
+        let columns = &Statements::of(resource).columns;
+        let sql = format!("SELECT {columns} FROM {} {visible} ORDER BY id", resource.plural);
+        let mut statement = self.connection().prepare_cached(&sql).map_err(DatabaseError)?;
         let mut rows = statement.query([]).map_err(DatabaseError)?;
         let mut count = 0;
         while let Some(row) = rows.next().map_err(DatabaseError)? {
@@ -142,7 +175,7 @@ impl Reading<'_> {
     ///
     /// [`DatabaseError`].
     pub fn number_of(&self, resource: &Resource) -> Result<i64, DatabaseError> {
-        let sql = format!("SELECT count(*) FROM {}", resource.plural);
+        let sql = format!("SELECT count(*) FROM {} {}", resource.plural, self.visible(resource)?);
         Ok(self.connection().query_row(&sql, [], |row| row.get(0))?)
     }
 
@@ -152,7 +185,7 @@ impl Reading<'_> {
     ///
     /// [`DatabaseError`].
     pub fn has_ever_held(&self, resource: &Resource) -> Result<bool, DatabaseError> {
-        Ok(highest_id(self.connection(), resource)? > 0 || self.number_of(resource)? > 0)
+        Ok(self.highest_id(resource)? > 0 || self.number_of(resource)? > 0)
     }
 
     /// Searches the record whose `field` equals `value`.
@@ -161,67 +194,19 @@ impl Reading<'_> {
     ///
     /// [`DatabaseError`].
     pub fn find_by(&self, resource: &Resource, field: &Field, value: &str) -> Result<Match, DatabaseError> {
-        let sql = format!("SELECT id FROM {} WHERE {} = ? LIMIT 2", resource.plural, field.name);
+        let (table, visible) = (resource.plural, records::is_visible(resource.plural, "id"));
+        let sql = format!("SELECT id FROM {table} WHERE {} = ? AND {visible} LIMIT 2", field.name);
         let mut statement = self.connection().prepare_cached(&sql)?;
         let mut rows = statement.query([value])?;
         let Some(first) = rows.next()? else { return Ok(Match::None) };
         let id = first.get(0)?;
         Ok(if rows.next()?.is_some() { Match::Several } else { Match::One(id) })
     }
-}
 
-/// Inserts records of one resource. See [`TenantFile::add`].
-#[derive(Debug)]
-pub struct Adding<'a> {
-    writing: Writing<'a>,
-    resource: &'static Resource,
-}
-
-impl Adding<'_> {
-    /// Reads the file, with the records that were inserted before.
-    pub fn reading(&self) -> &Reading<'_> {
-        &self.writing
+    /// The condition of a statement that leaves out hidden records, empty if there are none. It holds in the same transaction.
+    fn visible(&self, resource: &Resource) -> rusqlite::Result<String> {
+        let hidden = self.hidden_ids(resource)?;
+        Ok(hidden
+            .map_or_else(String::new, |IdBlock { first, last }| format!("WHERE +id NOT BETWEEN {first} AND {last}")))
     }
-
-    /// Inserts a record with the id `id`, or with the next id. `now` is RFC 3339.
-    ///
-    /// # Errors
-    ///
-    /// [`DatabaseError`]: for example, the id exists already.
-    pub fn record(&self, id: Option<i64>, values: Vec<Value>, now: &str) -> Result<(), DatabaseError> {
-        self.writing.insert_as(self.resource, id, values, now)?;
-        Ok(())
-    }
-
-    /// Writes the entries of the records with ids above `id`.
-    fn write_journal(&self, id: i64) -> Result<(), DatabaseError> {
-        self.writing.journal_imported(self.resource, id)?;
-        Ok(self.writing.finish_journal(None)?)
-    }
-
-    fn highest_id(&self) -> Result<i64, DatabaseError> {
-        Ok(highest_id(self.writing.connection(), self.resource)?)
-    }
-
-    /// Inserts the records with ids above `id` into the search table, one by one. For an `INSERT` with a `SELECT`, SQLite would
-    /// keep a statement journal in a temporary file.
-    fn index_beyond(&self, id: i64) -> Result<(), DatabaseError> {
-        let connection = self.writing.connection();
-        let sql = format!("SELECT id, search FROM {} WHERE id > ? ORDER BY id", self.resource.plural);
-        let mut records = connection.prepare(&sql)?;
-        let mut index = connection.prepare(&Statements::of(self.resource).index)?;
-        let mut rows = records.query([id])?;
-        while let Some(row) = rows.next()? {
-            let (id, text) = (row.get_ref(0)?, row.get_ref(1)?);
-            index.execute([ToSqlOutput::Borrowed(id), ToSqlOutput::Borrowed(text)])?;
-        }
-        Ok(())
-    }
-}
-
-/// Returns the highest id that a record ever had, 0 before the first.
-fn highest_id(connection: &Connection, resource: &Resource) -> rusqlite::Result<i64> {
-    let sql = "SELECT seq FROM sqlite_sequence WHERE name = ?";
-    let highest: Option<i64> = connection.query_row(sql, [resource.plural], |row| row.get(0)).optional()?;
-    Ok(highest.unwrap_or(0))
 }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value as Json};
 
 use super::check;
 use super::connection::{self, OpenError};
+use super::import::{NewIds, NewRecord};
 use super::registry::{self, Actor, Registry};
 use super::schema::{self, Schema};
 use super::tenant_file::TenantFile;
@@ -213,17 +214,18 @@ fn a_migration_keeps_a_copy_and_every_record() {
 fn a_file_that_cannot_be_migrated_is_unchanged_and_does_not_affect_other_tenants() {
     let current = tenants::SCHEMA.version;
     let data = data_dir(current, 2);
-    let mut file = TenantFile::open(data.path(), 1).unwrap();
+    let file = TenantFile::open(data.path(), 1).unwrap();
     let values = || {
         let fields = CUSTOMER.fields.iter();
         let text = |name: &str| (name == "name").then(|| Value::Text("Same".to_owned()));
         fields.map(|field| text(field.name).unwrap_or_else(|| field.default_value())).collect::<Vec<_>>()
     };
-    let added: Result<(), DatabaseError> = file.add(&CUSTOMER, |adding| {
-        adding.record(None, values(), "2026-11-20T19:30:00Z")?;
-        adding.record(None, values(), "2026-11-20T19:30:00Z")
-    });
-    added.unwrap();
+    let lock = file.lock_imports(|| ()).unwrap();
+    let mut import = file.begin_import(&lock, &CUSTOMER, NewIds::Next(2), "2026-11-20T19:30:00Z").unwrap();
+    import.add(NewRecord { id: None, values: values() }).unwrap();
+    import.add(NewRecord { id: None, values: values() }).unwrap();
+    import.finish().unwrap();
+    drop(lock);
     drop(file);
     let before = records(data.path());
     let tenants =

@@ -1,8 +1,8 @@
-//! The import: validates the whole file, then stores all rows in one transaction.
+//! The import: validates the whole file, then stores all rows, which appear together.
 //!
-//! The file is read twice. The first pass validates without a lock, however long the file is. The second pass holds the write
-//! transaction, so that other writers of the tenant wait only for the inserts. It validates again, because a referenced record may
-//! have been deleted in the meantime.
+//! The file is read twice. The first pass validates without a lock, however long the file is. The second pass stores the rows in
+//! portions, hidden until the last one is stored. It validates again, because a referenced record may have been deleted in the
+//! meantime.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read, Seek};
@@ -14,8 +14,9 @@ use super::row::{RowValidator, ValidRow};
 use super::{Format, RowError};
 use crate::model::field::Input;
 use crate::model::{JsonError, JsonObject, Resource};
+use crate::store::import::{NewIds, NewRecord, PendingImport, PendingImportError};
 use crate::store::tenant_file::{IdSet, TenantFile};
-use crate::store::{DatabaseError, Reading};
+use crate::store::{DatabaseError, OpenError, Reading};
 
 /// An import.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,8 @@ pub struct Import {
 /// The current phase of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportPhase {
+    /// Rows that an interrupted import has left, or this one before it failed, are removed.
+    Removing,
     /// The file is validated.
     Checking,
     /// The rows are stored.
@@ -43,8 +46,12 @@ pub enum ImportPhase {
 pub trait ProgressObserver {
     /// Called for each error in a row when it is found. The number of errors is not limited.
     fn row_error(&mut self, error: &RowError);
-    /// Called regularly with the number of bytes that the current phase has read.
+    /// Called before the import waits for another import into the tenant.
+    fn waiting(&mut self);
+    /// Called regularly while rows are checked or stored, with the number of bytes that the current phase has read.
     fn progress(&mut self, phase: ImportPhase, bytes: u64);
+    /// Called regularly while rows are removed: with the number of removed rows, and of all that are to be removed.
+    fn removed(&mut self, rows: u64, all: u64);
 }
 
 /// Why an import failed. Nothing was stored.
@@ -66,6 +73,15 @@ pub enum ImportError {
         "--keep-ids takes ids only into a resource that has never held a record, and {0} has; nothing was imported"
     )]
     HasHeldRecords(&'static str),
+    /// The file had other rows when it was read again.
+    #[error("the file was changed while it was read; nothing was imported")]
+    Changed,
+    /// The records or the file's content changed while the rows were stored.
+    #[error("{0}; nothing was imported")]
+    Interrupted(PendingImportError),
+    /// Imports into the tenant cannot be locked.
+    #[error("{0}; nothing was imported")]
+    Unlockable(#[from] OpenError),
     /// The tenant's database failed.
     #[error("the tenant's file cannot be used: {0}; nothing was imported")]
     File(#[from] DatabaseError),
@@ -90,22 +106,79 @@ impl Import {
     pub fn run(
         &self,
         source: &mut (impl Read + Seek),
-        file: &mut TenantFile,
+        file: &TenantFile,
         now: &str,
         observer: &mut dyn ProgressObserver,
     ) -> Result<u64, ImportError> {
+        if self.dry_run {
+            return Ok(self.check(source, file, observer)?.0);
+        }
+        let lock = file.lock_imports(|| observer.waiting())?;
+        file.remove_leftovers(&lock, &mut |rows, all| observer.removed(rows, all))?;
+        let (rows, ids) = self.check(source, file, observer)?;
+        source.rewind()?;
+        if rows == 0 {
+            return Ok(0);
+        }
+        let stored = file
+            .begin_import(&lock, self.resource, ids, now)
+            .map_err(|error| self.pending_error(error))
+            .and_then(|pending| self.store(source, file, pending, rows, observer));
+        if stored.is_err() {
+            // The first error is the one to report. What cannot be removed remains hidden.
+            let _ = file.remove_leftovers(&lock, &mut |rows, all| observer.removed(rows, all));
+        }
+        stored.map(|()| rows)
+    }
+
+    /// Validates all rows of one snapshot. Returns their number, and the ids to reserve for them.
+    fn check(
+        &self,
+        source: &mut impl Read,
+        file: &TenantFile,
+        observer: &mut dyn ProgressObserver,
+    ) -> Result<(u64, NewIds), ImportError> {
         let layout = Layout::of(self.resource);
         let mut pass = Pass { import: self, layout: &layout, phase: ImportPhase::Checking, observer };
         let ids = self.keep_ids.then(|| file.id_set()).transpose()?;
-        let rows = file.read(|reading| pass.run(&mut *source, reading, ids.as_ref(), &mut |_| Ok(())))?;
-        if self.dry_run {
-            return Ok(rows);
-        }
-        source.rewind()?;
-        pass.phase = ImportPhase::Storing;
-        file.add(self.resource, |adding| {
-            pass.run(source, adding.reading(), None, &mut |row| adding.record(row.id, row.values, now))
+        file.read(|reading| {
+            if self.keep_ids && reading.has_ever_held(self.resource)? {
+                return Err(ImportError::HasHeldRecords(self.resource.plural));
+            }
+            let rows = pass.run(source, reading, ids.as_ref(), &mut |_| Ok(()))?;
+            // The set is empty after the transaction.
+            let highest = ids.map(|ids| ids.highest()).transpose()?;
+            Ok((rows, highest.map_or(NewIds::Next(rows), NewIds::Kept)))
         })
+    }
+
+    /// Stores all rows, which are as many as `rows`.
+    fn store(
+        &self,
+        source: &mut impl Read,
+        file: &TenantFile,
+        mut pending: PendingImport<'_>,
+        rows: u64,
+        observer: &mut dyn ProgressObserver,
+    ) -> Result<(), ImportError> {
+        let layout = Layout::of(self.resource);
+        let mut pass = Pass { import: self, layout: &layout, phase: ImportPhase::Storing, observer };
+        let mut add =
+            |ValidRow { id, values }| pending.add(NewRecord { id, values }).map_err(|error| self.pending_error(error));
+        if pass.run(source, &file.reading(), None, &mut add)? != rows {
+            return Err(ImportError::Changed);
+        }
+        pending.finish().map_err(|error| self.pending_error(error))
+    }
+
+    fn pending_error(&self, error: PendingImportError) -> ImportError {
+        match error {
+            PendingImportError::HasHeldRecords => ImportError::HasHeldRecords(self.resource.plural),
+            PendingImportError::Unexpected => ImportError::Changed,
+            PendingImportError::File(error) => error.into(),
+            PendingImportError::Database(error) => error.into(),
+            PendingImportError::ReferenceDeleted | PendingImportError::Restored => ImportError::Interrupted(error),
+        }
     }
 }
 
@@ -124,11 +197,8 @@ impl Pass<'_> {
         source: impl Read,
         reading: &Reading<'_>,
         ids: Option<&IdSet<'_>>,
-        store: &mut dyn FnMut(ValidRow) -> Result<(), DatabaseError>,
+        store: &mut dyn FnMut(ValidRow) -> Result<(), ImportError>,
     ) -> Result<u64, ImportError> {
-        if self.import.keep_ids && reading.has_ever_held(self.import.resource)? {
-            return Err(ImportError::HasHeldRecords(self.import.resource.plural));
-        }
         let bytes = Cell::new(0);
         let source = BufReader::with_capacity(BUFFER, CountingReader { source, bytes: &bytes });
         let validator = RowValidator { layout: self.layout, reading, keep_ids: self.import.keep_ids, ids };
@@ -156,7 +226,7 @@ struct Counts {
 /// Parses, validates and stores the rows of one pass.
 struct RowProcessor<'a> {
     validator: RowValidator<'a>,
-    store: &'a mut dyn FnMut(ValidRow) -> Result<(), DatabaseError>,
+    store: &'a mut dyn FnMut(ValidRow) -> Result<(), ImportError>,
     observer: &'a mut dyn ProgressObserver,
     phase: ImportPhase,
     bytes: &'a Cell<u64>,

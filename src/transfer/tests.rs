@@ -23,7 +23,11 @@ impl ProgressObserver for Errors {
         self.0.push(error.to_string());
     }
 
+    fn waiting(&mut self) {}
+
     fn progress(&mut self, _: ImportPhase, _: u64) {}
+
+    fn removed(&mut self, _: u64, _: u64) {}
 }
 
 impl Fixture {
@@ -47,7 +51,7 @@ impl Fixture {
 
     fn import(&self, import: Import, text: &[u8]) -> (Result<u64, ImportError>, Vec<String>) {
         let mut errors = Errors::default();
-        let outcome = import.run(&mut Cursor::new(text), &mut self.file(1), NOW, &mut errors);
+        let outcome = import.run(&mut Cursor::new(text), &self.file(1), NOW, &mut errors);
         (outcome, errors.0)
     }
 

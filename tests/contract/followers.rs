@@ -6,6 +6,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use crate::imports::{ROWS, await_stored, pending, start_import, succeeds, write_rows};
 use crate::support::{ALL, Api, Reply, TestServer, until};
 
 const PATHS: [&str; 3] = ["/customers.php", "/employees.php", "/hardware.php"];
@@ -157,6 +158,65 @@ fn followers_have_exactly_what_the_lists_give() {
         assert_eq!(follower.records.len(), expected.len());
         assert!(follower.records == expected, "a follower has another state than the lists");
     }
+    server.cli(&["check"]).done();
+}
+
+impl Follower {
+    /// The number of customers with an id from `first` on, and below `end`.
+    fn customers(&self, first: i64, end: i64) -> usize {
+        let key = |id| ("customers".to_owned(), id);
+        self.records.range(key(first)..key(end)).count()
+    }
+}
+
+/// One follower began before the import and one in its middle. Both are past entries of others when the import ends.
+#[test]
+fn followers_get_all_entries_of_an_import_after_those_that_were_made_meanwhile() {
+    let server = TestServer::without_rate_limit();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    let mut early = Follower::new(&api, 50);
+    api.customer("The first");
+    write_rows(&server, "c.csv", ROWS);
+    let import = start_import(&server, &["customers", "c.csv"]);
+    let first = await_stored(&tenant.file(), 0);
+    let (end, rows) = (first + ROWS, usize::try_from(ROWS).unwrap());
+    let (acknowledged, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let mut late = thread::scope(|scope| {
+        for writer in 0..2 {
+            let (api, acknowledged, ended) = (api.clone(), &acknowledged, &ended);
+            scope.spawn(move || {
+                while !ended.load(Ordering::SeqCst) {
+                    write(&api, writer, 1, acknowledged);
+                }
+            });
+        }
+        until("the follower has an entry of another writer", || {
+            (early.step(false) && early.records.len() > 1).then_some(())
+        });
+        let mut late = Follower::new(&api, 200);
+        let mut is_pending = true;
+        while is_pending {
+            let is_new = early.customers(first, end) == 0 && late.customers(first, end) == 0;
+            is_pending = pending(&tenant.file()).is_some();
+            assert!(is_new || !is_pending, "entries are seen before the end");
+            early.step(false);
+            late.step(false);
+        }
+        for id in [first, end - 1] {
+            let page = api.get(&format!("/changes.php?resource=customers&id={id}")).found();
+            assert_eq!(page["data"][0]["by"]["name"], "import", "{page}");
+        }
+        ended.store(true, Ordering::SeqCst);
+        late
+    });
+    succeeds(import);
+    while early.step(false) || late.step(false) {}
+    assert_eq!(late.customers(first, end), rows);
+    assert!(early.records == present(&api), "the follower has another state than the lists");
+    let entry = &api.get(&format!("/changes.php?resource=customers&id={first}")).found()["data"][0];
+    let tag = api.get(&format!("/customers.php?id={first}")).header("etag").unwrap().to_owned();
+    assert_eq!(tag, format!("\"{}\"", entry["seq"]));
     server.cli(&["check"]).done();
 }
 

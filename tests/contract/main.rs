@@ -24,6 +24,7 @@ mod failing_commands;
 mod faults;
 mod followers;
 mod idempotency;
+mod imports;
 mod journal;
 mod json;
 mod key_commands;

@@ -8,7 +8,7 @@ use tenantdesk::clock::Clock;
 use tenantdesk::config::TenantLimits;
 use tenantdesk::metrics::Metrics;
 use tenantdesk::model::{self, Field, Kind, Resource, Value};
-use tenantdesk::store::DatabaseError;
+use tenantdesk::store::import::{NewIds, NewRecord};
 use tenantdesk::store::tenant_file::TenantFile;
 use tenantdesk::store::{Registry, Tenants};
 
@@ -54,11 +54,14 @@ const NOW: &str = "2026-11-20T19:30:00Z";
 fn make_tenant(data_dir: &Path) -> i64 {
     let registry = Registry::create(data_dir).unwrap();
     let id = registry.create_tenant("acme", None, "$phc", Clock::system().now()).unwrap().id;
-    let mut file = TenantFile::open(data_dir, id).unwrap();
+    let file = TenantFile::open(data_dir, id).unwrap();
+    let lock = file.lock_imports(|| ()).unwrap();
     for resource in model::ALL {
-        let added: Result<(), DatabaseError> =
-            file.add(resource, |adding| (0..RECORDS).try_for_each(|n| adding.record(None, values(resource, n), NOW)));
-        added.unwrap();
+        let mut import = file.begin_import(&lock, resource, NewIds::Next(RECORDS as u64), NOW).unwrap();
+        for n in 0..RECORDS {
+            import.add(NewRecord { id: None, values: values(resource, n) }).unwrap();
+        }
+        import.finish().unwrap();
     }
     id
 }

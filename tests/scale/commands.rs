@@ -29,17 +29,20 @@ pub fn import(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     command(server, &server.data(), "import, dry run with ids", &arguments, table);
     let done = AtomicBool::new(false);
     let reader = api.clone();
-    let (page, usage) = thread::scope(|scope| {
+    let writer = api.clone();
+    let (page, write, usage) = thread::scope(|scope| {
         let reading = scope.spawn(|| slowest_page(reader, &done));
+        let writing = scope.spawn(|| slowest_write(writer, customer, &done));
         let ((), usage) = watch(server, || {
             let arguments = ["import", "acme", "hardware", name];
             let said = command(server, &server.data(), "import, beside a server", &arguments, table);
             assert_eq!(said["rows"], count);
         });
         done.store(true, Ordering::Relaxed);
-        (reading.join().unwrap(), usage)
+        (reading.join().unwrap(), writing.join().unwrap(), usage)
     });
     table.add("a page meanwhile, slowest", page, usage);
+    table.add("a write meanwhile, slowest", write, usage);
     assert_eq!(api.total("/hardware.php"), count);
     api.customer("Another");
     let log = server.data().join("tenants/1.db-wal");
@@ -54,6 +57,18 @@ fn slowest_page(api: Api, done: &AtomicBool) -> Duration {
         let (time, _) = request(api.call("GET", "/employees.php?sort=email"));
         slowest = slowest.max(time);
         thread::sleep(Duration::from_millis(20));
+    }
+    slowest
+}
+
+/// Writes every 50 ms until the others are done.
+fn slowest_write(api: Api, customer: i64, done: &AtomicBool) -> Duration {
+    let mut slowest = Duration::ZERO;
+    let target = format!("/customers.php?id={customer}");
+    while !done.load(Ordering::Relaxed) {
+        let (time, _) = request(api.call("PUT", &target).json(&json!({"city": "Elsewhere"})));
+        slowest = slowest.max(time);
+        thread::sleep(Duration::from_millis(50));
     }
     slowest
 }

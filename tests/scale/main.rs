@@ -24,7 +24,7 @@ use measure::Table;
 use support::TestServer;
 
 /// No process of the service may take more, in MiB.
-const MEMORY_LIMIT: u64 = 300;
+const MEMORY_LIMIT: u64 = 200;
 
 /// SQLite's temporary files of a process may not be larger, in bytes for each record: where they go may be small, or memory. The
 /// ids of an import with `--keep-ids` take that.

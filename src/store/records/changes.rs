@@ -2,8 +2,10 @@
 //!
 //! A page is read along an index from where the last one ended, for each resource on its own, so its cost depends neither on the
 //! length of the journal nor on entries of other resources.
+//!
+//! Entries beyond the journal's last number belong to an import that has not ended. No page has them.
 
-use rusqlite::{Connection, OptionalExtension as _, Row, params_from_iter};
+use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
 use uuid::Uuid;
 
 use super::Reading;
@@ -99,13 +101,16 @@ impl Reading<'_> {
         now: i64,
     ) -> Result<Vec<u8>, DatabaseError> {
         let connection = self.connection();
-        let keep: i64 = connection.query_row("SELECT keep_seconds FROM journal", [], |row| row.get(0))?;
+        let (keep, last_seq): (i64, i64) =
+            connection
+                .query_row("SELECT keep_seconds, last_seq FROM journal", [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let oldest = clock::rfc3339(now.saturating_sub(keep));
         let (condition, mut values) = filter(resource, record);
         let sql = format!(
-            "SELECT {COLUMNS} FROM (SELECT * FROM changes{condition} ORDER BY seq DESC LIMIT ?) WHERE at >= ? ORDER BY seq"
+            "SELECT {COLUMNS} FROM (SELECT * FROM changes WHERE {condition}seq <= ? ORDER BY seq DESC LIMIT ?)
+              WHERE at >= ? ORDER BY seq"
         );
-        values.extend([Value::Integer(bounded(count)), Value::Text(oldest)]);
+        values.extend([Value::Integer(last_seq), Value::Integer(bounded(count)), Value::Text(oldest)]);
         let mut statement = connection.prepare(&sql)?;
         let mut rows = statement.query(params_from_iter(values.iter()))?;
         let mut entries = Entries::new(self);
@@ -120,13 +125,13 @@ fn bounded(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The condition for the entries of one resource, of one record, or of all, with its values.
+/// The beginning of a condition for the entries of one resource, of one record, or of all, with its values.
 fn filter(resource: Option<&Resource>, record: Option<i64>) -> (&'static str, Vec<Value>) {
     let Some(resource) = resource else { return ("", Vec::new()) };
     let name = Value::Text(resource.plural.to_owned());
     match record {
-        None => (" WHERE resource = ?", vec![name]),
-        Some(id) => (" WHERE resource = ? AND record_id = ?", vec![name, Value::Integer(id)]),
+        None => ("resource = ? AND ", vec![name]),
+        Some(id) => ("resource = ? AND record_id = ? AND ", vec![name, Value::Integer(id)]),
     }
 }
 
@@ -138,10 +143,10 @@ fn read_page(reading: &Reading<'_>, query: &ChangesQuery) -> rusqlite::Result<Ch
     let resources = query.resources();
     let after = match query.start {
         Start::Now => {
-            let next = JournalPosition { lineage, seq: last_readable(connection, query)? };
+            let next = JournalPosition { lineage, seq: last_readable(connection, query, last_seq)? };
             return Ok(Changes::Page(ChangesPage { json: b"[]".to_vec(), next, more: false }));
         }
-        Start::Oldest => before_oldest(connection, &query.oldest)?,
+        Start::Oldest => before_oldest(connection, &query.oldest, last_seq)?,
         Start::After(position) => {
             let is_valid = position.lineage == lineage && position.seq <= last_seq;
             if !is_valid || has_removed(connection, &resources, position.seq)? {
@@ -150,25 +155,25 @@ fn read_page(reading: &Reading<'_>, query: &ChangesQuery) -> rusqlite::Result<Ch
             position.seq
         }
     };
-    let page = read_entries(reading, query, &resources, after)?;
+    let page = read_entries(reading, query, &resources, (after, last_seq))?;
     if page.has_expired && matches!(query.start, Start::After(_)) {
         return Ok(Changes::Gone);
     }
     let seq = match (page.last, query.start) {
         (Some(seq), _) => seq,
         (None, Start::After(_)) => after,
-        (None, _) => last_readable(connection, query)?,
+        (None, _) => last_readable(connection, query, last_seq)?,
     };
     let (json, more) = (page.entries.finish()?, page.more);
     Ok(Changes::Page(ChangesPage { json, next: JournalPosition { lineage, seq }, more }))
 }
 
 /// The number of the last entry that the reader may see or might have seen. It tells nothing of other resources.
-fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Result<i64> {
+fn last_readable(connection: &Connection, query: &ChangesQuery, last_seq: i64) -> rusqlite::Result<i64> {
     let mut last = removed_until(connection, &query.readable)?;
-    let mut newest = connection.prepare_cached("SELECT max(seq) FROM changes WHERE resource = ?")?;
+    let mut newest = connection.prepare_cached("SELECT max(seq) FROM changes WHERE resource = ? AND seq <= ?")?;
     for resource in &query.readable {
-        let seq: Option<i64> = newest.query_row([resource.plural], |row| row.get(0))?;
+        let seq: Option<i64> = newest.query_row(params![resource.plural, last_seq], |row| row.get(0))?;
         last = last.max(seq.unwrap_or(0));
     }
     Ok(last)
@@ -192,17 +197,18 @@ fn has_removed(connection: &Connection, resources: &[&'static Resource], seq: i6
 
 /// A number before the first entry that is as new as `oldest`. Entries are in the order of their times, but for the moments that
 /// requests wait for the writer, so the first one is found by bisection: the entries before it may be very many.
-fn before_oldest(connection: &Connection, oldest: &str) -> rusqlite::Result<i64> {
-    let mut first = connection.prepare_cached("SELECT seq, at FROM changes WHERE seq > ? ORDER BY seq LIMIT 1")?;
+fn before_oldest(connection: &Connection, oldest: &str, last_seq: i64) -> rusqlite::Result<i64> {
+    let mut first =
+        connection.prepare_cached("SELECT seq, at FROM changes WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 1")?;
     let mut expired_after = |seq: i64| -> rusqlite::Result<Option<i64>> {
-        let found = first.query_row([seq], |row| Ok((row.get::<_, i64>(0)?, row.get_ref(1)?.as_str()? < oldest)));
+        let found =
+            first.query_row([seq, last_seq], |row| Ok((row.get::<_, i64>(0)?, row.get_ref(1)?.as_str()? < oldest)));
         Ok(found.optional()?.filter(|(_, is_expired)| *is_expired).map(|(seq, _)| seq))
     };
     if expired_after(0)?.is_none() {
         return Ok(0);
     }
-    let last: Option<i64> = connection.query_row("SELECT max(seq) FROM changes", [], |row| row.get(0))?;
-    let (mut expired, mut end) = (0, last.unwrap_or(0));
+    let (mut expired, mut end) = (0, last_seq);
     while expired < end {
         let middle = expired + (end - expired) / 2;
         match expired_after(middle)? {
@@ -226,13 +232,13 @@ fn read_entries<'a>(
     reading: &'a Reading<'a>,
     query: &ChangesQuery,
     resources: &[&'static Resource],
-    after: i64,
+    between: (i64, i64),
 ) -> rusqlite::Result<PageEntries<'a>> {
     let mut page = PageEntries { entries: Entries::new(reading), last: None, more: false, has_expired: false };
     if resources.is_empty() {
         return Ok(page);
     }
-    let (sql, values) = select(resources, query.record, after, query.limit);
+    let (sql, values) = select(resources, query.record, between, query.limit);
     let mut statement = reading.connection().prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(values.iter()))?;
     let mut count = 0;
@@ -252,15 +258,23 @@ fn read_entries<'a>(
     Ok(page)
 }
 
-/// The statement for a page, and one entry beyond it. Each resource is read along its own index.
-fn select(resources: &[&'static Resource], record: Option<i64>, after: i64, limit: usize) -> (String, Vec<Value>) {
+/// The statement for a page of entries behind one number and up to another, and one entry beyond the page. Each resource is read along
+/// its own index.
+fn select(
+    resources: &[&'static Resource],
+    record: Option<i64>,
+    (after, last_seq): (i64, i64),
+    limit: usize,
+) -> (String, Vec<Value>) {
     let limit = bounded(limit.saturating_add(1));
     let (mut parts, mut values) = (Vec::new(), Vec::new());
     for resource in resources {
         let (condition, bound) = filter(Some(resource), record);
-        parts.push(format!("SELECT * FROM (SELECT seq FROM changes{condition} AND seq > ? ORDER BY seq LIMIT ?)"));
+        parts.push(format!(
+            "SELECT * FROM (SELECT seq FROM changes WHERE {condition}seq > ? AND seq <= ? ORDER BY seq LIMIT ?)"
+        ));
         values.extend(bound);
-        values.extend([Value::Integer(after), Value::Integer(limit)]);
+        values.extend([Value::Integer(after), Value::Integer(last_seq), Value::Integer(limit)]);
     }
     values.push(Value::Integer(limit));
     let seqs = parts.join(" UNION ALL ");
@@ -270,7 +284,7 @@ fn select(resources: &[&'static Resource], record: Option<i64>, after: i64, limi
 /// The statement for a page, for tests of how it is read.
 #[cfg(test)]
 pub(in crate::store) fn page_statement(resources: &[&'static Resource], record: Option<i64>) -> (String, Vec<Value>) {
-    select(resources, record, 7, 50)
+    select(resources, record, (7, 70), 50)
 }
 
 /// Writes entries as a JSON array.

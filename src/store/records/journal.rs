@@ -22,6 +22,9 @@ const REMOVED_BEYOND_ADDED: i64 = 8;
 /// Entries that one statement removes at most.
 const REMOVED_AT_ONCE: i64 = 1_000;
 
+/// How far the numbers of an import are beyond the last one when it begins: more than others use until it ends.
+const AHEAD_OF_OTHERS: i64 = 1 << 32;
+
 /// Who makes a change, and when. The journal's entry names both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -131,8 +134,7 @@ impl Writing<'_> {
         record: &Record,
         origin: &Origin,
     ) -> rusqlite::Result<()> {
-        let filled = resource.fields.iter().zip(&record.values).filter(|(_, value)| **value != Value::Null);
-        let fields = write_names(filled.map(|(field, _)| field.name));
+        let fields = names_of_filled(resource, record);
         let (seq, id) = (record.version, record.id);
         self.write_entry(&Entry { seq, resource, id, action: Action::Created, fields: &fields, former: None }, origin)
     }
@@ -181,19 +183,45 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Writes an entry for each record with an id above `id`, all of which the command `import` has added in this transaction.
-    pub(in crate::store) fn journal_imported(&self, resource: &Resource, id: i64) -> rusqlite::Result<()> {
-        let table = resource.plural;
-        let name = |field: &Field| format!("iif({0} IS NULL, '', ',\"{0}\"')", field.name);
-        let names: Vec<String> = resource.fields.iter().map(name).collect();
-        let sql = format!(
-            "INSERT INTO changes (seq, at, resource, record_id, action, fields, by_name)
-             SELECT version, created_at, '{table}', id, '{}', '[' || substr({}, 2) || ']', 'import'
-               FROM {table} WHERE id > ? ORDER BY id",
-            Action::Created.name(),
-            names.join(" || "),
-        );
-        self.connection().execute(&sql, [id]).map(drop)
+    /// Writes the entry of a new record by the command `import`.
+    pub(super) fn journal_imported(&self, resource: &Resource, record: &Record) -> rusqlite::Result<()> {
+        let fields = names_of_filled(resource, record);
+        let mut insert = self.connection().prepare_cached(
+            "INSERT INTO changes (seq, at, resource, record_id, action, fields, by_name) VALUES (?, ?, ?, ?, ?, ?, 'import')",
+        )?;
+        let (action, fields) = (Action::Created.name(), str::from_utf8(&fields)?);
+        let values = params![record.version, record.created_at, resource.plural, record.id, action, fields];
+        insert.execute(values).map(drop)
+    }
+
+    /// The first of a block of numbers for the entries of an import. They are beyond all that others use while it runs: they go on
+    /// from the last number.
+    pub(super) fn hidden_seq(&self) -> rusqlite::Result<i64> {
+        Ok(self.read_journal()?.last_seq.saturating_add(AHEAD_OF_OTHERS))
+    }
+
+    /// Shows the `count` entries of an import from the number `first` on. Returns whether that is possible: no other entry has such a
+    /// number.
+    pub(super) fn show_entries(&self, first: i64, count: i64) -> rusqlite::Result<bool> {
+        let sql = "UPDATE journal SET last_seq = ?1 + ?2 - 1, entries = entries + ?2 WHERE last_seq < ?1";
+        Ok(self.connection().execute(sql, [first, count])? == 1)
+    }
+
+    /// Removes at most `count` entries of `resource` that no reader sees.
+    pub(super) fn remove_hidden_entries(&self, resource: &Resource, count: usize) -> rusqlite::Result<()> {
+        let sql = "DELETE FROM changes WHERE seq IN (
+                     SELECT seq FROM changes WHERE resource = ? AND seq > (SELECT last_seq FROM journal) ORDER BY seq LIMIT ?)";
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.connection().prepare_cached(sql)?.execute(params![resource.plural, count]).map(drop)
+    }
+
+    /// Removes at most `count` entries that are too many. Returns how many.
+    pub(in crate::store) fn remove_surplus(&self, count: usize) -> rusqlite::Result<usize> {
+        let state = self.read_journal()?;
+        let surplus = (state.entries - MAX_ENTRIES).clamp(0, i64::try_from(count).unwrap_or(i64::MAX));
+        let removed = self.remove_first(surplus, surplus, "", state.last_seq)?;
+        self.connection().execute("UPDATE journal SET entries = entries - ?", [removed])?;
+        Ok(usize::try_from(removed).unwrap_or(0))
     }
 
     /// Writes the state of the journal to the file, and removes entries that are older than `keep` or too many. Without `keep`
@@ -216,7 +244,7 @@ impl Writing<'_> {
         let mut removed = 0;
         while removed < allowed {
             let step = (allowed - removed).min(REMOVED_AT_ONCE);
-            let count = self.remove_first(step, surplus - removed, oldest)?;
+            let count = self.remove_first(step, surplus - removed, oldest, state.last_seq)?;
             removed += count;
             if count < step {
                 break;
@@ -225,11 +253,12 @@ impl Writing<'_> {
         Ok(removed)
     }
 
-    /// Removes at most `count` of the first entries: `surplus` of them, and those that follow from before `oldest`.
-    fn remove_first(&self, count: i64, surplus: i64, oldest: &str) -> rusqlite::Result<i64> {
-        let mut first =
-            self.connection().prepare_cached("SELECT seq, at, resource FROM changes ORDER BY seq LIMIT ?")?;
-        let mut rows = first.query([count])?;
+    /// Removes at most `count` of the first entries: `surplus` of them, and those that follow from before `oldest`. Those beyond the
+    /// number `last_seq` are hidden.
+    fn remove_first(&self, count: i64, surplus: i64, oldest: &str, last_seq: i64) -> rusqlite::Result<i64> {
+        let sql = "SELECT seq, at, resource FROM changes WHERE seq <= ? ORDER BY seq LIMIT ?";
+        let mut first = self.connection().prepare_cached(sql)?;
+        let mut rows = first.query([last_seq, count])?;
         let (mut removed, mut last) = (0, None);
         let mut marks: Vec<(String, i64)> = Vec::new();
         while let Some(row) = rows.next()? {
@@ -256,12 +285,19 @@ impl Writing<'_> {
     }
 }
 
+/// The names of the fields of a new record that are not null, as a JSON array.
+fn names_of_filled(resource: &Resource, record: &Record) -> Vec<u8> {
+    let filled = resource.fields.iter().zip(&record.values).filter(|(_, value)| **value != Value::Null);
+    write_names(filled.map(|(field, _)| field.name))
+}
+
 fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Begins a new lineage of the journal in the main database, with numbers that neither this file nor the attached database `other`
-/// has used. Another copy of the same backup goes on elsewhere, at random.
+/// has used. Another copy of the same backup goes on elsewhere, at random. Entries that were hidden when the backup was made are
+/// removed, since the new numbers may be above theirs; their import, if it still runs, fails.
 ///
 /// # Errors
 ///
@@ -272,7 +308,9 @@ pub(in crate::store) fn renew_journal(connection: &Connection, other: Option<&st
         |other| format!("max(last_seq, (SELECT last_seq FROM {other}.journal))"),
     );
     connection.execute_batch(&format!(
-        "UPDATE main.journal SET lineage = randomblob(16), last_seq = {used} + 1 + abs(random() % 1099511627776);
+        "DELETE FROM main.changes WHERE seq > (SELECT last_seq FROM main.journal);
+         UPDATE main.pending_imports SET first_seq = 0;
+         UPDATE main.journal SET lineage = randomblob(16), last_seq = {used} + 1 + abs(random() % 1099511627776);
          UPDATE main.journal SET base = last_seq;"
     ))
 }

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use rusqlite::{Row, Transaction};
+use rusqlite::Row;
 
 use super::Reading;
 use super::encoding::{checked, read_value, write_row};
+use super::pending_imports::IdBlock;
 use super::search::{FEWEST_TRIGRAMS, Search};
 use super::statements::Statements;
 use crate::model::{Column, KeysetPosition, ListQuery, Predicate, Value};
@@ -23,27 +24,26 @@ const SCATTERED: u32 = 50_000;
 impl Reading<'_> {
     /// One page of a list. All of it, the count too, is of one moment.
     pub fn page(&self, list: &ListQuery) -> Result<Page, DatabaseError> {
-        let segments = segments(list);
-        // One statement is of one moment by itself.
-        let needs_moment = list.total || segments.len() > 1;
-        let moment = if needs_moment { Some(self.connection().unchecked_transaction()?) } else { None };
+        // The ids of hidden records and the records are of one moment.
+        let moment = self.connection().unchecked_transaction()?;
+        let hidden = self.hidden_ids(list.resource)?;
         let search = self.search(list)?;
         let access = self.access(list, &search)?;
         let mut page = PageWriter::new(list);
-        for segment in segments {
+        for (segment, ids) in segments(list, hidden) {
             if page.is_full() {
                 break;
             }
-            let access = self.access_to_segment(list, &search, access, &segment, page.missing())?;
-            let (sql, values) = select(list, &search, access, &segment, page.missing());
+            let access = self.access_to_segment(list, &search, access, &segment, ids, page.missing())?;
+            let (sql, values) = select(list, &search, access, &segment, ids, page.missing());
             let mut statement = self.connection().prepare_cached(&sql)?;
             let mut rows = statement.query(rusqlite::params_from_iter(values.iter()))?;
             while let Some(row) = rows.next()? {
                 page.take(row)?;
             }
         }
-        let total = if list.total { Some(self.count(list, &search, access)?) } else { None };
-        moment.map_or(Ok(()), Transaction::finish)?;
+        let total = if list.total { Some(self.count(list, &search, access, hidden)?) } else { None };
+        moment.finish()?;
         Ok(page.finish(total)?)
     }
 
@@ -92,10 +92,11 @@ impl Reading<'_> {
         search: &Search,
         access: Access,
         segment: &Segment,
+        ids: Ids,
         count: usize,
     ) -> rusqlite::Result<Access> {
         match access {
-            Access::Scan(other) if !self.ends_soon(list, search, access, segment, count)? => {
+            Access::Scan(other) if !self.ends_soon(list, search, access, segment, ids, count)? => {
                 self.access_out_of_order(list, search, other)
             }
             access => Ok(access),
@@ -117,14 +118,21 @@ impl Reading<'_> {
         search: &Search,
         access: Access,
         segment: &Segment,
+        ids: Ids,
         count: usize,
     ) -> rusqlite::Result<bool> {
         let mut ahead = SqlQuery::new(list, &Search::default(), access);
         ahead.begin(list, segment);
-        let rows = format!("FROM {}{}", ahead.from, ahead.conditions());
-        let order = ahead.order(list, segment);
         let mut passing = SqlQuery::new(list, search, access);
         passing.filter(list);
+        // Hidden records in the list's order are rows to look at, too.
+        if let Ids::Outside(_) = ids {
+            passing.keep_to(ids)
+        } else {
+            ahead.keep_to(ids)
+        }
+        let rows = format!("FROM {}{}", ahead.from, ahead.conditions());
+        let order = ahead.order(list, segment);
         let sql = format!(
             "SELECT EXISTS (SELECT 1 FROM (SELECT * {rows} ORDER BY {order} LIMIT {AHEAD}) AS r{} LIMIT 1 OFFSET ?)
              OR NOT EXISTS (SELECT 1 {rows} LIMIT 1 OFFSET {AHEAD})",
@@ -148,7 +156,13 @@ impl Reading<'_> {
             .query_row(rusqlite::params_from_iter(query.values.iter()), |row| row.get(0))
     }
 
-    fn count(&self, list: &ListQuery, search: &Search, access: Access) -> rusqlite::Result<i64> {
+    fn count(
+        &self,
+        list: &ListQuery,
+        search: &Search,
+        access: Access,
+        hidden: Option<IdBlock>,
+    ) -> rusqlite::Result<i64> {
         let access = match access {
             Access::Along(_) => access,
             Access::Scan(column) if !search.words.is_empty() => self.access_out_of_order(list, search, column)?,
@@ -156,6 +170,7 @@ impl Reading<'_> {
         };
         let mut query = SqlQuery::new(list, search, access);
         query.filter(list);
+        query.keep_to(hidden.map_or(Ids::All, Ids::Outside));
         let sql = format!("SELECT count(*) FROM {}{}", query.from, query.conditions());
         self.connection()
             .prepare_cached(&sql)?
@@ -190,7 +205,28 @@ fn stored_column(column: Column, predicate: &Predicate) -> Column {
     }
 }
 
-fn segments(list: &ListQuery) -> Vec<Segment> {
+/// Which ids a stretch may have, so that no hidden record is on the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ids {
+    All,
+    Outside(IdBlock),
+    Below(i64),
+    Above(i64),
+}
+
+/// A list in the order of ids is read up to the hidden records, and from there on. In another order they are passed over.
+fn segments(list: &ListQuery, hidden: Option<IdBlock>) -> Vec<(Segment, Ids)> {
+    let parts = match hidden {
+        None => vec![Ids::All],
+        Some(block) if list.sort != Column::Id => vec![Ids::Outside(block)],
+        Some(IdBlock { first, last }) if list.descending => vec![Ids::Above(last), Ids::Below(first)],
+        Some(IdBlock { first, last }) => vec![Ids::Below(first), Ids::Above(last)],
+    };
+    let of_part = |ids| segments_after(list).into_iter().map(move |segment| (segment, ids));
+    parts.into_iter().flat_map(of_part).collect()
+}
+
+fn segments_after(list: &ListQuery) -> Vec<Segment> {
     let Some(position) = &list.after else { return vec![Segment::All] };
     let ties = Segment::Ties(position.clone());
     if list.sort == Column::Id {
@@ -318,6 +354,19 @@ impl SqlQuery {
         }
     }
 
+    fn keep_to(&mut self, ids: Ids) {
+        let id = self.id();
+        match ids {
+            Ids::All => (),
+            Ids::Below(first) => self.add(format!("{id} < ?"), Value::Integer(first)),
+            Ids::Above(last) => self.add(format!("{id} > ?"), Value::Integer(last)),
+            Ids::Outside(block) => {
+                self.add(format!("+{id} NOT BETWEEN ? AND ?"), Value::Integer(block.first));
+                self.values.push(Value::Integer(block.last));
+            }
+        }
+    }
+
     fn conditions(&self) -> String {
         if self.conditions.is_empty() { String::new() } else { format!(" WHERE {}", self.conditions.join(" AND ")) }
     }
@@ -351,10 +400,18 @@ fn bound_value(predicate: &Predicate) -> Option<Value> {
 }
 
 /// The statement for a segment, of at most `count` rows, with its values.
-fn select(list: &ListQuery, search: &Search, access: Access, segment: &Segment, count: usize) -> (String, Vec<Value>) {
+fn select(
+    list: &ListQuery,
+    search: &Search,
+    access: Access,
+    segment: &Segment,
+    ids: Ids,
+    count: usize,
+) -> (String, Vec<Value>) {
     let mut query = SqlQuery::new(list, search, access);
     query.filter(list);
     query.begin(list, segment);
+    query.keep_to(ids);
     let columns = &Statements::of(list.resource).qualified_columns;
     let order = query.order(list, segment);
     let sql = format!("SELECT {columns} FROM {}{} ORDER BY {order} LIMIT ?", query.from, query.conditions());
@@ -367,11 +424,12 @@ fn select(list: &ListQuery, search: &Search, access: Access, segment: &Segment, 
 pub(in crate::store) fn statements(reading: &Reading<'_>, list: &ListQuery) -> Vec<(String, Vec<Value>)> {
     let search = Search::of(list);
     let access = reading.access(list, &search).unwrap();
-    let statement = |segment: &Segment| {
-        let access = reading.access_to_segment(list, &search, access, segment, 51).unwrap();
-        select(list, &search, access, segment, 51)
+    let hidden = reading.hidden_ids(list.resource).unwrap();
+    let statement = |(segment, ids): &(Segment, Ids)| {
+        let access = reading.access_to_segment(list, &search, access, segment, *ids, 51).unwrap();
+        select(list, &search, access, segment, *ids, 51)
     };
-    segments(list).iter().map(statement).collect()
+    segments(list, hidden).iter().map(statement).collect()
 }
 
 /// One page of a list.

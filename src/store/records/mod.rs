@@ -8,6 +8,7 @@
 //! | `encoding` | records from rows, and as JSON |
 //! | `journal` | the entry and the version of each change |
 //! | `changes` | pages of the journal |
+//! | `pending_imports` | records that are hidden until their import ends |
 //! | `stored_responses` | responses of idempotent requests |
 //! | `statements` | SQL that depends on the resource alone |
 
@@ -15,6 +16,7 @@ mod changes;
 mod encoding;
 mod journal;
 mod list;
+mod pending_imports;
 mod search;
 mod segments;
 mod statements;
@@ -36,8 +38,10 @@ pub use journal::{KeyLabel, Origin};
 pub use list::Page;
 #[cfg(test)]
 pub(super) use list::statements;
+pub(super) use pending_imports::is_visible;
+pub use pending_imports::{IdBlock, Reservation};
 pub use search::fold;
-pub(super) use segments::{merge_segments, most_segments};
+pub(super) use segments::{merge_segments, merge_segments_of, most_segments};
 pub(super) use statements::Statements;
 pub use stored_responses::StoredResponse;
 
@@ -48,7 +52,11 @@ use search::search_text;
 
 /// A connection that reads.
 #[derive(Debug)]
-pub struct Reading<'a>(&'a Connection);
+pub struct Reading<'a> {
+    connection: &'a Connection,
+    /// Whether hidden records were found. See [`Reading::hidden_ids`].
+    found_hidden: Cell<bool>,
+}
 
 /// A connection inside a write transaction. It can read too.
 #[derive(Debug)]
@@ -93,16 +101,21 @@ pub struct Record {
 
 impl<'a> Reading<'a> {
     pub(super) fn new(connection: &'a Connection) -> Reading<'a> {
-        Reading(connection)
+        Reading { connection, found_hidden: Cell::new(false) }
     }
 
     pub(super) fn connection(&self) -> &'a Connection {
-        self.0
+        self.connection
+    }
+
+    /// Whether a list passed over hidden records: an import runs, or was interrupted.
+    pub(super) fn has_found_hidden(&self) -> bool {
+        self.found_hidden.get()
     }
 
     /// The record as a JSON object, and its version; `None` if there is no such record.
     pub fn json(&self, resource: &Resource, id: i64) -> Result<Option<(Vec<u8>, i64)>, DatabaseError> {
-        let mut statement = self.0.prepare_cached(&Statements::of(resource).one)?;
+        let mut statement = self.connection.prepare_cached(&Statements::of(resource).one)?;
         let mut rows = statement.query([id])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let mut json = Vec::with_capacity(512);
@@ -112,19 +125,19 @@ impl<'a> Reading<'a> {
 
     /// The record; `None` if there is no such record.
     pub fn record(&self, resource: &Resource, id: i64) -> Result<Option<Record>, DatabaseError> {
-        let mut statement = self.0.prepare_cached(&Statements::of(resource).one)?;
+        let mut statement = self.connection.prepare_cached(&Statements::of(resource).one)?;
         Ok(statement.query_row([id], |row| read_record(resource, row)).optional()?)
     }
 
     /// The record's version; `None` if there is no such record.
     pub fn version(&self, resource: &Resource, id: i64) -> Result<Option<i64>, DatabaseError> {
-        let mut statement = self.0.prepare_cached(&Statements::of(resource).version)?;
+        let mut statement = self.connection.prepare_cached(&Statements::of(resource).version)?;
         Ok(statement.query_row([id], |row| row.get(0)).optional()?)
     }
 
     /// Whether the resource has a record `id`.
     pub fn exists(&self, resource: &Resource, id: i64) -> Result<bool, DatabaseError> {
-        Ok(self.0.prepare_cached(&Statements::of(resource).exists)?.exists([id])?)
+        Ok(self.connection.prepare_cached(&Statements::of(resource).exists)?.exists([id])?)
     }
 
     /// The record that `field` refers to with `value`, if there is no such record: its resource and id. `None` if the record exists,
@@ -171,33 +184,37 @@ impl<'a> Writing<'a> {
     /// Adds a record with the next id. It is found by search from `finish_search` on.
     pub fn insert(&self, resource: &Resource, values: Vec<Value>, origin: &Origin) -> Result<Record, DatabaseError> {
         let search = search_text(resource, &values);
-        let record = self.add(resource, None, values, &search, &origin.at)?;
+        let record = self.add(resource, (None, self.next_seq()?), values, &search, &origin.at)?;
         self.journal_created(resource, &record, origin)?;
         self.index(resource, record.id, search);
         Ok(record)
     }
 
-    /// Adds a record with the id that it must have, or the next, and leaves the search table and the journal to the caller.
-    pub(super) fn insert_as(
+    /// Adds a record of an import with its id and the number of its entry, which nobody sees before the import's end. `now` is
+    /// RFC 3339.
+    pub(super) fn insert_hidden(
         &self,
         resource: &Resource,
-        id: Option<i64>,
+        (id, seq): (i64, i64),
         values: Vec<Value>,
         now: &str,
-    ) -> rusqlite::Result<Record> {
+    ) -> rusqlite::Result<()> {
         let search = search_text(resource, &values);
-        self.add(resource, id, values, &search, now)
+        let record = self.add(resource, (Some(id), seq), values, &search, now)?;
+        self.journal_imported(resource, &record)?;
+        self.index(resource, id, search);
+        Ok(())
     }
 
+    /// Adds a record with an id, or the next, and a version.
     fn add(
         &self,
         resource: &Resource,
-        id: Option<i64>,
+        (id, version): (Option<i64>, i64),
         values: Vec<Value>,
         search: &str,
         now: &str,
     ) -> rusqlite::Result<Record> {
-        let version = self.next_seq()?;
         let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(values.len() + 5);
         bound.push(&id);
         bound.extend(values.iter().map(|value| value as &dyn ToSql));

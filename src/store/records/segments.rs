@@ -6,7 +6,7 @@
 use rusqlite::Connection;
 
 use super::statements::Statements;
-use crate::model::ALL;
+use crate::model::{ALL, Resource};
 
 /// The pages that one step writes for each search table: about a millisecond.
 const STEP_PAGES: i64 = 16;
@@ -19,12 +19,25 @@ const STEP_PAGES: i64 = 16;
 pub(in crate::store) fn merge_segments(connection: &Connection) -> rusqlite::Result<bool> {
     let mut merged = false;
     for resource in ALL {
-        let before = connection.total_changes();
-        connection.prepare_cached(&Statements::of(resource).merge)?.execute([STEP_PAGES])?;
-        // The statement itself counts as one change (FTS5 documentation, "The 'merge' Command").
-        merged |= connection.total_changes() - before >= 2;
+        merged |= merge_segments_of(connection, resource, STEP_PAGES)?;
     }
     Ok(merged)
+}
+
+/// The same for one resource. The step writes about `pages` pages.
+///
+/// # Errors
+///
+/// Those of SQLite.
+pub(in crate::store) fn merge_segments_of(
+    connection: &Connection,
+    resource: &Resource,
+    pages: i64,
+) -> rusqlite::Result<bool> {
+    let before = connection.total_changes();
+    connection.prepare_cached(&Statements::of(resource).merge)?.execute([pages])?;
+    // The statement itself counts as one change (FTS5 documentation, "The 'merge' Command").
+    Ok(connection.total_changes() - before >= 2)
 }
 
 /// Returns the number of segments of the search table that has most.

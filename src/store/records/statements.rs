@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use super::pending_imports::is_visible;
 use crate::model::{ALL, Kind, Resource};
 
 /// The statements of one resource.
@@ -9,8 +10,8 @@ use crate::model::{ALL, Kind, Resource};
 pub(in crate::store) struct Statements {
     /// One record by its id: `id`, the fields, the timestamps, which is the order of every answer, and the version.
     pub one: String,
-    /// All records in the order of ids, with the columns of `one`.
-    pub all: String,
+    /// The columns of `one`.
+    pub columns: String,
     /// Whether an id has a record.
     pub exists: String,
     /// The version of a record.
@@ -21,15 +22,15 @@ pub(in crate::store) struct Statements {
     pub delete: String,
     /// The search text of a record.
     pub search: String,
+    /// Merges segments of the search table: at most the number of pages that is bound.
+    pub merge: String,
     /// Adds a record's search text to the search table: its id, the text.
     pub index: String,
     /// Removes it. The text must be the one that was added.
     pub unindex: String,
-    /// Merges segments of the search table: the most pages to write.
-    pub merge: String,
     /// The structure of the search table, which lists its segments.
     pub structure: String,
-    /// The search text of a few records, the oldest and the newest.
+    /// The search text of a few records, the oldest and the newest, hidden ones too: they only tell which trigrams are frequent.
     pub samples: String,
     /// The columns of `one` without the version, qualified with the table alias `r`.
     pub qualified_columns: String,
@@ -54,18 +55,19 @@ impl Statements {
         let columns: Vec<&str> = ["id"].into_iter().chain(fields.clone()).chain(["created_at", "updated_at"]).collect();
         let is_boolean =
             |name: &str| resource.fields.iter().any(|field| field.name == name && field.kind == Kind::Boolean);
+        let is_visible = is_visible(table, "?1");
+        let columns_of_record = format!("{}, {VERSION}", columns.join(", "));
         Statements {
-            one: format!("SELECT {}, {VERSION} FROM {table} WHERE id = ?", columns.join(", ")),
-            all: format!("SELECT {}, {VERSION} FROM {table} ORDER BY id", columns.join(", ")),
-            exists: format!("SELECT 1 FROM {table} WHERE id = ?"),
-            version: format!("SELECT {VERSION} FROM {table} WHERE id = ?"),
+            one: format!("SELECT {columns_of_record} FROM {table} WHERE id = ?1 AND {is_visible}"),
+            exists: format!("SELECT 1 FROM {table} WHERE id = ?1 AND {is_visible}"),
+            version: format!("SELECT {VERSION} FROM {table} WHERE id = ?1 AND {is_visible}"),
             insert: format!(
                 "INSERT INTO {table} (id, {}, created_at, updated_at, search, version) VALUES (?, {}?, ?, ?, ?)",
                 fields.join(", "),
                 "?, ".repeat(fields.len())
             ),
             delete: format!("DELETE FROM {table} WHERE id = ?"),
-            search: format!("SELECT search FROM {table} WHERE id = ?"),
+            search: format!("SELECT search FROM {table} WHERE id = ?1 AND {is_visible}"),
             index: format!("INSERT INTO {table}_search (rowid, search) VALUES (?, ?)"),
             unindex: format!("INSERT INTO {table}_search ({table}_search, rowid, search) VALUES ('delete', ?, ?)"),
             merge: format!("INSERT INTO {table}_search ({table}_search, rank) VALUES ('merge', ?)"),
@@ -73,6 +75,7 @@ impl Statements {
             samples: ["ASC", "DESC"]
                 .map(|order| format!("SELECT * FROM (SELECT search FROM {table} ORDER BY id {order} LIMIT 8)"))
                 .join(" UNION ALL "),
+            columns: columns_of_record,
             qualified_columns: columns.iter().map(|name| format!("r.{name}")).collect::<Vec<_>>().join(", "),
             json_prefixes: columns.iter().map(|name| (format!(",\"{name}\":"), is_boolean(name))).collect(),
         }

@@ -102,7 +102,7 @@ fn merge(connection: &mut Connection) -> rusqlite::Result<(bool, u64)> {
 fn run_checkpoint(writer: &Writer) {
     let started = Instant::now();
     // A failure has no consequence but a longer log. It is tried again after as many frames.
-    let Ok(Checkpoint { frames, copied }) = writer.checkpoint_beside() else { return };
+    let Ok(Some(Checkpoint { frames, copied })) = writer.checkpoint_beside() else { return };
     if copied < frames && frames >= RESTART_FRAMES {
         let _ = writer.with_connection(|connection| connection::checkpoint(connection));
     }

@@ -11,12 +11,14 @@
 //! | `shared` | what all tenants share |
 //! | `open_file` | whether a path still names the file that is open |
 //! | `file_health` | what is wrong with a file, logged once |
+//! | `leftovers` | removal of what an interrupted import has left |
 //! | `page_cache` | a bound on the memory of all connections together |
 //! | `working_set` | whether it pays to keep many files open |
 
 mod due_maintenance;
 mod file_health;
 mod files;
+mod leftovers;
 mod maintenance;
 mod open_file;
 mod page_cache;

@@ -31,6 +31,11 @@ impl OpenFile {
         Ok(OpenFile { path: path.to_owned(), identity, modified })
     }
 
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Whether the path still names this file, and the file is still a database. SQLite writes to the file only at a checkpoint,
     /// so the header is read seldom.
     pub fn is_current(&self) -> bool {

@@ -9,6 +9,7 @@ use r2d2::{Pool, PooledConnection};
 use scheduled_thread_pool::ScheduledThreadPool;
 
 use super::file_health::FileHealth;
+use super::leftovers;
 use super::maintenance;
 use super::open_file::OpenFile;
 use super::readers::{self, ReaderManager};
@@ -20,11 +21,12 @@ use crate::semaphore::Semaphore;
 use crate::store::connection::{self, OpenError};
 use crate::store::error::{DatabaseError, MutationError, StoreError};
 use crate::store::records::{self, Reading, Writing};
-use crate::store::schema;
+use crate::store::schema::{self, Schema};
 
 /// One tenant's open file.
 pub struct Tenant {
     file: OpenFile,
+    schema: &'static Schema,
     readers: Pool<ReaderManager>,
     read_permits: Semaphore,
     writer: Arc<Writer>,
@@ -67,6 +69,7 @@ impl Tenant {
         let file = OpenFile::new(path).map_err(|error| connection::unusable(path, error))?;
         Ok(Tenant {
             file,
+            schema: shared.schema,
             readers: readers::pool(connection::reader_manager(path), first, Arc::clone(&shared.budget), &shared.opener),
             read_permits: Semaphore::new(shared.max_reads),
             writer: Arc::new(Writer::new(path.to_owned(), shared, Arc::clone(health))),
@@ -91,9 +94,14 @@ impl Tenant {
     pub fn read<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>) -> Result<T, StoreError> {
         let _permit = self.read_permits.acquire(STALLED).ok_or(StoreError::Unavailable)?;
         let mut connection = self.reader()?;
-        let outcome = work(&Reading::new(&connection));
+        let reading = Reading::new(&connection);
+        let outcome = work(&reading);
+        let has_found_hidden = reading.has_found_hidden();
         connection.update_usage();
         drop(connection);
+        if has_found_hidden {
+            leftovers::remove_in_background(self.file.path(), self.schema);
+        }
         self.metrics.lock_waits.add(connection::take_lock_waits());
         match outcome {
             Ok(value) => {

@@ -16,7 +16,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use super::due_maintenance::DueMaintenance;
 use super::file_health::FileHealth;
 use super::page_cache::{CacheBudget, TrackedConnection};
-use super::shared::{STALLED, Shared};
+use super::shared::Shared;
 use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::panics::{self, PanicInfo};
@@ -30,6 +30,10 @@ const BATCH: usize = 128;
 
 /// The most mutations that wait for a file that does not respond; further ones are refused at once.
 const MAX_WAITING: usize = 64;
+
+/// How long the writer waits for the file before it counts as not responding: other writers of the file, an import for example, leave it
+/// within two seconds (contract section 10).
+const STALLED: Duration = Duration::from_secs(2);
 
 /// Whether a mutation's writes stay in the transaction.
 enum Verdict {
@@ -248,12 +252,12 @@ impl Writer {
         result
     }
 
-    /// A checkpoint on a connection of its own. Mutations go on meanwhile.
+    /// A checkpoint on a connection of its own. Mutations go on meanwhile. `None` if an import does one at the moment.
     ///
     /// # Errors
     ///
     /// Those of SQLite.
-    pub fn checkpoint_beside(&self) -> rusqlite::Result<Checkpoint> {
+    pub fn checkpoint_beside(&self) -> rusqlite::Result<Option<Checkpoint>> {
         let connection = connection::connect(&self.path)?;
         connection::persist_wal(&connection);
         connection::checkpoint(&connection)

@@ -44,3 +44,12 @@ UPDATE journal SET last_seq = base;
 INSERT INTO customers_search (customers_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
 INSERT INTO employees_search (employees_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
 INSERT INTO hardware_search (hardware_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
+
+-- Imports whose records are hidden until the last one is stored.
+CREATE TABLE pending_imports (
+  resource  TEXT PRIMARY KEY,
+  first_id  INTEGER NOT NULL,
+  last_id   INTEGER NOT NULL,
+  stored    INTEGER NOT NULL,
+  first_seq INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
