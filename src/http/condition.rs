@@ -236,7 +236,7 @@ pub static CATALOGUE: [Description; 30] = [
         condition: Condition::PayloadTooLarge,
         code: "payload_too_large",
         status: 413,
-        meaning: "The body is larger than 64 KiB.",
+        meaning: "The body is larger than 64 KiB, or that of a batch than 1 MiB.",
         remedy: "Send a smaller body.",
     },
     Description {

@@ -118,21 +118,8 @@ impl<'a> Source<'a> {
             Some(b'"') => serde_json::from_str::<Name<'a>>(raw)
                 .map(|text| Input::Text(text.0))
                 .map_err(|error| self.syntax(raw, &error)),
-            Some(b'{') => {
-                self.descend(raw, depth)?;
-                for (_, member) in self.members(raw)?.0 {
-                    self.input(member.get(), depth + 1)?;
-                }
-                Ok(Input::Object(raw))
-            }
-            Some(b'[') => {
-                self.descend(raw, depth)?;
-                let items: Vec<&'a RawValue> = serde_json::from_str(raw).map_err(|error| self.syntax(raw, &error))?;
-                for item in items {
-                    self.input(item.get(), depth + 1)?;
-                }
-                Ok(Input::Array(raw))
-            }
+            Some(b'{') => self.check_inside(raw, depth).map(|()| Input::Object(raw)),
+            Some(b'[') => self.check_inside(raw, depth).map(|()| Input::Array(raw)),
             Some(b't') => Ok(Input::Boolean(true)),
             Some(b'f') => Ok(Input::Boolean(false)),
             Some(b'n') => Ok(Input::Null),
@@ -144,8 +131,27 @@ impl<'a> Source<'a> {
         serde_json::from_str(raw).map_err(|error| self.syntax(raw, &error))
     }
 
-    fn descend(self, raw: &str, depth: usize) -> Result<(), JsonError> {
-        if depth >= MAX_DEPTH { Err(self.at(raw, &format!("more than {MAX_DEPTH} levels of nesting"))) } else { Ok(()) }
+    /// Checks the depth of an array or object, and every text in it. serde_json has checked its syntax. One pass: a body may have
+    /// 1 MiB and many levels.
+    fn check_inside(self, raw: &'a str, depth: usize) -> Result<(), JsonError> {
+        let (mut rest, mut depth) = (raw, depth);
+        while let Some(found) = rest.find(['"', '{', '[', '}', ']']).and_then(|at| rest.get(at..)) {
+            let mut length = 1;
+            if found.starts_with('"') {
+                let text = leading_string(found);
+                serde_json::from_str::<Name<'a>>(text).map_err(|error| self.syntax(text, &error))?;
+                length = text.len();
+            } else if found.starts_with(['{', '[']) {
+                if depth >= MAX_DEPTH {
+                    return Err(self.at(found, &format!("more than {MAX_DEPTH} levels of nesting")));
+                }
+                depth += 1;
+            } else {
+                depth = depth.saturating_sub(1);
+            }
+            rest = found.get(length..).unwrap_or_default();
+        }
+        Ok(())
     }
 
     /// Returns line and column of the start of `part`, which is a slice of the whole text.
@@ -169,6 +175,17 @@ impl<'a> Source<'a> {
             lines => invalid(line + lines - 1, error.column(), what),
         }
     }
+}
+
+/// Returns the JSON string at the beginning of `text`, with its quotes.
+fn leading_string(text: &str) -> &str {
+    let mut is_escaped = false;
+    let closing = text.bytes().skip(1).position(|byte| {
+        let ends = byte == b'"' && !is_escaped;
+        is_escaped = byte == b'\\' && !is_escaped;
+        ends
+    });
+    closing.and_then(|closing| text.get(..closing + 2)).unwrap_or(text)
 }
 
 /// Returns a message of serde_json in the words of the API. Messages that are not listed are returned unchanged.
@@ -226,6 +243,8 @@ mod tests {
     fn errors_are_found_at_any_depth_with_their_position() {
         assert!(message(b"{\"a\": [1, {\"b\":\n \"\\ud800\"}]}").contains("line 2"));
         assert!(message(br#"{"a": {"\udc00": 1}}"#).contains("line 1"));
+        let escapes = br#"{"a": [{}, "[\"{\\", {"b": "\udc00"}]}"#;
+        assert!(message(escapes).starts_with("at line 1, column 34"), "{}", message(escapes));
         assert!(message(b"{\"a\": 1,}").contains("line 1, column 9"));
         assert!(message(b"{\n\"a\": tru}").contains("line 2"));
         assert!(message(b"{\"a\": \"\xff\"}").contains("not UTF-8"));

@@ -45,6 +45,10 @@ const PIECES: &[&[u8]] = &[
     b"\"type\":\"laptop\"",
     b"[[[[[[[[[[[[[[[[",
     b"{\"a\":{\"a\":{\"a\":",
+    b"{\"result\":0}",
+    b"{\"operations\":[",
+    b"\"path\":\"/employees.php\"",
+    b"\"if_match\":",
 ];
 
 const STATUSES: [u16; 4] = [200, 201, 400, 422];
@@ -70,6 +74,12 @@ fn body() {
     fuzz("body", PIECES, |input| {
         // Larger bodies are rejected by the edge.
         let input = &input[..input.len().min(64 * 1024)];
+        for batch in [input.to_vec(), batch_of(input)] {
+            let answer = ask("POST", "/batch.php", &batch);
+            assert!(STATUSES.contains(&answer.status), "{answer:?}");
+            let members = answer.json().as_object().map_or(0, serde_json::Map::len);
+            assert!(members > 0, "{answer:?}");
+        }
         for resource in model::ALL {
             for (method, target) in [("POST", resource.path.to_owned()), ("PUT", format!("{}?id=1", resource.path))] {
                 let answer = ask(method, &target, input);
@@ -84,4 +94,11 @@ fn body() {
             }
         }
     });
+}
+
+/// A batch that creates a customer, and then an employee from `body`.
+fn batch_of(body: &[u8]) -> Vec<u8> {
+    let customer: &[u8] = br#"{"operations":[{"method":"POST","path":"/customers.php","body":{"name":"First"}},"#;
+    let employee: &[u8] = br#"{"method":"POST","path":"/employees.php","body":"#;
+    [customer, employee, body, b"}]}"].concat()
 }
