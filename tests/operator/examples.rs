@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 
 use crate::support::{ALL, Api, TestServer};
 
-fn example(path: &str) -> PathBuf {
+pub fn example(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
 }
 
 /// Whether the tool is there. Without it the test is left out, loudly; in CI that is a failure.
-fn has(program: &str, version: &str) -> bool {
+pub fn has(program: &str, version: &str) -> bool {
     let there = Command::new(program).arg(version).output().is_ok_and(|output| output.status.success());
     assert!(there || std::env::var_os("CI").is_none(), "{program} is not installed");
     if !there {
@@ -191,11 +191,12 @@ print(desk.create("customers", name="Once")["id"], len(seen))
     assert_eq!(api.total("/customers.php"), 1);
 }
 
-const UNITS: [&str; 4] = [
+const UNITS: [&str; 5] = [
     "systemd/tenantdesk.service",
     "systemd/tenantdesk-backup.service",
     "standby/tenantdesk-copy.service",
     "standby/tenantdesk-take-over.service",
+    "webhook/tenantdesk-webhook@.service",
 ];
 
 /// A setting that it does not know, a value that it does not take.
@@ -207,7 +208,7 @@ fn systemd_has_nothing_to_say_against_the_units() {
     let folder = tempfile::tempdir().unwrap();
     let programs = folder.path().join("bin");
     std::fs::create_dir(&programs).unwrap();
-    for program in ["tenantdesk", "litestream", "take-over"] {
+    for program in ["tenantdesk", "litestream", "take-over", "tenantdesk-webhook"] {
         std::os::unix::fs::symlink("/bin/true", programs.join(program)).unwrap();
     }
     let mut command = Command::new("systemd-analyze");
