@@ -8,16 +8,21 @@
 //     for await (const customer of desk.all("customers", { status: "inactive", sort: "-created_at" })) {
 //       console.log(customer.name);
 //     }
+//     await desk.change("customers", shop.id, (record) => ({ notes: (record.notes ?? "") + "Called." }));
+//     for await (const { entries, cursor } of desk.follow()) console.log(entries);
 //
 // For servers and scripts, not for a page in a browser: whoever sees the page would have the key.
 
 import { randomUUID } from "node:crypto";
 
-/** An answer that is an error. `fields` says what is wrong with which field, where that is the error. */
+/**
+ * An answer that is an error. `fields` says what is wrong with which field, where that is the error; `operation` is the number
+ * of the operation of a batch that failed.
+ */
 export class DeskError extends Error {
-  constructor(status, code, message, fields = {}, requestId = null) {
+  constructor(status, code, message, fields = {}, requestId = null, operation = null) {
     super(`${status} ${code}: ${message} (request ${requestId})`);
-    Object.assign(this, { name: "DeskError", status, code, fields, requestId });
+    Object.assign(this, { name: "DeskError", status, code, fields, requestId, operation });
   }
 }
 
@@ -33,16 +38,35 @@ export class Desk {
     return this.#call("POST", resource, {}, fields);
   }
 
+  /** The record. Its property `etag`, which JSON leaves out, is its version. */
   get(resource, id) {
     return this.#call("GET", resource, { id });
   }
 
-  update(resource, id, fields) {
-    return this.#call("PUT", resource, { id }, fields);
+  /** With a record's `etag` as `ifMatch`: 412 `precondition_failed` where it was changed since, and nothing changes. */
+  update(resource, id, fields, { ifMatch } = {}) {
+    return this.#call("PUT", resource, { id }, fields, ifMatch);
   }
 
-  delete(resource, id) {
-    return this.#call("DELETE", resource, { id });
+  delete(resource, id, { ifMatch } = {}) {
+    return this.#call("DELETE", resource, { id }, undefined, ifMatch);
+  }
+
+  /** Updates the fields that `edit(record)` returns; reads and edits again where another change came in between. */
+  async change(resource, id, edit, { tries = 20 } = {}) {
+    for (let triesLeft = tries - 1; ; triesLeft--) {
+      const record = await this.get(resource, id);
+      try {
+        return await this.update(resource, id, await edit(record), { ifMatch: record.etag });
+      } catch (error) {
+        if (error.status !== 412 || triesLeft <= 0) throw error;
+      }
+    }
+  }
+
+  /** Up to 100 operations, all or none: `{ method, path, body, if_match }` each. Returns their results. */
+  async batch(operations) {
+    return (await this.#call("POST", "batch", {}, { operations })).results;
   }
 
   /** One page: `{ data: […], next_cursor: … }`. */
@@ -60,13 +84,28 @@ export class Desk {
     } while (cursor !== null);
   }
 
-  async #call(method, resource, parameters = {}, body = undefined) {
+  /**
+   * Yields `{ entries, cursor }` of the journal, for ever; the entries may be none. Handle the entries, keep the cursor, and
+   * begin with it the next time. The first time, keep the first cursor, and then read the lists; 410 `changes_gone` asks for
+   * the same again.
+   */
+  async *follow(cursor = "now", { wait = 5, ...parameters } = {}) {
+    for (;;) {
+      const page = await this.page("changes", { limit: 200, ...parameters, cursor });
+      cursor = page.next_cursor;
+      yield { entries: page.data, cursor };
+      if (!page.more) await sleep(wait);
+    }
+  }
+
+  async #call(method, resource, parameters = {}, body = undefined, ifMatch = undefined) {
     const query = new URLSearchParams(parameters).toString();
     const address = `${this.url}/${resource}.php${query && `?${query}`}`;
     const headers = { Authorization: `Bearer ${this.key}` };
     if (body !== undefined) headers["Content-Type"] = "application/json";
     // The same in every try: whether or not the first one arrived, it takes effect once.
     if (method !== "GET") headers["Idempotency-Key"] = randomUUID();
+    if (ifMatch !== undefined) headers["If-Match"] = ifMatch;
     for (let triesLeft = this.tries - 1; ; triesLeft--) {
       let answer, text;
       try {
@@ -78,18 +117,20 @@ export class Desk {
         await sleep(1);
         continue;
       }
-      if (answer.ok) return text ? JSON.parse(text) : null;
+      if (answer.ok) return text ? tagged(JSON.parse(text), answer.headers.get("ETag")) : null;
       if (![429, 502, 503, 504].includes(answer.status) || triesLeft <= 0) throw failure(answer, text);
       await sleep(Number(answer.headers.get("Retry-After") ?? 1));
     }
   }
 }
 
+const tagged = (record, etag) => Object.defineProperty(record, "etag", { value: etag });
+
 function failure(answer, text) {
   const requestId = answer.headers.get("X-Request-Id");
   try {
-    const { error, errors } = JSON.parse(text);
-    return new DeskError(answer.status, error.code, error.message, errors, requestId);
+    const { error, errors, operation } = JSON.parse(text);
+    return new DeskError(answer.status, error.code, error.message, errors, requestId, operation);
   } catch {
     // Of a proxy in between, for instance.
     return new DeskError(answer.status, "unknown", answer.statusText, {}, requestId);

@@ -7,6 +7,9 @@
     desk.update("customers", shop["id"], status="inactive")
     for customer in desk.all("customers", status="inactive", sort="-created_at"):
         print(customer["name"])
+    desk.change("customers", shop["id"], lambda record: {"notes": (record["notes"] or "") + "Called."})
+    for entries, cursor in desk.follow():
+        print(entries)
 """
 
 import http.client
@@ -19,12 +22,21 @@ import uuid
 
 
 class DeskError(Exception):
-    """An answer that is an error. `fields` says what is wrong with which field, where that is the error."""
+    """An answer that is an error. `fields` says what is wrong with which field, where that is the error; `operation` is the
+    number of the operation of a batch that failed."""
 
-    def __init__(self, status, code, message, fields=None, request_id=None):
+    def __init__(self, status, code, message, fields=None, request_id=None, operation=None):
         super().__init__(f"{status} {code}: {message} (request {request_id})")
         self.status, self.code, self.message = status, code, message
-        self.fields, self.request_id = fields or {}, request_id
+        self.fields, self.request_id, self.operation = fields or {}, request_id, operation
+
+
+class Record(dict):
+    """A record, with its version in `etag`."""
+
+    def __init__(self, values, etag):
+        super().__init__(values)
+        self.etag = etag
 
 
 class Desk:
@@ -39,11 +51,26 @@ class Desk:
     def get(self, resource, id):
         return self._call("GET", resource, {"id": id})
 
-    def update(self, resource, id, **fields):
-        return self._call("PUT", resource, {"id": id}, fields)
+    def update(self, resource, id, if_match=None, **fields):
+        """With a record's `etag` as `if_match`: 412 `precondition_failed` where it was changed since, and nothing changes."""
+        return self._call("PUT", resource, {"id": id}, fields, if_match)
 
-    def delete(self, resource, id):
-        self._call("DELETE", resource, {"id": id})
+    def delete(self, resource, id, if_match=None):
+        self._call("DELETE", resource, {"id": id}, if_match=if_match)
+
+    def change(self, resource, id, edit, tries=20):
+        """Updates the fields that `edit(record)` returns; reads and edits again where another change came in between."""
+        for tries_left in reversed(range(tries)):
+            record = self.get(resource, id)
+            try:
+                return self.update(resource, id, if_match=record.etag, **edit(record))
+            except DeskError as error:
+                if error.status != 412 or not tries_left:
+                    raise
+
+    def batch(self, operations):
+        """Up to 100 operations, all or none: {"method", "path", "body", "if_match"} each. Returns their results."""
+        return self._call("POST", "batch", body={"operations": operations})["results"]
 
     def page(self, resource, **parameters):
         """One page: {"data": […], "next_cursor": …}. True and False are written as the filters want them."""
@@ -60,7 +87,18 @@ class Desk:
                 return
             parameters["cursor"] = page["next_cursor"]
 
-    def _call(self, method, resource, parameters=None, body=None):
+    def follow(self, cursor="now", wait=5, **parameters):
+        """Yields (entries of the journal, cursor), for ever; the entries may be none. Handle the entries, keep the cursor,
+        and begin with it the next time. The first time, keep the first cursor, and then read the lists; 410
+        `changes_gone` asks for the same again."""
+        while True:
+            page = self._call("GET", "changes", {"limit": 200, **parameters, "cursor": cursor})
+            cursor = page["next_cursor"]
+            yield page["data"], cursor
+            if not page["more"]:
+                time.sleep(wait)
+
+    def _call(self, method, resource, parameters=None, body=None, if_match=None):
         query = "?" + urllib.parse.urlencode(parameters) if parameters else ""
         headers = {"Authorization": f"Bearer {self.key}"}
         data = None
@@ -69,12 +107,14 @@ class Desk:
         if method != "GET":
             # The same in every try: whether or not the first one arrived, it takes effect once.
             headers["Idempotency-Key"] = str(uuid.uuid4())
+        if if_match is not None:
+            headers["If-Match"] = if_match
         request = urllib.request.Request(f"{self.url}/{resource}.php{query}", data, headers, method=method)
         for tries_left in reversed(range(self.tries)):
             try:
                 with urllib.request.urlopen(request, timeout=self.timeout) as answer:
                     text = answer.read()
-                    return json.loads(text) if text else None
+                    return Record(json.loads(text), answer.headers.get("ETag")) if text else None
             except urllib.error.HTTPError as answer:
                 if answer.code not in (429, 502, 503, 504) or not tries_left:
                     raise _error(answer) from None
@@ -93,4 +133,5 @@ def _error(answer):
     except (ValueError, KeyError, TypeError):
         # Of a proxy in between, for instance.
         return DeskError(answer.code, "unknown", answer.reason, request_id=request_id)
-    return DeskError(answer.code, error["code"], error["message"], document.get("errors"), request_id)
+    fields, operation = document.get("errors"), document.get("operation")
+    return DeskError(answer.code, error["code"], error["message"], fields, request_id, operation)

@@ -1,26 +1,43 @@
 #!/bin/sh
-# Functions for scripts that talk to TenantDesk with curl and jq. Copy what you need:
+# Functions for scripts that talk to TenantDesk with curl (7.84 or newer) and jq. Copy what you need:
 #
 #     . ./tenantdesk.sh
 #     TENANTDESK_URL=https://desk.example TENANTDESK_KEY=tdk_…
 #     id=$(desk POST /customers.php '{"name": "Shop"}' | jq .id)
 #     desk_all '/customers.php?status=active' | jq -r .name
+#     desk_change "/customers.php?id=$id" '{notes: "\(.notes // "")Called."}'
 
-# desk METHOD PATH [BODY]: prints the answer's body; fails, with the message on standard error, where it is an error. A
-# request that changes something carries an idempotency key, so that curl may repeat it: it takes effect once.
+# desk METHOD PATH [BODY [IF_MATCH]]: prints the answer's body; fails, with the message on standard error, where it is an
+# error (with 12 where IF_MATCH, an entity tag, is not the record's present one). A request that changes something carries an
+# idempotency key, so that curl may repeat it: it takes effect once.
 desk() (
-  set -- --request "$1" "$TENANTDESK_URL$2" ${3:+--header "Content-Type: application/json" --data-binary "$3"}
+  answer=$(_desk "$@") || exit 1
+  _desk_body "$answer"
+)
+
+# The answer's body and, on a line of its own, its status and its entity tag.
+_desk() (
+  body=${3-} if_match=${4-}
+  set -- --request "$1" "$TENANTDESK_URL$2"
+  [ -z "$body" ] || set -- "$@" --header "Content-Type: application/json" --data-binary @-
+  [ -z "$if_match" ] || set -- "$@" --header "If-Match: $if_match"
   [ "$2" = GET ] || set -- "$@" --header "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)"
   # The key is not among the arguments, where other users of the machine could read it.
-  answer=$(printf 'header = "Authorization: Bearer %s"\n' "$TENANTDESK_KEY" |
-    curl --config - --silent --show-error --max-time 70 --retry 5 --retry-connrefused --write-out '\n%{http_code}' "$@") ||
-    exit 1
-  status=${answer##*
+  printf '%s' "$body" | curl --config /dev/fd/3 --silent --show-error --max-time 70 --retry 5 --retry-connrefused \
+    --write-out '\n%{http_code} %header{etag}' "$@" 3<<END
+header = "Authorization: Bearer $TENANTDESK_KEY"
+END
+)
+
+# Prints the body of what _desk printed, or fails with its message.
+_desk_body() (
+  last=${1##*
 }
-  body=${answer%
+  status=${last%% *} body=${1%
 *}
   if [ "$status" -ge 400 ]; then
-    printf '%s\n' "$body" | jq -r '"\(.error.status) \(.error.code): \(.error.message)"' >&2
+    printf '%s\n' "$body" | jq -r '"\(.error.status) \(.error.code): \(.error.message)\(if .operation then " (operation \(.operation))" else "" end)"' >&2
+    [ "$status" -ne 412 ] || exit 12
     exit 1
   fi
   printf '%s\n' "$body"
@@ -35,5 +52,40 @@ desk_all() {
     _cursor=$(printf '%s' "$_page" | jq -r '.next_cursor // empty')
     [ -n "$_cursor" ] || return 0
     _page=$(desk GET "$1${_sign}limit=200&cursor=$_cursor") || return 1
+  done
+}
+
+# desk_change PATH FILTER: updates the fields that the jq filter makes of the record; reads it again where another change came
+# in between, at most 20 times.
+desk_change() (
+  for _ in $(seq 20); do
+    answer=$(_desk GET "$1") || exit 1
+    record=$(_desk_body "$answer") || exit 1
+    fields=$(printf '%s' "$record" | jq -c "$2") || exit 1
+    desk PUT "$1" "$fields" "${answer##* }" && exit 0
+    [ $? -eq 12 ] || exit 1
+  done
+  exit 12
+)
+
+# desk_batch: up to 100 operations from standard input, one JSON object a line, all or none. Prints their results.
+desk_batch() {
+  _results=$(desk POST /batch.php "$(jq -cs '{operations: .}')") || return 1
+  printf '%s' "$_results" | jq -c '.results[]'
+}
+
+# desk_follow FILE COMMAND [ARGUMENT]…: follows the journal until something fails. New entries go to the command's standard
+# input, one JSON object a line; once it has succeeded, the cursor goes into FILE, with which the next call goes on. The first
+# call begins with the present moment, so read the lists once FILE is there. After 410 `changes_gone` remove FILE.
+desk_follow() {
+  _file=$1 _cursor=$(cat "$1" 2>/dev/null) || _cursor=now
+  shift
+  while :; do
+    _page=$(desk GET "/changes.php?limit=200&cursor=$_cursor") || return 1
+    _entries=$(printf '%s' "$_page" | jq -c '.data[]')
+    [ -z "$_entries" ] || printf '%s\n' "$_entries" | "$@" || return 1
+    _cursor=$(printf '%s' "$_page" | jq -r .next_cursor)
+    printf '%s\n' "$_cursor" > "$_file.new" && mv "$_file.new" "$_file" || return 1
+    [ "$(printf '%s' "$_page" | jq .more)" = true ] || sleep "${TENANTDESK_WAIT:-5}"
   done
 }

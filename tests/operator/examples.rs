@@ -4,14 +4,16 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde_json::{Value, json};
+
 use crate::support::{ALL, Api, TestServer};
 
-fn example(path: &str) -> PathBuf {
+pub fn example(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
 }
 
 /// Whether the tool is there. Without it the test is left out, loudly; in CI that is a failure.
-fn has(program: &str, version: &str) -> bool {
+pub fn has(program: &str, version: &str) -> bool {
     let there = Command::new(program).arg(version).output().is_ok_and(|output| output.status.success());
     assert!(there || std::env::var_os("CI").is_none(), "{program} is not installed");
     if !there {
@@ -156,6 +158,174 @@ printf '%s active, %s renamed, %s, %s\n' "$active" "$renamed" "$gone" "$wrong"
     check_client(&api, &run(&server, &key, "sh", &["-c", &script], ""));
 }
 
+/// Every client does this: follows three changes from a cursor that it kept, sends a version that is old, and changes a record
+/// while somebody else does.
+fn check_follower(api: &Api, said: &str) {
+    let expected = "created 1 updated 1 deleted 1, 412 precondition_failed, 412 precondition_failed, theirs and mine";
+    assert_eq!(said.trim(), expected, "{said}");
+    let kept = api.get("/customers.php?id=2").found();
+    assert_eq!((&kept["city"], &kept["notes"]), (&Value::from("Bremen"), &Value::from("theirs and mine")));
+    let cities = api.get("/changes.php?resource=customers&id=2").found();
+    let fields: Vec<&Value> = cities["data"].as_array().unwrap().iter().map(|entry| &entry["fields"]).collect();
+    assert_eq!(
+        fields[1..],
+        [&json!(["city"]), &json!(["notes"]), &json!(["notes"])],
+        "what was refused changed nothing"
+    );
+}
+
+#[test]
+fn the_client_for_python_follows_and_loses_no_update() {
+    if !has("python3", "--version") {
+        return;
+    }
+    let (server, api, key) = roomy_desk();
+    let script = r#"
+import os
+from tenantdesk import Desk, DeskError
+
+desk = Desk(os.environ["TENANTDESK_URL"], os.environ["TENANTDESK_KEY"])
+def follow(cursor="now"):
+    return desk.follow(cursor, wait=0.01, resource="customers")
+entries, cursor = next(follow())
+assert entries == []
+shop = desk.create("customers", name="Shop")
+desk.update("customers", shop["id"], city="Köln")
+desk.delete("customers", shop["id"])
+seen = []
+for entries, cursor in follow(cursor):
+    seen += entries
+    if len(seen) >= 3 and not entries:
+        break
+assert next(follow(cursor))[0] == []
+
+def error(call):
+    try:
+        call()
+    except DeskError as error:
+        return f"{error.status} {error.code}"
+old = desk.create("customers", name="Kept")
+id = old["id"]
+assert desk.get("customers", id).etag == old.etag
+assert desk.update("customers", id, if_match=old.etag, city="Bremen").etag != old.etag
+update = error(lambda: desk.update("customers", id, if_match=old.etag, city="Kiel"))
+delete = error(lambda: desk.delete("customers", id, if_match=old.etag))
+def edit(record):
+    if record["notes"] is None:
+        desk.update("customers", id, notes="theirs")
+    return {"notes": f"{record['notes']} and mine"}
+notes = desk.change("customers", id, edit)["notes"]
+print(" ".join(f"{entry['action']} {entry['id']}" for entry in seen), update, delete, notes, sep=", ")
+"#;
+    check_follower(&api, &run(&server, &key, "python3", &["-B", "-c", script], ""));
+}
+
+#[test]
+fn the_client_for_node_follows_and_loses_no_update() {
+    if !has("node", "--version") {
+        return;
+    }
+    let (server, api, key) = roomy_desk();
+    let script = r#"
+import { deepEqual, equal, notEqual } from "node:assert/strict";
+import { Desk } from "./tenantdesk.mjs";
+const desk = new Desk(process.env.TENANTDESK_URL, process.env.TENANTDESK_KEY);
+const follow = (cursor) => desk.follow(cursor, { wait: 0.01, resource: "customers" });
+const first = (await follow().next()).value;
+deepEqual(first.entries, []);
+const shop = await desk.create("customers", { name: "Shop" });
+await desk.update("customers", shop.id, { city: "Köln" });
+await desk.delete("customers", shop.id);
+const seen = [];
+let last;
+for await (const { entries, cursor } of follow(first.cursor)) {
+  seen.push(...entries);
+  last = cursor;
+  if (seen.length >= 3 && entries.length === 0) break;
+}
+deepEqual((await follow(last).next()).value.entries, []);
+
+const error = (promise) => promise.then(() => null, (error) => `${error.status} ${error.code}`);
+const old = await desk.create("customers", { name: "Kept" });
+const { id, etag } = old;
+deepEqual({ ...old }, JSON.parse(JSON.stringify(old)));
+equal("etag" in { ...old }, false);
+equal((await desk.get("customers", id)).etag, etag);
+notEqual((await desk.update("customers", id, { city: "Bremen" }, { ifMatch: etag })).etag, etag);
+const update = await error(desk.update("customers", id, { city: "Kiel" }, { ifMatch: etag }));
+const deletion = await error(desk.delete("customers", id, { ifMatch: etag }));
+const changed = await desk.change("customers", id, async (record) => {
+  if (record.notes === null) await desk.update("customers", id, { notes: "theirs" });
+  return { notes: `${record.notes} and mine` };
+});
+const actions = seen.map((entry) => `${entry.action} ${entry.id}`).join(" ");
+console.log([actions, update, deletion, changed.notes].join(", "));
+"#;
+    check_follower(&api, &run(&server, &key, "node", &["--input-type=module", "-"], script));
+}
+
+#[test]
+fn the_functions_for_the_shell_follow_and_lose_no_update() {
+    if !has("jq", "--version") {
+        return;
+    }
+    let (server, api, key) = roomy_desk();
+    let script = r#"
+set -eu
+. ./tenantdesk.sh
+TENANTDESK_WAIT=0.01
+collect() { jq -r '"\(.action) \(.id)"' >> seen; }
+# follow_until CONDITION COMMAND…: ends the follower once the condition holds.
+follow_until() {
+  condition=$1
+  shift
+  desk_follow cursor "$@" &
+  for _ in $(seq 3000); do
+    if eval "$condition"; then kill $!; wait $! || return 0; fi
+    sleep 0.01
+  done
+  exit 1
+}
+follow_until '[ -s cursor ]' false
+shop=$(desk POST /customers.php '{"name": "Shop"}' | jq .id)
+desk PUT "/customers.php?id=$shop" '{"city": "Köln"}' > /dev/null
+desk DELETE "/customers.php?id=$shop" > /dev/null
+before=$(cat cursor)
+! desk_follow cursor false || exit 1
+[ "$(cat cursor)" = "$before" ]
+follow_until '[ "$(cat cursor)" != "$before" ]' collect
+[ "$(desk GET "/changes.php?cursor=$(cat cursor)" | jq '.data | length')" = 0 ]
+
+id=$(desk POST /customers.php '{"name": "Kept"}' | jq .id)
+etag=$(desk GET "/changes.php?resource=customers&id=$id" | jq '.data[-1].seq | tostring')
+desk PUT "/customers.php?id=$id" '{"city": "Bremen"}' "$etag" > /dev/null
+refused() { "$@" 2> error > /dev/null && exit 1; [ $? -eq 12 ] && cut -d: -f1 error; }
+update=$(refused desk PUT "/customers.php?id=$id" '{"city": "Kiel"}' "$etag")
+delete=$(refused desk DELETE "/customers.php?id=$id" '' "$etag")
+# Between the first reading and its writing comes another change.
+jq() {
+  if [ "$2" = "$edit" ] && [ ! -e raced ]; then
+    touch raced
+    desk PUT "/customers.php?id=$id" '{"notes": "theirs"}' > /dev/null
+  fi
+  command jq "$@"
+}
+edit='{notes: "\(.notes) and mine"}'
+notes=$(desk_change "/customers.php?id=$id" "$edit" 2> /dev/null | command jq -r .notes)
+printf '%s, %s, %s, %s
+' "$(tr '
+' ' ' < seen | sed 's/ $//')" "$update" "$delete" "$notes"
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(example("clients/tenantdesk.sh"), folder.path().join("tenantdesk.sh")).unwrap();
+    let script = format!(
+        "cd '{}'
+{script}",
+        folder.path().display()
+    );
+    check_follower(&api, &run(&server, &key, "sh", &["-c", &script], ""));
+}
+
 #[test]
 fn a_client_tries_again_and_its_change_takes_effect_once() {
     if !has("python3", "--version") {
@@ -191,11 +361,12 @@ print(desk.create("customers", name="Once")["id"], len(seen))
     assert_eq!(api.total("/customers.php"), 1);
 }
 
-const UNITS: [&str; 4] = [
+const UNITS: [&str; 5] = [
     "systemd/tenantdesk.service",
     "systemd/tenantdesk-backup.service",
     "standby/tenantdesk-copy.service",
     "standby/tenantdesk-take-over.service",
+    "webhook/tenantdesk-webhook@.service",
 ];
 
 /// A setting that it does not know, a value that it does not take.
@@ -207,7 +378,7 @@ fn systemd_has_nothing_to_say_against_the_units() {
     let folder = tempfile::tempdir().unwrap();
     let programs = folder.path().join("bin");
     std::fs::create_dir(&programs).unwrap();
-    for program in ["tenantdesk", "litestream", "take-over"] {
+    for program in ["tenantdesk", "litestream", "take-over", "tenantdesk-webhook"] {
         std::os::unix::fs::symlink("/bin/true", programs.join(program)).unwrap();
     }
     let mut command = Command::new("systemd-analyze");

@@ -17,3 +17,4 @@ mod examples;
 mod help;
 mod metrics;
 mod supervisor;
+mod webhook;
