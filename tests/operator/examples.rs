@@ -326,6 +326,103 @@ printf '%s, %s, %s, %s
     check_follower(&api, &run(&server, &key, "sh", &["-c", &script], ""));
 }
 
+/// Every client does this: makes a customer, an employee and a piece of hardware in one batch, then sends one of which the last
+/// operation fails.
+fn check_batch(api: &Api, said: &str) {
+    let expected = "201 201 200 1 Bremen, 422 customer_not_found (operation 1)";
+    assert_eq!(said.trim(), expected, "{said}");
+    assert_eq!((api.total("/customers.php"), api.total("/employees.php")), (1, 1), "all or none");
+    assert_eq!(api.get("/employees.php?id=1").found()["customer_id"], 1);
+}
+
+#[test]
+fn the_client_for_python_makes_batches() {
+    if !has("python3", "--version") {
+        return;
+    }
+    let (server, api, key) = desk_with_a_key();
+    let script = r#"
+import os
+from tenantdesk import Desk, DeskError
+
+desk = Desk(os.environ["TENANTDESK_URL"], os.environ["TENANTDESK_KEY"])
+results = desk.batch([
+    {"method": "POST", "path": "/customers.php", "body": {"name": "Shop"}},
+    {"method": "POST", "path": "/employees.php", "body": {"customer_id": {"result": 0}, "email": "eva@shop.example"}},
+])
+results += desk.batch([
+    {"method": "PUT", "path": "/customers.php?id=1", "body": {"city": "Bremen"}, "if_match": results[0]["etag"]},
+])
+try:
+    desk.batch([
+        {"method": "POST", "path": "/customers.php", "body": {"name": "Lost"}},
+        {"method": "POST", "path": "/employees.php", "body": {"customer_id": 99, "email": "eva@shop.example"}},
+    ])
+except DeskError as error:
+    failed = f"{error.status} {error.code} (operation {error.operation})"
+statuses = " ".join(str(result["status"]) for result in results)
+print(f"{statuses} {results[1]['body']['customer_id']} {results[2]['body']['city']}, {failed}")
+"#;
+    check_batch(&api, &run(&server, &key, "python3", &["-B", "-c", script], ""));
+}
+
+#[test]
+fn the_client_for_node_makes_batches() {
+    if !has("node", "--version") {
+        return;
+    }
+    let (server, api, key) = desk_with_a_key();
+    let script = r#"
+import { Desk } from "./tenantdesk.mjs";
+const desk = new Desk(process.env.TENANTDESK_URL, process.env.TENANTDESK_KEY);
+const email = "eva@shop.example";
+const results = await desk.batch([
+  { method: "POST", path: "/customers.php", body: { name: "Shop" } },
+  { method: "POST", path: "/employees.php", body: { customer_id: { result: 0 }, email } },
+]);
+const more = await desk.batch([
+  { method: "PUT", path: "/customers.php?id=1", body: { city: "Bremen" }, if_match: results[0].etag },
+]);
+const failing = desk.batch([
+  { method: "POST", path: "/customers.php", body: { name: "Lost" } },
+  { method: "POST", path: "/employees.php", body: { customer_id: 99, email } },
+]);
+const failed = await failing.then(() => null, (error) => `${error.status} ${error.code} (operation ${error.operation})`);
+const statuses = [...results, ...more].map((result) => result.status).join(" ");
+console.log(`${statuses} ${results[1].body.customer_id} ${more[0].body.city}, ${failed}`);
+"#;
+    check_batch(&api, &run(&server, &key, "node", &["--input-type=module", "-"], script));
+}
+
+#[test]
+fn the_functions_for_the_shell_make_batches() {
+    if !has("jq", "--version") {
+        return;
+    }
+    let (server, api, key) = desk_with_a_key();
+    let script = r#"
+set -eu
+. ./tenantdesk.sh
+results=$(desk_batch <<'END'
+{"method": "POST", "path": "/customers.php", "body": {"name": "Shop"}}
+{"method": "POST", "path": "/employees.php", "body": {"customer_id": {"result": 0}, "email": "eva@shop.example"}}
+END
+)
+etag=$(printf '%s\n' "$results" | jq -s '.[0].etag')
+more=$(printf '{"method": "PUT", "path": "/customers.php?id=1", "body": {"city": "Bremen"}, "if_match": %s}' "$etag" | desk_batch)
+failed() {
+  ! desk_batch 2>&1 <<'END'
+{"method": "POST", "path": "/customers.php", "body": {"name": "Lost"}}
+{"method": "POST", "path": "/employees.php", "body": {"customer_id": 99, "email": "eva@shop.example"}}
+END
+}
+failed=$(failed | sed 's/:.* (/ (/')
+printf '%s\n%s\n' "$results" "$more" |
+  jq -rs --arg failed "$failed" '"\(map(.status | tostring) | join(" ")) \(.[1].body.customer_id) \(.[2].body.city), \($failed)"'
+"#;
+    check_batch(&api, &run(&server, &key, "sh", &["-c", script], ""));
+}
+
 #[test]
 fn a_client_tries_again_and_its_change_takes_effect_once() {
     if !has("python3", "--version") {
