@@ -13,6 +13,8 @@
 mod checkpoints;
 mod leftovers;
 mod portion;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::io;
