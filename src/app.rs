@@ -82,6 +82,10 @@ impl App {
                 reply.add_headers(no_store());
                 self.api.respond_changes(request, reply);
             }
+            Some(Route::Batch) => {
+                reply.add_headers(no_store());
+                self.api.respond_batch(request, reply);
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use crate::api::routes;
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -60,6 +61,7 @@ impl BoundService {
         let parts = edge::EdgeParts {
             limits: config.connections,
             proxies: config.trusted_proxies,
+            max_body: routes::max_body,
             tls: tls.clone(),
             metrics,
             metrics_page,

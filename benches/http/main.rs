@@ -1,7 +1,7 @@
 //! `cargo bench --bench http`: every figure is compared with a ceiling that is measured in the same run.
 //!
 //! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--records N,…] [--chart FILE] [--full]`
-//! with the sections reads, edge_cost, slow_clients, writes, synced, memory, lists, start, tenants; and those that run only when they
+//! with the sections reads, edge_cost, slow_clients, writes, batch, synced, memory, lists, start, tenants; and those that run only when they
 //! are named: growth, latency, open-loop, search, checkpoint, import-beside. `benches/README.md` has the results.
 
 #![expect(clippy::expect_used, clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -55,11 +55,12 @@ pub struct Settings {
 /// One part of the table.
 type Section = fn(&Settings, &mut Table) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 15] = [
+const SECTIONS: [(&str, Section); 16] = [
     ("reads", sections::reads),
     ("edge_cost", edge_cost::edge_cost),
     ("slow_clients", slow_clients::slow_clients),
     ("writes", sections::writes),
+    ("batch", sections::batch),
     ("synced", synced::synced),
     ("memory", sections::memory),
     ("lists", sections::lists),

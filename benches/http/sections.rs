@@ -235,6 +235,44 @@ pub fn writes(settings: &Settings, table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
+/// Batches of 100 POSTs on one connection.
+pub fn batch(settings: &Settings, table: &mut Table) -> io::Result<()> {
+    const OPERATIONS: usize = 100;
+    const WANTED: f64 = 20_000.0;
+    let data_dir = data_dir()?;
+    let data = Data::make(&data_dir.path().join("one"), 1, 200)?;
+    let server = Process::serve(&data.dir)?;
+    let load = Load { address: server.address, from: None, connections: 1, time: settings.time, status: 200 };
+    let (mut rates, mut medians) = (Vec::new(), Vec::new());
+    for _ in 0..settings.rounds {
+        let outcome = complete(load.run(&mut |out| post_batch(&data.keys[0], OPERATIONS, out))?)?;
+        rates.push(outcome.rate() * OPERATIONS as f64);
+        medians.push(outcome.percentile(0.5));
+    }
+    let rate = median(rates);
+    let figure = "records in batches of 100, one connection";
+    table.add(figure, per_second(rate), per_second(WANTED), rate / WANTED, Bar::AtLeast(1.0));
+    table.note("a batch of 100, median", milliseconds(median(medians)));
+    Ok(())
+}
+
+/// The next `operations` customers as a batch with an idempotency key.
+fn post_batch(key: &str, operations: usize, out: &mut Vec<u8>) {
+    let first = NUMBERS.fetch_add(operations as u64, Ordering::Relaxed);
+    let operation =
+        |number: u64| format!(r#"{{"method":"POST","path":"/customers.php","body":{}}}"#, Customer::nth(number).json());
+    let operations: Vec<String> = (first..first + operations as u64).map(operation).collect();
+    let body = format!(r#"{{"operations":[{}]}}"#, operations.join(","));
+    let id = uuid::Uuid::from_bytes(data::idempotency_key(first));
+    let head = format!(
+        "POST /batch.php HTTP/1.1\r\nHost: desk.example\r\nAuthorization: Bearer {key}\r\nIdempotency-Key: {id}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(body.as_bytes());
+}
+
 /// Requests to a thousand, and to all, of ten thousand tenants.
 pub fn tenants(settings: &Settings, table: &mut Table) -> io::Result<()> {
     const RECORDS: u64 = 20;

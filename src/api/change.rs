@@ -8,7 +8,7 @@ use super::record_id::RecordId;
 use crate::http::{ApiError, Response};
 use crate::model::field::{Input, ValueError};
 use crate::model::{Field, FieldError, JsonObject, Resource, Value};
-use crate::store::{DeleteOutcome, MutationError, Origin, Reading, Writing};
+use crate::store::{DeleteOutcome, MutationError, Origin, Reading, Record, Writing};
 
 /// A change whose values are valid. Its last checks, from `not_found` on (contract section 5), need the transaction.
 #[derive(Debug)]
@@ -45,6 +45,30 @@ pub struct Target {
     pub if_match: IfMatch,
 }
 
+/// What a change did. It is the response to a request of its own.
+#[derive(Debug)]
+pub struct Applied {
+    /// The HTTP status.
+    pub status: u16,
+    /// The record.
+    pub id: i64,
+    /// The path of a new record.
+    pub location: Option<String>,
+    /// The version of the record; `None` if it is deleted.
+    pub etag: Option<String>,
+    /// The record as JSON; empty if it is deleted.
+    pub body: Vec<u8>,
+}
+
+impl From<Applied> for Response {
+    fn from(applied: Applied) -> Response {
+        let Applied { status, location, etag, body, .. } = applied;
+        let response = if body.is_empty() { Response::empty(status) } else { Response::json_bytes(status, body) };
+        let headers = [("Location", location), ("ETag", etag)];
+        response.with(headers.into_iter().filter_map(|(name, value)| Some((name, value?))))
+    }
+}
+
 impl Change {
     /// Checks the fields of a new record.
     ///
@@ -76,6 +100,23 @@ impl Change {
         Ok(Change::Update { target, values: named.into_iter().map(|(field, _)| field).zip(values).collect() })
     }
 
+    /// Has `field` refer to the record `id`, if the change sets the field.
+    pub fn refer(&mut self, field: &Field, id: i64) {
+        let value = match self {
+            Change::Create { resource, values } => {
+                let position = resource.fields.iter().position(|known| known.name == field.name);
+                position.and_then(|position| values.get_mut(position))
+            }
+            Change::Update { values, .. } => {
+                values.iter_mut().find(|(known, _)| known.name == field.name).map(|(_, value)| value)
+            }
+            Change::Delete { .. } => None,
+        };
+        if let Some(value) = value {
+            *value = Value::Integer(id);
+        }
+    }
+
     /// Makes the last checks and the change. `prefix` is `/v1` if the request's path begins with it.
     ///
     /// # Errors
@@ -86,7 +127,7 @@ impl Change {
         writing: &Writing<'_>,
         prefix: &str,
         origin: &Origin,
-    ) -> Result<Response, MutationError<ApiError>> {
+    ) -> Result<Applied, MutationError<ApiError>> {
         match self {
             Change::Create { resource, values } => create(writing, resource, values, prefix, origin),
             Change::Update { target, values } => update(writing, &target, &values, origin),
@@ -101,12 +142,11 @@ fn create(
     values: Vec<Value>,
     prefix: &str,
     origin: &Origin,
-) -> Result<Response, MutationError<ApiError>> {
+) -> Result<Applied, MutationError<ApiError>> {
     check_references(writing, resource.fields.iter().zip(&values))?;
     let record = writing.insert(resource, values, origin)?;
     let location = format!("{prefix}{}?id={}", resource.path, record.id);
-    let response = Response::json_bytes(201, record.json(resource));
-    Ok(response.header("Location", location).header("ETag", etag(record.version)))
+    Ok(Applied { location: Some(location), ..Applied::of(&record, 201, resource) })
 }
 
 fn update(
@@ -114,24 +154,29 @@ fn update(
     target: &Target,
     values: &[(&'static Field, Value)],
     origin: &Origin,
-) -> Result<Response, MutationError<ApiError>> {
+) -> Result<Applied, MutationError<ApiError>> {
     let id = target.check(writing)?;
     check_references(writing, values.iter().map(|(field, value)| (*field, value)))?;
     match writing.update(target.resource, id, values, origin)? {
-        Some(record) => {
-            let response = Response::json_bytes(200, record.json(target.resource));
-            Ok(response.header("ETag", etag(record.version)))
-        }
+        Some(record) => Ok(Applied::of(&record, 200, target.resource)),
         None => Err(target.not_found().into()),
     }
 }
 
-fn delete(writing: &Writing<'_>, target: &Target, origin: &Origin) -> Result<Response, MutationError<ApiError>> {
+fn delete(writing: &Writing<'_>, target: &Target, origin: &Origin) -> Result<Applied, MutationError<ApiError>> {
     let id = target.check(writing)?;
     match writing.delete(target.resource, id, origin)? {
-        DeleteOutcome::Deleted => Ok(Response::empty(204)),
+        DeleteOutcome::Deleted => Ok(Applied { status: 204, id, location: None, etag: None, body: Vec::new() }),
         DeleteOutcome::NotFound => Err(target.not_found().into()),
         DeleteOutcome::Referenced(details) => Err(errors::has_dependents(details).into()),
+    }
+}
+
+impl Applied {
+    /// A record that is there after the change.
+    fn of(record: &Record, status: u16, resource: &Resource) -> Applied {
+        let (etag, body) = (Some(etag(record.version)), record.json(resource));
+        Applied { status, id: record.id, location: None, etag, body }
     }
 }
 

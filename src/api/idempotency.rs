@@ -6,7 +6,8 @@ use sha2::{Digest, Sha256};
 use uuid::fmt::Hyphenated;
 
 use super::errors;
-use crate::http::{ApiError, Method, Request};
+use crate::http::{ApiError, Method, REPLAYED, Request, Response};
+use crate::store::{MutationError, Origin, StoredResponse, Writing};
 
 /// An idempotency key and the fingerprint of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,4 +49,46 @@ pub fn fingerprint(method: Method, path: &str, id: &str, body: &[u8]) -> [u8; 32
     }
     hash.update(body);
     hash.finalize().into()
+}
+
+/// Runs `work` and stores its response under the idempotency key, or replays the response stored there. Without a key it only runs
+/// `work`. It runs inside a write transaction.
+///
+/// # Errors
+///
+/// `idempotency_key_reused`, or the error of `work`. The caller rolls back.
+pub fn once(
+    writing: &Writing<'_>,
+    key: Option<IdempotencyKey>,
+    origin: &Origin,
+    work: impl FnOnce() -> Result<Response, MutationError<ApiError>>,
+) -> Result<Response, MutationError<ApiError>> {
+    let Some(IdempotencyKey { key, request }) = key else { return work() };
+    if let Some(stored) = writing.stored_response(&key, origin.seconds)? {
+        let is_repeat = stored.request == request;
+        return if is_repeat { Ok(replay(stored)) } else { Err(errors::idempotency_key_reused().into()) };
+    }
+    let response = work()?;
+    let header = |name: &str| response.find_header(name).map(str::to_owned);
+    let stored = StoredResponse {
+        request,
+        status: response.status(),
+        location: header("Location"),
+        etag: header("ETag"),
+        body: response.body().to_vec(),
+    };
+    writing.store_response(&key, &stored, origin.seconds)?;
+    Ok(response)
+}
+
+/// The stored response, byte for byte.
+fn replay(stored: StoredResponse) -> Response {
+    let response = if stored.body.is_empty() {
+        Response::empty(stored.status)
+    } else {
+        Response::json_bytes(stored.status, stored.body)
+    };
+    let headers = [("Location", stored.location), ("ETag", stored.etag)];
+    let present = headers.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)));
+    response.with(present).header(REPLAYED, "true")
 }

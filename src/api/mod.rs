@@ -1,5 +1,6 @@
-//! The JSON API: the checks of contract section 5 in their order, the operations on records, the journal, and `/whoami.php`.
+//! The JSON API: the checks of contract section 5 in their order, the operations on records, batches, the journal, and `/whoami.php`.
 
+pub mod batch;
 pub mod change;
 pub mod changes;
 pub mod errors;

@@ -9,9 +9,10 @@ use super::list;
 use super::precondition::{IfMatch, etag, is_unchanged};
 use super::query::Query;
 use super::record_id::RecordId;
-use crate::http::{ApiError, Body, Condition, Method, REPLAYED, Request, Response};
+use crate::http::request::MAX_BODY;
+use crate::http::{ApiError, Body, Condition, Method, Request, Response};
 use crate::model::{JsonObject, Resource};
-use crate::store::{MutationError, Origin, StoredResponse, Tenant, Writing};
+use crate::store::{MutationError, Origin, Tenant, Writing};
 
 /// A change after the checks that need no database, with the idempotency key of its request.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ fn page_body(records: Vec<u8>, next_cursor: Option<&str>, total: Option<i64>) ->
 /// POST.
 pub fn create(request: &Request, resource: &'static Resource) -> Result<CheckedChange, ApiError> {
     let key = idempotency::parse_key(request)?;
-    let body = json_body(request)?;
+    let body = json_body(request, MAX_BODY)?;
     let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
     Query::parse(request.query.as_deref())?.only([].into_iter())?;
     let change = Change::create(resource, &object)?;
@@ -86,7 +87,7 @@ pub fn create(request: &Request, resource: &'static Resource) -> Result<CheckedC
 /// PUT: changes only the fields that the body names.
 pub fn update(request: &Request, resource: &'static Resource) -> Result<CheckedChange, ApiError> {
     let key = idempotency::parse_key(request)?;
-    let body = json_body(request)?;
+    let body = json_body(request, MAX_BODY)?;
     let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
     let id = RecordId::of(request)?;
     let key = key.map(|key| idempotency_key(key, request.method, resource, id.text(), body));
@@ -111,8 +112,8 @@ fn unsupported(message: impl Into<Cow<'static, str>>) -> ApiError {
     ApiError::new(Condition::UnsupportedMediaType, message)
 }
 
-/// Returns the body. The content type is checked before the size.
-fn json_body(request: &Request) -> Result<&[u8], ApiError> {
+/// Returns the body. The content type is checked before the size. `limit` is the size that the path takes, for the message.
+pub fn json_body(request: &Request, limit: usize) -> Result<&[u8], ApiError> {
     let remedy = "Send \"Content-Type: application/json\"";
     let mut values = request.headers("content-type");
     let declared =
@@ -130,7 +131,7 @@ fn json_body(request: &Request) -> Result<&[u8], ApiError> {
     }
     match &request.body {
         Body::Whole(body) => Ok(body),
-        Body::TooLarge => Err(ApiError::payload_too_large()),
+        Body::TooLarge => Err(ApiError::payload_too_large(limit)),
     }
 }
 
@@ -148,33 +149,6 @@ impl CheckedChange {
         origin: &Origin,
     ) -> Result<Response, MutationError<ApiError>> {
         let CheckedChange { change, key } = self;
-        let Some(IdempotencyKey { key, request }) = key else { return change.apply(writing, prefix, origin) };
-        if let Some(stored) = writing.stored_response(&key, origin.seconds)? {
-            let is_repeat = stored.request == request;
-            return if is_repeat { Ok(replay(stored)) } else { Err(errors::idempotency_key_reused().into()) };
-        }
-        let response = change.apply(writing, prefix, origin)?;
-        let header = |name: &str| response.find_header(name).map(str::to_owned);
-        let stored = StoredResponse {
-            request,
-            status: response.status(),
-            location: header("Location"),
-            etag: header("ETag"),
-            body: response.body().to_vec(),
-        };
-        writing.store_response(&key, &stored, origin.seconds)?;
-        Ok(response)
+        idempotency::once(writing, key, origin, || Ok(change.apply(writing, prefix, origin)?.into()))
     }
-}
-
-/// The stored response, byte for byte.
-fn replay(stored: StoredResponse) -> Response {
-    let response = if stored.body.is_empty() {
-        Response::empty(stored.status)
-    } else {
-        Response::json_bytes(stored.status, stored.body)
-    };
-    let headers = [("Location", stored.location), ("ETag", stored.etag)];
-    let present = headers.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)));
-    response.with(present).header(REPLAYED, "true")
 }

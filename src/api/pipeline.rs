@@ -6,14 +6,14 @@ use super::Api;
 use super::authentication;
 use super::changes;
 use super::errors;
-use super::operations::{self, CheckedChange};
+use super::operations;
 use super::rate_limit::RateLimitStatus;
 use super::routes::{self, Operation, PAGE_METHODS, RECORD_METHODS};
 use super::whoami;
 use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::model::{Resource, Scope};
 use crate::store::registry::Principal;
-use crate::store::{KeyLabel, Origin, Tenant};
+use crate::store::{KeyLabel, MutationError, Origin, Tenant, Writing};
 
 impl Api {
     /// Responds to a request on the path of `resource`. `prefix` is `/v1` if the path begins with it.
@@ -54,7 +54,12 @@ impl Api {
     }
 
     /// Checks authentication, tenant, database, scope and rate limit. The key needs one of `scopes`, or none if there are none.
-    fn admit(&self, request: &Request, scopes: &[Scope], reply: &mut Responder) -> Result<AdmittedRequest, ApiError> {
+    pub(super) fn admit(
+        &self,
+        request: &Request,
+        scopes: &[Scope],
+        reply: &mut Responder,
+    ) -> Result<AdmittedRequest, ApiError> {
         let (caller, tenant) = self.identify(request, reply)?;
         if !scopes.is_empty() && !scopes.iter().any(|scope| caller.scopes.contains(*scope)) {
             return Err(errors::insufficient_scope(scopes));
@@ -88,9 +93,9 @@ impl Api {
 }
 
 /// A request that passed every check up to the rate limit.
-struct AdmittedRequest {
+pub(super) struct AdmittedRequest {
     tenant: Arc<Tenant>,
-    caller: Principal,
+    pub(super) caller: Principal,
 }
 
 impl AdmittedRequest {
@@ -115,17 +120,22 @@ impl AdmittedRequest {
             Some(Operation::Delete) => operations::delete(request, resource),
         };
         match checked {
-            Ok(change) => self.change(request, change, prefix, reply),
+            Ok(change) => self.mutate(request, reply, move |writing, origin| change.run(writing, prefix, origin)),
             Err(error) => reply.send(Response::from(error)),
         }
     }
 
-    /// Runs a change in the tenant's writer and responds after the commit.
-    fn change(self, request: &Request, change: CheckedChange, prefix: &'static str, reply: Responder) {
+    /// Runs `work` in the tenant's writer and responds after the commit.
+    pub(super) fn mutate(
+        self,
+        request: &Request,
+        reply: Responder,
+        work: impl FnOnce(&Writing<'_>, &Origin) -> Result<Response, MutationError<ApiError>> + Send + 'static,
+    ) {
         let Principal { key_id: id, key_name: name, prefix: key_prefix, .. } = self.caller;
         let origin = Origin::new(request.received_at, KeyLabel { id, name, prefix: key_prefix }, request.id);
         self.tenant.mutate(
-            move |writing| change.run(writing, prefix, &origin),
+            move |writing| work(writing, &origin),
             |outcome| {
                 let response = outcome.unwrap_or_else(|error| Err(error.into()));
                 reply.send(response.unwrap_or_else(Response::from));

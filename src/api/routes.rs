@@ -1,6 +1,7 @@
 //! The table of all paths, and of the operations on records with their access.
 
 use crate::http::Method;
+use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use crate::metrics;
 use crate::model::{ALL, Access, Resource};
 
@@ -18,6 +19,8 @@ pub enum Route {
     Changes,
     /// The caller's key.
     Whoami,
+    /// Several changes in one request.
+    Batch,
     /// A path without authentication.
     Page(PublicPage),
     /// The panel. It handles every method itself.
@@ -88,6 +91,11 @@ pub const CHANGES_PATH: &str = "/changes.php";
 /// The path of the caller's key. Its methods are [`PAGE_METHODS`].
 pub const WHOAMI_PATH: &str = "/whoami.php";
 
+/// The path of batches.
+pub const BATCH_PATH: &str = "/batch.php";
+/// The value of `Allow` for [`BATCH_PATH`].
+pub const BATCH_METHODS: &str = "POST";
+
 /// The path of the panel.
 pub const PANEL_PATH: &str = "/api_keys.php";
 
@@ -106,11 +114,19 @@ pub fn find(path: &str) -> Option<Route> {
     if bare == WHOAMI_PATH {
         return Some(Route::Whoami);
     }
+    if bare == BATCH_PATH {
+        return Some(Route::Batch);
+    }
     if path == PANEL_PATH {
         return Some(Route::Panel);
     }
     let (_, page) = PAGES.into_iter().find(|(known, page)| *known == if page.is_prefixed() { bare } else { path })?;
     Some(Route::Page(page))
+}
+
+/// The longest body in bytes that a path takes.
+pub fn max_body(path: &str) -> usize {
+    if find(path) == Some(Route::Batch) { MAX_BATCH_BODY } else { MAX_BODY }
 }
 
 /// The metrics label of a path: the known path without prefix, or [`metrics::OTHER`].
@@ -120,6 +136,7 @@ pub fn label(path: &str) -> &'static str {
         Some(Route::Records { resource, .. }) => resource.path,
         Some(Route::Changes) => CHANGES_PATH,
         Some(Route::Whoami) => WHOAMI_PATH,
+        Some(Route::Batch) => BATCH_PATH,
         Some(Route::Panel) => PANEL_PATH,
         Some(Route::Page(page)) => {
             PAGES.iter().find(|(_, known)| *known == page).map_or(metrics::OTHER, |(path, _)| path)
@@ -138,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_label_is_the_path_without_the_prefix() {
-        for path in ["/customers.php", "/changes.php", "/docs"] {
+        for path in ["/customers.php", "/changes.php", "/batch.php", "/docs"] {
             assert_eq!((label(path), label(&format!("/v1{path}"))), (path, path));
         }
         assert_eq!(label("/v1/v1/changes.php"), metrics::OTHER);

@@ -6,6 +6,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use super::batch::CheckedBatch;
 use super::list::{self, write_cursor};
 use super::precondition::IfMatch;
 use super::query::Query;
@@ -26,6 +27,7 @@ fn messages_match_the_golden_file() {
         ("Ids and unknown parameters", parameters()),
         ("Lists", lists()),
         ("Changes", journal()),
+        ("Batches", batches()),
         ("Fields", fields()),
     ] {
         let _ = writeln!(text, "\n# {title}\n");
@@ -211,6 +213,49 @@ fn journal() -> Messages {
     messages
 }
 
+fn batches() -> Messages {
+    let operation = |members: &str| format!(r#"{{"operations": [{{{members}}}]}}"#);
+    let post = |body: &str| operation(&format!(r#""method": "POST", "path": "/employees.php", "body": {body}"#));
+    let bodies = [
+        "{}".to_owned(),
+        r#"{"operations": {}}"#.to_owned(),
+        r#"{"operations": []}"#.to_owned(),
+        format!(r#"{{"operations": [{}0]}}"#, "0,".repeat(100)),
+        r#"{"operations": [{}], "operation": []}"#.to_owned(),
+        r#"{"operations": [7]}"#.to_owned(),
+        operation(""),
+        operation(r#""method": "GET", "path": "/customers.php?id=1""#),
+        operation(r#""method": "POST""#),
+        operation(r#""method": "POST", "path": "/changes.php""#),
+        operation(r#""method": "POST", "paht": "/customers.php""#),
+        operation(r#""method": "POST", "path": "/customers.php", "body": [], "if_match": 7"#),
+        operation(r#""method": "POST", "path": "/customers.php", "body": []"#),
+        operation(r#""method": "DELETE", "path": "/customers.php""#),
+        post(r#"{"customer_id": {"result": 0}}"#),
+        post(r#"{"customer_id": {"result": "0"}}"#),
+        post(r#"{"customer_id": {"result": 0, "of": 1}}"#),
+        post(r#"{"customer_id": {}, "email": "eva@shop.example"}"#),
+    ];
+    let message = |body: &str| {
+        let request = request(Method::Post, "", &[JSON], body.as_bytes());
+        failure(CheckedBatch::of(&request, Scopes::every()))
+    };
+    let shown = |body: &str| body.chars().take(120).collect::<String>();
+    let mut messages: Messages =
+        bodies.iter().map(|body| (format!("/batch.php {}", shown(body)), message(body))).collect();
+    let if_match = r#""method": "DELETE", "path": "/customers.php?id=1", "if_match": "7""#;
+    let checked =
+        CheckedBatch::of(&request(Method::Post, "", &[JSON], operation(if_match).as_bytes()), Scopes::every());
+    assert!(checked.is_ok(), "the record is looked for first");
+    let mut large = request(Method::Post, "", &[JSON], b"");
+    large.body = Body::TooLarge;
+    messages.push((
+        "/batch.php with a body that is too large".to_owned(),
+        failure(CheckedBatch::of(&large, Scopes::every())),
+    ));
+    messages
+}
+
 /// Every field with every kind of invalid value.
 fn fields() -> Messages {
     let long = "x".repeat(5001);
@@ -220,8 +265,8 @@ fn fields() -> Messages {
         ("\"x\"", Input::Text("x".into())),
         ("12.0", Input::Number("12.0")),
         ("true", Input::Boolean(true)),
-        ("[]", Input::Array),
-        ("{}", Input::Object),
+        ("[]", Input::Array("[]")),
+        ("{}", Input::Object("{}")),
         ("5001 characters", Input::Text(long.as_str().into())),
     ];
     let mut messages = Messages::new();

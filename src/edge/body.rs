@@ -12,23 +12,23 @@ use crate::http::{ApiError, ProtocolViolation};
 pub(super) enum Collected {
     /// The complete body.
     Whole(Vec<u8>),
-    /// More than [`MAX_BODY`] bytes were announced or received. The rest is unread. The pipeline decides which check rejects it.
+    /// More bytes than the path takes were announced or received. The rest is unread. The pipeline decides which check rejects it.
     TooLarge,
 }
 
-/// Reads a body completely, or until it is too large. A client that waits for `100 Continue` does not get it if the announced length
+/// Reads a body completely, or until it has more than `max` bytes. A client that waits for `100 Continue` does not get it if the announced length
 /// is too large.
 ///
 /// # Errors
 ///
 /// `MalformedRequest` if the body ends early or its chunks are malformed, `Overloaded` if the memory budget is exhausted.
-pub(super) async fn collect(mut body: Incoming, memory: &mut MemoryPermit) -> Result<Collected, ApiError> {
+pub(super) async fn collect(mut body: Incoming, max: usize, memory: &mut MemoryPermit) -> Result<Collected, ApiError> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    if announced > MAX_BODY {
+    if announced > max {
         return Ok(Collected::TooLarge);
     }
-    // Allocated at once: growing in steps would fragment the heap. Pages that are never written take no memory.
-    let mut bytes = Vec::with_capacity(announced);
+    // A usual body is allocated at once: growing in steps would fragment the heap. Pages that are never written take no memory.
+    let mut bytes = Vec::with_capacity(announced.min(MAX_BODY));
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             return Err(ApiError::malformed_request(
@@ -38,7 +38,7 @@ pub(super) async fn collect(mut body: Incoming, memory: &mut MemoryPermit) -> Re
         };
         // Trailers are ignored.
         let Ok(data) = frame.into_data() else { continue };
-        if bytes.len().saturating_add(data.len()) > MAX_BODY {
+        if bytes.len().saturating_add(data.len()) > max {
             return Ok(Collected::TooLarge);
         }
         if !memory.grow(data.len()) {

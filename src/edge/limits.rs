@@ -80,8 +80,13 @@ pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a worker may take for `/healthz` before the edge responds itself.
 pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The memory of all request bodies together, in bytes.
+/// The memory of all request bodies together, in bytes, without those that [`LARGE_BODY_BUDGET`] is for.
 pub(super) const BODY_BUDGET: usize = 64 * 1024 * 1024;
+
+/// The memory of all request bodies together, in bytes, on paths that take more than the usual
+/// [`MAX_BODY`](crate::http::request::MAX_BODY). It is separate, so that a few clients with large bodies do not keep the others from
+/// sending theirs.
+pub(super) const LARGE_BODY_BUDGET: usize = 32 * 1024 * 1024;
 
 /// The memory of all responses that clients have not read yet, in bytes.
 pub(super) const RESPONSE_BUDGET: usize = 64 * 1024 * 1024;

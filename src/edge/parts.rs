@@ -17,6 +17,8 @@ pub struct EdgeParts {
     pub limits: ConnectionLimits,
     /// The networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, in addition to the loopback addresses.
     pub proxies: Vec<IpNet>,
+    /// Returns the longest body in bytes that a path takes.
+    pub max_body: fn(&str) -> usize,
     /// The certificate. `None` serves plain HTTP.
     pub tls: Option<Arc<Tls>>,
     /// Counts the responses that the edge sends itself.

@@ -18,8 +18,8 @@ use super::body::{self, Collected};
 use super::client_address::{self, Client};
 use super::connection_state::ConnectionState;
 use super::forward::{self, ForwardResult, QueuedRequest};
-use super::limits::{BODY_BUDGET, HEALTH_TIMEOUT};
-use super::memory_budget::{MemoryBudget, ResponseBudget};
+use super::limits::{BODY_BUDGET, HEALTH_TIMEOUT, LARGE_BODY_BUDGET};
+use super::memory_budget::{MemoryBudget, MemoryPermit, ResponseBudget};
 use super::parts::EdgeParts;
 use super::response::{self, ResponseBody};
 use super::upstream_pool::UpstreamPool;
@@ -27,6 +27,7 @@ use super::upstream_response::{ForwardError, UpstreamResponse};
 use super::validate;
 use crate::config::ConnectionLimits;
 use crate::http::access_log::AccessLogEntry;
+use crate::http::request::MAX_BODY;
 use crate::http::upstream_protocol::RequestMetadata;
 use crate::http::{ApiError, Method as LabelMethod, ProtocolViolation};
 use crate::metrics::Metrics;
@@ -36,7 +37,9 @@ pub(super) struct EdgeContext {
     pub(super) limits: ConnectionLimits,
     proxies: Vec<IpNet>,
     pool: Arc<UpstreamPool>,
+    max_body: fn(&str) -> usize,
     body_budget: Arc<MemoryBudget>,
+    large_body_budget: Arc<MemoryBudget>,
     response_budget: Arc<ResponseBudget>,
     metrics: Arc<Metrics>,
 }
@@ -61,7 +64,9 @@ impl EdgeContext {
             limits: config.limits.clone(),
             proxies: config.proxies.clone(),
             pool,
+            max_body: config.max_body,
             body_budget: MemoryBudget::new(BODY_BUDGET),
+            large_body_budget: MemoryBudget::new(LARGE_BODY_BUDGET),
             response_budget: Arc::default(),
             metrics: Arc::clone(&config.metrics),
         }
@@ -99,19 +104,20 @@ impl EdgeContext {
         if over_limit {
             return if is_health { healthy(true) } else { Outcome::error(ApiError::overloaded(), true) };
         }
-        let mut memory = self.body_budget.permit();
-        let collected = match timeout(self.limits.body_timeout, body::collect(body, &mut memory)).await {
+        let (max, mut memory) = self.body_limit(&checked.target);
+        let collected = match timeout(self.limits.body_timeout, body::collect(body, max, &mut memory)).await {
             Ok(Ok(collected)) => collected,
             Ok(Err(error)) => return Outcome::error(error, true),
             Err(_) => return Outcome::error(slow_body(), true),
         };
-        let (bytes, body_too_large, close) = match collected {
+        let (body, body_too_large, close) = match collected {
             Collected::Whole(bytes) => (bytes, false, false),
             // Part of the body is unread, so the connection cannot be reused.
             Collected::TooLarge => (Vec::new(), true, true),
         };
         let metadata = RequestMetadata { id, client: client.address, secure: client.secure, body_too_large };
-        let bytes = forward::encode(head, &checked, &metadata, &bytes);
+        let bytes = forward::encode(head, &checked, &metadata, &body);
+        drop(body);
         let (sender, receiver) = oneshot::channel();
         let head_only = head.method == Method::HEAD;
         let request = QueuedRequest { bytes, head_only, client: client.address, sender, memory };
@@ -120,6 +126,13 @@ impl EdgeContext {
         } else {
             self.forward(request, receiver, close).await
         }
+    }
+
+    /// The longest body that the path of `target` takes, and a permit for its memory.
+    fn body_limit(&self, target: &str) -> (usize, MemoryPermit) {
+        let max = (self.max_body)(target.split('?').next().unwrap_or_default());
+        let budget = if max > MAX_BODY { &self.large_body_budget } else { &self.body_budget };
+        (max, budget.permit())
     }
 
     async fn forward(

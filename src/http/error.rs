@@ -86,9 +86,12 @@ impl ApiError {
         ApiError::new(Condition::MethodNotAllowed, message).header("Allow", allow)
     }
 
-    /// `payload_too_large`.
-    pub fn payload_too_large() -> ApiError {
-        let message = "The body is larger than this endpoint takes. A JSON body may have at most 64 KiB (65536 bytes).";
+    /// `payload_too_large`; the endpoint takes `limit` bytes.
+    pub fn payload_too_large(limit: usize) -> ApiError {
+        let kibibytes = limit / 1024;
+        let message = format!(
+            "The body is larger than this endpoint takes. A JSON body may have at most {kibibytes} KiB ({limit} bytes)."
+        );
         ApiError::new(Condition::PayloadTooLarge, message)
     }
 

@@ -54,12 +54,15 @@ impl Method {
 pub enum Body {
     /// The complete body; empty if there was none.
     Whole(Vec<u8>),
-    /// More than [`MAX_BODY`] bytes. The pipeline decides which check rejects it.
+    /// More bytes than the path takes. The pipeline decides which check rejects it.
     TooLarge,
 }
 
-/// The longest body in bytes (contract section 3).
+/// The longest body in bytes of all paths but that of batches (contract section 3).
 pub const MAX_BODY: usize = 64 * 1024;
+
+/// The longest body of a batch in bytes (contract section 15). No path takes a longer one.
+pub const MAX_BATCH_BODY: usize = 1024 * 1024;
 
 /// One request.
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::cpu_permits::CpuPermits;
 use crate::fair_queue::FairQueue;
 use crate::http::leader_lock::{Follower, LeaderLock};
-use crate::http::request::{Body, MAX_BODY, Method, Request};
+use crate::http::request::{Body, MAX_BATCH_BODY, Method, Request};
 use crate::http::responder::{self, Responder};
 use crate::http::response::Response;
 use crate::http::upstream_protocol::{self, RequestMetadata};
@@ -272,9 +272,10 @@ fn respond_to_probe(received: tiny_http::Request) {
 fn read(received: &mut tiny_http::Request, metadata: RequestMetadata, clock: &Clock) -> io::Result<Request> {
     let received_at = clock.now();
     let announced = received.body_length().unwrap_or(0);
-    let mut bytes = Vec::with_capacity(announced.min(MAX_BODY));
+    // The edge forwards no body that its path does not take.
+    let mut bytes = Vec::with_capacity(announced.min(MAX_BATCH_BODY));
     if announced > 0 {
-        received.as_reader().take(MAX_BODY as u64).read_to_end(&mut bytes)?;
+        received.as_reader().take(MAX_BATCH_BODY as u64).read_to_end(&mut bytes)?;
         if bytes.len() != announced {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

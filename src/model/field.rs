@@ -185,10 +185,10 @@ pub enum Input<'a> {
     Number(&'a str),
     /// A JSON string, or a cell.
     Text(Cow<'a, str>),
-    /// A JSON array, whose contents do not matter.
-    Array,
-    /// A JSON object, whose contents do not matter.
-    Object,
+    /// The text of a JSON array. No field takes one.
+    Array(&'a str),
+    /// The text of a JSON object. No field takes one.
+    Object(&'a str),
 }
 
 impl Input<'_> {
@@ -207,8 +207,8 @@ impl Input<'_> {
             Input::Boolean(value) => value.to_string().into(),
             Input::Number(number) => format!("the number {}", shorten(number, MAX_SHOWN)).into(),
             Input::Text(text) => format!("{:?}", shorten(text, MAX_SHOWN)).into(),
-            Input::Array => "an array".into(),
-            Input::Object => "an object".into(),
+            Input::Array(_) => "an array".into(),
+            Input::Object(_) => "an object".into(),
         }
     }
 }

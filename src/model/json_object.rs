@@ -59,10 +59,21 @@ impl<'a> JsonObject<'a> {
         self.members.iter().map(|(name, _)| name.as_ref())
     }
 
+    /// Gives the member `name` another value, also if it is absent.
+    pub fn replace(&mut self, name: &'static str, value: Input<'a>) {
+        self.members.push((name.into(), value));
+    }
+
     /// Returns the value of the member `name`, or `None` if it is absent. A null is present.
     pub fn get(&self, name: &str) -> Option<&Input<'a>> {
         self.members.iter().rev().find(|(member, _)| member == name).map(|(_, value)| value)
     }
+}
+
+/// Returns the texts of the elements of a JSON array. `array` is the text of an [`Input::Array`].
+pub fn elements(array: &str) -> Vec<&str> {
+    let elements: Vec<&RawValue> = serde_json::from_str(array).unwrap_or_default();
+    elements.into_iter().map(RawValue::get).collect()
 }
 
 /// The members of an object in order, with values that are not parsed yet.
@@ -112,7 +123,7 @@ impl<'a> Source<'a> {
                 for (_, member) in self.members(raw)?.0 {
                     self.input(member.get(), depth + 1)?;
                 }
-                Ok(Input::Object)
+                Ok(Input::Object(raw))
             }
             Some(b'[') => {
                 self.descend(raw, depth)?;
@@ -120,7 +131,7 @@ impl<'a> Source<'a> {
                 for item in items {
                     self.input(item.get(), depth + 1)?;
                 }
-                Ok(Input::Array)
+                Ok(Input::Array(raw))
             }
             Some(b't') => Ok(Input::Boolean(true)),
             Some(b'f') => Ok(Input::Boolean(false)),

@@ -21,7 +21,7 @@ pub struct TenantFile {
 
 /// The size of the page cache, in KiB. An import writes a dozen indexes at once; with SQLite's default of 2 MiB it would read
 /// and write their pages again and again.
-const CACHE_KIB: i32 = 80 * 1024;
+const CACHE_KIB: i32 = 96 * 1024;
 
 impl TenantFile {
     /// Opens the file of the tenant `id`.

@@ -14,6 +14,7 @@ mod support;
 
 mod addressing;
 mod backup;
+mod batch;
 mod bulk;
 mod command_line;
 mod deployments;

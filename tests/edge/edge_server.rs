@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
+use tenantdesk::http::request::MAX_BODY;
 use tenantdesk::http::{ApiError, Body, Request, Responder, Response};
 use tenantdesk::server::Service;
 
@@ -128,7 +129,7 @@ fn respond(request: &Request, reply: Responder) {
                 reply.send(Response::json(200, &json!({})));
             });
         }
-        _ if request.body == Body::TooLarge => reply.send(Response::from(ApiError::payload_too_large())),
+        _ if request.body == Body::TooLarge => reply.send(Response::from(ApiError::payload_too_large(MAX_BODY))),
         _ => reply.send(Response::json(200, &described(request))),
     }
 }

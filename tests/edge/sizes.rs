@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::fixture::{Fixture, RECORDS};
 use crate::support::raw::{Client, request};
-use crate::support::{ALL, Setup};
+use crate::support::{ALL, Setup, until};
 
 const JSON: &str = "Content-Type: application/json\r\n";
 
@@ -100,4 +100,27 @@ fn a_large_body_that_stalls_is_rejected_at_once() {
         assert_eq!(client.answer().status, 200);
     }
     ask(post(RECORDS, &limited, JSON), 429, "rate_limited");
+}
+
+#[test]
+fn large_bodies_that_do_not_end_take_no_memory_from_the_usual_ones() {
+    const LENGTH: usize = 1 << 20;
+    let fixture = Fixture::new();
+    let head = format!(
+        "POST /batch.php HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {}\r\n{JSON}Content-Length: {LENGTH}\r\n\r\n",
+        fixture.key
+    );
+    let mut clients = Vec::new();
+    for _ in 0..40 {
+        let mut client = fixture.connect();
+        client.send(&head);
+        client.try_send(" ".repeat(LENGTH - 1));
+        clients.push(client);
+    }
+    until("a body is refused", || clients.iter().any(Client::is_answered).then_some(()));
+    let mut refused = clients.into_iter().filter(Client::is_answered);
+    refused.next().unwrap().answer().fails_with(503, "overloaded");
+    let mut usual = fixture.connect();
+    usual.send(request("POST", RECORDS, &fixture.key, JSON, "{\"name\": \"Usual\"}"));
+    assert_eq!(usual.answer().status, 201);
 }

@@ -189,13 +189,21 @@ pub fn resource_at(path: &str) -> Option<&'static Resource> {
 /// The path of the journal.
 pub const CHANGES: &str = "/changes.php";
 
-/// The path of the caller\'s key.
+/// The path of the caller's key.
 pub const WHOAMI: &str = "/whoami.php";
+
+/// The path of batches.
+pub const BATCH: &str = "/batch.php";
+
+/// Whether `path` (with or without `/v1`) is that of batches.
+pub fn is_batch(path: &str) -> bool {
+    path.strip_prefix("/v1").unwrap_or(path) == BATCH
+}
 
 /// Whether a key is needed at `path` (with or without `/v1`).
 pub fn needs_key(path: &str) -> bool {
     let bare = path.strip_prefix("/v1").unwrap_or(path);
-    resource_at(path).is_some() || [CHANGES, WHOAMI].contains(&bare)
+    resource_at(path).is_some() || [CHANGES, WHOAMI, BATCH].contains(&bare)
 }
 
 /// Whether `text` is 8-4-4-4-12 hexadecimal digits.

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::contract::{
-    CHANGES, RESOURCES, check_record, has_status, is_field_code, is_timestamp, is_uuid, needs_key, resource_at,
+    CHANGES, RESOURCES, check_record, has_status, is_batch, is_field_code, is_timestamp, is_uuid, needs_key,
+    resource_at,
 };
 
 /// What was asked for; a check of the reply needs it.
@@ -172,6 +173,8 @@ impl Reply {
             Some(resource) if self.status < 300 && self.asked.method != "HEAD" => self.check_success(resource),
             Some(_) if self.status == 304 => self.check_etag(),
             Some(_) if self.code() == "precondition_failed" => self.check_etag(),
+            None if self.status == 200 && is_batch(&path) => self.check_results(),
+            None if self.code() == "precondition_failed" => self.check_etag(),
             None if self.status == 200 && is_journal(&path) && self.asked.method != "HEAD" => self.check_changes(),
             _ => (),
         }
@@ -184,6 +187,30 @@ impl Reply {
         let number = etag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
         let number: Option<i64> = number.and_then(|number| number.parse().ok());
         assert!(number.is_some_and(|number| (0..1 << 53).contains(&number)), "{self}");
+    }
+
+    /// The results of a batch: members, and the record of each.
+    #[track_caller]
+    fn check_results(&self) {
+        let body = self.json();
+        assert_eq!(body.as_object().unwrap().keys().collect::<Vec<_>>(), ["results"], "{self}");
+        for result in body["results"].as_array().unwrap() {
+            let members: Vec<&str> = result.as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!(members, ["status", "location", "etag", "body"], "{self}");
+            let has = ["location", "etag", "body"].map(|name| !result[name].is_null());
+            let expected = match result["status"].as_u64() {
+                Some(201) => [true, true, true],
+                Some(200) => [false, true, true],
+                Some(204) => [false, false, false],
+                _ => panic!("a status of its own: {self}"),
+            };
+            assert_eq!(has, expected, "{self}");
+            if let Some(location) = result["location"].as_str() {
+                let (path, id) = location.split_once("?id=").unwrap();
+                assert_eq!(result["body"]["id"].to_string(), id, "{self}");
+                check_record(resource_at(path).unwrap(), &result["body"]);
+            }
+        }
     }
 
     /// A page of the journal: members, order and scope of its entries.
@@ -242,6 +269,7 @@ impl Reply {
         allowed.sort_unstable();
         let expected: &[&str] = match self.asked.path() {
             "/api_keys.php" => &["GET", "HEAD", "POST"],
+            path if is_batch(path) => &["POST"],
             path if resource_at(path).is_some() => &["DELETE", "GET", "HEAD", "POST", "PUT"],
             _ => &["GET", "HEAD"],
         };
@@ -270,6 +298,8 @@ impl Reply {
         assert!(error["message"].as_str().is_some_and(|text| text.len() > 10 && text.len() < 4096), "{self}");
         assert!(has_status(&code, self.status), "{self}");
         let extra: Vec<&str> = body.as_object().unwrap().keys().map(String::as_str).filter(|k| *k != "error").collect();
+        let extra: Vec<&str> =
+            extra.into_iter().filter(|name| !(is_batch(self.asked.path()) && *name == "operation")).collect();
         match code.as_str() {
             "validation_failed" => {
                 assert_eq!(extra, ["errors", "fields"], "{self}");
@@ -287,7 +317,9 @@ impl Reply {
     #[track_caller]
     fn check_field_errors(&self, body: &Value) {
         let errors = body["errors"].as_object().unwrap();
-        let declared = resource_at(self.asked.path()).unwrap().members();
+        let of_batch =
+            || RESOURCES.iter().find(|resource| errors.keys().all(|name| resource.members().contains(&name.as_str())));
+        let declared = resource_at(self.asked.path()).or_else(|| of_batch().copied()).unwrap().members();
         let order: Vec<&str> = declared.into_iter().filter(|name| errors.contains_key(*name)).collect();
         assert_eq!(errors.keys().collect::<Vec<_>>(), order, "in the order of section 2: {self}");
         assert_eq!(body["fields"], serde_json::json!(order), "{self}");
@@ -308,6 +340,9 @@ impl Reply {
                 assert_eq!(challenge, Some("Bearer error=\"invalid_token\""), "{self}");
             }
             "insufficient_scope" => {
+                if is_batch(self.asked.path()) {
+                    return assert!(challenge.unwrap().ends_with(":write\""), "{self}");
+                }
                 let Some(resource) = resource_at(self.asked.path()) else {
                     let scopes = "customers:read employees:read hardware:read";
                     let expected = format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
@@ -325,6 +360,11 @@ impl Reply {
     #[track_caller]
     fn check_limit_headers(&self) {
         let code = self.code();
+        // The scopes that a batch needs are known once its body is read.
+        let is_late = code == "insufficient_scope" && is_batch(self.asked.path());
+        if is_late {
+            return assert_eq!(LIMIT_HEADERS.iter().filter(|name| self.header(name).is_some()).count(), 3, "{self}");
+        }
         let refused_before = BEFORE_THE_LIMIT.contains(&code.as_str())
             || self.status == 401
             || self.status == 403

@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use self::samples::{Language, Sample};
 use super::openapi::{self, Target, operation_id};
+use crate::api::batch;
 use crate::api::changes;
 use crate::api::list::{self, Bound, filters, sortable};
-use crate::api::routes::{CHANGES_PATH, Operation, PREFIX};
+use crate::api::routes::{BATCH_PATH, CHANGES_PATH, Operation, PREFIX};
 use crate::capitalize::capitalize;
 use crate::html::{self, Policy};
 use crate::http::{ApiError, Condition};
@@ -72,6 +73,7 @@ struct DocsPage {
     sections: Vec<(&'static str, &'static str, String)>,
     resources: Vec<ResourceView>,
     changes: OperationView,
+    batch: OperationView,
     errors: Vec<ErrorView>,
     field_codes: Vec<(&'static str, &'static str)>,
 }
@@ -137,6 +139,7 @@ impl DocsPage {
             sections: openapi::SECTIONS.map(|(id, title, text)| (id, title, paragraph(text))).into(),
             resources: ALL.into_iter().map(|resource| ResourceView::new(resource, address)).collect(),
             changes: changes_view(address),
+            batch: batch_view(address),
             errors: Condition::all().map(ErrorView::new).collect(),
             field_codes: FieldCode::ALL.iter().map(|(code, meaning)| (code.as_str(), *meaning)).collect(),
         }
@@ -409,6 +412,36 @@ fn changes_view(address: &Address) -> OperationView {
 
 const CHANGES_SUMMARY: &str = "The journal of the tenant: one entry for each record that was created, changed or deleted, in the order \
     of the commits. Keep `next_cursor` and ask again for what came since. Entries of resources that the key may not read are left out.";
+
+/// Batches.
+fn batch_view(address: &Address) -> OperationView {
+    let scopes: Vec<String> = batch::scopes().iter().map(|scope| format!("`{scope}`")).collect();
+    let url = format!("{}{}{BATCH_PATH}", address.origin, address.prefix);
+    let body = openapi::batch_example();
+    OperationView {
+        id: openapi::BATCH_OPERATION_ID.to_owned(),
+        alias: None,
+        verb: "Run",
+        name: "Run a batch".to_owned(),
+        method: Method::Post.as_str(),
+        target: BATCH_PATH.to_owned(),
+        summary: paragraph(BATCH_SUMMARY),
+        scope: paragraph(&format!("those of the scopes {} that its operations need", scopes.join(", "))),
+        parameters: vec![parameter("Idempotency-Key", "header, UUID", "A new one for every new batch.", false)],
+        filters: Vec::new(),
+        columns: String::new(),
+        record: "",
+        samples: samples::of(Method::Post, &url, Some(&body)),
+        body: Some(indented(&body)),
+        status: 200,
+        response: Some(indented(&openapi::batch_results_example())),
+        errors: Target::Batch.conditions().into_iter().map(|condition| condition.describe().code).collect(),
+    }
+}
+
+const BATCH_SUMMARY: &str = "Up to 100 changes in one transaction, all or none. An operation has `method` (POST, PUT or DELETE), `path` \
+    with its `id`, and, as such a request would, `body` and `if_match`. `{\"result\": 0}` in place of a reference stands for the \
+    record that operation 0 creates. An error has the number of the operation as `operation`.";
 
 /// The filters. The bounds of a range are listed with their field.
 fn list_filters(resource: &'static Resource) -> Vec<FieldView> {

@@ -7,6 +7,7 @@ use crate::api::list::EXAMPLE_CURSOR;
 use crate::api::query::Query;
 use crate::api::rate_limit::RateLimitStatus;
 use crate::api::routes::RECORD_METHODS;
+use crate::http::request::MAX_BODY;
 use crate::http::{API_VERSION, ApiError, Condition, ProtocolViolation, Response};
 use crate::model::FieldError;
 use crate::model::{Access, CUSTOMER, EMPLOYEE, Field, HARDWARE, JsonObject, Resource, Scope};
@@ -98,6 +99,37 @@ pub fn change_example() -> Value {
     })
 }
 
+/// A batch with every kind of operation.
+pub fn batch_example() -> Value {
+    let name = example_of_named(&CUSTOMER, "name");
+    let email = example_of_named(&EMPLOYEE, "email");
+    let hardware = HARDWARE.path;
+    json!({ "operations": [
+        { "method": "POST", "path": CUSTOMER.path, "body": { "name": name } },
+        { "method": "POST", "path": EMPLOYEE.path, "body": { "customer_id": { "result": 0 }, "email": email } },
+        {
+            "method": "PUT",
+            "path": format!("{hardware}?id=7"),
+            "body": { "employee_id": { "result": 1 } },
+            "if_match": ETAG,
+        },
+        { "method": "DELETE", "path": format!("{hardware}?id=8") },
+    ] })
+}
+
+fn example_of_named(resource: &Resource, name: &str) -> Value {
+    resource.field(name).map(example_of).unwrap_or_default()
+}
+
+/// The results of a batch of a POST and a DELETE.
+pub fn batch_results_example() -> Value {
+    let location = format!("{}?id=1", CUSTOMER.path);
+    json!({ "results": [
+        { "status": 201, "location": location, "etag": ETAG, "body": record_example(&CUSTOMER) },
+        { "status": 204, "location": null, "etag": null, "body": null },
+    ] })
+}
+
 /// The body of an error of this condition.
 pub fn error_example(condition: Condition, violation: ProtocolViolation, resource: &'static Resource) -> Value {
     let response = Response::from(error(condition, violation, resource));
@@ -136,7 +168,7 @@ fn error(condition: Condition, violation: ProtocolViolation, resource: &'static 
         Condition::UnsupportedMediaType => {
             ApiError::new(condition, "The body's type is \"text/plain\". Send \"Content-Type: application/json\".")
         }
-        Condition::PayloadTooLarge => ApiError::payload_too_large(),
+        Condition::PayloadTooLarge => ApiError::payload_too_large(MAX_BODY),
         Condition::MalformedRequest => ApiError::malformed_request(
             violation,
             "The request could not be read as one HTTP/1.1 message. Use an HTTP client library.",

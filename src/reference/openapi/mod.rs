@@ -13,8 +13,11 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-pub use examples::{changes_example, error_example, example_of, page_example, record_example, update_example};
-pub use operations::{article, changes_operation_id, operation_id};
+pub use examples::{
+    batch_example, batch_results_example, changes_example, error_example, example_of, page_example, record_example,
+    update_example,
+};
+pub use operations::{BATCH_OPERATION_ID, article, changes_operation_id, operation_id};
 pub use responses::Target;
 
 use crate::http::{API_VERSION, Condition};
@@ -61,6 +64,7 @@ pub fn document() -> Value {
                     .flat_map(schemas::of_resource)
                     .chain(schemas::of_changes())
                     .chain(schemas::of_whoami())
+                    .chain(schemas::of_batches())
                     .chain(responses::schemas()),
             ),
             "responses": components(responses::responses()),
@@ -79,6 +83,7 @@ fn tags() -> Value {
         ALL.into_iter().map(|resource| json!({ "name": resource.plural, "description": resource.about })).collect();
     tags.push(json!({ "name": "changes", "description": "What was changed in the tenant." }));
     tags.push(json!({ "name": "key", "description": "About the API key of the request." }));
+    tags.push(json!({ "name": "batch", "description": "Several changes at once, all or none." }));
     tags.push(json!({ "name": "service", "description": "About the service itself. No key is needed." }));
     Value::Array(tags)
 }
@@ -107,7 +112,7 @@ fn introduction() -> String {
 }
 
 /// The general rules: an anchor, a heading, and a paragraph with code between back quotes.
-pub const SECTIONS: [(&str, &str, &str); 7] = [
+pub const SECTIONS: [(&str, &str, &str); 8] = [
     (
         "keys",
         "Keys",
@@ -150,6 +155,13 @@ pub const SECTIONS: [(&str, &str, &str); 7] = [
         "`/changes.php` is the journal of the tenant. To keep a copy up to date, ask with `cursor=now`, keep `next_cursor`, read the \
          lists, and ask from that cursor on. Entries applied in their order give the present state. After 410 `changes_gone` begin \
          anew.",
+    ),
+    (
+        "batches",
+        "Batches",
+        "`/batch.php` makes up to 100 changes in one transaction, all or none. In a body, `{\"result\": 0}` in place of a reference \
+         stands for the record that operation 0, an earlier POST, creates. If an operation fails, the response is its error, with its \
+         number as `operation`.",
     ),
     (
         "rate-limit",

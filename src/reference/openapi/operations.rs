@@ -3,13 +3,15 @@
 use serde_json::{Map, Value, json};
 
 use super::examples::{
-    ETAG, UUID, changes_example, create_example, page_example, record_example, update_example, whoami_example,
+    ETAG, UUID, batch_example, batch_results_example, changes_example, create_example, page_example, record_example,
+    update_example, whoami_example,
 };
 use super::responses::{COUNTED, Target, references};
 use super::schemas::{filter_schema, schema_ref};
+use crate::api::batch;
 use crate::api::changes;
 use crate::api::list::{self, Bound, Filter, filters};
-use crate::api::routes::{CHANGES_PATH, OPERATIONS, Operation, PAGES, PublicPage, WHOAMI_PATH};
+use crate::api::routes::{BATCH_PATH, CHANGES_PATH, OPERATIONS, Operation, PAGES, PublicPage, WHOAMI_PATH};
 use crate::capitalize::capitalize;
 use crate::html;
 use crate::http::Method;
@@ -26,7 +28,8 @@ pub fn paths() -> Value {
     let pages = PAGES.into_iter().map(|(path, page)| (path.to_owned(), page_path(page)));
     let changes = (CHANGES_PATH.to_owned(), changes_path());
     let whoami = (WHOAMI_PATH.to_owned(), whoami_path());
-    Value::Object(records.chain([changes, whoami]).chain(pages).collect())
+    let batch = (BATCH_PATH.to_owned(), batch_path());
+    Value::Object(records.chain([changes, whoami, batch]).chain(pages).collect())
 }
 
 /// The parameters that several operations share.
@@ -384,6 +387,39 @@ fn whoami_path() -> Value {
     };
     Value::Object([Method::Get, Method::Head].map(operation).into_iter().collect())
 }
+
+/// The operation of batches.
+pub const BATCH_OPERATION_ID: &str = "runBatch";
+
+fn batch_path() -> Value {
+    let success = json!({
+        "description": "The results, in the order of the operations.",
+        "headers": references("headers", ALWAYS.into_iter().chain(COUNTED).chain(["Idempotent-Replayed"])),
+        "content": { "application/json": { "schema": schema_ref("BatchResults"), "example": batch_results_example() } },
+    });
+    json!({
+        "post": {
+            "operationId": BATCH_OPERATION_ID,
+            "tags": ["batch"],
+            "summary": "Make several changes, all or none",
+            "description": BATCH_ABOUT,
+            "security": [{ "apiKey": batch::scopes().map(|scope| scope.to_string()) }],
+            "parameters": shared(&["IdempotencyKey", "RequestId"]),
+            "requestBody": {
+                "required": true,
+                "description": "One JSON object in UTF-8, at most 1 MiB.",
+                "content": { "application/json": { "schema": schema_ref("Batch"), "example": batch_example() } },
+            },
+            "responses": responses(Target::Batch, Method::Post, "200", success),
+        },
+    })
+}
+
+/// What a batch is.
+const BATCH_ABOUT: &str = "Up to 100 operations on records in one transaction. If one of them fails, nothing is changed, and the \
+    response is its error with the number of the operation as `operation`. Each operation needs its own scope, and only the scopes of \
+    the operations in the batch are needed. The batch counts as one request against the rate limit, and one `Idempotency-Key` covers \
+    all of it.";
 
 fn page_path(page: PublicPage) -> Value {
     let operation = |method: Method| {

@@ -24,6 +24,8 @@ pub enum Target {
     Changes,
     /// `/whoami.php`.
     Whoami,
+    /// Batches.
+    Batch,
     /// A path without authentication.
     Page(PublicPage),
 }
@@ -34,7 +36,8 @@ impl Target {
         let operations = [Operation::Read, Operation::Create, Operation::Update, Operation::Delete];
         let records =
             ALL.into_iter().flat_map(move |resource| operations.map(|operation| Target::Records(operation, resource)));
-        records.chain([Target::Changes, Target::Whoami]).chain(PAGES.into_iter().map(|(_, page)| Target::Page(page)))
+        let with_a_key = [Target::Changes, Target::Whoami, Target::Batch];
+        records.chain(with_a_key).chain(PAGES.into_iter().map(|(_, page)| Target::Page(page)))
     }
 
     /// Every condition that it can fail with.
@@ -50,6 +53,13 @@ impl Target {
                 found.extend([C::InsufficientScope, C::ChangesGone]);
             }
             Target::Whoami => found.extend(EVERY_OPERATION_WITH_A_KEY),
+            Target::Batch => {
+                found.extend(EVERY_OPERATION_WITH_A_KEY);
+                found.push(C::InsufficientScope);
+                found.extend(of_operation(Operation::Update));
+                found.extend(ALL.into_iter().flat_map(|resource| resource.fields).filter_map(missing_reference));
+                found.push(C::HasDependents);
+            }
             Target::Records(operation, resource) => {
                 found.extend(EVERY_OPERATION_WITH_A_KEY);
                 found.push(C::InsufficientScope);
@@ -72,6 +82,7 @@ impl Target {
             Target::Page(_) => "Page",
             Target::Changes => "Changes",
             Target::Whoami => "Whoami",
+            Target::Batch => "Batch",
             Target::Records(Operation::Read, _) => "Read",
             Target::Records(Operation::Create, _) => "Create",
             Target::Records(Operation::Update, _) => "Update",
@@ -80,6 +91,8 @@ impl Target {
         match (status, self) {
             (400, _) => format!("{prefix}BadRequest"),
             (403, Target::Whoami) => "TenantInactive".to_owned(),
+            (422, Target::Batch) => "BatchUnprocessable".to_owned(),
+            (403 | 404 | 409 | 412, Target::Batch) => format!("Batch{}", phrase(status)),
             (422, Target::Records(Operation::Delete, _)) => "DeleteUnprocessable".to_owned(),
             (422, Target::Records(_, resource)) => format!("{}Unprocessable", capitalize(resource.name)),
             (503, Target::Page(PublicPage::Ready)) => "NotReady".to_owned(),
@@ -91,7 +104,8 @@ impl Target {
     /// Its error responses to HEAD, by status. They have no body and so no code.
     pub fn errors_without_bodies(self) -> impl Iterator<Item = (String, Value)> {
         by_status(self.conditions()).into_iter().map(move |(status, conditions)| {
-            let response = ErrorResponse { name: self.response_name(status), status, conditions, resource: &CUSTOMER };
+            let name = self.response_name(status);
+            let response = ErrorResponse { name, status, conditions, resource: &CUSTOMER, of_batch: false };
             let codes: Vec<&str> = response.conditions.iter().map(|condition| condition.describe().code).collect();
             let about = format!("As with GET, without the body: `{}`.", codes.join("`, `"));
             (status.to_string(), json!({ "description": about, "headers": references("headers", response.headers()) }))
@@ -205,6 +219,8 @@ struct ErrorResponse {
     conditions: Vec<Condition>,
     /// The resource of its example.
     resource: &'static Resource,
+    /// Only batches have it.
+    of_batch: bool,
 }
 
 /// Every error response once, in the order of the operations, and the two that belong to no operation.
@@ -215,14 +231,15 @@ fn error_responses() -> Vec<ErrorResponse> {
         for (status, conditions) in by_status(target.conditions()) {
             let name = target.response_name(status);
             if !found.iter().any(|known| known.name == name) {
-                found.push(ErrorResponse { name, status, conditions, resource });
+                let of_batch = matches!(target, Target::Batch);
+                found.push(ErrorResponse { name, status, conditions, resource, of_batch });
             }
         }
     }
     for condition in [Condition::EndpointNotFound, Condition::MethodNotAllowed] {
         let name = title_of(condition.describe().code);
         let status = condition.describe().status;
-        found.push(ErrorResponse { name, status, conditions: vec![condition], resource: &CUSTOMER });
+        found.push(ErrorResponse { name, status, conditions: vec![condition], resource: &CUSTOMER, of_batch: false });
     }
     found
 }
@@ -304,12 +321,17 @@ impl ErrorResponse {
             }),
         );
         if self.has(Condition::ValidationFailed) {
-            properties.extend(field_errors(self.resource));
+            let of_batch = self.of_batch.then_some(ALL.as_slice());
+            properties.extend(field_errors(of_batch.unwrap_or(&[self.resource])));
         }
         if self.has(Condition::HasDependents) {
             required.push("details");
             let details = json!({ "type": "string", "description": "The message of the database." });
             properties.insert("details".to_owned(), details);
+        }
+        if self.of_batch {
+            let about = "The number of the operation that failed, from 0. Absent if the batch itself is at fault.";
+            properties.insert("operation".to_owned(), json!({ "type": "integer", "minimum": 0, "description": about }));
         }
         json!({ "type": "object", "required": required, "properties": properties })
     }
@@ -317,7 +339,7 @@ impl ErrorResponse {
     fn headers(&self) -> Vec<&'static str> {
         let mut names = vec!["X-Request-Id", "X-API-Version", "Cache-Control"];
         let with_key = self.conditions.iter().any(|condition| needs_key(*condition));
-        if with_key && !matches!(self.status, 401 | 403) {
+        if with_key && (self.of_batch || !matches!(self.status, 401 | 403)) {
             names.extend(COUNTED);
         }
         match self.status {
@@ -340,8 +362,13 @@ fn needs_key(condition: Condition) -> bool {
 }
 
 /// The members `errors` and `fields` of a `validation_failed` response.
-fn field_errors(resource: &'static Resource) -> [(String, Value); 2] {
-    let names: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
+fn field_errors(resources: &[&'static Resource]) -> [(String, Value); 2] {
+    let mut names: Vec<&str> = Vec::new();
+    for field in resources.iter().flat_map(|resource| resource.fields) {
+        if !names.contains(&field.name) {
+            names.push(field.name);
+        }
+    }
     let each: Map<String, Value> = names.iter().map(|name| ((*name).to_owned(), schema_ref("FieldError"))).collect();
     [
         (

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::examples::{change_example, example_of, record_example};
+use crate::api::batch::MAX_OPERATIONS;
 use crate::api::list::{Bound, Filter};
 use crate::capitalize::capitalize;
 use crate::model::field::MAX_EMAIL;
@@ -134,6 +135,96 @@ pub fn of_changes() -> impl Iterator<Item = (String, Value)> {
         ("CommandAuthor".to_owned(), command_author()),
     ]
     .into_iter()
+}
+
+/// The schemas of batches: the request with its operations, and the response with their results.
+pub fn of_batches() -> impl Iterator<Item = (String, Value)> {
+    [
+        ("Batch".to_owned(), batch()),
+        ("BatchOperation".to_owned(), batch_operation()),
+        ("BatchResults".to_owned(), batch_results()),
+        ("BatchResult".to_owned(), batch_result()),
+    ]
+    .into_iter()
+}
+
+fn batch() -> Value {
+    json!({
+        "type": "object",
+        "description": "Operations that are run in their order, all or none.",
+        "required": ["operations"],
+        "additionalProperties": false,
+        "properties": {
+            "operations": {
+                "type": "array",
+                "items": schema_ref("BatchOperation"),
+                "minItems": 1,
+                "maxItems": MAX_OPERATIONS,
+                "description": "The operations.",
+            },
+        },
+    })
+}
+
+fn batch_operation() -> Value {
+    let paths: Vec<&str> = ALL.iter().filter_map(|resource| resource.path.strip_prefix('/')).collect();
+    let paths = paths.join("|").replace('.', "\\.");
+    json!({
+        "type": "object",
+        "description": "A change of one record, as a request of its own would make it.",
+        "required": ["method", "path"],
+        "additionalProperties": false,
+        "properties": {
+            "method": { "type": "string", "enum": ["POST", "PUT", "DELETE"], "description": "The method." },
+            "path": {
+                "type": "string",
+                "pattern": format!("^(/v1)?/({paths})(\\?id=[1-9][0-9]*)?$"),
+                "description": "A record path, with `id` for PUT and DELETE. `location` in the result begins as it does.",
+            },
+            "body": {
+                "type": ["object", "null"],
+                "additionalProperties": true,
+                "description": "The body of the request, for POST and PUT. In place of the value of a reference, `{\"result\": N}` \
+                    stands for the id that operation N gave, an earlier POST, counted from 0.",
+            },
+            "if_match": {
+                "type": ["string", "null"],
+                "description": "The header `If-Match` of the request, for PUT and DELETE.",
+            },
+        },
+    })
+}
+
+fn batch_results() -> Value {
+    json!({
+        "type": "object",
+        "description": "The results of a batch.",
+        "required": ["results"],
+        "properties": {
+            "results": {
+                "type": "array",
+                "items": schema_ref("BatchResult"),
+                "description": "The results, in the order of the operations.",
+            },
+        },
+    })
+}
+
+fn batch_result() -> Value {
+    let records = ALL.map(|resource| schema_ref(&capitalize(resource.name)));
+    let record_or_null = records.into_iter().chain([json!({ "type": "null" })]).collect::<Vec<_>>();
+    let text_or_null = |about: &str| json!({ "type": ["string", "null"], "description": about });
+    json!({
+        "type": "object",
+        "description": "The response that a request of its own would have had.",
+        "required": ["status", "location", "etag", "body"],
+        "properties": {
+            "status": { "type": "integer", "enum": [200, 201, 204], "description": "The HTTP status." },
+            "location": text_or_null("The path of a new record, otherwise null."),
+            "etag": text_or_null("The version of the record after the operation; null if it is deleted."),
+            "body": { "anyOf": record_or_null, "description": "The record after the operation; null if it is deleted." },
+        },
+    })
 }
 
 fn change_page() -> Value {

@@ -38,11 +38,10 @@ pub use journal::{KeyLabel, Origin};
 pub use list::Page;
 #[cfg(test)]
 pub(super) use list::statements;
-pub(super) use pending_imports::is_visible;
 pub use pending_imports::{IdBlock, Reservation};
 pub use search::fold;
 pub(super) use segments::{merge_segments, merge_segments_of, most_segments};
-pub(super) use statements::Statements;
+pub(super) use statements::{Statements, is_visible};
 pub use stored_responses::StoredResponse;
 
 use super::error::DatabaseError;

@@ -29,13 +29,6 @@ pub struct Reservation {
     pub first_seq: i64,
 }
 
-/// Returns the SQL condition that `id` is not the id of a hidden record of `table`.
-pub(in crate::store) fn is_visible(table: &str, id: &str) -> String {
-    format!(
-        "NOT EXISTS (SELECT 1 FROM pending_imports WHERE resource = '{table}' AND {id} BETWEEN first_id AND last_id)"
-    )
-}
-
 impl Reading<'_> {
     /// The ids of the hidden records of `resource`; `None` if no import is pending. Other statements see the same only in the same
     /// transaction.

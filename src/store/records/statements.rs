@@ -2,7 +2,6 @@
 
 use std::sync::LazyLock;
 
-use super::pending_imports::is_visible;
 use crate::model::{ALL, Kind, Resource};
 
 /// The statements of one resource.
@@ -80,4 +79,11 @@ impl Statements {
             json_prefixes: columns.iter().map(|name| (format!(",\"{name}\":"), is_boolean(name))).collect(),
         }
     }
+}
+
+/// Returns the SQL condition that `id` is not the id of a hidden record of `table`.
+pub(in crate::store) fn is_visible(table: &str, id: &str) -> String {
+    format!(
+        "NOT EXISTS (SELECT 1 FROM pending_imports WHERE resource = '{table}' AND {id} BETWEEN first_id AND last_id)"
+    )
 }

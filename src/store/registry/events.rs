@@ -4,7 +4,7 @@
 
 use rusqlite::{Row, Transaction, params};
 
-use super::keys::KeyRow;
+use super::key_row::KeyRow;
 use super::{Registry, RegistryError};
 use crate::clock::Moment;
 

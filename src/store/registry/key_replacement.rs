@@ -4,7 +4,8 @@ use jiff::Span;
 use rusqlite::{Transaction, params};
 
 use super::events::{Action, Actor, insert_event};
-use super::keys::{self, KeyRow, KeyState, NewKey};
+use super::key_row::{KeyRow, KeyState};
+use super::keys::{self, NewKey};
 use super::{Expiry, Registry, RegistryError};
 use crate::clock::Moment;
 

@@ -2,9 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use super::events::{Action, Actor, insert_event};
+use super::key_row::{KEY_COLUMNS, KeyRow};
 use super::{Expiry, Registry, RegistryError};
 use crate::clock::{self, Moment};
 use crate::model::Scopes;
@@ -35,85 +36,6 @@ impl<'a> NewKey<'a> {
         NewKey { name, scopes, expires_at: None, rate_limit: None }
     }
 }
-
-/// Whether a key is accepted, and if not, why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyState {
-    /// The key is accepted.
-    Active,
-    /// The key was revoked. It may be expired, too.
-    Revoked,
-    /// The end of the key has come.
-    Expired,
-}
-
-impl KeyState {
-    /// Returns the spelling of `key list --json`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            KeyState::Active => "active",
-            KeyState::Revoked => "revoked",
-            KeyState::Expired => "expired",
-        }
-    }
-}
-
-/// One key without its secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyRow {
-    /// Never used again after the key is deleted.
-    pub id: i64,
-    /// The tenant that the key belongs to.
-    pub tenant_id: i64,
-    /// Follows [`check_key_name`].
-    pub name: String,
-    /// The first 8 characters.
-    pub prefix: String,
-    /// What the key permits.
-    pub scopes: Scopes,
-    /// RFC 3339.
-    pub created_at: String,
-    /// RFC 3339, rounded down to the minute; `None` before the first use.
-    pub last_used_at: Option<String>,
-    /// RFC 3339; `None` for a key that was not revoked.
-    pub revoked_at: Option<String>,
-    /// The end of the key; `None` for a key without an end.
-    pub expires_at: Option<Expiry>,
-    /// The key's own number of requests a minute; `None` for the server's.
-    pub rate_limit: Option<NonZeroU32>,
-}
-
-impl KeyRow {
-    /// Returns the state at `now`. A key that is revoked and expired counts as revoked.
-    pub fn state(&self, now: Moment) -> KeyState {
-        if self.revoked_at.is_some() {
-            KeyState::Revoked
-        } else if self.expires_at.is_some_and(|end| end.is_over(now)) {
-            KeyState::Expired
-        } else {
-            KeyState::Active
-        }
-    }
-
-    /// Reads [`KEY_COLUMNS`], in their order.
-    fn read(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
-        Ok(KeyRow {
-            id: row.get(0)?,
-            tenant_id: row.get(1)?,
-            name: row.get(2)?,
-            prefix: row.get(3)?,
-            scopes: Scopes::from(row.get_ref(4)?.as_str()?),
-            created_at: row.get(5)?,
-            last_used_at: row.get(6)?,
-            revoked_at: row.get(7)?,
-            expires_at: row.get(8)?,
-            rate_limit: row.get(9)?,
-        })
-    }
-}
-
-const KEY_COLUMNS: &str =
-    "id, tenant_id, name, prefix, scopes, created_at, last_used_at, revoked_at, expires_at, rate_limit";
 
 /// Trims a key's name and checks it: 1 to 100 characters, no control characters. Returns the name as it is stored.
 ///

@@ -8,6 +8,7 @@ mod events;
 mod expiry;
 mod import_tenants;
 mod key_replacement;
+mod key_row;
 mod keys;
 mod sessions;
 mod tenants;
@@ -25,7 +26,8 @@ pub use events::{Action, Actor, EventKey, KeyEvent};
 pub use expiry::Expiry;
 pub(in crate::store) use import_tenants::TenantImport;
 pub use key_replacement::Replacement;
-pub use keys::{KeyRow, KeyState, MAX_RATE_LIMIT, NewKey, check_key_name};
+pub use key_row::{KeyRow, KeyState};
+pub use keys::{MAX_RATE_LIMIT, NewKey, check_key_name};
 pub use sessions::SESSION_SECONDS;
 pub use tenants::{Inactive, TenantRow, TenantState, check_tenant_name};
 

@@ -6,6 +6,7 @@
 //! | `tenant` | one open file: reads and mutations |
 //! | `readers` | the pool of reading connections |
 //! | `writer` | the one writing connection: group commit |
+//! | `due_maintenance` | what is due between commits |
 //! | `maintenance` | work between commits: merging of search segments, checkpoints |
 //! | `shared` | what all tenants share |
 //! | `open_file` | whether a path still names the file that is open |
@@ -14,6 +15,7 @@
 //! | `page_cache` | a bound on the memory of all connections together |
 //! | `working_set` | whether it pays to keep many files open |
 
+mod due_maintenance;
 mod file_health;
 mod files;
 mod leftovers;
@@ -163,7 +165,7 @@ impl Tenants {
                 slot.health.opened();
                 slot.set(SlotState::Open(Arc::clone(&tenant)));
                 self.opened.lock().insert(id, Arc::clone(&slot));
-                tenant.check_segments_later(&self.shared.maintenance);
+                tenant.check_segments_later();
                 Ok(tenant)
             }
             Err(error) => {

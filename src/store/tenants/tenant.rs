@@ -24,16 +24,22 @@ use crate::store::records::{self, Reading, Writing};
 use crate::store::schema::{self, Schema};
 
 /// One tenant's open file.
-#[derive(Debug)]
 pub struct Tenant {
     file: OpenFile,
     schema: &'static Schema,
     readers: Pool<ReaderManager>,
     read_permits: Semaphore,
     writer: Arc<Writer>,
+    maintenance: Arc<ScheduledThreadPool>,
     health: Arc<FileHealth>,
     metrics: Arc<Metrics>,
     _counted: CountGuard,
+}
+
+impl std::fmt::Debug for Tenant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tenant").field("file", &self.file).finish_non_exhaustive()
+    }
 }
 
 /// Counts one while it lives.
@@ -67,6 +73,7 @@ impl Tenant {
             readers: readers::pool(connection::reader_manager(path), first, Arc::clone(&shared.budget), &shared.opener),
             read_permits: Semaphore::new(shared.max_reads),
             writer: Arc::new(Writer::new(path.to_owned(), shared, Arc::clone(health))),
+            maintenance: Arc::clone(&shared.maintenance),
             health: Arc::clone(health),
             metrics: Arc::clone(&shared.metrics),
             _counted: CountGuard::new(&shared.open),
@@ -127,25 +134,26 @@ impl Tenant {
         E: Send + 'static,
     {
         self.writer.submit(work, done);
+        maintenance::schedule(&self.writer, &self.maintenance);
     }
 
     /// Counts the search segments after a moment and has them merged if there are many: a server that ended, or an import, left them.
     /// A tenant that is closed by then is not opened for it.
-    pub(super) fn check_segments_later(self: &Arc<Tenant>, thread: &Arc<ScheduledThreadPool>) {
+    pub(super) fn check_segments_later(self: &Arc<Tenant>) {
         const MOMENT: Duration = Duration::from_secs(1);
-        let (tenant, pool) = (Arc::downgrade(self), Arc::downgrade(thread));
-        thread.execute_after(MOMENT, move || {
-            let (Some(tenant), Some(pool)) = (tenant.upgrade(), pool.upgrade()) else { return };
+        let tenant = Arc::downgrade(self);
+        self.maintenance.execute_after(MOMENT, move || {
+            let Some(tenant) = tenant.upgrade() else { return };
             if let Ok(segments) = tenant.read(|reading| Ok(records::most_segments(reading.connection())?)) {
-                tenant.writer.maintenance().set_segments(segments);
-                maintenance::schedule(&tenant.writer, &pool);
+                tenant.writer.due_maintenance().set_segments(segments);
+                maintenance::schedule(&tenant.writer, &tenant.maintenance);
             }
         });
     }
 
     /// The segments of the search table that has most.
     pub(super) fn search_segments(&self) -> u64 {
-        self.writer.maintenance().segments()
+        self.writer.due_maintenance().segments()
     }
 
     /// Frees page caches and closes extra connections, as far as they are idle. With `also_writer` the writer's is closed too.

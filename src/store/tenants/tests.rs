@@ -39,7 +39,8 @@ fn what_all_tenants_take_is_bounded_together() {
     let one = unbounded.shared.budget.used();
     assert!(one > 150_000, "the file has over fifty pages of 4 KiB: {one}");
     unbounded.close();
-    assert_eq!(unbounded.shared.budget.used(), 0);
+    // The maintenance thread may hold a tenant for a moment.
+    wait_until(|| unbounded.shared.budget.used() == 0);
 
     let bounded = tenants(&folder, TenantLimits { memory: 5 * one, ..TenantLimits::default() });
     for id in (1..=20).chain(1..=20) {

@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
-use scheduled_thread_pool::ScheduledThreadPool;
 
+use super::due_maintenance::DueMaintenance;
 use super::file_health::FileHealth;
-use super::maintenance::{self, Maintenance};
 use super::page_cache::{CacheBudget, TrackedConnection};
 use super::shared::Shared;
 use crate::cpu_permits;
@@ -103,8 +103,8 @@ pub(super) struct Writer {
     queue: Mutex<Queue>,
     /// Opened with the first mutation: a tenant that is only read needs none.
     connection: Mutex<Option<TrackedConnection>>,
-    maintenance: Maintenance,
-    maintenance_thread: Arc<ScheduledThreadPool>,
+    due_maintenance: DueMaintenance,
+    maintenance_is_scheduled: AtomicBool,
 }
 
 #[derive(Default)]
@@ -133,15 +133,15 @@ impl Writer {
             keep_changes: shared.keep_changes,
             queue: Mutex::default(),
             connection: Mutex::new(None),
-            maintenance: Maintenance::default(),
-            maintenance_thread: Arc::clone(&shared.maintenance),
+            due_maintenance: DueMaintenance::default(),
+            maintenance_is_scheduled: AtomicBool::new(false),
         }
     }
 
     /// Queues a mutation. `done` is called once, on this thread or another, after the commit or with the reason why nothing was
     /// committed. What `work` rejected is rolled back and reported as it is.
     pub fn submit<T, E>(
-        self: &Arc<Writer>,
+        &self,
         work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
         done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
     ) where
@@ -152,7 +152,7 @@ impl Writer {
     }
 
     /// The first thread to come becomes the leader: it works through the queue until it is empty, for the followers too.
-    fn enqueue(self: &Arc<Writer>, job: Box<dyn Job>) {
+    fn enqueue(&self, job: Box<dyn Job>) {
         let mut queue = self.queue.lock();
         let stalled = queue.stalled_since.is_some_and(|since| since.elapsed() > STALLED);
         if stalled && queue.waiting.len() >= MAX_WAITING {
@@ -169,7 +169,6 @@ impl Writer {
         let leader = Leader(self);
         while leader.has_work() {
             self.run_batch();
-            maintenance::schedule(self, &self.maintenance_thread);
             self.metrics.lock_waits.add(connection::take_lock_waits());
         }
     }
@@ -215,17 +214,22 @@ impl Writer {
     fn count_commit(&self, connection: &Connection) {
         let frames = connection::take_wal_frames();
         if frames > 0 {
-            self.maintenance.count_commit(frames);
+            self.due_maintenance.count_commit(frames);
         }
-        if self.maintenance.is_log_too_long() {
+        if self.due_maintenance.is_log_too_long() {
             // A failure has no consequence but a longer log. The next commit tries again.
             let _ = connection::checkpoint(connection);
         }
     }
 
     /// What is due between the commits.
-    pub fn maintenance(&self) -> &Maintenance {
-        &self.maintenance
+    pub fn due_maintenance(&self) -> &DueMaintenance {
+        &self.due_maintenance
+    }
+
+    /// Whether the maintenance thread has this tenant in its queue, or works on it.
+    pub fn maintenance_is_scheduled(&self) -> &AtomicBool {
+        &self.maintenance_is_scheduled
     }
 
     /// Runs `work` on the writing connection, between two commits. Mutations wait meanwhile. `None` if the file cannot be opened: the

@@ -1,0 +1,208 @@
+//! The operations of a batch as its body declares them.
+
+use super::MAX_OPERATIONS;
+use crate::api::change::{Change, Target};
+use crate::api::precondition::IfMatch;
+use crate::api::query::Query;
+use crate::api::record_id::RecordId;
+use crate::api::routes::{self, Operation, Route};
+use crate::http::{ApiError, Condition, Method};
+use crate::model::field::{Input, shorten};
+use crate::model::json_object::elements;
+use crate::model::{ALL, Access, Field, JsonObject, Resource, Scope};
+use crate::suggest;
+
+/// The members of a batch.
+const BATCH_MEMBERS: [&str; 1] = ["operations"];
+/// The members of an operation.
+const OPERATION_MEMBERS: [&str; 4] = ["method", "path", "body", "if_match"];
+/// The member of an object that stands for the id of the record of an earlier operation.
+const RESULT: &str = "result";
+/// The longest text of the client in a message, in characters.
+const MAX_SHOWN: usize = 40;
+
+/// An operation that has every member that it needs. Its query and fields are not checked.
+#[derive(Debug)]
+pub(super) struct Declaration<'a> {
+    /// `/v1` if its path begins with it.
+    pub(super) prefix: &'static str,
+    /// The fields that refer to the record of an earlier operation, and the number of that operation. The body has a valid id in their
+    /// place.
+    pub(super) results: Vec<(&'static Field, usize)>,
+    operation: Operation,
+    resource: &'static Resource,
+    query: Option<String>,
+    /// `None` if it is no object.
+    body: Option<JsonObject<'a>>,
+    if_match: IfMatch,
+}
+
+/// Reads the operations of a batch.
+///
+/// # Errors
+///
+/// `bad_request`; the message names the operation, if the fault is in one.
+pub(super) fn parse<'a>(batch: &JsonObject<'a>) -> Result<Vec<Declaration<'a>>, ApiError> {
+    check_members(batch, &BATCH_MEMBERS).map_err(ApiError::bad_request)?;
+    let Some(Input::Array(array)) = batch.get("operations") else {
+        return Err(ApiError::bad_request("The member \"operations\" is no array. Send an array of operations."));
+    };
+    let operations = elements(array);
+    if operations.is_empty() || operations.len() > MAX_OPERATIONS {
+        let count = operations.len();
+        return Err(ApiError::bad_request(format!("The batch has {count} operations. Send 1 to {MAX_OPERATIONS}.")));
+    }
+    let mut declared = Vec::with_capacity(operations.len());
+    for (number, operation) in operations.into_iter().enumerate() {
+        let fault = |fault: String| ApiError::bad_request(format!("Operation {number}: {fault}"));
+        let declaration = Declaration::parse(operation).map_err(fault)?;
+        declaration.check_results(&declared).map_err(fault)?;
+        declared.push(declaration);
+    }
+    Ok(declared)
+}
+
+/// Checks that an object has no other members than `known`.
+fn check_members(object: &JsonObject<'_>, known: &[&str]) -> Result<(), String> {
+    match object.names().find(|name| !known.contains(name)) {
+        Some(name) => Err(suggest::unknown("member", &shorten(name, MAX_SHOWN), known.iter().copied())),
+        None => Ok(()),
+    }
+}
+
+impl<'a> Declaration<'a> {
+    /// Reads an operation from its JSON text. The error is what is wrong with it.
+    fn parse(text: &'a str) -> Result<Declaration<'a>, String> {
+        let object = JsonObject::parse(text.as_bytes()).map_err(|_| "It must be a JSON object.".to_owned())?;
+        check_members(&object, &OPERATION_MEMBERS)?;
+        let operation = parse_method(object.get("method"))?;
+        let (resource, prefix, query) = parse_path(object.get("path"))?;
+        let if_match = parse_if_match(object.get("if_match"))?;
+        let mut body = match object.get("body") {
+            Some(Input::Object(text)) => JsonObject::parse(text.as_bytes()).ok(),
+            _ => None,
+        };
+        let results = if operation == Operation::Delete { Vec::new() } else { take_results(resource, body.as_mut())? };
+        Ok(Declaration { prefix, results, operation, resource, query, body, if_match })
+    }
+
+    /// The scope that the operation needs.
+    pub(super) fn scope(&self) -> Scope {
+        Scope { resource: self.resource, access: Access::Write }
+    }
+
+    /// Checks that the fields with `{"result": N}` refer to records that the operations in `earlier` create.
+    fn check_results(&self, earlier: &[Declaration<'_>]) -> Result<(), String> {
+        for (field, number) in &self.results {
+            let Some(target) = Resource::referenced(field) else { continue };
+            let creates = |other: &Declaration<'_>| other.operation == Operation::Create && other.resource == target;
+            if !earlier.get(*number).is_some_and(creates) {
+                return Err(format!(
+                    "\"{}\" refers to the result of operation {number}; send the number of an earlier POST to {}.",
+                    field.name, target.path
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the checks of a request of this kind that need no database, in their order.
+    ///
+    /// # Errors
+    ///
+    /// The first check that fails.
+    pub(super) fn check(self) -> Result<Change, ApiError> {
+        let Declaration { operation, resource, query, body, if_match, .. } = self;
+        let body = match (operation, body) {
+            (Operation::Delete, _) => JsonObject::default(),
+            (_, body) => body.ok_or_else(no_object)?,
+        };
+        let query = Query::parse(query.as_deref())?;
+        if operation == Operation::Create {
+            query.only([].into_iter())?;
+            return Change::create(resource, &body);
+        }
+        let target = Target { resource, id: RecordId::alone_in(&query)?, if_match };
+        if operation == Operation::Delete { Ok(Change::Delete { target }) } else { Change::update(target, &body) }
+    }
+}
+
+/// `invalid_json`: the body of an operation is no object.
+fn no_object() -> ApiError {
+    let message =
+        "The member \"body\" of the operation is no JSON object. Send the fields of the record as one JSON object.";
+    ApiError::new(Condition::InvalidJson, message)
+}
+
+fn parse_method(method: Option<&Input<'_>>) -> Result<Operation, String> {
+    let known = |text: &str| {
+        let found = routes::find_operation(Method::parse(text));
+        found.filter(|(_, access)| *access == Access::Write).map(|(operation, _)| operation)
+    };
+    match method {
+        Some(Input::Text(text)) => known(text),
+        _ => None,
+    }
+    .ok_or_else(|| "The member \"method\" must be \"POST\", \"PUT\" or \"DELETE\".".to_owned())
+}
+
+/// Returns resource, prefix and query of a path.
+fn parse_path(path: Option<&Input<'_>>) -> Result<(&'static Resource, &'static str, Option<String>), String> {
+    let Some(Input::Text(target)) = path else {
+        return Err("The member \"path\" must be text, such as \"/customers.php?id=12\".".to_owned());
+    };
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query.to_owned())),
+        None => (target.as_ref(), None),
+    };
+    match routes::find(path) {
+        Some(Route::Records { resource, prefix }) => Ok((resource, prefix, query)),
+        _ => {
+            let paths = ALL.map(|resource| resource.path).join(", ");
+            Err(format!("The member \"path\" was {:?}; send one of {paths}.", shorten(path, MAX_SHOWN)))
+        }
+    }
+}
+
+fn parse_if_match(if_match: Option<&Input<'_>>) -> Result<IfMatch, String> {
+    const INVALID: &str = "The member \"if_match\" is no list of entity tags. Send the \"etag\" of the record as it came, with its \
+                           quotes, or *.";
+    match if_match {
+        None | Some(Input::Null) => Ok(IfMatch::Absent),
+        Some(Input::Text(text)) => Ok(match IfMatch::parse(text) {
+            IfMatch::Invalid(_) => IfMatch::Invalid(INVALID),
+            valid => valid,
+        }),
+        Some(_) => Err("The member \"if_match\" must be text, such as the \"ETag\" of the record.".to_owned()),
+    }
+}
+
+/// Finds the references that are `{"result": N}`, and puts a valid id in their place.
+fn take_results(
+    resource: &'static Resource,
+    body: Option<&mut JsonObject<'_>>,
+) -> Result<Vec<(&'static Field, usize)>, String> {
+    let Some(body) = body else { return Ok(Vec::new()) };
+    let mut results = Vec::new();
+    for field in resource.fields.iter().filter(|field| field.references.is_some()) {
+        if let Some(number) = body.get(field.name).and_then(|input| result(field, input)).transpose()? {
+            body.replace(field.name, Input::Number("1"));
+            results.push((field, number));
+        }
+    }
+    Ok(results)
+}
+
+/// The number in `{"result": N}`. `None` for any other value, which the check of the field judges.
+fn result(field: &Field, input: &Input<'_>) -> Option<Result<usize, String>> {
+    let Input::Object(text) = input else { return None };
+    let object = JsonObject::parse(text.as_bytes()).ok()?;
+    let number = object.get(RESULT)?;
+    if let Err(fault) = check_members(&object, &[RESULT]) {
+        return Some(Err(fault));
+    }
+    let parsed = if let Input::Number(number) = number { number.parse().ok() } else { None };
+    let message =
+        || format!("\"{}\" has a \"{RESULT}\" that is no number of an operation; send a number such as 0.", field.name);
+    Some(parsed.ok_or_else(message))
+}

@@ -1,0 +1,525 @@
+//! Contract section 15: several changes at once, all or none.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::support::client::Call;
+use crate::support::{ALL, Api, Reply, Setup, TestServer, until, uuid};
+
+const BATCH: &str = "/batch.php";
+const LISTS: [&str; 4] = ["/customers.php", "/employees.php", "/hardware.php", "/changes.php"];
+
+fn operation(method: &str, path: &str, body: Value) -> Value {
+    json!({"method": method, "path": path, "body": body})
+}
+
+fn post_customer(name: &str) -> Value {
+    operation("POST", "/customers.php", json!({"name": name}))
+}
+
+fn delete(path: &str) -> Value {
+    json!({"method": "DELETE", "path": path})
+}
+
+fn call<'a>(api: &'a Api, operations: &[Value]) -> Call<'a> {
+    api.call("POST", BATCH).json(&json!({"operations": operations}))
+}
+
+#[track_caller]
+fn run(api: &Api, operations: &[Value]) -> Reply {
+    call(api, operations).send()
+}
+
+#[track_caller]
+fn results(reply: Reply) -> Vec<Value> {
+    reply.found()["results"].as_array().unwrap().clone()
+}
+
+/// The first page of every list and of the journal.
+fn state(api: &Api) -> [Value; 4] {
+    LISTS.map(|list| api.get(&format!("{list}?limit=200")).found()["data"].clone())
+}
+
+/// The batch fails as its operation `number`, and changes nothing.
+#[track_caller]
+fn fails_at(api: &Api, number: usize, operations: &[Value], status: u16, code: &str) -> Reply {
+    let before = state(api);
+    let reply = run(api, operations).fails_with(status, code);
+    assert_eq!(reply.json()["operation"], number, "{reply}");
+    assert_eq!(state(api), before, "nothing is changed: {reply}");
+    reply
+}
+
+/// The batch itself is refused, saying `what`.
+#[track_caller]
+fn refused(api: &Api, body: &str, what: &str) {
+    let before = state(api);
+    let reply = api.post_bytes(BATCH, body).fails_with(400, "bad_request").saying(what);
+    assert_eq!(reply.json().get("operation"), None, "{reply}");
+    assert_eq!(state(api), before);
+}
+
+#[test]
+fn every_kind_of_operation_answers_as_a_request_of_its_own() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.customer("The first");
+    api.customer("The second");
+    let operations = [
+        post_customer("The third"),
+        operation("PUT", "/customers.php?id=1", json!({"city": "Berlin"})),
+        delete("/v1/customers.php?id=2"),
+        operation("POST", "/v1/hardware.php", json!({"name": "Laptop"})),
+    ];
+    for (api, shift) in [(api.clone(), 0), (api.below_v1(), 1)] {
+        if shift == 1 {
+            api.post("/hardware.php", json!({"name": "Between"})).is(201);
+            let again = run(&api, &[operations[0].clone(), operations[3].clone()]);
+            let paths: Vec<Value> = results(again).iter().map(|result| result["location"].clone()).collect();
+            assert_eq!(paths, ["/customers.php?id=4", "/v1/hardware.php?id=3"], "the operation's path decides");
+            continue;
+        }
+        let done = results(run(&api, &operations));
+        let statuses: Vec<&Value> = done.iter().map(|result| &result["status"]).collect();
+        assert_eq!(statuses, [201, 200, 204, 201]);
+        for (result, path) in
+            [(&done[0], "/customers.php?id=3"), (&done[1], "/customers.php?id=1"), (&done[3], "/hardware.php?id=1")]
+        {
+            let present = api.get(path).is(200);
+            assert_eq!(result["body"], present.json());
+            assert_eq!(result["etag"].as_str(), present.header("ETag"));
+        }
+        assert_eq!(done[0]["location"], "/customers.php?id=3");
+        assert_eq!(done[3]["location"], "/v1/hardware.php?id=1");
+        assert_eq!(done[1]["body"]["city"], "Berlin");
+        api.get("/customers.php?id=2").fails_with(404, "not_found");
+    }
+}
+
+#[test]
+fn a_hundred_operations_are_taken_and_one_hundred_and_one_are_not() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let operations: Vec<Value> = (0..101).map(|n| post_customer(&format!("Customer {n}"))).collect();
+    let done = results(run(&api, &operations[..100]));
+    let ids: Vec<i64> = done.iter().map(|result| result["body"]["id"].as_i64().unwrap()).collect();
+    assert_eq!(ids, (1..=100).collect::<Vec<_>>());
+    assert_eq!(api.total("/customers.php"), 100);
+    assert_eq!(api.total("/customers.php?q=customer+99"), 1, "what a batch made is found by search");
+    refused(&api, &json!({"operations": operations}).to_string(), "101 operations");
+}
+
+#[test]
+fn where_the_last_of_a_hundred_fails_nothing_is_changed() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let customer = api.customer("There before");
+    let mut operations: Vec<Value> = (0..98).map(|n| post_customer(&format!("Customer {n}"))).collect();
+    operations.push(operation("PUT", &format!("/customers.php?id={customer}"), json!({"name": "Renamed"})));
+    operations.push(delete("/customers.php?id=1000"));
+    fails_at(&api, 99, &operations, 404, "not_found");
+    operations[99] = post_customer("");
+    fails_at(&api, 99, &operations, 422, "validation_failed").fails_on(&[("name", "required")]);
+    assert_eq!(api.customer("The next"), customer + 1, "no id was used up");
+    assert_eq!(api.total("/customers.php?q=customer"), 0, "nor is anything left in the search");
+}
+
+#[test]
+fn an_operation_fails_as_a_request_of_its_own_would() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let customer = api.customer("Needed");
+    api.employee(customer);
+    let etag = api.get("/customers.php?id=1").header("ETag").unwrap().to_owned();
+    let with = |if_match: &str| json!({"method": "PUT", "path": "/customers.php?id=1", "body": {"city": "Ulm"}, "if_match": if_match});
+    for (failing, status, code) in [
+        (operation("PUT", "/customers.php?id=9", json!({"city": "Ulm"})), 404, "not_found"),
+        (operation("PUT", "/customers.php", json!({"city": "Ulm"})), 400, "missing_id"),
+        (operation("PUT", "/customers.php?id=0", json!({"city": "Ulm"})), 400, "bad_request"),
+        (operation("PUT", "/customers.php?id=1&x=1", json!({"city": "Ulm"})), 400, "bad_request"),
+        (operation("POST", "/customers.php?id=1", json!({"name": "Ulm"})), 400, "bad_request"),
+        (operation("PUT", "/customers.php?id=1", json!({})), 400, "no_updatable_fields"),
+        (operation("PUT", "/customers.php?id=1", json!({"city": 5})), 400, "bad_request"),
+        (operation("PUT", "/customers.php?id=1", json!(null)), 400, "invalid_json"),
+        (operation("POST", "/customers.php", json!([])), 400, "invalid_json"),
+        (json!({"method": "POST", "path": "/customers.php"}), 400, "invalid_json"),
+        (
+            operation("POST", "/employees.php", json!({"customer_id": 9, "email": "a@b.example"})),
+            422,
+            "customer_not_found",
+        ),
+        (operation("POST", "/hardware.php", json!({"name": "Laptop", "employee_id": 9})), 422, "employee_not_found"),
+        (delete("/customers.php?id=1"), 409, "has_dependents"),
+        (with("\"1\""), 412, "precondition_failed"),
+        (with("1"), 400, "bad_request"),
+    ] {
+        let reply = fails_at(&api, 1, &[post_customer("Before it"), failing], status, code);
+        match code {
+            "precondition_failed" => assert_eq!(reply.header("ETag"), Some(etag.as_str())),
+            "has_dependents" => assert!(reply.json()["details"].is_string()),
+            _ => (),
+        }
+    }
+    let both = json!({"customer_id": "x", "email": "x"});
+    let reply = fails_at(&api, 0, &[operation("POST", "/employees.php", both)], 422, "validation_failed");
+    reply.fails_on(&[("customer_id", "invalid_int"), ("email", "invalid_email")]);
+    results(run(&api, &[with(&etag)]));
+    results(run(&api, &[with("*")]));
+    let ignored = json!({"method": "POST", "path": "/customers.php", "body": {"name": "New"}, "if_match": "\"1\""});
+    results(run(&api, &[ignored]));
+    results(run(&api, &[json!({"method": "DELETE", "path": "/customers.php?id=2", "body": ["ignored"]})]));
+}
+
+#[test]
+fn the_first_operation_that_fails_answers_whatever_its_check() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let (missing, invalid) = (delete("/customers.php?id=9"), post_customer(""));
+    fails_at(&api, 0, &[missing.clone(), invalid.clone()], 404, "not_found");
+    fails_at(&api, 0, &[invalid.clone(), missing.clone()], 422, "validation_failed");
+    fails_at(&api, 1, &[post_customer("Good"), missing, invalid], 404, "not_found");
+}
+
+#[test]
+fn an_operation_sees_what_those_before_it_did() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let done = results(run(
+        &api,
+        &[
+            post_customer("The first name"),
+            operation("PUT", "/customers.php?id=1", json!({"name": "The second name"})),
+            delete("/customers.php?id=1"),
+        ],
+    ));
+    assert_eq!(done[0]["body"]["name"], "The first name");
+    assert_eq!(done[1]["body"]["name"], "The second name");
+    assert_ne!(done[0]["etag"], done[1]["etag"]);
+    fails_at(&api, 1, &[post_customer("Gone again"), delete("/customers.php?id=1")], 404, "not_found");
+    assert_eq!(api.total("/customers.php"), 0);
+}
+
+#[test]
+fn a_reference_can_be_the_result_of_an_earlier_post() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.customer("So that numbers and ids differ");
+    api.post("/hardware.php", json!({"name": "Unassigned"})).is(201);
+    let done = results(run(
+        &api,
+        &[
+            post_customer("New"),
+            operation("POST", "/employees.php", json!({"customer_id": {"result": 0}, "email": "a@shop.example"})),
+            operation("POST", "/employees.php", json!({"customer_id": 1, "email": "b@shop.example"})),
+            operation("POST", "/hardware.php", json!({"name": "Laptop", "employee_id": {"result": 1}})),
+            operation("PUT", "/hardware.php?id=1", json!({"employee_id": {"result": 2}})),
+            operation("PUT", "/employees.php?id=2", json!({"customer_id": {"result": 0}})),
+        ],
+    ));
+    assert_eq!(done[1]["body"]["customer_id"], 2);
+    assert_eq!(done[3]["body"]["employee_id"], 1);
+    assert_eq!(done[4]["body"]["employee_id"], 2);
+    assert_eq!(api.ids("/employees.php?customer_id=2"), [1, 2]);
+}
+
+#[test]
+fn a_result_that_is_no_earlier_post_of_that_resource_is_refused() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.customer("There");
+    let employee = |result: Value| {
+        operation("POST", "/employees.php", json!({"customer_id": {"result": result}, "email": "a@shop.example"}))
+    };
+    let refuse = |operations: &[Value], what: &str| refused(&api, &json!({"operations": operations}).to_string(), what);
+    refuse(&[employee(json!(0)), post_customer("Later")], "operation 0");
+    refuse(&[employee(json!(1)), post_customer("Later")], "operation 1");
+    refuse(&[post_customer("New"), employee(json!(7))], "operation 7");
+    refuse(&[operation("PUT", "/customers.php?id=1", json!({"city": "Ulm"})), employee(json!(0))], "Operation 1");
+    refuse(&[delete("/customers.php?id=1"), employee(json!(0))], "earlier POST");
+    refuse(&[operation("POST", "/hardware.php", json!({"name": "Laptop"})), employee(json!(0))], "/customers.php");
+    for result in [json!("0"), json!(-1), json!(0.0), json!(null), json!([0]), json!(1e30)] {
+        refuse(&[post_customer("New"), employee(result)], "Operation 1");
+    }
+    // Elsewhere an object is a value of the wrong type.
+    let in_text = operation("POST", "/customers.php", json!({"name": "New", "city": {"result": 0}}));
+    fails_at(&api, 1, &[post_customer("New"), in_text], 400, "bad_request");
+    let of_itself = operation("POST", "/employees.php", json!({"customer_id": {"of": 0}, "email": "a@shop.example"}));
+    fails_at(&api, 0, &[of_itself], 422, "validation_failed").fails_on(&[("customer_id", "invalid_int")]);
+    api.post("/employees.php", json!({"customer_id": {"result": 0}, "email": "a@shop.example"})).is(422);
+}
+
+#[test]
+fn what_is_wrong_with_the_batch_itself_is_refused_before_anything_runs() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let after_a_good_one = |operation: &str| {
+        format!(
+            r#"{{"operations": [{{"method": "POST", "path": "/customers.php", "body": {{"name": "Good"}}}}, {operation}]}}"#
+        )
+    };
+    for (body, what) in [
+        ("{}", "operations"),
+        (r#"{"operations": null}"#, "operations"),
+        (r#"{"operations": {"method": "POST"}}"#, "operations"),
+        (r#"{"operations": []}"#, "0 operations"),
+        (r#"{"operations": [], "atomic": true}"#, "atomic"),
+    ] {
+        refused(&api, body, what);
+    }
+    for (operation, what) in [
+        ("7", "Operation 1"),
+        ("null", "Operation 1"),
+        ("{}", "method"),
+        (r#"{"method": "GET", "path": "/customers.php?id=1"}"#, "method"),
+        (r#"{"method": "HEAD", "path": "/customers.php?id=1"}"#, "method"),
+        (r#"{"method": "post", "path": "/customers.php"}"#, "method"),
+        (r#"{"method": 1, "path": "/customers.php"}"#, "method"),
+        (r#"{"method": "POST"}"#, "path"),
+        (r#"{"method": "POST", "path": 1}"#, "path"),
+        (r#"{"method": "POST", "path": "/nowhere"}"#, "/nowhere"),
+        (r#"{"method": "POST", "path": "/changes.php"}"#, "/changes.php"),
+        (r#"{"method": "POST", "path": "/batch.php", "body": {"operations": []}}"#, "/batch.php"),
+        (r#"{"method": "POST", "path": "/v1/v1/customers.php"}"#, "/v1/v1"),
+        (r#"{"method": "POST", "path": "http://desk.example/customers.php"}"#, "http"),
+        (r#"{"method": "DELETE", "path": "/customers.php?id=1", "if_match": 7}"#, "if_match"),
+        (r#"{"method": "POST", "path": "/customers.php", "body": {}, "headers": {}}"#, "headers"),
+        (r#"{"method": "POST", "path": "/customers.php", "bdoy": {}}"#, "did you mean \"body\""),
+    ] {
+        refused(&api, &after_a_good_one(operation), what);
+    }
+    for body in ["", "[]", "{", r#"{"operations": [}"#, r#"{"operations": [{"body": {"name": "\ud800"}}]}"#] {
+        api.post_bytes(BATCH, body).fails_with(400, "invalid_json");
+    }
+    let long = "x".repeat(100_000);
+    refused(&api, &json!({"operations": [{ long.as_str(): 1 }]}).to_string(), "member");
+    refused(&api, &json!({"operations": [{"method": "POST", "path": long}]}).to_string(), "path");
+}
+
+#[test]
+fn of_a_member_given_twice_the_last_counts() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let body = r#"{"operations": [], "operations": [{"method": "PUT", "method": "POST", "path": "/customers.php",
+        "body": {"name": "Not this"}, "body": {"name": "Not \u0074his", "name": "This"}}]}"#;
+    assert_eq!(results(api.post_bytes(BATCH, body))[0]["body"]["name"], "This");
+}
+
+#[test]
+fn every_operation_needs_its_scope_before_any_runs() {
+    let server = TestServer::without_rate_limit();
+    let tenant = server.tenant("acme");
+    let all = tenant.with_scopes(ALL);
+    let api = tenant.with_scopes(&["customers:write"]);
+    let hardware = operation("POST", "/hardware.php", json!({"name": "Laptop"}));
+    let employee = operation("POST", "/employees.php", json!({}));
+    let reply = run(&api, &[post_customer("Good"), employee, hardware.clone()]).fails_with(403, "insufficient_scope");
+    assert_eq!(reply.json()["operation"], 1);
+    let challenge = "Bearer error=\"insufficient_scope\", scope=\"employees:write\"";
+    assert_eq!(reply.header("WWW-Authenticate"), Some(challenge));
+    let invalid_first = run(&api, &[post_customer(""), hardware.clone()]).fails_with(403, "insufficient_scope");
+    assert_eq!(invalid_first.json()["operation"], 1, "scopes come before the checks of the operations");
+    assert_eq!(all.total("/customers.php"), 0);
+    results(run(&api, &[post_customer("Alone")]));
+    run(&tenant.with_scopes(&["customers:read"]), &[post_customer("No")]).fails_with(403, "insufficient_scope");
+    results(run(&tenant.with_scopes(&["hardware:write"]), &[hardware]));
+}
+
+#[test]
+fn a_batch_counts_as_one_request() {
+    let server = Setup::plain().option("--rate-limit").option("3").start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let operations: Vec<Value> = (0..100).map(|n| post_customer(&format!("Customer {n}"))).collect();
+    assert_eq!(run(&api, &operations).is(200).limit("Remaining"), 2);
+    assert_eq!(run(&api, &[]).is(400).limit("Remaining"), 1);
+    assert_eq!(run(&api, &[delete("/customers.php?id=1000")]).is(404).limit("Remaining"), 0);
+    run(&api, &operations).fails_with(429, "rate_limited");
+}
+
+#[test]
+fn one_idempotency_key_covers_all_of_it() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let key = uuid();
+    let operations = [
+        post_customer("Once"),
+        operation("POST", "/employees.php", json!({"customer_id": {"result": 0}, "email": "a@shop.example"})),
+    ];
+    let first = call(&api, &operations).key(&key).send().is(200);
+    assert!(!first.was_replayed());
+    api.put("/customers.php?id=1", json!({"name": "Changed since"})).is(200);
+    for api in [api.clone(), api.below_v1()] {
+        let repeat = call(&api, &operations).key(&key).send().is(200);
+        assert!(repeat.was_replayed());
+        assert_eq!(repeat.body, first.body, "byte for byte");
+        assert_eq!(repeat.header("Content-Type"), first.header("Content-Type"));
+    }
+    assert_eq!((api.total("/customers.php"), api.total("/employees.php")), (1, 1));
+    call(&api, &operations[..1]).key(&key).send().fails_with(422, "idempotency_key_reused");
+    let single = api.call("POST", "/customers.php").key(&key).json(&json!({"name": "Once"}));
+    single.send().fails_with(422, "idempotency_key_reused");
+
+    let of_a_single = uuid();
+    api.call("POST", "/customers.php").key(&of_a_single).json(&json!({"name": "Single"})).send().is(201);
+    let reused = call(&api, &operations).key(&of_a_single).send().fails_with(422, "idempotency_key_reused");
+    assert_eq!(reused.json().get("operation"), None);
+    assert_eq!(api.total("/customers.php"), 2);
+}
+
+#[test]
+fn a_batch_that_failed_is_not_remembered() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let key = uuid();
+    let operations = [post_customer("New"), delete("/hardware.php?id=1")];
+    call(&api, &operations).key(&key).send().fails_with(404, "not_found");
+    api.post("/hardware.php", json!({"name": "Laptop"})).is(201);
+    assert!(!call(&api, &operations).key(&key).send().is(200).was_replayed());
+}
+
+#[test]
+fn each_operation_has_its_entry_in_the_journal() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let id = uuid();
+    let operations = [
+        post_customer("New"),
+        operation("PUT", "/customers.php?id=1", json!({"city": "Ulm"})),
+        operation("POST", "/employees.php", json!({"customer_id": {"result": 0}, "email": "a@shop.example"})),
+        delete("/employees.php?id=1"),
+    ];
+    let done = results(call(&api, &operations).header("X-Request-Id", &id).send());
+    let entries = api.get("/changes.php").found()["data"].as_array().unwrap().clone();
+    let actions: Vec<(&str, &str)> =
+        entries.iter().map(|entry| (entry["resource"].as_str().unwrap(), entry["action"].as_str().unwrap())).collect();
+    let expected =
+        [("customers", "created"), ("customers", "updated"), ("employees", "created"), ("employees", "deleted")];
+    assert_eq!(actions, expected);
+    assert!(entries.iter().all(|entry| entry["request_id"] == id.as_str() && entry["by"]["kind"] == "key"));
+    for (result, entry) in done.iter().zip(&entries).take(3) {
+        assert_eq!(result["etag"], format!("\"{}\"", entry["seq"]));
+    }
+}
+
+/// A batch of one operation with `length` bytes.
+fn batch_of(length: usize) -> String {
+    let body = json!({"operations": [post_customer("Large")]}).to_string();
+    format!("{body}{}", " ".repeat(length - body.len()))
+}
+
+#[test]
+fn a_body_has_at_most_one_mebibyte() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    for api in [api.clone(), api.below_v1()] {
+        api.post_bytes(BATCH, batch_of(1 << 20)).is(200);
+        api.post_bytes(BATCH, batch_of((1 << 20) + 1)).fails_with(413, "payload_too_large").saying("1048576");
+    }
+    api.post_bytes("/customers.php", batch_of(64 * 1024 + 1)).fails_with(413, "payload_too_large").saying("65536");
+    let query = "/customers.php?x=/batch.php";
+    api.post_bytes(query, batch_of(64 * 1024 + 1)).fails_with(413, "payload_too_large");
+    assert_eq!(api.total("/customers.php"), 2);
+}
+
+#[test]
+fn the_body_of_one_operation_may_exceed_the_limit_of_a_request() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let wide = json!({"name": "Wide", "ignored": "x".repeat(900_000)});
+    results(run(&api, &[operation("POST", "/customers.php", wide)]));
+    let notes = "n".repeat(5000);
+    let many: Vec<Value> = (0..100)
+        .map(|n| operation("POST", "/customers.php", json!({"name": format!("N {n}"), "notes": notes})))
+        .collect();
+    assert_eq!(results(run(&api, &many)).len(), 100);
+    let nested = format!(r#"{{"name": "Deep", "ignored": {}{}}}"#, "[".repeat(99), "]".repeat(99));
+    let body = format!(r#"{{"operations": [{{"method": "POST", "path": "/customers.php", "body": {nested}}}]}}"#);
+    api.post_bytes(BATCH, body).is(200);
+    let endless = format!(r#"{{"operations": [{}{}]}}"#, "[".repeat(400_000), "]".repeat(400_000));
+    api.post_bytes(BATCH, endless).fails_with(400, "invalid_json");
+}
+
+#[test]
+fn the_checks_of_a_batch_have_their_order() {
+    let server = Setup::plain().option("--rate-limit").option("9").start();
+    let tenant = server.tenant("acme");
+    let reader = tenant.with_scopes(&["customers:read"]);
+    let large = "x".repeat((1 << 20) + 1);
+    let json = |api: &Api, target: &str, body: &str| api.post_bytes(target, body);
+    json(&server.anonymous(), BATCH, &large).fails_with(401, "missing_authorization");
+    json(&server.with_key("tdk_short"), BATCH, &large).fails_with(401, "malformed_api_key");
+    reader.call("PUT", BATCH).key("nonsense").send().fails_with(405, "method_not_allowed");
+    reader.get(BATCH).fails_with(405, "method_not_allowed");
+    let call = || reader.call("POST", BATCH);
+    call().key("nonsense").body("x").send().fails_with(400, "invalid_idempotency_key");
+    call().header("Content-Type", "text/plain").body(large.as_str()).send().fails_with(415, "unsupported_media_type");
+    json(&reader, BATCH, &large).fails_with(413, "payload_too_large");
+    json(&reader, "/batch.php?x=1", "{").fails_with(400, "invalid_json");
+    json(&reader, "/batch.php?x=1", "{}").fails_with(400, "bad_request").saying("query parameter \"x\"");
+    let undeclared = json!({"operations": [post_customer(""), {"method": "BREW"}]}).to_string();
+    json(&reader, BATCH, &undeclared).fails_with(400, "bad_request").saying("Operation 1");
+    json(&reader, BATCH, &json!({"operations": [post_customer("")]}).to_string()).fails_with(403, "insufficient_scope");
+    json(&reader, BATCH, &large).fails_with(429, "rate_limited");
+    // A method that the path lacks is not in the interface description, so the answer is not compared with it.
+    reader.call("PUT", BATCH).try_send().unwrap().fails_with(429, "rate_limited");
+    json(&server.anonymous(), "/batch.php/", &large).fails_with(404, "endpoint_not_found");
+
+    let api = tenant.with_scopes(ALL);
+    let key = uuid();
+    api.call("POST", "/customers.php").key(&key).json(&json!({"name": "First"})).send().is(201);
+    let with_key = |operation: Value| self::call(&api, &[operation]).key(&key).send();
+    with_key(post_customer("")).fails_on(&[("name", "required")]);
+    with_key(delete("/customers.php?id=99")).fails_with(422, "idempotency_key_reused");
+    tenant.ask("suspend", &[]);
+    json(&api, BATCH, &large).fails_with(403, "tenant_inactive");
+}
+
+/// Ten operations of which each leaves a trace.
+fn traced(writer: usize, number: usize) -> Vec<Value> {
+    (0..10).map(|n| post_customer(&format!("w{writer}b{number} part {n}"))).collect()
+}
+
+#[test]
+fn a_batch_is_there_completely_or_not_at_all_after_a_kill() {
+    let mut server = TestServer::without_rate_limit();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    let mut total = 0;
+    for round in 0..10 {
+        let acknowledged = AtomicUsize::new(0);
+        let moment = usize::from(uuid::Uuid::new_v4().as_bytes()[0]) / 8 + 1;
+        thread::scope(|scope| {
+            for writer in 0..4 {
+                let (api, acknowledged) = (api.clone(), &acknowledged);
+                scope.spawn(move || {
+                    let batches = (0..).map(|number| traced(4 * round + writer, number));
+                    for operations in batches {
+                        let Ok(reply) = call(&api, &operations).try_send() else { return };
+                        reply.is(200);
+                        acknowledged.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            until("batches are acknowledged", || (acknowledged.load(Ordering::Relaxed) >= moment).then_some(()));
+            server.kill();
+        });
+        server.restart();
+        total += acknowledged.into_inner();
+        let names: Vec<String> = api
+            .all("/customers.php?limit=200")
+            .iter()
+            .map(|record| record["name"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(names.len() % 10, 0, "only whole batches");
+        for whole in names.chunks(10) {
+            let batch = whole[0].split(' ').next().unwrap();
+            let parts: Vec<String> = (0..10).map(|n| format!("{batch} part {n}")).collect();
+            assert_eq!(whole, parts, "the parts of a batch stand together");
+        }
+        assert!(names.len() / 10 >= total, "what was acknowledged is there");
+    }
+    assert!(total > 0);
+    server.stop();
+    server.cli(&["check"]).done();
+}
