@@ -13,6 +13,8 @@
 mod checkpoints;
 mod leftovers;
 mod portion;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::io;
@@ -274,7 +276,7 @@ impl<'a> PendingImport<'a> {
 }
 
 /// The pages that one step of merging writes: about a tenth of a second.
-const MERGED_PAGES: i64 = 4_000;
+const MERGED_PAGES: i64 = 1_000;
 
 /// The entries of the journal that one transaction removes: about a tenth of a second.
 const REMOVED_ENTRIES: usize = 20_000;
