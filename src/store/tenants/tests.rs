@@ -138,7 +138,7 @@ fn search_segments_are_merged_between_commits() {
         add_customer(&tenant, &format!("note {n}"));
     }
     wait_until(|| segments(&tenant) < FEW);
-    wait_until(|| tenants.most_search_segments() == segments(&tenant));
+    wait_until(|| (1..FEW).contains(&tenants.most_search_segments()));
     assert!(tenants.shared.metrics.render(0, 0).contains("tenantdesk_search_merge_seconds_count"));
 }
 
