@@ -7,7 +7,7 @@ use super::examples::{
     update_example, whoami_example,
 };
 use super::responses::{COUNTED, Target, references};
-use super::schemas::{filter_schema, schema_ref};
+use super::schemas::{ENTITY_TAGS, filter_schema, schema_ref};
 use crate::api::batch;
 use crate::api::changes;
 use crate::api::list::{self, Bound, Filter, filters};
@@ -73,7 +73,7 @@ pub fn parameters() -> impl Iterator<Item = (String, Value)> {
                 "If-Match",
                 "The `ETag` of the record as the client knows it, or several with commas between, or `*`. The change is made only \
                  if the record has this version. Without the header the last change wins.",
-                json!({ "type": "string" }),
+                json!({ "type": "string", "pattern": ENTITY_TAGS }),
                 ETAG,
             ),
         ),
