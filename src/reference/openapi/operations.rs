@@ -403,7 +403,7 @@ fn batch_path() -> Value {
             "tags": ["batch"],
             "summary": "Make several changes, all or none",
             "description": BATCH_ABOUT,
-            "security": [{ "apiKey": batch::scopes().map(|scope| scope.to_string()) }],
+            "security": batch::scopes().map(|scope| json!({ "apiKey": [scope.to_string()] })),
             "parameters": shared(&["IdempotencyKey", "RequestId"]),
             "requestBody": {
                 "required": true,
