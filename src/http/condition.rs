@@ -236,14 +236,15 @@ pub static CATALOGUE: [Description; 30] = [
         condition: Condition::PayloadTooLarge,
         code: "payload_too_large",
         status: 413,
-        meaning: "The body is larger than 64 KiB, or that of a batch than 1 MiB.",
+        meaning: "The body is larger than 64 KiB, or that of a batch larger than 1 MiB.",
         remedy: "Send a smaller body.",
     },
     Description {
         condition: Condition::MalformedRequest,
         code: "malformed_request",
         status: 400,
-        meaning: "The message is not HTTP/1.0 or 1.1, or could be read in two ways. The connection closes.",
+        meaning: "The message is not HTTP/1.0 or 1.1, or could be read in two ways. The connection closes. Where the message cannot be \
+                  read at all, the status comes alone.",
         remedy: "Use an HTTP client library; check what stands between client and server.",
     },
     Description {

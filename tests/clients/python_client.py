@@ -1,5 +1,5 @@
 """A Python client, generated from the document that the server serves, through the whole life of a customer, an employee
-and a piece of hardware, with typed errors.
+and a piece of hardware, with typed errors; then the key, versions, a batch and the journal.
 
     python python_client.py BINARY
 """
@@ -92,7 +92,7 @@ def life(server):
     assert isinstance(refused, models.UnauthorizedError), refused
     assert refused.error.code == models.UnauthorizedErrorErrorCode.INVALID_API_KEY
 
-    # The end, in the order that references ask for.
+    # The end, in the order that references require.
     freed = update_hardware.sync(client=client, id=device.id, body=models.HardwareUpdate(employee_id=None))
     assert freed.employee_id is None
     for delete, record in ((delete_hardware, device), (delete_employee, employee), (delete_customer, customer)):
@@ -105,7 +105,114 @@ def life(server):
     assert get_health.sync(client=root).status == get_readiness.sync(client=root).status == "ok"
 
 
+def key_of(server):
+    from generated_tenantdesk import AuthenticatedClient, models
+    from generated_tenantdesk.api.key import get_whoami
+
+    me = get_whoami.sync(client=AuthenticatedClient(base_url=server.url, token=server.key))
+    assert isinstance(me, models.Whoami) and me.tenant == "acme" and me.api_version == "v1", me
+    assert server.key.startswith(me.key.prefix) and me.key.name == "clients" and me.key.expires_at is None, me.key
+    assert me.rate_limit > 0 and set(me.key.scopes) == set(models.WhoamiKeyScopesItem), me
+    refused = get_whoami.sync(client=AuthenticatedClient(base_url=server.url, token="tdk_" + "x" * 43))
+    assert isinstance(refused, models.UnauthorizedError), refused
+
+
+def versions(server):
+    from generated_tenantdesk import AuthenticatedClient, models
+    from generated_tenantdesk.api.customers import create_customer, delete_customer, get_customers, update_customer
+
+    client = AuthenticatedClient(base_url=server.url, token=server.key)
+    made = create_customer.sync_detailed(client=client, body=models.CustomerCreate(name="Version GmbH"))
+    customer, first = made.parsed.id, made.headers["ETag"]
+    read = get_customers.sync_detailed(client=client, id=customer)
+    assert read.headers["ETag"] == first, read.headers
+    same = get_customers.sync_detailed(client=client, id=customer, if_none_match=first)
+    assert same.status_code == 304 and same.content == b"" and same.headers["ETag"] == first, same
+    to_berlin = models.CustomerUpdate(city="Berlin")
+    changed = update_customer.sync_detailed(client=client, id=customer, body=to_berlin, if_match=first)
+    assert changed.status_code == 200 and changed.parsed.city == "Berlin" and changed.headers["ETag"] != first, changed
+    late = update_customer.sync_detailed(client=client, id=customer, body=models.CustomerUpdate(city="Bonn"), if_match=first)
+    assert isinstance(late.parsed, models.PreconditionFailedError), late
+    assert late.status_code == 412 and late.headers["ETag"] == changed.headers["ETag"], late.headers
+    read = get_customers.sync_detailed(client=client, id=customer, if_none_match=first)
+    assert read.status_code == 200 and read.parsed.city == "Berlin", read
+    kept = delete_customer.sync(client=client, id=customer, if_match=first)
+    assert isinstance(kept, models.PreconditionFailedError), kept
+    assert delete_customer.sync_detailed(client=client, id=customer, if_match=changed.headers["ETag"]).status_code == 204
+
+
+def batch_and_journal(server):
+    from generated_tenantdesk import AuthenticatedClient, models
+    from generated_tenantdesk.api.batch import run_batch
+    from generated_tenantdesk.api.changes import list_changes
+    from generated_tenantdesk.api.hardware import create_hardware, get_hardware
+
+    client = AuthenticatedClient(base_url=f"{server.url}/v1", token=server.key)
+    now = list_changes.sync(client=client, cursor="now")
+    assert isinstance(now, models.ChangePage) and now.data == [] and now.more is False, now
+    spare = create_hardware.sync(client=client, body=models.HardwareCreate(name="Spare laptop"))
+
+    def run(*operations):
+        operations = [
+            models.BatchOperation(
+                method=models.BatchOperationMethod(method), path=path,
+                body=models.BatchOperationBodyType0.from_dict(body) if body is not None else None,
+            )
+            for method, path, body in operations
+        ]
+        return run_batch.sync(client=client, body=models.Batch(operations=operations), idempotency_key=str(uuid.uuid4()))
+
+    done = run(
+        ("POST", "/customers.php", {"name": "Batch GmbH"}),
+        ("POST", "/employees.php", {"customer_id": {"result": 0}, "email": "eva@batch.example"}),
+        ("PUT", f"/hardware.php?id={spare.id}", {"employee_id": {"result": 1}}),
+    )
+    assert isinstance(done, models.BatchResults), done
+    customer, employee, device = (result.body for result in done.results)
+    assert [result.status for result in done.results] == [201, 201, 200] and done.results[2].location is None, done
+    assert isinstance(customer, models.Customer) and isinstance(employee, models.Employee) and isinstance(device, models.Hardware)
+    assert employee.customer_id == customer.id and device.employee_id == employee.id, done
+    assert done.results[0].location == f"/customers.php?id={customer.id}", done
+
+    # Hardware of the customer's employees, and hardware of nobody.
+    found = get_hardware.sync(client=client, customer_id=customer.id)
+    assert [record.id for record in found.data] == [spare.id], found
+    unassigned = get_hardware.sync(client=client, customer_id="null")
+    assert unassigned.data and all(record.employee_id is None for record in unassigned.data), unassigned
+
+    # All or none: the first operation is undone because the second fails.
+    failed = run(
+        ("PUT", f"/customers.php?id={customer.id}", {"city": "Bonn"}),
+        ("DELETE", "/hardware.php?id=999999", None),
+    )
+    assert isinstance(failed, models.BatchNotFoundError) and failed.operation == 1, failed
+
+    # The journal has each change since `now`, and nothing of the batch that failed.
+    entries, cursor, more = [], now.next_cursor, True
+    while more:
+        page = list_changes.sync(client=client, cursor=cursor, limit=2)
+        assert isinstance(page, models.ChangePage), page
+        entries += page.data
+        cursor, more = page.next_cursor, page.more
+    seen = [(entry.resource, entry.id, entry.action) for entry in entries]
+    of, act = models.ChangeResource, models.ChangeAction
+    assert seen == [
+        (of.HARDWARE, spare.id, act.CREATED),
+        (of.CUSTOMERS, customer.id, act.CREATED),
+        (of.EMPLOYEES, employee.id, act.CREATED),
+        (of.HARDWARE, spare.id, act.UPDATED),
+    ], entries
+    last = entries[-1]
+    assert last.fields == ["employee_id"] and last.before["employee_id"] is None and last.record == device, last
+    assert isinstance(last.by, models.KeyAuthor) and last.by.name == "clients" and last.request_id, last
+    assert done.results[2].etag == f'"{last.seq}"', last
+    one = list_changes.sync(client=client, resource=models.ListChangesResource.HARDWARE, id=spare.id)
+    assert [entry.action for entry in one.data] == [act.CREATED, act.UPDATED], one
+    assert isinstance(list_changes.sync(client=client, cursor="made-up"), models.ChangesBadRequestError)
+
+
 with tempfile.TemporaryDirectory() as folder, Server(sys.argv[1]) as server:
     generate(server.url, folder)
-    life(server)
+    for part in (life, key_of, versions, batch_and_journal):
+        part(server)
 print("python client: ok")

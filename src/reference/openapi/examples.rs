@@ -121,11 +121,20 @@ fn example_of_named(resource: &Resource, name: &str) -> Value {
     resource.field(name).map(example_of).unwrap_or_default()
 }
 
-/// The results of a batch of a POST and a DELETE.
+/// The results of `batch_example`.
 pub fn batch_results_example() -> Value {
-    let location = format!("{}?id=1", CUSTOMER.path);
+    let made = |resource: &'static Resource, etag: &str| {
+        let location = format!("{}?id=1", resource.path);
+        json!({ "status": 201, "location": location, "etag": etag, "body": record_example(resource) })
+    };
+    let mut assigned = record_example(&HARDWARE);
+    if let Some(fields) = assigned.as_object_mut() {
+        fields.extend([("id".to_owned(), json!(7)), ("employee_id".to_owned(), json!(1))]);
+    }
     json!({ "results": [
-        { "status": 201, "location": location, "etag": ETAG, "body": record_example(&CUSTOMER) },
+        made(&CUSTOMER, "\"8412350018\""),
+        made(&EMPLOYEE, "\"8412350019\""),
+        { "status": 200, "location": null, "etag": "\"8412350020\"", "body": assigned },
         { "status": 204, "location": null, "etag": null, "body": null },
     ] })
 }

@@ -7,7 +7,7 @@ use super::examples::{
     update_example, whoami_example,
 };
 use super::responses::{COUNTED, Target, references};
-use super::schemas::{filter_schema, schema_ref};
+use super::schemas::{ENTITY_TAGS, filter_schema, schema_ref};
 use crate::api::batch;
 use crate::api::changes;
 use crate::api::list::{self, Bound, Filter, filters};
@@ -73,7 +73,7 @@ pub fn parameters() -> impl Iterator<Item = (String, Value)> {
                 "If-Match",
                 "The `ETag` of the record as the client knows it, or several with commas between, or `*`. The change is made only \
                  if the record has this version. Without the header the last change wins.",
-                json!({ "type": "string" }),
+                json!({ "type": "string", "pattern": ENTITY_TAGS }),
                 ETAG,
             ),
         ),
@@ -403,7 +403,7 @@ fn batch_path() -> Value {
             "tags": ["batch"],
             "summary": "Make several changes, all or none",
             "description": BATCH_ABOUT,
-            "security": [{ "apiKey": batch::scopes().map(|scope| scope.to_string()) }],
+            "security": batch::scopes().map(|scope| json!({ "apiKey": [scope.to_string()] })),
             "parameters": shared(&["IdempotencyKey", "RequestId"]),
             "requestBody": {
                 "required": true,

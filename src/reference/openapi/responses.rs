@@ -287,7 +287,10 @@ impl ErrorResponse {
 
     fn example(&self, condition: Condition) -> (String, Value) {
         let violation = ProtocolViolation::ALL.into_iter().find(|violation| violation.status() == self.status);
-        let body = error_example(condition, violation.unwrap_or(ProtocolViolation::Malformed), self.resource);
+        let mut body = error_example(condition, violation.unwrap_or(ProtocolViolation::Malformed), self.resource);
+        if let (true, Some(members)) = (self.of_batch && is_of_one_operation(condition), body.as_object_mut()) {
+            members.insert("operation".to_owned(), json!(2));
+        }
         let about = condition.describe();
         (about.code.to_owned(), json!({ "summary": about.meaning, "value": body }))
     }
@@ -330,7 +333,12 @@ impl ErrorResponse {
             properties.insert("details".to_owned(), details);
         }
         if self.of_batch {
-            let about = "The number of the operation that failed, from 0. Absent if the batch itself is at fault.";
+            let mut about = "The number of the operation that failed, from 0.".to_owned();
+            if self.conditions.iter().all(|condition| is_of_one_operation(*condition)) {
+                required.push("operation");
+            } else {
+                about.push_str(" Absent if the batch itself is at fault.");
+            }
             properties.insert("operation".to_owned(), json!({ "type": "integer", "minimum": 0, "description": about }));
         }
         json!({ "type": "object", "required": required, "properties": properties })
@@ -359,6 +367,14 @@ fn needs_key(condition: Condition) -> bool {
         condition,
         Condition::EndpointNotFound | Condition::MalformedRequest | Condition::Overloaded | Condition::NotReady
     )
+}
+
+/// Whether the condition of a batch is always that of one operation.
+fn is_of_one_operation(condition: Condition) -> bool {
+    use Condition as C;
+    let of_requests = [C::InsufficientScope, C::MissingId, C::NoUpdatableFields, C::ValidationFailed];
+    let of_records = [C::NotFound, C::PreconditionFailed, C::CustomerNotFound, C::EmployeeNotFound, C::HasDependents];
+    of_requests.contains(&condition) || of_records.contains(&condition)
 }
 
 /// The members `errors` and `fields` of a `validation_failed` response.

@@ -13,6 +13,8 @@ use crate::model::{ALL, Column, Field, Kind, Resource, Scope};
 const TEXT: &str = r"^[^\u0000]*$";
 /// Text without U+0000 that is not only white space.
 const FILLED_TEXT: &str = r"^[^\u0000]*[^\u0000\s][^\u0000]*$";
+/// Entity tags with commas between, or `*`. The service also takes tags beyond ASCII and empty elements (RFC 9110 section 5.6.1).
+pub const ENTITY_TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$"#;
 /// Not only white space.
 const FILLED: &str = r"\S";
 
@@ -184,11 +186,12 @@ fn batch_operation() -> Value {
             "body": {
                 "type": ["object", "null"],
                 "additionalProperties": true,
-                "description": "The body of the request, for POST and PUT. In place of the value of a reference, `{\"result\": N}` \
+                "description": "The body of the request. POST and PUT need it. In place of the value of a reference, `{\"result\": N}` \
                     stands for the id that operation N gave, an earlier POST, counted from 0.",
             },
             "if_match": {
                 "type": ["string", "null"],
+                "pattern": ENTITY_TAGS,
                 "description": "The header `If-Match` of the request, for PUT and DELETE.",
             },
         },

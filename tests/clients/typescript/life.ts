@@ -1,6 +1,6 @@
 // The whole life of a customer, an employee and a piece of hardware through openapi-fetch, with the types that
-// openapi-typescript makes of the served document. The compiler checks every access; running it checks the service.
-// run.py makes the types, compiles this and runs it.
+// openapi-typescript makes of the served document; then the key, versions, a batch and the journal. The compiler checks
+// every access; running it checks the service. typescript_client.py makes the types, compiles this and runs it.
 
 import createClient from "openapi-fetch";
 import type { components, paths } from "./generated/schema.js";
@@ -75,6 +75,66 @@ const ends = [
 check(ends.every(({ response }) => response.status === 204), "all are deleted");
 const gone = await api.GET("/customers.php", byId);
 check(gone.error?.error.code === "not_found", "and gone");
+
+const me = await api.GET("/whoami.php");
+check(me.data?.tenant === "acme" && key.startsWith(me.data.key.prefix) && me.data.key.expires_at === null, "the key");
+check(me.data.key.scopes.includes("hardware:write") && me.data.rate_limit > 0, "its scopes and its limit");
+
+const versioned = await api.POST("/customers.php", { body: { name: "Version GmbH" } });
+check(versioned.data, "another customer");
+const query = { id: versioned.data.id };
+const first = versioned.response.headers.get("ETag") ?? "";
+const read = await api.GET("/customers.php", { params: { query } });
+check(first !== "" && read.response.headers.get("ETag") === first, "the version of a record");
+const unchanged = await api.GET("/customers.php", { params: { query, header: { "If-None-Match": first } } });
+check(unchanged.response.status === 304 && unchanged.response.headers.get("ETag") === first, "not modified");
+const ifFirst = { params: { query, header: { "If-Match": first } } };
+const moved = await api.PUT("/customers.php", { ...ifFirst, body: { city: "Berlin" } });
+const second = moved.response.headers.get("ETag") ?? "";
+check(moved.data?.city === "Berlin" && second !== first, "a change of the version that the client knows");
+const late = await api.PUT("/customers.php", { ...ifFirst, body: { city: "Bonn" } });
+check(late.response.status === 412 && late.error?.error.code === "precondition_failed", "a change of an old version");
+check(late.response.headers.get("ETag") === second, "the present version");
+const stays = await api.DELETE("/customers.php", ifFirst);
+check(stays.error?.error.code === "precondition_failed", "a deletion of an old version");
+
+const now = await api.GET("/changes.php", { params: { query: { cursor: "now" } } });
+check(now.data?.data.length === 0 && !now.data.more, "the end of the journal");
+const batch = await api.POST("/batch.php", {
+  params: { header: { "Idempotency-Key": crypto.randomUUID() } },
+  body: {
+    operations: [
+      { method: "POST", path: "/employees.php", body: { customer_id: query.id, email: "eva@batch.example" } },
+      { method: "POST", path: "/hardware.php", body: { name: "Laptop", employee_id: { result: 0 } } },
+      { method: "PUT", path: `/customers.php?id=${query.id}`, body: { city: "Bremen" }, if_match: second },
+    ],
+  },
+});
+check(batch.data?.results.map(({ status }) => status).join() === "201,201,200", "a batch");
+const [person, laptop, town] = batch.data.results;
+check(person?.body && laptop?.body && "employee_id" in laptop.body, "records as results");
+check(laptop.body.employee_id === person.body.id && laptop.location?.endsWith(`?id=${laptop.body.id}`), "a result reference");
+const failed = await api.POST("/batch.php", {
+  body: {
+    operations: [
+      { method: "PUT", path: `/customers.php?id=${query.id}`, body: { city: "Bonn" } },
+      { method: "DELETE", path: `/hardware.php?id=${laptop.body.id}`, if_match: first },
+    ],
+  },
+});
+check(failed.error && "operation" in failed.error && failed.error.operation === 1, "the operation that failed");
+check(failed.error.error.code === "precondition_failed", "its code");
+const owned = await api.GET("/hardware.php", { params: { query: { customer_id: query.id } } });
+check(owned.data && isPage(owned.data) && owned.data.data.length === 1, "hardware of a customer");
+check(owned.data.data[0]?.id === laptop.body.id, "that of the batch");
+
+const since = await api.GET("/changes.php", { params: { query: { cursor: now.data.next_cursor } } });
+check(since.data?.data.map(({ action }) => action).join() === "created,created,updated", "the entries of the batch");
+const entry: components["schemas"]["Change"] | undefined = since.data.data[2];
+check(entry?.resource === "customers" && entry.fields.join() === "city" && entry.before?.["city"] === "Berlin", "an entry");
+check(entry.by.kind === "key" && entry.by.name === "clients" && `"${entry.seq}"` === town?.etag, "its author and its version");
+check(entry.record && "city" in entry.record && entry.record.city === "Bremen", "the record as it is");
+
 const health = await api.GET("/healthz", { baseUrl: url });
 check(health.data?.status === "ok", "health");
 console.log("typescript client: ok");
