@@ -14,8 +14,9 @@ use super::writer::Writer;
 use crate::store::connection::{self, Checkpoint};
 use crate::store::records;
 
-/// Frames of a log that has to start again from its beginning, which it can only while nobody writes: 16 MiB.
-const RESTART_FRAMES: u32 = 4_000;
+/// Frames from which the log has to start again from its beginning, which it does only if no commit came during the checkpoint. 12 MB:
+/// the log stays below the size to which SQLite truncates it, so commits overwrite blocks of the file and allocate none.
+const RESTART_FRAMES: u32 = 3_000;
 
 /// Segments from which merging takes as much time as the commits between its steps, and from which it does not pause.
 const MANY_SEGMENTS: u64 = 64;
@@ -102,8 +103,8 @@ fn merge(connection: &mut Connection) -> rusqlite::Result<(bool, u64)> {
 fn run_checkpoint(writer: &Writer) {
     let started = Instant::now();
     // A failure has no consequence but a longer log. It is tried again after as many frames.
-    let Ok(Some(Checkpoint { frames, copied })) = writer.checkpoint_beside() else { return };
-    if copied < frames && frames >= RESTART_FRAMES {
+    let Ok(Some(Checkpoint { frames, .. })) = writer.checkpoint_beside() else { return };
+    if frames >= RESTART_FRAMES {
         let _ = writer.with_connection(|connection| connection::checkpoint(connection));
     }
     writer.due_maintenance().checkpointed(frames);

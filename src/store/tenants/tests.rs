@@ -174,6 +174,6 @@ fn the_write_ahead_log_starts_again_although_commits_never_pause() {
             }
         }
     });
-    assert!(longest < 100 << 20, "{longest} bytes for 200 MB");
+    assert!(longest < 40 << 20, "{longest} bytes for 200 MB");
     wait_until(|| database() > 100 << 20);
 }
