@@ -1,6 +1,6 @@
 //! What is due between the commits of one tenant's file.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Commits, and so new segments, after which merging is due. FTS5 merges as many of a level (`usermerge` in `schema.sql`).
 const MERGE_COMMITS: u32 = 16;
@@ -14,6 +14,8 @@ const MOST_FRAMES: u32 = 16_000;
 /// What is due for one tenant's file.
 #[derive(Debug, Default)]
 pub(super) struct DueMaintenance {
+    /// Whether the maintenance thread has this tenant in its queue, or works on it.
+    is_scheduled: AtomicBool,
     /// Commits since merging found nothing to do.
     commits: AtomicU32,
     /// Frames in the write-ahead log after the last commit.
@@ -48,6 +50,16 @@ impl DueMaintenance {
     /// Whether segments may have to be merged.
     pub fn needs_merge(&self) -> bool {
         self.commits.load(Ordering::Relaxed) >= MERGE_COMMITS
+    }
+
+    /// Whether something is due and the tenant is not scheduled yet. It is from then on.
+    pub fn begin_schedule(&self) -> bool {
+        (self.needs_merge() || self.needs_checkpoint()) && !self.is_scheduled.swap(true, Ordering::AcqRel)
+    }
+
+    /// The maintenance thread has finished with the tenant.
+    pub fn end_schedule(&self) {
+        self.is_scheduled.store(false, Ordering::Release);
     }
 
     /// Whether the log has to be copied into the file.

@@ -3,7 +3,6 @@
 //!
 //! One thread does this for all tenants, in turn. A step holds the tenant's writing connection for a few milliseconds.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -27,9 +26,7 @@ const LOCKED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Queues the tenant of `writer` if something is due.
 pub(super) fn schedule(writer: &Arc<Writer>, thread: &Arc<ScheduledThreadPool>) {
-    let due = writer.due_maintenance();
-    if (due.needs_merge() || due.needs_checkpoint()) && !writer.maintenance_is_scheduled().swap(true, Ordering::AcqRel)
-    {
+    if writer.due_maintenance().begin_schedule() {
         run_after(Duration::ZERO, Arc::downgrade(writer), Arc::downgrade(thread));
     }
 }
@@ -42,7 +39,7 @@ fn run_after(pause: Duration, writer: Weak<Writer>, thread: Weak<ScheduledThread
         if let Some(pause) = run_step(&tenant) {
             return run_after(pause, writer, thread);
         }
-        tenant.maintenance_is_scheduled().store(false, Ordering::Release);
+        tenant.due_maintenance().end_schedule();
         // A commit since the step found the tenant still scheduled.
         if let Some(thread) = thread.upgrade() {
             schedule(&tenant, &thread);

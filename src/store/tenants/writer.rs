@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -104,7 +103,6 @@ pub(super) struct Writer {
     /// Opened with the first mutation: a tenant that is only read needs none.
     connection: Mutex<Option<TrackedConnection>>,
     due_maintenance: DueMaintenance,
-    maintenance_is_scheduled: AtomicBool,
 }
 
 #[derive(Default)]
@@ -134,7 +132,6 @@ impl Writer {
             queue: Mutex::default(),
             connection: Mutex::new(None),
             due_maintenance: DueMaintenance::default(),
-            maintenance_is_scheduled: AtomicBool::new(false),
         }
     }
 
@@ -216,20 +213,17 @@ impl Writer {
         if frames > 0 {
             self.due_maintenance.count_commit(frames);
         }
-        if self.due_maintenance.is_log_too_long() {
-            // A failure has no consequence but a longer log. The next commit tries again.
-            let _ = connection::checkpoint(connection);
+        // A failure has no consequence but a longer log. The next commit tries again.
+        if self.due_maintenance.is_log_too_long()
+            && let Ok(Some(Checkpoint { frames, .. })) = connection::checkpoint(connection)
+        {
+            self.due_maintenance.checkpointed(frames);
         }
     }
 
     /// What is due between the commits.
     pub fn due_maintenance(&self) -> &DueMaintenance {
         &self.due_maintenance
-    }
-
-    /// Whether the maintenance thread has this tenant in its queue, or works on it.
-    pub fn maintenance_is_scheduled(&self) -> &AtomicBool {
-        &self.maintenance_is_scheduled
     }
 
     /// Runs `work` on the writing connection, between two commits. Mutations wait meanwhile. `None` if the file cannot be opened: the
