@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use rusqlite::Row;
+use rusqlite::types::FromSql;
 
 use super::Reading;
 use super::encoding::{checked, read_value, write_row};
@@ -140,7 +141,12 @@ impl Reading<'_> {
         );
         let skipped = Value::Integer(i64::try_from(count.saturating_sub(1)).unwrap_or(i64::MAX));
         let values = ahead.values.iter().chain(&passing.values).chain([&skipped]).chain(&ahead.values);
-        self.connection().prepare_cached(&sql)?.query_row(rusqlite::params_from_iter(values), |row| row.get(0))
+        self.value(&sql, values)
+    }
+
+    /// The only value that a statement returns.
+    fn value<'v, T: FromSql>(&self, sql: &str, values: impl Iterator<Item = &'v Value>) -> rusqlite::Result<T> {
+        self.connection().prepare_cached(sql)?.query_row(rusqlite::params_from_iter(values), |row| row.get(0))
     }
 
     /// Whether at most `count` records pass the predicates of the column.
@@ -151,9 +157,7 @@ impl Reading<'_> {
         }
         let rows = format!("SELECT 1 FROM {}{} LIMIT {count} + 1", query.from, query.conditions());
         let sql = format!("SELECT count(*) <= {count} FROM ({rows})");
-        self.connection()
-            .prepare_cached(&sql)?
-            .query_row(rusqlite::params_from_iter(query.values.iter()), |row| row.get(0))
+        self.value(&sql, query.values.iter())
     }
 
     fn count(
@@ -172,9 +176,7 @@ impl Reading<'_> {
         query.filter(list);
         query.keep_to(hidden.map_or(Ids::All, Ids::Outside));
         let sql = format!("SELECT count(*) FROM {}{}", query.from, query.conditions());
-        self.connection()
-            .prepare_cached(&sql)?
-            .query_row(rusqlite::params_from_iter(query.values.iter()), |row| row.get(0))
+        self.value(&sql, query.values.iter())
     }
 }
 
