@@ -50,10 +50,7 @@ fn page(tenant: &Tenant, request: &Request, resource: &'static Resource, query: 
     let cursor = page.next.map(|position| list::write_cursor(&position, &list));
     let response = Response::json_bytes(200, page_body(page.json, cursor.as_deref(), page.total));
     Ok(match cursor {
-        Some(cursor) => {
-            let link = format!("<{}?{}>; rel=\"next\"", request.path, query.with_cursor(&cursor));
-            response.header("Link", link)
-        }
+        Some(cursor) => response.header("Link", query.link_to_next(&request.path, &cursor)),
         None => response,
     })
 }

@@ -62,6 +62,11 @@ impl Query {
         }
     }
 
+    /// The value of `Link` for the page from `cursor` on; `path` is that of the request (RFC 8288).
+    pub fn link_to_next(&self, path: &str, cursor: &str) -> String {
+        format!("<{path}?{}>; rel=\"next\"", self.with_cursor(cursor))
+    }
+
     /// This query with another cursor, encoded for the header `Link`.
     pub fn with_cursor(&self, cursor: &str) -> String {
         /// Characters that a URI in the header `Link` must not contain (RFC 8288 section 3).

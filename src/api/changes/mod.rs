@@ -76,9 +76,5 @@ fn respond(request: &Request, query: &Query, page: ChangesPage) -> Response {
     body.splice(0..0, *b"{\"data\":");
     body.extend_from_slice(format!(",\"next_cursor\":\"{cursor}\",\"more\":{more}}}").as_bytes());
     let response = Response::json_bytes(200, body);
-    if more {
-        let link = format!("<{}?{}>; rel=\"next\"", request.path, query.with_cursor(&cursor));
-        return response.header("Link", link);
-    }
-    response
+    if more { response.header("Link", query.link_to_next(&request.path, &cursor)) } else { response }
 }
