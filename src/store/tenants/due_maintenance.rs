@@ -68,6 +68,11 @@ impl DueMaintenance {
         frames.saturating_sub(before) >= CHECKPOINT_FRAMES
     }
 
+    /// The frames in the write-ahead log after the last commit.
+    pub fn frames(&self) -> u32 {
+        self.frames.load(Ordering::Relaxed)
+    }
+
     /// Whether the commit has to do the checkpoint itself.
     pub fn is_log_too_long(&self) -> bool {
         self.needs_checkpoint() && self.frames.load(Ordering::Relaxed) >= MOST_FRAMES

@@ -13,9 +13,15 @@ use super::writer::Writer;
 use crate::store::connection::{self, Checkpoint};
 use crate::store::records;
 
-/// Frames from which the log has to start again from its beginning, which it does only if no commit came during the checkpoint. 12 MB:
+/// Frames from which the log has to start again from its beginning, which it does only if no commit came during the checkpoint. 8 MB:
 /// the log stays below the size to which SQLite truncates it, so commits overwrite blocks of the file and allocate none.
-const RESTART_FRAMES: u32 = 3_000;
+const RESTART_FRAMES: u32 = 2_000;
+
+/// Frames that may be left to copy while mutations wait: the sync of as many scattered pages takes two milliseconds.
+const LAST_FRAMES: u32 = 32;
+
+/// The most copies beside the commits for one restart: a log that a reader or a slow disk keeps from being copied starts again later.
+const MOST_COPIES: u32 = 8;
 
 /// Segments from which merging takes as much time as the commits between its steps, and from which it does not pause.
 const MANY_SEGMENTS: u64 = 64;
@@ -95,15 +101,27 @@ fn merge(connection: &mut Connection) -> rusqlite::Result<(bool, u64)> {
     Ok((merged, segments))
 }
 
-/// Copies the log while others write. A log that has grown long is then copied to its end while nobody writes, which makes the next
-/// commit start it again; only what came meanwhile is left to copy.
 fn run_checkpoint(writer: &Writer) {
     let started = Instant::now();
     // A failure has no consequence but a longer log. It is tried again after as many frames.
-    let Ok(Some(Checkpoint { frames, .. })) = writer.checkpoint_beside() else { return };
-    if frames >= RESTART_FRAMES {
-        let _ = writer.with_connection(|connection| connection::checkpoint(connection));
-    }
-    writer.due_maintenance().checkpointed(frames);
+    let Ok(Some(log)) = copy_log(writer) else { return };
+    writer.due_maintenance().checkpointed(log.frames);
     writer.count_checkpoint(started.elapsed());
+}
+
+/// Copies the log while others write. A log that has grown long is then copied to its end while nobody writes, which makes the next
+/// commit start it again. Each copy takes what was written during the one before, so that little is left for this last one.
+fn copy_log(writer: &Writer) -> rusqlite::Result<Option<Checkpoint>> {
+    let beside = writer.connect_beside()?;
+    let mut log = connection::checkpoint(&beside)?;
+    let Some(Checkpoint { frames: RESTART_FRAMES.., .. }) = log else { return Ok(log) };
+    for _ in 0..MOST_COPIES {
+        match log {
+            Some(Checkpoint { copied, .. }) if writer.due_maintenance().frames() > copied + LAST_FRAMES => {
+                log = connection::checkpoint(&beside)?;
+            }
+            _ => break,
+        }
+    }
+    Ok(writer.with_connection(|connection| connection::checkpoint(connection))?.flatten())
 }

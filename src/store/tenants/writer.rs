@@ -246,15 +246,15 @@ impl Writer {
         result
     }
 
-    /// A checkpoint on a connection of its own. Mutations go on meanwhile. `None` if an import does one at the moment.
+    /// Opens a connection for checkpoints, during which mutations go on.
     ///
     /// # Errors
     ///
     /// Those of SQLite.
-    pub fn checkpoint_beside(&self) -> rusqlite::Result<Option<Checkpoint>> {
+    pub fn connect_beside(&self) -> rusqlite::Result<Connection> {
         let connection = connection::connect(&self.path)?;
         connection::persist_wal(&connection);
-        connection::checkpoint(&connection)
+        Ok(connection)
     }
 
     /// Counts a step of merging in the metrics.
