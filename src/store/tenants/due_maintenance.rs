@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 /// Commits, and so new segments, after which merging is due. FTS5 merges as many of a level (`usermerge` in `schema.sql`).
 const MERGE_COMMITS: u32 = 16;
 
-/// Frames that the write-ahead log grows by before the next checkpoint: as many as SQLite's own automatic checkpoint waits for.
-const CHECKPOINT_FRAMES: u32 = 1_000;
+/// Frames that the write-ahead log grows by before the next checkpoint. A page that several commits changed is copied once.
+const CHECKPOINT_FRAMES: u32 = 2_000;
 
 /// Frames from which a commit does the checkpoint itself: the thread is too slow for this disk. 64 MiB.
 const MOST_FRAMES: u32 = 16_000;

@@ -13,9 +13,9 @@ use super::writer::Writer;
 use crate::store::connection::{self, Checkpoint};
 use crate::store::records;
 
-/// Frames from which the log has to start again from its beginning, which it does only if no commit came during the checkpoint. 8 MB:
+/// Frames from which the log has to start again from its beginning, which it does only if no commit came during the checkpoint. 16 MB:
 /// the log stays below the size to which SQLite truncates it, so commits overwrite blocks of the file and allocate none.
-const RESTART_FRAMES: u32 = 2_000;
+const RESTART_FRAMES: u32 = 4_000;
 
 /// Frames that may be left to copy while mutations wait: the sync of as many scattered pages takes two milliseconds.
 const LAST_FRAMES: u32 = 32;

@@ -27,6 +27,10 @@ use crate::store::schema::{self, Schema};
 /// The most mutations in one commit: enough to use the time of a sync, few enough that the first does not wait long.
 const BATCH: usize = 128;
 
+/// The page cache. A batch of 100 records changes about as many pages of each index: 5 MiB. A cache of SQLite's usual 2 MiB would write
+/// pages into the log before the commit, and read them again.
+const CACHE_KIB: i32 = 16 << 10;
+
 /// The most mutations that wait for a file that does not respond; further ones are refused at once.
 const MAX_WAITING: usize = 64;
 
@@ -271,7 +275,8 @@ impl Writer {
         let connection = schema::open(&self.path, self.schema)?;
         connection::persist_wal(&connection);
         connection::count_wal_frames(&connection);
-        connection::keep_temporary_files_in_memory(&connection)
+        connection::set_cache_size(&connection, CACHE_KIB)
+            .and_then(|()| connection::keep_temporary_files_in_memory(&connection))
             .map_err(|error| connection::unusable(&self.path, error))?;
         Ok(TrackedConnection::new(connection, Arc::clone(&self.budget)))
     }
