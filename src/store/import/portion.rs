@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// The time for which a portion locks the file. Larger portions take less time in all, because each writes nearly every page of the
 /// indexes; contract section 10 has other writers wait for two seconds at most.
-const PORTION_TIME: Duration = Duration::from_millis(700);
+const PORTION_TIME: Duration = Duration::from_secs(1);
 
 /// The file is unlocked for at least this time between two portions: longer than others sleep between two attempts to lock it
 /// (`connection::wait_for_lock`), so that everyone who waits gets it.
@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(40);
 
 const FIRST_ROWS: usize = 1_000;
 const MIN_ROWS: usize = 50;
-const MAX_ROWS: usize = 20_000;
+const MAX_ROWS: usize = 40_000;
 
 /// The memory of the records of a portion, in bytes.
 const MAX_BYTES: usize = 16 << 20;
@@ -81,8 +81,8 @@ mod tests {
     fn portions_grow_slowly_and_shrink_at_once() {
         let fast = Duration::from_millis(10);
         assert_eq!(next_rows(1_000, 1_000, fast), 2_000);
-        assert_eq!(next_rows(20_000, 20_000, fast), MAX_ROWS);
-        assert_eq!(next_rows(20_000, 20_000, Duration::from_secs(60)), 233);
+        assert_eq!(next_rows(40_000, 40_000, fast), MAX_ROWS);
+        assert_eq!(next_rows(18_000, 18_000, Duration::from_secs(60)), 300);
         assert_eq!(next_rows(1_000, 1_000, Duration::from_secs(600)), MIN_ROWS);
         assert_eq!(next_rows(8_000, 8_000, PORTION_TIME), 8_000);
     }
