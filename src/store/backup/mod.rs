@@ -50,8 +50,8 @@ pub enum BackupError {
         cause: String,
     },
     /// The check of the copied registry found a problem.
-    #[error("{database} is not sound: {problem}; no backup was made")]
-    Unsound {
+    #[error("{database} is damaged: {problem}; no backup was made")]
+    Damaged {
         /// The file name of the database.
         database: String,
         /// The first problem.
@@ -205,7 +205,7 @@ fn fill(registry: &Registry, folder: &Path, tenant: Option<&TenantRow>, now: Mom
     // VACUUM removes the deleted rows from the pages of the file, too.
     copied.execute_batch("DELETE FROM sessions; VACUUM")?;
     if let Some(problem) = check::first_problem(&copied) {
-        return Err(BackupError::Unsound { database: registry::FILE.to_owned(), problem });
+        return Err(BackupError::Damaged { database: registry::FILE.to_owned(), problem });
     }
     drop(copied);
     sync(&folder.join(registry::FILE))?;

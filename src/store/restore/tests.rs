@@ -492,22 +492,22 @@ fn a_backup_is_verified_before_anything_changes() {
     fixture.add(1, &["Zwei"]);
     let before = fixture.rows(1);
     let saved = made.folder.join("tenants/1.db");
-    let sound = fs::read(&saved).unwrap();
+    let intact = fs::read(&saved).unwrap();
     let expect = |what: &str| {
         let error = fixture.restore(None, true).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
         assert_eq!(fixture.rows(1), before);
         fixture.assert_tidy();
     };
-    let mut damaged = sound.clone();
+    let mut damaged = intact.clone();
     *damaged.last_mut().unwrap() ^= 1;
     fs::write(&saved, &damaged).unwrap();
     expect("SHA-256");
-    fs::write(&saved, &sound[..4096]).unwrap();
+    fs::write(&saved, &intact[..4096]).unwrap();
     expect("4096 bytes");
     fs::remove_file(&saved).unwrap();
     expect("cannot be read");
-    fs::write(&saved, &sound).unwrap();
+    fs::write(&saved, &intact).unwrap();
     let manifest = fs::read_to_string(made.folder.join("manifest.json")).unwrap();
     let present = format!("\"schema\": {}", registry::SCHEMA.version);
     fs::write(made.folder.join("manifest.json"), manifest.replace(&present, "\"schema\": 9")).unwrap();
