@@ -11,6 +11,7 @@ use super::query::Query;
 use super::record_id::RecordId;
 use crate::http::request::MAX_BODY;
 use crate::http::{ApiError, Body, Condition, Method, Request, Response};
+use crate::model::field::shorten;
 use crate::model::{JsonObject, Resource};
 use crate::store::{MutationError, Origin, Tenant, Writing};
 
@@ -120,8 +121,7 @@ pub fn json_body(request: &Request, limit: usize) -> Result<&[u8], ApiError> {
         return Err(unsupported("The header \"Content-Type\" is given twice. Send it once.".to_owned()));
     }
     if !media_type.eq_ignore_ascii_case("application/json") {
-        let shown: String = declared.chars().take(60).collect();
-        return Err(unsupported(format!("The body's type is {shown:?}. {remedy}.")));
+        return Err(unsupported(format!("The body's type is {:?}. {remedy}.", shorten(declared))));
     }
     if request.header("content-encoding").is_some() {
         return Err(unsupported("The body has a \"Content-Encoding\". Send it plain, without that header.".to_owned()));

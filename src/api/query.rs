@@ -1,9 +1,26 @@
 //! Query strings (contract section 3).
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde_json::Value;
 
 use crate::http::{ApiError, form_encoding};
 use crate::suggest;
+
+/// The declaration of a query parameter. Its schema depends on a `Subject`, such as the resource of a list.
+#[derive(Debug)]
+pub struct QueryParameter<Subject> {
+    /// The name in the query.
+    pub name: &'static str,
+    /// The accepted values and the default, in words.
+    pub values: fn() -> String,
+    /// The effect, in one or two sentences with code between back quotes.
+    pub about: &'static str,
+    /// The JSON Schema of the values. It has no `default`: generated clients would send it, also where another parameter
+    /// excludes it.
+    pub schema: fn(Subject) -> Value,
+    /// An example.
+    pub example: fn() -> Value,
+}
 
 /// The parameters of a query in the order sent. Each occurs once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

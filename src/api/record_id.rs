@@ -4,6 +4,7 @@ use super::errors;
 use super::query::Query;
 use crate::http::{ApiError, Request};
 use crate::model::Resource;
+use crate::model::field::shorten;
 use crate::model::integer::is_positive_integer;
 
 /// The id of a record as the client sent it.
@@ -20,9 +21,9 @@ impl RecordId {
         if is_positive_integer(text) {
             return Ok(RecordId(text.to_owned()));
         }
-        let shown: String = text.chars().take(40).collect();
         Err(ApiError::bad_request(format!(
-            "The query parameter \"id\" was {shown:?}; send a positive integer without sign or leading zero, such as 12."
+            "The query parameter \"id\" was {:?}; send a positive integer without sign or leading zero, such as 12.",
+            shorten(text)
         )))
     }
 
@@ -57,7 +58,6 @@ impl RecordId {
 
     /// `not_found`
     pub fn not_found(&self, resource: &Resource) -> ApiError {
-        let shown: String = self.0.chars().take(40).collect();
-        errors::not_found(resource, &shown)
+        errors::not_found(resource, &shorten(&self.0))
     }
 }

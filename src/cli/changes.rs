@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::output::{print_json, print_stderr, print_table};
-use super::{GlobalOptions, find_tenant, resource};
+use super::{GlobalOptions, find_tenant, resource, resource_names};
 use crate::model::Resource;
 use crate::store::DatabaseError;
 use crate::store::tenant_file::TenantFile;
@@ -15,8 +15,7 @@ use crate::store::tenant_file::TenantFile;
 pub struct Arguments {
     /// The tenant's name
     tenant: String,
-    /// Only customers, employees or hardware
-    #[arg(long, value_parser = resource)]
+    #[arg(long, value_parser = resource, help = format!("Only {}", resource_names()))]
     resource: Option<&'static Resource>,
     /// Only the record with this id
     #[arg(long, requires = "resource", value_parser = clap::value_parser!(i64).range(1..))]

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::import::{ROWS, progress_bar};
 use super::output::{print, print_json};
-use super::{GlobalOptions, find_tenant, resource};
+use super::{GlobalOptions, find_tenant, resource, resource_names};
 use crate::files;
 use crate::model::Resource;
 use crate::store::DatabaseError;
@@ -22,8 +22,7 @@ use crate::transfer::{self, Format};
 pub struct Arguments {
     /// The tenant's name
     tenant: String,
-    /// customers, employees or hardware
-    #[arg(value_parser = resource)]
+    #[arg(value_parser = resource, help = resource_names())]
     resource: &'static Resource,
     /// The format [default: by the extension of --output, else csv]
     #[arg(long)]

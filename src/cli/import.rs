@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::output::{print, print_json, print_stderr};
-use super::{GlobalOptions, UsageError, find_tenant, resource};
+use super::{GlobalOptions, UsageError, find_tenant, resource, resource_names};
 use crate::model::Resource;
 use crate::store::tenant_file::TenantFile;
 use crate::transfer::{Format, Import, ImportPhase, ProgressObserver, RowError};
@@ -22,8 +22,7 @@ use crate::transfer::{Format, Import, ImportPhase, ProgressObserver, RowError};
 pub struct Arguments {
     /// The tenant's name
     tenant: String,
-    /// customers, employees or hardware
-    #[arg(value_parser = resource)]
+    #[arg(value_parser = resource, help = resource_names())]
     resource: &'static Resource,
     /// The file, with the extension .csv or .jsonl
     file: PathBuf,

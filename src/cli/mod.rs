@@ -190,6 +190,15 @@ fn tenant_name(text: &str) -> Result<String, &'static str> {
     registry::check_tenant_name(text).map(|()| text.to_owned())
 }
 
+/// The plural names of all resources, for a help text: `customers, employees or hardware`.
+fn resource_names() -> String {
+    let names = model::ALL.map(|resource| resource.plural);
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => names.concat(),
+    }
+}
+
 /// Parses the plural name of a resource.
 fn resource(plural: &str) -> Result<&'static Resource, String> {
     Resource::find(plural).ok_or_else(|| {

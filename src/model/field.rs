@@ -205,20 +205,18 @@ impl Input<'_> {
         match self {
             Input::Null => "null".into(),
             Input::Boolean(value) => value.to_string().into(),
-            Input::Number(number) => format!("the number {}", shorten(number, MAX_SHOWN)).into(),
-            Input::Text(text) => format!("{:?}", shorten(text, MAX_SHOWN)).into(),
+            Input::Number(number) => format!("the number {}", shorten(number)).into(),
+            Input::Text(text) => format!("{:?}", shorten(text)).into(),
             Input::Array(_) => "an array".into(),
             Input::Object(_) => "an object".into(),
         }
     }
 }
 
-/// The maximum length of a sent value in a message, in characters.
-const MAX_SHOWN: usize = 40;
-
-/// Returns `text`, cut after `length` characters with an ellipsis if it is longer.
-pub fn shorten(text: &str, length: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(length) {
+/// Returns `text`, which a client sent, as a message shows it: cut after 40 characters, with an ellipsis, if it is longer.
+pub fn shorten(text: &str) -> Cow<'_, str> {
+    const MAX_SHOWN: usize = 40;
+    match text.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).into(),
         None => text.into(),
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{MAX_SHOWN_NAME, RowError};
+use super::RowError;
 use crate::model::field::{Input, shorten};
 use crate::model::integer::is_integer;
 use crate::model::{Field, Kind, READ_ONLY, Resource};
@@ -68,7 +68,7 @@ impl Layout {
     /// The error of a column `name` that does not exist, on `line` of the file.
     pub fn unknown_column(&self, line: u64, name: &str) -> RowError {
         let known = self.columns.iter().map(|column| column.name.as_ref());
-        let message = suggest::unknown("column", &shorten(name, MAX_SHOWN_NAME), known);
+        let message = suggest::unknown("column", &shorten(name), known);
         RowError::new(line, name, "unknown_column", message)
     }
 

@@ -42,9 +42,6 @@ impl Format {
 /// file of another format.
 const MAX_ROW: usize = 1024 * 1024;
 
-/// The maximum length of a column name in a message, in characters.
-const MAX_SHOWN_NAME: usize = 60;
-
 /// An error in a row of a file that is imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowError {
@@ -60,7 +57,7 @@ pub struct RowError {
 
 impl RowError {
     fn new(line: u64, field: &str, code: &'static str, message: impl Into<String>) -> RowError {
-        RowError { line, field: shorten(field, MAX_SHOWN_NAME).into_owned(), code, message: message.into() }
+        RowError { line, field: shorten(field).into_owned(), code, message: message.into() }
     }
 
     /// The error of a malformed row.

@@ -47,6 +47,19 @@ fn a_page_has_fifty_records_unless_told_otherwise() {
 }
 
 #[test]
+fn a_message_shows_forty_characters_of_what_was_sent() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let (sent, shown) = ("x".repeat(41), format!("\"{}…\"", "x".repeat(40)));
+    for target in ["/customers.php?limit=", "/customers.php?sort=", "/customers.php?id=", "/changes.php?resource="] {
+        api.get(&format!("{target}{sent}")).fails_with(400, "bad_request").saying(&shown);
+    }
+    let typed = api.call("POST", "/customers.php").header("Content-Type", &sent).body("{}").send();
+    typed.fails_with(415, "unsupported_media_type").saying(&shown);
+    refuse(&api, &format!("limit={}", "x".repeat(40))).saying(&format!("\"{}\"", "x".repeat(40)));
+}
+
+#[test]
 fn the_total_counts_all_that_match_and_comes_when_asked_for() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);

@@ -18,8 +18,6 @@ const BATCH_MEMBERS: [&str; 1] = ["operations"];
 const OPERATION_MEMBERS: [&str; 4] = ["method", "path", "body", "if_match"];
 /// The member of an object that stands for the id of the record of an earlier operation.
 const RESULT: &str = "result";
-/// The longest text of the client in a message, in characters.
-const MAX_SHOWN: usize = 40;
 
 /// An operation that has every member that it needs. Its query and fields are not checked.
 #[derive(Debug)]
@@ -65,7 +63,7 @@ pub(super) fn parse<'a>(batch: &JsonObject<'a>) -> Result<Vec<Declaration<'a>>, 
 /// Checks that an object has no other members than `known`.
 fn check_members(object: &JsonObject<'_>, known: &[&str]) -> Result<(), String> {
     match object.names().find(|name| !known.contains(name)) {
-        Some(name) => Err(suggest::unknown("member", &shorten(name, MAX_SHOWN), known.iter().copied())),
+        Some(name) => Err(suggest::unknown("member", &shorten(name), known.iter().copied())),
         None => Ok(()),
     }
 }
@@ -159,7 +157,7 @@ fn parse_path(path: Option<&Input<'_>>) -> Result<(&'static Resource, &'static s
         Some(Route::Records { resource, prefix }) => Ok((resource, prefix, query)),
         _ => {
             let paths = ALL.map(|resource| resource.path).join(", ");
-            Err(format!("The member \"path\" was {:?}; send one of {paths}.", shorten(path, MAX_SHOWN)))
+            Err(format!("The member \"path\" was {:?}; send one of {paths}.", shorten(path)))
         }
     }
 }

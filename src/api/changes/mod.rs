@@ -9,10 +9,11 @@ use super::query::Query;
 use super::record_id::RecordId;
 use crate::clock::{Moment, rfc3339};
 use crate::http::{ApiError, Request, Response};
+use crate::model::field::shorten;
 use crate::model::{ALL, Access, Resource, Scope, Scopes};
 use crate::store::{Changes, ChangesPage, ChangesQuery, Start, Tenant};
 
-pub use parameters::{ChangesParameter, PARAMETERS};
+pub use parameters::PARAMETERS;
 
 /// The scopes of which a key needs one.
 pub fn scopes() -> [Scope; ALL.len()] {
@@ -63,9 +64,8 @@ pub fn parse(query: &Query, scopes: Scopes, oldest: String) -> Result<ChangesQue
 
 fn parse_resource(text: &str) -> Result<&'static Resource, ApiError> {
     Resource::find(text).ok_or_else(|| {
-        let shown: String = text.chars().take(40).collect();
         let names = parameters::names().join(", ");
-        ApiError::bad_request(format!("The query parameter \"resource\" was {shown:?}; send one of {names}."))
+        ApiError::bad_request(format!("The query parameter \"resource\" was {:?}; send one of {names}.", shorten(text)))
     })
 }
 

@@ -1,58 +1,45 @@
 //! The declarations of the journal's parameters (contract section 12). Validation, the OpenAPI document and the documentation page
 //! follow from this table.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::api::cursor_encoding::MAX_CURSOR;
 use crate::api::list::{DEFAULT_LIMIT, MAX_LIMIT};
+use crate::api::query::QueryParameter;
 use crate::model::{ALL, Resource};
 
 /// The value of `cursor` for the end of the journal.
 pub const NOW: &str = "now";
 
-/// A query parameter of the journal.
-pub struct ChangesParameter {
-    /// The name in the query.
-    pub name: &'static str,
-    /// The accepted values and the default, in words.
-    pub values: fn() -> String,
-    /// The effect, in one or two sentences with code between back quotes.
-    pub about: &'static str,
-    /// The JSON Schema of the values.
-    pub schema: fn() -> Value,
-    /// An example.
-    pub example: fn() -> Value,
-}
-
 /// Every parameter in the order of the reference.
-pub static PARAMETERS: [ChangesParameter; 4] = [
-    ChangesParameter {
+pub static PARAMETERS: [QueryParameter<()>; 4] = [
+    QueryParameter {
         name: "limit",
         values: || format!("1 to {MAX_LIMIT}, default {DEFAULT_LIMIT}"),
         about: "Entries on a page.",
-        schema: || json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
+        schema: |()| json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
         example: || json!(DEFAULT_LIMIT),
     },
-    ChangesParameter {
+    QueryParameter {
         name: "cursor",
         values: || "opaque, or now".to_owned(),
         about: "The `next_cursor` of an earlier answer, or `now` for what comes from this moment on. Without it the answer begins \
                 with the oldest entry that is kept.",
-        schema: || json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }),
+        schema: |()| json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }),
         example: || json!(NOW),
     },
-    ChangesParameter {
+    QueryParameter {
         name: "resource",
         values: || names().join(" · "),
         about: "The entries of this resource alone.",
-        schema: || json!({ "type": "string", "enum": names() }),
+        schema: |()| json!({ "type": "string", "enum": names() }),
         example: || json!("customers"),
     },
-    ChangesParameter {
+    QueryParameter {
         name: "id",
         values: || "integer".to_owned(),
         about: "With `resource`: the entries of this record alone.",
-        schema: || json!({ "type": "integer", "format": "int64", "minimum": 1 }),
+        schema: |()| json!({ "type": "integer", "format": "int64", "minimum": 1 }),
         example: || json!(1),
     },
 ];

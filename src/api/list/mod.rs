@@ -8,12 +8,12 @@ use std::sync::LazyLock;
 
 use super::query::Query;
 use crate::http::ApiError;
-use crate::model::field::is_date;
+use crate::model::field::{is_date, shorten};
 use crate::model::integer::{is_integer, is_positive_integer};
 use crate::model::{ALL, Column, Field, Kind, ListQuery, Predicate, Resource, Value};
 
 pub use cursor::write_cursor;
-pub use parameters::{DEFAULT_LIMIT, EXAMPLE_CURSOR, ListParameter, MAX_LIMIT, MAX_WORDS, PARAMETERS};
+pub use parameters::{DEFAULT_LIMIT, EXAMPLE_CURSOR, MAX_LIMIT, MAX_WORDS, PARAMETERS};
 
 /// The columns that lists of the resource can be sorted by: `id`, the fields except `notes`, and the timestamps.
 pub fn sortable(resource: &'static Resource) -> impl Iterator<Item = Column> + Clone {
@@ -137,8 +137,7 @@ pub fn parse(resource: &'static Resource, query: &Query) -> Result<ListQuery, Ap
 }
 
 fn invalid(name: &str, sent: &str, expectation: &str) -> ApiError {
-    let shown: String = sent.chars().take(40).collect();
-    ApiError::bad_request(format!("The query parameter \"{name}\" was {shown:?}; {expectation}."))
+    ApiError::bad_request(format!("The query parameter \"{name}\" was {:?}; {expectation}.", shorten(sent)))
 }
 
 /// The parameter `limit`.

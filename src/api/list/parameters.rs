@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::sortable;
 use crate::api::cursor_encoding::MAX_CURSOR;
+use crate::api::query::QueryParameter;
 use crate::model::{Column, Resource};
 
 /// Records on a page if `limit` is absent.
@@ -16,52 +17,37 @@ pub const MAX_WORDS: usize = 20;
 /// The cursor of a list of customers by id.
 pub const EXAMPLE_CURSOR: &str = "AXJ0ZW5hbnRkZQAAAAAAAAABaQAAAAAAAAABJ3y5cPzGmQ4";
 
-/// A query parameter of every list.
-pub struct ListParameter {
-    /// The name in the query.
-    pub name: &'static str,
-    /// The accepted values and the default, in words.
-    pub values: fn() -> String,
-    /// The effect, in one or two sentences with code between back quotes.
-    pub about: &'static str,
-    /// The JSON Schema of the values. It has no `default`: generated clients would send it together with `id`, which
-    /// excludes every other parameter.
-    pub schema: fn(&'static Resource) -> Value,
-    /// An example.
-    pub example: fn() -> Value,
-}
-
 /// Every list parameter in the order of the reference.
-pub static PARAMETERS: [ListParameter; 5] = [
-    ListParameter {
+pub static PARAMETERS: [QueryParameter<&Resource>; 5] = [
+    QueryParameter {
         name: "limit",
         values: || format!("1 to {MAX_LIMIT}, default {DEFAULT_LIMIT}"),
         about: "Records on a page.",
         schema: |_| json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
         example: || json!(DEFAULT_LIMIT),
     },
-    ListParameter {
+    QueryParameter {
         name: "cursor",
         values: || "opaque".to_owned(),
         about: "The `next_cursor` of the previous page. Sort, filters and `q` must be the same.",
         schema: |_| json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }),
         example: || json!(EXAMPLE_CURSOR),
     },
-    ListParameter {
+    QueryParameter {
         name: "sort",
         values: || "a field, default id".to_owned(),
         about: "The order. A leading `-` means descending. Nulls come first; ties are ordered by `id`.",
         schema: sort_schema,
         example: || json!("-updated_at"),
     },
-    ListParameter {
+    QueryParameter {
         name: "total",
         values: || "true or false, default false".to_owned(),
         about: "Whether the response has `total`, the number of all matching records.",
         schema: |_| json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "enum": ["1", "0"] }] }),
         example: || json!(true),
     },
-    ListParameter {
+    QueryParameter {
         name: "q",
         values: || format!("words, at most {MAX_WORDS}"),
         about: "A record matches if each word occurs in one of its text or e-mail fields. Case is ignored.",

@@ -13,6 +13,7 @@ use super::openapi::{self, Target, operation_id};
 use crate::api::batch;
 use crate::api::changes;
 use crate::api::list::{self, Bound, filters, sortable};
+use crate::api::query::QueryParameter;
 use crate::api::routes::{BATCH_PATH, CHANGES_PATH, Operation, PREFIX};
 use crate::capitalize::capitalize;
 use crate::html::{self, Policy};
@@ -361,10 +362,7 @@ impl DocumentedOperation {
             || version("If-Match", "The `ETag` that the record must still have. Without it the last change wins.");
         let retry = || parameter("Idempotency-Key", "header, UUID", "A new one for every new request.", false);
         match self {
-            DocumentedOperation::List => list::PARAMETERS
-                .iter()
-                .map(|declared| parameter(declared.name, &(declared.values)(), declared.about, false))
-                .collect(),
+            DocumentedOperation::List => list::PARAMETERS.iter().map(declared).collect(),
             DocumentedOperation::Read => {
                 vec![
                     id(),
@@ -379,6 +377,10 @@ impl DocumentedOperation {
 
 fn parameter(name: &str, values: &str, about: &str, required: bool) -> FieldView {
     FieldView { name: name.to_owned(), values: values.to_owned(), about: paragraph(about), required }
+}
+
+fn declared<Subject>(declared: &QueryParameter<Subject>) -> FieldView {
+    parameter(declared.name, &(declared.values)(), declared.about, false)
 }
 
 /// The journal.
@@ -396,10 +398,7 @@ fn changes_view(address: &Address) -> OperationView {
         summary: paragraph(CHANGES_SUMMARY),
         scope: paragraph(&format!("one of the scopes {}", scopes.join(", "))),
         body: None,
-        parameters: changes::PARAMETERS
-            .iter()
-            .map(|declared| parameter(declared.name, &(declared.values)(), declared.about, false))
-            .collect(),
+        parameters: changes::PARAMETERS.iter().map(declared).collect(),
         filters: Vec::new(),
         columns: String::new(),
         record: "",

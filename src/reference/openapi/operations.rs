@@ -11,6 +11,7 @@ use super::schemas::{ENTITY_TAGS, filter_schema, schema_ref};
 use crate::api::batch;
 use crate::api::changes;
 use crate::api::list::{self, Bound, Filter, filters};
+use crate::api::query::QueryParameter;
 use crate::api::routes::{BATCH_PATH, CHANGES_PATH, OPERATIONS, Operation, PAGES, PublicPage, WHOAMI_PATH};
 use crate::capitalize::capitalize;
 use crate::html;
@@ -178,11 +179,13 @@ fn query(name: &str, about: &str, schema: Value, example: Value) -> Value {
     json!({ "name": name, "in": "query", "description": about, "schema": schema, "example": example })
 }
 
+fn declared<Subject>(parameter: &QueryParameter<Subject>, subject: Subject) -> Value {
+    let about = format!("{} Values: {}.", parameter.about, (parameter.values)());
+    query(parameter.name, &about, (parameter.schema)(subject), (parameter.example)())
+}
+
 fn list_parameters(resource: &'static Resource) -> impl Iterator<Item = Value> {
-    list::PARAMETERS.iter().map(move |parameter| {
-        let about = format!("{} Values: {}.", parameter.about, (parameter.values)());
-        query(parameter.name, &about, (parameter.schema)(resource), (parameter.example)())
-    })
+    list::PARAMETERS.iter().map(move |parameter| declared(parameter, resource))
 }
 
 fn filter_parameter(resource: &Resource, filter: &Filter) -> Value {
@@ -338,10 +341,7 @@ pub fn changes_operation_id(method: Method) -> &'static str {
 
 fn changes_path() -> Value {
     let operation = |method: Method| {
-        let parameters = changes::PARAMETERS.iter().map(|parameter| {
-            let about = format!("{} Values: {}.", parameter.about, (parameter.values)());
-            query(parameter.name, &about, (parameter.schema)(), (parameter.example)())
-        });
+        let parameters = changes::PARAMETERS.iter().map(|parameter| declared(parameter, ()));
         let success = json!({
             "description": "The entries, the oldest first.",
             "headers": references("headers", ALWAYS.into_iter().chain(COUNTED).chain(["Link"])),
