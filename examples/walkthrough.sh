@@ -4,8 +4,8 @@
 #     tenantdesk serve --create-tenant demo          # prints a key
 #     TENANTDESK_KEY=tdk_… examples/walkthrough.sh
 #
-# TENANTDESK_URL is http://127.0.0.1:8080 unless set. It shows every request with its answer, and stops with 1 at the first
-# that is not as it should be. What it creates it deletes again.
+# TENANTDESK_URL is http://127.0.0.1:8080 unless set. It prints every request with its response, and exits with 1 at the
+# first unexpected response. It deletes all records that it creates.
 set -eu
 
 url=${TENANTDESK_URL:-http://127.0.0.1:8080}
@@ -15,7 +15,7 @@ trap 'rm -rf "$work"' EXIT
 
 step() { printf '\n# %s\n' "$*"; }
 
-# call STATUS METHOD PATH [BODY] [HEADER]…: makes a request, shows it, and insists on the status.
+# call STATUS METHOD PATH [BODY] [HEADER]…: sends a request, prints it, and fails unless the response has the status.
 call() {
   expected=$1 method=$2 path=$3 body=${4:-}
   shift 3
@@ -29,7 +29,7 @@ call() {
   [ "$status" = "$expected" ] || { printf 'expected %s, but it was %s\n' "$expected" "$status" >&2; exit 1; }
 }
 
-# send HEADER…: the request itself.
+# send HEADER…: sends the request.
 send() {
   for header; do
     set -- "$@" --header "$header"
@@ -41,10 +41,10 @@ send() {
     --dump-header "$work/head" --output "$work/body" --write-out '%{http_code}' "$url$path")
 }
 
-# number MEMBER: a number out of the last answer. A script of your own would use jq.
+# number MEMBER: prints a number from the last response. Use jq in your own scripts.
 number() { sed -n "s/^{\"$1\":\([0-9]*\).*/\1/p" "$work/body"; }
 
-# says TEXT: insists that the last answer holds it.
+# says TEXT: fails unless the last response contains it.
 says() { grep -qF -- "$1" "$work/head" "$work/body" || { printf 'the answer does not say %s\n' "$1" >&2; exit 1; }; }
 
 step 'What needs no key'

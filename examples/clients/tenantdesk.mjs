@@ -11,7 +11,7 @@
 //     await desk.change("customers", shop.id, (record) => ({ notes: (record.notes ?? "") + "Called." }));
 //     for await (const { entries, cursor } of desk.follow()) console.log(entries);
 //
-// For servers and scripts, not for a page in a browser: whoever sees the page would have the key.
+// For servers and scripts. A page in a browser would disclose the key.
 
 import { randomUUID } from "node:crypto";
 
@@ -28,7 +28,7 @@ export class DeskError extends Error {
 
 const sleep = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
 
-/** One tenant's records. `tries` bounds how often a request is sent; a change takes effect once all the same. */
+/** One tenant's records. A request is sent at most `tries` times; a change takes effect once. */
 export class Desk {
   constructor(url, key, { tries = 5, timeout = 70_000 } = {}) {
     Object.assign(this, { url: url.replace(/\/+$/, ""), key, tries, timeout });
@@ -43,7 +43,7 @@ export class Desk {
     return this.#call("GET", resource, { id });
   }
 
-  /** With a record's `etag` as `ifMatch`: 412 `precondition_failed` where it was changed since, and nothing changes. */
+  /** With a record's `etag` as `ifMatch`: 412 `precondition_failed` if the record was changed since. */
   update(resource, id, fields, { ifMatch } = {}) {
     return this.#call("PUT", resource, { id }, fields, ifMatch);
   }
@@ -52,7 +52,7 @@ export class Desk {
     return this.#call("DELETE", resource, { id }, undefined, ifMatch);
   }
 
-  /** Updates the fields that `edit(record)` returns; reads and edits again where another change came in between. */
+  /** Updates the fields that `edit(record)` returns; reads and edits again if the record was changed meanwhile. */
   async change(resource, id, edit, { tries = 20 } = {}) {
     for (let triesLeft = tries - 1; ; triesLeft--) {
       const record = await this.get(resource, id);
@@ -64,7 +64,7 @@ export class Desk {
     }
   }
 
-  /** Up to 100 operations, all or none: `{ method, path, body, if_match }` each. Returns their results. */
+  /** Up to 100 operations, of which all take effect or none: `{ method, path, body, if_match }` each. Returns their results. */
   async batch(operations) {
     return (await this.#call("POST", "batch", {}, { operations })).results;
   }
@@ -74,7 +74,7 @@ export class Desk {
     return this.#call("GET", resource, parameters);
   }
 
-  /** Every record that matches, page by page, each once. */
+  /** Yields every matching record once, page by page. */
   async *all(resource, parameters = {}) {
     let cursor = null;
     do {
@@ -103,7 +103,7 @@ export class Desk {
     const address = `${this.url}/${resource}.php${query && `?${query}`}`;
     const headers = { Authorization: `Bearer ${this.key}` };
     if (body !== undefined) headers["Content-Type"] = "application/json";
-    // The same in every try: whether or not the first one arrived, it takes effect once.
+    // The same for every try, so that the change takes effect once.
     if (method !== "GET") headers["Idempotency-Key"] = randomUUID();
     if (ifMatch !== undefined) headers["If-Match"] = ifMatch;
     for (let triesLeft = this.tries - 1; ; triesLeft--) {
@@ -132,7 +132,7 @@ function failure(answer, text) {
     const { error, errors, operation } = JSON.parse(text);
     return new DeskError(answer.status, error.code, error.message, errors, requestId, operation);
   } catch {
-    // Of a proxy in between, for instance.
+    // For instance, a response of a proxy.
     return new DeskError(answer.status, "unknown", answer.statusText, {}, requestId);
   }
 }

@@ -1,4 +1,4 @@
-"""A client for TenantDesk in one file, with nothing but Python's own library. Copy it.
+"""A client for TenantDesk in one file, with Python's standard library alone. Copy it.
 
     from tenantdesk import Desk
 
@@ -40,7 +40,7 @@ class Record(dict):
 
 
 class Desk:
-    """One tenant's records. `tries` bounds how often a request is sent; a change takes effect once all the same."""
+    """One tenant's records. A request is sent at most `tries` times; a change takes effect once."""
 
     def __init__(self, url, key, tries=5, timeout=70):
         self.url, self.key, self.tries, self.timeout = url.rstrip("/"), key, tries, timeout
@@ -52,14 +52,14 @@ class Desk:
         return self._call("GET", resource, {"id": id})
 
     def update(self, resource, id, if_match=None, **fields):
-        """With a record's `etag` as `if_match`: 412 `precondition_failed` where it was changed since, and nothing changes."""
+        """With a record's `etag` as `if_match`: 412 `precondition_failed` if the record was changed since."""
         return self._call("PUT", resource, {"id": id}, fields, if_match)
 
     def delete(self, resource, id, if_match=None):
         self._call("DELETE", resource, {"id": id}, if_match=if_match)
 
     def change(self, resource, id, edit, tries=20):
-        """Updates the fields that `edit(record)` returns; reads and edits again where another change came in between."""
+        """Updates the fields that `edit(record)` returns; reads and edits again if the record was changed meanwhile."""
         for tries_left in reversed(range(tries)):
             record = self.get(resource, id)
             try:
@@ -69,16 +69,16 @@ class Desk:
                     raise
 
     def batch(self, operations):
-        """Up to 100 operations, all or none: {"method", "path", "body", "if_match"} each. Returns their results."""
+        """Up to 100 operations, of which all take effect or none: {"method", "path", "body", "if_match"} each. Returns their results."""
         return self._call("POST", "batch", body={"operations": operations})["results"]
 
     def page(self, resource, **parameters):
-        """One page: {"data": […], "next_cursor": …}. True and False are written as the filters want them."""
+        """One page: {"data": […], "next_cursor": …}. True and False are sent as `true` and `false`."""
         named = {name: str(value).lower() if isinstance(value, bool) else value for name, value in parameters.items()}
         return self._call("GET", resource, named)
 
     def all(self, resource, **parameters):
-        """Every record that matches, page by page, each once."""
+        """Yields every matching record once, page by page."""
         parameters = {"limit": 200, **parameters}
         while True:
             page = self.page(resource, **parameters)
@@ -105,7 +105,7 @@ class Desk:
         if body is not None:
             headers["Content-Type"], data = "application/json", json.dumps(body).encode()
         if method != "GET":
-            # The same in every try: whether or not the first one arrived, it takes effect once.
+            # The same for every try, so that the change takes effect once.
             headers["Idempotency-Key"] = str(uuid.uuid4())
         if if_match is not None:
             headers["If-Match"] = if_match
@@ -131,7 +131,7 @@ def _error(answer):
         document = json.loads(answer.read())
         error = document["error"]
     except (ValueError, KeyError, TypeError):
-        # Of a proxy in between, for instance.
+        # For instance, a response of a proxy.
         return DeskError(answer.code, "unknown", answer.reason, request_id=request_id)
     fields, operation = document.get("errors"), document.get("operation")
     return DeskError(answer.code, error["code"], error["message"], fields, request_id, operation)

@@ -7,22 +7,22 @@
 #     desk_all '/customers.php?status=active' | jq -r .name
 #     desk_change "/customers.php?id=$id" '{notes: "\(.notes // "")Called."}'
 
-# desk METHOD PATH [BODY [IF_MATCH]]: prints the answer's body; fails, with the message on standard error, where it is an
-# error (with 12 where IF_MATCH, an entity tag, is not the record's present one). A request that changes something carries an
-# idempotency key, so that curl may repeat it: it takes effect once.
+# desk METHOD PATH [BODY [IF_MATCH]]: prints the response's body. If the response is an error, prints its message on standard
+# error and fails (with 12 if the entity tag IF_MATCH is not that of the record). Every change has an idempotency key, so that
+# curl can repeat the request: it takes effect once.
 desk() (
   answer=$(_desk "$@") || exit 1
   _desk_body "$answer"
 )
 
-# The answer's body and, on a line of its own, its status and its entity tag.
+# Prints the response's body and, on its own line, its status and entity tag.
 _desk() (
   body=${3-} if_match=${4-}
   set -- --request "$1" "$TENANTDESK_URL$2"
   [ -z "$body" ] || set -- "$@" --header "Content-Type: application/json" --data-binary @-
   [ -z "$if_match" ] || set -- "$@" --header "If-Match: $if_match"
   [ "$2" = GET ] || set -- "$@" --header "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)"
-  # The key is not among the arguments, where other users of the machine could read it.
+  # Not an argument, because other users of the machine can read arguments.
   printf '%s' "$body" | curl --config /dev/fd/3 --silent --show-error --max-time 70 --retry 5 --retry-connrefused \
     --write-out '\n%{http_code} %header{etag}' "$@" 3<<END
 header = "Authorization: Bearer $TENANTDESK_KEY"
@@ -43,7 +43,7 @@ _desk_body() (
   printf '%s\n' "$body"
 )
 
-# desk_all PATH: every record of a list, one JSON object a line, page by page.
+# desk_all PATH: prints every record of a list, page by page, one JSON object in each line.
 desk_all() {
   case $1 in *\?*) _sign='&' ;; *) _sign='?' ;; esac
   _page=$(desk GET "$1${_sign}limit=200") || return 1
@@ -55,8 +55,8 @@ desk_all() {
   done
 }
 
-# desk_change PATH FILTER: updates the fields that the jq filter makes of the record; reads it again where another change came
-# in between, at most 20 times.
+# desk_change PATH FILTER: updates the fields that the jq filter returns for the record. If the record was changed meanwhile,
+# reads it again, at most 20 times.
 desk_change() (
   for _ in $(seq 20); do
     answer=$(_desk GET "$1") || exit 1
@@ -68,15 +68,17 @@ desk_change() (
   exit 12
 )
 
-# desk_batch: up to 100 operations from standard input, one JSON object a line, all or none. Prints their results.
+# desk_batch: sends up to 100 operations from standard input, one JSON object in each line. All take effect or none. Prints
+# their results.
 desk_batch() {
   _results=$(desk POST /batch.php "$(jq -cs '{operations: .}')") || return 1
   printf '%s' "$_results" | jq -c '.results[]'
 }
 
-# desk_follow FILE COMMAND [ARGUMENT]…: follows the journal until something fails. New entries go to the command's standard
-# input, one JSON object a line; once it has succeeded, the cursor goes into FILE, with which the next call goes on. The first
-# call begins with the present moment, so read the lists once FILE is there. After 410 `changes_gone` remove FILE.
+# desk_follow FILE COMMAND [ARGUMENT]…: follows the journal until something fails. New entries are the command's standard
+# input, one JSON object in each line. After the command has succeeded, the cursor is stored in FILE, from which the next call
+# continues. The first call begins with the changes after its start, so read the lists when FILE exists. After 410
+# `changes_gone` remove FILE.
 desk_follow() {
   _file=$1 _cursor=$(cat "$1" 2>/dev/null) || _cursor=now
   shift

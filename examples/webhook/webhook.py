@@ -37,7 +37,7 @@ OPENER = urllib.request.build_opener(NoRedirect)
 
 
 class State:
-    """Where the follower stands, in a file. `cursor` is that of the page, `seq` the last entry of it that was delivered,
+    """The position of the follower, in a file. `cursor` is that of the page, `seq` the last entry of it that was delivered,
     `gone` the id of a message about missed changes that is not delivered yet, `source` the start of every message's id."""
 
     def __init__(self, path):
@@ -51,7 +51,7 @@ class State:
         return self.values[name]
 
     def save(self, **values):
-        """Replaces the file, so that it holds the old state or the new one whenever the machine stops."""
+        """Replaces the file atomically, so that it holds the old state or the new one after a crash."""
         self.values.update(values)
         with open(self.path + ".new", "w", encoding="utf-8") as file:
             json.dump(self.values, file)
@@ -87,7 +87,7 @@ class Follower:
                 self.state.save(gone=None)
             page = self.page(self.state["cursor"])
             if page is None:
-                # Kept before the message is posted: what is changed after the receiver read the lists comes from this cursor.
+                # Stored before the message is posted: changes after the receiver read the lists come from this cursor.
                 now = self.page("now")["next_cursor"]
                 self.state.save(cursor=now, seq=0, gone=f"msg_{uuid.uuid4().hex}")
                 continue
@@ -104,7 +104,7 @@ class Follower:
             self.state.save(cursor=page["next_cursor"])
 
     def page(self, cursor):
-        """A page of the journal; None where the cursor is gone."""
+        """Returns a page of the journal, or None if the cursor is gone."""
         query = urllib.parse.urlencode({"cursor": cursor, "limit": 200})
         request = urllib.request.Request(f"{self.changes}?{query}", headers={"Authorization": f"Bearer {self.key}"})
 

@@ -77,7 +77,7 @@ fn existing_data_is_not_overwritten() {
     copy.await_customers("acme", 0);
     let output = take_over(&first.data_dir, &copy).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("holds data already"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("already contains data"), "{output:?}");
     // After an interruption the command starts again. All files are private.
     let second = DataDir::new(false);
     fs::create_dir_all(second.data().join(".take-over/tenants/half.db")).unwrap();
