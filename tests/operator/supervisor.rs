@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::{DEADLINE, Setup, uuid};
 
 /// The supervisor's interval, in which a ping has to come.
-const WATCHDOG: Duration = Duration::from_secs(15);
+const WATCHDOG: Duration = Duration::from_secs(9);
 
 /// The next message.
 fn receive(socket: &UnixDatagram) -> String {
@@ -63,7 +63,7 @@ fn watchdog_pings_come_over_an_abstract_socket_until_the_process_stops() {
     assert_eq!(receive(&socket), "WATCHDOG=1");
     assert_eq!(receive_within(&socket, WATCHDOG), "WATCHDOG=1");
     server.signal("STOP");
-    socket.set_read_timeout(Some(Duration::from_secs(6))).unwrap();
+    socket.set_read_timeout(Some(WATCHDOG / 2)).unwrap();
     assert!(socket.recv(&mut [0; 64]).is_err(), "a stopped process sends no ping");
     server.signal("CONT");
     server.signal("TERM");

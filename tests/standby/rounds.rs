@@ -38,7 +38,7 @@ fn one_round(round: usize, mut first: Machine, copy: &Copy, known: &[Known]) -> 
     copy.await_begun(known.iter().map(|tenant| tenant.id));
     let random = u64::from_str_radix(&uuid()[..8], 16).unwrap();
     let began = Instant::now();
-    std::thread::sleep(Duration::from_millis(1000 + random % 4000));
+    std::thread::sleep(Duration::from_millis(1000 + random % 2000));
     let worked = began.elapsed();
     let killed = Instant::now();
     first.kill();

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -135,6 +135,7 @@ pub struct Proxy {
     /// The shell command that reloads its configuration.
     reload: String,
     home: PathBuf,
+    certificate: Arc<Certificate>,
 }
 
 impl Proxy {
@@ -163,7 +164,8 @@ impl Proxy {
     }
 
     fn launch(kind: Kind, command: impl Fn(&Path, SocketAddr) -> (Command, String)) -> Proxy {
-        let home = certificate().folder.join(uuid());
+        let certificate = certificate();
+        let home = certificate.home.path().join(uuid());
         fs::create_dir(&home).unwrap();
         let mut log = String::new();
         for _ in 0..10 {
@@ -173,7 +175,7 @@ impl Proxy {
             let streams = (Stdio::from(output.try_clone().unwrap()), Stdio::from(output));
             let mut child = command.stdin(Stdio::null()).stdout(streams.0).stderr(streams.1).spawn().unwrap();
             if answers(&mut child, address) {
-                return Proxy { child, address, reload, home };
+                return Proxy { child, address, reload, home, certificate };
             }
             let _ = child.kill();
             let _ = child.wait();
@@ -253,7 +255,8 @@ fn replace_all<const N: usize>(example: String, replacements: [(&str, String); N
 }
 
 fn nginx_site(address: SocketAddr, server: SocketAddr, changed: impl Fn(String) -> String) -> String {
-    let Certificate { certificate, key, .. } = certificate();
+    let certificate = certificate();
+    let Certificate { certificate, key, .. } = &*certificate;
     let plain = free_port();
     let replacements = [
         ("server 127.0.0.1:8080;", format!("server {server};")),
@@ -268,7 +271,8 @@ fn nginx_site(address: SocketAddr, server: SocketAddr, changed: impl Fn(String) 
 }
 
 fn several_nginx_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr; 2]) -> String {
-    let Certificate { certificate, key, .. } = certificate();
+    let certificate = certificate();
+    let Certificate { certificate, key, .. } = &*certificate;
     let replacements = [
         ("server 10.0.0.11:8080;", format!("server {one};")),
         ("server 10.0.0.12:8080;", format!("server {two};")),
@@ -307,7 +311,8 @@ fn user() -> String {
 }
 
 fn caddy_site(address: SocketAddr, server: SocketAddr, changed: impl Fn(String) -> String) -> String {
-    let Certificate { certificate, key, .. } = certificate();
+    let certificate = certificate();
+    let Certificate { certificate, key, .. } = &*certificate;
     let site = format!(
         "https://{HOST}:{} {{\n\tbind {}\n\ttls {} {}",
         address.port(),
@@ -324,7 +329,8 @@ fn caddy_site(address: SocketAddr, server: SocketAddr, changed: impl Fn(String) 
 }
 
 fn several_caddy_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr; 2]) -> String {
-    let Certificate { certificate, key, .. } = certificate();
+    let certificate = certificate();
+    let Certificate { certificate, key, .. } = &*certificate;
     let global = format!("\n{{\n\tadmin 127.0.0.1:{}\n\tauto_https off\n", free_port());
     let site = format!("\nhttps://*.desk.example:{} {{\n\tbind {}\n", address.port(), address.ip());
     let replacements = [
@@ -352,20 +358,22 @@ fn caddy(home: &Path, text: &str) -> (Command, String) {
     (command, reload)
 }
 
+#[derive(Debug)]
 struct Certificate {
-    folder: PathBuf,
     certificate: PathBuf,
     key: PathBuf,
     config: Arc<ClientConfig>,
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
 }
 
-/// The certificate of all proxies of this process, issued by an authority that only these tests trust.
-fn certificate() -> &'static Certificate {
-    static MADE: OnceLock<Certificate> = OnceLock::new();
-    MADE.get_or_init(|| {
+/// The certificate of all running proxies of this process, issued by an authority that only these tests trust. Its folder is
+/// removed with the last proxy.
+fn certificate() -> Arc<Certificate> {
+    static LAST: Mutex<Weak<Certificate>> = Mutex::new(Weak::new());
+    let mut last = LAST.lock().unwrap();
+    last.upgrade().unwrap_or_else(|| {
         let home = tempfile::tempdir().unwrap();
-        let folder = home.path().to_owned();
+        let folder = home.path();
         let script = format!(
             "cd '{}'\n\
              new() {{ openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \"$@\"; }}\n\
@@ -381,7 +389,9 @@ fn certificate() -> &'static Certificate {
         roots.add(CertificateDer::from_pem_file(folder.join("ca.pem")).unwrap()).unwrap();
         let config = Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
         let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
-        Certificate { folder, certificate, key, config, _home: home }
+        let made = Arc::new(Certificate { certificate, key, config, home });
+        *last = Arc::downgrade(&made);
+        made
     })
 }
 
