@@ -222,12 +222,22 @@ fn followers_get_all_entries_of_an_import_after_those_that_were_made_meanwhile()
 
 #[test]
 fn after_a_kill_a_change_and_its_entry_are_both_there_or_neither() {
+    kill_while_following(8);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn after_each_of_two_hundred_kills_a_change_and_its_entry_are_both_there_or_neither() {
+    kill_while_following(200);
+}
+
+fn kill_while_following(rounds: usize) {
     let mut server = TestServer::without_rate_limit();
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     let mut follower = Follower::new(&api, 200);
     let mut total = 0;
-    for _ in 0..20 {
+    for _ in 0..rounds {
         let acknowledged = AtomicUsize::new(0);
         let moment = usize::from(uuid::Uuid::new_v4().as_bytes()[0]) / 4 + 1;
         thread::scope(|scope| {
@@ -243,7 +253,7 @@ fn after_a_kill_a_change_and_its_entry_are_both_there_or_neither() {
         while follower.step(true) {}
         assert_eq!(follower.records, present(&api), "each change has its entry, and each entry its change");
     }
-    assert!(total > 20);
+    assert!(total > rounds);
     server.cli(&["check"]).done();
 }
 

@@ -283,12 +283,22 @@ fn post_until_the_end(server: &mut TestServer, api: &Api, round: usize, count: u
 
 #[test]
 fn a_crash_under_load_loses_nothing_acknowledged_and_repeats_nothing() {
+    crash_under_load(6);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn two_hundred_crashes_under_load_lose_nothing_acknowledged_and_repeat_nothing() {
+    crash_under_load(200);
+}
+
+fn crash_under_load(rounds: usize) {
     let mut server = TestServer::without_rate_limit();
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     let mut names = Vec::new();
     let mut acknowledged = 0;
-    for round in 0..20 {
+    for round in 0..rounds {
         let moment = usize::from(uuid::Uuid::new_v4().as_bytes()[0]);
         let orders = post_until_the_end(&mut server, &api, round, moment);
         server.restart();
