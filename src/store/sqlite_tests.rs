@@ -100,7 +100,7 @@ fn the_write_ahead_log_shrinks_after_a_large_transaction() {
     let path = folder.path().join("1.db");
     let log = connection::sibling_path(&path, "-wal");
     let length = || i64::try_from(fs::metadata(&log).unwrap().len()).unwrap();
-    add_customers(&connection, 6_000);
+    add_customers(&connection, 9_000);
     assert!(length() > connection::WAL_LIMIT, "{}", length());
     let other = schema::open(&path, &SCHEMA).unwrap();
     add_customers(&other, 1);
