@@ -1,4 +1,4 @@
-//! Files that only their owner can read, and files that may not exist.
+//! Files that only their owner can read, files that may not exist, and names that survive a power loss.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,4 +24,23 @@ pub fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
+}
+
+/// Opens the folder that holds `path`.
+///
+/// # Errors
+///
+/// Those of the file system.
+pub fn open_parent(path: &Path) -> io::Result<File> {
+    let parent = path.parent().unwrap_or(path);
+    File::open(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+}
+
+/// Syncs the folder that holds `path`. A new, renamed or removed name is durable from then on.
+///
+/// # Errors
+///
+/// Those of the file system.
+pub fn sync_parent(path: &Path) -> io::Result<()> {
+    open_parent(path)?.sync_all()
 }

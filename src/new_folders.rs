@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::files;
+
 /// The folders that [`NewFolders::create`] has created. Dropping the value removes those that are empty.
 #[derive(Debug)]
 pub struct NewFolders {
@@ -13,7 +15,8 @@ pub struct NewFolders {
 }
 
 impl NewFolders {
-    /// Creates the folder `path` and its parents with the permissions `mode`, as far as they do not exist.
+    /// Creates the folder `path` and its parents with the permissions `mode`, as far as they do not exist. The names of the new
+    /// folders are synced.
     ///
     /// # Errors
     ///
@@ -23,6 +26,7 @@ impl NewFolders {
         let missing = named.take_while(|folder| !folder.exists());
         let folders = NewFolders { created: missing.map(Path::to_owned).collect() };
         DirBuilder::new().recursive(true).mode(mode).create(path)?;
+        folders.created.iter().try_for_each(|folder| files::sync_parent(folder))?;
         Ok(folders)
     }
 

@@ -1,8 +1,6 @@
 //! The check of all databases: integrity, foreign keys, schema version, and that each tenant has its file.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -33,7 +31,7 @@ const MAX_PROBLEMS: usize = 20;
 /// [`OpenError::Missing`] if there is no registry; [`OpenError::Unusable`] if the folder of tenants cannot be read.
 pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     // Files are listed first: the row of a tenant that is created meanwhile is committed when the rows are read.
-    let files = tenant_files(data_dir).map_err(|error| unusable(&tenants::folder(data_dir), error))?;
+    let files = tenants::file_ids(data_dir).map_err(|error| unusable(&tenants::folder(data_dir), error))?;
     let (registry_finding, rows) = check_registry(data_dir)?;
     let mut findings = vec![registry_finding];
     let known: BTreeSet<i64> = rows.as_ref().map(|rows| rows.iter().copied().collect()).unwrap_or_default();
@@ -78,21 +76,6 @@ fn is_deleted(data_dir: &Path, id: i64) -> bool {
         Registry::open(data_dir).and_then(|registry| registry.tenant(id).map_err(|error| unusable(data_dir, error)));
     let has_file = tenants::file(&tenants::folder(data_dir), id).try_exists();
     matches!((has_row, has_file), (Ok(None), Ok(false)))
-}
-
-/// Returns the ids of the files in the folder of tenants. Files with other names are ignored.
-fn tenant_files(data_dir: &Path) -> io::Result<BTreeSet<i64>> {
-    let mut ids = BTreeSet::new();
-    let entries = match fs::read_dir(tenants::folder(data_dir)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ids),
-        entries => entries?,
-    };
-    for entry in entries {
-        let name = entry?.file_name();
-        let id = name.to_str().and_then(|name| name.strip_suffix(".db")).and_then(|stem| stem.parse().ok());
-        ids.extend(id.filter(|id: &i64| *id > 0));
-    }
-    Ok(ids)
 }
 
 fn check_database(path: &Path, schema: &Schema) -> Vec<String> {
@@ -178,6 +161,7 @@ fn journal_problems(connection: &Connection) -> rusqlite::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::FileExt as _;
 
     use super::*;

@@ -2,8 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::time::Duration;
@@ -71,15 +70,6 @@ pub(super) fn remove_database(path: &Path) {
     for suffix in ["", "-journal", "-wal", "-shm"] {
         let _ = fs::remove_file(sibling_path(path, suffix));
     }
-}
-
-/// Syncs the folder of a new file, which makes the file's name durable.
-///
-/// # Errors
-///
-/// Those of the file system.
-pub fn sync_folder(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 /// The database must exist. A connection is never used by two threads at the same time, so SQLite needs no mutex for it.

@@ -8,7 +8,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::connection::{self, OpenError, unusable};
 use super::data_dir_lock::{self, DataDirLock, DataDirLockError};
 use super::private_folders::create_data_dir;
-use super::{registry, schema, tenants};
+use super::{registry, tenants};
 use crate::new_folders::NewFolders;
 
 /// The parts of a data directory that a command has created. They are removed when this is dropped before [`NewDataDir::keep`],
@@ -23,7 +23,7 @@ pub struct NewDataDir {
 }
 
 impl NewDataDir {
-    /// Creates a data directory and an empty registry, each if it does not exist.
+    /// Creates a data directory and an empty registry, each if it does not exist or was never finished.
     ///
     /// # Errors
     ///
@@ -37,9 +37,8 @@ impl NewDataDir {
             registry: None,
         };
         create_data_dir(data_dir)?;
-        let registry = data_dir.join(registry::FILE);
-        if !registry.exists() {
-            created.registry = Some(schema::create(&registry, &registry::SCHEMA)?);
+        if !data_dir.join(registry::FILE).exists() || registry::is_unfinished(data_dir) {
+            created.registry = Some(registry::create_file(data_dir)?);
         }
         Ok(created)
     }

@@ -1,12 +1,13 @@
 //! Folders that are private to the owner (contract section 11).
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use super::connection::{OpenError, unusable};
 use super::tenants;
+use crate::new_folders::NewFolders;
 
 /// Creates the data directory if it does not exist.
 ///
@@ -30,11 +31,12 @@ pub(super) fn create_data_dir(data_dir: &Path) -> Result<(), OpenError> {
     create().map_err(|error| unusable(data_dir, error))
 }
 
-/// Creates a folder and its parents, private to the owner, if they do not exist.
+/// Creates a folder and its parents, private to the owner, if they do not exist. New names are synced.
 ///
 /// # Errors
 ///
 /// Those of the file system.
 pub(super) fn create_private_dir(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
+    NewFolders::create(path, 0o700)?.keep();
+    Ok(())
 }

@@ -60,38 +60,68 @@ fn match_file_modes(path: &Path, database: &Metadata) {
     }
 }
 
-/// Creates a database, private to the owner. Opens the file instead if it exists.
+/// Creates a database, private to the owner. Opens the file instead if it exists. A file whose creation was interrupted is
+/// replaced.
 ///
 /// # Errors
 ///
 /// [`OpenError`]. A new file is removed.
 pub fn create(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
-    match files::create_private(path) {
-        Ok(_) => create_schema(path, schema).inspect_err(|_| connection::remove_database(path)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // A crash between the creation of the file and the commit of its schema leaves an empty file.
-            let is_empty = fs::metadata(path).is_ok_and(|file| file.len() == 0);
-            if is_empty { create_schema(path, schema) } else { open(path, schema) }
-        }
-        Err(error) => Err(unusable(path, error)),
+    match open(path, schema) {
+        Err(OpenError::Missing(_)) => (),
+        Err(OpenError::Damaged { .. }) if is_unfinished(path) => (),
+        opened => return opened,
     }
+    place_new(path, schema)?;
+    open(path, schema).inspect_err(|_| connection::remove_database(path))
 }
 
-/// Creates the schema in an empty file, unless another process has just done so.
-fn create_schema(path: &Path, schema: &Schema) -> Result<Connection, OpenError> {
-    let create = || -> rusqlite::Result<Connection> {
-        let mut connection = connection::connect(path)?;
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        if version(&transaction)? == 0 {
-            transaction.execute_batch(schema.sql)?;
-            transaction.pragma_update(None, "user_version", schema.version)?;
-        }
-        transaction.commit()?;
-        Ok(connection)
+/// Returns whether the creation of the database was interrupted: the file is empty, or a database without a table.
+pub fn is_unfinished(path: &Path) -> bool {
+    let count = "SELECT count(*) FROM sqlite_schema";
+    let tables = |connection: Connection| connection.query_row(count, [], |row| row.get::<_, i64>(0));
+    path.exists() && connection::open_raw(path).and_then(tables) == Ok(0)
+}
+
+/// Creates the database under a temporary name, and renames it when it is complete and synced. A crash at any moment leaves the
+/// whole database under its name, or none.
+fn place_new(path: &Path, schema: &Schema) -> Result<(), OpenError> {
+    let failed = |error: io::Error| unusable(path, error);
+    let folder = files::open_parent(path).map_err(failed)?;
+    // Another process may create the same database.
+    folder.lock().map_err(failed)?;
+    if path.exists() && !is_unfinished(path) {
+        return Ok(());
+    }
+    let partial = connection::sibling_path(path, ".partial");
+    connection::remove_database(&partial);
+    let place = || -> Result<(), OpenError> {
+        write_schema(&partial, schema)?;
+        connection::remove_database(path);
+        fs::rename(&partial, path).and_then(|()| folder.sync_all()).map_err(failed)
     };
-    let connection = create().map_err(|error| open_error(path, &error))?;
-    connection::sync_folder(path).map_err(|error| unusable(path, error))?;
-    Ok(connection)
+    place().inspect_err(|_| {
+        connection::remove_database(&partial);
+        connection::remove_database(path);
+    })
+}
+
+/// Writes a new database with the schema, and syncs it.
+fn write_schema(path: &Path, schema: &Schema) -> Result<(), OpenError> {
+    let file = files::create_private(path).map_err(|error| unusable(path, error))?;
+    let write = || -> rusqlite::Result<()> {
+        let mut connection = connection::open_raw(path)?;
+        // Nobody reads the file before it is complete, and it is synced once.
+        connection.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF")?;
+        let transaction = connection.transaction()?;
+        transaction.execute_batch(schema.sql)?;
+        transaction.pragma_update(None, "user_version", schema.version)?;
+        transaction.commit()?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.close().map_err(|(_, error)| error)
+    };
+    write().map_err(|error| open_error(path, &error))?;
+    file.sync_all().map_err(|error| unusable(path, error))
 }
 
 /// Returns the schema version of the database, 0 for an empty one.
@@ -143,7 +173,7 @@ fn copy_before_migration(path: &Path, found: u32) -> Result<Option<PathBuf>, Ope
     files::ignore_missing(fs::remove_file(&partial)).map_err(|error| unusable(&partial, error))?;
     let source = connection::open_raw(path).map_err(|error| open_error(path, &error))?;
     copy_to(&source, &partial)?;
-    let renamed = fs::rename(&partial, &copy).and_then(|()| connection::sync_folder(&copy));
+    let renamed = fs::rename(&partial, &copy).and_then(|()| files::sync_parent(&copy));
     renamed.map_err(|error| {
         connection::remove_database(&partial);
         connection::remove_database(&copy);

@@ -25,6 +25,7 @@ mod faults;
 mod followers;
 mod idempotency;
 mod imports;
+mod interruptions;
 mod journal;
 mod json;
 mod key_commands;

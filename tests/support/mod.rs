@@ -12,6 +12,7 @@ pub mod raw;
 pub mod reply;
 pub mod schema;
 pub mod server;
+pub mod syncs;
 pub mod tls;
 
 pub use client::Api;

@@ -115,7 +115,7 @@ pub fn create(
     let folder = dir.join(name);
     let manifest = fill(registry, &partial, tenant, now)
         .and_then(|manifest| {
-            fs::rename(&partial, &folder).and_then(|()| connection::sync_folder(&folder)).map_err(at(&folder))?;
+            fs::rename(&partial, &folder).and_then(|()| files::sync_parent(&folder)).map_err(at(&folder))?;
             Ok(manifest)
         })
         .inspect_err(|_| {

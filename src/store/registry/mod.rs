@@ -14,6 +14,7 @@ mod sessions;
 mod tenants;
 
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -36,7 +37,9 @@ use super::error::DatabaseError;
 use super::file_identity::FileIdentity;
 use super::private_folders::create_data_dir;
 use super::schema::{self, Schema};
+use super::tenants as tenant_files;
 use crate::cpu_permits;
+use crate::files;
 
 /// The schema of the registry.
 pub static SCHEMA: Schema = Schema {
@@ -118,24 +121,27 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`OpenError::Missing`] if the directory has no registry; the other variants if the file cannot be used.
+    /// [`OpenError::Missing`] if the directory has no registry, or one that was never finished; the other variants if the file
+    /// cannot be used.
     pub fn open(data_dir: &Path) -> Result<Registry, OpenError> {
         let path = data_dir.join(FILE);
-        let writer = schema::open(&path, &SCHEMA)?;
+        let writer = match schema::open(&path, &SCHEMA) {
+            Err(OpenError::Damaged { .. }) if is_unfinished(data_dir) => return Err(OpenError::Missing(path)),
+            opened => opened?,
+        };
         Registry::with_writer(data_dir, &path, writer)
     }
 
     /// Opens the registry of a data directory. Creates the directory and the registry, private to the owner, if they do not
-    /// exist.
+    /// exist. A registry that was never finished is replaced.
     ///
     /// # Errors
     ///
     /// [`OpenError`] if the directory cannot be created or the file cannot be used.
     pub fn create(data_dir: &Path) -> Result<Registry, OpenError> {
-        let path = data_dir.join(FILE);
         create_data_dir(data_dir)?;
-        let writer = schema::create(&path, &SCHEMA)?;
-        Registry::with_writer(data_dir, &path, writer)
+        let writer = create_file(data_dir)?;
+        Registry::with_writer(data_dir, &data_dir.join(FILE), writer)
     }
 
     fn with_writer(data_dir: &Path, path: &Path, writer: Connection) -> Result<Registry, OpenError> {
@@ -193,6 +199,33 @@ impl Registry {
         cpu_permits::release_while_blocking(|| transaction.commit())?;
         Ok(result)
     }
+}
+
+/// Opens the file of the registry. Creates it if it does not exist or was never finished.
+///
+/// # Errors
+///
+/// [`OpenError`].
+pub(in crate::store) fn create_file(data_dir: &Path) -> Result<Connection, OpenError> {
+    let path = data_dir.join(FILE);
+    match schema::open(&path, &SCHEMA) {
+        Err(OpenError::Missing(_)) => (),
+        Err(OpenError::Damaged { .. }) if is_unfinished(data_dir) => (),
+        opened => return opened,
+    }
+    // A killed process may have created the directory without syncing its name.
+    match files::sync_parent(data_dir) {
+        // Whoever may list the folder above has created the directory.
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Err(connection::unusable(data_dir, error)),
+        _ => schema::create(&path, &SCHEMA),
+    }
+}
+
+/// Returns whether the first start was interrupted: the registry has no table, and there is no tenant's file. Beside tenants'
+/// files, a registry without a table is damaged.
+pub(in crate::store) fn is_unfinished(data_dir: &Path) -> bool {
+    let has_files = tenant_files::file_ids(data_dir).map_or(true, |ids| !ids.is_empty());
+    !has_files && schema::is_unfinished(&data_dir.join(FILE))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use rusqlite::Connection;
 
 use super::error::{RestoreError, at};
 use super::staging::{StagingDir, put_back, set_aside};
+use crate::files;
 use crate::store::connection::{self, OpenError};
 use crate::store::{check, page_copy, records, schema, tenants};
 
@@ -66,7 +67,7 @@ impl<'a> Replacements<'a> {
         let previous = self.staging.replaced(live);
         self.steps.push(UndoStep::File { live: live.to_owned(), previous: previous.clone() });
         set_aside(live, &previous)?;
-        fs::rename(staged, live).and_then(|()| connection::sync_folder(live)).map_err(at(live))
+        fs::rename(staged, live).and_then(|()| files::sync_parent(live)).map_err(at(live))
     }
 
     /// Undoes all replacements, the last first. Returns the error to report for `cause`.

@@ -148,7 +148,7 @@ pub(super) fn put_back(live: &Path, aside: &Path) -> Result<(), RestoreError> {
         files::ignore_missing(fs::remove_file(new)).map_err(at(new))?;
         move_if_exists(&old, new)?;
     }
-    connection::sync_folder(live).map_err(at(live))
+    files::sync_parent(live).map_err(at(live))
 }
 
 fn move_if_exists(from: &Path, to: &Path) -> Result<(), RestoreError> {

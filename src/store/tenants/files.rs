@@ -1,11 +1,12 @@
 //! Where a tenant's file is, and what belongs to it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::files::ignore_missing;
+use crate::files::{self, ignore_missing};
 use crate::store::connection;
 
 /// The folder of the tenants' files in a data directory.
@@ -16,6 +17,25 @@ pub fn folder(data_dir: &Path) -> PathBuf {
 /// The file of the tenant `id` in `folder`.
 pub fn file(folder: &Path, id: i64) -> PathBuf {
     folder.join(format!("{id}.db"))
+}
+
+/// Returns the ids of the tenants' files in a data directory. Files with other names are ignored.
+///
+/// # Errors
+///
+/// Those of the file system, unless the folder does not exist.
+pub(in crate::store) fn file_ids(data_dir: &Path) -> io::Result<BTreeSet<i64>> {
+    let mut ids = BTreeSet::new();
+    let entries = match fs::read_dir(folder(data_dir)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ids),
+        entries => entries?,
+    };
+    for entry in entries {
+        let name = entry?.file_name();
+        let id = name.to_str().and_then(|name| name.strip_suffix(".db")).and_then(|stem| stem.parse().ok());
+        ids.extend(id.filter(|id: &i64| *id > 0));
+    }
+    Ok(ids)
 }
 
 /// Removes a tenant's file, what SQLite and Litestream keep beside it, and copies from before migrations.
@@ -29,7 +49,7 @@ pub fn remove_file(data_dir: &Path, id: i64) -> io::Result<()> {
         ignore_missing(fs::remove_file(&name))?;
     }
     ignore_missing(fs::remove_dir_all(litestream_folder(&path)))?;
-    connection::sync_folder(&path)
+    files::sync_parent(&path)
 }
 
 /// The folder in which Litestream keeps the last changes of a database: `.1.db-litestream`.

@@ -42,7 +42,7 @@ use scheduled_thread_pool::ScheduledThreadPool;
 
 use file_health::FileHealth;
 pub use files::{file, folder, remove_file};
-pub(super) use files::{litestream_folder, with_companions};
+pub(super) use files::{file_ids, litestream_folder, with_companions};
 use shared::{STALLED, Shared};
 pub use tenant::Tenant;
 use working_set::WorkingSet;

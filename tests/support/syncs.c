@@ -1,0 +1,72 @@
+/*
+ * A library for LD_PRELOAD: it records which files and folders a program syncs, and makes chosen syncs fail.
+ *
+ * SYNCS_LOG names the file to which it appends the path of each synced file or folder, one a line. If the file that SYNCS_FAIL
+ * names exists and holds a text, a sync of a path that ends with that text fails with EIO.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Writes the path of an open file to `path`, which has room for PATH_MAX bytes and a line break. */
+static size_t path_of(int file, char *path)
+{
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, PATH_MAX);
+    return length < 0 ? 0 : (size_t)length;
+}
+
+static void record(const char *path, size_t length)
+{
+    const char *log = getenv("SYNCS_LOG");
+    int file = log ? open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+    if (file >= 0) {
+        char line[PATH_MAX + 1];
+        memcpy(line, path, length);
+        line[length] = '\n';
+        if (write(file, line, length + 1) < 0)
+            abort();
+        close(file);
+    }
+}
+
+static int must_fail(const char *path, size_t length)
+{
+    char end[256];
+    const char *control = getenv("SYNCS_FAIL");
+    int file = control ? open(control, O_RDONLY | O_CLOEXEC) : -1;
+    if (file < 0)
+        return 0;
+    ssize_t wanted = read(file, end, sizeof end);
+    close(file);
+    return wanted > 0 && (size_t)wanted <= length && memcmp(path + length - wanted, end, (size_t)wanted) == 0;
+}
+
+static int sync_file(int file, long call)
+{
+    char path[PATH_MAX];
+    size_t length = path_of(file, path);
+    record(path, length);
+    if (must_fail(path, length)) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(call, file);
+}
+
+int fsync(int file)
+{
+    return sync_file(file, SYS_fsync);
+}
+
+int fdatasync(int file)
+{
+    return sync_file(file, SYS_fdatasync);
+}
