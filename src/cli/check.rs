@@ -6,8 +6,11 @@ use serde_json::{Value, json};
 use super::GlobalOptions;
 use super::output::{print, print_json};
 use crate::store::check::{self, Finding};
+use crate::store::restore;
 
 pub fn run(options: &GlobalOptions) -> anyhow::Result<()> {
+    // An error is ignored: the check reports what is wrong.
+    let _ = restore::finish_interrupted(&options.data_dir);
     let findings = check::check(&options.data_dir).map_err(|error| options.explain(error))?;
     if options.json {
         print_json(&Value::Array(findings.iter().map(document).collect()))?;

@@ -1,7 +1,8 @@
 //! `export`: writes all records of a resource to standard output or a file.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -15,6 +16,7 @@ use super::{GlobalOptions, find_tenant, resource, resource_names};
 use crate::files;
 use crate::model::Resource;
 use crate::store::DatabaseError;
+use crate::store::lock_file::LockFile;
 use crate::store::tenant_file::TenantFile;
 use crate::transfer::{self, Format};
 
@@ -67,14 +69,19 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     print(&format!("{rows} rows of {} of {} are exported to {}", resource.plural, tenant.name, path.display()))
 }
 
-/// Writes to a temporary file and then renames it, so that `path` never holds a partial export.
+/// Writes to a temporary file and then renames it, so that `path` never holds a partial export. A temporary file that a killed
+/// export has left is overwritten.
 fn write_file(path: &Path, write: impl FnOnce(&File) -> anyhow::Result<u64>) -> anyhow::Result<u64> {
     let mut partial = path.to_owned().into_os_string();
     partial.push(".partial");
     let failed = || format!("cannot write {}", path.display());
-    let file = files::create_private(partial.as_ref()).with_context(failed)?;
-    let written = write(&file).and_then(|rows| {
-        file.sync_all().and_then(|()| fs::rename(&partial, path)).with_context(failed)?;
+    let lock = LockFile::try_acquire(partial.as_ref()).with_context(failed)?;
+    let lock = lock.with_context(|| format!("another export writes to {}", path.display()))?;
+    let file = lock.file();
+    file.set_len(0).and_then(|()| file.set_permissions(Permissions::from_mode(0o600))).with_context(failed)?;
+    let written = write(file).and_then(|rows| {
+        let renamed = file.sync_all().and_then(|()| fs::rename(&partial, path));
+        renamed.and_then(|()| files::sync_parent(path)).with_context(failed)?;
         Ok(rows)
     });
     if written.is_err() {

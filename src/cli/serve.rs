@@ -21,16 +21,18 @@ use signal_hook::iterator::Signals;
 use super::logging::{self, LogFormat};
 use super::output::{print, print_json};
 use super::supervisor::Supervisor;
-use super::{GlobalOptions, tenant, tenant_name};
+use super::{GlobalOptions, tenant_name};
 use crate::app::App;
 use crate::clock::Moment;
 use crate::config::{Config, ConnectionLimits, TenantLimits, TlsFiles};
 use crate::edge;
 use crate::model::Scopes;
+use crate::password;
 use crate::server::Service;
 use crate::store::data_dir::NewDataDir;
 use crate::store::data_dir_lock::DataDirLock;
-use crate::store::registry::{Actor, NewKey, Registry, TenantRow};
+use crate::store::registry::{NewKey, Registry, TenantRow};
+use crate::store::restore;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -102,6 +104,9 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     let config = configure(options, arguments, raise_descriptor_limit());
 
+    if let Err(error) = restore::finish_interrupted(&options.data_dir) {
+        tracing::warn!(%error, "what an interrupted command has left is still there");
+    }
     let data_dir = NewDataDir::create(&options.data_dir)?;
     // Locked before the address is bound: if both are in use, the message about the directory is more useful.
     let _lock = DataDirLock::acquire(&options.data_dir)?;
@@ -273,18 +278,19 @@ impl<'a> NewTenants<'a> {
     fn create(app: &'a App, names: &'a [String]) -> anyhow::Result<NewTenants<'a>> {
         let mut tenants = NewTenants { registry: &app.registry, names: Vec::new(), created: Vec::new() };
         for name in names {
-            if app.registry.find_tenant(name)?.is_none() {
-                tenants.create_one(name, app.clock.now())?;
+            match app.registry.find_tenant(name)? {
+                Some(tenant) => advise(&app.registry, &tenant)?,
+                None => tenants.create_one(name, app.clock.now())?,
             }
         }
         Ok(tenants)
     }
 
     fn create_one(&mut self, name: &'a str, now: Moment) -> anyhow::Result<()> {
-        let (tenant, password) = tenant::create_with_password(self.registry, name, None, now)?;
+        let password = password::generate()?;
+        let key = NewKey::new("first key", Scopes::every());
+        let (tenant, key) = self.registry.create_tenant_with_key(name, &password::hash(&password)?, key, now)?;
         self.names.push(name);
-        let (_, key) =
-            self.registry.create_key(tenant.id, NewKey::new("first key", Scopes::every()), Actor::CommandLine, now)?;
         self.created.push(CreatedTenant { tenant, password, key });
         Ok(())
     }
@@ -302,6 +308,19 @@ impl Drop for NewTenants<'_> {
             }
         }
     }
+}
+
+/// Says what to do if the start that created the tenant was interrupted before it showed the secrets.
+fn advise(registry: &Registry, tenant: &TenantRow) -> anyhow::Result<()> {
+    let name = &tenant.name;
+    if registry.list_keys(tenant.id)?.iter().all(|key| key.last_used_at.is_none()) {
+        tracing::info!(
+            tenant = name,
+            "the tenant exists and has never used a key; if its secrets were not shown, make new ones with \"tenant password {name} --generate\" \
+             and \"key create {name} --name NAME --scope all\""
+        );
+    }
+    Ok(())
 }
 
 fn document(created: &CreatedTenant) -> Value {

@@ -13,6 +13,7 @@ use crate::model::field::is_date;
 use crate::password;
 use crate::store::data_dir::NewDataDir;
 use crate::store::registry::{Actor, Registry, TenantRow};
+use crate::store::restore;
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -89,23 +90,13 @@ pub fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// Creates a tenant with a generated password and returns both.
-pub fn create_with_password(
-    registry: &Registry,
-    name: &str,
-    trial_until: Option<&str>,
-    now: Moment,
-) -> anyhow::Result<(TenantRow, String)> {
-    let password = password::generate()?;
-    let tenant = registry.create_tenant(name, trial_until, &password::hash(&password)?, now)?;
-    Ok((tenant, password))
-}
-
 fn create(options: &GlobalOptions, name: &str, trial_until: Option<&str>) -> anyhow::Result<()> {
+    restore::finish_interrupted(&options.data_dir)?;
     let data_dir = NewDataDir::create(&options.data_dir)?;
     let registry = Registry::create(&options.data_dir)?;
     let now = options.clock().now();
-    let (tenant, password) = create_with_password(&registry, name, trial_until, now)?;
+    let password = password::generate()?;
+    let tenant = registry.create_tenant(name, trial_until, &password::hash(&password)?, now)?;
     if let Err(error) = print_created(options, &tenant, password, now) {
         // The password was not shown to anyone.
         registry.delete_tenant(name)?;

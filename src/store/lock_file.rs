@@ -10,7 +10,7 @@ use super::file_identity::FileIdentity;
 /// An exclusive lock on a file. It is released when this is dropped and when the process ends.
 #[derive(Debug)]
 pub struct LockFile {
-    _file: File,
+    file: File,
 }
 
 impl LockFile {
@@ -25,13 +25,18 @@ impl LockFile {
         match file.try_lock() {
             // The previous holder removed the file after it was opened here. Its lock excludes nobody.
             Ok(()) if !is_file_at(&file, path)? => LockFile::try_acquire(path),
-            Ok(()) => Ok(Some(LockFile { _file: file })),
+            Ok(()) => Ok(Some(LockFile { file })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(cause)) => Err(cause),
         }
     }
 
-    /// The same, but waits for the lock.
+    /// Returns the locked file, open for writing.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The same as [`LockFile::try_acquire`], but waits for the lock.
     ///
     /// # Errors
     ///
@@ -39,7 +44,7 @@ impl LockFile {
     pub fn acquire(path: &Path) -> io::Result<LockFile> {
         let file = open(path)?;
         file.lock()?;
-        if is_file_at(&file, path)? { Ok(LockFile { _file: file }) } else { LockFile::acquire(path) }
+        if is_file_at(&file, path)? { Ok(LockFile { file }) } else { LockFile::acquire(path) }
     }
 }
 

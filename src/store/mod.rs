@@ -8,7 +8,7 @@ pub mod data_dir_lock;
 mod error;
 mod file_identity;
 pub mod import;
-mod lock_file;
+pub mod lock_file;
 mod page_copy;
 mod private_folders;
 pub mod records;

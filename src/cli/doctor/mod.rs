@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::GlobalOptions;
 use super::output::{print_json, print_table};
 use crate::store::check::{self, Finding};
-use crate::store::{connection, registry, sqlite_version, tenants};
+use crate::store::{connection, registry, restore, sqlite_version, tenants};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -210,6 +210,8 @@ fn newest_write(data_dir: &Path) -> Option<i64> {
 /// One check for the registry and for each damaged tenant, and one for all intact tenants together.
 fn databases(options: &GlobalOptions) -> anyhow::Result<Vec<Check>> {
     let data_dir = &options.data_dir;
+    // An error is ignored: the check reports what is wrong.
+    let _ = restore::finish_interrupted(data_dir);
     let findings = check::check(data_dir).map_err(|error| options.explain(error))?;
     let size = |finding: &Finding| size_of(&data_dir.join(&finding.database));
     let mut checks = Vec::new();

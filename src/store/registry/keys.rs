@@ -35,6 +35,13 @@ impl<'a> NewKey<'a> {
     pub fn new(name: &'a str, scopes: Scopes) -> NewKey<'a> {
         NewKey { name, scopes, expires_at: None, rate_limit: None }
     }
+
+    /// Returns the key with its name as it is stored, or the rule that it breaks.
+    pub(super) fn checked(self, now: Moment) -> Result<NewKey<'a>, &'static str> {
+        let key = NewKey { name: check_key_name(self.name)?, ..self };
+        check(&key, now)?;
+        Ok(key)
+    }
 }
 
 /// Trims a key's name and checks it: 1 to 100 characters, no control characters. Returns the name as it is stored.
@@ -68,8 +75,7 @@ impl Registry {
         actor: Actor,
         now: Moment,
     ) -> Result<(KeyRow, String), RegistryError> {
-        let new = NewKey { name: check_key_name(new.name).map_err(RegistryError::Invalid)?, ..new };
-        check(&new, now).map_err(RegistryError::Invalid)?;
+        let new = new.checked(now).map_err(RegistryError::Invalid)?;
         self.change(|transaction| {
             if !transaction.prepare_cached("SELECT 1 FROM tenants WHERE id = ?1")?.exists([tenant_id])? {
                 return Err(RegistryError::NoTenant(tenant_id.to_string()));

@@ -7,6 +7,7 @@ mod authentication;
 mod events;
 mod expiry;
 mod import_tenants;
+mod interrupted;
 mod key_replacement;
 mod key_row;
 mod keys;
@@ -26,6 +27,7 @@ pub use authentication::Principal;
 pub use events::{Action, Actor, EventKey, KeyEvent};
 pub use expiry::Expiry;
 pub(in crate::store) use import_tenants::TenantImport;
+pub use interrupted::DeletedTenant;
 pub use key_replacement::Replacement;
 pub use key_row::{KeyRow, KeyState};
 pub use keys::{MAX_RATE_LIMIT, NewKey, check_key_name};
@@ -105,6 +107,16 @@ pub enum RegistryError {
     /// The operating system returned no random bytes.
     #[error(transparent)]
     Randomness(#[from] crate::secret::RandomnessError),
+    /// The tenant is deleted, but a file of it remains.
+    #[error(
+        "the tenant {name} is deleted, but its file remains ({cause}); the same command, or the next start, removes it"
+    )]
+    FileRemains {
+        /// The tenant's name.
+        name: String,
+        /// The error of the file system.
+        cause: String,
+    },
     /// A statement failed.
     #[error("the registry cannot be used: {0}")]
     Database(#[from] DatabaseError),
@@ -158,6 +170,11 @@ impl Registry {
     /// Returns the data directory that the registry belongs to.
     pub fn data_dir(&self) -> &Path {
         &self.data_dir
+    }
+
+    /// Returns the path of the file of the tenant `id`.
+    fn tenant_file(&self, id: i64) -> PathBuf {
+        tenant_files::file(&tenant_files::folder(&self.data_dir), id)
     }
 
     /// Checks that the registry can be read and is still the file in the data directory.

@@ -3,9 +3,12 @@
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, params};
 
 use super::events::{Action, Actor, insert_event};
+use super::interrupted::DeletedTenant;
+use super::keys::{self, NewKey};
 use super::{Registry, RegistryError};
 use crate::clock::Moment;
 use crate::store::private_folders::create_private_dir;
+use crate::store::tenants::{mark, unmark};
 use crate::store::{schema, tenants};
 
 /// Why a tenant is inactive. A suspension takes precedence over a trial that is over (contract section 5).
@@ -129,40 +132,82 @@ impl Registry {
         password_hash: &str,
         now: Moment,
     ) -> Result<TenantRow, RegistryError> {
+        let created = self.create_with(name, trial_until, password_hash, now, |_, _| Ok(()));
+        created.map(|(tenant, ())| tenant)
+    }
+
+    /// Creates a tenant, its empty file and its first key, all or nothing. Returns the tenant and the key's secret, which is not
+    /// stored.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Registry::create_tenant`] and [`Registry::create_key`].
+    pub fn create_tenant_with_key(
+        &self,
+        name: &str,
+        password_hash: &str,
+        key: NewKey<'_>,
+        now: Moment,
+    ) -> Result<(TenantRow, String), RegistryError> {
+        let key = key.checked(now).map_err(RegistryError::Invalid)?;
+        self.create_with(name, None, password_hash, now, |transaction, tenant| {
+            let (row, secret) = keys::insert(transaction, tenant.id, &key, now)?;
+            insert_event(transaction, tenant.id, Action::Created, Some(&row), Actor::CommandLine, now)?;
+            Ok(secret)
+        })
+    }
+
+    /// Creates a tenant. What `add` inserts commits with its row.
+    fn create_with<T>(
+        &self,
+        name: &str,
+        trial_until: Option<&str>,
+        password_hash: &str,
+        now: Moment,
+        add: impl FnOnce(&Transaction<'_>, &TenantRow) -> Result<T, RegistryError>,
+    ) -> Result<(TenantRow, T), RegistryError> {
         check_tenant_name(name).map_err(RegistryError::Invalid)?;
         let mut new_file = None;
-        let result = self.change(|transaction| {
+        let created = self.change(|transaction| {
             if exists(transaction, name)? {
                 return Err(RegistryError::TenantExists(name.to_owned()));
             }
-            loop {
+            self.remove_uncommitted_files(transaction)?;
+            let tenant = loop {
                 let tenant = insert(transaction, name, trial_until, password_hash, now)?;
-                if self.create_tenant_file(tenant.id)? {
-                    new_file = Some(tenant.id);
-                    return Ok(tenant);
+                if self.create_tenant_file(tenant.id, &mut new_file)? {
+                    break tenant;
                 }
                 // The file of this id may hold the records of another tenant. It is left alone, and the next id is used.
                 transaction.execute("DELETE FROM tenants WHERE id = ?1", [tenant.id])?;
-            }
+            };
+            let added = add(transaction, &tenant)?;
+            Ok((tenant, added))
         });
-        result.inspect_err(|_| self.remove_file_without_tenant(new_file))
+        match &created {
+            Ok((tenant, _)) => unmark(&self.tenant_file(tenant.id)),
+            Err(_) => self.remove_file_without_tenant(new_file),
+        }
+        created
     }
 
-    /// Returns whether the file was created: not if it, or one of SQLite's files for it, exists.
-    fn create_tenant_file(&self, id: i64) -> Result<bool, RegistryError> {
+    /// Returns whether the file was created: not if it, or one of SQLite's files for it, exists. `new_file` is set before it is.
+    fn create_tenant_file(&self, id: i64, new_file: &mut Option<i64>) -> Result<bool, RegistryError> {
         let failed = |error: &dyn std::fmt::Display| RegistryError::File(error.to_string());
-        let folder = tenants::folder(&self.data_dir);
-        create_private_dir(&folder).map_err(|error| failed(&error))?;
-        let path = tenants::file(&folder, id);
+        create_private_dir(&tenants::folder(&self.data_dir)).map_err(|error| failed(&error))?;
+        let path = self.tenant_file(id);
         for name in tenants::with_companions(&path) {
             if name.try_exists().map_err(|error| failed(&error))? {
                 return Ok(false);
             }
         }
+        *new_file = Some(id);
+        mark(&path, "").map_err(|error| failed(&error))?;
         schema::create(&path, &tenants::SCHEMA).map(|_| true).map_err(|error| failed(&error))
     }
 
-    /// Removes the new file after a failed commit. An error here is ignored: the first one is reported.
+    /// Removes the new file after a failed commit. An error here is ignored: the first one is reported, and the next command
+    /// removes what remains.
     fn remove_file_without_tenant(&self, id: Option<i64>) {
         if let Some(id) = id
             && matches!(self.tenant(id), Ok(None))
@@ -305,18 +350,33 @@ impl Registry {
         })
     }
 
-    /// Deletes the tenant, its keys, sessions and events, then its file.
+    /// Deletes the tenant, its keys, sessions and events, then its file. A deletion of a tenant of this name that was interrupted
+    /// is finished.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::NoTenant`] if there is no tenant of this name; [`RegistryError::File`] if the file remains.
-    pub fn delete_tenant(&self, name: &str) -> Result<TenantRow, RegistryError> {
-        let deleted = self.change(|transaction| {
-            let sql = format!("DELETE FROM tenants WHERE name = ?1 RETURNING {TENANT_COLUMNS}");
-            let deleted = transaction.prepare_cached(&sql)?.query_row([name], TenantRow::read).optional()?;
-            deleted.ok_or_else(|| RegistryError::NoTenant(name.to_owned()))
+    /// [`RegistryError::NoTenant`] if there is no tenant of this name; [`RegistryError::FileRemains`] if the tenant is deleted and
+    /// its file is not; any other error if nothing is changed.
+    pub fn delete_tenant(&self, name: &str) -> Result<DeletedTenant, RegistryError> {
+        let mut marked = None;
+        let committed = self.change(|transaction| {
+            let finished = self.remove_uncommitted_files(transaction)?;
+            let sql = "DELETE FROM tenants WHERE name = ?1 RETURNING id";
+            let Some(id) = transaction.prepare_cached(sql)?.query_row([name], |row| row.get(0)).optional()? else {
+                let earlier = finished.into_iter().find(|deleted| deleted.name == name);
+                return earlier.ok_or_else(|| RegistryError::NoTenant(name.to_owned()));
+            };
+            marked = Some(id);
+            mark(&self.tenant_file(id), name).map_err(|error| RegistryError::File(error.to_string()))?;
+            Ok(DeletedTenant { id, name: name.to_owned() })
+        });
+        let deleted = committed.inspect_err(|_| {
+            if let Some(id) = marked {
+                unmark(&self.tenant_file(id));
+            }
         })?;
-        tenants::remove_file(&self.data_dir, deleted.id).map_err(|error| RegistryError::File(error.to_string()))?;
+        tenants::remove_file(&self.data_dir, deleted.id)
+            .map_err(|error| RegistryError::FileRemains { name: name.to_owned(), cause: error.to_string() })?;
         Ok(deleted)
     }
 

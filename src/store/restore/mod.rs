@@ -6,6 +6,7 @@
 //! damaged file is replaced by a rename.
 
 mod error;
+mod interrupted;
 mod replace;
 mod source;
 mod staging;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 pub use error::RestoreError;
 use error::at;
+pub use interrupted::finish_interrupted;
 use replace::Replacements;
 use staging::StagingDir;
 
@@ -76,6 +78,7 @@ pub fn restore(request: &Restore<'_>) -> Result<Restored, RestoreError> {
     let (folder, manifest) = source::locate(request.source, request.tenant)?;
     let selected = source::select(&folder, &manifest, request.tenant)?;
     let files = source::verify(&folder, &manifest, &selected)?;
+    finish_interrupted(request.data_dir)?;
     let new_data_dir = NewDataDir::create(request.data_dir)?;
     let is_complete = manifest.kind == BackupKind::All && request.tenant.is_none();
     // Held until the end, so that no server starts meanwhile.
@@ -165,7 +168,7 @@ fn apply(
         // An error is ignored: the id counters of a damaged registry are taken over only if they can be read.
         let _ = registry.raise_id_counters(&staging.replaced(&request.data_dir.join(registry::FILE)));
     }
-    Ok(Applied { tenants, renamed: replacements.renamed(), last_id })
+    Ok(Applied { tenants, renamed: replacements.finish(), last_id })
 }
 
 /// Finds the selected tenants in the registry. Without the name of one tenant they are found by their ids, because a tenant may

@@ -30,13 +30,15 @@ impl<'a> Replacements<'a> {
         Replacements { staging, steps: Vec::new() }
     }
 
-    /// Returns the paths that name another file than before.
-    pub(super) fn renamed(self) -> Vec<PathBuf> {
+    /// Ends the replacements when all tenants are in the registry. Returns the paths that name another file than before.
+    pub(super) fn finish(self) -> Vec<PathBuf> {
         let renamed = |step| match step {
             UndoStep::File { live, .. } => Some(live),
             UndoStep::Content { .. } => None,
         };
-        self.steps.into_iter().filter_map(renamed).collect()
+        let renamed: Vec<PathBuf> = self.steps.into_iter().filter_map(renamed).collect();
+        renamed.iter().for_each(|live| tenants::unmark(live));
+        renamed
     }
 
     /// Replaces the content of the file `live` with that of `staged`. A missing or damaged file is replaced itself.
@@ -67,6 +69,8 @@ impl<'a> Replacements<'a> {
         let previous = self.staging.replaced(live);
         self.steps.push(UndoStep::File { live: live.to_owned(), previous: previous.clone() });
         set_aside(live, &previous)?;
+        // Until the registry has the tenant, the file is one that an interrupted restore has left.
+        tenants::mark(live, "").map_err(at(live))?;
         fs::rename(staged, live).and_then(|()| files::sync_parent(live)).map_err(at(live))
     }
 
@@ -88,7 +92,11 @@ impl UndoStep {
             UndoStep::Content { live, previous } => {
                 replace_content(schema::open(live, &tenants::SCHEMA)?, live, previous)
             }
-            UndoStep::File { live, previous } => put_back(live, previous),
+            UndoStep::File { live, previous } => {
+                put_back(live, previous)?;
+                tenants::unmark(live);
+                Ok(())
+            }
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::fs::{self, DirBuilder, File};
-use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -19,10 +18,10 @@ use crate::store::schema::{self, Schema};
 use crate::store::{check, records, tenants};
 
 /// How the names of staging directories begin.
-const PREFIX: &str = ".restore-";
+pub(super) const PREFIX: &str = ".restore-";
 
 /// The folder in a staging directory for the replaced files.
-const REPLACED: &str = "replaced";
+pub(super) const REPLACED: &str = "replaced";
 
 /// Holds the files to restore, and the files that they replace. It is removed when this is dropped.
 pub(super) struct StagingDir {
@@ -34,9 +33,8 @@ pub(super) struct StagingDir {
 }
 
 impl StagingDir {
-    /// Creates a staging directory and removes those that killed restores have left.
+    /// Creates a staging directory.
     pub(super) fn create(data_dir: &Path) -> Result<StagingDir, RestoreError> {
-        remove_leftovers(data_dir).map_err(at(data_dir))?;
         let folder = data_dir.join(format!("{PREFIX}{}", Uuid::new_v4()));
         let create = |path: &Path| DirBuilder::new().mode(0o700).create(path).map_err(at(path));
         create(&folder)?;
@@ -44,7 +42,7 @@ impl StagingDir {
             let _ = fs::remove_dir(&folder);
             at(&folder)(error)
         })?;
-        // If the file system has no locks, `remove_leftovers` cannot lock the directory either and leaves it alone.
+        // If the file system has no locks, other processes cannot lock the directory either and leave it alone.
         let _ = lock.try_lock();
         let staging = StagingDir { data_dir: data_dir.to_owned(), folder, _lock: lock, is_kept: Cell::new(false) };
         create(&tenants::folder(&staging.folder))?;
@@ -104,10 +102,13 @@ impl StagingDir {
         put_back(&live, &self.replaced(&live))
     }
 
-    /// Keeps the directory when this is dropped. Returns the folder of the replaced files.
+    /// Keeps the directory when this is dropped, under a name that no other command touches. Returns the folder of the replaced
+    /// files.
     pub(super) fn keep(&self) -> PathBuf {
         self.is_kept.set(true);
-        self.folder.join(REPLACED)
+        let kept = self.data_dir.join(format!("before-restore-{}", Uuid::new_v4()));
+        let folder = if fs::rename(&self.folder, &kept).is_ok() { &kept } else { &self.folder };
+        folder.join(REPLACED)
     }
 }
 
@@ -118,22 +119,6 @@ impl Drop for StagingDir {
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
-}
-
-/// Removes the staging directories of killed restores. A directory with replaced files is kept: it may hold the only copy.
-fn remove_leftovers(data_dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(data_dir)? {
-        let entry = entry?;
-        if !entry.file_name().to_string_lossy().starts_with(PREFIX) || !entry.file_type()?.is_dir() {
-            continue;
-        }
-        let folder = entry.path();
-        let has_replaced = fs::read_dir(folder.join(REPLACED)).map(|mut entries| entries.next().is_some());
-        if matches!(has_replaced, Ok(false)) && File::open(&folder)?.try_lock().is_ok() {
-            fs::remove_dir_all(&folder)?;
-        }
-    }
-    Ok(())
 }
 
 /// Moves a database and SQLite's files for it to `aside`, the database last. Files that do not exist are skipped.

@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::uncommitted::mark_path;
 use crate::files::{self, ignore_missing};
 use crate::store::connection;
 
@@ -38,18 +39,21 @@ pub(in crate::store) fn file_ids(data_dir: &Path) -> io::Result<BTreeSet<i64>> {
     Ok(ids)
 }
 
-/// Removes a tenant's file, what SQLite and Litestream keep beside it, and copies from before migrations.
+/// Removes a tenant's file, what SQLite and Litestream keep beside it, and copies from before migrations. Its mark is removed last,
+/// when all else is durably gone.
 ///
 /// # Errors
 ///
 /// The first file that cannot be removed. A file that does not exist is no error.
 pub fn remove_file(data_dir: &Path, id: i64) -> io::Result<()> {
     let path = file(&folder(data_dir), id);
-    for name in files_of(&path)? {
+    let mark = mark_path(&path);
+    for name in files_of(&path)?.into_iter().filter(|name| *name != mark) {
         ignore_missing(fs::remove_file(&name))?;
     }
     ignore_missing(fs::remove_dir_all(litestream_folder(&path)))?;
-    files::sync_parent(&path)
+    files::sync_parent(&path)?;
+    ignore_missing(fs::remove_file(mark))
 }
 
 /// The folder in which Litestream keeps the last changes of a database: `.1.db-litestream`.
@@ -60,9 +64,9 @@ pub(in crate::store) fn litestream_folder(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The file itself first, then `-wal` and `-shm`, then every file whose name begins with its name and a dot.
+/// The file itself first, then every file whose name begins with its name and a hyphen or a dot.
 fn files_of(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files: Vec<PathBuf> = with_companions(path).into();
+    let mut files = vec![path.to_owned()];
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(files) };
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
@@ -71,7 +75,7 @@ fn files_of(path: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in entries {
         let entry = entry?.file_name();
         let rest = entry.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
-        if rest.is_some_and(|rest| rest.starts_with(b".")) {
+        if rest.is_some_and(|rest| rest.starts_with(b".") || rest.starts_with(b"-")) {
             files.push(folder.join(entry));
         }
     }

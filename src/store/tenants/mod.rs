@@ -13,6 +13,7 @@
 //! | `file_health` | what is wrong with a file, logged once |
 //! | `leftovers` | removal of what an interrupted import has left |
 //! | `page_cache` | a bound on the memory of all connections together |
+//! | `uncommitted` | marks of files whose tenant is being created or deleted |
 //! | `working_set` | whether it pays to keep many files open |
 
 mod due_maintenance;
@@ -25,6 +26,7 @@ mod page_cache;
 mod readers;
 mod shared;
 mod tenant;
+mod uncommitted;
 mod working_set;
 mod writer;
 
@@ -45,6 +47,7 @@ pub use files::{file, folder, remove_file};
 pub(super) use files::{file_ids, litestream_folder, with_companions};
 use shared::{STALLED, Shared};
 pub use tenant::Tenant;
+pub(super) use uncommitted::{mark, marked_files, unmark};
 use working_set::WorkingSet;
 
 use super::error::StoreError;
