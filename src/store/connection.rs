@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::time::Duration;
@@ -10,9 +10,10 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, ffi};
 
 use crate::cpu_permits;
+use crate::files;
 
 /// Why a database cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -89,11 +90,19 @@ pub fn reader_manager(path: &Path) -> SqliteConnectionManager {
 ///
 /// # Errors
 ///
-/// Those of SQLite: the file does not exist, is no database or stays locked.
+/// Those of SQLite: the file does not exist, is no database or stays locked; the name of a new write-ahead log cannot be synced.
 #[expect(clippy::disallowed_methods, reason = "this is the only place that opens connections, and it sets the pragmas")]
 pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let log = sibling_path(path, "-wal");
+    let is_new_log = !log.exists();
     let connection = Connection::open_with_flags(path, open_flags())?;
     configure(&connection)?;
+    if is_new_log {
+        // SQLite does this, too, but ignores a failure.
+        files::sync_parent(&log).map_err(|error| {
+            rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_DIR_FSYNC), Some(error.to_string()))
+        })?;
+    }
     Ok(connection)
 }
 
@@ -224,6 +233,93 @@ pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<Option<Che
         let count = |column| row.get(column).map(|count: i64| u32::try_from(count).unwrap_or(0));
         Ok(Some(Checkpoint { frames: count(1)?, copied: count(2)? }))
     })
+}
+
+/// Returns the state of the write-ahead log.
+///
+/// # Errors
+///
+/// Those of SQLite.
+pub(super) fn log_state(connection: &Connection) -> rusqlite::Result<Checkpoint> {
+    connection
+        .query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| Ok(Checkpoint { frames: row.get(1)?, copied: row.get(2)? }))
+}
+
+/// Returns whether the disk refused an operation: it failed, or it is full.
+pub(super) fn is_disk_error(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull))
+}
+
+/// Commits. After an error of the disk the write-ahead log is cut as far as that is possible, see [`cut_log`].
+///
+/// # Errors
+///
+/// Those of SQLite.
+pub(super) fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
+    let path = transaction.path().map(PathBuf::from);
+    transaction.commit().inspect_err(|error| {
+        if let Some(path) = path.filter(|_| is_disk_error(error)) {
+            let _ = cut_log(&path);
+        }
+    })
+}
+
+/// Truncates the write-ahead log of the database behind the last committed frame, and syncs it.
+///
+/// A commit that could not be synced leaves complete frames there. If the process ended before another commit overwrites them, they
+/// would count as committed, although the disk may not have them, and later commits would follow a gap.
+///
+/// # Errors
+///
+/// [`OpenError`]. The frames may still be there.
+pub(super) fn cut_log(path: &Path) -> Result<(), OpenError> {
+    let failed = |error: rusqlite::Error| open_error(path, &error);
+    let connect = || connect(path).inspect(keep_log_on_close).map_err(failed);
+    let (mut writer, reader) = (connect()?, connect()?);
+    // Nobody appends to the log meanwhile.
+    let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let frames = u64::from(log_state(&reader).map_err(failed)?.frames);
+    let page_size: u32 = transaction.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(failed)?;
+    let length = if frames == 0 { 0 } else { LOG_HEADER + frames * (FRAME_HEADER + u64::from(page_size)) };
+    // SQLite holds no locks on the log, so it may be opened and closed here.
+    let log = OpenOptions::new().write(true).open(sibling_path(path, "-wal"));
+    let cut = log.and_then(|log| {
+        if log.metadata()?.len() > length {
+            log.set_len(length)?;
+        }
+        log.sync_all()
+    });
+    cut.map_err(|error| unusable(path, error))
+}
+
+/// The bytes before the first frame of a write-ahead log, and before the page of each frame (SQLite, "WAL-mode File Format").
+const LOG_HEADER: u64 = 32;
+const FRAME_HEADER: u64 = 24;
+
+/// Keeps the write-ahead log as it is when this connection is the last of its database to close: it is not copied into the
+/// database. The next connection then reads it from its beginning. An error is ignored: SQLite knows the option.
+pub(super) fn keep_log_on_close(connection: &Connection) {
+    let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+}
+
+/// Checks that no page of the write-ahead log counts as copied into the database: all will be written again before the log can
+/// start again. Undoes [`keep_log_on_close`].
+///
+/// A checkpoint that could not sync the database may have lost pages that earlier, partial checkpoints wrote: these do not sync
+/// it. SQLite counts them as copied until all connections are closed and the next one reads the log.
+///
+/// # Errors
+///
+/// [`OpenError::Unusable`] while another connection uses the file.
+pub(super) fn check_replayed(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    let state = log_state(connection).map_err(|error| open_error(path, &error))?;
+    if state.copied > 0 {
+        return Err(unusable(path, "after a failed sync all connections have to be closed, and one is still open"));
+    }
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
+        .map(drop)
+        .map_err(|error| open_error(path, &error))
 }
 
 /// Frees the unused pages of the connection's cache. An error is ignored: the pages stay in the cache.

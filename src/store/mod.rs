@@ -9,6 +9,7 @@ mod error;
 mod file_identity;
 pub mod import;
 pub mod lock_file;
+mod log_health;
 mod page_copy;
 mod private_folders;
 pub mod records;

@@ -7,7 +7,9 @@ use std::path::Path;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, ffi};
 
-use super::connection::{OpenError, open_error, open_raw, remove_database, unusable, wait_for_lock};
+use super::connection::{
+    OpenError, cut_log, is_disk_error, open_error, open_raw, remove_database, unusable, wait_for_lock,
+};
 use crate::files;
 
 /// Why a database was not copied.
@@ -100,8 +102,13 @@ pub fn replace_content(
     // The first step acquires the write lock. It is held until the last page is copied.
     step(&backup, 1)?;
     prepare()?;
-    step(&backup, -1)?;
+    let copied = step(&backup, -1);
     drop(backup);
+    copied.inspect_err(|error| {
+        if let Some(path) = target.path().filter(|_| is_disk_error(error)) {
+            let _ = cut_log(Path::new(path));
+        }
+    })?;
     // The backup API does not checkpoint as a commit does. If this fails, the next commit tries again.
     let _ = target.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     Ok(())

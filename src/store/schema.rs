@@ -150,7 +150,7 @@ fn migrate(path: &Path, connection: &mut Connection, schema: &Schema) -> Result<
         }
         transaction.pragma_update(None, "user_version", schema.version)
     };
-    run_steps().and_then(|()| transaction.commit()).map_err(|error| {
+    run_steps().and_then(|()| connection::commit(transaction)).map_err(|error| {
         // An older program may still write to the file. The next attempt makes its own copy.
         if let Some(copy) = copy {
             let _ = fs::remove_file(copy);

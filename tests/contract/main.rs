@@ -21,6 +21,7 @@ mod deployments;
 mod errors;
 mod expiry;
 mod failing_commands;
+mod failing_syncs;
 mod faults;
 mod followers;
 mod idempotency;

@@ -5,6 +5,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use super::ImportLock;
 use super::portion::Pace;
 use crate::model::ALL;
+use crate::store::connection;
 use crate::store::error::DatabaseError;
 use crate::store::records::{Reading, Writing};
 
@@ -32,7 +33,7 @@ pub fn remove_leftovers(
             pace.begin();
             let count = pace.rows();
             let removed = Writing::new(&transaction).remove_hidden(resource, count)?;
-            transaction.commit()?;
+            connection::commit(transaction)?;
             let Some(removed) = removed.filter(|removed| *removed == count) else { break };
             pace.end(removed);
             done += removed as u64;

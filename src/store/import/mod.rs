@@ -233,7 +233,7 @@ impl<'a> PendingImport<'a> {
         let transaction = begin(self.connection)?;
         self.pace.begin();
         self.insert(&Writing::new(&transaction), records)?;
-        transaction.commit()?;
+        connection::commit(transaction)?;
         self.pace.end(count);
         self.checkpoints.copy_log()?;
         Ok(self.merge_segments()?)
@@ -265,7 +265,7 @@ impl<'a> PendingImport<'a> {
             self.pace.pause();
             let transaction = begin(self.connection)?;
             let has_merged = records::merge_segments_of(&transaction, self.resource, MERGED_PAGES)?;
-            transaction.commit()?;
+            connection::commit(transaction)?;
             self.pace.rest();
             if !has_merged {
                 return Ok(());
@@ -291,7 +291,7 @@ fn write<T>(
 ) -> Result<T, PendingImportError> {
     let transaction = begin(connection)?;
     let result = work(&Writing::new(&transaction))?;
-    transaction.commit()?;
+    connection::commit(transaction)?;
     Ok(result)
 }
 

@@ -82,7 +82,7 @@ impl Registry {
             insert_keys(&transaction, saved_id, id, last_key).map_err(RegistryError::from)?;
             imported.push(ImportedTenant { saved_id, id });
         }
-        transaction.commit().map_err(RegistryError::from)?;
+        connection::commit(transaction).map_err(RegistryError::from)?;
         Ok(imported)
     }
 

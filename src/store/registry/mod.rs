@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use r2d2::ManageConnection as _;
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -37,6 +37,7 @@ pub use tenants::{Inactive, TenantRow, TenantState, check_tenant_name};
 use super::connection::{self, OpenError};
 use super::error::DatabaseError;
 use super::file_identity::FileIdentity;
+use super::log_health::LogHealth;
 use super::private_folders::create_data_dir;
 use super::schema::{self, Schema};
 use super::tenants as tenant_files;
@@ -63,8 +64,13 @@ pub struct Registry {
     /// Idle connections for reading. There are at most as many as threads that read at the same time; a read takes
     /// microseconds. An r2d2 pool would open connections on threads of its own and retry if the file is missing.
     idle: Mutex<Vec<Connection>>,
-    /// Fields are dropped in the order of their declaration, so the writer closes last and removes the write-ahead log.
-    writer: Mutex<Connection>,
+    /// Fields are dropped in the order of their declaration, so the writer closes last and removes the write-ahead log. `None` only
+    /// after a failed sync, until the registry can be opened again.
+    writer: Mutex<Option<Connection>>,
+    /// What failed syncs have left undone.
+    log: LogHealth,
+    /// Held for reading while a connection reads, and for writing while all connections are closed.
+    in_use: RwLock<()>,
     /// Last uses of keys that are not written yet: key id → Unix seconds, rounded down to the minute.
     uses: Mutex<HashMap<i64, i64>>,
 }
@@ -117,6 +123,9 @@ pub enum RegistryError {
         /// The error of the file system.
         cause: String,
     },
+    /// The file cannot be opened or repaired after a failed sync.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// A statement failed.
     #[error("the registry cannot be used: {0}")]
     Database(#[from] DatabaseError),
@@ -157,12 +166,15 @@ impl Registry {
     }
 
     fn with_writer(data_dir: &Path, path: &Path, writer: Connection) -> Result<Registry, OpenError> {
+        connection::count_wal_frames(&writer);
         Ok(Registry {
             data_dir: data_dir.to_owned(),
             identity: FileIdentity::of_path(path).map_err(|error| connection::unusable(path, error))?,
             opener: connection::reader_manager(path),
             idle: Mutex::default(),
-            writer: Mutex::new(writer),
+            writer: Mutex::new(Some(writer)),
+            log: LogHealth::default(),
+            in_use: RwLock::default(),
             uses: Mutex::default(),
         })
     }
@@ -199,6 +211,10 @@ impl Registry {
 
     /// Runs `query` on a connection for reading.
     fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, RegistryError> {
+        if self.log.needs_replay() {
+            self.prepare_writer(&mut cpu_permits::lock(&self.writer))?;
+        }
+        let _in_use = self.in_use.read();
         let idle = self.idle.lock().pop();
         let reader = idle.map_or_else(|| cpu_permits::release_while_blocking(|| self.opener.connect()), Ok)?;
         let result = query(&reader)?;
@@ -209,14 +225,70 @@ impl Registry {
 
     /// Runs `work` in a write transaction. An error and a panic roll it back.
     fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T, RegistryError>) -> Result<T, RegistryError> {
-        let mut connection = cpu_permits::lock(&self.writer);
+        let mut slot = cpu_permits::lock(&self.writer);
+        let connection = self.prepare_writer(&mut slot)?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         self.check_identity()?;
         let result = work(&transaction)?;
-        cpu_permits::release_while_blocking(|| transaction.commit())?;
+        cpu_permits::release_while_blocking(|| {
+            transaction.commit().inspect_err(|error| self.log.commit_failed(&self.file(), error))
+        })?;
+        self.checkpoint(connection);
         Ok(result)
     }
+
+    /// Copies a long write-ahead log into the file. If the disk fails, the next use of the registry closes it and replays the log.
+    fn checkpoint(&self, connection: &Connection) {
+        if connection::take_wal_frames() < CHECKPOINT_FRAMES {
+            return;
+        }
+        if let Err(error) = cpu_permits::release_while_blocking(|| connection::checkpoint(connection))
+            && self.log.checkpoint_failed(&error)
+        {
+            tracing::error!(%error, "the registry's write-ahead log cannot be copied into its file");
+        }
+    }
+
+    /// Returns the writing connection when nothing is left undone after a failed sync.
+    fn prepare_writer<'a>(&self, slot: &'a mut Option<Connection>) -> Result<&'a mut Connection, RegistryError> {
+        if self.log.needs_replay() {
+            let _unused = self.in_use.write();
+            let closed = std::mem::take(&mut *self.idle.lock()).into_iter().chain(slot.take());
+            closed.for_each(|connection| self.log.before_close(&connection));
+        }
+        self.log.ensure_cut(&self.file())?;
+        let connection = match slot.take() {
+            Some(connection) => connection,
+            None => self.reopen()?,
+        };
+        Ok(slot.insert(connection))
+    }
+
+    /// Opens the registry after all its connections were closed.
+    fn reopen(&self) -> Result<Connection, RegistryError> {
+        let path = self.file();
+        let connection = schema::open(&path, &SCHEMA)?;
+        self.log.check_replayed(&connection, &path)?;
+        connection::count_wal_frames(&connection);
+        Ok(connection)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.data_dir.join(FILE)
+    }
 }
+
+impl Drop for Registry {
+    /// A log that has to be replayed is left to the next process.
+    fn drop(&mut self) {
+        let writer = self.writer.get_mut().iter();
+        self.idle.get_mut().iter().chain(writer).for_each(|connection| self.log.before_close(connection));
+    }
+}
+
+/// The frames in the write-ahead log from which a commit copies it into the file: as many as for SQLite's own automatic checkpoint,
+/// which ignores failures.
+const CHECKPOINT_FRAMES: u32 = 1_000;
 
 /// Opens the file of the registry. Creates it if it does not exist or was never finished.
 ///

@@ -210,6 +210,8 @@ impl Registry {
     /// removes what remains.
     fn remove_file_without_tenant(&self, id: Option<i64>) {
         if let Some(id) = id
+            // Otherwise the tenant may be there after a crash.
+            && !self.log.needs_cut()
             && matches!(self.tenant(id), Ok(None))
         {
             let _ = tenants::remove_file(&self.data_dir, id);
@@ -371,7 +373,8 @@ impl Registry {
             Ok(DeletedTenant { id, name: name.to_owned() })
         });
         let deleted = committed.inspect_err(|_| {
-            if let Some(id) = marked {
+            // Otherwise the tenant may be gone after a crash, and the mark has its file removed.
+            if let Some(id) = marked.filter(|_| !self.log.needs_cut()) {
                 unmark(&self.tenant_file(id));
             }
         })?;

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use rusqlite::ErrorCode;
 
 use crate::store::error::StoreError;
+use crate::store::log_health::LogHealth;
 
 /// The current failures of one tenant's file, in reading (or opening) and in writing.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub struct FileHealth {
     tenant: i64,
     reading: Report,
     writing: Report,
+    /// What failed syncs have left undone.
+    pub log: LogHealth,
     /// A write found the file read-only. SQLite keeps what it could open as it was, so the file has to be opened again.
     read_only: AtomicBool,
 }
@@ -27,7 +30,13 @@ struct Report {
 
 impl FileHealth {
     pub fn new(tenant: i64) -> FileHealth {
-        FileHealth { tenant, reading: Report::default(), writing: Report::default(), read_only: AtomicBool::new(false) }
+        FileHealth {
+            tenant,
+            reading: Report::default(),
+            writing: Report::default(),
+            log: LogHealth::default(),
+            read_only: AtomicBool::new(false),
+        }
     }
 
     pub fn cannot_open(&self, cause: &dyn Display) {
@@ -61,6 +70,13 @@ impl FileHealth {
         }
         self.cannot_read(error);
         StoreError::Unavailable
+    }
+
+    /// Reports a checkpoint that failed.
+    pub fn checkpoint_failed(&self, error: &rusqlite::Error) {
+        if self.log.checkpoint_failed(error) {
+            self.cannot_write(&format_args!("the write-ahead log cannot be copied into it: {error}"));
+        }
     }
 
     /// Whether a write has found the file read-only since this was asked last.

@@ -76,7 +76,12 @@ fn run_step(writer: &Writer) -> Option<Duration> {
         }
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Some(LOCKED_PAUSE),
         // Merging is tried again after some commits. These report what is wrong with the file.
-        Ok(None) | Err(_) => {
+        Ok(None) => {
+            due.merged(None);
+            None
+        }
+        Err(error) => {
+            writer.commit_failed(&error);
             due.merged(None);
             None
         }
@@ -113,15 +118,15 @@ fn run_checkpoint(writer: &Writer) {
 /// commit start it again. Each copy takes what was written during the one before, so that little is left for this last one.
 fn copy_log(writer: &Writer) -> rusqlite::Result<Option<Checkpoint>> {
     let beside = writer.connect_beside()?;
-    let mut log = connection::checkpoint(&beside)?;
+    let mut log = writer.checkpoint(&beside)?;
     let Some(Checkpoint { frames: RESTART_FRAMES.., .. }) = log else { return Ok(log) };
     for _ in 0..MOST_COPIES {
         match log {
             Some(Checkpoint { copied, .. }) if writer.due_maintenance().frames() > copied + LAST_FRAMES => {
-                log = connection::checkpoint(&beside)?;
+                log = writer.checkpoint(&beside)?;
             }
             _ => break,
         }
     }
-    Ok(writer.with_connection(|connection| connection::checkpoint(connection))?.flatten())
+    Ok(writer.with_connection(|connection| writer.checkpoint(connection))?.flatten())
 }

@@ -191,9 +191,12 @@ impl Tenants {
         let evicted: Vec<Arc<Slot>> = {
             let mut opened = self.opened.lock();
             opened.retain(|_, slot| slot.tenant().is_some());
+            // Where a log has to be cut, only the open connections know where.
             let surplus = (opened.len() + 1).saturating_sub(max);
             let count = if surplus == 0 { 0 } else { (surplus + max / 32).min(MAX_EVICTED) };
-            oldest_first(&opened).iter().take(count).filter_map(|id| opened.remove(id)).collect()
+            let is_cut = |id: &i64| opened.get(id).is_some_and(|slot| !slot.health.log.needs_cut());
+            let oldest: Vec<i64> = oldest_first(&opened).into_iter().filter(is_cut).take(count).collect();
+            oldest.iter().filter_map(|id| opened.remove(id)).collect()
         };
         // Outside the lock, since closing a file takes time.
         evicted.iter().for_each(|slot| drop(slot.set(SlotState::Closed)));
@@ -266,7 +269,7 @@ impl Slot {
             SlotState::Failed(at) if at.elapsed() < RETRY_AFTER => return Some(Err(StoreError::Unavailable)),
             SlotState::Failed(_) | SlotState::Closed => return None,
         };
-        if tenant.is_current() && !self.health.take_read_only() {
+        if tenant.is_current() && !self.health.take_read_only() && !self.health.log.needs_replay() {
             return Some(Ok(tenant));
         }
         self.set(SlotState::Closed);

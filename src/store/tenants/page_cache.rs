@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rusqlite::Connection;
 
+use super::file_health::FileHealth;
 use crate::store::connection;
 
 /// What a connection takes beside its page cache, in bytes: the schema and prepared statements, as measured with a thousand of
@@ -32,12 +33,13 @@ pub(super) struct TrackedConnection {
     connection: Connection,
     tracked: usize,
     budget: Arc<CacheBudget>,
+    health: Arc<FileHealth>,
     is_retired: bool,
 }
 
 impl TrackedConnection {
-    pub fn new(connection: Connection, budget: Arc<CacheBudget>) -> TrackedConnection {
-        let mut tracked = TrackedConnection { connection, tracked: 0, budget, is_retired: false };
+    pub fn new(connection: Connection, budget: Arc<CacheBudget>, health: Arc<FileHealth>) -> TrackedConnection {
+        let mut tracked = TrackedConnection { connection, tracked: 0, budget, health, is_retired: false };
         tracked.update_usage();
         tracked
     }
@@ -71,6 +73,7 @@ impl TrackedConnection {
 
 impl Drop for TrackedConnection {
     fn drop(&mut self) {
+        self.health.log.before_close(&self.connection);
         self.set_usage(0);
     }
 }

@@ -8,6 +8,7 @@ use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::Connection;
 use scheduled_thread_pool::ScheduledThreadPool;
 
+use super::file_health::FileHealth;
 use super::page_cache::{CacheBudget, TrackedConnection};
 use crate::store::connection::{self, LOCK_WAIT};
 
@@ -19,8 +20,9 @@ const MAX_READERS: u32 = 4;
 pub(super) struct ReaderManager {
     inner: SqliteConnectionManager,
     budget: Arc<CacheBudget>,
+    health: Arc<FileHealth>,
     /// The connection with which the file was opened and checked; the pool's first.
-    first: Mutex<Option<Connection>>,
+    first: Mutex<Option<TrackedConnection>>,
 }
 
 impl ManageConnection for ReaderManager {
@@ -28,10 +30,13 @@ impl ManageConnection for ReaderManager {
     type Error = rusqlite::Error;
 
     fn connect(&self) -> Result<TrackedConnection, rusqlite::Error> {
-        let first = self.first.lock().take();
-        let connection = first.map_or_else(|| self.inner.connect(), Ok)?;
+        if let Some(mut first) = self.first.lock().take() {
+            first.update_usage();
+            return Ok(first);
+        }
+        let connection = self.inner.connect()?;
         connection::persist_wal(&connection);
-        Ok(TrackedConnection::new(connection, Arc::clone(&self.budget)))
+        Ok(TrackedConnection::new(connection, Arc::clone(&self.budget), Arc::clone(&self.health)))
     }
 
     fn is_valid(&self, connection: &mut TrackedConnection) -> Result<(), rusqlite::Error> {
@@ -48,9 +53,11 @@ impl ManageConnection for ReaderManager {
 pub(super) fn pool(
     inner: SqliteConnectionManager,
     first: Connection,
-    budget: Arc<CacheBudget>,
+    (budget, health): (Arc<CacheBudget>, Arc<FileHealth>),
     opener: &Arc<ScheduledThreadPool>,
 ) -> Pool<ReaderManager> {
+    connection::persist_wal(&first);
+    let first = TrackedConnection::new(first, Arc::clone(&budget), Arc::clone(&health));
     Pool::builder()
         .max_size(MAX_READERS)
         .min_idle(Some(0))
@@ -59,7 +66,7 @@ pub(super) fn pool(
         .max_lifetime(None)
         .connection_timeout(LOCK_WAIT)
         .thread_pool(Arc::clone(opener))
-        .build_unchecked(ReaderManager { inner, budget, first: Mutex::new(Some(first)) })
+        .build_unchecked(ReaderManager { inner, budget, health, first: Mutex::new(Some(first)) })
 }
 
 /// Frees the page caches of the idle connections and closes all of them but one.

@@ -64,13 +64,19 @@ impl Tenant {
     pub(super) fn open(path: &Path, shared: &Shared, health: &Arc<FileHealth>) -> Result<Tenant, OpenError> {
         // Opened here, not in the pool: the pool would try again in the background and keep the caller waiting.
         let first = schema::open(path, shared.schema)?;
+        health.log.check_replayed(&first, path)?;
         // Reading the schema cached as many pages as there are tables and indexes; few of them are read again.
         connection::release_cache(&first);
         let file = OpenFile::new(path).map_err(|error| connection::unusable(path, error))?;
         Ok(Tenant {
             file,
             schema: shared.schema,
-            readers: readers::pool(connection::reader_manager(path), first, Arc::clone(&shared.budget), &shared.opener),
+            readers: readers::pool(
+                connection::reader_manager(path),
+                first,
+                (Arc::clone(&shared.budget), Arc::clone(health)),
+                &shared.opener,
+            ),
             read_permits: Semaphore::new(shared.max_reads),
             writer: Arc::new(Writer::new(path.to_owned(), shared, Arc::clone(health))),
             maintenance: Arc::clone(&shared.maintenance),

@@ -179,11 +179,14 @@ impl Writer {
         // Taken out, and put back only after a commit: after a failure the next mutation begins with a new connection.
         let mut slot = self.connection.lock();
         self.queue.lock().stalled_since = Some(Instant::now());
-        let opened = slot.take().map_or_else(|| self.connect(), Ok);
-        let mut connection = match opened {
+        let kept = slot.take().filter(|_| !self.health.log.needs_work());
+        let mut connection = match kept.map_or_else(|| self.connect(), Ok) {
             Ok(connection) => connection,
             Err(error) => {
-                self.health.cannot_write(&error);
+                // What failed syncs have left undone was reported when they failed.
+                if !self.health.log.needs_work() {
+                    self.health.cannot_write(&error);
+                }
                 return self.refuse_all(StoreError::Unavailable);
             }
         };
@@ -200,7 +203,10 @@ impl Writer {
                 self.count_commit(&connection);
                 *slot = Some(connection);
             }
-            Err(error) => self.health.cannot_write(error),
+            Err(error) => {
+                self.health.cannot_write(error);
+                cpu_permits::release_while_blocking(|| self.health.log.commit_failed(&self.path, error));
+            }
         }
         drop(slot);
         if committed.is_ok() && done.iter().any(|(_, outcome)| outcome.is_ok()) {
@@ -217,12 +223,28 @@ impl Writer {
         if frames > 0 {
             self.due_maintenance.count_commit(frames);
         }
-        // A failure has no consequence but a longer log. The next commit tries again.
         if self.due_maintenance.is_log_too_long()
-            && let Ok(Some(Checkpoint { frames, .. })) = connection::checkpoint(connection)
+            && let Ok(Some(Checkpoint { frames, .. })) = self.checkpoint(connection)
         {
             self.due_maintenance.checkpointed(frames);
         }
+    }
+
+    /// A checkpoint. If the disk fails, the tenant's file is closed and its log replayed.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub fn checkpoint(&self, connection: &Connection) -> rusqlite::Result<Option<Checkpoint>> {
+        if self.health.log.needs_replay() {
+            return Ok(None);
+        }
+        connection::checkpoint(connection).inspect_err(|error| self.health.checkpoint_failed(error))
+    }
+
+    /// Handles a commit of the maintenance that failed.
+    pub fn commit_failed(&self, error: &rusqlite::Error) {
+        self.health.log.commit_failed(&self.path, error);
     }
 
     /// What is due between the commits.
@@ -230,8 +252,8 @@ impl Writer {
         &self.due_maintenance
     }
 
-    /// Runs `work` on the writing connection, between two commits. Mutations wait meanwhile. `None` if the file cannot be opened: the
-    /// next mutation reports that.
+    /// Runs `work` on the writing connection, between two commits. Mutations wait meanwhile. `None` if the file cannot be opened, or a
+    /// failed sync has left something undone: the next mutation reports that.
     ///
     /// # Errors
     ///
@@ -240,6 +262,9 @@ impl Writer {
         &self,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<Option<T>> {
+        if self.health.log.needs_work() {
+            return Ok(None);
+        }
         let mut slot = self.connection.lock();
         let Ok(mut connection) = slot.take().map_or_else(|| self.connect(), Ok) else { return Ok(None) };
         let result = work(&mut connection).map(Some);
@@ -258,6 +283,7 @@ impl Writer {
     pub fn connect_beside(&self) -> rusqlite::Result<Connection> {
         let connection = connection::connect(&self.path)?;
         connection::persist_wal(&connection);
+        connection::keep_log_on_close(&connection);
         Ok(connection)
     }
 
@@ -272,13 +298,17 @@ impl Writer {
     }
 
     fn connect(&self) -> Result<TrackedConnection, OpenError> {
+        if self.health.log.needs_replay() {
+            return Err(connection::unusable(&self.path, "its write-ahead log has to be replayed"));
+        }
+        self.health.log.ensure_cut(&self.path)?;
         let connection = schema::open(&self.path, self.schema)?;
         connection::persist_wal(&connection);
         connection::count_wal_frames(&connection);
         connection::set_cache_size(&connection, CACHE_KIB)
             .and_then(|()| connection::keep_temporary_files_in_memory(&connection))
             .map_err(|error| connection::unusable(&self.path, error))?;
-        Ok(TrackedConnection::new(connection, Arc::clone(&self.budget)))
+        Ok(TrackedConnection::new(connection, Arc::clone(&self.budget), Arc::clone(&self.health)))
     }
 
     /// Frees the page cache, or closes the connection, unless it is in use: the next mutation opens one.
