@@ -64,7 +64,7 @@ pub fn once(
     work: impl FnOnce() -> Result<Response, MutationError<ApiError>>,
 ) -> Result<Response, MutationError<ApiError>> {
     let Some(IdempotencyKey { key, request }) = key else { return work() };
-    if let Some(stored) = writing.stored_response(&key, origin.seconds)? {
+    if let Some(stored) = writing.stored_response(&key, origin.steady_seconds)? {
         let is_repeat = stored.request == request;
         return if is_repeat { Ok(replay(stored)) } else { Err(errors::idempotency_key_reused().into()) };
     }
@@ -77,7 +77,7 @@ pub fn once(
         etag: header("ETag"),
         body: response.body().to_vec(),
     };
-    writing.store_response(&key, &stored, origin.seconds)?;
+    writing.store_response(&key, &stored, origin)?;
     Ok(response)
 }
 

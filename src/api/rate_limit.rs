@@ -99,6 +99,7 @@ impl RateLimiter {
         } else if window.limit != limit {
             window.change_limit(limit);
         }
+        window.correct_reset(now);
         window.count()
     }
 }
@@ -117,6 +118,16 @@ impl Window {
         if let Some(used) = NonZeroU32::new(self.used.min(limit.get())) {
             // The new cells have room for these.
             let _ = self.cells.check_n(used);
+        }
+    }
+
+    /// Follows the wall clock if it was set since the window began.
+    fn correct_reset(&mut self, now: Moment) {
+        let left = self.ends.saturating_sub(now.monotonic);
+        let reset = now.wall.checked_add(left).map_or(self.reset, |end| end.as_second());
+        // The two clocks are not read at the same instant.
+        if reset.abs_diff(self.reset) > 1 {
+            self.reset = reset;
         }
     }
 

@@ -16,6 +16,7 @@ mod addressing;
 mod backup;
 mod batch;
 mod bulk;
+mod clocks;
 mod command_line;
 mod deployments;
 mod errors;

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use tenantdesk::app::App;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
@@ -18,6 +19,8 @@ pub struct InProcess {
     data_dir: Arc<DataDir>,
     service: Option<Service>,
     clock: Clock,
+    /// Of a service with the pipeline.
+    app: Option<Arc<App>>,
 }
 
 impl std::ops::Deref for InProcess {
@@ -36,10 +39,11 @@ impl InProcess {
         let rate_limit = NonZeroU32::new(rate_limit).unwrap();
         let config = Config { rate_limit, ..config(&data_dir) };
         let app = App::open(&config, clock.clone()).unwrap();
-        let handler: Handler = Arc::new(move |request, reply| app.respond(&request, reply));
+        let pipeline = Arc::clone(&app);
+        let handler: Handler = Arc::new(move |request, reply| pipeline.respond(&request, reply));
         let service = Service::start_with(handler, config, clock.clone()).unwrap();
         data_dir.set_address(service.address());
-        InProcess { data_dir, service: Some(service), clock }
+        InProcess { data_dir, service: Some(service), clock, app: Some(app) }
     }
 
     /// Serves with another handler than the pipeline.
@@ -49,7 +53,7 @@ impl InProcess {
         let service = Service::start_with(handler, config(&data_dir), clock.clone()).unwrap();
         // It shows how the service itself holds out; a proxy would hold out before it.
         data_dir.set_direct_address(service.address());
-        InProcess { data_dir, service: Some(service), clock }
+        InProcess { data_dir, service: Some(service), clock, app: None }
     }
 
     /// Serves what `handler` makes of a fresh service's state, with a rate limit that is out of the way.
@@ -60,7 +64,7 @@ impl InProcess {
         let app = App::open(&config, clock.clone()).unwrap();
         let service = Service::start_with(handler(app), config, clock.clone()).unwrap();
         data_dir.set_address(service.address());
-        InProcess { data_dir, service: Some(service), clock }
+        InProcess { data_dir, service: Some(service), clock, app: None }
     }
 
     pub fn advance(&self, seconds: u64) {
@@ -69,6 +73,16 @@ impl InProcess {
 
     pub fn advance_millis(&self, millis: u64) {
         self.clock.advance(Duration::from_millis(millis));
+    }
+
+    /// Sets the wall clock forward or back.
+    pub fn step(&self, by: SignedDuration) {
+        self.clock.step(by);
+    }
+
+    /// Writes the last uses of keys, as the server does once a minute.
+    pub fn flush_uses(&self) {
+        self.app.as_ref().unwrap().registry.flush_uses().unwrap();
     }
 
     /// The clock's time in seconds since the Unix epoch.

@@ -33,7 +33,7 @@ pub fn read(tenant: &Tenant, request: &Request, scopes: Scopes, oldest: String) 
 /// The time before which no entry is shown, RFC 3339.
 pub fn oldest(now: Moment, keep: std::time::Duration) -> String {
     let keep = i64::try_from(keep.as_secs()).unwrap_or(i64::MAX);
-    rfc3339(now.unix_seconds().saturating_sub(keep))
+    rfc3339(now.steady_seconds.saturating_sub(keep))
 }
 
 /// Converts the parameters.

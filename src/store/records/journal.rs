@@ -32,6 +32,8 @@ pub struct Origin {
     pub at: String,
     /// The same moment in seconds since the Unix epoch.
     pub seconds: i64,
+    /// The moment that decides what is too old, see [`Moment::steady_seconds`].
+    pub steady_seconds: i64,
     /// The API key, as it is now.
     pub key: KeyLabel,
     /// The id of the request.
@@ -52,7 +54,8 @@ pub struct KeyLabel {
 impl Origin {
     /// The origin of a change by the request `request_id` with this key, at `now`.
     pub fn new(now: Moment, key: KeyLabel, request_id: Uuid) -> Origin {
-        Origin { at: now.rfc3339(), seconds: now.unix_seconds(), key, request_id }
+        let (seconds, steady_seconds) = (now.unix_seconds(), now.steady_seconds);
+        Origin { at: now.rfc3339(), seconds, steady_seconds, key, request_id }
     }
 }
 
@@ -92,7 +95,7 @@ pub(in crate::store) struct JournalState {
     last_seq: i64,
     entries: i64,
     added: i64,
-    /// The latest time of an entry of the transaction, in Unix seconds.
+    /// The latest time of a change of the transaction that decides what is too old, in Unix seconds.
     latest: i64,
 }
 
@@ -178,7 +181,7 @@ impl Writing<'_> {
             )?
             .execute(values)?;
         if let Some(state) = self.journal.get() {
-            self.journal.set(Some(JournalState { latest: state.latest.max(origin.seconds), ..state }));
+            self.journal.set(Some(JournalState { latest: state.latest.max(origin.steady_seconds), ..state }));
         }
         Ok(())
     }

@@ -11,6 +11,10 @@ use crate::clock::{self, Moment};
 use crate::model::Scopes;
 use crate::secret::{self, PREFIX_LENGTH};
 
+/// Seconds by which a use may be earlier than one that was recorded before it: requests take some time. An earlier use than that
+/// shows that the clock was set back, and counts.
+const OUT_OF_ORDER: i64 = 5 * 60;
+
 /// The limit for the characters of a key's name.
 const MAX_NAME_LENGTH: usize = 100;
 
@@ -107,8 +111,9 @@ impl Registry {
         })?;
         let uses = self.uses.lock();
         for key in &mut keys {
-            let unwritten = uses.get(&key.id).map(|seconds| clock::rfc3339(*seconds));
-            key.last_used_at = key.last_used_at.take().max(unwritten);
+            if let Some(seconds) = uses.get(&key.id) {
+                key.last_used_at = Some(clock::rfc3339(*seconds));
+            }
         }
         Ok(keys)
     }
@@ -177,7 +182,12 @@ impl Registry {
     /// Records in memory that a key was used. [`Registry::flush_uses`] writes it.
     pub fn record_use(&self, key_id: i64, now: Moment) {
         let seconds = now.unix_seconds();
-        self.uses.lock().insert(key_id, seconds - seconds.rem_euclid(60));
+        let minute = seconds - seconds.rem_euclid(60);
+        let mut uses = self.uses.lock();
+        let last = uses.entry(key_id).or_insert(minute);
+        if minute > *last || minute < *last - OUT_OF_ORDER {
+            *last = minute;
+        }
     }
 
     /// Writes the uses that [`Registry::record_use`] has recorded. The server calls it once a minute and when it stops.
@@ -192,10 +202,11 @@ impl Registry {
         }
         let written = self.change(|transaction| {
             let mut update = transaction.prepare_cached(
-                "UPDATE keys SET last_used_at = ?2 WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)",
+                "UPDATE keys SET last_used_at = ?2 WHERE id = ?1
+                   AND (last_used_at IS NULL OR last_used_at < ?2 OR last_used_at > ?3)",
             )?;
             for (key, seconds) in &uses {
-                update.execute(params![key, clock::rfc3339(*seconds)])?;
+                update.execute(params![key, clock::rfc3339(*seconds), clock::rfc3339(seconds + OUT_OF_ORDER)])?;
             }
             Ok(())
         });

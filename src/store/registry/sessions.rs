@@ -1,6 +1,6 @@
 //! The panel's sessions. Only the hash of a session's token is stored.
 
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{OptionalExtension as _, Row, params};
 
 use super::events::{Action, Actor, insert_event};
 use super::tenants::TENANT_COLUMNS;
@@ -34,19 +34,31 @@ impl Registry {
         })
     }
 
-    /// Returns the tenant of the session with this hash, or `None` if there is no such session or it has expired.
+    /// Returns the tenant of the session with this hash, or `None` if there is no such session or it has expired. A session that
+    /// ends later than one that begins now was created before the clock was set back: it is shortened.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Database`] if the registry cannot be read.
+    /// [`RegistryError`] if the registry cannot be read, or not be written where the session is shortened.
     pub fn find_session(&self, hash: &[u8; 32], now: Moment) -> Result<Option<TenantRow>, RegistryError> {
-        self.read(|connection| {
+        let seconds = now.unix_seconds();
+        let found = self.read(|connection| {
             let sql = format!(
-                "SELECT {TENANT_COLUMNS} FROM sessions JOIN tenants ON tenants.id = sessions.tenant_id
+                "SELECT {TENANT_COLUMNS}, sessions.expires_at FROM sessions JOIN tenants ON tenants.id = sessions.tenant_id
                  WHERE sessions.hash = ?1 AND sessions.expires_at > ?2"
             );
-            connection.prepare_cached(&sql)?.query_row(params![hash, now.unix_seconds()], TenantRow::read).optional()
-        })
+            let read = |row: &Row<'_>| Ok((TenantRow::read(row)?, row.get::<_, i64>(6)?));
+            connection.prepare_cached(&sql)?.query_row(params![hash, seconds], read).optional()
+        })?;
+        let Some((tenant, expires_at)) = found else { return Ok(None) };
+        let latest = seconds + SESSION_SECONDS;
+        if expires_at > latest {
+            self.change(|transaction| {
+                let sql = "UPDATE sessions SET expires_at = ?2 WHERE hash = ?1";
+                Ok(transaction.prepare_cached(sql)?.execute(params![hash, latest])?)
+            })?;
+        }
+        Ok(Some(tenant))
     }
 
     /// Deletes a session. It is no error if there is none.

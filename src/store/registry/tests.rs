@@ -3,6 +3,8 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::time::Duration;
 
+use jiff::SignedDuration;
+
 use super::*;
 use crate::clock::Clock;
 use crate::model::Scopes;
@@ -359,4 +361,25 @@ fn a_key_that_breaks_a_rule_is_not_created() {
     }
     let highest = NewKey { rate_limit: NonZeroU32::new(MAX_RATE_LIMIT), ..good };
     fixture.registry.create_key(acme.id, highest, Actor::Panel, now).unwrap();
+}
+
+#[test]
+fn a_session_lasts_eight_hours_after_the_clock_was_set_back() {
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let find = || fixture.registry.find_session(&[7; 32], fixture.clock.now()).unwrap();
+    for hours in [1, 24, 10 * 365 * 24] {
+        let step = SignedDuration::from_hours(hours);
+        fixture.registry.create_session(&acme, &[7; 32], fixture.clock.now()).unwrap();
+        fixture.clock.step(-step);
+        assert!(find().is_some(), "{step} back");
+        fixture.clock.advance(Duration::from_secs(SESSION_SECONDS.unsigned_abs() - 1));
+        assert!(find().is_some(), "{step} back");
+        fixture.clock.advance(Duration::from_secs(1));
+        assert!(find().is_none(), "{step} back");
+        fixture.registry.end_session(&[7; 32]).unwrap();
+    }
+    fixture.registry.create_session(&acme, &[7; 32], fixture.clock.now()).unwrap();
+    fixture.clock.step(SignedDuration::from_hours(24));
+    assert!(find().is_none(), "the end of a session is a moment of the wall clock");
 }
