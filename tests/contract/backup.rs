@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::support::server::run;
+use crate::support::syncs::Syncs;
 use crate::support::{ALL, Api, DataDir, TestServer, database, until};
 
 fn folders(data_dir: &DataDir) -> Vec<String> {
@@ -27,10 +29,9 @@ fn a_backup_is_a_private_folder_named_by_its_time() {
     assert_eq!(made["created_at"].as_str().unwrap().replace(':', "-"), names[0]);
     let folder = server.home().join("backups").join(&names[0]);
     let manifest: Value = serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap();
-    assert_eq!(
-        manifest["tenants"],
-        json!([{"id": 1, "name": "acme", "records": {"customers": 1, "employees": 0, "hardware": 0}}])
-    );
+    let created_at = server.cli(&["--json", "tenant", "list"]).done().json()[0]["created_at"].clone();
+    let records = json!({"customers": 1, "employees": 0, "hardware": 0});
+    assert_eq!(manifest["tenants"], json!([{"id": 1, "name": "acme", "created_at": created_at, "records": records}]));
     for file in manifest["files"].as_array().unwrap() {
         let path = folder.join(file["path"].as_str().unwrap());
         let sum = Command::new("sha256sum").arg(&path).output().unwrap().stdout;
@@ -286,10 +287,9 @@ fn tenants_that_cannot_be_read_are_left_out_and_named() {
     }
     assert_eq!(made["removed"], json!([]));
     assert_eq!(folders(&data_dir).len(), 2, "nothing is pruned");
-    assert_eq!(
-        made["tenants"],
-        json!([{"id": 1, "name": "good", "records": {"customers": 500, "employees": 0, "hardware": 0}}])
-    );
+    let saved: Vec<Value> =
+        made["tenants"].as_array().unwrap().iter().map(|tenant| json!([tenant["id"], tenant["records"]])).collect();
+    assert_eq!(saved, [json!([1, {"customers": 500, "employees": 0, "hardware": 0}])]);
     let names: Vec<&Value> = made["left_out"].as_array().unwrap().iter().map(|tenant| &tenant["name"]).collect();
     assert_eq!(names, ["torn", "garbage"]);
     let partial = made["folder"].as_str().unwrap().to_owned();
@@ -325,4 +325,95 @@ fn tenants_that_cannot_be_read_are_left_out_and_named() {
     data_dir.cli(&["check"]).done();
     let removed = data_dir.cli(&["--json", "backup", "backups", "--keep", "1"]).done().json();
     assert_eq!(removed["removed"].as_array().unwrap().len(), 2);
+}
+
+/// Changes the manifest of a backup, as if it was made at another time or by an earlier version.
+fn edit_manifest(data_dir: &DataDir, backup: &str, edit: impl FnOnce(&mut Value)) {
+    let path = data_dir.home().join("backups").join(backup).join("manifest.json");
+    let mut manifest: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    edit(&mut manifest);
+    std::fs::write(path, manifest.to_string()).unwrap();
+}
+
+/// Makes a backup and returns its name.
+fn back_up(data_dir: &DataDir, options: &[&str]) -> String {
+    let made = data_dir.cli(&[&["--json", "backup", "backups"], options].concat()).done().json();
+    made["folder"].as_str().unwrap().strip_prefix("backups/").unwrap().to_owned()
+}
+
+#[test]
+fn the_newest_backups_are_kept_whatever_the_clock_said() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    // The clock was ten years ahead, and was then set back.
+    let mut made: Vec<String> = (0..2).map(|_| back_up(&data_dir, &[])).collect();
+    for (backup, at) in made.iter_mut().zip(["2036-11-20T19-30-00Z", "2036-11-21T19-30-00Z"]) {
+        edit_manifest(&data_dir, backup, |manifest| manifest["created_at"] = at.replacen("T19-30", "T19:30", 1).into());
+        std::fs::rename(data_dir.home().join("backups").join(&*backup), data_dir.home().join("backups").join(at))
+            .unwrap();
+        *backup = at.to_owned();
+    }
+    made.push(back_up(&data_dir, &["--keep", "3"]));
+    assert_eq!(folders(&data_dir).len(), 3);
+    made.push(back_up(&data_dir, &["--keep", "2"]));
+    let mut kept = made.split_off(2);
+    kept.sort();
+    assert_eq!(folders(&data_dir), kept);
+    // The newest is restored.
+    let other = DataDir::new(false);
+    let restored = other.cli(&["--json", "restore", data_dir.home().join("backups").to_str().unwrap()]).done().json();
+    assert!(kept.iter().any(|backup| restored["folder"].as_str().unwrap().ends_with(backup)), "{restored}");
+}
+
+#[test]
+fn the_backups_of_a_renamed_tenant_are_of_one_kind_and_those_of_another_tenant_are_not() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let first = back_up(&data_dir, &["acme"]);
+    // One of another data directory, and two of an earlier version.
+    let other = back_up(&data_dir, &["acme"]);
+    edit_manifest(&data_dir, &other, |manifest| manifest["tenants"][0]["created_at"] = json!("2020-01-01T00:00:00Z"));
+    let [earlier, earlier_other] = ["acme-berlin", "acme"].map(|name| {
+        let backup = back_up(&data_dir, &["acme"]);
+        edit_manifest(&data_dir, &backup, |manifest| {
+            manifest["tenants"][0].as_object_mut().unwrap().remove("created_at");
+            manifest["tenants"][0]["name"] = json!(name);
+            manifest.as_object_mut().unwrap().remove("sequence");
+        });
+        backup
+    });
+    data_dir.cli(&["tenant", "rename", "acme", "acme-berlin"]).done();
+    let last = back_up(&data_dir, &["acme-berlin", "--keep", "1"]);
+    let mut kept = vec![other, earlier_other, last];
+    kept.sort();
+    assert_eq!(folders(&data_dir), kept, "{first} and {earlier} are removed");
+}
+
+#[test]
+fn a_backup_whose_name_cannot_be_synced_has_no_name() {
+    let (data_dir, syncs) = (DataDir::new(false), Syncs::new());
+    data_dir.tenant("acme");
+    std::fs::create_dir(data_dir.home().join("backups")).unwrap();
+    let back_up = || {
+        let mut command = data_dir.command();
+        syncs.observe(&mut command);
+        command.arg("--data-dir").arg(data_dir.data()).args(["backup", "backups", "--keep", "1"]);
+        run(command, "")
+    };
+    back_up().done();
+    let before = folders(&data_dir);
+    for end in ["/backups", "/manifest.json", "/tenants", ".partial"] {
+        syncs.fail(end);
+        back_up().fails_saying("error");
+        syncs.succeed();
+        assert_eq!(folders(&data_dir), before, "{end}");
+    }
+    syncs.take();
+    back_up().done();
+    let synced = syncs.take();
+    let of_backup: Vec<_> = synced.iter().filter(|path| path.to_str().unwrap().contains("/backups")).collect();
+    for name in ["registry.db", "1.db", "manifest.json", "tenants"] {
+        assert!(of_backup.iter().any(|path| path.ends_with(name)), "{name}: {synced:#?}");
+    }
+    assert!(of_backup.last().unwrap().ends_with("backups"), "the folder's name is synced last: {synced:#?}");
 }

@@ -9,6 +9,9 @@ use super::{Check, Status};
 use crate::clock::Moment;
 use crate::store::backup::{self, BackupKind, LeftOutTenant};
 
+/// Seconds by which the clocks of two machines may differ.
+const TOLERANCE: i64 = 120;
+
 /// Checks the newest backup of all tenants in `dir`. It is a fault if the backup is older than `days`, or incomplete.
 pub fn newest(dir: &Path, now: Moment, days: u16) -> Check {
     let check = |status, message: String| Check::new("backup", status, message);
@@ -35,7 +38,14 @@ pub fn newest(dir: &Path, now: Moment, days: u16) -> Check {
         };
         return check(Status::Fault, format!("{} lacks the tenant {name} ({reason}){others}", folder.display()));
     }
-    let hours = (now.unix_seconds() - created_at.as_second()).max(0) / 3600;
+    let age = now.unix_seconds() - created_at.as_second();
+    if age < -TOLERANCE {
+        return check(
+            Status::Warning,
+            format!("{} is dated in the future; the clock was wrong, or is", folder.display()),
+        );
+    }
+    let hours = age.max(0) / 3600;
     let status = if hours > i64::from(days) * 24 { Status::Fault } else { Status::Ok };
     check(status, format!("{} is {hours} hours old, with {} files", folder.display(), manifest.files.len()))
 }

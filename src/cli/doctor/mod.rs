@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use super::GlobalOptions;
 use super::output::{print_json, print_table};
 use crate::store::check::{self, Finding};
-use crate::store::{connection, registry, restore, sqlite_version, tenants};
+use crate::store::registry::TenantRow;
+use crate::store::{connection, registry, restore, sqlite_version, tenants as tenant_files};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -109,7 +110,7 @@ fn versions() -> Check {
         env!("CARGO_PKG_VERSION"),
         sqlite_version(),
         registry::SCHEMA.version,
-        tenants::SCHEMA.version
+        tenant_files::SCHEMA.version
     );
     Check::new("version", Status::Ok, message)
 }
@@ -141,7 +142,7 @@ fn tls_key(path: &Path) -> Check {
 
 /// All folders, databases and lock files of the data directory.
 fn files(data_dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = vec![data_dir.to_owned(), tenants::folder(data_dir)];
+    let mut found = vec![data_dir.to_owned(), tenant_files::folder(data_dir)];
     for folder in found.clone() {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
@@ -213,12 +214,15 @@ fn databases(options: &GlobalOptions) -> anyhow::Result<Vec<Check>> {
     // An error is ignored: the check reports what is wrong.
     let _ = restore::finish_interrupted(data_dir);
     let findings = check::check(data_dir).map_err(|error| options.explain(error))?;
+    let tenants = options.open_registry().and_then(|registry| Ok(registry.list_tenants()?)).unwrap_or_default();
+    let tenants: Vec<TenantRow> = tenants.into_iter().map(|(tenant, _)| tenant).collect();
     let size = |finding: &Finding| size_of(&data_dir.join(&finding.database));
     let mut checks = Vec::new();
     let mut intact: Vec<(u64, &str)> = Vec::new();
     for finding in &findings {
         if !finding.problems.is_empty() {
-            checks.push(Check::new(&finding.database, Status::Fault, finding.problems.join("; ")));
+            let message = format!("{}; {}", finding.problems.join("; "), advice(finding, &tenants));
+            checks.push(Check::new(&finding.database, Status::Fault, message));
         } else if finding.database == registry::FILE {
             checks.push(Check::new(&finding.database, Status::Ok, format!("intact, {}", HumanBytes(size(finding)))));
         } else {
@@ -233,6 +237,22 @@ fn databases(options: &GlobalOptions) -> anyhow::Result<Vec<Check>> {
     let message = format!("{} intact, {} in total{largest}", intact.len(), HumanBytes(total));
     checks.push(Check::new("tenants", Status::Ok, message));
     Ok(checks)
+}
+
+/// What to do about a database with problems.
+fn advice(finding: &Finding, tenants: &[TenantRow]) -> String {
+    let tenant = tenants.iter().find(|tenant| finding.database == format!("tenants/{}.db", tenant.id));
+    match tenant {
+        _ if finding.problems.iter().any(|problem| problem.contains("newer version")) => "nothing is damaged".to_owned(),
+        Some(tenant) => {
+            format!("if it is damaged, keep a copy and restore it: tenantdesk restore DIR {} --force", tenant.name)
+        }
+        None if finding.database == registry::FILE => {
+            "if it is damaged, stop the server, keep a copy of the data directory and restore all: tenantdesk restore DIR --force"
+                .to_owned()
+        }
+        None => "move it away if no tenant is missing".to_owned(),
+    }
 }
 
 /// The size of a database with its write-ahead log, in bytes.

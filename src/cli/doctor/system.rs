@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use indicatif::HumanBytes;
-use rustix::fs::{StatVfsMountFlags, statfs, statvfs};
+use rustix::fs::{StatVfsMountFlags, major, minor, statfs, statvfs};
 use rustix::process::{Resource, getrlimit};
 
 use super::{Check, Status};
@@ -21,25 +21,47 @@ const RECOMMENDED_SPACE: u64 = 1024 * MEBIBYTE;
 
 /// Returns whether SQLite's locks and write-ahead log are reliable on the file system, and a phrase about it.
 pub fn file_system(directory: &Path) -> (Status, &'static str) {
-    const UNRELIABLE: [(i64, &str); 6] = [
+    const UNRELIABLE: [(i64, &str); 8] = [
         (0x6969, "on NFS, where SQLite's locks are unreliable; use a local disk"),
         (0x517b, "on SMB, where SQLite's locks are unreliable; use a local disk"),
         (0xff53_4d42, "on CIFS, where SQLite's locks are unreliable; use a local disk"),
         (0xfe53_4d42, "on SMB, where SQLite's locks are unreliable; use a local disk"),
         (0x0102_1997, "on a 9p share, where SQLite's locks are unreliable; use a local disk"),
         (0x5346_414f, "on AFS, where SQLite's locks are unreliable; use a local disk"),
+        (0x00c3_6400, "on CephFS, where SQLite's locks are unreliable; use a local disk"),
+        (0x0bd0_0bd0, "on Lustre, where SQLite's locks are unreliable; use a local disk"),
     ];
     const TMPFS: i64 = 0x0102_1994;
+    const FUSE: i64 = 0x6573_5546;
     let Ok(info) = statfs(directory) else { return (Status::Warning, "on an unknown file system") };
     #[expect(clippy::unnecessary_cast, reason = "the field's width differs between targets")]
     let kind = info.f_type as i64;
     if kind == TMPFS {
         return (Status::Warning, "in memory: all data are lost when the machine stops");
     }
+    if kind == FUSE {
+        return (Status::Warning, "on FUSE: whether a sync reaches a disk depends on the program that serves it");
+    }
+    if lacks_barriers(directory) {
+        return (Status::Warning, "mounted without barriers: a power loss can lose what was answered with success");
+    }
     match UNRELIABLE.iter().find(|(magic, _)| *magic == kind) {
         Some((_, message)) => (Status::Fault, message),
         None => (Status::Ok, "on a local file system"),
     }
+}
+
+/// Returns whether the file system of the directory is mounted with an option by which a sync does not empty the disk's cache.
+fn lacks_barriers(directory: &Path) -> bool {
+    let device = fs::metadata(directory).map(|metadata| metadata.dev()).unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    has_mount_without_barriers(&mounts, &format!("{}:{}", major(device), minor(device)))
+}
+
+/// `mounts` is the content of `mountinfo` (proc(5)); `device` is `major:minor`.
+fn has_mount_without_barriers(mounts: &str, device: &str) -> bool {
+    let mut of_device = mounts.lines().filter(|line| line.split(' ').nth(2) == Some(device));
+    of_device.any(|line| line.split([' ', ',']).any(|option| matches!(option, "nobarrier" | "barrier=0")))
 }
 
 /// Checks free space and free inodes of the data directory's file system.
@@ -127,6 +149,15 @@ pub fn clock(now: Moment, newest_write: Option<i64>) -> Check {
 mod tests {
     use super::*;
     use crate::clock::Clock;
+
+    #[test]
+    fn a_mount_without_barriers_is_found() {
+        let mounts = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n\
+                      40 22 8:2 / /srv rw,relatime shared:2 - ext4 /dev/sda2 rw,nobarrier\n\
+                      41 22 8:3 / /var rw shared:3 - ext4 /dev/sda3 rw,barrier=0,data=ordered\n";
+        let found = ["8:1", "8:2", "8:3", "8:4"].map(|device| has_mount_without_barriers(mounts, device));
+        assert_eq!(found, [false, true, true, false]);
+    }
 
     #[test]
     fn a_clock_before_the_last_write_is_a_fault() {

@@ -33,6 +33,9 @@ pub struct Manifest {
     pub tenantdesk: String,
     /// RFC 3339.
     pub created_at: String,
+    /// One more than that of the newest backup in the same folder; 0 in a manifest of an earlier version.
+    #[serde(default)]
+    pub sequence: u64,
     /// Whether it holds all tenants or one.
     pub kind: BackupKind,
     /// The tenants whose files the backup holds.
@@ -51,8 +54,22 @@ pub struct SavedTenant {
     pub id: i64,
     /// The tenant's name.
     pub name: String,
+    /// When the tenant was created, RFC 3339; `None` in a manifest of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<String>,
     /// Resource → number of its records.
     pub records: BTreeMap<String, i64>,
+}
+
+impl SavedTenant {
+    /// Returns whether both are the same tenant, perhaps under two names. A tenant of another data directory may have the same id.
+    pub fn is_same(&self, other: &SavedTenant) -> bool {
+        let is_same_creation = match (&self.created_at, &other.created_at) {
+            (Some(own), Some(others)) => own == others,
+            _ => self.name == other.name,
+        };
+        self.id == other.id && is_same_creation
+    }
 }
 
 /// A tenant that a backup of all tenants lacks.

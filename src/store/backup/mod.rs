@@ -113,9 +113,9 @@ pub fn create(
     let name = free_name(dir, now).map_err(at(dir))?;
     let partial = dir.join(format!(".{name}{PARTIAL}"));
     let folder = dir.join(name);
-    let manifest = fill(registry, &partial, tenant, now)
+    let manifest = fill(registry, &partial, tenant, now, next_sequence(dir))
         .and_then(|manifest| {
-            fs::rename(&partial, &folder).and_then(|()| files::sync_parent(&folder)).map_err(at(&folder))?;
+            publish(&partial, &folder).map_err(at(&folder))?;
             Ok(manifest)
         })
         .inspect_err(|_| {
@@ -128,6 +128,23 @@ pub fn create(
         None => Vec::new(),
     };
     Ok(Backup { folder, manifest, removed })
+}
+
+/// Gives a complete backup its name. If the name cannot be synced, the backup loses it again.
+fn publish(partial: &Path, folder: &Path) -> io::Result<()> {
+    fs::rename(partial, folder)?;
+    files::sync_parent(folder).inspect_err(|_| {
+        // If this fails too, a complete backup remains.
+        let _ = fs::rename(folder, partial);
+    })
+}
+
+/// Returns the number of the next backup in `dir`. Folders without a readable manifest are skipped here: a backup is made beside them.
+fn next_sequence(dir: &Path) -> u64 {
+    let folders = fs::read_dir(dir).into_iter().flatten().flatten();
+    let backups = folders.filter(|entry| entry.file_name().to_str().and_then(sequence_number).is_some());
+    let last = backups.filter_map(|entry| Some(Manifest::read(&entry.path()).ok()?.sequence)).max();
+    last.unwrap_or(0).saturating_add(1)
 }
 
 /// The end of the name of a folder that is being filled or removed.
@@ -187,7 +204,13 @@ fn sequence_number(name: &str) -> Option<u32> {
 }
 
 /// Creates the backup in the new folder `folder`: copies, checks, manifest.
-fn fill(registry: &Registry, folder: &Path, tenant: Option<&TenantRow>, now: Moment) -> Result<Manifest, BackupError> {
+fn fill(
+    registry: &Registry,
+    folder: &Path,
+    tenant: Option<&TenantRow>,
+    now: Moment,
+    sequence: u64,
+) -> Result<Manifest, BackupError> {
     for private in [folder.to_owned(), tenants::folder(folder)] {
         DirBuilder::new().mode(0o700).create(&private).map_err(at(&private))?;
     }
@@ -196,6 +219,7 @@ fn fill(registry: &Registry, folder: &Path, tenant: Option<&TenantRow>, now: Mom
         format: manifest::FORMAT,
         tenantdesk: env!("CARGO_PKG_VERSION").to_owned(),
         created_at: now.rfc3339(),
+        sequence,
         kind: if tenant.is_some() { BackupKind::Tenant } else { BackupKind::All },
         tenants: Vec::new(),
         left_out: Vec::new(),
@@ -233,12 +257,12 @@ fn save_tenants(
     tenant: Option<&TenantRow>,
     manifest: &mut Manifest,
 ) -> Result<(), BackupError> {
-    for (id, name) in list_tenants(copied)? {
+    for (id, name, created_at) in list_tenants(copied)? {
         let is_wanted = tenant.is_none_or(|tenant| tenant.id == id);
         match if is_wanted { save_tenant(registry, folder, id)? } else { TenantCopy::NotNeeded } {
             TenantCopy::Saved(records) => {
                 manifest.files.push(describe(folder, format!("tenants/{id}.db"), &tenants::SCHEMA)?);
-                manifest.tenants.push(SavedTenant { id, name, records });
+                manifest.tenants.push(SavedTenant { id, name, created_at: Some(created_at), records });
             }
             TenantCopy::Unreadable(reason) => manifest.left_out.push(LeftOutTenant { id, name, reason }),
             TenantCopy::NotNeeded => {
@@ -256,9 +280,10 @@ fn save_tenants(
     }
 }
 
-fn list_tenants(registry: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {
-    let mut statement = registry.prepare("SELECT id, name FROM tenants ORDER BY id")?;
-    statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+/// Returns id, name and time of creation of each tenant.
+fn list_tenants(registry: &Connection) -> rusqlite::Result<Vec<(i64, String, String)>> {
+    let mut statement = registry.prepare("SELECT id, name, created_at FROM tenants ORDER BY id")?;
+    statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect()
 }
 
 /// The result of copying one tenant's file.
@@ -323,7 +348,8 @@ fn sync(path: &Path) -> Result<(), BackupError> {
     File::open(path).and_then(|file| file.sync_all()).map_err(at(path))
 }
 
-/// Returns the backups in `dir` with their manifests, the newest first.
+/// Returns the backups in `dir` with their manifests, the newest first. Their order is that of their sequence numbers, because the
+/// clock may have been set back between two of them. Backups of an earlier version come last, by their time.
 ///
 /// # Errors
 ///
@@ -340,23 +366,23 @@ pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, BackupError> {
             found.push((number, folder, manifest));
         }
     }
-    found.sort_by(|(a_number, _, a), (b_number, _, b)| (&b.created_at, b_number).cmp(&(&a.created_at, a_number)));
+    found.sort_by(|(a_number, _, a), (b_number, _, b)| {
+        (b.sequence, &b.created_at, b_number).cmp(&(a.sequence, &a.created_at, a_number))
+    });
     Ok(found.into_iter().map(|(_, folder, manifest)| (folder, manifest)).collect())
 }
 
 /// Removes the backups of the same kind except the newest `keep`. Each is renamed first, so that no reader finds an incomplete
 /// backup.
 fn remove_older(dir: &Path, newest: &Path, created: &Manifest, keep: usize) -> Result<Vec<PathBuf>, BackupError> {
-    let saved_tenant = |manifest: &Manifest| -> Vec<(i64, String)> {
-        match manifest.kind {
-            BackupKind::All => Vec::new(),
-            BackupKind::Tenant => manifest.tenants.iter().map(|tenant| (tenant.id, tenant.name.clone())).collect(),
+    let is_same_kind = |manifest: &Manifest| match (manifest.kind, created.kind) {
+        (BackupKind::All, BackupKind::All) => true,
+        (BackupKind::Tenant, BackupKind::Tenant) => {
+            manifest.tenants.iter().zip(&created.tenants).all(|(tenant, other)| tenant.is_same(other))
         }
+        _ => false,
     };
-    let is_same_kind =
-        |manifest: &Manifest| manifest.kind == created.kind && saved_tenant(manifest) == saved_tenant(created);
     let mut removed = Vec::new();
-    // The new backup is kept even if the clock was set back and others seem newer.
     let older = list(dir)?.into_iter().filter(|(folder, manifest)| folder != newest && is_same_kind(manifest));
     for (folder, _) in older.skip(keep.saturating_sub(1)) {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -375,7 +401,25 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
+    use crate::clock::Clock;
+
+    #[test]
+    fn the_newest_are_kept_and_no_name_is_used_twice_while_the_clock_is_set() {
+        let home = tempfile::tempdir().unwrap();
+        let (registry, dir) = (Registry::create(&home.path().join("data")).unwrap(), home.path().join("backups"));
+        let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
+        let mut made: Vec<PathBuf> = Vec::new();
+        for hours in [0, 1, -1, 24, -24, 0, 10 * 365 * 24, -10 * 365 * 24, -10 * 365 * 24, 10 * 365 * 24] {
+            clock.step(SignedDuration::from_hours(hours));
+            made.push(create(&registry, &dir, None, Some(2), clock.now()).unwrap().folder);
+            let listed: Vec<PathBuf> = list(&dir).unwrap().into_iter().map(|(folder, _)| folder).collect();
+            let newest: Vec<PathBuf> = made.iter().rev().take(2).cloned().collect();
+            assert_eq!(listed, newest, "after a step of {hours} hours");
+        }
+    }
 
     #[test]
     fn a_backup_is_named_by_its_time() {
