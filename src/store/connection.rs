@@ -250,6 +250,12 @@ pub(super) fn is_disk_error(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull))
 }
 
+/// Returns whether the disk refused to sync.
+pub(super) fn is_failed_sync(error: &rusqlite::Error) -> bool {
+    let codes = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC];
+    error.sqlite_error().is_some_and(|error| codes.contains(&error.extended_code))
+}
+
 /// Commits. After an error of the disk the write-ahead log is cut as far as that is possible, see [`cut_log`].
 ///
 /// # Errors

@@ -52,9 +52,10 @@ impl LogHealth {
         self.needs_cut.load(Ordering::Relaxed)
     }
 
-    /// Handles a checkpoint that failed. Returns whether the log has to be replayed: after an error of the disk.
+    /// Handles a checkpoint that failed. Returns whether the log has to be replayed: after a sync that failed. A write that failed,
+    /// on a full disk for instance, loses no page that was written before, and the file can still be read.
     pub fn checkpoint_failed(&self, error: &rusqlite::Error) -> bool {
-        let has_failed = connection::is_disk_error(error);
+        let has_failed = connection::is_failed_sync(error);
         self.needs_replay.fetch_or(has_failed, Ordering::Relaxed);
         has_failed
     }
