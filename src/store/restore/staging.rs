@@ -13,7 +13,7 @@ use crate::files;
 use crate::store::backup::SavedFile;
 use crate::store::backup::manifest::digest;
 use crate::store::connection::{self, OpenError};
-use crate::store::registry::{self, Registry};
+use crate::store::registry;
 use crate::store::schema::{self, Schema};
 use crate::store::{check, records, tenants};
 
@@ -88,9 +88,13 @@ impl StagingDir {
 
     /// Moves the registry away if it is damaged. Returns whether it was.
     pub(super) fn set_damaged_registry_aside(&self) -> Result<bool, RestoreError> {
-        let is_damaged = matches!(Registry::open(&self.data_dir), Err(OpenError::Damaged { .. }));
+        let live = self.data_dir.join(registry::FILE);
+        let is_damaged = match schema::open(&live, &registry::SCHEMA) {
+            // Opening does not read every page.
+            Ok(connection) => check::first_problem(&connection).is_some(),
+            Err(error) => matches!(error, OpenError::Damaged { .. }),
+        };
         if is_damaged {
-            let live = self.data_dir.join(registry::FILE);
             set_aside(&live, &self.replaced(&live))?;
         }
         Ok(is_damaged)

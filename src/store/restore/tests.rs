@@ -447,6 +447,19 @@ fn id_counters_of_a_replaced_registry_are_taken_over() {
 }
 
 #[test]
+fn a_registry_with_damage_that_opening_does_not_find_is_replaced() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.backup(None);
+    let registry = fs::OpenOptions::new().write(true).open(fixture.data().join("registry.db")).unwrap();
+    registry.write_all_at(&[0xaa; 16], 2 * 4096).unwrap();
+    assert!(!fixture.problems().is_empty());
+    fixture.restore(None, true).unwrap();
+    assert_eq!(fixture.problems(), Vec::<String>::new());
+    fixture.assert_tidy();
+}
+
+#[test]
 fn missing_and_damaged_files_are_replaced() {
     let fixture = Fixture::new();
     for name in ["one", "two", "three"] {
