@@ -387,7 +387,9 @@ fn remove_older(dir: &Path, newest: &Path, created: &Manifest, keep: usize) -> R
     for (folder, _) in older.skip(keep.saturating_sub(1)) {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let partial = dir.join(format!(".{name}{PARTIAL}"));
-        fs::rename(&folder, &partial).and_then(|()| fs::remove_dir_all(&partial)).map_err(at(&folder))?;
+        // The new name is durable before anything in the folder is removed.
+        let renamed = fs::rename(&folder, &partial).and_then(|()| files::sync_parent(&partial));
+        renamed.and_then(|()| fs::remove_dir_all(&partial)).map_err(at(&folder))?;
         removed.push(folder);
     }
     Ok(removed)
