@@ -67,6 +67,17 @@ impl InProcess {
         InProcess { data_dir, service: Some(service), clock, app: None }
     }
 
+    /// Serves an existing data directory, with a rate limit that is out of the way. Returns why the service does not start.
+    pub fn serving(data_dir: Arc<DataDir>) -> Result<InProcess, String> {
+        let clock = Clock::system();
+        let config = Config { rate_limit: NonZeroU32::MAX, ..config(&data_dir) };
+        let app = App::open(&config, clock.clone()).map_err(|error| error.to_string())?;
+        let handler: Handler = Arc::new(move |request, reply| app.respond(&request, reply));
+        let service = Service::start_with(handler, config, clock.clone()).map_err(|error| error.to_string())?;
+        data_dir.set_direct_address(service.address());
+        Ok(InProcess { data_dir, service: Some(service), clock })
+    }
+
     pub fn advance(&self, seconds: u64) {
         self.clock.advance(Duration::from_secs(seconds));
     }

@@ -39,7 +39,11 @@ pub struct DataDir {
 
 impl DataDir {
     pub fn new(unprivileged: bool) -> Arc<DataDir> {
-        let home = tempfile::tempdir().unwrap();
+        DataDir::in_home(tempfile::tempdir().unwrap(), unprivileged)
+    }
+
+    /// A data directory in this folder, where there may be one already.
+    pub fn in_home(home: tempfile::TempDir, unprivileged: bool) -> Arc<DataDir> {
         let mut binary = PathBuf::from(env!("CARGO_BIN_EXE_tenantdesk"));
         let unprivileged = unprivileged && is_root();
         if unprivileged {

@@ -1,0 +1,195 @@
+//! The disk refuses a call: the answer is the contract's, nothing that was acknowledged is lost, no failed request has changed
+//! anything, other tenants are served, and service resumes by itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::client::{Client, observe, of_client};
+use crate::history::mismatch;
+use crate::recorder::{Call, Fault, Recorder, temporary_folder};
+use crate::support::{DataDir, Reply, Setup, TestServer, until};
+
+/// The errors of Linux that a disk, or the table of open files, gives.
+pub const ERRORS: [(i32, &str); 5] = [(28, "ENOSPC"), (122, "EDQUOT"), (5, "EIO"), (30, "EROFS"), (24, "EMFILE")];
+
+/// The calls that fail.
+pub const CALLS: [Call; 6] = [Call::Write, Call::Sync, Call::Open, Call::Rename, Call::Truncate, Call::Remove];
+
+/// The faults of one data directory. Then a new one is made: the history of all requests grows.
+const FAULTS: usize = 40;
+
+/// The requests of a run.
+const REQUESTS: usize = 5;
+
+/// The faults to try. Without `CRASH_MOMENTS` a sample: each call fails once and for ever, with one error after the other.
+fn faults(path: &str) -> impl Iterator<Item = (Fault, &'static str)> + '_ {
+    let whole = crate::moments().is_some();
+    let both = [false, true];
+    let kinds = CALLS.into_iter().flat_map(move |call| both.map(|lasting| (call, lasting)));
+    kinds.enumerate().flat_map(move |(number, (call, lasting))| {
+        let errors = ERRORS.into_iter().enumerate();
+        let chosen = errors.filter(move |(other, _)| whole || *other == number % ERRORS.len());
+        chosen.map(move |(_, (errno, name))| (Fault { call, path: path.to_owned(), errno, first: 1, lasting }, name))
+    })
+}
+
+/// The calls that fail, one in each run: every one, or some without `CRASH_MOMENTS`.
+fn next_call(first: u64) -> u64 {
+    if crate::moments().is_some() { first + 1 } else { first * 4 + 1 }
+}
+
+/// A server with two tenants, one of them with the fault.
+struct Fixture<'a> {
+    recorder: &'a Recorder,
+    server: TestServer,
+    unlucky: Client<'a>,
+    other: Client<'a>,
+    keys: [String; 2],
+    tried: usize,
+    /// The runs since the server was started anew.
+    age: usize,
+}
+
+impl<'a> Fixture<'a> {
+    fn new(recorder: &'a Recorder) -> Fixture<'a> {
+        let keys = ["unlucky", "other"].map(|name| {
+            let data_dir = &recorder.data_dir;
+            data_dir.tenant(name).key(&["all"]).key
+        });
+        let mut setup = Setup::without_rate_limit().option("--log-format").option("json");
+        for (name, value) in recorder.variables() {
+            setup = setup.variable(&name, &value);
+        }
+        let server = setup.start_at(Arc::clone(&recorder.data_dir));
+        let (mut unlucky, mut other) = (Client::new(recorder, "u", &keys[0]), Client::new(recorder, "o", &keys[1]));
+        for _ in 0..4 {
+            unlucky.next();
+            other.next();
+        }
+        Fixture { recorder, server, unlucky, other, keys, tried: 0, age: 0 }
+    }
+
+    /// Runs requests with the fault, and one after it. Returns whether any call failed.
+    fn try_fault(&mut self, fault: &Fault, what: &str) -> bool {
+        self.tried += 1;
+        self.restart_sometimes();
+        let logged = self.server.log().len();
+        self.recorder.set_fault(fault);
+        for _ in 0..REQUESTS {
+            self.unlucky_request(what);
+            let reply = self.other.next();
+            assert!(reply.status < 300, "{what}: another tenant is not served: {reply}");
+        }
+        if fault.call != Call::Open {
+            self.compare(what, "with the fault");
+        }
+        let hits = self.recorder.end_fault();
+        let key = self.keys[0].clone();
+        if self.tried.is_multiple_of(3) {
+            self.crash(fault, what);
+        }
+        until(&format!("service resumes after {what}"), || (self.unlucky_request(what) < 300).then_some(()));
+        assert_eq!(self.recorder.data_dir.with_key(&key).get("/readyz").status, 200, "{what}");
+        self.compare(what, "after the fault");
+        if logged <= self.server.log().len() {
+            assert_said_once(&self.server.log()[logged..], what);
+        }
+        hits > 0
+    }
+
+    /// So that files are opened with the fault, too.
+    fn restart_sometimes(&mut self) {
+        self.age += 1;
+        if self.age == 4 {
+            self.age = 0;
+            self.server.kill();
+            self.server.restart();
+        }
+    }
+
+    /// A request of the unlucky tenant succeeds, or is refused as the contract says (sections 6 and 11).
+    fn unlucky_request(&mut self, what: &str) -> u16 {
+        let reply = self.unlucky.next();
+        if reply.status >= 300 {
+            assert_refused(&reply, what);
+        }
+        reply.status
+    }
+
+    /// The process ends at once. A request that failed with a failed sync may have taken effect after that.
+    fn crash(&mut self, fault: &Fault, what: &str) {
+        self.age = 0;
+        self.server.kill();
+        self.server.restart();
+        let found = of_client(&observe(&self.recorder.data_dir.with_key(&self.keys[0])), "u");
+        let candidates = self.unlucky.history.candidates(usize::MAX);
+        let count = if fault.call == Call::Sync { candidates.len() } else { 1 };
+        let differences: Vec<_> =
+            candidates[..count].iter().map_while(|candidate| mismatch(&found, &candidate.state)).collect();
+        let Some(candidate) = candidates[..count].get(differences.len()) else {
+            panic!("{what}, after a crash: {}", differences.join("; or "));
+        };
+        if let Some(number) = candidate.unacknowledged {
+            let change = &mut self.unlucky.history.changes[number];
+            change.acknowledged = Some(self.recorder.moment());
+            for (name, value) in &mut change.effect {
+                *value = found.get(name).cloned();
+            }
+        }
+    }
+
+    fn compare(&self, what: &str, when: &str) {
+        for (client, key) in [&self.unlucky, &self.other].into_iter().zip(&self.keys) {
+            let reply = self.recorder.data_dir.with_key(key).get("/customers.php");
+            assert_eq!(reply.status, 200, "{what}, {when}: {reply}");
+            let found = of_client(&observe(&self.recorder.data_dir.with_key(key)), &client.name);
+            if let Some(difference) = mismatch(&found, &client.history.end()) {
+                panic!("{what}, {when}: {difference}");
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn assert_refused(reply: &Reply, what: &str) {
+    let answer = (reply.status, reply.code());
+    assert_eq!(answer, (503, "tenant_unavailable".to_owned()), "{what}: {reply}");
+    assert_eq!(reply.header("Retry-After"), Some("5"), "{what}");
+}
+
+/// No two warnings or errors are the same.
+#[track_caller]
+fn assert_said_once(log: &str, what: &str) {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for line in log.lines().filter(|line| line.contains("\"ERROR\"") || line.contains("\"WARN\"")) {
+        let message = line.split_once("\"level\"").map_or(line, |(_, message)| message);
+        *counts.entry(message.to_owned()).or_default() += 1;
+    }
+    let often: Vec<_> = counts.into_iter().filter(|(_, count)| *count > 1).collect();
+    assert!(often.is_empty(), "{what}: said more than once: {often:#?}");
+}
+
+#[test]
+fn of_a_tenants_file() {
+    let mut tried = 0;
+    let mut faults = faults("tenants/1.db");
+    let mut next = faults.next();
+    while next.is_some() {
+        let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
+        let mut fixture = Fixture::new(&recorder);
+        while let Some((fault, errno)) = next.as_mut().filter(|_| fixture.tried < FAULTS) {
+            let times = if fault.lasting { "from then on" } else { "once" };
+            let what = format!("{errno} at {:?} {} {times}", fault.call, fault.first);
+            // Some runs make more calls than others.
+            if !fixture.try_fault(fault, &what) && fault.first > 8 {
+                next = faults.next();
+            } else {
+                fault.first = next_call(fault.first);
+            }
+        }
+        fixture.server.stop();
+        recorder.data_dir.cli(&["check"]).done();
+        tried += fixture.tried;
+    }
+    eprintln!("{tried} faults of a tenant's file");
+}

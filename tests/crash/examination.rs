@@ -1,0 +1,286 @@
+//! What must hold of a data directory after a power loss. Each rule that is broken is a panic that says which.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+
+use tenantdesk::password::{self, HashBuffer};
+use tenantdesk::store::Registry;
+use tenantdesk::store::check::check;
+use tenantdesk::store::restore::{Restore, finish_interrupted, restore};
+
+use crate::client::{client_of, observe, of_client, send};
+use crate::disk::{Disk, Loss, digest};
+use crate::history::{Candidate, Change, History, State, mismatch, without_stamps};
+use crate::recorder::temporary_folder;
+use crate::run::{ClientRun, Run};
+use crate::support::{Api, DataDir, InProcess, Setup, TestServer};
+
+/// How a directory is examined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum With {
+    /// The library in this process, which is fast.
+    Library,
+    /// The shipped binary, with the commands that an operator repeats.
+    Binary,
+}
+
+/// A service on the directory.
+enum Service {
+    Library(InProcess),
+    Binary(TestServer),
+}
+
+impl Service {
+    fn start(data_dir: &Arc<DataDir>, run: &Run, with: With) -> Service {
+        match with {
+            With::Library => match InProcess::serving(Arc::clone(data_dir)) {
+                Ok(service) => Service::Library(service),
+                Err(error) => panic!("the service does not start: {error}"),
+            },
+            With::Binary => {
+                let setup = Setup::without_rate_limit();
+                let setup = run.serve.iter().fold(setup, |setup, option| setup.option(option));
+                Service::Binary(setup.start_at(Arc::clone(data_dir)))
+            }
+        }
+    }
+
+    fn stop(self) {
+        match self {
+            Service::Library(service) => drop(service),
+            Service::Binary(mut server) => server.stop(),
+        }
+    }
+}
+
+/// Examines the directory `data_dir` that `run` left at `moment`.
+pub fn examine(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With) {
+    assert_checked(data_dir, run, moment, with);
+    let service = Service::start(data_dir, run, with);
+    let (registry, taken) = examine_registry(data_dir, run, moment, with);
+    for client in &run.clients {
+        if registry.get(&format!("key {}", client.key)) == Some(&json!("active")) {
+            examine_client(data_dir, run, client, moment);
+        }
+    }
+    service.stop();
+    examine_backups(data_dir, run, moment);
+    if with == With::Binary {
+        repeat_commands(data_dir, run, moment, taken);
+        assert_eq!(problems(&data_dir.data()), "", "after the server was started and stopped");
+    }
+}
+
+/// The check before any start is clean.
+fn assert_checked(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With) {
+    if !data_dir.data().exists() {
+        let nothing =
+            run.registry.last_acknowledged(moment).is_none() && run.registry.candidates(0)[0].state.is_empty();
+        assert!(nothing, "the data directory is lost");
+        return;
+    }
+    if with == With::Library {
+        // As the program's `check` and `serve` do.
+        finish_interrupted(&data_dir.data()).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let is_empty = run.registry.state(run.registry.last_acknowledged(moment)).is_empty();
+    match with {
+        // Without a registry the command fails, as long as none was reported made.
+        _ if is_empty && !data_dir.registry_file().exists() => (),
+        With::Library => assert_eq!(problems(&data_dir.data()), "", "before any start"),
+        With::Binary => {
+            let output = data_dir.cli(&["check"]);
+            assert_eq!(output.code, Some(0), "`check` before any start: {output:?}");
+        }
+    }
+}
+
+/// What `check` finds.
+fn problems(data: &Path) -> String {
+    let findings = match check(data) {
+        Ok(findings) => findings,
+        Err(error) => return error.to_string(),
+    };
+    let found = findings.into_iter().filter(|finding| !finding.problems.is_empty());
+    found.map(|finding| format!("{}: {}; ", finding.database, finding.problems.join(", "))).collect()
+}
+
+/// Compares tenants, keys and passwords. Returns them, and the command that was not acknowledged and has taken effect.
+fn examine_registry(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With) -> (State, Option<usize>) {
+    let mut found = State::new();
+    let registry = Registry::open(&data_dir.data()).unwrap_or_else(|error| panic!("{error}"));
+    for (tenant, keys) in registry.list_tenants().unwrap() {
+        if !run.serve.is_empty() {
+            assert_eq!(keys, 1, "{} has been made without its key", tenant.name);
+        }
+        found.insert(format!("tenant {}", tenant.name), json!(true));
+    }
+    let secrets: BTreeSet<&str> = names(&run.registry).filter_map(|name| name.strip_prefix("key ")).collect();
+    for secret in secrets {
+        let reply = data_dir.with_key(secret).get("/whoami.php");
+        let state = if reply.status == 200 { "active".to_owned() } else { reply.code() };
+        if state != "invalid_api_key" {
+            found.insert(format!("key {secret}"), json!(state));
+        }
+    }
+    let mut candidates = run.registry.candidates(moment);
+    if with == With::Binary && !run.serve.is_empty() {
+        // `serve --create-tenant` makes what is missing.
+        candidates.iter_mut().for_each(|candidate| {
+            candidate.state.insert("tenant acme".to_owned(), json!(true));
+        });
+    }
+    let candidate = assert_one_of("the registry", &found, &candidates, |name| !name.starts_with("password "));
+    for (name, expected) in &candidate.state {
+        if let Some(tenant) = name.strip_prefix("password ") {
+            let row = registry.find_tenant(tenant).unwrap();
+            // Of one that was being changed, the new one is tried as well.
+            let accepted = candidates.iter().filter_map(|candidate| candidate.state.get(name)).chain([expected]);
+            let passwords: BTreeSet<&str> = accepted.filter_map(|password| password.as_str()).collect();
+            let hash = row.map(|row| row.password_hash);
+            let is_known = passwords
+                .iter()
+                .any(|password| password::verify(password, hash.as_deref(), &mut HashBuffer::default()));
+            assert!(is_known || with == With::Library && !moment.is_multiple_of(8), "the password of {tenant} is lost");
+        }
+    }
+    (found, candidate.unacknowledged)
+}
+
+/// All names that a history mentions.
+fn names(history: &History) -> impl Iterator<Item = &str> {
+    history.changes.iter().flat_map(|change| change.effect.iter().map(|(name, _)| name.as_str()))
+}
+
+/// Finds the candidate that was found. Names that are not `compared` are left out.
+fn assert_one_of<'a>(
+    what: &str,
+    found: &State,
+    candidates: &'a [Candidate],
+    compared: impl Fn(&str) -> bool,
+) -> &'a Candidate {
+    let mut differences = Vec::new();
+    for candidate in candidates {
+        let mut expected = candidate.state.clone();
+        expected.retain(|name, _| compared(name));
+        match mismatch(found, &expected) {
+            None => return candidate,
+            Some(difference) => differences.push(difference),
+        }
+    }
+    panic!("{what}: {}", differences.join("; or "));
+}
+
+/// Compares a client's records, and repeats its last requests.
+fn examine_client(data_dir: &Arc<DataDir>, run: &Run, client: &ClientRun, moment: usize) {
+    let ClientRun { name, history, .. } = client;
+    let api = data_dir.with_key(&client.key);
+    let all = observe(&api);
+    for label in all.keys() {
+        let owner = client_of(label);
+        assert!(run.clients.iter().any(|client| client.name == owner), "{label} is a record of nobody");
+    }
+    let found = of_client(&all, name);
+    let candidates = history.candidates(moment);
+    let candidate = assert_one_of(&format!("the records of {name}"), &found, &candidates, |_| true);
+    let taken = candidate.unacknowledged;
+    if taken.is_some_and(|number| history.changes[number].request.is_none()) {
+        // A restore brings back the idempotency keys of its backup, too.
+        return;
+    }
+    if let Some(last) = history.last_acknowledged(moment) {
+        // A request that was not acknowledged may have taken effect after it, so the answer alone is compared.
+        repeat(&api, &history.changes[last], true);
+        assert_eq!(of_client(&observe(&api), name), found, "{name}: a repeat of what was acknowledged had an effect");
+    }
+    for number in history.unacknowledged(moment) {
+        let change = &history.changes[number];
+        let has_effect = taken == Some(number);
+        if change.request.is_some() && taken.is_none_or(|other| other == number) {
+            repeat(&api, change, has_effect);
+            let mut expected = history.state(history.last_acknowledged(moment));
+            change.apply_to(&mut expected);
+            let found = without_stamps(of_client(&observe(&api), name));
+            if let Some(difference) = mismatch(&found, &without_stamps(expected)) {
+                panic!("after the repeat of {}: {difference}", change.what);
+            }
+            return;
+        }
+    }
+}
+
+/// Repeats a request with its idempotency key. Where it had an effect, the first answer comes again.
+fn repeat(api: &Api, change: &Change, had_effect: bool) {
+    let Some(request) = &change.request else { return };
+    let reply = send(api, request);
+    assert!(reply.status < 300, "the repeat of {} failed: {reply}", change.what);
+    let replayed = reply.header("Idempotent-Replayed").is_some();
+    assert_eq!(replayed, had_effect, "the repeat of {} was done twice or not at all", change.what);
+    if let Some((status, body)) = request.answer.as_ref().filter(|_| had_effect) {
+        assert_eq!((reply.status, &reply.body), (*status, body), "the repeat of {}: another answer", change.what);
+    }
+}
+
+/// Every folder with the name of a backup is one, and all that were reported done are there.
+fn examine_backups(data_dir: &Arc<DataDir>, run: &Run, moment: usize) {
+    let folder = data_dir.home().join("backups");
+    let mut kept: BTreeSet<String> = BTreeSet::new();
+    for entry in std::fs::read_dir(&folder).into_iter().flatten() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if !name.starts_with('.') {
+            kept.insert(format!("backups/{name}"));
+        }
+    }
+    for backup in &run.backups {
+        let is_removed = backup.removed.is_some_and(|moment_of_removal| moment_of_removal < moment);
+        if backup.acknowledged <= moment && !is_removed {
+            assert!(kept.contains(&backup.folder), "the backup {} is lost", backup.folder);
+        }
+    }
+    for folder in kept {
+        let content = digest(&Disk::of(&data_dir.home().join(&folder)).after(Loss::Nothing));
+        if !COMPLETE.lock().unwrap().contains(&content) {
+            assert_complete(&data_dir.home().join(&folder));
+            COMPLETE.lock().unwrap().insert(content);
+        }
+    }
+}
+
+/// The content of the backups that were found complete.
+static COMPLETE: Mutex<BTreeSet<[u8; 32]>> = Mutex::new(BTreeSet::new());
+
+/// Restores a backup.
+fn assert_complete(source: &Path) {
+    let target = temporary_folder();
+    let data = target.path().join("data");
+    let request = Restore { data_dir: &data, source, tenant: None, new_name: None, force: false };
+    if let Err(error) = restore(&request) {
+        panic!("the backup {} is not complete: {error}", source.display());
+    }
+    assert_eq!(problems(&data), "", "of the backup {}", source.display());
+}
+
+/// The operator repeats what was under way, unless it has taken effect, and makes a backup.
+fn repeat_commands(data_dir: &Arc<DataDir>, run: &Run, moment: usize, taken: Option<usize>) {
+    let folder = data_dir.home().join("backups");
+    for number in run.registry.unacknowledged(moment) {
+        let command = &run.registry.changes[number].what;
+        if command.starts_with("--json") && taken != Some(number) {
+            let arguments: Vec<&str> = command.split(' ').collect();
+            let output = data_dir.cli(&arguments);
+            assert_eq!(output.code, Some(0), "the repeat of `{command}`: {output:?}");
+        }
+    }
+    if !run.repeated.is_empty() {
+        let text = folder.to_str().unwrap();
+        let arguments: Vec<&str> =
+            run.repeated.iter().map(|word| if word == "BACKUPS" { text } else { word }).collect();
+        let output = data_dir.cli(&arguments);
+        assert_eq!(output.code, Some(0), "the repeat of `{}`: {output:?}", arguments.join(" "));
+    }
+    let output = data_dir.cli(&["backup", folder.to_str().unwrap()]);
+    assert_eq!(output.code, Some(0), "a backup afterwards: {output:?}");
+}

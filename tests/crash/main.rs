@@ -1,0 +1,32 @@
+//! Power loss, faults of the disk and damage: what was acknowledged is there afterwards, and nothing is half done.
+//!
+//! The shipped binary runs with a small library (`shim.c`) that records what it changes in its data directory, and makes calls
+//! fail. Without `CRASH_MOMENTS`, the number of moments at which the power fails,
+//! a sample is tried of everything.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+mod client;
+mod disk;
+mod disk_faults;
+mod examination;
+mod history;
+mod power_loss;
+mod random;
+mod recorder;
+mod run;
+mod self_test;
+#[path = "../support/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
+mod support;
+
+/// How many moments are tried. `None`: a sample of everything.
+fn moments() -> Option<usize> {
+    std::env::var("CRASH_MOMENTS").ok().map(|count| count.parse().unwrap())
+}

@@ -1,0 +1,196 @@
+//! The power fails at many moments of each run, and leaves several disks at each.
+
+use std::collections::{BTreeMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::thread;
+
+use crate::disk::{Image, Loss, digest, write};
+use crate::examination::{With, examine};
+use crate::history::History;
+use crate::random::Random;
+use crate::recorder::{Kind, temporary_folder};
+use crate::run::{self, Run};
+use crate::support::DataDir;
+
+/// The disks that are examined at the same time.
+const THREADS: usize = 4;
+
+/// One disk in so many is examined with the shipped binary.
+const BINARY: usize = 12;
+
+/// The moments without `CRASH_MOMENTS`.
+const SAMPLE: usize = 30;
+
+/// One disk to examine.
+struct Case {
+    moment: usize,
+    loss: Loss,
+    image: Image,
+}
+
+/// What was tried, and the rules that were broken.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub moments: usize,
+    pub disks: usize,
+    pub findings: Vec<Finding>,
+}
+
+/// A rule that was broken.
+#[derive(Debug)]
+pub struct Finding {
+    pub text: String,
+    place: String,
+}
+
+/// Lets the power fail at `count` moments of a run.
+pub fn fail(run: &Run, count: usize) -> Report {
+    let (sender, receiver) = mpsc::sync_channel::<Case>(4);
+    let receiver = Mutex::new(receiver);
+    let (examined, findings) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let moments = choose(run, count);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                loop {
+                    let case = receiver.lock().unwrap().recv();
+                    let Ok(case) = case else { return };
+                    let number = examined.fetch_add(1, Ordering::Relaxed);
+                    if let Some(finding) = judge(run, &case, number) {
+                        findings.lock().unwrap().push(finding);
+                    }
+                }
+            });
+        }
+        send_cases(run, &moments, &sender);
+        drop(sender);
+    });
+    Report { moments: moments.len(), disks: examined.into_inner(), findings: findings.into_inner().unwrap() }
+}
+
+/// Moments of a run in their order: one half of them next to a sync or a change of names, the rest anywhere.
+fn choose(run: &Run, count: usize) -> Vec<usize> {
+    let all: Vec<usize> = (0..run.moments()).collect();
+    let special: Vec<usize> = all
+        .iter()
+        .copied()
+        .filter(|moment| {
+            let around = &run.log.records[moment.saturating_sub(1)..(moment + 1).min(run.log.records.len())];
+            around.iter().any(|record| !matches!(record.kind, Kind::Write | Kind::Truncate))
+        })
+        .collect();
+    let mut random = Random::new(7);
+    let mut chosen = HashSet::new();
+    while chosen.len() < count.min(all.len()) {
+        let from = if random.below(2) == 0 && !special.is_empty() { &special } else { &all };
+        chosen.insert(from[random.below(from.len())]);
+    }
+    let mut chosen: Vec<usize> = chosen.into_iter().collect();
+    chosen.sort_unstable();
+    chosen
+}
+
+/// Sends the disks of each moment, without those that were there before and had to hold the same.
+fn send_cases(run: &Run, moments: &[usize], cases: &mpsc::SyncSender<Case>) {
+    let mut seen = HashSet::new();
+    let mut disk = run.start.clone();
+    let mut applied = 0;
+    for &moment in moments {
+        for record in &run.log.records[applied..moment] {
+            disk.apply(&run.log, record);
+        }
+        applied = moment;
+        let seed = moment as u64;
+        let random = [512, 4096].map(|sector| Loss::Random { sector, seed: seed + sector as u64 });
+        for loss in [Loss::Unsynced, Loss::Nothing, Loss::Content, Loss::Names].into_iter().chain(random) {
+            let image = disk.after(loss);
+            if seen.insert((digest(&image), obligations(run, moment))) {
+                cases.send(Case { moment, loss, image }).unwrap();
+            }
+        }
+    }
+}
+
+/// What a disk has to hold at `moment`, and what it may hold.
+fn obligations(run: &Run, moment: usize) -> Vec<(Option<usize>, usize)> {
+    let of = |history: &History| (history.last_acknowledged(moment), history.unacknowledged(moment).len());
+    let backups = run.backups.iter().filter(|backup| backup.acknowledged <= moment).count();
+    let clients = run.clients.iter().map(|client| of(&client.history));
+    [of(&run.registry), (None, backups)].into_iter().chain(clients).collect()
+}
+
+/// Examines one disk, most of them with the library. What the library finds must be confirmed with the shipped binary, which
+/// does more at its start.
+fn judge(run: &Run, case: &Case, number: usize) -> Option<Finding> {
+    let try_with = |with| {
+        let home = temporary_folder();
+        write(&case.image, home.path());
+        let data_dir = DataDir::in_home(home, false);
+        catch_unwind(AssertUnwindSafe(|| examine(&data_dir, run, case.moment, with))).err()
+    };
+    let is_sound = !number.is_multiple_of(BINARY) && try_with(With::Library).is_none();
+    let payload = if is_sound { return None } else { try_with(With::Binary)? };
+    let text = payload.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
+    let before = case.moment.checked_sub(1).map(|last| &run.log.records[last]);
+    let before = before.map(|record| format!(" (after {:?} {} {})", record.kind, record.path, record.other));
+    let place = format!("{}, moment {}{}, {:?}", run.name, case.moment, before.unwrap_or_default(), case.loss);
+    Some(Finding { text: text.chars().take(600).collect(), place })
+}
+
+/// Findings of one kind, those whose texts differ in numbers alone, are shown once.
+pub fn summary(findings: &[Finding]) -> String {
+    let mut kinds: BTreeMap<String, Vec<&Finding>> = BTreeMap::new();
+    for finding in findings {
+        let kind = finding.text.chars().filter(|char| char.is_alphabetic()).take(60).collect();
+        kinds.entry(kind).or_default().push(finding);
+    }
+    let show = |found: &Vec<&Finding>| format!("{} times, {}: {}\n", found.len(), found[0].place, found[0].text);
+    kinds.values().map(show).collect()
+}
+
+/// The moments of one run: its part of `CRASH_MOMENTS` or of the sample, in percent.
+fn moments(percent: usize) -> usize {
+    (crate::moments().unwrap_or(SAMPLE) * percent).div_ceil(100)
+}
+
+#[track_caller]
+fn assert_nothing_is_lost(run: &Run, percent: usize) {
+    let report = fail(run, moments(percent));
+    let Report { moments, disks, findings } = report;
+    eprintln!("{}: {} records, {moments} moments, {disks} disks", run.name, run.log.records.len());
+    assert!(disks > 0 && findings.is_empty(), "{} findings:\n{}", findings.len(), summary(&findings));
+}
+
+#[test]
+fn clients_and_commands() {
+    assert_nothing_is_lost(&run::everything(), 45);
+}
+
+#[test]
+fn a_first_start() {
+    assert_nothing_is_lost(&run::first_start(), 10);
+}
+
+#[test]
+fn a_log_that_is_copied_into_the_file() {
+    assert_nothing_is_lost(&run::checkpoints(), 15);
+}
+
+/// A sync that failed is not made good by a later one. What was refused may be there, what was acknowledged is.
+#[test]
+fn a_disk_that_fails_to_sync() {
+    assert_nothing_is_lost(&run::failing_syncs(), 10);
+}
+
+#[test]
+fn a_migration() {
+    assert_nothing_is_lost(&run::migration(), 10);
+}
+
+#[test]
+fn a_restore_into_a_new_data_directory() {
+    assert_nothing_is_lost(&run::restore_anew(), 10);
+}

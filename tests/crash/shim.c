@@ -1,0 +1,547 @@
+/*
+ * A library for LD_PRELOAD that stands between a program and one folder of the file system.
+ *
+ * It records every change below the folder CRASH_ROOT in the file CRASH_LOG, in one order for all threads and processes, and it
+ * makes chosen calls fail. Both are controlled by the file CRASH_CONTROL, which tests read and write while the program runs.
+ * The index of a write-ahead log (-shm) is not recorded: SQLite makes it anew after a crash. Calls on it can fail all the same.
+ *
+ * Syncs are recorded, but not done: the disk is simulated.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* The kinds of a record. recorder.rs has the same list. */
+enum kind {
+    CREATE = 1,
+    WRITE,
+    TRUNCATE,
+    SYNC,
+    SYNC_FOLDER,
+    RENAME,
+    UNLINK,
+    MAKE_FOLDER,
+    REMOVE_FOLDER,
+    UNKNOWN, /* a change that the model of a disk does not know; the test fails */
+};
+
+/* The kinds of calls that can fail. recorder.rs has the same list. */
+enum { FAULT_WRITE = 1, FAULT_SYNC = 2, FAULT_OPEN = 4, FAULT_RENAME = 8, FAULT_TRUNCATE = 16, FAULT_REMOVE = 32 };
+
+struct control {
+    uint64_t records;      /* the number of records in the log */
+    uint32_t fault_kinds;  /* which calls may fail; 0: none */
+    int32_t fault_errno;
+    uint64_t fault_first;  /* the first call that fails, counted from 1 */
+    uint64_t fault_last;   /* the last one */
+    uint64_t fault_calls;  /* the calls so far that the fault concerns */
+    uint64_t fault_hits;   /* the calls so far that failed */
+    uint64_t sync_delay;   /* microseconds that a sync takes */
+    char fault_path[256];  /* a part of the paths that the fault concerns; with `$` at its end, their end */
+};
+
+struct record {
+    uint32_t kind;
+    uint32_t error; /* 0, or the errno of a sync that failed */
+    uint64_t inode;
+    uint64_t offset; /* of a write; the length of a truncation; the number of records when a sync began */
+    uint32_t path;   /* the length of the path, which follows */
+    uint32_t other;  /* the length of the second path */
+    uint64_t bytes;  /* the length of the bytes that were written */
+};
+
+static char root[PATH_MAX];
+static size_t root_length;
+static struct control *control;
+static int log_fd = -1;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* Calls the function of the C library. */
+#define REAL(name) ((__typeof__(&name))real(#name))
+static void *real(const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+    if (!found)
+        abort();
+    return found;
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    const char *folder = getenv("CRASH_ROOT"), *log = getenv("CRASH_LOG"), *shared = getenv("CRASH_CONTROL");
+    if (!folder || !log || !shared)
+        return;
+    int fd = REAL(open)(shared, O_RDWR | O_CLOEXEC);
+    void *memory = fd < 0 ? MAP_FAILED : REAL(mmap)(NULL, sizeof(struct control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    log_fd = REAL(open)(log, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (memory == MAP_FAILED || log_fd < 0)
+        abort();
+    root_length = strlen(folder);
+    memcpy(root, folder, root_length + 1);
+    control = memory;
+}
+
+static void lock(void)
+{
+    pthread_mutex_lock(&mutex);
+    flock(log_fd, LOCK_EX);
+}
+
+static void unlock(void)
+{
+    int saved = errno;
+    flock(log_fd, LOCK_UN);
+    pthread_mutex_unlock(&mutex);
+    errno = saved;
+}
+
+static int is_below(const char *path)
+{
+    return control && strncmp(path, root, root_length) == 0 && (path[root_length] == '/' || path[root_length] == 0);
+}
+
+static int is_index(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 4 && strcmp(path + length - 4, "-shm") == 0;
+}
+
+/* The path of an open file or folder. Returns whether it is below the root. */
+static int path_of(int fd, char *path)
+{
+    char name[64];
+    if (!control || fd < 0)
+        return 0;
+    int saved = errno;
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(name, path, PATH_MAX - 1);
+    errno = saved;
+    path[length > 0 ? length : 0] = 0;
+    return is_below(path);
+}
+
+/* The absolute path of `name`, which is relative to an open folder. Returns whether it is below the root. */
+static int path_at(int folder, const char *name, char *path)
+{
+    if (!control || !name)
+        return 0;
+    if (name[0] == '/')
+        snprintf(path, PATH_MAX, "%s", name);
+    else {
+        char base[PATH_MAX];
+        if (folder == AT_FDCWD) {
+            if (!getcwd(base, sizeof base))
+                return 0;
+        } else
+            path_of(folder, base);
+        if (strlen(base) + strlen(name) + 2 > PATH_MAX)
+            abort();
+        strcpy(path, base);
+        strcat(path, "/");
+        strcat(path, name);
+    }
+    return is_below(path);
+}
+
+static int is_concerned(const char *path)
+{
+    size_t length = strlen(path), part = strlen(control->fault_path);
+    if (part == 0 || control->fault_path[part - 1] != '$')
+        return strstr(path, control->fault_path) != NULL;
+    return length >= part - 1 && memcmp(path + length - (part - 1), control->fault_path, part - 1) == 0;
+}
+
+/* Whether this call fails. The caller holds the lock. */
+static int fails(unsigned kind, const char *path)
+{
+    if (!(control->fault_kinds & kind) || !is_concerned(path))
+        return 0;
+    uint64_t call = ++control->fault_calls;
+    if (call < control->fault_first || call > control->fault_last)
+        return 0;
+    control->fault_hits++;
+    errno = control->fault_errno;
+    return 1;
+}
+
+static void append(struct record record, const char *path, const char *other, const struct iovec *bytes, int count)
+{
+    int saved = errno;
+    record.path = strlen(path);
+    record.other = other ? strlen(other) : 0;
+    struct iovec parts[3 + 64] = {{&record, sizeof record}, {(void *)path, record.path}, {(void *)other, record.other}};
+    uint64_t left = record.bytes;
+    int used = 3;
+    for (int i = 0; i < count && left > 0; i++) {
+        size_t length = bytes[i].iov_len < left ? bytes[i].iov_len : left;
+        if (length > 0) {
+            if (used == 3 + 64)
+                abort();
+            parts[used++] = (struct iovec){bytes[i].iov_base, length};
+        }
+        left -= length;
+    }
+    size_t all = sizeof record + record.path + record.other + record.bytes;
+    if (REAL(writev)(log_fd, parts, used) != (ssize_t)all)
+        abort();
+    control->records++;
+    errno = saved;
+}
+
+static uint64_t inode_of(int fd)
+{
+    struct stat found;
+    int saved = errno;
+    uint64_t inode = fstat(fd, &found) == 0 ? found.st_ino : 0;
+    errno = saved;
+    return inode;
+}
+
+static void unknown(const char *path, const char *call)
+{
+    lock();
+    append((struct record){.kind = UNKNOWN}, path, call, NULL, 0);
+    unlock();
+}
+
+/* Files */
+
+static int opened(const char *call, int folder, const char *name, int flags, mode_t mode)
+{
+    char path[PATH_MAX];
+    int (*openat_)(int, const char *, int, ...) = real("openat64");
+    if (!path_at(folder, name, path))
+        return openat_(folder, name, flags, mode);
+    if (flags & O_DSYNC)
+        unknown(path, call);
+    lock();
+    int fd = -1;
+    if (!fails(FAULT_OPEN, path)) {
+        struct stat before;
+        int saved = errno;
+        int is_new = (flags & O_CREAT) && fstatat(folder, name, &before, 0) != 0;
+        errno = saved;
+        fd = openat_(folder, name, flags, mode);
+        if (fd >= 0 && is_new && !is_index(path))
+            append((struct record){.kind = CREATE, .inode = inode_of(fd)}, path, NULL, NULL, 0);
+        else if (fd >= 0 && (flags & O_TRUNC) && !is_index(path))
+            append((struct record){.kind = TRUNCATE, .inode = inode_of(fd)}, path, NULL, NULL, 0);
+    }
+    unlock();
+    return fd;
+}
+
+#define MODE(flags, mode)                    \
+    mode_t mode = 0;                         \
+    if (flags & (O_CREAT | O_TMPFILE)) {     \
+        va_list list;                        \
+        va_start(list, flags);               \
+        mode = va_arg(list, mode_t);         \
+        va_end(list);                        \
+    }
+
+int open(const char *name, int flags, ...)
+{
+    MODE(flags, mode)
+    return opened("open", AT_FDCWD, name, flags, mode);
+}
+
+int open64(const char *name, int flags, ...)
+{
+    MODE(flags, mode)
+    return opened("open64", AT_FDCWD, name, flags, mode);
+}
+
+int openat(int folder, const char *name, int flags, ...)
+{
+    MODE(flags, mode)
+    return opened("openat", folder, name, flags, mode);
+}
+
+int openat64(int folder, const char *name, int flags, ...)
+{
+    MODE(flags, mode)
+    return opened("openat64", folder, name, flags, mode);
+}
+
+int creat(const char *name, mode_t mode)
+{
+    return opened("creat", AT_FDCWD, name, O_CREAT | O_WRONLY | O_TRUNC, mode);
+}
+
+int creat64(const char *name, mode_t mode)
+{
+    return opened("creat64", AT_FDCWD, name, O_CREAT | O_WRONLY | O_TRUNC, mode);
+}
+
+/* Where a write without an offset goes. */
+static uint64_t position(int fd)
+{
+    struct stat found;
+    if ((fcntl(fd, F_GETFL) & O_APPEND) && fstat(fd, &found) == 0)
+        return found.st_size;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    return at < 0 ? 0 : at;
+}
+
+static void wrote(int fd, const char *path, uint64_t offset, const struct iovec *parts, int count, ssize_t written)
+{
+    if (written > 0 && !is_index(path))
+        append((struct record){.kind = WRITE, .inode = inode_of(fd), .offset = offset, .bytes = written}, path, NULL, parts, count);
+}
+
+ssize_t write(int fd, const void *bytes, size_t length)
+{
+    char path[PATH_MAX];
+    if (!path_of(fd, path))
+        return REAL(write)(fd, bytes, length);
+    lock();
+    ssize_t written = -1;
+    if (!fails(FAULT_WRITE, path)) {
+        uint64_t offset = position(fd);
+        written = REAL(write)(fd, bytes, length);
+        wrote(fd, path, offset, &(struct iovec){(void *)bytes, length}, 1, written);
+    }
+    unlock();
+    return written;
+}
+
+ssize_t writev(int fd, const struct iovec *parts, int count)
+{
+    char path[PATH_MAX];
+    if (!path_of(fd, path))
+        return REAL(writev)(fd, parts, count);
+    lock();
+    ssize_t written = -1;
+    if (!fails(FAULT_WRITE, path)) {
+        uint64_t offset = position(fd);
+        written = REAL(writev)(fd, parts, count);
+        wrote(fd, path, offset, parts, count, written);
+    }
+    unlock();
+    return written;
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t offset)
+{
+    char path[PATH_MAX];
+    if (!path_of(fd, path))
+        return REAL(pwrite64)(fd, bytes, length, offset);
+    lock();
+    ssize_t written = -1;
+    if (!fails(FAULT_WRITE, path)) {
+        written = REAL(pwrite64)(fd, bytes, length, offset);
+        wrote(fd, path, offset, &(struct iovec){(void *)bytes, length}, 1, written);
+    }
+    unlock();
+    return written;
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset)
+{
+    return pwrite64(fd, bytes, length, offset);
+}
+
+int ftruncate64(int fd, off64_t length)
+{
+    char path[PATH_MAX];
+    if (!path_of(fd, path))
+        return REAL(ftruncate64)(fd, length);
+    lock();
+    int result = -1;
+    if (!fails(FAULT_TRUNCATE, path)) {
+        result = REAL(ftruncate64)(fd, length);
+        if (result == 0 && !is_index(path))
+            append((struct record){.kind = TRUNCATE, .inode = inode_of(fd), .offset = length}, path, NULL, NULL, 0);
+    }
+    unlock();
+    return result;
+}
+
+int ftruncate(int fd, off_t length)
+{
+    return ftruncate64(fd, length);
+}
+
+static int synced(int fd, int (*sync_)(int))
+{
+    char path[PATH_MAX];
+    struct stat found;
+    if (!path_of(fd, path) || is_index(path) || fstat(fd, &found) != 0)
+        return sync_(fd);
+    uint64_t begun = __atomic_load_n(&control->records, __ATOMIC_SEQ_CST);
+    if (control->sync_delay)
+        usleep(control->sync_delay);
+    lock();
+    int failed = fails(FAULT_SYNC, path);
+    struct record record = {
+        .kind = S_ISDIR(found.st_mode) ? SYNC_FOLDER : SYNC,
+        .error = failed ? errno : 0,
+        .inode = found.st_ino,
+        .offset = begun,
+    };
+    append(record, path, NULL, NULL, 0);
+    unlock();
+    return failed ? -1 : 0;
+}
+
+int fsync(int fd)
+{
+    return synced(fd, REAL(fsync));
+}
+
+int fdatasync(int fd)
+{
+    return synced(fd, REAL(fdatasync));
+}
+
+/* Names */
+
+int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+    char path[PATH_MAX], other[PATH_MAX];
+    int below = path_at(from_folder, from, path), other_below = path_at(to_folder, to, other);
+    if (!below && !other_below)
+        return REAL(renameat2)(from_folder, from, to_folder, to, flags);
+    if (!below || !other_below || flags)
+        unknown(path, "a rename from or to another folder");
+    lock();
+    int result = -1;
+    if (!fails(FAULT_RENAME, path)) {
+        result = REAL(renameat2)(from_folder, from, to_folder, to, flags);
+        if (result == 0)
+            append((struct record){.kind = RENAME}, path, other, NULL, 0);
+    }
+    unlock();
+    return result;
+}
+
+int renameat(int from_folder, const char *from, int to_folder, const char *to)
+{
+    return renameat2(from_folder, from, to_folder, to, 0);
+}
+
+int rename(const char *from, const char *to)
+{
+    return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int unlinkat(int folder, const char *name, int flags)
+{
+    char path[PATH_MAX];
+    if (!path_at(folder, name, path))
+        return REAL(unlinkat)(folder, name, flags);
+    lock();
+    int result = -1;
+    if (!fails(FAULT_REMOVE, path)) {
+        result = REAL(unlinkat)(folder, name, flags);
+        if (result == 0 && !is_index(path))
+            append((struct record){.kind = flags & AT_REMOVEDIR ? REMOVE_FOLDER : UNLINK}, path, NULL, NULL, 0);
+    }
+    unlock();
+    return result;
+}
+
+int unlink(const char *name)
+{
+    return unlinkat(AT_FDCWD, name, 0);
+}
+
+int rmdir(const char *name)
+{
+    return unlinkat(AT_FDCWD, name, AT_REMOVEDIR);
+}
+
+int remove(const char *name)
+{
+    int result = unlink(name);
+    return result != 0 && errno == EISDIR ? rmdir(name) : result;
+}
+
+int mkdirat(int folder, const char *name, mode_t mode)
+{
+    char path[PATH_MAX];
+    if (!path_at(folder, name, path))
+        return REAL(mkdirat)(folder, name, mode);
+    lock();
+    int result = -1;
+    if (!fails(FAULT_OPEN, path)) {
+        result = REAL(mkdirat)(folder, name, mode);
+        struct stat made;
+        if (result == 0 && fstatat(folder, name, &made, 0) == 0)
+            append((struct record){.kind = MAKE_FOLDER, .inode = made.st_ino}, path, NULL, NULL, 0);
+    }
+    unlock();
+    return result;
+}
+
+int mkdir(const char *name, mode_t mode)
+{
+    return mkdirat(AT_FDCWD, name, mode);
+}
+
+/* Changes that the model of a disk does not know. The program makes none of them. */
+
+#define CHANGES_FILE(type, name, parameters, arguments, fd)     \
+    type name parameters                                         \
+    {                                                            \
+        char path[PATH_MAX];                                     \
+        if (path_of(fd, path) && !is_index(path))                \
+            unknown(path, #name);                                \
+        return REAL(name) arguments;                             \
+    }
+
+#define CHANGES_NAME(type, name, parameters, arguments, folder, at) \
+    type name parameters                                             \
+    {                                                                \
+        char path[PATH_MAX];                                         \
+        if (path_at(folder, at, path))                               \
+            unknown(path, #name);                                    \
+        return REAL(name) arguments;                                 \
+    }
+
+CHANGES_FILE(ssize_t, pwritev, (int fd, const struct iovec *v, int n, off_t at), (fd, v, n, at), fd)
+CHANGES_FILE(ssize_t, pwritev64, (int fd, const struct iovec *v, int n, off64_t at), (fd, v, n, at), fd)
+CHANGES_FILE(ssize_t, pwritev2, (int fd, const struct iovec *v, int n, off_t at, int f), (fd, v, n, at, f), fd)
+CHANGES_FILE(ssize_t, pwritev64v2, (int fd, const struct iovec *v, int n, off64_t at, int f), (fd, v, n, at, f), fd)
+CHANGES_FILE(int, fallocate, (int fd, int mode, off_t at, off_t length), (fd, mode, at, length), fd)
+CHANGES_FILE(int, fallocate64, (int fd, int mode, off64_t at, off64_t length), (fd, mode, at, length), fd)
+CHANGES_FILE(int, posix_fallocate, (int fd, off_t at, off_t length), (fd, at, length), fd)
+CHANGES_FILE(int, posix_fallocate64, (int fd, off64_t at, off64_t length), (fd, at, length), fd)
+CHANGES_FILE(ssize_t, sendfile, (int fd, int from, off_t *at, size_t n), (fd, from, at, n), fd)
+CHANGES_FILE(ssize_t, sendfile64, (int fd, int from, off64_t *at, size_t n), (fd, from, at, n), fd)
+CHANGES_FILE(ssize_t, copy_file_range, (int from, off64_t *a, int fd, off64_t *b, size_t n, unsigned f), (from, a, fd, b, n, f), fd)
+CHANGES_FILE(ssize_t, splice, (int from, off64_t *a, int fd, off64_t *b, size_t n, unsigned f), (from, a, fd, b, n, f), fd)
+CHANGES_NAME(int, truncate, (const char *name, off_t length), (name, length), AT_FDCWD, name)
+CHANGES_NAME(int, truncate64, (const char *name, off64_t length), (name, length), AT_FDCWD, name)
+CHANGES_NAME(int, link, (const char *from, const char *to), (from, to), AT_FDCWD, to)
+CHANGES_NAME(int, linkat, (int a, const char *from, int b, const char *to, int f), (a, from, b, to, f), b, to)
+CHANGES_NAME(int, symlink, (const char *from, const char *to), (from, to), AT_FDCWD, to)
+CHANGES_NAME(int, symlinkat, (const char *from, int b, const char *to), (from, b, to), b, to)
+
+void *mmap64(void *at, size_t length, int protection, int flags, int fd, off64_t offset)
+{
+    char path[PATH_MAX];
+    if (control && fd >= 0 && (flags & MAP_SHARED) && (protection & PROT_WRITE) && path_of(fd, path) && !is_index(path))
+        unknown(path, "mmap");
+    return REAL(mmap64)(at, length, protection, flags, fd, offset);
+}
+
+void *mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)
+{
+    return mmap64(at, length, protection, flags, fd, offset);
+}
