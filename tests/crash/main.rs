@@ -13,6 +13,7 @@
 )]
 
 mod client;
+mod command_faults;
 mod disk;
 mod disk_faults;
 mod examination;
