@@ -14,6 +14,7 @@
 
 mod client;
 mod command_faults;
+mod damage;
 mod disk;
 mod disk_faults;
 mod examination;

@@ -1,0 +1,175 @@
+//! Bits that flip in the files: no panic, no other tenant affected, and a restore mends it.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::client::{Client, observe};
+use crate::history::State;
+use crate::random::Random;
+use crate::recorder::{Recorder, temporary_folder};
+use crate::support::{DataDir, InProcess, Setup};
+
+const TENANT: &str = "data/tenants/1.db";
+
+/// The files that are damaged in turn.
+const FILES: [&str; 4] = [TENANT, "data/tenants/1.db-wal", "data/registry.db", "data/registry.db-wal"];
+
+const PAGE: usize = 4096;
+
+/// Two tenants, what they hold, and a backup of both.
+struct Fixture {
+    home: tempfile::TempDir,
+    keys: [String; 2],
+    content: [State; 2],
+}
+
+/// What was found in all places.
+#[derive(Debug, Default)]
+struct Counts {
+    places: usize,
+    found_by_check: usize,
+    refused: usize,
+    wrong_but_sound_for_sqlite: usize,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
+        let data_dir = &recorder.data_dir;
+        let mut server = Setup::without_rate_limit().start_at(Arc::clone(data_dir));
+        let keys = ["one", "two"].map(|name| data_dir.tenant(name).key(&["all"]).key);
+        let mut clients = [Client::new(&recorder, "one", &keys[0]), Client::new(&recorder, "two", &keys[1])];
+        clients.iter_mut().for_each(|client| (0..24).for_each(|_| drop(client.next())));
+        data_dir.cli(&["backup", data_dir.home().join("backups").to_str().unwrap()]).done();
+        // Half of the content is in the files, and half in their logs.
+        server.stop();
+        server.restart();
+        clients.iter_mut().for_each(|client| (0..24).for_each(|_| drop(client.next())));
+        data_dir.cli(&["key", "create", "two", "--name", "in the log", "--scope", "all"]).done();
+        let content = [0, 1].map(|number: usize| observe(&data_dir.with_key(&keys[number])));
+        server.kill();
+        let home = temporary_folder();
+        copy(data_dir.home(), home.path());
+        Fixture { home, keys, content }
+    }
+
+    /// Flips one bit of `file`, and examines what becomes of it.
+    fn flip(&self, file: &str, random: &mut Random, counts: &mut Counts) {
+        let home = temporary_folder();
+        copy(self.home.path(), home.path());
+        let damaged = OpenOptions::new().read(true).write(true).open(home.path().join(file)).unwrap();
+        let place = choose(&fs::read(home.path().join(file)).unwrap(), random);
+        let (offset, bit) = (place as u64, random.below(8));
+        let mut byte = [0];
+        damaged.read_exact_at(&mut byte, offset).unwrap();
+        damaged.write_all_at(&[byte[0] ^ 1 << bit], offset).unwrap();
+        let what = format!("bit {bit} of byte {offset} of {file}");
+        let data_dir = DataDir::in_home(home, false);
+        self.examine(&data_dir, file, &what, counts);
+        counts.places += 1;
+    }
+
+    fn examine(&self, data_dir: &Arc<DataDir>, file: &str, what: &str, counts: &mut Counts) {
+        let is_tenants = file.starts_with(TENANT);
+        let is_wrong = match InProcess::serving(Arc::clone(data_dir)) {
+            Err(error) => {
+                assert!(!is_tenants, "{what}: the service does not start: {error}");
+                counts.refused += 1;
+                false
+            }
+            Ok(service) => self.ask(&service, is_tenants, what, counts),
+        };
+        let findings = tenantdesk::store::check::check(&data_dir.data()).unwrap();
+        let is_found = findings.iter().any(|finding| !finding.problems.is_empty());
+        assert!(
+            !is_tenants
+                || findings.iter().all(|finding| finding.problems.is_empty() || file.contains(&finding.database)),
+            "{what}: {findings:?}"
+        );
+        counts.found_by_check += usize::from(is_found);
+        counts.wrong_but_sound_for_sqlite += usize::from(is_wrong && !is_found);
+        let backups = data_dir.home().join("backups");
+        let mut restore = vec!["restore", backups.to_str().unwrap(), "--force"];
+        if is_tenants {
+            restore.push("one");
+        }
+        data_dir.cli(&restore).done();
+        let findings = tenantdesk::store::check::check(&data_dir.data()).unwrap();
+        let left: Vec<_> = findings.iter().filter(|finding| !finding.problems.is_empty()).collect();
+        assert!(left.is_empty(), "{what}: after the restore: {left:?}");
+    }
+
+    /// Asks for everything. Returns whether an answer was wrong.
+    fn ask(&self, service: &InProcess, is_tenants: bool, what: &str, counts: &mut Counts) -> bool {
+        let [one, two] = [0, 1].map(|number: usize| service.with_key(&self.keys[number]));
+        let mut is_wrong = false;
+        if is_tenants {
+            assert_eq!(observe(&two), self.content[1], "{what}: another tenant");
+            two.customer("Served");
+        }
+        for resource in ["customers", "employees", "hardware"] {
+            for target in [
+                format!("/{resource}.php?limit=200"),
+                format!("/{resource}.php?q=basel&total=true&sort=-id"),
+                "/changes.php".to_owned(),
+            ] {
+                let reply = one.get(&target);
+                // A damaged registry may not know the key, and an answer that needs it is 500.
+                let expected: &[u16] = if is_tenants { &[200, 503] } else { &[200, 401, 403, 500, 503] };
+                assert!(expected.contains(&reply.status), "{what}: {reply}");
+                counts.refused += usize::from(reply.status != 200);
+                if reply.status == 200 && target.ends_with("=200") {
+                    let expected: Vec<_> =
+                        self.content[0].iter().filter(|(label, _)| label.starts_with(resource)).collect();
+                    let body = reply.json();
+                    let found = body["data"].as_array().unwrap();
+                    is_wrong |=
+                        found.len() != expected.len() || !expected.iter().all(|(_, record)| found.contains(record));
+                }
+            }
+        }
+        let reply = one.post("/customers.php", json!({"name": "Afterwards"}));
+        let expected: &[u16] = if is_tenants { &[201, 503] } else { &[201, 401, 403, 500, 503] };
+        assert!(expected.contains(&reply.status), "{what}: {reply}");
+        is_wrong
+    }
+}
+
+/// A place in a file: at the start of a page, where SQLite keeps the structure, or at a byte that is not 0.
+fn choose(content: &[u8], random: &mut Random) -> usize {
+    if random.below(2) == 0 {
+        return random.below(content.len() / PAGE) * PAGE + random.below(16);
+    }
+    let used: Vec<usize> = (0..content.len()).filter(|place| content[*place] != 0).collect();
+    used[random.below(used.len())]
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            fs::create_dir(&target).unwrap();
+            copy(&entry.path(), &target);
+        } else if !entry.path().to_str().unwrap().ends_with("-shm") {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn bits_that_flip() {
+    let fixture = Fixture::new();
+    let mut random = Random::new(21);
+    let mut counts = Counts::default();
+    let places = if crate::moments().is_some() { 1_000 } else { 16 };
+    for number in 0..places {
+        fixture.flip(FILES[number % FILES.len()], &mut random, &mut counts);
+    }
+    eprintln!("{counts:?}");
+    assert!(counts.found_by_check > 0);
+}
