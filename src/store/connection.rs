@@ -144,9 +144,14 @@ pub fn is_database(path: &Path) -> bool {
     const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
     let name = percent_encode(path.as_os_str().as_encoded_bytes(), UNRESERVED);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
-    Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)
-        .and_then(|connection| connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0)))
-        .is_ok()
+    let read = || -> rusqlite::Result<u32> {
+        let connection = Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)?;
+        // Otherwise SQLite takes a file for damaged that is shorter than its header says. A checkpoint copies the header first, and
+        // cannot extend the file where the disk is full.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
+        connection.pragma_query_value(None, "user_version", |row| row.get(0))
+    };
+    read().is_ok()
 }
 
 thread_local! {

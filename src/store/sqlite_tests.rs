@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -141,4 +142,19 @@ fn every_kind_of_connection_is_configured() {
         assert_eq!(setting(&reader, "query_only"), "1");
         assert_eq!(setting(&connection::open_raw(&path).unwrap(), "foreign_keys"), "1");
     }
+}
+
+#[test]
+fn a_file_that_a_checkpoint_has_not_extended_yet_is_a_database() {
+    let (folder, connection) = tenant_file();
+    drop(connection);
+    let path = folder.path().join("1.db");
+    let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let mut pages = [0; 4];
+    // The size of the database in pages (SQLite, "Database File Format", section 1.3.7).
+    file.read_exact_at(&mut pages, 28).unwrap();
+    file.write_all_at(&(u32::from_be_bytes(pages) + 1).to_be_bytes(), 28).unwrap();
+    assert!(connection::is_database(&path));
+    file.write_all_at(b"garbage", 0).unwrap();
+    assert!(!connection::is_database(&path));
 }
