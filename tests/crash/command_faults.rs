@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::thread;
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use tenantdesk::store::tenant_file::TenantFile;
 use tenantdesk::store::{DatabaseError, Registry};
 
 use crate::client::Client;
-use crate::disk_faults::{CALLS, ERRORS};
+use crate::disk_faults::{CALLS, ERRORS, THREADS};
 use crate::history::State;
 use crate::recorder::{Call, Fault, Recorder, temporary_folder};
 use crate::support::server::Output;
@@ -183,8 +184,14 @@ fn try_all(prepared: &Path, has_data: bool, number: usize, command: &str) -> usi
 fn try_commands(commands: &[&str], has_data: bool) {
     let prepared = temporary_folder();
     prepare(prepared.path());
-    let numbered = commands.iter().enumerate();
-    let tried: usize = numbered.map(|(number, command)| try_all(prepared.path(), has_data, number, command)).sum();
+    let try_part = |part: usize| -> usize {
+        let numbered = commands.iter().enumerate().skip(part).step_by(THREADS);
+        numbered.map(|(number, command)| try_all(prepared.path(), has_data, number, command)).sum()
+    };
+    let tried: usize = thread::scope(|scope| {
+        let parts: Vec<_> = (0..THREADS).map(|part| scope.spawn(move || try_part(part))).collect();
+        parts.into_iter().map(|part| part.join().unwrap()).sum()
+    });
     eprintln!("{tried} faults of {} commands", commands.len());
     assert!(tried > commands.len());
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread;
 
 use crate::client::{Client, observe, of_client};
 use crate::history::mismatch;
@@ -15,18 +16,22 @@ pub const ERRORS: [(i32, &str); 5] = [(28, "ENOSPC"), (122, "EDQUOT"), (5, "EIO"
 /// The calls that fail.
 pub const CALLS: [Call; 6] = [Call::Write, Call::Sync, Call::Open, Call::Rename, Call::Truncate, Call::Remove];
 
+/// The data directories that are tried at the same time.
+pub const THREADS: usize = 4;
+
 /// The faults of one data directory. Then a new one is made: the history of all requests grows.
 const FAULTS: usize = 40;
 
 /// The requests of a run.
 const REQUESTS: usize = 5;
 
-/// The faults to try. Without `CRASH_MOMENTS` a sample: each call fails once and for ever, with one error after the other.
-fn faults(path: &str) -> impl Iterator<Item = (Fault, &'static str)> + '_ {
+/// The faults to try, in `THREADS` parts. Without `CRASH_MOMENTS` a sample: each call fails once and for ever, with one error after
+/// the other.
+fn faults(path: &str, part: usize) -> impl Iterator<Item = (Fault, &'static str)> + '_ {
     let whole = crate::moments().is_some();
     let both = [false, true];
     let kinds = CALLS.into_iter().flat_map(move |call| both.map(|lasting| (call, lasting)));
-    kinds.enumerate().flat_map(move |(number, (call, lasting))| {
+    kinds.enumerate().skip(part).step_by(THREADS).flat_map(move |(number, (call, lasting))| {
         let errors = ERRORS.into_iter().enumerate();
         let chosen = errors.filter(move |(other, _)| whole || *other == number % ERRORS.len());
         chosen.map(move |(_, (errno, name))| (Fault { call, path: path.to_owned(), errno, first: 1, lasting }, name))
@@ -169,10 +174,10 @@ fn assert_said_once(log: &str, what: &str) {
     assert!(often.is_empty(), "{what}: said more than once: {often:#?}");
 }
 
-#[test]
-fn of_a_tenants_file() {
+/// Tries a part of the faults. Returns how many.
+fn try_part(part: usize) -> usize {
     let mut tried = 0;
-    let mut faults = faults("tenants/1.db");
+    let mut faults = faults("tenants/1.db", part);
     let mut next = faults.next();
     while next.is_some() {
         let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
@@ -191,5 +196,15 @@ fn of_a_tenants_file() {
         recorder.data_dir.cli(&["check"]).done();
         tried += fixture.tried;
     }
+    tried
+}
+
+#[test]
+fn of_a_tenants_file() {
+    let tried: usize = thread::scope(|scope| {
+        let parts: Vec<_> = (0..THREADS).map(|part| scope.spawn(move || try_part(part))).collect();
+        parts.into_iter().map(|part| part.join().unwrap()).sum()
+    });
     eprintln!("{tried} faults of a tenant's file");
+    assert!(tried > CALLS.len());
 }

@@ -80,6 +80,13 @@ impl History {
         state
     }
 
+    /// A restore brought the state `state`.
+    pub fn restored(&mut self, started: usize, acknowledged: usize, state: &State) {
+        let effect = difference(&self.end(), state);
+        let what = "restore".to_owned();
+        self.changes.push(Change { what, started, acknowledged: Some(acknowledged), effect, request: None });
+    }
+
     /// The state after all that was acknowledged.
     pub fn end(&self) -> State {
         self.state(self.changes.len().checked_sub(1))

@@ -19,6 +19,7 @@ mod disk;
 mod disk_faults;
 mod examination;
 mod history;
+mod operator;
 mod power_loss;
 mod random;
 mod recorder;

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use crate::client::{Client, client_of, label};
 use crate::disk::{Disk, Image, Loss};
 use crate::history::{Change, History, State, difference};
+use crate::operator::{Operator, timed};
 use crate::recorder::{Call, Fault, Log, Recorder, temporary_folder};
-use crate::support::server::Output;
-use crate::support::{Api, DataDir, Setup, TestServer, encoded, until};
+use crate::support::{DataDir, Setup, TestServer, until};
 
 /// A recorded run.
 pub struct Run {
@@ -76,71 +76,6 @@ impl Run {
     }
 }
 
-/// The operator: commands that change the registry, one after the other.
-struct Operator<'a> {
-    recorder: &'a Recorder,
-    history: History,
-    backups: Vec<BackupRun>,
-    root: String,
-}
-
-impl<'a> Operator<'a> {
-    fn new(recorder: &'a Recorder) -> Operator<'a> {
-        let root = recorder.data_dir.home().canonicalize().unwrap().to_str().unwrap().to_owned();
-        Operator { recorder, history: History::default(), backups: Vec::new(), root }
-    }
-
-    /// Runs a command that changes the registry.
-    fn run(&mut self, arguments: &[&str], effect: impl FnOnce(&Value) -> Vec<(String, Option<Value>)>) -> Value {
-        let (started, output, acknowledged) = timed(self.recorder, arguments);
-        let document = output.json();
-        self.keep(arguments.join(" "), started, acknowledged, effect(&document));
-        document
-    }
-
-    fn keep(&mut self, what: String, started: usize, acknowledged: usize, effect: Vec<(String, Option<Value>)>) {
-        self.history.changes.push(Change { what, started, acknowledged: Some(acknowledged), effect, request: None });
-    }
-
-    fn create_tenant(&mut self, name: &str) -> Value {
-        self.run(&["--json", "tenant", "create", name], |made| {
-            vec![
-                (format!("tenant {name}"), Some(json!(true))),
-                (format!("password {name}"), Some(made["password"].clone())),
-            ]
-        })
-    }
-
-    fn create_key(&mut self, tenant: &str) -> (String, String) {
-        let made = self.run(&["--json", "key", "create", tenant, "--name", "client", "--scope", "all"], key_made);
-        (made["key"].as_str().unwrap().to_owned(), made["id"].to_string())
-    }
-
-    /// Backs up everything, or one tenant.
-    fn back_up(&mut self, options: &[&str]) {
-        let folder = format!("{}/backups", self.root);
-        let (started, output, acknowledged) = timed(self.recorder, &[&["--json", "backup", &folder], options].concat());
-        let document = output.json();
-        let relative = |path: &Value| path.as_str().unwrap().strip_prefix(&self.root).unwrap()[1..].to_owned();
-        for removed in document["removed"].as_array().unwrap() {
-            let name = relative(removed);
-            self.backups.iter_mut().find(|backup| backup.folder == name).unwrap().removed = Some(started);
-        }
-        self.backups.push(BackupRun { folder: relative(&document["folder"]), acknowledged, removed: None });
-    }
-}
-
-fn key_made(made: &Value) -> Vec<(String, Option<Value>)> {
-    vec![(format!("key {}", made["key"].as_str().unwrap()), Some(json!("active")))]
-}
-
-/// Runs a command between two moments.
-fn timed(recorder: &Recorder, arguments: &[&str]) -> (usize, Output, usize) {
-    let started = recorder.moment();
-    let output = recorder.cli(arguments).done();
-    (started, output, recorder.moment())
-}
-
 /// A server with the shim.
 fn serve(recorder: &Recorder, options: &[&str]) -> TestServer {
     let mut setup = Setup::without_rate_limit();
@@ -191,174 +126,90 @@ fn client_run(client: Client<'_>, key: &str) -> ClientRun {
     ClientRun { name: client.name, key: key.to_owned(), history: client.history }
 }
 
-/// Clients of several tenants at once, and an operator who uses every command that changes data meanwhile.
+/// Clients of several tenants at once, and an operator who uses every command that changes data meanwhile. At the end everything is
+/// restored.
 pub fn everything() -> Run {
     let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
-    let mut passwords = BTreeMap::new();
-    let mut keys = BTreeMap::new();
-    for tenant in ["acme", "globex", "operated"] {
-        let made = operator.create_tenant(tenant);
-        passwords.insert(tenant, made["password"].as_str().unwrap().to_owned());
-        keys.insert(tenant, operator.create_key(tenant).0);
-    }
-    let mut server = serve(&recorder, &[]);
-    let done = AtomicBool::new(false);
-    let mut clients = thread::scope(|scope| {
-        let threads: Vec<_> = [("a1", "acme"), ("a2", "acme"), ("g1", "globex")]
-            .into_iter()
-            .map(|(name, tenant)| {
-                let mut client = Client::new(&recorder, name, &keys[tenant]);
-                let (key, done) = (&keys[tenant], &done);
-                scope.spawn(move || {
-                    while !done.load(Ordering::Relaxed) {
-                        client.next();
-                        // The time that a client takes between two requests.
-                        thread::sleep(Duration::from_millis(15));
-                    }
-                    client_run(client, key)
-                })
-            })
-            .collect();
-        let mut own = operate(&recorder, &mut operator, &keys, &passwords);
-        done.store(true, Ordering::Relaxed);
-        own.extend(threads.into_iter().map(|thread| thread.join().unwrap()));
-        own
+    let keys = ["acme", "globex", "operated"].map(|tenant| {
+        operator.create_tenant(tenant);
+        operator.create_key(tenant).0
     });
+    let mut server = serve(&recorder, &[]);
+    let mut clients = while_clients_write(&recorder, &keys, || operate(&mut operator, &keys));
     let at_backup: Vec<State> = clients.iter().map(|client| client.history.end()).collect();
     operator.back_up(&[]);
-    let last = clients.last_mut().unwrap();
-    let mut late = Client::new(&recorder, "late", &last.key);
+    let mut late = Client::new(&recorder, "late", &keys[1]);
     for _ in 0..4 {
         late.next();
     }
     server.stop();
-    let late = client_run(late, &keys["globex"]);
-    clients.push(late);
-    let folder = format!("{}/backups", operator.root);
-    let (started, _, acknowledged) = timed(&recorder, &["restore", &folder, "--force"]);
+    clients.push(client_run(late, &keys[1]));
+    let backups = operator.backups_folder();
+    let (started, _, acknowledged) = timed(&recorder, &["restore", &backups, "--force"]);
     for (number, client) in clients.iter_mut().enumerate() {
-        let before = at_backup.get(number).cloned().unwrap_or_default();
-        let effect = difference(&client.history.end(), &before);
-        restored(&mut client.history, started, acknowledged, effect);
+        let state = at_backup.get(number).cloned().unwrap_or_default();
+        client.history.restored(started, acknowledged, &state);
     }
     finish("everything", &recorder, start, operator, clients)
 }
 
-fn restored(history: &mut History, started: usize, acknowledged: usize, effect: Vec<(String, Option<Value>)>) {
-    let what = "restore".to_owned();
-    history.changes.push(Change { what, started, acknowledged: Some(acknowledged), effect, request: None });
+/// Has two clients of the first tenant and one of the second write while `work` runs. Returns their parts of the run after those
+/// that `work` returns.
+fn while_clients_write(
+    recorder: &Recorder,
+    keys: &[String; 3],
+    work: impl FnOnce() -> Vec<ClientRun>,
+) -> Vec<ClientRun> {
+    let done = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        let threads = [("a1", &keys[0]), ("a2", &keys[0]), ("g1", &keys[1])].map(|(name, key)| {
+            scope.spawn(move || {
+                let mut client = Client::new(recorder, name, key);
+                while !done.load(Ordering::Relaxed) {
+                    client.next();
+                    // The time that a client takes between two requests.
+                    thread::sleep(Duration::from_millis(15));
+                }
+                client_run(client, key)
+            })
+        });
+        let mut clients = work();
+        done.store(true, Ordering::Relaxed);
+        clients.extend(threads.into_iter().map(|thread| thread.join().unwrap()));
+        clients
+    })
 }
 
 /// The operator's commands, and the requests of a client of its own tenant.
-fn operate(
-    recorder: &Recorder,
-    operator: &mut Operator<'_>,
-    keys: &BTreeMap<&str, String>,
-    passwords: &BTreeMap<&str, String>,
-) -> Vec<ClientRun> {
-    let mut client = Client::new(recorder, "op", &keys["operated"]);
+fn operate(operator: &mut Operator<'_>, keys: &[String; 3]) -> Vec<ClientRun> {
+    let mut client = Client::new(operator.recorder, "op", &keys[2]);
     for _ in 0..6 {
         client.next();
     }
-    // Keys.
-    let (key, id) = operator.create_key("acme");
-    operator.run(&["--json", "key", "revoke", "acme", &id], |_| {
-        vec![(format!("key {key}"), Some(json!("revoked_api_key")))]
-    });
-    let (key, id) = operator.create_key("globex");
-    operator.run(&["--json", "key", "replace", "globex", &id, "--overlap", "0"], |made| {
-        let mut effect = key_made(made);
-        effect.push((format!("key {key}"), Some(json!("expired_api_key"))));
-        effect
-    });
-    let (key, id) = operator.create_key("globex");
-    operator.run(&["--json", "key", "delete", "globex", &id], |_| vec![(format!("key {key}"), None)]);
-    // A backup of one tenant, an import and a restore of it while it is served.
+    operator.change_keys();
     operator.back_up(&["operated"]);
     let at_backup = client.history.end();
-    import(recorder, "operated", "op-import", &mut client.history);
+    operator.import("operated", "op-import", &mut client.history);
     client.next();
-    let folder = format!("{}/backups", operator.root);
-    let (started, _, acknowledged) = timed(recorder, &["restore", &folder, "operated", "--force"]);
-    let effect = difference(&client.history.end(), &at_backup);
-    restored(&mut client.history, started, acknowledged, effect);
+    // While the tenant is served.
+    let backups = operator.backups_folder();
+    let (started, _, acknowledged) = timed(operator.recorder, &["restore", &backups, "operated", "--force"]);
+    client.history.restored(started, acknowledged, &at_backup);
     for _ in 0..4 {
         client.next();
     }
-    // An import into a tenant that others write to.
     let mut imports = History::default();
-    import(recorder, "acme", "im-port", &mut imports);
+    operator.import("acme", "im-port", &mut imports);
     operator.back_up(&["operated", "--keep", "1"]);
-    // Tenants.
-    operator.create_tenant("brief");
-    let brief = operator.create_key("brief").0;
-    let password = operator.history.end()["password brief"].clone();
-    operator.run(&["--json", "tenant", "rename", "brief", "renamed"], |_| {
-        let old = [("tenant brief".to_owned(), None), ("password brief".to_owned(), None)];
-        let new = [("tenant renamed".to_owned(), Some(json!(true))), ("password renamed".to_owned(), Some(password))];
-        old.into_iter().chain(new).collect()
-    });
-    operator.run(&["--json", "tenant", "delete", "renamed", "--yes"], |_| {
-        ["tenant renamed", "password renamed", &format!("key {brief}")].map(|name| (name.to_owned(), None)).into()
-    });
-    // Passwords, by the command and by the panel.
-    operator.run(&["--json", "tenant", "password", "operated", "--generate"], |made| {
-        vec![("password operated".to_owned(), Some(made["password"].clone()))]
-    });
-    let new = "a new password of acme";
-    let started = recorder.moment();
-    change_password_in_panel(&recorder.data_dir.anonymous(), "acme", &passwords["acme"], new);
-    let acknowledged = recorder.moment();
-    let effect = vec![("password acme".to_owned(), Some(json!(new)))];
-    operator.keep("a new password in the panel".to_owned(), started, acknowledged, effect);
+    operator.change_tenants();
+    operator.change_passwords("operated", "acme");
     for _ in 0..3 {
         client.next();
     }
-    vec![
-        client_run(client, &keys["operated"]),
-        ClientRun { name: "im".to_owned(), key: keys["acme"].clone(), history: imports },
-    ]
-}
-
-/// Imports customers whose labels begin with `prefix`.
-fn import(recorder: &Recorder, tenant: &str, prefix: &str, history: &mut History) {
-    let rows: Vec<Value> = (0..60)
-        .map(
-            |n| json!({"name": "Imported", "customer_number": format!("{prefix}-{n}"), "notes": "word ".repeat(n + 1)}),
-        )
-        .collect();
-    let folder = temporary_folder();
-    let file = folder.path().join("rows.jsonl");
-    fs::write(&file, rows.iter().map(|row| format!("{row}\n")).collect::<String>()).unwrap();
-    let (started, _, acknowledged) = timed(recorder, &["import", tenant, "customers", file.to_str().unwrap()]);
-    let effect = rows.into_iter().map(|row| (label("customers", &row), Some(row))).collect();
-    let what = format!("import into {tenant}");
-    history.changes.push(Change { what, started, acknowledged: Some(acknowledged), effect, request: None });
-}
-
-/// Signs in to the panel and changes the password.
-fn change_password_in_panel(api: &Api, tenant: &str, present: &str, new: &str) {
-    let mut cookies = BTreeMap::new();
-    let mut ask = |method: &str, fields: &[(&str, &str)]| {
-        let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-        let sent: Vec<String> = cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let call = api.call(method, "/api_keys.php").header("Content-Type", "application/x-www-form-urlencoded");
-        let reply = call.header("Cookie", &sent.join("; ")).body(fields.join("&")).send();
-        for (_, value) in reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
-            let (name, value) = value.split(';').next().unwrap().split_once('=').unwrap();
-            cookies.insert(name.to_owned(), value.to_owned());
-        }
-        reply
-    };
-    let token =
-        |page: String| page.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
-    let form = token(ask("GET", &[]).is(200).text());
-    ask("POST", &[("action", "sign-in"), ("token", &form), ("tenant", tenant), ("password", present)]).is(303);
-    let form = token(ask("GET", &[]).is(200).text());
-    let fields = [("action", "password"), ("token", &form), ("current", present), ("new", new), ("again", new)];
-    ask("POST", &fields).is(303);
+    let imports = ClientRun { name: "im".to_owned(), key: keys[0].clone(), history: imports };
+    vec![client_run(client, &keys[2]), imports]
 }
 
 /// So many large records fill the write-ahead log more than once.
@@ -488,9 +339,9 @@ pub fn restore_anew() -> Run {
     let mut operator = Operator::new(&recorder);
     operator.keep("restore".to_owned(), 0, acknowledged, difference(&State::new(), &registry));
     let mut client = client_run(client, &key);
-    let effect = difference(&State::new(), &client.history.end());
+    let state = client.history.end();
     client.history = History::default();
-    restored(&mut client.history, 0, acknowledged, effect);
+    client.history.restored(0, acknowledged, &state);
     let repeated = ["restore", "BACKUPS", "--force"].map(str::to_owned).to_vec();
     Run { repeated, ..finish("restore into a new data directory", &recorder, start, operator, vec![client]) }
 }

@@ -1,0 +1,171 @@
+//! The operator of a run: commands that change tenants, keys, passwords and backups, one after the other.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::client::label;
+use crate::history::{Change, History};
+use crate::recorder::{Recorder, temporary_folder};
+use crate::run::BackupRun;
+use crate::support::server::Output;
+use crate::support::{Api, encoded};
+
+/// The operator: commands that change the registry, one after the other.
+pub struct Operator<'a> {
+    pub recorder: &'a Recorder,
+    pub history: History,
+    pub backups: Vec<BackupRun>,
+    root: String,
+}
+
+impl<'a> Operator<'a> {
+    pub fn new(recorder: &'a Recorder) -> Operator<'a> {
+        let root = recorder.data_dir.home().canonicalize().unwrap().to_str().unwrap().to_owned();
+        Operator { recorder, history: History::default(), backups: Vec::new(), root }
+    }
+
+    /// Runs a command that changes the registry.
+    fn run(&mut self, arguments: &[&str], effect: impl FnOnce(&Value) -> Vec<(String, Option<Value>)>) -> Value {
+        let (started, output, acknowledged) = timed(self.recorder, arguments);
+        let document = output.json();
+        self.keep(arguments.join(" "), started, acknowledged, effect(&document));
+        document
+    }
+
+    pub fn keep(&mut self, what: String, started: usize, acknowledged: usize, effect: Vec<(String, Option<Value>)>) {
+        self.history.changes.push(Change { what, started, acknowledged: Some(acknowledged), effect, request: None });
+    }
+
+    pub fn create_tenant(&mut self, name: &str) -> Value {
+        self.run(&["--json", "tenant", "create", name], |made| {
+            vec![
+                (format!("tenant {name}"), Some(json!(true))),
+                (format!("password {name}"), Some(made["password"].clone())),
+            ]
+        })
+    }
+
+    pub fn create_key(&mut self, tenant: &str) -> (String, String) {
+        let made = self.run(&["--json", "key", "create", tenant, "--name", "client", "--scope", "all"], key_made);
+        (made["key"].as_str().unwrap().to_owned(), made["id"].to_string())
+    }
+
+    pub fn backups_folder(&self) -> String {
+        format!("{}/backups", self.root)
+    }
+
+    /// Backs up everything, or one tenant.
+    pub fn back_up(&mut self, options: &[&str]) {
+        let folder = self.backups_folder();
+        let arguments = [&["--json", "backup", folder.as_str()], options].concat();
+        let (started, output, acknowledged) = timed(self.recorder, &arguments);
+        let document = output.json();
+        let relative = |path: &Value| path.as_str().unwrap().strip_prefix(&self.root).unwrap()[1..].to_owned();
+        for removed in document["removed"].as_array().unwrap() {
+            let name = relative(removed);
+            self.backups.iter_mut().find(|backup| backup.folder == name).unwrap().removed = Some(started);
+        }
+        self.backups.push(BackupRun { folder: relative(&document["folder"]), acknowledged, removed: None });
+    }
+
+    /// Revokes a key, replaces one and deletes one.
+    pub fn change_keys(&mut self) {
+        let (key, id) = self.create_key("acme");
+        self.run(&["--json", "key", "revoke", "acme", &id], |_| vec![(name(&key), Some(json!("revoked_api_key")))]);
+        let (key, id) = self.create_key("globex");
+        self.run(&["--json", "key", "replace", "globex", &id, "--overlap", "0"], |made| {
+            let mut effect = key_made(made);
+            effect.push((name(&key), Some(json!("expired_api_key"))));
+            effect
+        });
+        let (key, id) = self.create_key("globex");
+        self.run(&["--json", "key", "delete", "globex", &id], |_| vec![(name(&key), None)]);
+    }
+
+    /// Makes a tenant, renames and deletes it.
+    pub fn change_tenants(&mut self) {
+        self.create_tenant("brief");
+        let (key, _) = self.create_key("brief");
+        let password = self.history.end()["password brief"].clone();
+        self.run(&["--json", "tenant", "rename", "brief", "renamed"], |_| {
+            let old = ["tenant brief", "password brief"].map(|name| (name.to_owned(), None));
+            let new = [("tenant renamed", json!(true)), ("password renamed", password)];
+            old.into_iter().chain(new.map(|(name, value)| (name.to_owned(), Some(value)))).collect()
+        });
+        self.run(&["--json", "tenant", "delete", "renamed", "--yes"], |_| {
+            ["tenant renamed", "password renamed", &name(&key)].map(|name| (name.to_owned(), None)).into()
+        });
+    }
+
+    /// Changes one tenant's password with the command, and another one's in the panel.
+    pub fn change_passwords(&mut self, by_command: &str, in_panel: &str) {
+        self.run(&["--json", "tenant", "password", by_command, "--generate"], |made| {
+            vec![(format!("password {by_command}"), Some(made["password"].clone()))]
+        });
+        let name = format!("password {in_panel}");
+        let present = self.history.end()[&name].clone();
+        let new = "a new password, made in the panel";
+        let started = self.recorder.moment();
+        let api = self.recorder.data_dir.anonymous();
+        change_password_in_panel(&api, in_panel, present.as_str().unwrap(), new);
+        let acknowledged = self.recorder.moment();
+        self.keep("a new password in the panel".to_owned(), started, acknowledged, vec![(name, Some(json!(new)))]);
+    }
+
+    /// Imports customers whose labels begin with `prefix`.
+    pub fn import(&self, tenant: &str, prefix: &str, history: &mut History) {
+        let rows: Vec<Value> = (0..60)
+            .map(
+                |n| json!({"name": "Imported", "customer_number": format!("{prefix}-{n}"), "notes": "word ".repeat(n + 1)}),
+            )
+            .collect();
+        let folder = temporary_folder();
+        let file = folder.path().join("rows.jsonl");
+        fs::write(&file, rows.iter().map(|row| format!("{row}\n")).collect::<String>()).unwrap();
+        let (started, _, acknowledged) = timed(self.recorder, &["import", tenant, "customers", file.to_str().unwrap()]);
+        let effect = rows.into_iter().map(|row| (label("customers", &row), Some(row))).collect();
+        let what = format!("import into {tenant}");
+        history.changes.push(Change { what, started, acknowledged: Some(acknowledged), effect, request: None });
+    }
+}
+
+fn key_made(made: &Value) -> Vec<(String, Option<Value>)> {
+    vec![(name(made["key"].as_str().unwrap()), Some(json!("active")))]
+}
+
+/// What a key is called in the history.
+fn name(key: &str) -> String {
+    format!("key {key}")
+}
+
+/// Runs a command between two moments.
+pub fn timed(recorder: &Recorder, arguments: &[&str]) -> (usize, Output, usize) {
+    let started = recorder.moment();
+    let output = recorder.cli(arguments).done();
+    (started, output, recorder.moment())
+}
+
+/// Signs in to the panel and changes the password.
+fn change_password_in_panel(api: &Api, tenant: &str, present: &str, new: &str) {
+    let mut cookies = BTreeMap::new();
+    let mut ask = |method: &str, fields: &[(&str, &str)]| {
+        let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+        let sent: Vec<String> = cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let call = api.call(method, "/api_keys.php").header("Content-Type", "application/x-www-form-urlencoded");
+        let reply = call.header("Cookie", &sent.join("; ")).body(fields.join("&")).send();
+        for (_, value) in reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
+            let (name, value) = value.split(';').next().unwrap().split_once('=').unwrap();
+            cookies.insert(name.to_owned(), value.to_owned());
+        }
+        reply
+    };
+    let token =
+        |page: String| page.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let form = token(ask("GET", &[]).is(200).text());
+    ask("POST", &[("action", "sign-in"), ("token", &form), ("tenant", tenant), ("password", present)]).is(303);
+    let form = token(ask("GET", &[]).is(200).text());
+    let fields = [("action", "password"), ("token", &form), ("current", present), ("new", new), ("again", new)];
+    ask("POST", &fields).is(303);
+}
