@@ -23,8 +23,8 @@ mod tenant;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context as _, anyhow};
 use clap::builder::BoolishValueParser;
@@ -34,11 +34,11 @@ use signal_hook::consts::SIGXFSZ;
 use crate::clock::Clock;
 use crate::model::{self, Resource};
 use crate::store::registry::{Registry, TenantRow};
-use crate::store::{OpenError, registry};
+use crate::store::{OpenError, registry, sqlite_version};
 
 /// Customers, employees and hardware behind a JSON API: one binary, one SQLite file per tenant.
 #[derive(Debug, Parser)]
-#[command(name = "tenantdesk", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "tenantdesk", max_term_width = 100, disable_help_subcommand = true)]
 struct Arguments {
     #[command(flatten)]
     options: GlobalOptions,
@@ -116,8 +116,14 @@ pub fn main() -> ExitCode {
 
 /// The declaration of the command line, with the examples of every command.
 fn command() -> clap::Command {
-    examples::add(Arguments::command())
+    examples::add(Arguments::command().version(VERSION.as_str()))
 }
+
+/// What `--version` prints. `build.rs` finds the commit.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let commit = option_env!("TENANTDESK_COMMIT").map(|commit| format!("commit {commit}, "));
+    format!("{} ({}SQLite {})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), sqlite_version())
+});
 
 /// The error and its causes on one line. A cause that an earlier message contains is left out.
 fn reason(error: &anyhow::Error) -> String {

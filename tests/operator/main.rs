@@ -17,4 +17,5 @@ mod examples;
 mod help;
 mod metrics;
 mod supervisor;
+mod version;
 mod webhook;

@@ -1,0 +1,72 @@
+//! `tenantdesk --version`, and where `build.rs` finds the commit that it names.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::TestServer;
+
+#[test]
+fn the_version_names_the_release_and_sqlite() {
+    let server = TestServer::start();
+    let printed = server.cli(&["--version"]).done().stdout;
+    let (release, rest) = printed.trim_end().split_once(" (").unwrap();
+    assert_eq!(release, concat!("tenantdesk ", env!("CARGO_PKG_VERSION")));
+    let sqlite = rest.trim_end_matches(')').rsplit_once("SQLite ").unwrap().1;
+    assert!(server.cli(&["doctor"]).stdout.contains(&format!("SQLite {sqlite}, ")), "{printed}");
+}
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+const SHORT: Option<&str> = Some("0123456789ab");
+
+/// Runs the compiled `build.rs` in a folder and returns the commit that it found.
+fn commit_in(folder: &Path, program: &Path, profile: &str, environment: Option<&str>) -> Option<String> {
+    let mut command = Command::new(program);
+    command.current_dir(folder).env("PROFILE", profile).env_remove("TENANTDESK_COMMIT");
+    if let Some(commit) = environment {
+        command.env("TENANTDESK_COMMIT", commit);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    printed.lines().find_map(|line| line.strip_prefix("cargo::rustc-env=TENANTDESK_COMMIT=")).map(str::to_owned)
+}
+
+fn git(folder: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.current_dir(folder).args(["-c", "user.name=Test", "-c", "user.email=test@shop.example"]).args(arguments);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn the_commit_is_found_in_the_environment_in_an_archive_and_in_a_checkout() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("build");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("build.rs");
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let compiled = Command::new(rustc).args(["--edition", "2024", "-o"]).args([&program, &source]).output().unwrap();
+    assert!(compiled.status.success(), "{compiled:?}");
+
+    let tree = folder.path().join("tree");
+    std::fs::create_dir_all(tree.join("release")).unwrap();
+    let found = |profile, environment| commit_in(&tree, &program, profile, environment);
+    assert_eq!(found("release", None), None, "a folder of unknown origin");
+    assert_eq!(found("debug", Some(COMMIT)).as_deref(), SHORT);
+
+    std::fs::write(tree.join("release/commit"), "$Format:%H$\n").unwrap();
+    std::fs::write(tree.join(".gitattributes"), "release/commit export-subst\n").unwrap();
+    git(&tree, &["init", "-q"]);
+    git(&tree, &["add", "."]);
+    git(&tree, &["commit", "-q", "-m", "First"]);
+    let head = git(&tree, &["rev-parse", "HEAD"]);
+    assert_eq!(found("release", None).as_deref(), head.get(..12));
+    assert_eq!(found("debug", None), None, "a commit does not compile a debug build again");
+
+    git(&tree, &["archive", "--output=../archive.tar", "HEAD"]);
+    let archive = folder.path().join("archive");
+    std::fs::create_dir(&archive).unwrap();
+    let unpacked = Command::new("tar").args(["-xf", "../archive.tar"]).current_dir(&archive).status().unwrap();
+    assert!(unpacked.success());
+    assert_eq!(commit_in(&archive, &program, "debug", None).as_deref(), head.get(..12));
+}
