@@ -54,12 +54,13 @@ fn the_contract_lists_the_codes_of_fields() {
 }
 
 /// The documents that name files of the repository.
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 11] = [
     "ARCHITECTURE.md",
     "README.md",
     "SECURITY.md",
     "benches/README.md",
     "docs/operations.md",
+    "release/README.md",
     "schema.sql",
     "src/store/migrations/README.md",
     "src/store/registry/schema.sql",

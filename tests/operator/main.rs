@@ -16,6 +16,7 @@ mod doctor;
 mod examples;
 mod help;
 mod metrics;
+mod package;
 mod supervisor;
 mod version;
 mod webhook;
