@@ -6,6 +6,7 @@
 //!
 //! Absent on purpose: async code outside the edge, an ORM, global state, caches of keys or records. ARCHITECTURE.md says why.
 
+mod allocator;
 pub mod api;
 pub mod app;
 mod capitalize;
@@ -32,8 +33,3 @@ pub mod server;
 pub mod store;
 pub mod suggest;
 pub mod transfer;
-
-/// Gives memory back to the system a second after it was freed. The system's own keeps most of what a thousand slow clients
-/// made it take. It stands here so that tests and benches have it too; `.cargo/config.toml` sets it up.
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

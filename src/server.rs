@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use crate::allocator;
 use crate::api::routes;
 use crate::app::App;
 use crate::clock::Clock;
@@ -53,6 +54,7 @@ impl BoundService {
         metrics: Arc<Metrics>,
         metrics_page: Option<edge::MetricsPage>,
     ) -> Result<Service, ServiceError> {
+        allocator::return_memory_when_idle();
         let BoundService { config, listeners, tls } = self;
         let workers = Workers { threads: config.workers.max(THREADS), permits: CpuPermits::new(config.workers) };
         let worker_metrics = Arc::clone(&metrics);
