@@ -6,15 +6,17 @@ Idempotency-Key, as a client would. Times are in seconds.
 
 import http.client
 import json
+import os
 import sys
 import threading
 import time
+import uuid
 
 HOST, PORT = "127.0.0.1", 8080
 
 
-def create(connection, key, name):
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Idempotency-Key": name}
+def create(connection, key, name, idempotency_key):
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Idempotency-Key": idempotency_key}
     connection.request("POST", "/customers.php", json.dumps({"name": name}), headers)
     response = connection.getresponse()
     response.read()
@@ -23,11 +25,11 @@ def create(connection, key, name):
 
 def write(prefix, tenant, key):
     connection = http.client.HTTPConnection(HOST, PORT, timeout=10)
-    number = 0
+    number, idempotency_key = 0, str(uuid.uuid4())
     while True:
         name = f"{prefix}-{tenant}-{number}"
         try:
-            status = create(connection, key, name)
+            status = create(connection, key, name, idempotency_key)
         except (OSError, http.client.HTTPException):
             connection.close()
             time.sleep(0.02)
@@ -35,9 +37,10 @@ def write(prefix, tenant, key):
         if status == 201:
             sys.stdout.write(f"{name} {tenant} {time.monotonic()}\n")
             sys.stdout.flush()
-            number += 1
+            number, idempotency_key = number + 1, str(uuid.uuid4())
         elif status < 500:
-            sys.exit(f"{name}: status {status}")
+            sys.stderr.write(f"{name}: status {status}\n")
+            os._exit(1)
 
 
 for argument in sys.argv[2:]:
