@@ -75,7 +75,7 @@ impl InProcess {
         let handler: Handler = Arc::new(move |request, reply| app.respond(&request, reply));
         let service = Service::start_with(handler, config, clock.clone()).map_err(|error| error.to_string())?;
         data_dir.set_direct_address(service.address());
-        Ok(InProcess { data_dir, service: Some(service), clock })
+        Ok(InProcess { data_dir, service: Some(service), clock, app: None })
     }
 
     pub fn advance(&self, seconds: u64) {
