@@ -13,7 +13,8 @@ use crate::disk_faults::THREADS;
 use crate::history::State;
 use crate::random::Random;
 use crate::recorder::{Recorder, temporary_folder};
-use crate::support::{DataDir, InProcess, Setup};
+use crate::support::in_process::AppServer;
+use crate::support::{DataDir, Setup};
 
 const TENANT: &str = "data/tenants/1.db";
 
@@ -60,7 +61,7 @@ impl Fixture {
     }
 
     /// Flips one bit of `file`, and examines what becomes of it.
-    fn flip(&self, file: &str, random: &mut Random, counts: &mut Counts) {
+    fn flip(&self, server: &AppServer, file: &str, random: &mut Random, counts: &mut Counts) {
         let home = temporary_folder();
         copy(self.home.path(), home.path());
         let damaged = OpenOptions::new().read(true).write(true).open(home.path().join(file)).unwrap();
@@ -71,19 +72,19 @@ impl Fixture {
         damaged.write_all_at(&[byte[0] ^ 1 << bit], offset).unwrap();
         let what = format!("bit {bit} of byte {offset} of {file}");
         let data_dir = DataDir::in_home(home, false);
-        self.examine(&data_dir, file, &what, counts);
+        self.examine(server, &data_dir, file, &what, counts);
         counts.places += 1;
     }
 
-    fn examine(&self, data_dir: &Arc<DataDir>, file: &str, what: &str, counts: &mut Counts) {
+    fn examine(&self, server: &AppServer, data_dir: &Arc<DataDir>, file: &str, what: &str, counts: &mut Counts) {
         let is_tenants = file.starts_with(TENANT);
-        let is_wrong = match InProcess::serving(Arc::clone(data_dir)) {
+        let is_wrong = match server.open(data_dir) {
             Err(error) => {
                 assert!(!is_tenants, "{what}: the service does not start: {error}");
                 counts.refused += 1;
                 false
             }
-            Ok(service) => self.ask(&service, is_tenants, what, counts),
+            Ok(_app) => self.ask(data_dir, is_tenants, what, counts),
         };
         let findings = tenantdesk::store::check::check(&data_dir.data()).unwrap();
         let is_found = findings.iter().any(|finding| !finding.problems.is_empty());
@@ -106,8 +107,8 @@ impl Fixture {
     }
 
     /// Asks for everything. Returns whether an answer was wrong.
-    fn ask(&self, service: &InProcess, is_tenants: bool, what: &str, counts: &mut Counts) -> bool {
-        let [one, two] = [0, 1].map(|number: usize| service.with_key(&self.keys[number]));
+    fn ask(&self, data_dir: &Arc<DataDir>, is_tenants: bool, what: &str, counts: &mut Counts) -> bool {
+        let [one, two] = [0, 1].map(|number: usize| data_dir.with_key(&self.keys[number]));
         let mut is_wrong = false;
         if is_tenants {
             assert_eq!(observe(&two), self.content[1], "{what}: another tenant");
@@ -168,9 +169,10 @@ fn bits_that_flip() {
     let fixture = Fixture::new();
     let places = if crate::moments().is_some() { 1_000 } else { 16 };
     let try_part = |part: usize| {
+        let server = AppServer::start();
         let (mut random, mut counts) = (Random::new(part as u64), Counts::default());
         for number in (part..places).step_by(THREADS) {
-            fixture.flip(FILES[number / THREADS % FILES.len()], &mut random, &mut counts);
+            fixture.flip(&server, FILES[number / THREADS % FILES.len()], &mut random, &mut counts);
         }
         counts
     };

@@ -16,28 +16,35 @@ use crate::disk::{Disk, Loss, digest};
 use crate::history::{Candidate, Change, History, State, mismatch, without_stamps};
 use crate::recorder::temporary_folder;
 use crate::run::{ClientRun, Run};
-use crate::support::{Api, DataDir, InProcess, Setup, TestServer};
+use crate::support::in_process::{AppServer, OpenApp};
+use crate::support::{Api, DataDir, Setup, TestServer};
 
 /// How a directory is examined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum With {
+#[derive(Clone, Copy)]
+pub enum With<'a> {
     /// The library in this process, which is fast.
-    Library,
+    Library(&'a AppServer),
     /// The shipped binary, with the commands that an operator repeats.
     Binary,
 }
 
+impl With<'_> {
+    fn is_binary(self) -> bool {
+        matches!(self, With::Binary)
+    }
+}
+
 /// A service on the directory.
-enum Service {
-    Library(InProcess),
+enum Service<'a> {
+    Library(OpenApp<'a>),
     Binary(TestServer),
 }
 
-impl Service {
-    fn start(data_dir: &Arc<DataDir>, run: &Run, with: With) -> Service {
+impl<'a> Service<'a> {
+    fn start(data_dir: &Arc<DataDir>, run: &Run, with: With<'a>) -> Service<'a> {
         match with {
-            With::Library => match InProcess::serving(Arc::clone(data_dir)) {
-                Ok(service) => Service::Library(service),
+            With::Library(server) => match server.open(data_dir) {
+                Ok(app) => Service::Library(app),
                 Err(error) => panic!("the service does not start: {error}"),
             },
             With::Binary => {
@@ -50,14 +57,14 @@ impl Service {
 
     fn stop(self) {
         match self {
-            Service::Library(service) => drop(service),
+            Service::Library(app) => drop(app),
             Service::Binary(mut server) => server.stop(),
         }
     }
 }
 
 /// Examines the directory `data_dir` that `run` left at `moment`.
-pub fn examine(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With) {
+pub fn examine(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With<'_>) {
     assert_checked(data_dir, run, moment, with);
     let service = Service::start(data_dir, run, with);
     let (registry, taken) = examine_registry(data_dir, run, moment, with);
@@ -68,21 +75,21 @@ pub fn examine(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With) {
     }
     service.stop();
     examine_backups(data_dir, run, moment);
-    if with == With::Binary {
+    if with.is_binary() {
         repeat_commands(data_dir, run, moment, taken);
         assert_eq!(problems(&data_dir.data()), "", "after the server was started and stopped");
     }
 }
 
 /// The check before any start is clean.
-fn assert_checked(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With) {
+fn assert_checked(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With<'_>) {
     if !data_dir.data().exists() {
         let nothing =
             run.registry.last_acknowledged(moment).is_none() && run.registry.candidates(0)[0].state.is_empty();
         assert!(nothing, "the data directory is lost");
         return;
     }
-    if with == With::Library {
+    if !with.is_binary() {
         // As the program's `check` and `serve` do.
         finish_interrupted(&data_dir.data()).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -90,7 +97,7 @@ fn assert_checked(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With)
     match with {
         // Without a registry the command fails, as long as none was reported made.
         _ if is_empty && !data_dir.registry_file().exists() => (),
-        With::Library => assert_eq!(problems(&data_dir.data()), "", "before any start"),
+        With::Library(_) => assert_eq!(problems(&data_dir.data()), "", "before any start"),
         With::Binary => {
             let output = data_dir.cli(&["check"]);
             assert_eq!(output.code, Some(0), "`check` before any start: {output:?}");
@@ -109,7 +116,7 @@ fn problems(data: &Path) -> String {
 }
 
 /// Compares tenants, keys and passwords. Returns them, and the command that was not acknowledged and has taken effect.
-fn examine_registry(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With) -> (State, Option<usize>) {
+fn examine_registry(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With<'_>) -> (State, Option<usize>) {
     let mut found = State::new();
     let registry = Registry::open(&data_dir.data()).unwrap_or_else(|error| panic!("{error}"));
     for (tenant, keys) in registry.list_tenants().unwrap() {
@@ -127,7 +134,7 @@ fn examine_registry(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: Wit
         }
     }
     let mut candidates = run.registry.candidates(moment);
-    if with == With::Binary && !run.serve.is_empty() {
+    if with.is_binary() && !run.serve.is_empty() {
         // `serve --create-tenant` makes what is missing.
         candidates.iter_mut().for_each(|candidate| {
             candidate.state.insert("tenant acme".to_owned(), json!(true));
@@ -144,7 +151,7 @@ fn examine_registry(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: Wit
             let is_known = passwords
                 .iter()
                 .any(|password| password::verify(password, hash.as_deref(), &mut HashBuffer::default()));
-            assert!(is_known || with == With::Library && !moment.is_multiple_of(8), "the password of {tenant} is lost");
+            assert!(is_known || !with.is_binary() && !moment.is_multiple_of(8), "the password of {tenant} is lost");
         }
     }
     (found, candidate.unacknowledged)

@@ -13,6 +13,7 @@ use crate::random::Random;
 use crate::recorder::{Kind, temporary_folder};
 use crate::run::{self, Run};
 use crate::support::DataDir;
+use crate::support::in_process::AppServer;
 
 /// The disks that are examined at the same time.
 const THREADS: usize = 4;
@@ -54,11 +55,12 @@ pub fn fail(run: &Run, count: usize) -> Report {
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
+                let server = AppServer::start();
                 loop {
                     let case = receiver.lock().unwrap().recv();
                     let Ok(case) = case else { return };
                     let number = examined.fetch_add(1, Ordering::Relaxed);
-                    if let Some(finding) = judge(run, &case, number) {
+                    if let Some(finding) = judge(run, &server, &case, number) {
                         findings.lock().unwrap().push(finding);
                     }
                 }
@@ -123,14 +125,14 @@ fn obligations(run: &Run, moment: usize) -> Vec<(Option<usize>, usize)> {
 
 /// Examines one disk, most of them with the library. What the library finds must be confirmed with the shipped binary, which
 /// does more at its start.
-fn judge(run: &Run, case: &Case, number: usize) -> Option<Finding> {
+fn judge(run: &Run, server: &AppServer, case: &Case, number: usize) -> Option<Finding> {
     let try_with = |with| {
         let home = temporary_folder();
         write(&case.image, home.path());
         let data_dir = DataDir::in_home(home, false);
         catch_unwind(AssertUnwindSafe(|| examine(&data_dir, run, case.moment, with))).err()
     };
-    let is_sound = !number.is_multiple_of(BINARY) && try_with(With::Library).is_none();
+    let is_sound = !number.is_multiple_of(BINARY) && try_with(With::Library(server)).is_none();
     let payload = if is_sound { return None } else { try_with(With::Binary)? };
     let text = payload.downcast_ref::<String>().cloned();
     let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -67,17 +67,6 @@ impl InProcess {
         InProcess { data_dir, service: Some(service), clock, app: None }
     }
 
-    /// Serves an existing data directory, with a rate limit that is out of the way. Returns why the service does not start.
-    pub fn serving(data_dir: Arc<DataDir>) -> Result<InProcess, String> {
-        let clock = Clock::system();
-        let config = Config { rate_limit: NonZeroU32::MAX, ..config(&data_dir) };
-        let app = App::open(&config, clock.clone()).map_err(|error| error.to_string())?;
-        let handler: Handler = Arc::new(move |request, reply| app.respond(&request, reply));
-        let service = Service::start_with(handler, config, clock.clone()).map_err(|error| error.to_string())?;
-        data_dir.set_direct_address(service.address());
-        Ok(InProcess { data_dir, service: Some(service), clock, app: None })
-    }
-
     pub fn advance(&self, seconds: u64) {
         self.clock.advance(Duration::from_secs(seconds));
     }
@@ -112,4 +101,50 @@ impl Drop for InProcess {
 
 fn config(data_dir: &DataDir) -> Config {
     Config { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Config::new(data_dir.data()) }
+}
+
+/// A service that opens one data directory after the other, with a rate limit that is out of the way. A service that has ended
+/// leaves threads of tiny_http in the process, so it is not started anew for each.
+pub struct AppServer {
+    service: Option<Service>,
+    app: Arc<Mutex<Option<Arc<App>>>>,
+}
+
+impl AppServer {
+    pub fn start() -> AppServer {
+        let app = Arc::<Mutex<Option<Arc<App>>>>::default();
+        let present = Arc::clone(&app);
+        let handler: Handler = Arc::new(move |request, reply| {
+            let app = present.lock().unwrap().clone();
+            app.expect("a data directory is open").respond(&request, reply);
+        });
+        let service = Service::start_with(handler, config(&DataDir::new(false)), Clock::system()).unwrap();
+        AppServer { service: Some(service), app }
+    }
+
+    /// Serves a data directory until the result is dropped. Returns why it cannot be opened.
+    pub fn open(&self, data_dir: &Arc<DataDir>) -> Result<OpenApp<'_>, String> {
+        let config = Config { rate_limit: NonZeroU32::MAX, ..config(data_dir) };
+        let app = App::open(&config, Clock::system()).map_err(|error| error.to_string())?;
+        *self.app.lock().unwrap() = Some(app);
+        data_dir.set_direct_address(self.service.as_ref().unwrap().address());
+        Ok(OpenApp(self))
+    }
+}
+
+impl Drop for AppServer {
+    fn drop(&mut self) {
+        if let Some(service) = self.service.take() {
+            service.stop().unwrap();
+        }
+    }
+}
+
+/// A data directory that is served.
+pub struct OpenApp<'a>(&'a AppServer);
+
+impl Drop for OpenApp<'_> {
+    fn drop(&mut self) {
+        *self.0.app.lock().unwrap() = None;
+    }
 }
