@@ -1,4 +1,4 @@
-//! The disk refuses a call of a command, or of the registry of a server: a command that fails says why and has changed nothing,
+//! The disk refuses a call of a command. A command that fails says why and has changed nothing,
 //! and can be repeated.
 
 use std::fs;
@@ -18,7 +18,7 @@ use crate::disk_faults::{CALLS, ERRORS, THREADS};
 use crate::history::State;
 use crate::recorder::{Call, Fault, Recorder, temporary_folder};
 use crate::support::server::Output;
-use crate::support::{DataDir, Setup, until};
+use crate::support::{DataDir, Setup};
 
 /// Commands that change data. `BACKUPS` and `ROWS` are paths.
 const COMMANDS: [&str; 13] = [
@@ -204,63 +204,4 @@ fn of_commands() {
 #[test]
 fn of_commands_that_make_the_data_directory() {
     try_commands(&FIRST_COMMANDS, false);
-}
-
-/// Requests are answered, or refused with 500 or 503; keys that were reported made or revoked are so afterwards.
-#[test]
-fn of_the_registry_of_a_server() {
-    let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
-    let data_dir = &recorder.data_dir;
-    let key = data_dir.tenant("acme").key(&["all"]).key;
-    let setup = recorder
-        .variables()
-        .iter()
-        .fold(Setup::without_rate_limit(), |setup, (name, value)| setup.variable(name, value));
-    let mut server = setup.start_at(Arc::clone(data_dir));
-    let mut client = Client::new(&recorder, "c", &key);
-    (0..4).for_each(|_| drop(client.next()));
-    let mut revoked = 0;
-    let mut tried = 0;
-    for (kind, call) in CALLS.into_iter().enumerate() {
-        for first in 1..=if crate::moments().is_some() { 40 } else { 2 } {
-            let (errno, name) = ERRORS[(kind + first) % ERRORS.len()];
-            let lasting = first % 2 == 0;
-            let fault = Fault { call, path: "registry.db".to_owned(), errno, first: first as u64, lasting };
-            let what = format!("{name} at {call:?} {first} of the registry, lasting: {lasting}");
-            recorder.set_fault(&fault);
-            for _ in 0..2 {
-                let reply = client.next();
-                assert!(matches!(reply.status, 200..300 | 500 | 503), "{what}: {reply}");
-            }
-            let made = recorder.cli(&["--json", "key", "create", "acme", "--name", "k", "--scope", "all"]);
-            if made.code == Some(0) {
-                let id = made.json()["id"].to_string();
-                let answer = recorder.cli(&["key", "revoke", "acme", &id]);
-                assert!(matches!(answer.code, Some(0 | 1)), "{what}: {answer:?}");
-                let secret = made.json()["key"].as_str().unwrap().to_owned();
-                recorder.end_fault();
-                if answer.code == Some(0) {
-                    revoked += 1;
-                    data_dir.with_key(&secret).get("/whoami.php").fails_with(401, "revoked_api_key");
-                } else if call != Call::Sync {
-                    data_dir.with_key(&secret).get("/whoami.php").is(200);
-                }
-            }
-            recorder.end_fault();
-            assert!(matches!(made.code, Some(0 | 1)) && !made.stderr.contains("panicked"), "{what}: {made:?}");
-            until(&format!("service resumes after {what}"), || (client.next().status < 300).then_some(()));
-            tried += 1;
-            if first % 4 == 0 {
-                server.kill();
-                server.restart();
-            }
-        }
-    }
-    eprintln!("{tried} faults of the registry");
-    assert!(revoked > 0);
-    server.stop();
-    data_dir.cli(&["check"]).done();
-    let keys = data_dir.cli(&["--json", "key", "list", "acme"]).done().json();
-    let found = keys.as_array().unwrap().iter().filter(|key| key["state"] == "revoked").count();
-    assert!(found >= revoked, "{found} of {revoked} revoked keys");
 }

@@ -23,6 +23,7 @@ mod operator;
 mod power_loss;
 mod random;
 mod recorder;
+mod registry_faults;
 mod run;
 mod self_test;
 #[path = "../support/mod.rs"]
