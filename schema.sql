@@ -7,10 +7,14 @@
 -- Every field by which a list can be sorted or filtered has an index. SQLite appends the row's id to each entry, so the index
 -- also orders equal values, and a page begins where the previous one ended.
 --
--- `search` is the case-folded text of all text and e-mail fields, one on each line. The search table indexes its trigrams. It only
--- narrows down the rows: whether a row contains a word is decided on `search` itself. The program updates the search table
--- (src/store/records/mod.rs). Triggers would make it slower to open a file. FTS5 merges no segments inside a commit; the server does
--- it in bounded steps (src/store/records/segments.rs), 16 segments of a level at a time.
+-- `search` is the case-folded text of all text and e-mail fields, one on each line. The search table has one entry for each record: the
+-- terms of its words. A frequent word has one term, made from its id in `frequent_words`. Any other word has a term for every three
+-- neighbouring characters (src/store/records/search_terms.rs). The program updates the search table (src/store/records/search_index.rs).
+-- Triggers would make it slower to open a file. FTS5 merges no segments inside a commit; the server does it in bounded steps
+-- (src/store/records/segments.rs), 16 segments of a level at a time.
+--
+-- `last_word` is the highest id of `frequent_words` when the record's text was last indexed. Later words have no term of their own in the
+-- record's entry.
 --
 -- `version` is the `seq` of the record's last entry in the journal. It is null in a record that was not changed since schema 1: the
 -- `base` of the journal then stands for it.
@@ -31,6 +35,7 @@ CREATE TABLE customers (
   created_at      TEXT NOT NULL,
   updated_at      TEXT NOT NULL,
   search          TEXT NOT NULL,
+  last_word       INTEGER NOT NULL DEFAULT 0,
   version         INTEGER
 ) STRICT;
 
@@ -48,7 +53,7 @@ CREATE INDEX customers_by_created_at ON customers (created_at);
 CREATE INDEX customers_by_updated_at ON customers (updated_at);
 
 CREATE VIRTUAL TABLE customers_search USING fts5 (
-  search, content = 'customers', content_rowid = 'id', detail = none, columnsize = 0, tokenize = 'trigram case_sensitive 1'
+  terms, content = '', detail = none, columnsize = 0, tokenize = 'ascii'
 );
 INSERT INTO customers_search (customers_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
 
@@ -68,6 +73,7 @@ CREATE TABLE employees (
   created_at  TEXT NOT NULL,
   updated_at  TEXT NOT NULL,
   search      TEXT NOT NULL,
+  last_word   INTEGER NOT NULL DEFAULT 0,
   version     INTEGER
 ) STRICT;
 
@@ -85,7 +91,7 @@ CREATE INDEX employees_by_created_at ON employees (created_at);
 CREATE INDEX employees_by_updated_at ON employees (updated_at);
 
 CREATE VIRTUAL TABLE employees_search USING fts5 (
-  search, content = 'employees', content_rowid = 'id', detail = none, columnsize = 0, tokenize = 'trigram case_sensitive 1'
+  terms, content = '', detail = none, columnsize = 0, tokenize = 'ascii'
 );
 INSERT INTO employees_search (employees_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
 
@@ -107,6 +113,7 @@ CREATE TABLE hardware (
   created_at          TEXT NOT NULL,
   updated_at          TEXT NOT NULL,
   search              TEXT NOT NULL,
+  last_word           INTEGER NOT NULL DEFAULT 0,
   version             INTEGER
 ) STRICT;
 
@@ -126,9 +133,18 @@ CREATE INDEX hardware_by_created_at ON hardware (created_at);
 CREATE INDEX hardware_by_updated_at ON hardware (updated_at);
 
 CREATE VIRTUAL TABLE hardware_search USING fts5 (
-  search, content = 'hardware', content_rowid = 'id', detail = none, columnsize = 0, tokenize = 'trigram case_sensitive 1'
+  terms, content = '', detail = none, columnsize = 0, tokenize = 'ascii'
 );
 INSERT INTO hardware_search (hardware_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
+
+-- Words that many records of a resource have. Rows are never changed or removed, and `id` rises, except that the migration from schema 1
+-- gives its words ids up to 0: so `last_word` is 0 in every record that it indexes. At most 8,192 words of each resource.
+CREATE TABLE frequent_words (
+  id       INTEGER PRIMARY KEY,
+  resource TEXT NOT NULL,
+  word     TEXT NOT NULL,
+  UNIQUE (resource, word)
+) STRICT;
 
 -- The responses to successful requests with an Idempotency-Key, kept for 24 hours. `request` is the SHA-256 of the parts in which a
 -- repeated request must be equal; `created_at` is in seconds since the Unix epoch.

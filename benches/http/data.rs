@@ -5,9 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, params};
+use tenantdesk::model::{CUSTOMER, EMPLOYEE, HARDWARE};
 use tenantdesk::secret;
 use tenantdesk::store::registry::{self, Registry};
-use tenantdesk::store::{schema, tenants};
+use tenantdesk::store::{records, schema, tenants};
 
 /// A data directory with its tenants' keys; tenant `n` has the id `n + 1`.
 #[derive(Debug)]
@@ -83,7 +84,7 @@ impl Customer {
             .collect()
     }
 
-    /// Writes the row and its search entry.
+    /// Writes the row without its search entry.
     pub fn insert(&self, connection: &Connection, now: &str) -> rusqlite::Result<i64> {
         let search = self.search();
         connection
@@ -96,11 +97,7 @@ impl Customer {
                 self.name, self.number, self.email, self.phone, self.street, self.postal_code, self.city, self.country,
                 self.status, self.since, now, search
             ])?;
-        let id = connection.last_insert_rowid();
-        connection
-            .prepare_cached("INSERT INTO customers_search (rowid, search) VALUES (?, ?)")?
-            .execute(params![id, search])?;
-        Ok(id)
+        Ok(connection.last_insert_rowid())
     }
 }
 
@@ -158,9 +155,10 @@ pub fn fill(file: &Path, from: u64, to: u64) -> rusqlite::Result<()> {
         let customer = Customer::nth(n);
         customer.insert(&transaction, &format!("2026-{:02}-{:02}T08:00:00Z", n % 12 + 1, n % 28 + 1))?;
     }
-    for table in ["employees", "hardware"] {
-        let all = format!("INSERT INTO {table}_search (rowid, search) SELECT id, search FROM {table}");
-        transaction.execute(&all, [])?;
+    if from == 0 {
+        records::build_search(&transaction)?;
+    } else {
+        records::index(&transaction, &CUSTOMER, from as i64 + 1..=to as i64)?;
     }
     transaction.commit()
 }
@@ -202,9 +200,8 @@ pub fn fill_others(file: &Path, count: u64) -> rusqlite::Result<()> {
                 "2026-01-01T08:00:00Z"
             ])?;
     }
-    for table in ["employees", "hardware"] {
-        let all = format!("INSERT INTO {table}_search (rowid, search) SELECT id, search FROM {table}");
-        transaction.execute(&all, [])?;
+    for resource in [&EMPLOYEE, &HARDWARE] {
+        records::index(&transaction, resource, 1..=count as i64)?;
     }
     transaction.commit()
 }

@@ -1,4 +1,4 @@
-//! The check of all databases: integrity, foreign keys, schema version, and that each tenant has its file.
+//! The check of all databases: integrity, foreign keys, schema version, journal, search tables, and that each tenant has its file.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -86,6 +86,7 @@ fn check_database(path: &Path, schema: &Schema) -> Vec<String> {
                 problems.extend(
                     journal_problems(&connection).unwrap_or_else(|error| vec![format!("the journal: {error}")]),
                 );
+                problems.extend(search_problems(&connection).unwrap_or_else(|error| vec![format!("search: {error}")]));
             }
             problems
         }
@@ -157,6 +158,12 @@ fn journal_problems(connection: &Connection) -> rusqlite::Result<Vec<String>> {
         problems.push(format!("the journal's last number is {last}, but {highest} is used"));
     }
     Ok(problems)
+}
+
+/// Compares the search tables with the records.
+fn search_problems(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let problem = |resource| format!("the search table of {resource} does not fit the records");
+    Ok(records::damaged_search(connection)?.into_iter().map(problem).collect())
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub mod tenants;
 #[cfg(test)]
 mod schema_tests;
 #[cfg(test)]
+mod search_tests;
+#[cfg(test)]
 mod sqlite_tests;
 #[cfg(test)]
 mod upgrade_tests;

@@ -21,7 +21,23 @@ pub struct Schema {
     /// Creates the schema in an empty database.
     pub sql: &'static str,
     /// `migrations[n]` migrates version `n + 1` to version `n + 2`.
-    pub migrations: &'static [&'static str],
+    pub migrations: &'static [Migration],
+}
+
+/// One step from a schema version to the next.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration {
+    /// The statements, which run first.
+    pub sql: &'static str,
+    /// What SQL cannot do.
+    pub then: fn(&Connection) -> rusqlite::Result<()>,
+}
+
+impl Migration {
+    /// A step that is done in SQL alone.
+    pub const fn new(sql: &'static str) -> Migration {
+        Migration { sql, then: |_| Ok(()) }
+    }
 }
 
 /// Opens an existing database for reading and writing, and migrates it if its schema is older.
@@ -146,7 +162,8 @@ fn migrate(path: &Path, connection: &mut Connection, schema: &Schema) -> Result<
     let completed = usize::try_from(found.saturating_sub(1)).unwrap_or(usize::MAX);
     let run_steps = || -> rusqlite::Result<()> {
         for step in schema.migrations.iter().skip(completed) {
-            transaction.execute_batch(step)?;
+            transaction.execute_batch(step.sql)?;
+            (step.then)(&transaction)?;
         }
         transaction.pragma_update(None, "user_version", schema.version)
     };

@@ -49,6 +49,7 @@ fn declared(resource: &Resource) -> BTreeSet<Column> {
         .chain(resource.fields.iter().map(column))
         .chain([text("created_at"), text("updated_at"), text("search")])
         .chain([("version".to_owned(), "INTEGER".to_owned(), false, None)])
+        .chain([("last_word".to_owned(), "INTEGER".to_owned(), true, None)])
         .collect()
 }
 
@@ -151,7 +152,8 @@ fn a_narrow_range_is_read_along_its_index_and_a_wide_one_in_the_order_of_the_lis
 }
 
 /// The first 5,000 pieces are nobody's, the next 51,000 are the first customer's, then 4,500 the second's, and the last is the third's.
-/// Names are in the opposite order, two pieces to a name. Every piece holds the word `everywhere`, every 20,000th `rarely`.
+/// Names are in the opposite order, two pieces to a name. Every piece holds the word `everywhere`, every 20,000th `rarely`, and those that
+/// are the last by name `last`.
 fn hardware_of_customers(connection: &Connection) -> Vec<(i64, Option<i64>)> {
     connection
         .execute_batch(
@@ -163,10 +165,10 @@ fn hardware_of_customers(connection: &Connection) -> Vec<(i64, Option<i64>)> {
              INSERT INTO hardware (name, employee_id, type, status, is_leased, created_at, updated_at, search)
              SELECT printf('%06d', (60501 - id) / 2),
                CASE WHEN id <= 5000 THEN NULL WHEN id <= 56000 THEN 2 + id % 2 * 2 WHEN id <= 60500 THEN 3 ELSE 1 END,
-               'other', 'lost', 0, '', '', iif(id % 20000 = 0, 'rarely everywhere', 'everywhere') FROM n;
-             INSERT INTO hardware_search (rowid, search) SELECT id, search FROM hardware",
+               'other', 'lost', 0, '', '', iif(id % 20000 = 0, 'rarely ', '') || iif(id <= 10000, 'last ', '') || 'everywhere' FROM n",
         )
         .unwrap();
+    records::build_search(connection).unwrap();
     let customer = |id| match id {
         1..=5_000 => None,
         5_001..=56_000 => Some(1),
@@ -227,6 +229,70 @@ fn a_filter_by_customer_finds_the_same_however_its_records_are_found() {
                 expected.truncate(150);
                 assert_eq!(found, expected, "{customer:?} {sort} {descending} {word}");
             }
+        }
+    }
+}
+
+/// Hardware in the order of ids or names with a word, only the lost where `is_filtered`: that is all of it.
+fn list_with_word(sort: &str, descending: bool, word: &str, is_filtered: bool) -> ListQuery {
+    let column = |name: &str| sortable(&HARDWARE).find(|column| column.name() == name).unwrap();
+    let lost = (column("status"), Predicate::Equals(Value::Text("lost".to_owned())));
+    let filters = if is_filtered { vec![lost] } else { Vec::new() };
+    ListQuery { sort: column(sort), filters, ..list_of_customer(None, sort, descending, word) }
+}
+
+/// A word and a rule for the ids of the records that have it.
+type Having = (&'static str, fn(i64) -> bool);
+
+const HAVING: [Having; 8] = [
+    ("everywhere", |_| true),
+    ("ev", |_| true),
+    ("rarely", |id| id % 20_000 == 0),
+    ("ra", |id| id % 20_000 == 0),
+    ("last", |id| id <= 10_000),
+    ("l", |id| id <= 10_000 || id % 20_000 == 0),
+    ("last rarely", |_| false),
+    ("nowhere", |_| false),
+];
+
+#[test]
+fn a_search_is_read_in_the_way_that_ends_first_and_finds_the_same_in_each() {
+    let (_folder, connection) = tenant_file();
+    hardware_of_customers(&connection);
+    let reading = Reading::new(&connection);
+    assert_ways_of_reading(&connection, &reading);
+    for (sort, descending) in [("id", false), ("id", true), ("name", false), ("name", true)] {
+        for (word, has) in HAVING {
+            for is_filtered in [false, true] {
+                let mut expected: Vec<i64> = (1..=60_501).filter(|id| has(*id)).collect();
+                expected.sort_by_key(|id| (if sort == "id" { 0 } else { (60_501 - id) / 2 }, *id));
+                if descending {
+                    expected.reverse();
+                }
+                let list = list_with_word(sort, descending, word, is_filtered);
+                let found = first_ids(&reading, list, expected.len());
+                expected.truncate(150);
+                assert_eq!(found, expected, "{sort} {descending} {word} {is_filtered}");
+            }
+        }
+    }
+}
+
+fn assert_ways_of_reading(connection: &Connection, reading: &Reading<'_>) {
+    for (sort, descending, word, way) in [
+        ("id", true, "everywhere", "SCAN s VIRTUAL TABLE"),
+        ("id", false, "rarely", "SCAN s VIRTUAL TABLE"),
+        ("name", false, "rarely", "SCAN s VIRTUAL TABLE"),
+        ("name", false, "everywhere", "SCAN r USING INDEX hardware_by_name"),
+        ("name", true, "last", "SCAN r USING INDEX hardware_by_name"),
+        ("name", false, "last", "SCAN r USING INDEX hardware_by_name, LIST SUBQUERY"),
+        ("id", false, "ev", "SCAN r"),
+        ("name", false, "zz", "SCAN s VIRTUAL TABLE"),
+    ] {
+        for (sql, values) in records::statements(reading, &list_with_word(sort, descending, word, false)) {
+            let steps = plan(connection, &sql, &values).join(", ");
+            assert!(steps.starts_with(way), "{way} is expected for {sql}: {steps}");
+            assert_eq!(way.contains("LIST"), steps.contains("LIST"), "{sql}: {steps}");
         }
     }
 }

@@ -14,7 +14,7 @@ use super::check;
 use super::connection::{self, OpenError};
 use super::import::{NewIds, NewRecord};
 use super::registry::{self, Actor, Registry};
-use super::schema::{self, Schema};
+use super::schema::{self, Migration, Schema};
 use super::tenant_file::TenantFile;
 use super::tenants::{self, Tenants};
 use super::{DatabaseError, StoreError};
@@ -31,7 +31,8 @@ const ADD_FIELD: &str =
 
 /// The schema that results from the current one by `steps`, each of which makes a version.
 fn after(steps: &[&'static str], sql: String) -> &'static Schema {
-    let migrations = [tenants::SCHEMA.migrations, steps].concat();
+    let mut migrations = tenants::SCHEMA.migrations.to_vec();
+    migrations.extend(steps.iter().map(|sql| Migration::new(sql)));
     let version = u32::try_from(migrations.len()).unwrap() + 1;
     Box::leak(Box::new(Schema { name: "tenant", version, sql: sql.leak(), migrations: migrations.leak() }))
 }

@@ -7,8 +7,9 @@ use rusqlite::types::FromSql;
 
 use super::Reading;
 use super::encoding::{checked, read_value, write_row};
+use super::frequent_words;
 use super::pending_imports::IdBlock;
-use super::search::{FEWEST_TRIGRAMS, Search};
+use super::search::{Search, fold};
 use super::statements::Statements;
 use crate::model::{Column, KeysetPosition, ListQuery, Predicate, Value};
 use crate::store::error::DatabaseError;
@@ -48,24 +49,29 @@ impl Reading<'_> {
         Ok(page.finish(total)?)
     }
 
-    /// Looks at a few records to learn which of the words' trigrams nearly all have.
+    /// What the list's words ask of the search table. A few records tell which of their parts nearly all have.
     fn search(&self, list: &ListQuery) -> rusqlite::Result<Search> {
-        let mut search = Search::of(list);
-        if search.trigrams.len() > FEWEST_TRIGRAMS {
-            let mut statement = self.connection().prepare_cached(&Statements::of(list.resource).samples)?;
-            let samples: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-            search.leave_out_common(&samples);
+        if list.words.is_empty() {
+            return Ok(Search::default());
         }
-        Ok(search)
+        let words: Vec<String> = list.words.iter().map(|word| fold(word)).collect();
+        let frequent = frequent_words::containing(self.connection(), list.resource, &words)?;
+        let mut statement = self.connection().prepare_cached(&Statements::of(list.resource).samples)?;
+        let samples: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        Ok(Search::new(words, &frequent, &samples))
     }
 
-    /// How to read a list with ranges, or with a filter by a referenced record. SQLite plans without knowing how many records pass them.
+    /// How to read a list with words, with ranges, or with a filter by a referenced record. SQLite plans without knowing how many
+    /// records pass them.
     fn access(&self, list: &ListQuery, search: &Search) -> rusqlite::Result<Access> {
         if let Some(referenced) = referenced(list) {
             return self.access_by_reference(list, referenced);
         }
+        if let Some(expression) = &search.expression {
+            return self.access_by_search(list, search, expression);
+        }
         let ranges = list.filters.iter().filter(|(column, predicate)| *column != list.sort && predicate.is_range());
-        if search.expression().is_some() || ranges.clone().next().is_none() {
+        if ranges.clone().next().is_none() {
             return Ok(Access::Planned);
         }
         for (column, _) in ranges {
@@ -76,6 +82,20 @@ impl Reading<'_> {
         Ok(Access::InOrder)
     }
 
+    /// Words or a filter that few records pass are followed.
+    fn access_by_search(&self, list: &ListQuery, search: &Search, expression: &str) -> rusqlite::Result<Access> {
+        if search.is_incremental && self.finds_at_most(list, expression, NARROW)? {
+            return Ok(Access::Planned);
+        }
+        for (column, _) in &list.filters {
+            if self.has_at_most(list, *column, NARROW)? {
+                return Ok(Access::Along(*column));
+            }
+        }
+        // The search table is in the order of ids.
+        Ok(if search.is_incremental && list.sort == Column::Id { Access::Planned } else { Access::Scan(None) })
+    }
+
     /// A filter that few records pass is followed, with and without words.
     fn access_by_reference(&self, list: &ListQuery, referenced: Column) -> rusqlite::Result<Access> {
         for column in [referenced].into_iter().chain(list.filters.iter().map(|(column, _)| *column)) {
@@ -83,7 +103,7 @@ impl Reading<'_> {
                 return Ok(Access::Along(column));
             }
         }
-        Ok(Access::Scan(referenced))
+        Ok(Access::Scan(Some(referenced)))
     }
 
     /// A scan that would not end soon is replaced: the records of one customer may be the last ones of the list.
@@ -97,16 +117,24 @@ impl Reading<'_> {
         count: usize,
     ) -> rusqlite::Result<Access> {
         match access {
-            Access::Scan(other) if !self.ends_soon(list, search, access, segment, ids, count)? => {
-                self.access_out_of_order(list, search, other)
-            }
+            Access::Scan(other) if !self.ends_soon(list, search, access, segment, ids, count)? => match other {
+                Some(column) => self.access_out_of_order(list, search, column),
+                None => self.access_to_all_found(list, search),
+            },
             access => Ok(access),
         }
     }
 
+    /// How to read a list of which the next rows have few records that the search table finds.
+    fn access_to_all_found(&self, list: &ListQuery, search: &Search) -> rusqlite::Result<Access> {
+        let Some(expression) = &search.expression else { return Ok(Access::InOrder) };
+        let is_sorted = list.sort == Column::Id || self.finds_at_most(list, expression, NARROW)?;
+        Ok(if is_sorted { Access::Planned } else { Access::Among })
+    }
+
     /// How to find all records of a list in any order.
     fn access_out_of_order(&self, list: &ListQuery, search: &Search, column: Column) -> rusqlite::Result<Access> {
-        if search.expression().is_some() {
+        if search.expression.is_some() {
             return Ok(Access::Planned);
         }
         Ok(if self.has_at_most(list, column, SCATTERED)? { Access::Along(column) } else { Access::Unindexed })
@@ -160,6 +188,14 @@ impl Reading<'_> {
         self.value(&sql, query.values.iter())
     }
 
+    /// Whether the search table finds at most `count` records.
+    fn finds_at_most(&self, list: &ListQuery, expression: &str, count: u32) -> rusqlite::Result<bool> {
+        let table = list.resource.plural;
+        let rows = format!("SELECT 1 FROM {table}_search WHERE {table}_search MATCH ? LIMIT {count} + 1");
+        let sql = format!("SELECT count(*) <= {count} FROM ({rows})");
+        self.value(&sql, [Value::Text(expression.to_owned())].iter())
+    }
+
     fn count(
         &self,
         list: &ListQuery,
@@ -169,9 +205,35 @@ impl Reading<'_> {
     ) -> rusqlite::Result<i64> {
         let access = match access {
             Access::Along(_) => access,
-            Access::Scan(column) if !search.words.is_empty() => self.access_out_of_order(list, search, column)?,
+            Access::Scan(Some(column)) if !search.words.is_empty() => self.access_out_of_order(list, search, column)?,
             _ => Access::Planned,
         };
+        if access != Access::Planned {
+            return self.count_rows(list, search, access, hidden);
+        }
+        let counts = search.in_two().into_iter().map(|part| self.count_found(list, &part, hidden));
+        counts.sum()
+    }
+
+    /// Counts the records of a list that the search table finds. Where they are many and filtered, their rows are not read if an index
+    /// has all filtered columns.
+    fn count_found(&self, list: &ListQuery, search: &Search, hidden: Option<IdBlock>) -> rusqlite::Result<i64> {
+        let are_rows_read = match &search.expression {
+            Some(expression) if search.words.is_empty() && !list.filters.is_empty() => {
+                self.finds_at_most(list, expression, NARROW)?
+            }
+            _ => true,
+        };
+        self.count_rows(list, search, if are_rows_read { Access::Planned } else { Access::Filtered }, hidden)
+    }
+
+    fn count_rows(
+        &self,
+        list: &ListQuery,
+        search: &Search,
+        access: Access,
+        hidden: Option<IdBlock>,
+    ) -> rusqlite::Result<i64> {
         let mut query = SqlQuery::new(list, search, access);
         query.filter(list);
         query.keep_to(hidden.map_or(Ids::All, Ids::Outside));
@@ -250,8 +312,13 @@ enum Access {
     Planned,
     /// In the list's order. Every range is wide, so the page is full after few rows.
     InOrder,
-    /// In the list's order, with every filter tested on the rows, where that ends soon. The column is the one to follow otherwise.
-    Scan(Column),
+    /// In the list's order, with every filter tested on the rows, where that ends soon. The column is the one to follow otherwise, or
+    /// the search table.
+    Scan(Option<Column>),
+    /// In the list's order, with every filter tested on the rows that the search table has found.
+    Among,
+    /// As SQLite plans it for the filters, among the rows that the search table has found.
+    Filtered,
     /// All rows in the order of ids, and then sorted.
     Unindexed,
     /// Along the index of a column whose range is narrow, and then sorted. In the list's order nearly all rows might have to be read
@@ -269,16 +336,26 @@ struct SqlQuery {
 }
 
 impl SqlQuery {
-    /// Where words are long enough, the search table comes first: its rows are in the order of ids.
+    /// The search table comes first: its rows are in the order of ids.
     fn new(list: &ListQuery, search: &Search, access: Access) -> SqlQuery {
         let table = list.resource.plural;
         let (from, sort) = (format!("{table} AS r"), list.sort);
         let mut query = SqlQuery { from, access, sort, conditions: Vec::new(), values: Vec::new() };
-        if access == Access::Planned
-            && let Some(expression) = search.expression()
-        {
-            query.from = format!("{table}_search AS s CROSS JOIN {table} AS r ON r.id = s.rowid");
-            query.add(format!("s.{table}_search MATCH ?"), Value::Text(expression));
+        let expression = search.expression.clone().map(Value::Text);
+        match (access, expression) {
+            (Access::Planned, Some(expression)) => {
+                // Nothing is asked of the rows where the search table alone decides.
+                let needs_rows = !search.words.is_empty() || !list.filters.is_empty();
+                let rows =
+                    if needs_rows { format!(" CROSS JOIN {table} AS r ON r.id = s.rowid") } else { String::new() };
+                query.from = format!("{table}_search AS s{rows}");
+                query.add(format!("s.{table}_search MATCH ?"), expression);
+            }
+            (Access::Among | Access::Filtered, Some(expression)) => {
+                let found = format!("SELECT rowid FROM {table}_search WHERE {table}_search MATCH ?");
+                query.add(format!("+r.id IN ({found})"), expression);
+            }
+            _ => (),
         }
         for word in &search.words {
             query.add("instr(r.search, ?) > 0", Value::Text(word.clone()));
@@ -291,7 +368,7 @@ impl SqlQuery {
         match self.access {
             _ if self.from.contains("_search") => "s.rowid",
             Access::Along(_) => "+r.id",
-            Access::Planned | Access::InOrder | Access::Scan(_) | Access::Unindexed => "r.id",
+            _ => "r.id",
         }
     }
 
@@ -315,9 +392,9 @@ impl SqlQuery {
     fn add_predicate(&mut self, column: Column, predicate: &Predicate) {
         let column = stored_column(column, predicate);
         let uses_index = match self.access {
-            Access::Planned => true,
+            Access::Planned | Access::Filtered => true,
             Access::InOrder => column == self.sort || !predicate.is_range(),
-            Access::Scan(_) => column == self.sort,
+            Access::Scan(_) | Access::Among => column == self.sort,
             Access::Unindexed => false,
             Access::Along(narrow) => column == narrow,
         };
@@ -424,7 +501,7 @@ fn select(
 /// The statements of a whole page, for tests of how they are read.
 #[cfg(test)]
 pub(in crate::store) fn statements(reading: &Reading<'_>, list: &ListQuery) -> Vec<(String, Vec<Value>)> {
-    let search = Search::of(list);
+    let search = reading.search(list).unwrap();
     let access = reading.access(list, &search).unwrap();
     let hidden = reading.hidden_ids(list.resource).unwrap();
     let statement = |(segment, ids): &(Segment, Ids)| {

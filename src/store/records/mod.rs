@@ -3,7 +3,10 @@
 //! | file | its concern |
 //! |---|---|
 //! | `list` | pages: SQL, keyset position, JSON |
-//! | `search` | search text and trigrams |
+//! | `search` | the search text of a record, and what is asked of the search tables |
+//! | `search_index` | the entries of the search tables |
+//! | `search_terms` | the terms of a text |
+//! | `frequent_words` | the words that have terms of their own |
 //! | `segments` | the segments of the search tables, and their merging |
 //! | `encoding` | records from rows, and as JSON |
 //! | `journal` | the entry and the version of each change |
@@ -14,10 +17,13 @@
 
 mod changes;
 mod encoding;
+mod frequent_words;
 mod journal;
 mod list;
 mod pending_imports;
 mod search;
+mod search_index;
+mod search_terms;
 mod segments;
 mod statements;
 mod stored_responses;
@@ -27,7 +33,7 @@ use std::fmt::Write as _;
 use std::ops::Deref;
 
 use rusqlite::types::ToSql;
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _};
 
 #[cfg(test)]
 pub(super) use changes::page_statement;
@@ -40,6 +46,8 @@ pub use list::Page;
 pub(super) use list::statements;
 pub use pending_imports::{IdBlock, Reservation};
 pub use search::fold;
+pub(super) use search_index::damaged_search;
+pub use search_index::{build_search, index};
 pub(super) use segments::{merge_segments, merge_segments_of, most_segments};
 pub(super) use statements::{Statements, is_visible};
 pub use stored_responses::StoredResponse;
@@ -48,6 +56,7 @@ use super::error::DatabaseError;
 use crate::model::{Field, Resource, Value};
 use encoding::{checked, write_row};
 use search::search_text;
+use search_index::{ChangeKind, IndexedText, SearchChange};
 
 /// A connection that reads.
 #[derive(Debug)]
@@ -63,16 +72,10 @@ pub struct Writing<'a> {
     reading: Reading<'a>,
     /// What is yet to be done to the search tables.
     search: RefCell<Vec<SearchChange>>,
+    /// `None` until the transaction indexes a text.
+    last_word: Cell<Option<i64>>,
     /// `None` until the transaction adds an entry.
     journal: Cell<Option<JournalState>>,
-}
-
-/// A search text that is to be added to the search table or removed from it.
-#[derive(Debug)]
-struct SearchChange {
-    sql: &'static str,
-    id: i64,
-    text: String,
 }
 
 impl<'a> Deref for Writing<'a> {
@@ -155,37 +158,20 @@ impl<'a> Reading<'a> {
 
 impl<'a> Writing<'a> {
     pub(super) fn new(connection: &'a Connection) -> Writing<'a> {
-        Writing { reading: Reading::new(connection), search: RefCell::default(), journal: Cell::default() }
-    }
-
-    /// The number of pending changes to the search tables, for [`Writing::forget_search`].
-    pub(super) fn pending_search(&self) -> usize {
-        self.search.borrow().len()
-    }
-
-    /// Drops the pending changes beyond the first `pending`: the mutation that they belong to was rolled back.
-    pub(super) fn forget_search(&self, pending: usize) {
-        self.search.borrow_mut().truncate(pending);
-    }
-
-    /// Brings the search tables up to date, for all mutations of the transaction together and in the order of ids. FTS5 writes what
-    /// it has gathered at every savepoint and for every id that is not higher than the one before, and merges it later.
-    pub(super) fn finish_search(&self) -> rusqlite::Result<()> {
-        let mut changes = self.search.take();
-        // Stable: a record's own changes stay in their order.
-        changes.sort_by_key(|change| change.id);
-        for SearchChange { sql, id, text } in changes {
-            self.connection().prepare_cached(sql)?.execute(params![id, text])?;
+        Writing {
+            reading: Reading::new(connection),
+            search: RefCell::default(),
+            last_word: Cell::default(),
+            journal: Cell::default(),
         }
-        Ok(())
     }
 
     /// Adds a record with the next id. It is found by search from `finish_search` on.
     pub fn insert(&self, resource: &Resource, values: Vec<Value>, origin: &Origin) -> Result<Record, DatabaseError> {
-        let search = search_text(resource, &values);
-        let record = self.add(resource, (None, self.next_seq()?), values, &search, &origin.at)?;
+        let text = self.text_to_index(search_text(resource, &values))?;
+        let record = self.add(resource, (None, self.next_seq()?), values, &text, &origin.at)?;
         self.journal_created(resource, &record, origin)?;
-        self.index(resource, record.id, search);
+        self.change_search(ChangeKind::Add, resource, record.id, text);
         Ok(record)
     }
 
@@ -198,10 +184,10 @@ impl<'a> Writing<'a> {
         values: Vec<Value>,
         now: &str,
     ) -> rusqlite::Result<()> {
-        let search = search_text(resource, &values);
-        let record = self.add(resource, (Some(id), seq), values, &search, now)?;
+        let text = self.text_to_index(search_text(resource, &values))?;
+        let record = self.add(resource, (Some(id), seq), values, &text, now)?;
         self.journal_imported(resource, &record)?;
-        self.index(resource, id, search);
+        self.change_search(ChangeKind::Add, resource, id, text);
         Ok(())
     }
 
@@ -211,13 +197,13 @@ impl<'a> Writing<'a> {
         resource: &Resource,
         (id, version): (Option<i64>, i64),
         values: Vec<Value>,
-        search: &str,
+        text: &IndexedText,
         now: &str,
     ) -> rusqlite::Result<Record> {
-        let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(values.len() + 5);
+        let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(values.len() + 6);
         bound.push(&id);
         bound.extend(values.iter().map(|value| value as &dyn ToSql));
-        bound.extend([&now as &dyn ToSql, &now, &search, &version]);
+        bound.extend([&now as &dyn ToSql, &now, &text.search, &text.last_word, &version]);
         self.connection().prepare_cached(&Statements::of(resource).insert)?.execute(bound.as_slice())?;
         let id = self.connection().last_insert_rowid();
         Ok(Record { id, values, created_at: now.to_owned(), updated_at: now.to_owned(), version })
@@ -232,16 +218,17 @@ impl<'a> Writing<'a> {
         origin: &Origin,
     ) -> Result<Option<Record>, DatabaseError> {
         let Some(mut record) = self.record(resource, id)? else { return Ok(None) };
-        let old = self.search_text_of(resource, id)?;
+        let old = self.indexed_text(resource, id)?;
         let former = replace_values(resource, &mut record, changes);
         origin.at.clone_into(&mut record.updated_at);
         record.version = self.next_seq()?;
         let search = search_text(resource, &record.values);
-        self.store(resource, &record, changes, &search)?;
+        let text = if search == old.search { old.clone() } else { self.text_to_index(search)? };
+        self.store(resource, &record, changes, &text)?;
         self.journal_updated(resource, &record, &former, origin)?;
-        if search != old {
-            self.unindex(resource, id, old);
-            self.index(resource, id, search);
+        if text.search != old.search {
+            self.change_search(ChangeKind::Remove, resource, id, old);
+            self.change_search(ChangeKind::Add, resource, id, text);
         }
         Ok(Some(record))
     }
@@ -252,16 +239,17 @@ impl<'a> Writing<'a> {
         resource: &Resource,
         record: &Record,
         changes: &[(&'static Field, Value)],
-        search: &str,
+        text: &IndexedText,
     ) -> Result<(), DatabaseError> {
         let mut sql = format!("UPDATE {} SET ", resource.plural);
-        let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(changes.len() + 4);
+        let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(changes.len() + 5);
         for (field, value) in changes {
             write!(sql, "{} = ?, ", field.name).map_err(|_| rusqlite::Error::InvalidQuery)?;
             bound.push(value);
         }
-        sql.push_str("updated_at = ?, search = ?, version = ? WHERE id = ?");
-        bound.extend([&record.updated_at as &dyn ToSql, &search, &record.version, &record.id]);
+        sql.push_str("updated_at = ?, search = ?, last_word = ?, version = ? WHERE id = ?");
+        let IndexedText { search, last_word } = text;
+        bound.extend([&record.updated_at as &dyn ToSql, search, last_word, &record.version, &record.id]);
         self.connection().prepare_cached(&sql)?.execute(bound.as_slice())?;
         Ok(())
     }
@@ -269,11 +257,11 @@ impl<'a> Writing<'a> {
     /// Removes a record.
     pub fn delete(&self, resource: &Resource, id: i64, origin: &Origin) -> Result<DeleteOutcome, DatabaseError> {
         let Some(record) = self.record(resource, id)? else { return Ok(DeleteOutcome::NotFound) };
-        let search = self.search_text_of(resource, id)?;
+        let text = self.indexed_text(resource, id)?;
         match self.connection().prepare_cached(&Statements::of(resource).delete)?.execute([id]) {
             Ok(_) => {
                 self.journal_deleted(resource, &record, origin)?;
-                self.unindex(resource, id, search);
+                self.change_search(ChangeKind::Remove, resource, id, text);
                 Ok(DeleteOutcome::Deleted)
             }
             Err(error) => match &error {
@@ -285,19 +273,6 @@ impl<'a> Writing<'a> {
                 _ => Err(error.into()),
             },
         }
-    }
-
-    /// The search text as it is in the file: another version of the program may have folded it differently.
-    fn search_text_of(&self, resource: &Resource, id: i64) -> rusqlite::Result<String> {
-        self.connection().prepare_cached(&Statements::of(resource).search)?.query_row([id], |row| row.get(0))
-    }
-
-    fn index(&self, resource: &Resource, id: i64, text: String) {
-        self.search.borrow_mut().push(SearchChange { sql: &Statements::of(resource).index, id, text });
-    }
-
-    fn unindex(&self, resource: &Resource, id: i64, text: String) {
-        self.search.borrow_mut().push(SearchChange { sql: &Statements::of(resource).unindex, id, text });
     }
 }
 

@@ -7,8 +7,8 @@
 
 use rusqlite::{OptionalExtension as _, params};
 
-use super::statements::Statements;
-use super::{Reading, SearchChange, Writing};
+use super::search_index::{ChangeKind, IndexedText};
+use super::{Reading, Writing};
 use crate::model::Resource;
 
 /// The ids of the records of an import. They are neither used before nor after it.
@@ -111,11 +111,13 @@ impl Writing<'_> {
         let table = resource.plural;
         let found = self.hidden_records(resource, block, count)?;
         let removed = found.len();
-        if let Some(last) = found.last() {
+        if let Some((last, _)) = found.last() {
             let sql = format!("DELETE FROM {table} WHERE id BETWEEN ? AND ?");
-            self.connection().prepare_cached(&sql)?.execute([block.first, last.id])?;
+            self.connection().prepare_cached(&sql)?.execute([block.first, *last])?;
         }
-        self.search.borrow_mut().extend(found);
+        for (id, text) in found {
+            self.change_search(ChangeKind::Remove, resource, id, text);
+        }
         self.finish_search()?;
         self.remove_hidden_entries(resource, count)?;
         if removed < count {
@@ -127,14 +129,21 @@ impl Writing<'_> {
         Ok(Some(removed))
     }
 
-    /// The removal of the first hidden records from the search table, in the order of ids.
-    fn hidden_records(&self, resource: &Resource, block: IdBlock, count: usize) -> rusqlite::Result<Vec<SearchChange>> {
-        let sql = format!("SELECT id, search FROM {} WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?", resource.plural);
-        let unindex = &Statements::of(resource).unindex;
+    /// The ids and texts of the first hidden records, in the order of ids.
+    fn hidden_records(
+        &self,
+        resource: &Resource,
+        block: IdBlock,
+        count: usize,
+    ) -> rusqlite::Result<Vec<(i64, IndexedText)>> {
+        let sql = format!(
+            "SELECT id, search, last_word FROM {} WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?",
+            resource.plural
+        );
         let mut statement = self.connection().prepare_cached(&sql)?;
         let limit = i64::try_from(count).unwrap_or(i64::MAX);
         let rows = statement.query_map([block.first, block.last, limit], |row| {
-            Ok(SearchChange { sql: unindex, id: row.get(0)?, text: row.get(1)? })
+            Ok((row.get(0)?, IndexedText { search: row.get(1)?, last_word: row.get(2)? }))
         })?;
         rows.collect()
     }

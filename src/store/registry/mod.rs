@@ -39,7 +39,7 @@ use super::error::DatabaseError;
 use super::file_identity::FileIdentity;
 use super::log_health::LogHealth;
 use super::private_folders::create_data_dir;
-use super::schema::{self, Schema};
+use super::schema::{self, Migration, Schema};
 use super::tenants as tenant_files;
 use crate::cpu_permits;
 use crate::files;
@@ -49,7 +49,7 @@ pub static SCHEMA: Schema = Schema {
     name: "registry",
     version: 2,
     sql: include_str!("schema.sql"),
-    migrations: &[include_str!("../migrations/registry/2.sql")],
+    migrations: &[Migration::new(include_str!("../migrations/registry/2.sql"))],
 };
 
 /// The registry's file name in the data directory.

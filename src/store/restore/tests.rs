@@ -16,7 +16,7 @@ use crate::secret;
 use crate::store::backup::{self, BackupError, Manifest, manifest};
 use crate::store::import::{NewIds, NewRecord};
 use crate::store::registry::{Actor, Expiry, KeyState, NewKey, TenantRow};
-use crate::store::schema::{self, Schema};
+use crate::store::schema::{self, Migration, Schema};
 use crate::store::tenant_file::TenantFile;
 use crate::store::{DatabaseError, KeyLabel, MutationError, Origin, Record, Tenant, Tenants, Writing, check};
 
@@ -642,7 +642,7 @@ fn files_of_an_older_schema_are_migrated_in_the_staging_directory() {
         name: "tenant",
         version: tenants::SCHEMA.version + 1,
         sql: "",
-        migrations: &[tenants::SCHEMA.migrations[0], "ALTER TABLE customers ADD COLUMN fax TEXT"],
+        migrations: &[tenants::SCHEMA.migrations[0], Migration::new("ALTER TABLE customers ADD COLUMN fax TEXT")],
     };
     let fixture = Fixture::new();
     fixture.tenant("one");

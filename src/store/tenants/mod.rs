@@ -51,7 +51,8 @@ pub(super) use uncommitted::{mark, marked_files, unmark};
 use working_set::WorkingSet;
 
 use super::error::StoreError;
-use super::schema::Schema;
+use super::records;
+use super::schema::{Migration, Schema};
 use crate::config::TenantLimits;
 use crate::cpu_permits;
 use crate::metrics::Metrics;
@@ -62,7 +63,7 @@ pub static SCHEMA: Schema = Schema {
     name: "tenant",
     version: 2,
     sql: include_str!("../../../schema.sql"),
-    migrations: &[include_str!("../migrations/tenant/2.sql")],
+    migrations: &[Migration { sql: include_str!("../migrations/tenant/2.sql"), then: records::build_search }],
 };
 
 /// How long a file that could not be opened is not tried again.

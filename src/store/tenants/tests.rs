@@ -145,7 +145,7 @@ fn segments_that_a_server_left_are_merged_after_a_restart_that_only_reads() {
     let folder = data_dir(1);
     let other = schema::open(&file(&super::folder(folder.path()), 1), &SCHEMA).unwrap();
     for id in 1..=100 {
-        other.execute("INSERT INTO customers_search (rowid, search) VALUES (?, 'customer')", [id]).unwrap();
+        other.execute("INSERT INTO customers_search (rowid, terms) VALUES (?, 'customer')", [id]).unwrap();
     }
     drop(other);
     let tenants = tenants(&folder, TenantLimits::default());

@@ -548,8 +548,6 @@ mod tests {
         let counts = "SELECT last_seq - base, entries FROM journal";
         let counts: (i64, i64) = file.query_row(counts, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         assert_eq!(counts, (6, 6), "what was rolled back used no number");
-        // Compares the table with the records.
-        file.execute_batch("INSERT INTO customers_search (customers_search, rank) VALUES ('integrity-check', 1)")
-            .unwrap();
+        assert_eq!(crate::store::records::damaged_search(&file).unwrap(), [""; 0]);
     }
 }

@@ -40,9 +40,35 @@ INSERT INTO journal (id, lineage, base, last_seq, entries, keep_seconds)
   VALUES (1, randomblob(16), abs(random() % 17592186044416), 0, 0, 7776000);
 UPDATE journal SET last_seq = base;
 
--- FTS5 merges no segments inside a commit (src/store/records/segments.rs).
+-- The search tables. The program fills them (src/store/records/search_index.rs). FTS5 merges no segments inside a commit
+-- (src/store/records/segments.rs).
+ALTER TABLE customers ADD COLUMN last_word INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE employees ADD COLUMN last_word INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE hardware ADD COLUMN last_word INTEGER NOT NULL DEFAULT 0;
+
+CREATE TABLE frequent_words (
+  id       INTEGER PRIMARY KEY,
+  resource TEXT NOT NULL,
+  word     TEXT NOT NULL,
+  UNIQUE (resource, word)
+) STRICT;
+
+DROP TABLE customers_search;
+CREATE VIRTUAL TABLE customers_search USING fts5 (
+  terms, content = '', detail = none, columnsize = 0, tokenize = 'ascii'
+);
 INSERT INTO customers_search (customers_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
+
+DROP TABLE employees_search;
+CREATE VIRTUAL TABLE employees_search USING fts5 (
+  terms, content = '', detail = none, columnsize = 0, tokenize = 'ascii'
+);
 INSERT INTO employees_search (employees_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
+
+DROP TABLE hardware_search;
+CREATE VIRTUAL TABLE hardware_search USING fts5 (
+  terms, content = '', detail = none, columnsize = 0, tokenize = 'ascii'
+);
 INSERT INTO hardware_search (hardware_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
 
 -- Imports whose records are hidden until the last one is stored.
