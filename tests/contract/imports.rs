@@ -88,7 +88,12 @@ fn assert_hidden(api: &Api, first: i64, present: i64) {
     api.delete(&id).fails_with(404, "not_found");
     api.post("/employees.php", json!({"customer_id": first, "email": "a@b.example"}))
         .fails_with(422, "customer_not_found");
-    assert_eq!(api.total(&format!("{PATH}?q=imported")), 0);
+    for q in ["imported", "whose", "words+indexed", "exe", "im", "x"] {
+        for list in ["", "&sort=-name", "&status=active"] {
+            assert_eq!(api.total(&format!("{PATH}?q={q}{list}")), 0, "{q} {list}");
+            assert_eq!(api.ids(&format!("{PATH}?q={q}{list}")), [0; 0], "{q} {list}");
+        }
+    }
     for sort in ["id", "-id", "city", "-city", "name", "-created_at"] {
         assert_eq!(api.total(&format!("{PATH}?sort={sort}")), present, "{sort}");
         let records = api.all(&format!("{PATH}?sort={sort}&limit=3"));

@@ -72,6 +72,78 @@ fn short_words_are_found_as_long_ones_are() {
 }
 
 #[test]
+fn letters_are_found_at_the_beginning_in_the_middle_and_at_the_end_of_a_word() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    for name in ["abcdef", "ab-cd", "a a", "x,y;z", "🦀b🦀", "naïve", "ab\u{1}\u{7f}c"] {
+        api.customer(name);
+    }
+    for (q, ids) in [
+        ("a", &[1, 2, 3, 6, 7][..]),
+        ("ab", &[1, 2, 7]),
+        ("abc", &[1]),
+        ("cd", &[1, 2]),
+        ("de", &[1]),
+        ("ef", &[1]),
+        ("f", &[1]),
+        ("def", &[1]),
+        ("-", &[2]),
+        ("b-", &[2]),
+        ("b-c", &[2]),
+        (",", &[4]),
+        (";z", &[4]),
+        ("y;z", &[4]),
+        ("🦀", &[5]),
+        ("b🦀", &[5]),
+        ("🦀b", &[5]),
+        ("🦀🦀", &[]),
+        ("ïv", &[6]),
+        ("ve", &[6]),
+        ("\u{1}", &[7]),
+        ("b\u{1}", &[7]),
+        ("\u{7f}c", &[7]),
+        ("a\u{a0}b", &[1, 2, 7]),
+        ("a2002", &[]),
+    ] {
+        assert_eq!(found(&api, q), ids, "{q:?}");
+        assert_eq!(api.total(&format!("/customers.php?sort=name&q={}", encoded(q))), ids.len() as i64, "{q:?}");
+    }
+}
+
+/// A thousand records teach the server which words are frequent.
+#[test]
+fn words_of_many_records_are_found_and_counted_as_others_are() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let notes = |n: usize| format!("delivered WITH the Straße {}", if n.is_multiple_of(3) { "Thirds" } else { "" });
+    let add = |from: usize| {
+        let create = |n: usize| {
+            let body = json!({"name": format!("Customer {n}"), "notes": notes(n)});
+            json!({"method": "POST", "path": "/customers.php", "body": body})
+        };
+        let operations: Vec<_> = (from..from + 100).map(create).collect();
+        api.post("/batch.php", json!({"operations": operations})).is(200);
+    };
+    (0..15).for_each(|batch| add(batch * 100 + 1));
+    let assert_totals = |expected: [i64; 8]| {
+        let searches = ["with", "wit", "i", "STRASSE", "thirds", "th+strasse", "customer+1500", "withthe"];
+        let totals = searches.map(|q| api.total(&format!("/customers.php?q={q}&sort=-name")));
+        assert_eq!(totals, expected);
+    };
+    assert_totals([1_500, 1_500, 1_500, 1_500, 500, 1_500, 1, 0]);
+    assert_eq!(api.ids("/customers.php?q=thirds&limit=200&sort=-id").first(), Some(&1_500));
+    for id in [3, 1_500] {
+        api.put(&format!("/customers.php?id={id}"), json!({"notes": "fetched"})).is(200);
+    }
+    api.delete("/customers.php?id=1497").is(204);
+    assert_totals([1_497, 1_497, 1_497, 1_497, 497, 1_497, 1, 0]);
+    assert_eq!(api.ids("/customers.php?q=fetched"), [3, 1_500]);
+    api.put("/customers.php?id=3", json!({"notes": notes(3)})).is(200);
+    assert_totals([1_498, 1_498, 1_498, 1_498, 498, 1_498, 1, 0]);
+    server.cli(&["check"]).done();
+}
+
+#[test]
 fn letters_that_mean_something_to_a_database_mean_themselves() {
     let server = TestServer::without_rate_limit();
     let api = server.tenant("acme").with_scopes(ALL);

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Rows, params};
 
 use super::statements::Statements;
 use crate::model::{ALL, Resource};
@@ -21,7 +21,10 @@ const FEWEST: usize = 4;
 /// The records of a sample.
 const SAMPLES: i64 = 256;
 
-/// Words are learned whenever a record gets an id that is a multiple of this. It takes about two milliseconds.
+/// The bytes of texts from which a sample takes no more records.
+const SAMPLE_BYTES: usize = 512 << 10;
+
+/// Words are learned when records are added with ids on both sides of a multiple of this. It takes about two milliseconds.
 const INTERVAL: i64 = 1_024;
 
 /// Returns the highest id of a frequent word, 0 without any.
@@ -34,9 +37,9 @@ pub(super) fn last_word(connection: &Connection) -> rusqlite::Result<i64> {
     connection.prepare_cached(sql)?.query_row([], |row| row.get(0))
 }
 
-/// Whether words are learned when the record `id` is added.
-pub(super) fn is_due(id: i64) -> bool {
-    id % INTERVAL == 0
+/// Whether words are learned when records with ids from `first` to `last` are added.
+pub(super) fn is_due(first: i64, last: i64) -> bool {
+    first.saturating_sub(1) / INTERVAL < last / INTERVAL
 }
 
 /// Learns words from the last records up to `id`. Records that are indexed from then on have terms of them.
@@ -46,7 +49,7 @@ pub(super) fn is_due(id: i64) -> bool {
 /// Those of SQLite.
 pub(super) fn learn(connection: &Connection, resource: &Resource, id: i64) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(&Statements::of(resource).texts_up_to)?;
-    let texts: Vec<String> = statement.query_map([id, SAMPLES], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let texts = read_sample(statement.query([id, SAMPLES])?, SAMPLE_BYTES)?;
     let first = last_word(connection)? + 1;
     add(connection, resource, find_frequent(&texts), first).map(drop)
 }
@@ -60,8 +63,7 @@ pub(super) fn learn_from_all(connection: &Connection) -> rusqlite::Result<()> {
     let mut found = Vec::new();
     for resource in ALL {
         let mut statement = connection.prepare(&Statements::of(resource).texts_everywhere)?;
-        let texts: Vec<String> =
-            statement.query_map([4 * SAMPLES], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        let texts = read_sample(statement.query([4 * SAMPLES])?, 16 * SAMPLE_BYTES)?;
         found.push((resource, find_frequent(&texts)));
     }
     let count: usize = found.iter().map(|(_, words)| words.len()).sum();
@@ -70,6 +72,19 @@ pub(super) fn learn_from_all(connection: &Connection) -> rusqlite::Result<()> {
         next = add(connection, resource, words, next)?;
     }
     Ok(())
+}
+
+fn read_sample(mut rows: Rows<'_>, bytes: usize) -> rusqlite::Result<Vec<String>> {
+    let (mut texts, mut read) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        let text: String = row.get(0)?;
+        read += text.len();
+        texts.push(text);
+        if read >= bytes {
+            break;
+        }
+    }
+    Ok(texts)
 }
 
 /// Returns the words that many of the texts have, the most frequent first.
@@ -182,5 +197,58 @@ impl<'a> FrequentWords<'a> {
     fn read(&self, word: &str) -> rusqlite::Result<Option<i64>> {
         let sql = "SELECT id FROM frequent_words WHERE resource = ? AND word = ?";
         self.connection.prepare_cached(sql)?.query_row([self.resource, word], |row| row.get(0)).optional()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::CUSTOMER;
+    use crate::store::schema;
+    use crate::store::tenants::SCHEMA;
+
+    fn texts(count: usize, text: impl Fn(usize) -> String) -> Vec<String> {
+        (0..count).map(text).collect()
+    }
+
+    #[test]
+    fn words_of_many_texts_are_frequent() {
+        let long = "x".repeat(65);
+        let sample = texts(256, |n| {
+            format!(
+                "all all {long} n{n}{}{}",
+                if n.is_multiple_of(64) { " some" } else { "" },
+                if n.is_multiple_of(86) { " few" } else { "" }
+            )
+        });
+        assert_eq!(find_frequent(&sample), ["all", "some"]);
+        assert_eq!(find_frequent(&texts(3, |_| "all".to_owned())), [""; 0], "three texts tell nothing");
+        assert_eq!(find_frequent(&texts(1_024, |n| format!("w{}", n % 100))), [""; 0], "one of a hundred has them");
+    }
+
+    #[test]
+    fn words_are_learned_when_the_ids_pass_a_multiple() {
+        let due = [(1_024, 1_024), (1_000, 1_100), (1, 1_024), (1, 5_000), (2_047, 2_048)];
+        assert!(due.into_iter().all(|(first, last)| is_due(first, last)));
+        let not_due = [(1, 1), (1, 1_023), (1_025, 1_025), (1_025, 2_047)];
+        assert!(!not_due.into_iter().any(|(first, last)| is_due(first, last)));
+    }
+
+    #[test]
+    fn a_word_keeps_its_id_and_their_number_is_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = schema::create(&folder.path().join("1.db"), &SCHEMA).unwrap();
+        let _one_commit = connection.unchecked_transaction().unwrap();
+        let words = |range: std::ops::Range<i64>| range.map(|n| format!("w{n}")).collect::<Vec<_>>();
+        assert_eq!(last_word(&connection).unwrap(), 0);
+        assert_eq!(add(&connection, &CUSTOMER, words(0..3), 1).unwrap(), 4);
+        assert_eq!(add(&connection, &CUSTOMER, words(1..5), 4).unwrap(), 6);
+        let mut known = FrequentWords::new(&connection, &CUSTOMER, 1).unwrap();
+        let found: Vec<Option<i64>> = (0..6).map(|n| known.id(&format!("w{n}"), 4).unwrap()).collect();
+        assert_eq!(found, [Some(1), Some(2), Some(3), Some(4), None, None], "the last came later");
+        add(&connection, &CUSTOMER, words(0..MAX_WORDS + 9), 6).unwrap();
+        assert_eq!(last_word(&connection).unwrap(), MAX_WORDS);
+        let found = containing(&connection, &CUSTOMER, &["w819".to_owned(), "w3".to_owned(), "x".to_owned()]).unwrap();
+        assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [3, 1_111, 0]);
     }
 }

@@ -98,11 +98,10 @@ fn apply(connection: &Connection, resource: &Resource, changes: &[&SearchChange]
         };
         connection.prepare_cached(sql)?.execute(params![id, terms(text, &mut words)?])?;
     }
-    let added = changes.iter().filter(|change| change.kind == ChangeKind::Add).map(|change| change.id);
-    match added.rev().find(|id| frequent_words::is_due(*id)) {
-        Some(id) => frequent_words::learn(connection, resource, id),
-        None => Ok(()),
-    }
+    let mut added = changes.iter().filter(|change| change.kind == ChangeKind::Add).map(|change| change.id);
+    let Some(first) = added.next() else { return Ok(()) };
+    let last = added.next_back().unwrap_or(first);
+    if frequent_words::is_due(first, last) { frequent_words::learn(connection, resource, last) } else { Ok(()) }
 }
 
 fn terms(text: &IndexedText, words: &mut FrequentWords<'_>) -> rusqlite::Result<String> {

@@ -29,7 +29,7 @@ pub(in crate::store) struct Statements {
     pub unindex: String,
     /// The structure of the search table, which lists its segments.
     pub structure: String,
-    /// The search text of a few records, the oldest and the newest, hidden ones too: they only tell which trigrams are frequent.
+    /// The search text of a few records, the oldest and the newest, hidden ones too: they only tell which parts of words are frequent.
     pub samples: String,
     /// The id, the search text and the last word of the records from one id to another, hidden ones too, in the order of ids.
     pub texts: String,

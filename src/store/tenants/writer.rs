@@ -532,9 +532,9 @@ mod tests {
         assert_eq!(outcomes, [done, done, Ok(Err("no")), Err(StoreError::Internal), done, done]);
 
         let file = schema::open(&path, &SCHEMA).unwrap();
-        let found = |trigram: &str| -> Vec<i64> {
+        let found = |term: &str| -> Vec<i64> {
             let mut statement = file.prepare("SELECT rowid FROM customers_search(?) ORDER BY rowid").unwrap();
-            statement.query_map([trigram], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+            statement.query_map([term], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
         };
         assert_eq!(found("fir"), [1]);
         assert_eq!(found("kep"), [4], "the second was deleted");
