@@ -110,7 +110,7 @@ fn letters_are_found_at_the_beginning_in_the_middle_and_at_the_end_of_a_word() {
     }
 }
 
-/// A thousand records teach the server which words are frequent.
+/// A few hundred records teach the server which words are frequent.
 #[test]
 fn words_of_many_records_are_found_and_counted_as_others_are() {
     let server = TestServer::without_rate_limit();

@@ -24,8 +24,8 @@ const SAMPLES: i64 = 256;
 /// The bytes of texts from which a sample takes no more records.
 const SAMPLE_BYTES: usize = 512 << 10;
 
-/// Words are learned when records are added with ids on both sides of a multiple of this. It takes about two milliseconds.
-const INTERVAL: i64 = 1_024;
+/// Words are learned when records are added with ids on both sides of a multiple of this. It takes about a millisecond.
+const INTERVAL: i64 = 256;
 
 /// Returns the highest id of a frequent word, 0 without any.
 ///
@@ -228,9 +228,9 @@ mod tests {
 
     #[test]
     fn words_are_learned_when_the_ids_pass_a_multiple() {
-        let due = [(1_024, 1_024), (1_000, 1_100), (1, 1_024), (1, 5_000), (2_047, 2_048)];
+        let due = [(256, 256), (250, 270), (1, 256), (1, 5_000), (511, 512)];
         assert!(due.into_iter().all(|(first, last)| is_due(first, last)));
-        let not_due = [(1, 1), (1, 1_023), (1_025, 1_025), (1_025, 2_047)];
+        let not_due = [(1, 1), (1, 255), (257, 257), (257, 511)];
         assert!(!not_due.into_iter().any(|(first, last)| is_due(first, last)));
     }
 

@@ -84,6 +84,11 @@ impl Reading<'_> {
 
     /// Words or a filter that few records pass are followed.
     fn access_by_search(&self, list: &ListQuery, search: &Search, expression: &str) -> rusqlite::Result<Access> {
+        // The search table is in the order of ids.
+        let is_ordered = search.is_incremental && list.sort == Column::Id;
+        if is_ordered && list.filters.is_empty() {
+            return Ok(Access::Planned);
+        }
         if search.is_incremental && self.finds_at_most(list, expression, NARROW)? {
             return Ok(Access::Planned);
         }
@@ -92,8 +97,7 @@ impl Reading<'_> {
                 return Ok(Access::Along(*column));
             }
         }
-        // The search table is in the order of ids.
-        Ok(if search.is_incremental && list.sort == Column::Id { Access::Planned } else { Access::Scan(None) })
+        Ok(if is_ordered { Access::Planned } else { Access::Scan(None) })
     }
 
     /// A filter that few records pass is followed, with and without words.
