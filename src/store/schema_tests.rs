@@ -168,7 +168,9 @@ fn hardware_of_customers(connection: &Connection) -> Vec<(i64, Option<i64>)> {
                'other', 'lost', 0, '', '', iif(id % 20000 = 0, 'rarely ', '') || iif(id <= 10000, 'last ', '') || 'everywhere' FROM n",
         )
         .unwrap();
-    records::build_search(connection).unwrap();
+    let one_commit = connection.unchecked_transaction().unwrap();
+    records::build_search(&one_commit).unwrap();
+    one_commit.commit().unwrap();
     let customer = |id| match id {
         1..=5_000 => None,
         5_001..=56_000 => Some(1),

@@ -101,6 +101,7 @@ impl Customers {
     fn new() -> Customers {
         let folder = tempfile::tempdir().unwrap();
         let connection = schema::create(&folder.path().join("1.db"), &SCHEMA).unwrap();
+        connection.pragma_update(None, "synchronous", "OFF").unwrap();
         let key = KeyLabel { id: 1, name: "key".to_owned(), prefix: "tdk_abcd".to_owned() };
         let origin = Origin::new(Clock::system().now(), key, Uuid::nil());
         Customers { _folder: folder, connection, expected: BTreeMap::new(), origin }
