@@ -100,8 +100,32 @@ pub struct Metrics {
     pub search_merges: TimedCounter,
     /// Checkpoints of tenants' write-ahead logs.
     pub checkpoints: TimedCounter,
+    /// Confirmations by the copy.
+    pub copy_confirmations: TimedCounter,
+    /// Confirmations that did not come in time.
+    pub copy_failures: Counter,
     /// Workers that handle a request.
     pub busy_workers: Gauge,
+}
+
+/// What [`Metrics::render`] shows of the state of the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreGauges {
+    /// Tenants whose file is open.
+    pub open_tenants: usize,
+    /// The segments of the search table that has most.
+    pub search_segments: u64,
+    /// The state of the copy; `None` if changes are answered without one.
+    pub copy: Option<CopyGauges>,
+}
+
+/// The state of the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyGauges {
+    /// The files whose last change the copy has not confirmed.
+    pub files_behind: usize,
+    /// Whether the operator has suspended the copy.
+    pub is_suspended: bool,
 }
 
 /// The requests of one route and method.
@@ -125,6 +149,8 @@ impl Metrics {
             lock_waits: Counter::default(),
             search_merges: TimedCounter::default(),
             checkpoints: TimedCounter::default(),
+            copy_confirmations: TimedCounter::default(),
+            copy_failures: Counter::default(),
             busy_workers: Gauge::default(),
         }
     }
@@ -143,9 +169,8 @@ impl Metrics {
         }
     }
 
-    /// Renders all metrics. `open_tenants` is the number of open tenant files, `search_segments` the number of segments of the search
-    /// table that has most.
-    pub fn render(&self, open_tenants: usize, search_segments: u64) -> String {
+    /// Renders all metrics.
+    pub fn render(&self, store: StoreGauges) -> String {
         let mut page = Exposition::default();
         page.head("tenantdesk_build_info", "gauge", "The running version.");
         page.sample("tenantdesk_build_info", concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1);
@@ -162,12 +187,25 @@ impl Metrics {
         page.timed("tenantdesk_search_merge", "Bounded steps of merging search segments.", &self.search_merges);
         page.timed("tenantdesk_checkpoint", "Checkpoints of tenants' write-ahead logs.", &self.checkpoints);
         let help = "Segments of the open search table that has most.";
-        page.metric("tenantdesk_search_segments", "gauge", help, search_segments);
-        page.metric("tenantdesk_open_tenants", "gauge", "Tenants whose file is open.", open_tenants);
+        page.metric("tenantdesk_search_segments", "gauge", help, store.search_segments);
+        page.metric("tenantdesk_open_tenants", "gauge", "Tenants whose file is open.", store.open_tenants);
+        if let Some(copy) = store.copy {
+            self.render_copy(&mut page, copy);
+        }
         let busy = self.busy_workers.value();
         page.metric("tenantdesk_workers_busy", "gauge", "Workers that handle a request.", busy);
         render_process(&mut page);
         page.0
+    }
+
+    fn render_copy(&self, page: &mut Exposition, copy: CopyGauges) {
+        page.timed("tenantdesk_copy_confirmation", "Confirmations by the copy.", &self.copy_confirmations);
+        let help = "Confirmations by the copy that did not come in time.";
+        page.metric("tenantdesk_copy_failures_total", "counter", help, self.copy_failures.value());
+        let help = "Files whose last change the copy has not confirmed; changes to them are refused.";
+        page.metric("tenantdesk_copy_files_behind", "gauge", help, copy.files_behind);
+        let help = "Whether the operator has suspended the copy.";
+        page.metric("tenantdesk_copy_suspended", "gauge", help, u8::from(copy.is_suspended));
     }
 
     fn render_requests(&self, page: &mut Exposition) {
@@ -266,7 +304,7 @@ mod tests {
         for n in 0..100 {
             metrics.record_response("OTHER", &format!("/secret-{n}"), 404, Duration::from_millis(1));
         }
-        let page = metrics.render(0, 0);
+        let page = metrics.render(StoreGauges::default());
         assert!(!page.contains("secret"), "{page}");
         let series = "tenantdesk_requests_total{route=\"other\",method=\"OTHER\",status=\"404\"}";
         assert_eq!(value(&page, series), Some(100.0));
@@ -279,7 +317,7 @@ mod tests {
         for milliseconds in [0, 1, 3, 60_000] {
             metrics.record_response("GET", "/known", 200, Duration::from_millis(milliseconds));
         }
-        let page = metrics.render(3, 0);
+        let page = metrics.render(StoreGauges { open_tenants: 3, ..StoreGauges::default() });
         let bucket = |end: &str| {
             let labels = format!("{{route=\"/known\",method=\"GET\",le=\"{end}\"}}");
             value(&page, &format!("tenantdesk_request_duration_seconds_bucket{labels}")).unwrap()

@@ -178,7 +178,7 @@ impl Service {
 
 fn metrics_page(app: Arc<App>) -> edge::MetricsPage {
     Arc::new(move || {
-        let text = app.metrics.render(app.tenants.open_count(), app.tenants.most_search_segments());
+        let text = app.metrics.render(app.gauges());
         Response::new(200, metrics::CONTENT_TYPE, text.into_bytes())
     })
 }

@@ -1,14 +1,18 @@
 //! `restore`: restores a backup, whole or one tenant.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use anyhow::Context as _;
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{print, print_json, print_stderr};
 use super::{GlobalOptions, tenant_name};
+use crate::copy::ConfirmedCopy;
 use crate::store::backup::LeftOutTenant;
 use crate::store::restore::{self, Restore, Restored, RestoredTenant};
+use crate::store::{registry, tenants};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -25,6 +29,11 @@ pub struct Arguments {
 }
 
 pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+    let copy = options.copy();
+    // A registry that is missing or damaged is not confirmed. It may be what is to be restored.
+    if let (Some(copy), Ok(_)) = (&copy, options.open_registry()) {
+        copy.check(&options.data_dir.join(registry::FILE))?;
+    }
     let restored = restore::restore(&Restore {
         data_dir: &options.data_dir,
         source: &arguments.dir,
@@ -32,11 +41,29 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
         new_name: arguments.new_name.as_deref(),
         force: arguments.force,
     })?;
+    report(&restored);
+    let confirmed = copy.map_or(Ok(()), |copy| confirm(&copy, &options.data_dir, &restored));
     if options.json {
         print_json(&document(&restored))?
     } else {
         print(&text(&restored))?
     }
+    confirmed
+}
+
+/// Waits until the copy has everything that was restored.
+fn confirm(copy: &Arc<ConfirmedCopy>, data_dir: &Path, restored: &Restored) -> anyhow::Result<()> {
+    for file in &restored.renamed {
+        copy.reopen(file).with_context(|| format!("the copy cannot be told that {} was replaced", file.display()))?;
+    }
+    for RestoredTenant { id, .. } in &restored.tenants {
+        copy.confirm_bulk(&tenants::file(&tenants::folder(data_dir), *id))?;
+    }
+    Ok(copy.confirm_bulk(&data_dir.join(registry::FILE))?)
+}
+
+/// Reports what the operator has to know or do.
+fn report(restored: &Restored) {
     for LeftOutTenant { id, name, reason } in &restored.left_out {
         print_stderr(&format!(
             "tenant {name} (id {id}) was left out of this backup ({reason}): it is not restored, and its present data are \
@@ -49,7 +76,6 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
              files were replaced, and it may not detect that",
         );
     }
-    Ok(())
 }
 
 fn document(restored: &Restored) -> Value {

@@ -10,6 +10,7 @@ mod file_identity;
 pub mod import;
 pub mod lock_file;
 mod log_health;
+pub mod log_tail;
 mod page_copy;
 mod private_folders;
 pub mod records;

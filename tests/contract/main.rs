@@ -18,6 +18,7 @@ mod batch;
 mod bulk;
 mod clocks;
 mod command_line;
+mod confirmed_copy;
 mod deployments;
 mod errors;
 mod expiry;

@@ -1,6 +1,7 @@
 //! A panel with a manual clock, and browser sessions that keep cookies and send the forms of their page.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,9 +27,14 @@ pub struct Panel {
 
 impl Panel {
     pub fn new() -> Panel {
+        Panel::configured(Config::new)
+    }
+
+    /// A panel with a configuration for a data directory.
+    pub fn configured(configure: impl FnOnce(PathBuf) -> Config) -> Panel {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::manual("2026-11-20T19:30:42Z".parse().unwrap());
-        let app = App::open(&Config::new(folder.path().join("data")), clock.clone()).unwrap();
+        let app = App::open(&configure(folder.path().join("data")), clock.clone()).unwrap();
         Panel { folder, app, clock }
     }
 

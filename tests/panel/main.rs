@@ -11,6 +11,7 @@
 
 mod browser_session;
 mod changes;
+mod confirmed_copy;
 mod keys;
 mod pages;
 mod sessions;

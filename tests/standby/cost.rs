@@ -119,7 +119,7 @@ fn measure(tenants: usize) {
     }
 }
 
-fn median(figures: impl Iterator<Item = f64>) -> f64 {
+pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = figures.collect();
     sorted.sort_by(f64::total_cmp);
     let half = sorted.len() / 2;
@@ -137,7 +137,7 @@ fn uncopied(machine: &Machine, known: &[Known]) -> Written {
 
 /// Measures with a new copy. Litestream is killed at a random time while clients write.
 fn copied(machine: &Machine, known: &[Known], idle: &[i64], interval: &'static str) -> Copied {
-    forget_copies(machine);
+    forget_copies(&machine.data_dir.data());
     let copy = Copy::looking_every(interval);
     let began = Instant::now();
     let mut copying = copy.begin(&machine.data_dir);
@@ -198,7 +198,7 @@ fn busy<const N: usize>(processes: [u32; N]) -> [f64; N] {
     std::array::from_fn(|n| figure(after[n] - before[n]) / seconds)
 }
 
-fn seconds(variable: &str, otherwise: usize) -> Duration {
+pub fn seconds(variable: &str, otherwise: usize) -> Duration {
     Duration::from_secs(u64::try_from(number(variable, otherwise)).unwrap())
 }
 
@@ -214,14 +214,13 @@ fn mebibytes(stats: ProcessStats) -> f64 {
     figure(stats.memory) / 1024.0
 }
 
-fn figure(number: usize) -> f64 {
+pub fn figure(number: usize) -> f64 {
     f64::from(u32::try_from(number).unwrap())
 }
 
 /// Removes Litestream's folders. With them it would continue an earlier copy.
-fn forget_copies(machine: &Machine) {
-    let data = machine.data_dir.data();
-    for entry in fs::read_dir(&data).unwrap().chain(fs::read_dir(data.join("tenants")).unwrap()) {
+pub fn forget_copies(data: &Path) {
+    for entry in fs::read_dir(data).unwrap().chain(fs::read_dir(data.join("tenants")).unwrap()) {
         let path = entry.unwrap().path();
         if path.to_str().unwrap().ends_with("-litestream") {
             fs::remove_dir_all(path).unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::{DataDir, until, uuid};
@@ -50,21 +50,19 @@ pub fn replace(text: &str, old: &str, new: &str) -> String {
 #[derive(Debug)]
 pub struct Copy {
     folder: tempfile::TempDir,
-    sshd: Option<Sshd>,
+    sshd: Option<Mutex<Sshd>>,
+    port: u16,
     /// The directory's `monitor-interval`; Litestream's default without it.
     interval: Option<&'static str>,
 }
 
 #[derive(Debug)]
-struct Sshd {
-    child: Child,
-    port: u16,
-}
+struct Sshd(Child);
 
 impl Copy {
     /// To a directory.
     pub fn to_directory() -> Copy {
-        Copy { folder: tempfile::tempdir().unwrap(), sshd: None, interval: None }
+        Copy { folder: tempfile::tempdir().unwrap(), sshd: None, port: 0, interval: None }
     }
 
     /// To a directory; the tenants' files are looked at so often.
@@ -74,9 +72,30 @@ impl Copy {
 
     /// To a second host, over SFTP.
     pub fn to_second_host() -> Copy {
-        let folder = tempfile::tempdir().unwrap();
-        let sshd = Sshd::start(folder.path());
-        Copy { folder, sshd: Some(sshd), interval: None }
+        Copy::to_second_host_in(&std::env::temp_dir())
+    }
+
+    /// The same, below `parent`.
+    pub fn to_second_host_in(parent: &Path) -> Copy {
+        let folder = tempfile::tempdir_in(parent).unwrap();
+        let (sshd, port) = Sshd::start(folder.path());
+        Copy { folder, sshd: Some(Mutex::new(sshd)), port, interval: None }
+    }
+
+    /// Kills sshd with all of its connections.
+    pub fn kill_receiver(&self) {
+        self.sshd.as_ref().unwrap().lock().unwrap().kill();
+    }
+
+    /// Starts sshd again.
+    pub fn restart_receiver(&self) {
+        let again = Sshd::try_start(self.folder.path(), self.port).expect("sshd starts again on its port");
+        *self.sshd.as_ref().unwrap().lock().unwrap() = again;
+    }
+
+    /// Litestream's control socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
     }
 
     /// The directory that holds it in the end.
@@ -89,8 +108,9 @@ impl Copy {
         let data = data.to_str().unwrap();
         let target = self.directory();
         let target = target.to_str().unwrap();
-        let Some(sshd) = &self.sshd else {
-            let text = fs::read_to_string(example("to-directory.yml")).unwrap();
+        let socket = |text: &str| replace(text, "/run/tenantdesk-copy/socket", self.socket().to_str().unwrap());
+        if self.sshd.is_none() {
+            let text = socket(&fs::read_to_string(example("to-directory.yml")).unwrap());
             let text = match self.interval {
                 Some(interval) => {
                     replace(&text, "watch: true", &format!("watch: true\n    monitor-interval: {interval}"))
@@ -99,14 +119,14 @@ impl Copy {
             };
             let text = replace(&text, "/var/lib/tenantdesk", data);
             return replace(&text, "/mnt/elsewhere/tenantdesk", target);
-        };
-        let text = fs::read_to_string(example("to-second-machine.yml")).unwrap();
+        }
+        let text = socket(&fs::read_to_string(example("to-second-machine.yml")).unwrap());
         let key = self.folder.path().join("client");
         let host_key = fs::read_to_string(self.folder.path().join("host.pub")).unwrap();
         let host_key: Vec<&str> = host_key.split_whitespace().take(2).collect();
         let mut text = replace(&text, "/var/lib/tenantdesk", data);
         for (old, new) in [
-            ("second.example:22", format!("127.0.0.1:{}", sshd.port).as_str()),
+            ("second.example:22", format!("127.0.0.1:{}", self.port).as_str()),
             ("user: tenantdesk-copy", &format!("user: {}", me())),
             ("/etc/tenantdesk-copy.key", key.to_str().unwrap()),
             ("ssh-ed25519 THE-SECOND-MACHINES-KEY", &host_key.join(" ")),
@@ -143,6 +163,17 @@ impl Copy {
         }
     }
 
+    /// The same, where there are so many files that it takes longer than a test waits.
+    pub fn await_begun_within(&self, limit: Duration, tenants: impl IntoIterator<Item = i64>) {
+        let deadline = Instant::now() + limit;
+        for file in tenants.into_iter().map(|id| format!("tenants/{id}.db")).chain(["registry.db".to_owned()]) {
+            while !self.has_begun(&file) {
+                assert!(Instant::now() < deadline, "{file} is not copied");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
     /// Whether anything of this file of the data directory is copied.
     pub fn has_begun(&self, file: &str) -> bool {
         let first = self.directory().join(file).join("ltx/0");
@@ -167,7 +198,7 @@ fn me() -> String {
 
 impl Sshd {
     /// The system's sshd with the example's part of its configuration, on a port and with keys of its own.
-    fn start(folder: &Path) -> Sshd {
+    fn start(folder: &Path) -> (Sshd, u16) {
         for name in ["host", "client"] {
             let made = Command::new("ssh-keygen")
                 .args(["-q", "-t", "ed25519", "-N", "", "-f"])
@@ -182,34 +213,66 @@ impl Sshd {
         let example = replace(&example, "Match User tenantdesk-copy", &format!("Match User {}", me()));
         let keys = folder.join("client.pub");
         let example = replace(&example, "/etc/ssh/tenantdesk-copy/authorized_keys", keys.to_str().unwrap());
-        let config = folder.join("sshd_config");
         for _ in 0..PORTS_TRIED {
             let port = 20_000 + u16::from_str_radix(&uuid()[..4], 16).unwrap() % 12_000;
-            let (host, log) = (folder.join("host"), folder.join("sshd.log"));
             let own = format!(
                 "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nPidFile none\nStrictModes no\nUsePAM no\n\
                  Subsystem sftp internal-sftp\n",
-                host.display()
+                folder.join("host").display()
             );
-            fs::write(&config, format!("{own}{example}")).unwrap();
-            let mut child = Command::new(SSHD).arg("-D").arg("-f").arg(&config).arg("-E").arg(&log).spawn().unwrap();
-            let listens = until("sshd listens or ends", || {
-                let ended = child.try_wait().unwrap().is_some();
-                let connected = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
-                (ended || connected).then_some(!ended)
-            });
-            if listens {
-                return Sshd { child, port };
+            fs::write(folder.join("sshd_config"), format!("{own}{example}")).unwrap();
+            if let Some(sshd) = Sshd::try_start(folder, port) {
+                return (sshd, port);
             }
         }
         panic!("sshd does not start: {}", fs::read_to_string(folder.join("sshd.log")).unwrap_or_default());
     }
+
+    /// `None` if it cannot listen on this port, which its configuration in `folder` names.
+    fn try_start(folder: &Path, port: u16) -> Option<Sshd> {
+        let (config, log) = (folder.join("sshd_config"), folder.join("sshd.log"));
+        let mut child = Command::new(SSHD).arg("-D").arg("-f").arg(&config).arg("-E").arg(&log).spawn().unwrap();
+        let listens = until("sshd listens or ends", || {
+            let ended = child.try_wait().unwrap().is_some();
+            let connected = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+            (ended || connected).then_some(!ended)
+        });
+        listens.then_some(Sshd(child))
+    }
+
+    fn kill(&mut self) {
+        for process in descendants(self.0.id()) {
+            // It may have ended by itself.
+            let _ = Command::new("kill").arg("-9").arg(process.to_string()).stderr(Stdio::null()).status();
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The processes that a process has started, and theirs.
+fn descendants(parent: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| {
+            let process = entry.unwrap().file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+            let parent = stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()?;
+            Some((process, parent))
+        })
+        .collect();
+    let mut found = vec![parent];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(process, _)| process));
+        next += 1;
+    }
+    found.split_off(1)
 }
 
 impl Drop for Sshd {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
@@ -266,6 +329,13 @@ impl Machine {
     pub fn first(data_dir: Arc<DataDir>) -> Machine {
         let mut command = data_dir.command();
         command.arg("--data-dir").arg(data_dir.data()).args(SERVE);
+        Machine::start(data_dir, command)
+    }
+
+    /// The same, but success is reported once the copy has the change.
+    pub fn confirmed(data_dir: Arc<DataDir>, copy: &Copy) -> Machine {
+        let mut command = data_dir.command();
+        command.arg("--data-dir").arg(data_dir.data()).arg("--copy-socket").arg(copy.socket()).args(SERVE);
         Machine::start(data_dir, command)
     }
 

@@ -15,6 +15,8 @@
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;
 
+mod confirmed;
+mod confirmed_cost;
 mod cost;
 mod load;
 mod machines;

@@ -200,7 +200,8 @@ impl Registry {
         if uses.is_empty() {
             return Ok(());
         }
-        let written = self.change(|transaction| {
+        // Nobody waits for these, and the copy gets them with the next change.
+        let written = self.change_unconfirmed(|transaction| {
             let mut update = transaction.prepare_cached(
                 "UPDATE keys SET last_used_at = ?2 WHERE id = ?1
                    AND (last_used_at IS NULL OR last_used_at < ?2 OR last_used_at > ?3)",

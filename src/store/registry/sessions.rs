@@ -53,7 +53,8 @@ impl Registry {
         let Some((tenant, expires_at)) = found else { return Ok(None) };
         let latest = seconds + SESSION_SECONDS;
         if expires_at > latest {
-            self.change(|transaction| {
+            // A page is read, also without the copy.
+            self.change_unconfirmed(|transaction| {
                 let sql = "UPDATE sessions SET expires_at = ?2 WHERE hash = ?1";
                 Ok(transaction.prepare_cached(sql)?.execute(params![hash, latest])?)
             })?;

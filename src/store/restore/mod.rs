@@ -52,6 +52,8 @@ pub struct Restored {
     pub tenants: Vec<RestoredTenant>,
     /// For a restore of all tenants: those that the backup lacks. They are unchanged.
     pub left_out: Vec<LeftOutTenant>,
+    /// The files that were replaced by a rename, or are new.
+    pub renamed: Vec<PathBuf>,
     /// Whether a replicated file was replaced by a rename: Litestream still reads the previous file and must be restarted.
     pub litestream_restart_needed: bool,
 }
@@ -100,8 +102,9 @@ pub fn restore(request: &Restore<'_>) -> Result<Restored, RestoreError> {
         applied.hides_files_from_litestream(request.data_dir, is_complete, has_new_registry);
     new_data_dir.keep();
     let left_out = if request.tenant.is_none() { manifest.left_out } else { Vec::new() };
-    let tenants = applied.tenants;
-    Ok(Restored { folder, created_at: manifest.created_at, tenants, left_out, litestream_restart_needed })
+    let Applied { tenants, mut renamed, .. } = applied;
+    renamed.extend(has_new_registry.then(|| request.data_dir.join(registry::FILE)));
+    Ok(Restored { folder, created_at: manifest.created_at, tenants, left_out, renamed, litestream_restart_needed })
 }
 
 /// What [`apply`] has changed.

@@ -17,8 +17,8 @@ pub struct FileHealth {
     writing: Report,
     /// What failed syncs have left undone.
     pub log: LogHealth,
-    /// A write found the file read-only. SQLite keeps what it could open as it was, so the file has to be opened again.
-    read_only: AtomicBool,
+    /// The file has to be opened again.
+    must_reopen: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl FileHealth {
             reading: Report::default(),
             writing: Report::default(),
             log: LogHealth::default(),
-            read_only: AtomicBool::new(false),
+            must_reopen: AtomicBool::new(false),
         }
     }
 
@@ -79,15 +79,21 @@ impl FileHealth {
         }
     }
 
-    /// Whether a write has found the file read-only since this was asked last.
-    pub fn take_read_only(&self) -> bool {
-        self.read_only.load(Ordering::Relaxed) && self.read_only.swap(false, Ordering::Relaxed)
+    /// The file has to be closed by every connection and opened again.
+    pub fn require_reopening(&self) {
+        self.must_reopen.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the file has to be opened again. Returns `true` once.
+    pub fn take_must_reopen(&self) -> bool {
+        self.must_reopen.load(Ordering::Relaxed) && self.must_reopen.swap(false, Ordering::Relaxed)
     }
 
     /// What a write that failed in the database answers.
     pub fn writing(&self, error: &rusqlite::Error) -> StoreError {
+        // SQLite keeps what it could open as it was.
         if error.sqlite_error_code() == Some(ErrorCode::ReadOnly) {
-            self.read_only.store(true, Ordering::Relaxed);
+            self.require_reopening();
         }
         if !is_the_files(error) {
             return internal(self.tenant, error);

@@ -6,6 +6,7 @@
 //! | `tenant` | one open file: reads and mutations |
 //! | `readers` | the pool of reading connections |
 //! | `writer` | the one writing connection: group commit |
+//! | `confirmation` | commits that the copy has not confirmed |
 //! | `due_maintenance` | what is due between commits |
 //! | `maintenance` | work between commits: merging of search segments, checkpoints |
 //! | `shared` | what all tenants share |
@@ -16,6 +17,7 @@
 //! | `uncommitted` | marks of files whose tenant is being created or deleted |
 //! | `working_set` | whether it pays to keep many files open |
 
+mod confirmation;
 mod due_maintenance;
 mod file_health;
 mod files;
@@ -42,6 +44,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use scheduled_thread_pool::ScheduledThreadPool;
 
+use confirmation::Confirmer;
 use file_health::FileHealth;
 pub use files::{file, folder, remove_file};
 pub(super) use files::{file_ids, litestream_folder, with_companions};
@@ -54,6 +57,7 @@ use super::error::StoreError;
 use super::records;
 use super::schema::{Migration, Schema};
 use crate::config::TenantLimits;
+use crate::copy::ConfirmedCopy;
 use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;
@@ -126,12 +130,20 @@ impl Tenants {
                 metrics,
                 keep_changes: limits.keep_changes,
                 open: Arc::default(),
+                confirmer: None,
             },
             slots: Mutex::default(),
             opened: Mutex::default(),
             working_set: WorkingSet::new(limits.open),
             releasing: Mutex::default(),
         }
+    }
+
+    /// The same, but mutations succeed only once `copy` has them.
+    #[must_use]
+    pub fn confirmed_by(mut self, copy: Option<Arc<ConfirmedCopy>>) -> Tenants {
+        self.shared.confirmer = copy.map(Confirmer::new);
+        self
     }
 
     /// The same with another schema, one to which today's files are yet to be migrated.
@@ -270,7 +282,7 @@ impl Slot {
             SlotState::Failed(at) if at.elapsed() < RETRY_AFTER => return Some(Err(StoreError::Unavailable)),
             SlotState::Failed(_) | SlotState::Closed => return None,
         };
-        if tenant.is_current() && !self.health.take_read_only() && !self.health.log.needs_replay() {
+        if tenant.is_current() && !self.health.take_must_reopen() && !self.health.log.needs_replay() {
             return Some(Ok(tenant));
         }
         self.set(SlotState::Closed);

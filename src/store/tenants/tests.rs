@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use super::*;
 use crate::clock::Clock;
+use crate::metrics::StoreGauges;
 use crate::model::Value;
 use crate::store::connection;
 use crate::store::error::MutationError;
@@ -137,7 +138,7 @@ fn search_segments_are_merged_between_commits() {
     }
     wait_until(|| segments(&tenant) < FEW);
     wait_until(|| (1..FEW).contains(&tenants.most_search_segments()));
-    assert!(tenants.shared.metrics.render(0, 0).contains("tenantdesk_search_merge_seconds_count"));
+    assert!(tenants.shared.metrics.render(StoreGauges::default()).contains("tenantdesk_search_merge_seconds_count"));
 }
 
 #[test]

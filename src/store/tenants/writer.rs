@@ -1,7 +1,7 @@
 //! The one writer of a tenant: group commit.
 //!
 //! Mutations that arrive while the writer works are queued and share the next commit, so one sync of the disk serves them all. No
-//! mutation is answered before its commit.
+//! mutation is answered before its commit, nor before the copy has confirmed it, if there is one.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+use super::confirmation::Confirmation;
 use super::due_maintenance::DueMaintenance;
 use super::file_health::FileHealth;
 use super::page_cache::{CacheBudget, TrackedConnection};
@@ -51,6 +52,9 @@ trait Job: Send {
     /// Runs once, inside the transaction.
     fn run(&mut self, writing: &Writing<'_>) -> Verdict;
 
+    /// Whether it reports success after a commit.
+    fn has_succeeded(&self) -> bool;
+
     /// Runs once, after the commit, or with the reason why nothing was committed.
     fn finish(self: Box<Self>, committed: Result<(), StoreError>);
 }
@@ -84,6 +88,10 @@ where
         }
     }
 
+    fn has_succeeded(&self) -> bool {
+        matches!(self.outcome, Some(Ok(_)))
+    }
+
     fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
         let outcome = match (self.outcome, committed) {
             (Some(Err(rejected)), _) => Ok(Err(rejected)),
@@ -107,6 +115,8 @@ pub(super) struct Writer {
     /// Opened with the first mutation: a tenant that is only read needs none.
     connection: Mutex<Option<TrackedConnection>>,
     due_maintenance: DueMaintenance,
+    /// `None` if mutations are answered without a copy.
+    confirmation: Option<Arc<Confirmation<Box<dyn Job>>>>,
 }
 
 #[derive(Default)]
@@ -126,7 +136,9 @@ impl std::fmt::Debug for Writer {
 
 impl Writer {
     pub fn new(path: PathBuf, shared: &Shared, health: Arc<FileHealth>) -> Writer {
+        let confirmation = |confirmer| Arc::new(Confirmation::new(confirmer, path.clone(), finish));
         Writer {
+            confirmation: shared.confirmer.clone().map(confirmation),
             path,
             schema: shared.schema,
             budget: Arc::clone(&shared.budget),
@@ -139,8 +151,8 @@ impl Writer {
         }
     }
 
-    /// Queues a mutation. `done` is called once, on this thread or another, after the commit or with the reason why nothing was
-    /// committed. What `work` rejected is rolled back and reported as it is.
+    /// Queues a mutation. `done` is called once, on this thread or another, after the commit and its confirmation by the copy, or with
+    /// the reason why nothing was committed or confirmed. What `work` rejected is rolled back and reported as it is.
     pub fn submit<T, E>(
         &self,
         work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
@@ -154,6 +166,9 @@ impl Writer {
 
     /// The first thread to come becomes the leader: it works through the queue until it is empty, for the followers too.
     fn enqueue(&self, job: Box<dyn Job>) {
+        if let Some(Err(error)) = self.confirmation.as_ref().map(|confirmation| confirmation.admit()) {
+            return job.finish(Err(error));
+        }
         let mut queue = self.queue.lock();
         let stalled = queue.stalled_since.is_some_and(|since| since.elapsed() > STALLED);
         if stalled && queue.waiting.len() >= MAX_WAITING {
@@ -194,6 +209,10 @@ impl Writer {
             Ok(transaction) => transaction,
             Err(error) => return self.refuse_all(self.health.writing(&error)),
         };
+        if !self.log_is_complete() {
+            self.health.require_reopening();
+            return self.refuse_all(StoreError::CopyUnavailable);
+        }
         let batch = self.take_batch();
         let (done, finished) = self.run_jobs(&transaction, batch);
         let committed = finished.and_then(|()| cpu_permits::release_while_blocking(|| commit(transaction)));
@@ -212,14 +231,41 @@ impl Writer {
         if committed.is_ok() && done.iter().any(|(_, outcome)| outcome.is_ok()) {
             self.health.could_write();
         }
-        for (job, outcome) in done {
-            let outcome = if committed.is_err() { outcome.and(Err(StoreError::Unavailable)) } else { outcome };
-            finish(job, outcome);
+        let committed = committed.map_err(|_| StoreError::Unavailable);
+        self.finish_all(done.into_iter().map(|(job, outcome)| (job, outcome.and(committed))));
+    }
+
+    /// Tells all of a batch the outcome: those that succeeded once the copy has confirmed the commit.
+    fn finish_all(&self, done: impl Iterator<Item = Done>) {
+        let Some(confirmation) = &self.confirmation else {
+            return done.for_each(|(job, outcome)| finish(job, outcome));
+        };
+        let (succeeded, others): (Vec<Done>, Vec<Done>) =
+            done.partition(|(job, outcome)| outcome.is_ok() && job.has_succeeded());
+        if !succeeded.is_empty() {
+            confirmation.begin(succeeded.into_iter().map(|(job, _)| job).collect());
+        }
+        others.into_iter().for_each(|(job, outcome)| finish(job, outcome));
+    }
+
+    /// Whether the log may be written to, as far as the copy is concerned: it reads the log in another way than SQLite.
+    pub fn log_is_complete(&self) -> bool {
+        let check = |confirmation: &Arc<Confirmation<_>>| confirmation.log_tail().is_complete();
+        self.confirmation.as_ref().map_or(Ok(true), check).unwrap_or_else(|error| {
+            self.health.cannot_write(&error);
+            false
+        })
+    }
+
+    fn note_end_of_log(&self, frames: u32) {
+        if let Some(confirmation) = self.confirmation.as_ref().filter(|_| frames > 0) {
+            confirmation.log_tail().committed(frames);
         }
     }
 
     fn count_commit(&self, connection: &Connection) {
         let frames = connection::take_wal_frames();
+        self.note_end_of_log(frames);
         if frames > 0 {
             self.due_maintenance.count_commit(frames);
         }
@@ -267,7 +313,11 @@ impl Writer {
         }
         let mut slot = self.connection.lock();
         let Ok(mut connection) = slot.take().map_or_else(|| self.connect(), Ok) else { return Ok(None) };
+        if !self.log_is_complete() {
+            return Ok(None);
+        }
         let result = work(&mut connection).map(Some);
+        self.note_end_of_log(connection::take_wal_frames());
         if connection.is_autocommit() {
             connection.update_usage();
             *slot = Some(connection);
@@ -482,6 +532,7 @@ mod tests {
             metrics: Arc::new(Metrics::new(|_| "")),
             keep_changes: Duration::from_hours(24),
             open: Arc::default(),
+            confirmer: None,
         };
         let writer = Arc::new(Writer::new(path.clone(), &shared, Arc::new(FileHealth::new(1))));
 

@@ -1,0 +1,450 @@
+//! `--copy-socket` with the real Litestream: what was answered with success is in the copy, whatever fails.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::load::{self, Known};
+use crate::machines::{Copy, Machine, equipped};
+use crate::rounds::number;
+use crate::support::server::{Output, run};
+use crate::support::{ALL, Api, DataDir, Tenant, database, until, uuid};
+
+/// What fails while clients write. In the end of every round the first machine and its Litestream are killed, and the second machine
+/// takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Litestream,
+    Server,
+    /// Only the end of the round.
+    Both,
+    Receiver,
+}
+
+fn rounds(fault: Fault, count: usize) {
+    if !equipped() {
+        return;
+    }
+    for round in 1..=count {
+        // A receiver that can be killed is a second host. The other faults are tried with both.
+        let is_remote = fault == Fault::Receiver || round % 2 == 0;
+        let copy = if is_remote { Copy::to_second_host() } else { Copy::to_directory() };
+        one_round(fault, round, &copy);
+    }
+}
+
+/// Rounds of each fault: `CONFIRMED_ROUNDS=10` is the long form.
+fn count() -> usize {
+    number("CONFIRMED_ROUNDS", 2)
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_litestream_is_killed() {
+    rounds(Fault::Litestream, count());
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
+    rounds(Fault::Server, count());
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_both_are_killed() {
+    rounds(Fault::Both, count());
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_receiver_is_killed() {
+    rounds(Fault::Receiver, count());
+}
+
+#[test]
+#[ignore = "ten rounds of each fault take ten minutes"]
+fn nothing_acknowledged_is_lost_in_ten_rounds() {
+    for fault in [Fault::Litestream, Fault::Server, Fault::Both, Fault::Receiver] {
+        rounds(fault, 10);
+    }
+}
+
+fn random(below: u64) -> Duration {
+    Duration::from_millis(u64::from_str_radix(&uuid()[..8], 16).unwrap() % below)
+}
+
+fn one_round(fault: Fault, round: usize, copy: &Copy) {
+    let data_dir = DataDir::new(false);
+    let known = load::tenants(&data_dir, 4);
+    let mut copying = copy.begin(&data_dir);
+    let mut machine = Machine::confirmed(Arc::clone(&data_dir), copy);
+    copy.await_begun(known.iter().map(|tenant| tenant.id));
+
+    let clients = Clients::start(&data_dir, &known, 8);
+    thread::sleep(Duration::from_millis(500) + random(1_500));
+    let began = Instant::now();
+    // Some faults are over before a write has waited too long, some are not.
+    let lasts = random(8_000);
+    match fault {
+        Fault::Litestream => {
+            copying.kill();
+            thread::sleep(lasts);
+            copying = copy.begin(&data_dir);
+        }
+        Fault::Server => {
+            machine.kill();
+            machine = Machine::confirmed(Arc::clone(&data_dir), copy);
+        }
+        Fault::Receiver => {
+            copy.kill_receiver();
+            thread::sleep(lasts);
+            copy.restart_receiver();
+        }
+        Fault::Both => {}
+    }
+    let over = Instant::now();
+    let resumed = clients.await_all_acknowledged_after(over);
+    thread::sleep(random(1_500));
+    machine.kill();
+    copying.kill();
+    let mut done = clients.end();
+
+    let second = Machine::second(copy);
+    let acknowledged = done.acknowledged.len();
+    let repeated = done.unanswered.len();
+    for request in std::mem::take(&mut done.unanswered) {
+        let id = request.send(&second.data_dir, &known).expect("the second machine answers");
+        done.acknowledged.push((request, id));
+    }
+    check(&second, &known, &done.acknowledged);
+    eprintln!(
+        "{fault:?}, round {round}: lasted {:.1} s, each client went on within {:.2} s of its end; {acknowledged} acknowledged, \
+         {} refused, {repeated} repeated on the second machine; lost 0, doubled 0",
+        (over - began).as_secs_f64(),
+        resumed.as_secs_f64(),
+        done.refused
+    );
+}
+
+/// Every acknowledged request has made one record, and nothing else has.
+#[track_caller]
+fn check(second: &Machine, known: &[Known], acknowledged: &[(Request, i64)]) {
+    for (n, tenant) in known.iter().enumerate() {
+        let records = second.data_dir.with_key(&tenant.key).all("/customers.php?limit=200&sort=id");
+        let found: BTreeMap<i64, String> = records
+            .iter()
+            .map(|record| (record["id"].as_i64().unwrap(), record["name"].as_str().unwrap().to_owned()))
+            .collect();
+        let expected: BTreeMap<i64, String> = acknowledged
+            .iter()
+            .filter(|(request, _)| request.tenant == n)
+            .map(|(request, id)| (*id, request.name.clone()))
+            .collect();
+        let lost: Vec<_> = expected.iter().filter(|(id, name)| found.get(id) != Some(name)).collect();
+        let doubled: Vec<_> = found.iter().filter(|(id, name)| expected.get(id) != Some(name)).collect();
+        assert!(lost.is_empty() && doubled.is_empty(), "{}: lost {lost:?}, doubled {doubled:?}", tenant.name);
+    }
+}
+
+/// A request with its idempotency key.
+#[derive(Clone, Debug)]
+struct Request {
+    tenant: usize,
+    name: String,
+    key: String,
+}
+
+impl Request {
+    fn new(tenant: usize) -> Request {
+        Request { tenant, name: format!("entry {}", uuid()), key: uuid() }
+    }
+
+    /// The id of the record that it made. `None` if it is refused, or not answered.
+    fn send_by(&self, api: &Api) -> Option<i64> {
+        let body = json!({"name": self.name});
+        let reply = api.call("POST", "/customers.php").json(&body).key(&self.key).try_send().ok()?;
+        match reply.status {
+            201 => reply.json()["id"].as_i64(),
+            503 => {
+                assert_eq!(reply.code(), "tenant_unavailable");
+                None
+            }
+            _ => panic!("{reply}"),
+        }
+    }
+
+    fn send(&self, data_dir: &Arc<DataDir>, known: &[Known]) -> Option<i64> {
+        self.send_by(&data_dir.with_key(&known[self.tenant].key))
+    }
+}
+
+/// Clients that repeat each request with its key until it succeeds.
+struct Clients {
+    phase: Arc<AtomicU8>,
+    /// When each client's last request succeeded.
+    last: Vec<Arc<std::sync::Mutex<Option<Instant>>>>,
+    threads: Vec<JoinHandle<Done>>,
+}
+
+#[derive(Default)]
+struct Done {
+    acknowledged: Vec<(Request, i64)>,
+    unanswered: Vec<Request>,
+    /// Attempts that were refused or not answered.
+    refused: usize,
+}
+
+const RUNNING: u8 = 0;
+const ENDED: u8 = 1;
+
+impl Clients {
+    fn start(data_dir: &Arc<DataDir>, known: &[Known], count: usize) -> Clients {
+        let phase = Arc::new(AtomicU8::new(RUNNING));
+        let last: Vec<Arc<std::sync::Mutex<Option<Instant>>>> = (0..count).map(|_| Arc::default()).collect();
+        let threads = last
+            .iter()
+            .enumerate()
+            .map(|(n, last)| {
+                let (data_dir, known, phase, last) =
+                    (Arc::clone(data_dir), known.to_vec(), Arc::clone(&phase), Arc::clone(last));
+                thread::spawn(move || work(n, &data_dir, &known, &phase, &last))
+            })
+            .collect();
+        Clients { phase, last, threads }
+    }
+
+    /// Waits until each client has had a success since `over`. Returns how long the last of them took.
+    #[track_caller]
+    fn await_all_acknowledged_after(&self, over: Instant) -> Duration {
+        until("each client goes on", || {
+            let last: Option<Vec<Instant>> =
+                self.last.iter().map(|last| last.lock().unwrap().filter(|last| *last > over)).collect();
+            last.map(|_| over.elapsed())
+        })
+    }
+
+    fn end(self) -> Done {
+        self.phase.store(ENDED, Ordering::Relaxed);
+        let mut all = Done::default();
+        for thread in self.threads {
+            let done = thread.join().unwrap();
+            all.acknowledged.extend(done.acknowledged);
+            all.unanswered.extend(done.unanswered);
+            all.refused += done.refused;
+        }
+        all
+    }
+}
+
+fn work(
+    client: usize,
+    data_dir: &Arc<DataDir>,
+    known: &[Known],
+    phase: &AtomicU8,
+    last: &std::sync::Mutex<Option<Instant>>,
+) -> Done {
+    let mut done = Done::default();
+    // A server that is started again has another address.
+    let apis = || -> Vec<Api> { known.iter().map(|tenant| data_dir.with_key(&tenant.key)).collect() };
+    let mut own = apis();
+    let mut tenant = client;
+    let mut next = Request::new(tenant % known.len());
+    while phase.load(Ordering::Relaxed) == RUNNING {
+        match next.send_by(&own[next.tenant]) {
+            Some(id) => {
+                *last.lock().unwrap() = Some(Instant::now());
+                tenant += 1;
+                let made = std::mem::replace(&mut next, Request::new(tenant % known.len()));
+                done.acknowledged.push((made, id));
+            }
+            None => {
+                done.refused += 1;
+                thread::sleep(Duration::from_millis(20));
+                own = apis();
+            }
+        }
+    }
+    done.unanswered.push(next);
+    done
+}
+
+/// A command with `--copy-socket`.
+#[track_caller]
+fn cli(data_dir: &DataDir, copy: &Copy, arguments: &[&str]) -> Output {
+    let mut command = data_dir.command();
+    command.arg("--data-dir").arg(data_dir.data()).arg("--copy-socket").arg(copy.socket()).args(arguments);
+    run(command, "")
+}
+
+#[test]
+fn what_a_command_reported_as_done_is_in_the_copy() {
+    if !equipped() {
+        return;
+    }
+    let copy = Copy::to_second_host();
+    let data_dir = DataDir::new(false);
+    let first = data_dir.tenant("first");
+    let leaked = first.key(ALL);
+    let mut copying = copy.begin(&data_dir);
+    copy.await_begun([first.id]);
+    let mut machine = Machine::confirmed(Arc::clone(&data_dir), &copy);
+    // Litestream finds the new tenant's file itself.
+    let made = cli(&data_dir, &copy, &["--json", "tenant", "create", "new"]).done().json();
+    assert_eq!(made["id"], 2);
+    let key = cli(&data_dir, &copy, &["key", "create", "new", "--name", "x", "--scope", "all"]).done();
+    let rows = data_dir.home().join("rows.csv");
+    std::fs::write(&rows, format!("name,notes\n{}", format!("Row,{}\n", "x".repeat(200)).repeat(5_000))).unwrap();
+    cli(&data_dir, &copy, &["import", "new", "customers", rows.to_str().unwrap()]).done();
+    let status = cli(&data_dir, &copy, &["--json", "copy", "status"]).done().json();
+    assert_eq!((&status["litestream"], status["databases"].as_array().map(Vec::len)), (&json!("0.5.17"), Some(3)));
+    cli(&data_dir, &copy, &["key", "revoke", "first", &leaked.id.to_string()]).done();
+    machine.kill();
+    copying.kill();
+
+    let second = Machine::second(&copy);
+    second.data_dir.with_key(&leaked.key).get("/customers.php").fails_with(401, "revoked_api_key");
+    assert_eq!(second.data_dir.with_key(key.stdout.trim()).total("/customers.php"), 5_000);
+}
+
+/// A damaged registry that is restored gets another file under its name. Litestream is told, and copies that one.
+#[test]
+fn a_restored_registry_is_in_the_copy() {
+    if !equipped() {
+        return;
+    }
+    let copy = Copy::to_directory();
+    let data_dir = DataDir::new(false);
+    let tenant = data_dir.tenant("acme");
+    let backups = data_dir.home().join("backups");
+    let backups = backups.to_str().unwrap();
+    data_dir.cli(&["backup", backups]).done();
+    tenant.key(ALL);
+    let mut copying = copy.begin(&data_dir);
+    copy.await_begun([tenant.id]);
+    let _ = std::fs::remove_file(data_dir.data().join("registry.db-wal"));
+    std::fs::write(data_dir.registry_file(), "This is no database. ".repeat(1_000)).unwrap();
+    cli(&data_dir, &copy, &["restore", backups, "--force"]).done();
+    let key = cli(&data_dir, &copy, &["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
+    copying.kill();
+    let second = Machine::second(&copy);
+    second.data_dir.with_key(key.stdout.trim()).get("/customers.php").is(200);
+}
+
+/// Litestream loses sight of a file that was missing and came back. `restore` says that it has to be started again, and waits for that.
+#[test]
+fn a_restore_of_a_missing_file_ends_once_litestream_copies_it_again() {
+    if !equipped() {
+        return;
+    }
+    let copy = Copy::to_directory();
+    let data_dir = DataDir::new(false);
+    let tenant = data_dir.tenant("acme");
+    let key = tenant.key(ALL).key;
+    let backups = data_dir.home().join("backups");
+    let backups = backups.to_str().unwrap();
+    data_dir.cli(&["backup", backups]).done();
+    let mut copying = copy.begin(&data_dir);
+    copy.await_begun([tenant.id]);
+    for file in tenant.files() {
+        let _ = std::fs::remove_file(file);
+    }
+    thread::scope(|scope| {
+        let restoring = scope.spawn(|| cli(&data_dir, &copy, &["restore", backups, "acme", "--force"]));
+        until("the file is back", || tenant.file().exists().then_some(()));
+        copying.kill();
+        copying = copy.begin(&data_dir);
+        let restored = restoring.join().unwrap().done();
+        assert!(restored.stderr.contains("restart it"), "{restored:?}");
+    });
+    copying.kill();
+    let second = Machine::second(&copy);
+    second.data_dir.with_key(&key).get("/customers.php").is(200);
+}
+
+/// Leaves a transaction in the log of a database as a process does that is killed in the middle of a commit: its frames are in the
+/// log, and the index does not know them. It is larger than one new customer. Other processes have the file open.
+fn leave_transaction(data_dir: &DataDir, copy: &Copy, file: &Path) {
+    // Litestream has emptied the log before, so it does not write to the file itself when it copies the transaction.
+    for _ in 0..3 {
+        database(file).execute("UPDATE customers SET notes = notes || 'y' WHERE id = 1", []).unwrap();
+        cli(data_dir, copy, &["copy", "resume"]).done();
+    }
+    let index = format!("{}-shm", file.display());
+    let saved = format!("{index}.saved");
+    // As another process: closing a descriptor of the index would drop this process's locks on it.
+    let copy_index = |from: &str, to: &str| {
+        let arguments = [format!("if={from}"), format!("of={to}"), "conv=notrunc".to_owned(), "status=none".to_owned()];
+        assert!(Command::new("dd").args(arguments).status().unwrap().success());
+    };
+    let connection = database(file);
+    connection.pragma_update(None, "wal_autocheckpoint", 0).unwrap();
+    copy_index(&index, &saved);
+    assert!(connection.execute("UPDATE customers SET notes = notes || 'y'", []).unwrap() > 1_000);
+    copy_index(&saved, &index);
+    std::fs::remove_file(saved).unwrap();
+    drop(connection);
+    // Litestream takes it for committed.
+    cli(data_dir, copy, &["copy", "resume"]).done();
+}
+
+/// A tenant with so many customers that a change to all of them is larger than one new customer, and its copy.
+fn with_many_customers() -> (Copy, Arc<DataDir>, Tenant, String) {
+    let copy = Copy::to_directory();
+    let data_dir = DataDir::new(false);
+    let tenant = data_dir.tenant("acme");
+    let key = tenant.key(ALL).key;
+    let rows = data_dir.home().join("rows.csv");
+    std::fs::write(&rows, format!("name,notes\n{}", format!("Row,{}\n", "x".repeat(200)).repeat(2_000))).unwrap();
+    data_dir.cli(&["import", "acme", "customers", rows.to_str().unwrap()]).done();
+    (copy, data_dir, tenant, key)
+}
+
+#[test]
+fn a_transaction_that_a_killed_server_left_hides_no_later_one() {
+    if !equipped() {
+        return;
+    }
+    let (copy, data_dir, tenant, key) = with_many_customers();
+    let mut copying = copy.begin(&data_dir);
+    copy.await_begun([tenant.id]);
+    leave_transaction(&data_dir, &copy, &tenant.file());
+    let mut machine = Machine::confirmed(Arc::clone(&data_dir), &copy);
+    let id = data_dir.with_key(&key).customer("After the restart");
+    machine.kill();
+    copying.kill();
+    let second = Machine::second(&copy);
+    let found = second.data_dir.with_key(&key).get(&format!("/customers.php?id={id}")).found();
+    assert_eq!(found["name"], "After the restart");
+    assert!(machine.log().contains("the file is recovered"), "{}", machine.log());
+    second.data_dir.cli(&["check"]).done();
+}
+
+#[test]
+fn a_transaction_that_a_killed_command_left_hides_no_later_one() {
+    if !equipped() {
+        return;
+    }
+    let (copy, data_dir, tenant, key) = with_many_customers();
+    let mut copying = copy.begin(&data_dir);
+    copy.await_begun([tenant.id]);
+    let mut machine = Machine::confirmed(Arc::clone(&data_dir), &copy);
+    let api = data_dir.with_key(&key);
+    api.customer("Before");
+    leave_transaction(&data_dir, &copy, &tenant.file());
+    // The file is closed and opened again in between.
+    let name = "After the command";
+    let made = until("a write is accepted", || {
+        let reply = api.post("/customers.php", json!({"name": name}));
+        (reply.status != 503).then_some(reply)
+    });
+    let id = made.created()["id"].as_i64().unwrap();
+    machine.kill();
+    copying.kill();
+    let second = Machine::second(&copy);
+    assert_eq!(second.data_dir.with_key(&key).get(&format!("/customers.php?id={id}")).found()["name"], name);
+    assert!(machine.log().contains("the file is recovered"), "{}", machine.log());
+    second.data_dir.cli(&["check"]).done();
+}
