@@ -214,6 +214,15 @@ pub(super) fn disable_automatic_checkpoint(connection: &Connection) -> rusqlite:
     connection.pragma_update(None, "wal_autocheckpoint", 0)
 }
 
+/// Returns whether Litestream copies the database: it keeps a folder beside it. It then does the checkpoints, because it may not have read
+/// a log that somebody else restarts. Commands ask, since they may run without the option that names the copy.
+pub(super) fn is_copied(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| {
+        let folder = format!(".{}-litestream", name.to_string_lossy());
+        path.with_file_name(folder).is_dir()
+    })
+}
+
 /// The write-ahead log after a checkpoint, in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Checkpoint {

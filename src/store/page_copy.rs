@@ -8,7 +8,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, ffi};
 
 use super::connection::{
-    OpenError, cut_log, is_disk_error, open_error, open_raw, remove_database, unusable, wait_for_lock,
+    self, OpenError, cut_log, is_disk_error, open_error, open_raw, remove_database, unusable, wait_for_lock,
 };
 use crate::files;
 
@@ -110,7 +110,9 @@ pub fn replace_content(
         }
     })?;
     // The backup API does not checkpoint as a commit does. If this fails, the next commit tries again.
-    let _ = target.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    if !target.path().is_some_and(|path| connection::is_copied(Path::new(path))) {
+        let _ = target.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    }
     Ok(())
 }
 

@@ -19,6 +19,7 @@ mod confirmed;
 mod confirmed_cost;
 mod cost;
 mod load;
+mod log_restarts;
 mod machines;
 mod moments;
 mod rounds;

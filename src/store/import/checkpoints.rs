@@ -9,13 +9,16 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::store::connection::{self, Checkpoint, OpenError, unusable};
 
-/// A connection of its own for checkpoints: one inside a transaction cannot do them.
+/// A connection of its own for checkpoints: one inside a transaction cannot do them. `None` if Litestream does them.
 #[derive(Debug)]
-pub(super) struct Checkpoints(Connection);
+pub(super) struct Checkpoints(Option<Connection>);
 
 impl Checkpoints {
     pub fn open(database: &Path) -> Result<Checkpoints, OpenError> {
-        connection::connect(database).map(Checkpoints).map_err(|error| unusable(database, error))
+        if connection::is_copied(database) {
+            return Ok(Checkpoints(None));
+        }
+        connection::connect(database).map(|own| Checkpoints(Some(own))).map_err(|error| unusable(database, error))
     }
 
     /// Copies most of the log, while others write. To be called at once after a commit: another writer that comes first copies it
@@ -25,7 +28,7 @@ impl Checkpoints {
     ///
     /// Those of SQLite.
     pub fn copy_log(&self) -> rusqlite::Result<()> {
-        connection::checkpoint(&self.0).map(drop)
+        self.0.as_ref().map_or(Ok(()), |own| connection::checkpoint(own).map(drop))
     }
 
     /// Copies what others have added since, while `writer` locks the file for a moment. The next transaction then starts the log
@@ -35,14 +38,15 @@ impl Checkpoints {
     ///
     /// Those of SQLite.
     pub fn complete(&self, writer: &Connection) -> rusqlite::Result<()> {
+        let Some(own) = &self.0 else { return Ok(()) };
         for _ in 0..ATTEMPTS {
-            if is_copied(connection::checkpoint(&self.0)?) {
+            if is_complete(connection::checkpoint(own)?) {
                 break;
             }
             thread::sleep(RETRY);
         }
         let lock = Transaction::new_unchecked(writer, TransactionBehavior::Immediate)?;
-        connection::checkpoint(&self.0)?;
+        connection::checkpoint(own)?;
         lock.rollback()
     }
 }
@@ -51,6 +55,6 @@ impl Checkpoints {
 const ATTEMPTS: usize = 100;
 const RETRY: Duration = Duration::from_millis(5);
 
-fn is_copied(checkpoint: Option<Checkpoint>) -> bool {
+fn is_complete(checkpoint: Option<Checkpoint>) -> bool {
     checkpoint.is_some_and(|Checkpoint { frames, copied }| copied == frames)
 }

@@ -48,3 +48,20 @@ fn an_import_fails_if_others_have_used_its_numbers_or_the_tenant_was_restored() 
         assert!(!shown, "{change}");
     }
 }
+
+/// Litestream may not have read the log of a database that it copies.
+#[test]
+fn an_import_leaves_the_log_of_a_copied_file_to_litestream() {
+    for is_copied in [false, true] {
+        let (folder, path, connection) = new_file();
+        crate::store::connection::disable_automatic_checkpoint(&connection).unwrap();
+        if is_copied {
+            std::fs::create_dir(folder.path().join(".1.db-litestream")).unwrap();
+        }
+        let mut import = PendingImport::begin(&connection, &path, &CUSTOMER, NewIds::Next(1), NOW).unwrap();
+        import.add(customer()).unwrap();
+        import.finish().unwrap();
+        let copied: i64 = connection.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get(2)).unwrap();
+        assert_eq!(copied == 0, is_copied);
+    }
+}

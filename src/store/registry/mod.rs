@@ -318,7 +318,9 @@ impl Registry {
 
     /// Copies a long write-ahead log into the file. If the disk fails, the next use of the registry closes it and replays the log.
     fn checkpoint(&self, connection: &Connection) {
-        if connection::take_wal_frames() < CHECKPOINT_FRAMES {
+        let frames = connection::take_wal_frames();
+        // With a copy Litestream does it, see `DueMaintenance::new`.
+        if frames < CHECKPOINT_FRAMES || self.copy.is_some() {
             return;
         }
         if let Err(error) = cpu_permits::release_while_blocking(|| connection::checkpoint(connection))

@@ -147,7 +147,7 @@ impl Writer {
             keep_changes: shared.keep_changes,
             queue: Mutex::default(),
             connection: Mutex::new(None),
-            due_maintenance: DueMaintenance::default(),
+            due_maintenance: DueMaintenance::new(shared.confirmer.is_some()),
         }
     }
 
