@@ -22,6 +22,7 @@ mod load;
 mod log_restarts;
 mod machines;
 mod moments;
+mod pair;
 mod rounds;
 mod together;
 mod units;
