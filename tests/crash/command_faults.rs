@@ -178,6 +178,7 @@ fn try_all(prepared: &Path, has_data: bool, number: usize, command: &str) -> usi
             }
         }
     }
+    eprintln!("{tried} faults of `{command}`");
     tried
 }
 

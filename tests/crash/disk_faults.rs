@@ -195,6 +195,7 @@ fn try_part(part: usize) -> usize {
         fixture.server.stop();
         recorder.data_dir.cli(&["check"]).done();
         tried += fixture.tried;
+        eprintln!("part {part}: {tried} faults of a tenant's file");
     }
     tried
 }
