@@ -8,8 +8,8 @@ use crate::load::{self, Load};
 use crate::machines::{Copy, Machine, equipped, take_over};
 use crate::support::DataDir;
 
-/// Records of one tenant, each committed alone or with a few others: the log starts again several times.
-const RECORDS: i64 = 2_500;
+/// Records of one tenant, each committed alone or with a few others: the log starts again some ten times.
+const RECORDS: i64 = 4_000;
 
 /// Generous: a busy machine makes some dozen a second.
 const DEADLINE: Duration = Duration::from_mins(5);
