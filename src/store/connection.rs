@@ -52,8 +52,8 @@ pub enum OpenError {
 /// How long a connection waits for a lock that another process or connection holds (contract section 6, condition 6).
 pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 
-/// SQLite truncates the write-ahead log to this many bytes when it restarts the log after a larger transaction. The limit is a
-/// few times the size that a log reaches between two automatic checkpoints, so a log of usual size is never truncated.
+/// SQLite truncates the write-ahead log to this many bytes when it restarts the log after a larger transaction. The limit is twice
+/// the size from which the maintenance has the log start again, so a log of usual size is never truncated.
 pub(super) const WAL_LIMIT: i64 = 32 << 20;
 
 /// The number of prepared statements that each connection caches.

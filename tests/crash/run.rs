@@ -121,8 +121,12 @@ pub fn first_start() -> Run {
     Run { serve, ..finish("first start", &recorder, start, operator, clients) }
 }
 
-fn client_run(client: Client<'_>, key: &str) -> ClientRun {
+fn assert_acknowledged(client: &Client<'_>) {
     assert!(client.history.changes.iter().all(|change| change.acknowledged.is_some()), "a request failed");
+}
+
+fn client_run(client: Client<'_>, key: &str) -> ClientRun {
+    assert_acknowledged(&client);
     ClientRun { name: client.name, key: key.to_owned(), history: client.history }
 }
 
@@ -215,8 +219,8 @@ fn operate(operator: &mut Operator<'_>, keys: &[String; 3]) -> Vec<ClientRun> {
 /// So many large records fill the write-ahead log more than once.
 const LARGE_RECORDS: usize = 150;
 
-/// Large records, until the write-ahead log was copied into the file and started again.
-pub fn checkpoints() -> Run {
+/// The run of one client of one tenant, which `work` has send requests.
+fn with_one_client(name: &'static str, work: impl FnOnce(&Recorder, &mut Client)) -> Run {
     let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
@@ -224,23 +228,31 @@ pub fn checkpoints() -> Run {
     let (key, _) = operator.create_key("acme");
     let mut server = serve(&recorder, &[]);
     let mut client = Client::new(&recorder, "c", &key);
-    for _ in 0..LARGE_RECORDS {
-        client.post_large_customer();
-    }
+    work(&recorder, &mut client);
     server.stop();
-    let clients = vec![client_run(client, &key)];
-    finish("checkpoints", &recorder, start, operator, clients)
+    let clients = vec![ClientRun { name: client.name, key, history: client.history }];
+    finish(name, &recorder, start, operator, clients)
+}
+
+/// Large records, until the write-ahead log was copied into the file and started again.
+pub fn checkpoints() -> Run {
+    with_one_client("checkpoints", |_, client| {
+        for _ in 0..LARGE_RECORDS {
+            client.post_large_customer();
+        }
+        assert_acknowledged(client);
+    })
 }
 
 /// Syncs that fail: those of the log at commits, and those of the database at checkpoints.
 pub fn failing_syncs() -> Run {
-    let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
-    let start = Disk::of(recorder.data_dir.home());
-    let mut operator = Operator::new(&recorder);
-    operator.create_tenant("acme");
-    let (key, _) = operator.create_key("acme");
-    let mut server = serve(&recorder, &[]);
-    let mut client = Client::new(&recorder, "c", &key);
+    let run = with_one_client("failing syncs", fail_syncs);
+    let has_failed = |end: &str| run.log.records.iter().any(|record| record.failed && record.path.ends_with(end));
+    assert!(has_failed("1.db") && has_failed("1.db-wal"), "no checkpoint has failed");
+    run
+}
+
+fn fail_syncs(recorder: &Recorder, client: &mut Client) {
     until("the first request succeeds", || (client.next().status < 300).then_some(()));
     let fault = |path: &str, lasting| Fault { call: Call::Sync, path: path.to_owned(), errno: 5, first: 1, lasting };
     let both: &[bool] = if crate::moments().is_some() { &[false, true] } else { &[true] };
@@ -263,14 +275,8 @@ pub fn failing_syncs() -> Run {
         until("service resumes", || (client.next().status < 300).then_some(()));
         client.post_large_customer();
     }
-    server.stop();
     let failures = client.history.changes.iter().filter(|change| change.acknowledged.is_none()).count();
     assert!(failures > 0, "no request has failed");
-    let clients = vec![ClientRun { name: client.name, key, history: client.history }];
-    let run = finish("failing syncs", &recorder, start, operator, clients);
-    let has_failed = |end: &str| run.log.records.iter().any(|record| record.failed && record.path.ends_with(end));
-    assert!(has_failed("1.db") && has_failed("1.db-wal"), "no checkpoint has failed");
-    run
 }
 
 /// Databases of an earlier version, which the first use migrates.

@@ -187,17 +187,20 @@ impl Reading<'_> {
         for (_, predicate) in list.filters.iter().filter(|(filtered, _)| *filtered == column) {
             query.add_predicate(column, predicate);
         }
-        let rows = format!("SELECT 1 FROM {}{} LIMIT {count} + 1", query.from, query.conditions());
-        let sql = format!("SELECT count(*) <= {count} FROM ({rows})");
-        self.value(&sql, query.values.iter())
+        self.are_at_most(&format!("{}{}", query.from, query.conditions()), &query.values, count)
     }
 
     /// Whether the search table finds at most `count` records.
     fn finds_at_most(&self, list: &ListQuery, expression: &str, count: u32) -> rusqlite::Result<bool> {
         let table = list.resource.plural;
-        let rows = format!("SELECT 1 FROM {table}_search WHERE {table}_search MATCH ? LIMIT {count} + 1");
-        let sql = format!("SELECT count(*) <= {count} FROM ({rows})");
-        self.value(&sql, [Value::Text(expression.to_owned())].iter())
+        let rows = format!("{table}_search WHERE {table}_search MATCH ?");
+        self.are_at_most(&rows, &[Value::Text(expression.to_owned())], count)
+    }
+
+    /// Whether there are at most `count` of the rows that `rows` says, a table with conditions. No more than one further row is read.
+    fn are_at_most(&self, rows: &str, values: &[Value], count: u32) -> rusqlite::Result<bool> {
+        let sql = format!("SELECT count(*) <= {count} FROM (SELECT 1 FROM {rows} LIMIT {count} + 1)");
+        self.value(&sql, values.iter())
     }
 
     fn count(
