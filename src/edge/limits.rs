@@ -72,7 +72,7 @@ pub(super) const MIN_UPSTREAM_CONNECTIONS: usize = 2;
 pub(super) const RESERVED_UPSTREAM_CONNECTIONS: usize = 16;
 
 /// How long an upstream connection stays open when idle.
-pub(super) const UPSTREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const UPSTREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a response may take. No request takes this long.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);

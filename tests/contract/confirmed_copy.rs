@@ -2,6 +2,7 @@
 //! fails as each test wants; `tests/standby` uses the real one.
 
 use std::path::PathBuf;
+use std::thread;
 
 use serde_json::{Value, json};
 
@@ -198,7 +199,7 @@ fn reads_go_on_while_more_tenants_wait_for_the_copy_than_there_are_workers() {
 
 #[test]
 fn what_the_copy_answers_but_does_not_confirm_is_no_success() {
-    for answer in [Answer::Error(500, "sync database: disk full"), Answer::Garbage, Answer::Lacking, UNKNOWN] {
+    let check = |answer: Answer| {
         let fixture = Fixture::new();
         fixture.socket.answer(answer.clone());
         let refused = fixture.api.post(RECORDS, json!({"name": "Lost"})).fails_with(503, "tenant_unavailable");
@@ -206,7 +207,13 @@ fn what_the_copy_answers_but_does_not_confirm_is_no_success() {
         assert!(!refused.text().contains("disk full"), "the cause is for the operator");
         fixture.socket.answer(Answer::Confirm);
         fixture.resumes();
-    }
+    };
+    // Each waits 5 s.
+    thread::scope(|scope| {
+        for answer in [Answer::Error(500, "sync database: disk full"), Answer::Garbage, Answer::Lacking, UNKNOWN] {
+            scope.spawn(move || check(answer));
+        }
+    });
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn with_short_timeouts() -> Fixture {
     // The clients take descriptors of this process.
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).unwrap();
-    let times = ["--idle-timeout=3s", "--head-timeout=2s", "--body-timeout=2s", "--write-timeout=1s"];
+    let times = ["--idle-timeout=3s", "--head-timeout=2s", "--body-timeout=2s", "--write-timeout=200ms"];
     let setup = times.iter().fold(Setup::without_rate_limit(), |setup, option| setup.option(option));
     Fixture::with(setup.option("--max-connections").option("5000"))
 }
