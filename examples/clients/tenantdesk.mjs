@@ -85,9 +85,9 @@ export class Desk {
   }
 
   /**
-   * Yields `{ entries, cursor }` of the journal, for ever; the entries may be none. Handle the entries, keep the cursor, and
-   * begin with it the next time. The first time, keep the first cursor, and then read the lists; 410 `changes_gone` asks for
-   * the same again.
+   * Yields `{ entries, cursor }` of the journal without an end; `entries` may be empty. Handle the entries, store the cursor,
+   * and pass it to the next call. On the first call, store the first cursor and then read the lists. Do the same after an error
+   * 410 `changes_gone`. `wait` is in seconds.
    */
   async *follow(cursor = "now", { wait = 5, ...parameters } = {}) {
     for (;;) {

@@ -88,9 +88,9 @@ class Desk:
             parameters["cursor"] = page["next_cursor"]
 
     def follow(self, cursor="now", wait=5, **parameters):
-        """Yields (entries of the journal, cursor), for ever; the entries may be none. Handle the entries, keep the cursor,
-        and begin with it the next time. The first time, keep the first cursor, and then read the lists; 410
-        `changes_gone` asks for the same again."""
+        """Yields (entries of the journal, cursor) without an end; the entries may be empty. Handle the entries, store the
+        cursor, and pass it to the next call. On the first call, store the first cursor and then read the lists. Do the same
+        after an error 410 `changes_gone`. `wait` is in seconds."""
         while True:
             page = self._call("GET", "changes", {"limit": 200, **parameters, "cursor": cursor})
             cursor = page["next_cursor"]

@@ -333,7 +333,7 @@ fn a_restored_registry_is_in_the_copy() {
     second.data_dir.with_key(key.stdout.trim()).get("/customers.php").is(200);
 }
 
-/// Litestream loses sight of a file that was missing and came back. `restore` says that it has to be started again, and waits for that.
+/// Litestream does not copy a file that was missing and came back. `restore` says that Litestream has to be started again, and waits for it.
 #[test]
 fn a_restore_of_a_missing_file_ends_once_litestream_copies_it_again() {
     if !equipped() {

@@ -44,7 +44,7 @@ fn cost() {
     }
 }
 
-/// What was seen while clients wrote.
+/// Measurements while clients wrote.
 #[derive(Clone, Copy)]
 struct Written {
     /// Acknowledged changes a second.
@@ -55,7 +55,7 @@ struct Written {
     memory: f64,
 }
 
-/// The same with a copy, and what was seen of Litestream.
+/// The same with a copy, and measurements of Litestream.
 #[derive(Clone, Copy)]
 struct Copied {
     written: Written,
@@ -206,7 +206,7 @@ pub fn seconds(variable: &str, otherwise: usize) -> Duration {
 fn ticks(process: u32) -> usize {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();
-    // Counted from the state on: utime and stime.
+    // The fields after the state: utime and stime.
     fields[11].parse::<usize>().unwrap() + fields[12].parse::<usize>().unwrap()
 }
 

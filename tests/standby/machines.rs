@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{DataDir, until, uuid};
 
-/// A port that sshd listens on must be named before it starts; this many are tried.
+/// How many ports are tried for sshd, which must be told its port before it starts.
 const PORTS_TRIED: usize = 10;
 
 pub fn litestream() -> String {
@@ -18,12 +18,12 @@ pub fn litestream() -> String {
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// Whether what all of these tests drive is installed.
+/// Whether the programs that all of these tests start are installed.
 pub fn equipped() -> bool {
     installed(&[&litestream(), SSHD])
 }
 
-/// Whether these programs are. Where they have to be, in CI, a missing one is a failure.
+/// Whether these programs are installed. With `CI` set, a missing one fails the test.
 pub fn installed(programs: &[&str]) -> bool {
     let there = |program: &&str| Command::new(program).arg("--version").output().is_ok();
     let missing: Vec<&str> = programs.iter().copied().filter(|program| !there(program)).collect();
@@ -31,7 +31,7 @@ pub fn installed(programs: &[&str]) -> bool {
         return true;
     }
     assert!(std::env::var_os("CI").is_none(), "not installed: {missing:?}");
-    // Not by a macro: the test harness would swallow it.
+    // The test harness captures what macros print.
     let _ = writeln!(std::io::stderr(), "\n*** LEFT OUT: {missing:?} not installed, so the copy was not tried ***");
     false
 }
@@ -40,13 +40,13 @@ pub fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/standby").join(name)
 }
 
-/// Replaces what must be there.
+/// Replaces a text that must occur.
 pub fn replace(text: &str, old: &str, new: &str) -> String {
     assert!(text.contains(old), "the example has no {old:?} any more");
     text.replace(old, new)
 }
 
-/// Where a copy goes.
+/// The destination of a copy.
 #[derive(Debug)]
 pub struct Copy {
     folder: tempfile::TempDir,
@@ -65,7 +65,7 @@ impl Copy {
         Copy { folder: tempfile::tempdir().unwrap(), sshd: None, port: 0, interval: None }
     }
 
-    /// To a directory; the tenants' files are looked at so often.
+    /// To a directory, with this interval between two looks at each tenant's file.
     pub fn looking_every(interval: &'static str) -> Copy {
         Copy { interval: Some(interval), ..Copy::to_directory() }
     }
@@ -98,7 +98,7 @@ impl Copy {
         self.folder.path().join("socket")
     }
 
-    /// The directory that holds it in the end.
+    /// The directory of the copy.
     pub fn directory(&self) -> PathBuf {
         self.folder.path().join("copy")
     }
@@ -137,12 +137,12 @@ impl Copy {
         text
     }
 
-    /// Starts Litestream on a machine's data.
+    /// Starts Litestream on the data of a machine.
     pub fn begin(&self, data_dir: &DataDir) -> Copying {
         self.begin_as(data_dir, |command| command)
     }
 
-    /// The same by a command that is made of Litestream's.
+    /// The same with a command that `made` makes of Litestream's.
     pub fn begin_as(&self, data_dir: &DataDir, made: impl FnOnce(Command) -> Command) -> Copying {
         let config = self.folder.path().join("litestream.yml");
         fs::write(&config, self.config(&data_dir.data())).unwrap();
@@ -174,13 +174,13 @@ impl Copy {
         }
     }
 
-    /// Whether anything of this file of the data directory is copied.
+    /// Whether the copy has anything of this file of the data directory.
     pub fn has_begun(&self, file: &str) -> bool {
         let first = self.directory().join(file).join("ltx/0");
         fs::read_dir(first).is_ok_and(|mut entries| entries.next().is_some())
     }
 
-    /// Waits until the copy holds so many customers of a tenant; returns where all of it was fetched to.
+    /// Waits until the copy holds so many customers of a tenant. Returns the directory into which the copy was fetched.
     pub fn await_customers(&self, tenant: &str, count: usize) -> Arc<DataDir> {
         until("the copy has caught up", || {
             let data_dir = DataDir::new(false);
@@ -207,7 +207,7 @@ impl Sshd {
                 .unwrap();
             assert!(made.success());
         }
-        // As root it insists on this folder, which its service's unit makes elsewhere.
+        // If root starts it, sshd requires this folder, which the unit of its service makes.
         let _ = fs::create_dir("/run/sshd");
         let example = fs::read_to_string(example("sshd.conf")).unwrap();
         let example = replace(&example, "Match User tenantdesk-copy", &format!("Match User {}", me()));
@@ -228,7 +228,7 @@ impl Sshd {
         panic!("sshd does not start: {}", fs::read_to_string(folder.join("sshd.log")).unwrap_or_default());
     }
 
-    /// `None` if it cannot listen on this port, which its configuration in `folder` names.
+    /// Returns `None` if it cannot listen on the port of its configuration in `folder`.
     fn try_start(folder: &Path, port: u16) -> Option<Sshd> {
         let (config, log) = (folder.join("sshd_config"), folder.join("sshd.log"));
         let mut child = Command::new(SSHD).arg("-D").arg("-f").arg(&config).arg("-E").arg(&log).spawn().unwrap();
@@ -250,7 +250,7 @@ impl Sshd {
     }
 }
 
-/// The processes that a process has started, and theirs.
+/// The processes that a process has started, and their descendants.
 fn descendants(parent: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
         .unwrap()
@@ -288,18 +288,18 @@ impl Copying {
         self.child.id()
     }
 
-    /// As a crash would end it.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// What it has said so far.
+    /// Its output so far.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// What it has complained about so far.
+    /// Its warnings and errors so far.
     pub fn complaints(&self) -> Vec<String> {
         let bad = |line: &&str| line.contains("level=ERROR") || line.contains("level=WARN");
         self.log().lines().filter(bad).map(str::to_owned).collect()
@@ -318,14 +318,14 @@ impl Drop for Copying {
 pub struct Machine {
     pub data_dir: Arc<DataDir>,
     child: Child,
-    /// Kept open: who prints to a closed pipe fails.
+    /// Stays open, because printing to a closed pipe fails.
     _output: BufReader<ChildStdout>,
-    /// From the command to its first answer.
+    /// The time from the command to the first answer.
     pub took: Duration,
 }
 
 impl Machine {
-    /// Serves what a place holds.
+    /// Serves the data of a directory.
     pub fn first(data_dir: Arc<DataDir>) -> Machine {
         let mut command = data_dir.command();
         command.arg("--data-dir").arg(data_dir.data()).args(SERVE);
@@ -339,7 +339,7 @@ impl Machine {
         Machine::start(data_dir, command)
     }
 
-    /// The one command on the second machine.
+    /// Runs the command of the example on the second machine.
     pub fn second(copy: &Copy) -> Machine {
         let data_dir = DataDir::new(false);
         let mut command = take_over(&data_dir, copy);
@@ -371,7 +371,7 @@ impl Machine {
         fs::read_to_string(self.data_dir.home().join("log")).unwrap()
     }
 
-    /// As a crash would end it.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -387,7 +387,7 @@ impl Drop for Machine {
 
 const SERVE: [&str; 5] = ["serve", "--listen", "127.0.0.1:0", "--rate-limit", "100000000"];
 
-/// The script of the example, up to the words that it shall run in the end.
+/// The script of the example, without the command that it runs at its end.
 pub fn take_over(data_dir: &DataDir, copy: &Copy) -> Command {
     let mut command = Command::new(example("take-over"));
     command.arg(copy.directory()).arg(data_dir.data());

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::machines::{equipped, installed, litestream};
 
-/// What the three machines run.
+/// The programs of the three machines.
 const PROGRAMS: [&str; 9] = ["etcd", "etcdctl", "ip", "arping", "curl", "cc", "python3", "setpriv", "/usr/sbin/sshd"];
 
 /// Namespaces of the network, of mounts and of processes.
@@ -32,13 +32,13 @@ fn rounds(count: usize) {
     assert!(command.status().unwrap().success(), "see above");
 }
 
-/// Where they have to be, in CI, missing rights are a failure.
+/// With `CI` set, missing rights fail the test.
 fn can_make_namespaces() -> bool {
     let made = Command::new("unshare").args(NAMESPACES).arg("true").stderr(Stdio::null()).status();
     let can = made.is_ok_and(|status| status.success());
     if !can {
         assert!(std::env::var_os("CI").is_none(), "namespaces cannot be made");
-        // Not by a macro: the test harness would swallow it.
+        // The test harness captures what macros print.
         let _ =
             writeln!(std::io::stderr(), "\n*** LEFT OUT: no right to make namespaces, so the pair was not tried ***");
     }

@@ -10,7 +10,7 @@ use crate::support::{ALL, Api, DataDir, until};
 /// Rows of the import: its one transaction is larger than what Litestream lets the log grow to before it empties it.
 const ROWS: usize = 5000;
 
-/// A first machine with the tenant `acme`, which has one customer, and where its copy is to go.
+/// A first machine with the tenant `acme`, which has one customer, and the destination of its copy.
 fn acme() -> (Copy, Machine, Tenant, Api) {
     let first = Machine::first(DataDir::new(false));
     let tenant = first.data_dir.tenant("acme");
@@ -30,7 +30,7 @@ fn backup_import_and_restore_go_on_beside_the_copy() {
     let known = load::tenants(data_dir, 4);
     let file = |name: &str| data_dir.home().join(name).to_str().unwrap().to_owned();
     let old_backup = file("old");
-    // Litestream's own tables are not in this one.
+    // Litestream's own tables are not compared.
     data_dir.with_key(&known[0].key).customer("From before");
     data_dir.cli(&["backup", &old_backup, "shop-0"]).done();
 
@@ -69,7 +69,7 @@ fn backup_import_and_restore_go_on_beside_the_copy() {
     copying.kill();
 }
 
-/// A tenant that is deleted goes, though Litestream holds its file open.
+/// A deleted tenant's file is removed, although Litestream holds it open.
 #[test]
 fn a_deleted_tenant_leaves_nothing_in_the_data_directory() {
     if !equipped() {
@@ -85,7 +85,7 @@ fn a_deleted_tenant_leaves_nothing_in_the_data_directory() {
     first.data_dir.cli(&["check"]).done();
 }
 
-/// A file that is missing gives its name to another, and Litestream loses sight of it. `restore` says what helps.
+/// If a missing file is replaced by another one of its name, Litestream does not copy it until it is started again. `restore` says so.
 #[test]
 fn a_file_that_restore_replaced_is_copied_again_by_a_litestream_started_anew() {
     if !equipped() {
@@ -117,7 +117,7 @@ fn what_was_changed_while_litestream_was_down_is_copied_afterwards() {
     let mut copying = copy.begin(&first.data_dir);
     copy.await_begun([tenant.id]);
     copying.kill();
-    // More than the write-ahead log holds before it is emptied: what Litestream had not read is not in it any more.
+    // More than the write-ahead log holds before it starts again. What Litestream had not read is no longer in it.
     let rows = first.data_dir.home().join("rows.csv");
     std::fs::write(&rows, format!("name,notes\n{}", format!("Row,{}\n", "x".repeat(200)).repeat(ROWS))).unwrap();
     first.data_dir.cli(&["import", "acme", "customers", rows.to_str().unwrap()]).done();

@@ -1,5 +1,5 @@
-//! The systemd units let through what the programs do: a system call outside of their filter would be refused, or end the
-//! program. `tests/operator` has systemd itself look at the units.
+//! The systemd units allow all system calls that the programs make. A call outside of the filter would be rejected, or end the
+//! program. `tests/operator` checks the units with systemd.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,7 +34,7 @@ fn the_units_let_every_system_call_through() {
     assert_allowed("tenantdesk-take-over.service", &calls);
 }
 
-/// The same command under strace, which writes all system calls to a file and is gone when the command is.
+/// The same command under strace, which writes all system calls to a file and ends with the command.
 fn traced(command: &Command, calls: &Path) -> Command {
     let mut traced = Command::new("strace");
     traced.args(["-D", "-f", "-qq", "-o"]).arg(calls).arg(command.get_program()).args(command.get_args());
@@ -43,7 +43,7 @@ fn traced(command: &Command, calls: &Path) -> Command {
     traced
 }
 
-/// What the unit's `SystemCallFilter=` lets through; lines with `~` take away from what those before have given.
+/// The system calls that the unit's `SystemCallFilter=` allows. A line with `~` removes some that earlier lines allow.
 fn allowed(unit: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(example(unit)).unwrap();
     let mut allowed = BTreeSet::new();
@@ -75,7 +75,7 @@ fn calls_of(name: &str) -> Vec<String> {
 #[track_caller]
 fn assert_allowed(unit: &str, calls: &Path) {
     let text = fs::read_to_string(calls).unwrap();
-    // A line is `PID NAME(…`, or tells of a signal, or goes on with an earlier one.
+    // A line is `PID NAME(…`, reports a signal, or continues an earlier one.
     let mut made: BTreeSet<String> = text
         .lines()
         .filter_map(|line| line.split_once(' ')?.1.trim_start().split_once('('))
@@ -83,7 +83,7 @@ fn assert_allowed(unit: &str, calls: &Path) {
         .filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'))
         .collect();
     assert!(made.len() > 20, "{made:?}");
-    // SQLite's, and only where root runs it, as this test may.
+    // SQLite calls it only if root runs it, which is possible in this test.
     made.remove("fchown");
     let allowed = allowed(unit);
     let refused: Vec<&String> = made.difference(&allowed).collect();
