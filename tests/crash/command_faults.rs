@@ -144,8 +144,9 @@ fn try_fault(prepared: &Path, has_data: bool, command: &str, fault: &Fault, what
         let may_be_done = fault.call == Call::Sync || command.starts_with("tenant delete");
         assert!(unchanged || may_be_done, "{what} has changed something: {output:?}");
         let again = copy.run(command);
-        let is_done =
-            ["exists", "there is no tenant", "cannot be replaced"].iter().any(|text| again.stderr.contains(text));
+        let is_done = ["exists", "there is no tenant", "cannot be replaced", "would be overwritten"]
+            .iter()
+            .any(|text| again.stderr.contains(text));
         assert!(again.code == Some(0) || !unchanged && is_done, "{what}, again: {again:?}, after {output:?}");
     }
     let check = copy.run("check");
