@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use rusqlite::Connection;
+use rusqlite::types::ValueRef;
 
 use super::connection::{OpenError, unusable};
 use super::records;
@@ -81,7 +82,7 @@ fn is_deleted(data_dir: &Path, id: i64) -> bool {
 fn check_database(path: &Path, schema: &Schema) -> Vec<String> {
     match schema::open(path, schema) {
         Ok(connection) => {
-            let mut problems = find_problems(&connection);
+            let mut problems = find_problems(&connection, schema);
             if problems.is_empty() && schema.name == tenants::SCHEMA.name {
                 problems.extend(
                     journal_problems(&connection).unwrap_or_else(|error| vec![format!("the journal: {error}")]),
@@ -94,15 +95,20 @@ fn check_database(path: &Path, schema: &Schema) -> Vec<String> {
     }
 }
 
-/// Checks the integrity and the foreign keys of a database. Returns the first problem.
-pub(super) fn first_problem(connection: &Connection) -> Option<String> {
-    find_problems(connection).into_iter().next()
+/// Checks the integrity, the columns, the foreign keys and the texts of a database. Returns the first problem.
+pub(super) fn first_problem(connection: &Connection, schema: &Schema) -> Option<String> {
+    find_problems(connection, schema).into_iter().next()
 }
 
-/// Checks the integrity and the foreign keys of a database. Returns its problems.
-fn find_problems(connection: &Connection) -> Vec<String> {
+/// Checks the integrity, the columns, the foreign keys and the texts of a database. Returns its problems.
+fn find_problems(connection: &Connection, schema: &Schema) -> Vec<String> {
     let mut problems = Vec::new();
-    for found in [integrity(connection), broken_foreign_keys(connection)] {
+    for found in [
+        integrity(connection),
+        missing_columns(connection, schema),
+        broken_foreign_keys(connection),
+        invalid_texts(connection),
+    ] {
         match found {
             Ok(found) => problems.extend(found),
             Err(error) => problems.push(error.to_string()),
@@ -131,6 +137,43 @@ pub(super) fn broken_foreign_keys(connection: &Connection) -> rusqlite::Result<V
         Ok(format!("{table}{row} refers to a row of {parent} that does not exist"))
     })?;
     rows.take(MAX_PROBLEMS).collect()
+}
+
+/// Returns the columns of `schema` that the database does not have, unless it is of another version. SQLite accepts any names.
+fn missing_columns(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
+    if schema::version(connection)? != schema.version {
+        return Ok(Vec::new());
+    }
+    let intact = Connection::open_in_memory()?;
+    intact.execute_batch(schema.sql)?;
+    let columns = |connection: &Connection| -> rusqlite::Result<BTreeSet<(String, String)>> {
+        let sql = "SELECT t.name, c.name FROM pragma_table_list AS t, pragma_table_info(t.name) AS c
+                   WHERE t.schema = 'main' AND t.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+        connection.prepare(sql)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+    };
+    let (expected, found) = (columns(&intact)?, columns(connection)?);
+    Ok(expected.difference(&found).map(|(table, column)| format!("{table} has no column {column}")).collect())
+}
+
+/// Returns the tables with a text that is not UTF-8. SQLite does not check that.
+fn invalid_texts(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let sql = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'";
+    let tables: Vec<String> = connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let mut invalid = Vec::new();
+    for table in tables {
+        let mut statement = connection.prepare(&format!("SELECT * FROM \"{table}\""))?;
+        let columns = statement.column_count();
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let is_invalid =
+                |column| matches!(row.get_ref(column), Ok(ValueRef::Text(text)) if str::from_utf8(text).is_err());
+            if (0..columns).any(is_invalid) {
+                invalid.push(format!("{table} has a text that is not UTF-8"));
+                break;
+            }
+        }
+    }
+    Ok(invalid)
 }
 
 /// Compares the journal's counts with its entries and with the versions of the records.
@@ -207,6 +250,29 @@ mod tests {
         assert!(found[1].0 == "tenants/9.db" && found[1].1.starts_with("no tenant"), "{found:?}");
         assert!(folder.path().join("tenants/9.db").exists());
         drop(registry);
+    }
+
+    #[test]
+    fn a_text_that_is_not_utf_8_is_found() {
+        let (folder, _registry) = data_with_two_tenants();
+        let one = schema::open(&folder.path().join("tenants/1.db"), &tenants::SCHEMA).unwrap();
+        one.execute(
+            "INSERT INTO customers (name, status, created_at, updated_at, search)
+             VALUES (CAST(x'4eff' AS TEXT), 'active', '', '', '')",
+            [],
+        )
+        .unwrap();
+        let found = ("tenants/1.db".to_owned(), "customers has a text that is not UTF-8".to_owned());
+        assert_eq!(problems(folder.path()), [found]);
+    }
+
+    #[test]
+    fn a_column_with_another_name_is_found() {
+        let (folder, _registry) = data_with_two_tenants();
+        let one = schema::open(&folder.path().join("tenants/1.db"), &tenants::SCHEMA).unwrap();
+        one.execute_batch("ALTER TABLE hardware RENAME COLUMN notes TO nmtes").unwrap();
+        let found = ("tenants/1.db".to_owned(), "hardware has no column notes".to_owned());
+        assert_eq!(problems(folder.path()), [found]);
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn a_savepoint_with_more_than_16_mib_to_undo_is_undone() {
     transaction.execute_batch("ROLLBACK TO change; RELEASE change").unwrap();
     transaction.commit().unwrap();
     assert_eq!(notes_begin_with(&connection, "a"), RECORDS);
-    assert_eq!(check::first_problem(&connection), None);
+    assert_eq!(check::first_problem(&connection, &SCHEMA), None);
 }
 
 #[test]

@@ -120,15 +120,21 @@ impl Fixture {
                 format!("/{resource}.php?q=basel&total=true&sort=-id"),
                 "/changes.php".to_owned(),
             ] {
-                let reply = one.get(&target);
+                // A text that has changed may fit no rule of the contract. SQLite cannot tell.
+                let reply = one.call("GET", &target).try_send().unwrap();
                 // A damaged registry may not know the key, and an answer that needs it is 500.
                 let expected: &[u16] = if is_tenants { &[200, 503] } else { &[200, 401, 403, 500, 503] };
                 assert!(expected.contains(&reply.status), "{what}: {reply}");
-                counts.refused += usize::from(reply.status != 200);
-                if reply.status == 200 && target.ends_with("=200") {
+                if reply.status != 200 {
+                    reply.check();
+                    counts.refused += 1;
+                    continue;
+                }
+                let body: serde_json::Value =
+                    serde_json::from_slice(&reply.body).unwrap_or_else(|error| panic!("{what}: {error}: {reply}"));
+                if target.ends_with("=200") {
                     let expected: Vec<_> =
                         self.content[0].iter().filter(|(label, _)| label.starts_with(resource)).collect();
-                    let body = reply.json();
                     let found = body["data"].as_array().unwrap();
                     is_wrong |=
                         found.len() != expected.len() || !expected.iter().all(|(_, record)| found.contains(record));

@@ -238,7 +238,7 @@ fn fill(
     save_tenants(registry, &copied, folder, tenant, &mut manifest)?;
     // VACUUM removes the deleted rows from the pages of the file, too.
     copied.execute_batch("DELETE FROM sessions; VACUUM")?;
-    if let Some(problem) = check::first_problem(&copied) {
+    if let Some(problem) = check::first_problem(&copied, &registry::SCHEMA) {
         return Err(BackupError::Damaged { database: registry::FILE.to_owned(), problem });
     }
     drop(copied);
@@ -330,7 +330,7 @@ fn save_tenant(registry: &Registry, folder: &Path, id: i64) -> Result<TenantCopy
 
 /// Returns the number of records of each resource, or the first problem of the copy.
 fn check_and_count(copy: &Connection) -> Result<BTreeMap<String, i64>, String> {
-    if let Some(problem) = check::first_problem(copy) {
+    if let Some(problem) = check::first_problem(copy, &tenants::SCHEMA) {
         return Err(format!("it is damaged: {problem}"));
     }
     let reading = Reading::new(copy);

@@ -5,7 +5,9 @@
 //!
 //! Entries beyond the journal's last number belong to an import that has not ended. No page has them.
 
+use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::Reading;
@@ -338,8 +340,8 @@ fn write_entry(json: &mut Vec<u8>, row: &Row<'_>) -> rusqlite::Result<()> {
     write_string(json, "resource", row.get_ref(2)?.as_bytes()?);
     write_integer(json, "id", row.get(3)?);
     write_string(json, "action", row.get_ref(4)?.as_bytes()?);
-    write_raw(json, "fields", row.get_ref(5)?.as_bytes()?);
-    write_raw(json, "before", row.get_ref(6)?.as_bytes_or_null()?.unwrap_or(b"null"));
+    write_stored_json(json, "fields", row.get_ref(5)?.as_bytes()?)?;
+    write_stored_json(json, "before", row.get_ref(6)?.as_bytes_or_null()?.unwrap_or(b"null"))?;
     write_author(json, row)?;
     match row.get::<_, Option<[u8; 16]>>(10)? {
         Some(id) => write_string(json, "request_id", Uuid::from_bytes(id).to_string().as_bytes()),
@@ -375,6 +377,17 @@ fn write_integer(json: &mut Vec<u8>, name: &str, number: i64) {
 fn write_string(json: &mut Vec<u8>, name: &str, text: &[u8]) {
     write_raw(json, name, b"");
     write_text(json, text);
+}
+
+/// Appends a member whose value is JSON in the file. In a damaged file it may be none.
+fn write_stored_json(json: &mut Vec<u8>, name: &str, value: &[u8]) -> rusqlite::Result<()> {
+    match serde_json::from_slice::<&RawValue>(value) {
+        Ok(_) => {
+            write_raw(json, name, value);
+            Ok(())
+        }
+        Err(error) => Err(rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into())),
+    }
 }
 
 /// Appends a member whose value is JSON already, or the name alone if there is no value.

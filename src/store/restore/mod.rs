@@ -94,6 +94,10 @@ pub fn restore(request: &Restore<'_>) -> Result<Restored, RestoreError> {
             if replaces_registry {
                 staging.put_damaged_registry_back()?;
             }
+            if matches!(error, RestoreError::Stuck { .. }) {
+                // The next command removes the new files that are left. It needs the registry to know that they are nobody's.
+                new_data_dir.keep();
+            }
             return Err(error);
         }
     };

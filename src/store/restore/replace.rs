@@ -104,7 +104,7 @@ impl UndoStep {
 /// Opens a tenant's file and checks its integrity.
 fn open_undamaged(live: &Path) -> Result<Connection, OpenError> {
     let connection = schema::open(live, &tenants::SCHEMA)?;
-    match check::first_problem(&connection) {
+    match check::first_problem(&connection, &tenants::SCHEMA) {
         Some(cause) => Err(OpenError::Damaged { path: live.to_owned(), cause }),
         None => Ok(connection),
     }

@@ -91,7 +91,7 @@ impl StagingDir {
         let live = self.data_dir.join(registry::FILE);
         let is_damaged = match schema::open(&live, &registry::SCHEMA) {
             // Opening does not read every page.
-            Ok(connection) => check::first_problem(&connection).is_some(),
+            Ok(connection) => check::first_problem(&connection, &registry::SCHEMA).is_some(),
             Err(error) => matches!(error, OpenError::Damaged { .. }),
         };
         if is_damaged {

@@ -122,9 +122,20 @@ impl Report {
     }
 }
 
-/// Whether the file, its disk or a lock on it is the cause, not a mistake of ours.
+/// Whether the file, its disk or a lock on it is the cause, not a mistake of ours. A value that is not of its column's type is damage,
+/// because the tables are strict, and so is a schema to which a statement does not fit.
 fn is_the_files(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error::{
+        FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, SqlInputError, Utf8Error,
+    };
     matches!(
+        error,
+        FromSqlConversionFailure(..)
+            | IntegralValueOutOfRange(..)
+            | InvalidColumnType(..)
+            | SqlInputError { .. }
+            | Utf8Error(..)
+    ) || matches!(
         error.sqlite_error_code(),
         Some(
             ErrorCode::DatabaseBusy
