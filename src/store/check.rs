@@ -1,4 +1,5 @@
-//! The check of all databases: integrity, foreign keys, schema version, journal, search tables, and that each tenant has its file.
+//! The check of all databases: integrity, foreign keys, schema version, columns, texts, journal, search tables, and that each tenant
+//! has its file.
 
 use std::collections::BTreeSet;
 use std::path::Path;

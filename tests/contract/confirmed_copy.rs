@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::client::{Pending, exchange};
 use crate::support::copy_socket::UNKNOWN;
-use crate::support::server::{Key, Output, run};
+use crate::support::server::{Key, Output};
 use crate::support::{ALL, Answer, Api, CopySocket, DataDir, Setup, Tenant, TestServer, until, uuid};
 
 const RECORDS: &str = "/customers.php";
@@ -80,9 +80,7 @@ impl Fixture {
 
 #[track_caller]
 fn cli(data_dir: &DataDir, socket: &CopySocket, arguments: &[&str]) -> Output {
-    let mut command = data_dir.command();
-    command.arg("--data-dir").arg(data_dir.data()).arg("--copy-socket").arg(socket.path()).args(arguments);
-    run(command, "")
+    data_dir.cli_with_copy(&socket.path(), arguments)
 }
 
 #[test]

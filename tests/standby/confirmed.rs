@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::load::{self, Known};
 use crate::machines::{Copy, Machine, equipped};
 use crate::rounds::number;
-use crate::support::server::{Output, run};
+use crate::support::server::Output;
 use crate::support::{ALL, Api, DataDir, Tenant, database, until, uuid};
 
 /// What fails while clients write. In the end of every round the first machine and its Litestream are killed, and the second machine
@@ -274,9 +274,7 @@ fn work(
 /// A command with `--copy-socket`.
 #[track_caller]
 fn cli(data_dir: &DataDir, copy: &Copy, arguments: &[&str]) -> Output {
-    let mut command = data_dir.command();
-    command.arg("--data-dir").arg(data_dir.data()).arg("--copy-socket").arg(copy.socket()).args(arguments);
-    run(command, "")
+    data_dir.cli_with_copy(&copy.socket(), arguments)
 }
 
 #[test]

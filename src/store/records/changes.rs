@@ -5,13 +5,12 @@
 //!
 //! Entries beyond the journal's last number belong to an import that has not ended. No page has them.
 
-use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::Reading;
-use super::encoding::{checked, write_row, write_text};
+use super::encoding::{checked, damaged_text, write_row, write_text};
 use super::statements::Statements;
 use crate::clock;
 use crate::model::{Resource, Value};
@@ -381,13 +380,9 @@ fn write_string(json: &mut Vec<u8>, name: &str, text: &[u8]) {
 
 /// Appends a member whose value is JSON in the file. In a damaged file it may be none.
 fn write_stored_json(json: &mut Vec<u8>, name: &str, value: &[u8]) -> rusqlite::Result<()> {
-    match serde_json::from_slice::<&RawValue>(value) {
-        Ok(_) => {
-            write_raw(json, name, value);
-            Ok(())
-        }
-        Err(error) => Err(rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into())),
-    }
+    serde_json::from_slice::<&RawValue>(value).map_err(damaged_text)?;
+    write_raw(json, name, value);
+    Ok(())
 }
 
 /// Appends a member whose value is JSON already, or the name alone if there is no value.

@@ -138,8 +138,11 @@ fn needs_escapes(text: &[u8]) -> bool {
 
 /// Text is copied as it is in the file. Whether it is UTF-8 is checked once for a whole response, not for each value.
 pub(super) fn checked(json: Vec<u8>) -> rusqlite::Result<Vec<u8>> {
-    match std::str::from_utf8(&json) {
-        Ok(_) => Ok(json),
-        Err(error) => Err(rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into())),
-    }
+    std::str::from_utf8(&json).map_err(damaged_text)?;
+    Ok(json)
+}
+
+/// The error for a text that the program cannot have stored: the file is damaged.
+pub(super) fn damaged_text(error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into())
 }
