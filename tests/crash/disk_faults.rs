@@ -209,3 +209,33 @@ fn of_a_tenants_file() {
     eprintln!("{tried} faults of a tenant's file");
     assert!(tried > CALLS.len());
 }
+
+/// Failed writes to the database while so many records are added: a checkpoint is tried again only when the log has grown.
+const MOST_TRIES: u64 = 20;
+
+#[test]
+fn of_checkpoints_leave_the_records_in_the_log() {
+    let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
+    let mut fixture = Fixture::new(&recorder);
+    let full = Fault { call: Call::Write, path: "tenants/1.db$".to_owned(), errno: 28, first: 1, lasting: true };
+    recorder.set_fault(&full);
+    until("a checkpoint finds no room", || {
+        assert_eq!(fixture.unlucky.post_large_customer().status, 201);
+        (recorder.fault_hits() > 0).then_some(())
+    });
+    for _ in 0..100 {
+        assert_eq!(fixture.unlucky.post_large_customer().status, 201, "the log has room");
+    }
+    fixture.compare("no room for a checkpoint", "with the fault");
+    let tries = recorder.end_fault();
+    assert!(tries <= MOST_TRIES, "{tries} tries");
+    let database = recorder.data_dir.home().join("data/tenants/1.db");
+    let length = || std::fs::metadata(&database).unwrap().len();
+    let before = length();
+    until("the log is copied", || {
+        fixture.unlucky.post_large_customer();
+        (length() > before).then_some(())
+    });
+    fixture.server.stop();
+    recorder.data_dir.cli(&["check"]).done();
+}

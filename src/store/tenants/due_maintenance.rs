@@ -94,7 +94,7 @@ impl DueMaintenance {
         }
     }
 
-    /// A checkpoint has copied the log, whose length was `frames`.
+    /// A checkpoint has copied the log, whose length was `frames`, or has failed.
     pub fn checkpointed(&self, frames: u32) {
         self.frames_at_checkpoint.store(frames, Ordering::Relaxed);
     }

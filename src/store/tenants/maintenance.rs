@@ -108,10 +108,15 @@ fn merge(connection: &mut Connection) -> rusqlite::Result<(bool, u64)> {
 
 fn run_checkpoint(writer: &Writer) {
     let started = Instant::now();
-    // A failure has no consequence but a longer log. It is tried again after as many frames.
-    let Ok(Some(log)) = copy_log(writer) else { return };
-    writer.due_maintenance().checkpointed(log.frames);
-    writer.count_checkpoint(started.elapsed());
+    let due = writer.due_maintenance();
+    match copy_log(writer) {
+        Ok(Some(log)) => {
+            due.checkpointed(log.frames);
+            writer.count_checkpoint(started.elapsed());
+        }
+        // A failure has no consequence but a longer log. It is tried again after as many frames.
+        Ok(None) | Err(_) => due.checkpointed(due.frames()),
+    }
 }
 
 /// Copies the log while others write. A log that has grown long is then copied to its end while nobody writes, which makes the next

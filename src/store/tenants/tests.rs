@@ -142,6 +142,22 @@ fn search_segments_are_merged_between_commits() {
 }
 
 #[test]
+fn search_segments_are_bounded_while_commits_never_pause() {
+    let folder = data_dir(1);
+    let tenants = tenants(&folder, TenantLimits::default());
+    let tenant = tenants.open(1).unwrap();
+    let commits = 2_000;
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| (0..commits).for_each(|n| add_customer(&tenant, &format!("note {n}"))));
+        let mut most = 0;
+        while !writing.is_finished() {
+            most = most.max(segments(&tenant));
+        }
+        assert!(most < commits / 2, "{most} segments of {commits} commits");
+    });
+}
+
+#[test]
 fn segments_that_a_server_left_are_merged_after_a_restart_that_only_reads() {
     let folder = data_dir(1);
     let other = schema::open(&file(&super::folder(folder.path()), 1), &SCHEMA).unwrap();
