@@ -7,10 +7,21 @@ use std::path::Path;
 
 use super::file_identity::FileIdentity;
 
+/// A locked file or folder. Closing the file would release the lock only when a program that another thread is starting has closed
+/// its copy of it, too.
+#[derive(Debug)]
+pub struct HeldLock(pub File);
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
 /// An exclusive lock on a file. It is released when this is dropped and when the process ends.
 #[derive(Debug)]
 pub struct LockFile {
-    file: File,
+    lock: HeldLock,
 }
 
 impl LockFile {
@@ -25,7 +36,7 @@ impl LockFile {
         match file.try_lock() {
             // The previous holder removed the file after it was opened here. Its lock excludes nobody.
             Ok(()) if !is_file_at(&file, path)? => LockFile::try_acquire(path),
-            Ok(()) => Ok(Some(LockFile { file })),
+            Ok(()) => Ok(Some(LockFile { lock: HeldLock(file) })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(cause)) => Err(cause),
         }
@@ -33,7 +44,7 @@ impl LockFile {
 
     /// Returns the locked file, open for writing.
     pub fn file(&self) -> &File {
-        &self.file
+        &self.lock.0
     }
 
     /// The same as [`LockFile::try_acquire`], but waits for the lock.
@@ -44,7 +55,7 @@ impl LockFile {
     pub fn acquire(path: &Path) -> io::Result<LockFile> {
         let file = open(path)?;
         file.lock()?;
-        if is_file_at(&file, path)? { Ok(LockFile { file }) } else { LockFile::acquire(path) }
+        if is_file_at(&file, path)? { Ok(LockFile { lock: HeldLock(file) }) } else { LockFile::acquire(path) }
     }
 }
 

@@ -17,6 +17,7 @@ pub use manifest::{BackupKind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
 
 use super::connection::{self, OpenError};
 use super::error::DatabaseError;
+use super::lock_file::HeldLock;
 use super::page_copy::{self, CopyError};
 use super::records::Reading;
 use super::registry::{self, Registry, RegistryError, TenantRow};
@@ -151,21 +152,11 @@ fn next_sequence(dir: &Path) -> u64 {
 const PARTIAL: &str = ".partial";
 
 /// Only one process may create and remove backups in a folder. If the file system has no locks, the operator must see to that.
-fn lock(dir: &Path) -> Result<FolderLock, BackupError> {
+fn lock(dir: &Path) -> Result<HeldLock, BackupError> {
     let file = File::open(dir).map_err(at(dir))?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(BackupError::UnderWay(dir.to_owned())),
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(FolderLock(file)),
-    }
-}
-
-/// The lock of a folder of backups.
-struct FolderLock(File);
-
-/// Closing the file would release the lock only when a program that another thread is starting has closed its copy of it, too.
-impl Drop for FolderLock {
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(HeldLock(file)),
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::error::{RestoreError, at};
 use super::staging::{PREFIX, REPLACED, put_back};
 use crate::store::connection::OpenError;
+use crate::store::lock_file::HeldLock;
 use crate::store::registry::{self, Registry};
 use crate::store::tenants;
 
@@ -14,7 +15,7 @@ use crate::store::tenants;
 struct Interrupted {
     folder: PathBuf,
     /// Locked, so that no other process removes it at the same time.
-    _lock: File,
+    _lock: HeldLock,
 }
 
 /// Finishes or undoes what interrupted commands have left in a data directory: files of tenants that the registry does not have,
@@ -48,7 +49,7 @@ fn find(data_dir: &Path) -> io::Result<Vec<Interrupted>> {
             let folder = entry.path();
             let lock = File::open(&folder)?;
             if lock.try_lock().is_ok() {
-                found.push(Interrupted { folder, _lock: lock });
+                found.push(Interrupted { folder, _lock: HeldLock(lock) });
             }
         }
     }

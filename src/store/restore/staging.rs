@@ -13,6 +13,7 @@ use crate::files;
 use crate::store::backup::SavedFile;
 use crate::store::backup::manifest::digest;
 use crate::store::connection::{self, OpenError};
+use crate::store::lock_file::HeldLock;
 use crate::store::registry;
 use crate::store::schema::{self, Schema};
 use crate::store::{check, records, tenants};
@@ -28,7 +29,7 @@ pub(super) struct StagingDir {
     data_dir: PathBuf,
     folder: PathBuf,
     /// Locked while a process uses the directory.
-    _lock: File,
+    _lock: HeldLock,
     is_kept: Cell<bool>,
 }
 
@@ -44,7 +45,8 @@ impl StagingDir {
         })?;
         // If the file system has no locks, other processes cannot lock the directory either and leave it alone.
         let _ = lock.try_lock();
-        let staging = StagingDir { data_dir: data_dir.to_owned(), folder, _lock: lock, is_kept: Cell::new(false) };
+        let staging =
+            StagingDir { data_dir: data_dir.to_owned(), folder, _lock: HeldLock(lock), is_kept: Cell::new(false) };
         create(&tenants::folder(&staging.folder))?;
         create(&staging.folder.join(REPLACED))?;
         Ok(staging)
