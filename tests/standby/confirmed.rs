@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use tenantdesk::copy::{ControlSocket, PATIENCE};
+
+use crate::clients::{Clients, Request};
 use crate::load::{self, Known};
-use crate::machines::{Copy, Machine, equipped};
+use crate::machines::{Copy, Machine, equipped, installed};
+use crate::pair::can_make_namespaces;
 use crate::rounds::number;
 use crate::support::server::Output;
-use crate::support::{ALL, Api, DataDir, Tenant, database, until, uuid};
+use crate::support::{ALL, DataDir, Tenant, database, until, uuid};
 
 /// What fails while clients write. In the end of every round the first machine and its Litestream are killed, and the second machine
 /// takes over.
@@ -25,6 +29,8 @@ enum Fault {
     /// Only the end of the round.
     Both,
     Receiver,
+    /// The line to the receiver is cut.
+    Line,
 }
 
 fn rounds(fault: Fault, count: usize) {
@@ -32,9 +38,12 @@ fn rounds(fault: Fault, count: usize) {
         return;
     }
     for round in 1..=count {
-        // A receiver that can be killed is a second host. The other faults are tried with both.
-        let is_remote = fault == Fault::Receiver || round % 2 == 0;
-        let copy = if is_remote { Copy::to_second_host() } else { Copy::to_directory() };
+        let copy = match fault {
+            Fault::Line => Copy::over_line(),
+            Fault::Receiver => Copy::to_second_host(),
+            _ if round % 2 == 0 => Copy::to_second_host(),
+            _ => Copy::to_directory(),
+        };
         one_round(fault, round, &copy);
     }
 }
@@ -65,10 +74,27 @@ fn nothing_acknowledged_is_lost_when_the_receiver_is_killed() {
 }
 
 #[test]
+fn nothing_acknowledged_is_lost_when_the_line_is_cut() {
+    line_rounds(1);
+}
+
+#[test]
 #[ignore = "ten rounds of each fault take ten minutes"]
 fn nothing_acknowledged_is_lost_in_ten_rounds() {
     for fault in [Fault::Litestream, Fault::Server, Fault::Both, Fault::Receiver] {
         rounds(fault, 10);
+    }
+}
+
+#[test]
+#[ignore = "ten rounds take six minutes"]
+fn nothing_acknowledged_is_lost_in_ten_rounds_of_a_cut_line() {
+    line_rounds(10);
+}
+
+fn line_rounds(count: usize) {
+    if installed(&["ip", "nsenter", "unshare"]) && can_make_namespaces() {
+        rounds(Fault::Line, count);
     }
 }
 
@@ -88,6 +114,7 @@ fn one_round(fault: Fault, round: usize, copy: &Copy) {
     let began = Instant::now();
     // Some faults are over before a write has waited too long, some are not.
     let lasts = random(8_000);
+    let mut refused = None;
     match fault {
         Fault::Litestream => {
             copying.kill();
@@ -103,6 +130,7 @@ fn one_round(fault: Fault, round: usize, copy: &Copy) {
             thread::sleep(lasts);
             copy.restart_receiver();
         }
+        Fault::Line => refused = Some(cut_line(copy, &data_dir, &known, lasts)),
         Fault::Both => {}
     }
     let over = Instant::now();
@@ -111,6 +139,7 @@ fn one_round(fault: Fault, round: usize, copy: &Copy) {
     machine.kill();
     copying.kill();
     let mut done = clients.end();
+    done.unanswered.extend(refused);
 
     let second = Machine::second(copy);
     let acknowledged = done.acknowledged.len();
@@ -127,6 +156,61 @@ fn one_round(fault: Fault, round: usize, copy: &Copy) {
         resumed.as_secs_f64(),
         done.refused
     );
+}
+
+/// Cuts the line until `lasts` after a change was refused at once, and waits until the copy can confirm all tenants' changes again.
+/// Reads go on meanwhile. Returns the request that was refused.
+fn cut_line(copy: &Copy, data_dir: &Arc<DataDir>, known: &[Known], lasts: Duration) -> Request {
+    let (api, request) = (data_dir.with_key(&known[0].key), Request::new(0));
+    let is_cut = AtomicBool::new(true);
+    let read = || {
+        let api = data_dir.with_key(&known[0].key);
+        let mut slowest = Duration::ZERO;
+        while is_cut.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            api.get("/customers.php?limit=1").is(200);
+            slowest = slowest.max(began.elapsed());
+        }
+        slowest
+    };
+    copy.line().cut();
+    let cut = Instant::now();
+    let (first, at_once, slowest_read) = thread::scope(|scope| {
+        let reader = scope.spawn(read);
+        let mut first = None;
+        let at_once = until("a change is refused at once", || {
+            let began = Instant::now();
+            let refusal = request.try_send(&api)?.expect_err("nothing is confirmed");
+            first.get_or_insert_with(|| began.elapsed());
+            refusal.message().contains("nothing was changed").then(|| began.elapsed())
+        });
+        thread::sleep(lasts);
+        is_cut.store(false, Ordering::Relaxed);
+        (first, at_once, reader.join().unwrap())
+    });
+    let lasted = cut.elapsed();
+    copy.line().mend();
+    let confirmable = await_confirmable(copy, data_dir, known).as_secs_f64();
+    eprintln!(
+        "line cut for {:.1} s: the first change was refused after {:.1} s, a further one after {:.0} ms; slowest read {:.0} ms; \
+         the copy could confirm every tenant {confirmable:.1} s after the line was back",
+        lasted.as_secs_f64(),
+        first.unwrap_or_default().as_secs_f64(),
+        at_once.as_secs_f64() * 1_000.0,
+        slowest_read.as_secs_f64() * 1_000.0
+    );
+    request
+}
+
+/// Waits until Litestream confirms each tenant's file. Returns how long that took.
+fn await_confirmable(copy: &Copy, data_dir: &DataDir, known: &[Known]) -> Duration {
+    let (socket, began) = (ControlSocket::new(copy.socket()), Instant::now());
+    let confirmed = |id: i64| {
+        let file = data_dir.data().join(format!("tenants/{id}.db"));
+        until("the copy confirms changes again", || socket.sync(&file, Instant::now() + PATIENCE).ok());
+    };
+    thread::scope(|scope| known.iter().for_each(|tenant| drop(scope.spawn(|| confirmed(tenant.id)))));
+    began.elapsed()
 }
 
 /// Every acknowledged request has made one record, and nothing else has.
@@ -147,128 +231,6 @@ fn check(second: &Machine, known: &[Known], acknowledged: &[(Request, i64)]) {
         let doubled: Vec<_> = found.iter().filter(|(id, name)| expected.get(id) != Some(name)).collect();
         assert!(lost.is_empty() && doubled.is_empty(), "{}: lost {lost:?}, doubled {doubled:?}", tenant.name);
     }
-}
-
-/// A request with its idempotency key.
-#[derive(Clone, Debug)]
-struct Request {
-    tenant: usize,
-    name: String,
-    key: String,
-}
-
-impl Request {
-    fn new(tenant: usize) -> Request {
-        Request { tenant, name: format!("entry {}", uuid()), key: uuid() }
-    }
-
-    /// The id of the record that it made. `None` if it is refused, or not answered.
-    fn send_by(&self, api: &Api) -> Option<i64> {
-        let body = json!({"name": self.name});
-        let reply = api.call("POST", "/customers.php").json(&body).key(&self.key).try_send().ok()?;
-        match reply.status {
-            201 => reply.json()["id"].as_i64(),
-            503 => {
-                assert_eq!(reply.code(), "tenant_unavailable");
-                None
-            }
-            _ => panic!("{reply}"),
-        }
-    }
-
-    fn send(&self, data_dir: &Arc<DataDir>, known: &[Known]) -> Option<i64> {
-        self.send_by(&data_dir.with_key(&known[self.tenant].key))
-    }
-}
-
-/// Clients that repeat each request with its key until it succeeds.
-struct Clients {
-    phase: Arc<AtomicU8>,
-    /// When each client's last request succeeded.
-    last: Vec<Arc<std::sync::Mutex<Option<Instant>>>>,
-    threads: Vec<JoinHandle<Done>>,
-}
-
-#[derive(Default)]
-struct Done {
-    acknowledged: Vec<(Request, i64)>,
-    unanswered: Vec<Request>,
-    /// Attempts that were refused or not answered.
-    refused: usize,
-}
-
-const RUNNING: u8 = 0;
-const ENDED: u8 = 1;
-
-impl Clients {
-    fn start(data_dir: &Arc<DataDir>, known: &[Known], count: usize) -> Clients {
-        let phase = Arc::new(AtomicU8::new(RUNNING));
-        let last: Vec<Arc<std::sync::Mutex<Option<Instant>>>> = (0..count).map(|_| Arc::default()).collect();
-        let threads = last
-            .iter()
-            .enumerate()
-            .map(|(n, last)| {
-                let (data_dir, known, phase, last) =
-                    (Arc::clone(data_dir), known.to_vec(), Arc::clone(&phase), Arc::clone(last));
-                thread::spawn(move || work(n, &data_dir, &known, &phase, &last))
-            })
-            .collect();
-        Clients { phase, last, threads }
-    }
-
-    /// Waits until each client has had a success since `over`. Returns how long the last of them took.
-    #[track_caller]
-    fn await_all_acknowledged_after(&self, over: Instant) -> Duration {
-        until("each client goes on", || {
-            let last: Option<Vec<Instant>> =
-                self.last.iter().map(|last| last.lock().unwrap().filter(|last| *last > over)).collect();
-            last.map(|_| over.elapsed())
-        })
-    }
-
-    fn end(self) -> Done {
-        self.phase.store(ENDED, Ordering::Relaxed);
-        let mut all = Done::default();
-        for thread in self.threads {
-            let done = thread.join().unwrap();
-            all.acknowledged.extend(done.acknowledged);
-            all.unanswered.extend(done.unanswered);
-            all.refused += done.refused;
-        }
-        all
-    }
-}
-
-fn work(
-    client: usize,
-    data_dir: &Arc<DataDir>,
-    known: &[Known],
-    phase: &AtomicU8,
-    last: &std::sync::Mutex<Option<Instant>>,
-) -> Done {
-    let mut done = Done::default();
-    // A server that is started again has another address.
-    let apis = || -> Vec<Api> { known.iter().map(|tenant| data_dir.with_key(&tenant.key)).collect() };
-    let mut own = apis();
-    let mut tenant = client;
-    let mut next = Request::new(tenant % known.len());
-    while phase.load(Ordering::Relaxed) == RUNNING {
-        match next.send_by(&own[next.tenant]) {
-            Some(id) => {
-                *last.lock().unwrap() = Some(Instant::now());
-                tenant += 1;
-                let made = std::mem::replace(&mut next, Request::new(tenant % known.len()));
-                done.acknowledged.push((made, id));
-            }
-            None => {
-                done.refused += 1;
-                thread::sleep(Duration::from_millis(20));
-                own = apis();
-            }
-        }
-    }
-    done.unanswered.push(next);
-    done
 }
 
 /// A command with `--copy-socket`.

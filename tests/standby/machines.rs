@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::line::{Line, RECEIVER};
 use crate::support::{DataDir, until, uuid};
 
 /// How many ports are tried for sshd, which must be told its port before it starts.
@@ -52,6 +53,8 @@ pub struct Copy {
     folder: tempfile::TempDir,
     sshd: Option<Mutex<Sshd>>,
     port: u16,
+    /// `None` if everything is in the network of the test.
+    line: Option<Line>,
     /// The directory's `monitor-interval`; Litestream's default without it.
     interval: Option<&'static str>,
 }
@@ -62,7 +65,7 @@ struct Sshd(Child);
 impl Copy {
     /// To a directory.
     pub fn to_directory() -> Copy {
-        Copy { folder: tempfile::tempdir().unwrap(), sshd: None, port: 0, interval: None }
+        Copy { folder: tempfile::tempdir().unwrap(), sshd: None, port: 0, line: None, interval: None }
     }
 
     /// To a directory, with this interval between two looks at each tenant's file.
@@ -77,9 +80,23 @@ impl Copy {
 
     /// The same, below `parent`.
     pub fn to_second_host_in(parent: &Path) -> Copy {
+        Copy::to_host_behind(None, parent)
+    }
+
+    /// The same, over a line that can be cut.
+    pub fn over_line() -> Copy {
+        Copy::to_host_behind(Some(Line::new()), &std::env::temp_dir())
+    }
+
+    fn to_host_behind(line: Option<Line>, parent: &Path) -> Copy {
         let folder = tempfile::tempdir_in(parent).unwrap();
-        let (sshd, port) = Sshd::start(folder.path());
-        Copy { folder, sshd: Some(Mutex::new(sshd)), port, interval: None }
+        let (sshd, port) = Sshd::start(folder.path(), line.as_ref());
+        Copy { folder, sshd: Some(Mutex::new(sshd)), port, line, interval: None }
+    }
+
+    /// The line of [`Copy::over_line`].
+    pub fn line(&self) -> &Line {
+        self.line.as_ref().unwrap()
     }
 
     /// Kills sshd with all of its connections.
@@ -89,7 +106,8 @@ impl Copy {
 
     /// Starts sshd again.
     pub fn restart_receiver(&self) {
-        let again = Sshd::try_start(self.folder.path(), self.port).expect("sshd starts again on its port");
+        let again =
+            Sshd::try_start(self.folder.path(), self.port, self.line.as_ref()).expect("sshd starts again on its port");
         *self.sshd.as_ref().unwrap().lock().unwrap() = again;
     }
 
@@ -126,7 +144,10 @@ impl Copy {
         let host_key: Vec<&str> = host_key.split_whitespace().take(2).collect();
         let mut text = replace(&text, "/var/lib/tenantdesk", data);
         for (old, new) in [
-            ("second.example:22", format!("127.0.0.1:{}", self.port).as_str()),
+            (
+                "second.example:22",
+                format!("{}:{}", if self.line.is_some() { RECEIVER } else { "127.0.0.1" }, self.port).as_str(),
+            ),
             ("user: tenantdesk-copy", &format!("user: {}", me())),
             ("/etc/tenantdesk-copy.key", key.to_str().unwrap()),
             ("ssh-ed25519 THE-SECOND-MACHINES-KEY", &host_key.join(" ")),
@@ -139,7 +160,10 @@ impl Copy {
 
     /// Starts Litestream on the data of a machine.
     pub fn begin(&self, data_dir: &DataDir) -> Copying {
-        self.begin_as(data_dir, |command| command)
+        self.begin_as(data_dir, |command| match &self.line {
+            Some(line) => line.at_sender(&command),
+            None => command,
+        })
     }
 
     /// The same with a command that `made` makes of Litestream's.
@@ -198,7 +222,7 @@ fn me() -> String {
 
 impl Sshd {
     /// The system's sshd with the example's part of its configuration, on a port and with keys of its own.
-    fn start(folder: &Path) -> (Sshd, u16) {
+    fn start(folder: &Path, line: Option<&Line>) -> (Sshd, u16) {
         for name in ["host", "client"] {
             let made = Command::new("ssh-keygen")
                 .args(["-q", "-t", "ed25519", "-N", "", "-f"])
@@ -216,12 +240,13 @@ impl Sshd {
         for _ in 0..PORTS_TRIED {
             let port = 20_000 + u16::from_str_radix(&uuid()[..4], 16).unwrap() % 12_000;
             let own = format!(
-                "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nPidFile none\nStrictModes no\nUsePAM no\n\
+                "Port {port}\nListenAddress {}\nHostKey {}\nPidFile none\nStrictModes no\nUsePAM no\n\
                  Subsystem sftp internal-sftp\n",
+                if line.is_some() { "0.0.0.0" } else { "127.0.0.1" },
                 folder.join("host").display()
             );
             fs::write(folder.join("sshd_config"), format!("{own}{example}")).unwrap();
-            if let Some(sshd) = Sshd::try_start(folder, port) {
+            if let Some(sshd) = Sshd::try_start(folder, port, line) {
                 return (sshd, port);
             }
         }
@@ -229,12 +254,22 @@ impl Sshd {
     }
 
     /// Returns `None` if it cannot listen on the port of its configuration in `folder`.
-    fn try_start(folder: &Path, port: u16) -> Option<Sshd> {
+    fn try_start(folder: &Path, port: u16, line: Option<&Line>) -> Option<Sshd> {
+        let at_receiver = |command: Command| match line {
+            Some(line) => line.at_receiver(&command),
+            None => command,
+        };
         let (config, log) = (folder.join("sshd_config"), folder.join("sshd.log"));
-        let mut child = Command::new(SSHD).arg("-D").arg("-f").arg(&config).arg("-E").arg(&log).spawn().unwrap();
+        let mut sshd = Command::new(SSHD);
+        sshd.arg("-D").arg("-f").arg(&config).arg("-E").arg(&log);
+        let mut child = at_receiver(sshd).spawn().unwrap();
+        let mut connect = Command::new("bash");
+        connect.args(["-c", &format!("exec 3<>/dev/tcp/127.0.0.1/{port}")]);
+        let mut connect = at_receiver(connect);
+        connect.stderr(Stdio::null());
         let listens = until("sshd listens or ends", || {
             let ended = child.try_wait().unwrap().is_some();
-            let connected = std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+            let connected = connect.status().unwrap().success();
             (ended || connected).then_some(!ended)
         });
         listens.then_some(Sshd(child))
@@ -334,7 +369,13 @@ impl Machine {
 
     /// The same, but success is reported once the copy has the change.
     pub fn confirmed(data_dir: Arc<DataDir>, copy: &Copy) -> Machine {
+        Machine::confirmed_as(data_dir, copy, |_| ())
+    }
+
+    /// The same with a command that was changed.
+    pub fn confirmed_as(data_dir: Arc<DataDir>, copy: &Copy, change: impl FnOnce(&mut Command)) -> Machine {
         let mut command = data_dir.command();
+        change(&mut command);
         command.arg("--data-dir").arg(data_dir.data()).arg("--copy-socket").arg(copy.socket()).args(SERVE);
         Machine::start(data_dir, command)
     }

@@ -15,9 +15,11 @@
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;
 
+mod clients;
 mod confirmed;
 mod confirmed_cost;
 mod cost;
+mod line;
 mod load;
 mod log_restarts;
 mod machines;

@@ -33,14 +33,14 @@ fn rounds(count: usize) {
 }
 
 /// With `CI` set, missing rights fail the test.
-fn can_make_namespaces() -> bool {
+pub fn can_make_namespaces() -> bool {
     let made = Command::new("unshare").args(NAMESPACES).arg("true").stderr(Stdio::null()).status();
     let can = made.is_ok_and(|status| status.success());
     if !can {
         assert!(std::env::var_os("CI").is_none(), "namespaces cannot be made");
         // The test harness captures what macros print.
         let _ =
-            writeln!(std::io::stderr(), "\n*** LEFT OUT: no right to make namespaces, so the pair was not tried ***");
+            writeln!(std::io::stderr(), "\n*** LEFT OUT: no right to make namespaces, so this was not tried ***");
     }
     can
 }
