@@ -115,6 +115,17 @@ impl ControlSocket {
         if txid > 0 && replicated_txid >= txid { Ok(()) } else { Err(SocketError::NoResponse) }
     }
 
+    /// Returns when Litestream has read the log of `database`, an absolute path, whether or not the copy has it.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketError`]: it is not certain that Litestream has read it.
+    pub fn read_log(&self, database: &Path, deadline: Instant) -> Result<(), SocketError> {
+        let body = json!({"path": text(database)?, "wait": false, "timeout": SYNC_SECONDS});
+        let Synced { txid, .. } = self.request("POST /sync", &body, deadline)?;
+        if txid > 0 { Ok(()) } else { Err(SocketError::NoResponse) }
+    }
+
     /// Has Litestream open the file under the name `database` anew: it keeps a file open that was replaced by a rename.
     ///
     /// # Errors

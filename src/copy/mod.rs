@@ -199,6 +199,15 @@ impl ConfirmedCopy {
         }
     }
 
+    /// Has Litestream read the log of the file `database`, whether or not the copy can have it.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketError`] if Litestream does not within [`PATIENCE`].
+    pub fn read_log(&self, database: &Path) -> Result<(), SocketError> {
+        self.socket.read_log(&absolute(database)?, Instant::now() + PATIENCE)
+    }
+
     /// Has Litestream close a file and open it anew. Does nothing if Litestream does not run, or does not know the file: it then opens
     /// the present file by itself.
     ///

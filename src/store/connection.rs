@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, ffi};
 
+use super::log_file;
 use crate::cpu_permits;
 use crate::files;
 
@@ -284,7 +285,7 @@ pub(super) fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
     })
 }
 
-/// Truncates the write-ahead log of the database behind the last committed frame, and syncs it.
+/// Discards what is in the write-ahead log of the database behind the last committed frame, and syncs the log.
 ///
 /// A commit that could not be synced leaves complete frames there. If the process ended before another commit overwrites them, they
 /// would count as committed, although the disk may not have them, and later commits would follow a gap.
@@ -298,23 +299,10 @@ pub(super) fn cut_log(path: &Path) -> Result<(), OpenError> {
     let (mut writer, reader) = (connect()?, connect()?);
     // Nobody appends to the log meanwhile.
     let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    let frames = u64::from(log_state(&reader).map_err(failed)?.frames);
-    let page_size: u32 = transaction.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(failed)?;
-    let length = if frames == 0 { 0 } else { LOG_HEADER + frames * (FRAME_HEADER + u64::from(page_size)) };
-    // SQLite holds no locks on the log, so it may be opened and closed here.
-    let log = OpenOptions::new().write(true).open(sibling_path(path, "-wal"));
-    let cut = log.and_then(|log| {
-        if log.metadata()?.len() > length {
-            log.set_len(length)?;
-        }
-        log.sync_all()
-    });
-    cut.map_err(|error| unusable(path, error))
+    let Checkpoint { frames, .. } = log_state(&reader).map_err(failed)?;
+    log_file::discard_after(&sibling_path(path, "-wal"), frames).map_err(|error| unusable(path, error))?;
+    transaction.rollback().map_err(failed)
 }
-
-/// The bytes before the first frame of a write-ahead log, and before the page of each frame (SQLite, "WAL-mode File Format").
-const LOG_HEADER: u64 = 32;
-const FRAME_HEADER: u64 = 24;
 
 /// Keeps the write-ahead log as it is when this connection is the last of its database to close: it is not copied into the
 /// database. The next connection then reads it from its beginning. An error is ignored: SQLite knows the option.

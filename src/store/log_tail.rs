@@ -7,10 +7,12 @@
 //!
 //! Such a transaction becomes part of the database when no process has the file open and the next one opens it. Nothing may be
 //! written before that.
+//!
+//! A transaction that could not be synced is discarded ([`log_file`](super::log_file)). Litestream may have copied that one, too, so it
+//! has to read the log before anything else is written there.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -19,11 +21,9 @@ use parking_lot::Mutex;
 use rusqlite::{TransactionBehavior, ffi};
 
 use super::connection::{self, OpenError, unusable};
-use crate::copy::ConfirmedCopy;
-
-/// Lengths in bytes, from SQLite's file format.
-const LOG_HEADER: u64 = 32;
-const FRAME_HEADER: u64 = 24;
+use super::log_file::{LogFile, Next};
+use crate::copy::{ConfirmedCopy, SocketError};
+use crate::cpu_permits;
 
 /// Attempts to have all processes close a file, and the pause between two.
 const ATTEMPTS: usize = 10;
@@ -35,6 +35,30 @@ pub struct LogTail {
     database: PathBuf,
     /// The end that was complete when it was last looked at, or the end of this process's last commit.
     known: Mutex<Option<Position>>,
+}
+
+/// What is behind the last transaction in the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Nothing,
+    /// Frames that were discarded.
+    Discarded,
+    /// A whole transaction.
+    Transaction,
+}
+
+/// Why nothing may be written to the log.
+#[derive(Debug, thiserror::Error)]
+pub enum TailError {
+    /// The log or the database cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] rusqlite::Error),
+    /// A process was killed in the middle of a commit.
+    #[error("a process was killed in the middle of a commit")]
+    Unfinished,
+    /// A commit that failed was discarded, and Litestream has not read the log since.
+    #[error("a change could not be synced, and Litestream has to read the log before the next: {0}")]
+    Unread(SocketError),
 }
 
 /// A position in the log. The salt changes when the log starts again from its beginning.
@@ -57,26 +81,41 @@ impl LogTail {
         }
     }
 
-    /// Returns whether the log ends with a transaction that is in the index. The caller holds the write lock; otherwise the answer may
-    /// also be `false` because another process is committing.
+    /// Checks that the log may be written to, as far as `copy` is concerned. The caller holds the write lock.
     ///
     /// # Errors
     ///
-    /// The log or the database cannot be read.
-    pub fn is_complete(&self) -> rusqlite::Result<bool> {
-        let Some(log) = Log::open(&self.database).map_err(unreadable)? else { return Ok(true) };
+    /// [`TailError`].
+    pub fn check(&self, copy: &ConfirmedCopy) -> Result<(), TailError> {
+        match self.end()? {
+            End::Nothing => Ok(()),
+            End::Discarded => {
+                cpu_permits::release_while_blocking(|| copy.read_log(&self.database)).map_err(TailError::Unread)
+            }
+            End::Transaction => Err(TailError::Unfinished),
+        }
+    }
+
+    /// Without the write lock the answer may also be `Transaction` because another process is committing.
+    fn end(&self) -> rusqlite::Result<End> {
+        let log = LogFile::open(&connection::sibling_path(&self.database, "-wal")).map_err(unreadable)?;
+        let Some(log) = log else { return Ok(End::Nothing) };
         let mut known = self.known.lock();
         // The usual case: nothing was written since, which two short reads show.
-        if let Some(position) = *known
-            && position.salt == log.salt
-            && !log.continues_after(position.frames)
-        {
-            return Ok(true);
+        let position = known.filter(|position| position.salt == log.salt());
+        match position.and_then(|position| log.next(position.frames).ok()) {
+            Some(Next::Nothing) => return Ok(End::Nothing),
+            Some(Next::Discarded) => return Ok(End::Discarded),
+            Some(Next::Frame) | None => {}
         }
         let frames = connection::connect(&self.database).and_then(|other| connection::log_state(&other))?.frames;
-        let is_complete = !log.has_transaction_after(frames).map_err(unreadable)?;
-        *known = is_complete.then_some(Position { salt: log.salt, frames });
-        Ok(is_complete)
+        *known = None;
+        if log.has_transaction_after(frames).map_err(unreadable)? {
+            return Ok(End::Transaction);
+        }
+        *known = Some(Position { salt: log.salt(), frames });
+        let is_cut = log.next(frames).map_err(unreadable)? == Next::Discarded;
+        Ok(if is_cut { End::Discarded } else { End::Nothing })
     }
 }
 
@@ -116,125 +155,15 @@ fn is_open_here(database: &Path) -> bool {
 
 fn ends_complete(database: &Path) -> rusqlite::Result<bool> {
     let tail = LogTail::new(database.to_owned());
-    if tail.is_complete()? {
+    if tail.end()? != End::Transaction {
         return Ok(true);
     }
     // Another process may be committing. It is not while this one holds the lock.
     let mut connection = connection::connect(database)?;
     let lock = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let is_complete = tail.is_complete();
+    let end = tail.end();
     lock.rollback()?;
-    is_complete
-}
-
-/// An open log. Only its index is locked, so opening and closing it as a plain file drops no lock.
-struct Log {
-    file: File,
-    salt: [u8; 8],
-    page_size: u64,
-    /// Whether checksums are of big-endian numbers.
-    is_big_endian: bool,
-    checksum: Checksum,
-}
-
-/// SQLite's checksum of all that was written so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Checksum(u32, u32);
-
-impl Log {
-    /// Returns `None` if there is no log, or an empty one.
-    fn open(database: &Path) -> io::Result<Option<Log>> {
-        const MAGIC: u32 = 0x377f_0682;
-        let file = match File::open(connection::sibling_path(database, "-wal")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file?,
-        };
-        let Some(header) = read::<{ LOG_HEADER as usize }>(&file, 0)? else { return Ok(None) };
-        let magic = number(&header, 0);
-        if magic & !1 != MAGIC {
-            return Ok(None);
-        }
-        let (page_size, is_big_endian) = (u64::from(number(&header, 8)), magic & 1 == 1);
-        let checksum = Checksum(number(&header, 24), number(&header, 28));
-        Ok(Some(Log { file, salt: part(&header, 16), page_size, is_big_endian, checksum }))
-    }
-
-    fn offset(&self, frames: u32) -> u64 {
-        LOG_HEADER + u64::from(frames) * (FRAME_HEADER + self.page_size)
-    }
-
-    /// The header of the frame after `frames` frames, if it is there and of this log.
-    fn frame_after(&self, frames: u32) -> io::Result<Option<[u8; FRAME_HEADER as usize]>> {
-        let header = read::<{ FRAME_HEADER as usize }>(&self.file, self.offset(frames))?;
-        Ok(header.filter(|header| part::<8>(header, 8) == self.salt))
-    }
-
-    /// Whether there is a frame of this log after `frames` frames.
-    fn continues_after(&self, frames: u32) -> bool {
-        !matches!(self.frame_after(frames), Ok(None))
-    }
-
-    /// Whether a whole transaction follows after `frames` frames, as SQLite's recovery would find it.
-    fn has_transaction_after(&self, frames: u32) -> io::Result<bool> {
-        let mut checksum = match frames.checked_sub(1) {
-            None => self.checksum,
-            Some(before) => match self.frame_after(before)? {
-                Some(header) => Checksum(number(&header, 16), number(&header, 20)),
-                None => return Ok(false),
-            },
-        };
-        let mut page = vec![0; usize::try_from(self.page_size).unwrap_or(0)];
-        for frames in frames.. {
-            let Some(header) = self.frame_after(frames)? else { return Ok(false) };
-            if !fill(&self.file, &mut page, self.offset(frames) + FRAME_HEADER)? {
-                return Ok(false);
-            }
-            checksum = checksum.of(&part::<8>(&header, 0), self.is_big_endian).of(&page, self.is_big_endian);
-            if checksum != Checksum(number(&header, 16), number(&header, 20)) {
-                return Ok(false);
-            }
-            // Only the last frame of a transaction has the size of the database.
-            if number(&header, 4) > 0 {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-}
-
-impl Checksum {
-    fn of(self, bytes: &[u8], is_big_endian: bool) -> Checksum {
-        let word = |bytes: [u8; 4]| if is_big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) };
-        let (words, _) = bytes.as_chunks::<4>();
-        let (pairs, _) = words.as_chunks::<2>();
-        pairs.iter().fold(self, |Checksum(first, second), [one, other]| {
-            let first = first.wrapping_add(word(*one)).wrapping_add(second);
-            Checksum(first, second.wrapping_add(word(*other)).wrapping_add(first))
-        })
-    }
-}
-
-/// Returns `None` if the file is too short.
-fn read<const N: usize>(file: &File, offset: u64) -> io::Result<Option<[u8; N]>> {
-    let mut bytes = [0; N];
-    Ok(fill(file, &mut bytes, offset)?.then_some(bytes))
-}
-
-fn fill(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<bool> {
-    match file.read_exact_at(bytes, offset) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// The `N` bytes at `offset` of a header that has them.
-fn part<const N: usize>(header: &[u8], offset: usize) -> [u8; N] {
-    header.get(offset..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
-}
-
-fn number(header: &[u8], offset: usize) -> u32 {
-    u32::from_be_bytes(part(header, offset))
+    Ok(end? != End::Transaction)
 }
 
 #[cfg(test)]
@@ -267,35 +196,35 @@ mod tests {
         rows(&database);
         open.query_row("SELECT count(*) FROM t", [], |_| Ok(())).unwrap();
         let tail = LogTail::new(database.clone());
-        assert!(tail.is_complete().unwrap());
+        assert_eq!(tail.end().unwrap(), End::Nothing);
         // A commit of another process, and one of this.
         for _ in 0..2 {
             writer.execute("INSERT INTO t VALUES (2)", []).unwrap();
-            assert!(tail.is_complete().unwrap());
+            assert_eq!(tail.end().unwrap(), End::Nothing);
         }
         // Frames without a commit are overwritten by everyone.
         writer.pragma_update(None, "cache_size", 1).unwrap();
         writer.execute_batch("BEGIN; INSERT INTO t SELECT randomblob(4000) FROM t, t, t, t, t; ROLLBACK").unwrap();
-        assert!(tail.is_complete().unwrap());
+        assert_eq!(tail.end().unwrap(), End::Nothing);
 
         let index = connection::sibling_path(&database, "-shm");
         copy_file(&index, &saved);
         writer.execute("INSERT INTO t VALUES (3)", []).unwrap();
         copy_file(&saved, &index);
         drop(writer);
-        assert!(!tail.is_complete().unwrap());
+        assert_eq!(tail.end().unwrap(), End::Transaction);
         assert!(!ends_complete(&database).unwrap());
         assert_eq!(rows(&database), 3);
         assert!(is_open_here(&database));
         drop(open);
         assert!(!is_open_here(&database));
         assert_eq!(rows(&database), 4, "it has become part of the database");
-        assert!(tail.is_complete().unwrap());
+        assert_eq!(tail.end().unwrap(), End::Nothing);
     }
 
     #[test]
     fn a_file_without_a_log_is_complete() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(LogTail::new(folder.path().join("1.db")).is_complete().unwrap());
+        assert_eq!(LogTail::new(folder.path().join("1.db")).end().unwrap(), End::Nothing);
     }
 }

@@ -9,6 +9,7 @@ mod error;
 mod file_identity;
 pub mod import;
 pub mod lock_file;
+mod log_file;
 mod log_health;
 pub mod log_tail;
 mod page_copy;

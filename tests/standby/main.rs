@@ -19,6 +19,7 @@ mod clients;
 mod confirmed;
 mod confirmed_cost;
 mod cost;
+mod failing_syncs;
 mod line;
 mod load;
 mod log_restarts;

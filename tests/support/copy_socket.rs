@@ -54,6 +54,8 @@ struct State {
     known: Vec<PathBuf>,
     /// The databases that a confirmation was asked for, and those that were opened anew.
     asked: Vec<PathBuf>,
+    /// Those whose log was to be read.
+    read: Vec<PathBuf>,
     reopened: Vec<PathBuf>,
     is_stopped: bool,
 }
@@ -67,6 +69,7 @@ impl CopySocket {
             version: "0.5.17",
             known: Vec::new(),
             asked: Vec::new(),
+            read: Vec::new(),
             reopened: Vec::new(),
             is_stopped: false,
         };
@@ -142,6 +145,11 @@ impl CopySocket {
         self.shared.state.lock().unwrap().asked.iter().filter(|asked| *asked == database).count()
     }
 
+    /// How often it was told to read the log of the database.
+    pub fn read(&self, database: &Path) -> usize {
+        self.shared.state.lock().unwrap().read.iter().filter(|read| *read == database).count()
+    }
+
     /// The databases that it was told to open anew.
     pub fn reopened(&self) -> Vec<PathBuf> {
         self.shared.state.lock().unwrap().reopened.clone()
@@ -187,8 +195,8 @@ impl Shared {
         let mut state = self.state.lock().unwrap();
         let document = match target {
             "POST /sync" => {
-                assert_eq!(request["wait"], true, "{request}");
-                state.asked.push(path());
+                let asked = if request["wait"] == true { &mut state.asked } else { &mut state.read };
+                asked.push(path());
                 let answer = state.next.pop_front().unwrap_or_else(|| state.answer.clone());
                 drop(state);
                 return self.confirmation(answer);

@@ -2,7 +2,8 @@
  * A library for LD_PRELOAD: it records which files and folders a program syncs, and makes chosen syncs fail.
  *
  * SYNCS_LOG names the file to which it appends the path of each synced file or folder, one a line. If the file that SYNCS_FAIL
- * names exists and holds a text, a sync of a path that ends with that text fails with EIO.
+ * names exists and holds a text, a sync of a path that ends with that text fails with EIO. If the file that SYNCS_HOLD names does, a
+ * sync of such a path waits until it does not.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -37,10 +38,11 @@ static void record(const char *path, size_t length)
     }
 }
 
-static int must_fail(const char *path, size_t length)
+/* Whether the file that a variable names holds the end of the path. */
+static int is_chosen(const char *variable, const char *path, size_t length)
 {
     char end[256];
-    const char *control = getenv("SYNCS_FAIL");
+    const char *control = getenv(variable);
     int file = control ? open(control, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0)
         return 0;
@@ -54,7 +56,9 @@ static int sync_file(int file, long call)
     char path[PATH_MAX];
     size_t length = path_of(file, path);
     record(path, length);
-    if (must_fail(path, length)) {
+    while (is_chosen("SYNCS_HOLD", path, length))
+        usleep(5000);
+    if (is_chosen("SYNCS_FAIL", path, length)) {
         errno = EIO;
         return -1;
     }

@@ -25,8 +25,8 @@ impl Syncs {
         self.folder.path().join(name)
     }
 
-    fn variables(&self) -> [(&'static str, String); 3] {
-        [("LD_PRELOAD", "syncs.so"), ("SYNCS_LOG", "log"), ("SYNCS_FAIL", "fail")]
+    fn variables(&self) -> [(&'static str, String); 4] {
+        [("LD_PRELOAD", "syncs.so"), ("SYNCS_LOG", "log"), ("SYNCS_FAIL", "fail"), ("SYNCS_HOLD", "hold")]
             .map(|(name, file)| (name, self.path(file).to_str().unwrap().to_owned()))
     }
 
@@ -42,9 +42,24 @@ impl Syncs {
 
     /// From now on, syncs of files and folders fail whose path ends with `end`.
     pub fn fail(&self, end: &str) {
+        self.choose("fail", end);
+    }
+
+    /// From now on, syncs of files and folders wait whose path ends with `end`.
+    pub fn hold(&self, end: &str) {
+        self.choose("hold", end);
+    }
+
+    /// From now on, no sync waits.
+    pub fn release(&self) {
+        std::fs::remove_file(self.path("hold")).unwrap();
+    }
+
+    /// Writes the end of a path to the file of this name at once.
+    fn choose(&self, name: &str, end: &str) {
         let new = self.path("new");
         std::fs::write(&new, end).unwrap();
-        std::fs::rename(new, self.path("fail")).unwrap();
+        std::fs::rename(new, self.path(name)).unwrap();
     }
 
     /// From now on, no sync fails.

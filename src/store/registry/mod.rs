@@ -40,7 +40,7 @@ use super::connection::{self, OpenError};
 use super::error::DatabaseError;
 use super::file_identity::FileIdentity;
 use super::log_health::LogHealth;
-use super::log_tail::{self, LogTail};
+use super::log_tail::{self, LogTail, TailError};
 use super::private_folders::create_data_dir;
 use super::schema::{self, Migration, Schema};
 use super::tenants as tenant_files;
@@ -255,9 +255,12 @@ impl Registry {
 
     /// The server recovers the log when it starts. It cannot while it has the registry open.
     fn check_log(&self) -> Result<(), RegistryError> {
-        let is_complete = self.copy.is_none() || LogTail::new(self.data_dir.join(FILE)).is_complete()?;
-        let cause = "a process was killed in the middle of a commit; restart the server";
-        if is_complete { Ok(()) } else { Err(CopyError::Unavailable(Some(cause.to_owned())).into()) }
+        let Some(copy) = &self.copy else { return Ok(()) };
+        LogTail::new(self.file()).check(copy).map_err(|error| match error {
+            TailError::Unreadable(error) => error.into(),
+            TailError::Unfinished => CopyError::Unavailable(Some(format!("{error}; restart the server"))).into(),
+            TailError::Unread(_) => CopyError::Unavailable(Some(error.to_string())).into(),
+        })
     }
 
     /// Runs `query` on a connection for reading.

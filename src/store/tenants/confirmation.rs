@@ -10,7 +10,7 @@ use scheduled_thread_pool::ScheduledThreadPool;
 
 use crate::copy::ConfirmedCopy;
 use crate::store::error::StoreError;
-use crate::store::log_tail::LogTail;
+use crate::store::log_tail::{LogTail, TailError};
 
 /// The most tenants whose commits are confirmed at the same time.
 const THREADS: usize = 32;
@@ -68,6 +68,15 @@ impl<J: Send + 'static> Confirmation<J> {
     /// The end of the file's log.
     pub fn log_tail(&self) -> &LogTail {
         &self.log_tail
+    }
+
+    /// Checks that the log may be written to, as far as the copy is concerned.
+    ///
+    /// # Errors
+    ///
+    /// [`TailError`].
+    pub fn check_log(&self) -> Result<(), TailError> {
+        self.log_tail.check(&self.confirmer.copy)
     }
 
     /// Returns whether a mutation may begin.

@@ -109,7 +109,7 @@ impl Tenant {
         let has_found_hidden = reading.has_found_hidden();
         connection.update_usage();
         drop(connection);
-        if has_found_hidden && self.writer.log_is_complete() {
+        if has_found_hidden && self.writer.may_write_log() {
             leftovers::remove_in_background(self.file.path(), self.schema);
         }
         self.metrics.lock_waits.add(connection::take_lock_waits());

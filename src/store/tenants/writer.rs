@@ -22,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::panics::{self, PanicInfo};
 use crate::store::connection::{self, Checkpoint, OpenError};
 use crate::store::error::{MutationError, StoreError};
+use crate::store::log_tail::TailError;
 use crate::store::records::Writing;
 use crate::store::schema::{self, Schema};
 
@@ -209,8 +210,7 @@ impl Writer {
             Ok(transaction) => transaction,
             Err(error) => return self.refuse_all(self.health.writing(&error)),
         };
-        if !self.log_is_complete() {
-            self.health.require_reopening();
+        if !self.may_write_log() {
             return self.refuse_all(StoreError::CopyUnavailable);
         }
         let batch = self.take_batch();
@@ -249,12 +249,15 @@ impl Writer {
     }
 
     /// Whether the log may be written to, as far as the copy is concerned: it reads the log in another way than SQLite.
-    pub fn log_is_complete(&self) -> bool {
-        let check = |confirmation: &Arc<Confirmation<_>>| confirmation.log_tail().is_complete();
-        self.confirmation.as_ref().map_or(Ok(true), check).unwrap_or_else(|error| {
-            self.health.cannot_write(&error);
-            false
-        })
+    pub fn may_write_log(&self) -> bool {
+        let Some(Err(error)) = self.confirmation.as_ref().map(|confirmation| confirmation.check_log()) else {
+            return true;
+        };
+        match error {
+            TailError::Unfinished => self.health.require_reopening(),
+            TailError::Unreadable(_) | TailError::Unread(_) => self.health.cannot_write(&error),
+        }
+        false
     }
 
     fn note_end_of_log(&self, frames: u32) {
@@ -313,7 +316,7 @@ impl Writer {
         }
         let mut slot = self.connection.lock();
         let Ok(mut connection) = slot.take().map_or_else(|| self.connect(), Ok) else { return Ok(None) };
-        if !self.log_is_complete() {
+        if !self.may_write_log() {
             return Ok(None);
         }
         let result = work(&mut connection).map(Some);
