@@ -126,6 +126,13 @@ impl ControlSocket {
         if txid > 0 { Ok(()) } else { Err(SocketError::NoResponse) }
     }
 
+    /// Returns whether a process may listen at the socket. If not, Litestream does not run.
+    pub fn may_be_served(&self, deadline: Instant) -> bool {
+        let connected = self.connect(deadline).map(drop);
+        !connected
+            .is_err_and(|error| matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound))
+    }
+
     /// Has Litestream open the file under the name `database` anew: it keeps a file open that was replaced by a rename.
     ///
     /// # Errors

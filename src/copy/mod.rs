@@ -208,6 +208,11 @@ impl ConfirmedCopy {
         self.socket.read_log(&absolute(database)?, Instant::now() + PATIENCE)
     }
 
+    /// Returns whether Litestream may run.
+    pub fn may_run(&self) -> bool {
+        self.socket.may_be_served(Instant::now() + PATIENCE)
+    }
+
     /// Has Litestream close a file and open it anew. Does nothing if Litestream does not run, or does not know the file: it then opens
     /// the present file by itself.
     ///

@@ -240,7 +240,26 @@ pub(super) struct Checkpoint {
 ///
 /// Those of SQLite.
 pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<Option<Checkpoint>> {
-    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+    run_checkpoint(connection, "PRAGMA wal_checkpoint(PASSIVE)")
+}
+
+/// Copies all pages from the write-ahead log into the database file and truncates the log. Returns `None` if another connection reads or
+/// writes. The next commit of this connection that starts the log again then truncates it.
+///
+/// # Errors
+///
+/// Those of SQLite.
+pub(super) fn truncate_log(connection: &Connection) -> rusqlite::Result<Option<Checkpoint>> {
+    connection.pragma_update(None, "journal_size_limit", 0)?;
+    let log = run_checkpoint(connection, "PRAGMA wal_checkpoint(TRUNCATE)")?;
+    if log.is_some() {
+        connection.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
+    }
+    Ok(log)
+}
+
+fn run_checkpoint(connection: &Connection, pragma: &str) -> rusqlite::Result<Option<Checkpoint>> {
+    connection.query_row(pragma, [], |row| {
         if row.get(0)? {
             return Ok(None);
         }

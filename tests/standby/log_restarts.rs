@@ -1,12 +1,15 @@
-//! The write-ahead log of a file starts again from its beginning while clients write, and the confirmed copy lacks no page of it.
+//! The write-ahead log of a file starts again from its beginning while clients write, and the copy lacks no page of it.
 
+use std::io::Read as _;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use crate::load::{self, Load};
 use crate::machines::{Copy, Machine, equipped, take_over};
-use crate::support::DataDir;
+use crate::support::{ALL, DataDir, until};
 
 /// Records of one tenant, each committed alone or with a few others: the log starts again some ten times.
 const RECORDS: i64 = 4_000;
@@ -41,4 +44,92 @@ fn the_copy_has_every_page_although_the_log_starts_again() {
     second.cli(&["check"]).done();
     let found = second.cli(&["export", "shop-0", "customers", "--format", "jsonl"]).done().stdout;
     assert!(found == expected, "the copy has other records");
+}
+
+/// The bytes from which the server truncates a log.
+const LOG_LIMIT: u64 = 64 << 20;
+
+/// Litestream recognises by the end of the last log that it has seen all of it. It has not seen what came after its own end.
+#[test]
+fn the_copy_has_what_was_written_while_litestream_did_not_run() {
+    if !equipped() {
+        return;
+    }
+    let copy = Copy::to_directory();
+    let mut first = Machine::first(DataDir::new(false));
+    let data_dir = Arc::clone(&first.data_dir);
+    let tenant = data_dir.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    let mut copying = copy.begin(&data_dir);
+    copy.await_begun([tenant.id]);
+    for number in 0..40 {
+        api.customer(&format!("Customer {number}"));
+    }
+    copy.await_customers("acme", 40);
+    copying.kill();
+    let log = tenant.file().with_file_name("1.db-wal");
+    let rows = data_dir.home().join("rows.csv");
+    std::fs::write(&rows, format!("name,notes\n{}", format!("Row,{}\n", "x".repeat(1_000)).repeat(2_000))).unwrap();
+    while std::fs::metadata(&log).unwrap().len() < LOG_LIMIT {
+        data_dir.cli(&["import", "acme", "customers", rows.to_str().unwrap()]).done();
+    }
+    // Its beginning changes when the log starts again.
+    let beginning = || {
+        let mut beginning = Vec::new();
+        std::fs::File::open(&log).unwrap().take(32).read_to_end(&mut beginning).unwrap();
+        beginning
+    };
+    let earlier = beginning();
+    until("the log starts again", || {
+        api.customer("Small");
+        (beginning() != earlier).then_some(())
+    });
+    copying = copy.begin(&data_dir);
+    api.customer("Later");
+    let second = copy.await_customers("acme", usize::try_from(api.total("/customers.php")).unwrap());
+    let export = |data_dir: &DataDir| data_dir.cli(&["export", "acme", "customers", "--format", "jsonl"]).done().stdout;
+    assert!(export(&second) == export(&data_dir), "the copy has other customers");
+    first.kill();
+    copying.kill();
+}
+
+/// Only Litestream copies the log into the file. While it does not run, and the copy is suspended, the server does.
+#[test]
+fn the_log_stays_short_while_litestream_does_not_run() {
+    if !equipped() {
+        return;
+    }
+    let (copy, data_dir) = (Copy::to_directory(), DataDir::new(false));
+    let tenant = data_dir.tenant("acme");
+    let mut copying = copy.begin(&data_dir);
+    copy.await_begun([tenant.id]);
+    let mut machine = Machine::confirmed(Arc::clone(&data_dir), &copy);
+    let api = tenant.with_scopes(ALL);
+    api.customer("With the copy");
+    copying.kill();
+    data_dir.cli(&["copy", "suspend"]).done();
+    let length = || std::fs::metadata(tenant.file().with_file_name("1.db-wal")).unwrap().len();
+    let customer =
+        json!({"method": "POST", "path": "/customers.php", "body": {"name": "Without", "notes": "x".repeat(4_000)}});
+    let batch = json!({"operations": vec![customer; 100]});
+    let (mut longest, mut was_truncated) = (0, false);
+    until("the log is truncated", || {
+        api.post("/batch.php", batch.clone()).is(200);
+        was_truncated |= length() < longest;
+        longest = longest.max(length());
+        assert!(longest < LOG_LIMIT + (16 << 20), "{longest} bytes");
+        was_truncated.then_some(())
+    });
+    copying = copy.begin(&data_dir);
+    until("the copy is required again", || {
+        (data_dir.cli_with_copy(&copy.socket(), &["copy", "resume"]).code == Some(0)).then_some(())
+    });
+    api.customer("Again with the copy");
+    let expected = data_dir.cli(&["export", "acme", "customers", "--format", "jsonl"]).done().stdout;
+    machine.kill();
+    copying.kill();
+    let second = Machine::second(&copy);
+    second.data_dir.cli(&["check"]).done();
+    let found = second.data_dir.cli(&["export", "acme", "customers", "--format", "jsonl"]).done().stdout;
+    assert!(found == expected, "the copy has other customers");
 }

@@ -322,11 +322,18 @@ impl Registry {
     /// Copies a long write-ahead log into the file. If the disk fails, the next use of the registry closes it and replays the log.
     fn checkpoint(&self, connection: &Connection) {
         let frames = connection::take_wal_frames();
-        // With a copy Litestream does it, see `DueMaintenance::new`.
-        if frames < CHECKPOINT_FRAMES || self.copy.is_some() {
+        let is_copied = self.copy.is_some() || connection::is_copied(&self.file());
+        // While Litestream runs, it does the checkpoints.
+        let is_due = if is_copied {
+            frames >= MOST_FRAMES && !self.copy.as_ref().is_some_and(|copy| copy.may_run())
+        } else {
+            frames >= CHECKPOINT_FRAMES
+        };
+        if !is_due {
             return;
         }
-        if let Err(error) = cpu_permits::release_while_blocking(|| connection::checkpoint(connection))
+        let checkpoint = if is_copied { connection::truncate_log } else { connection::checkpoint };
+        if let Err(error) = cpu_permits::release_while_blocking(|| checkpoint(connection))
             && self.log.checkpoint_failed(&error)
         {
             tracing::error!(%error, "the registry's write-ahead log cannot be copied into its file");
@@ -373,6 +380,9 @@ impl Drop for Registry {
 /// The frames in the write-ahead log from which a commit copies it into the file: as many as for SQLite's own automatic checkpoint,
 /// which ignores failures.
 const CHECKPOINT_FRAMES: u32 = 1_000;
+
+/// The frames from which the log is too long although Litestream copies it into the file.
+const MOST_FRAMES: u32 = 16_000;
 
 /// Opens the file of the registry. Creates it if it does not exist or was never finished.
 ///

@@ -70,6 +70,11 @@ impl<J: Send + 'static> Confirmation<J> {
         &self.log_tail
     }
 
+    /// Returns whether Litestream may run.
+    pub fn copy_may_run(&self) -> bool {
+        self.confirmer.copy.may_run()
+    }
+
     /// Checks that the log may be written to, as far as the copy is concerned.
     ///
     /// # Errors

@@ -8,14 +8,12 @@ const MERGE_COMMITS: u32 = 16;
 /// Frames that the write-ahead log grows by before the next checkpoint. A page that several commits changed is copied once.
 const CHECKPOINT_FRAMES: u32 = 2_000;
 
-/// Frames from which a commit does the checkpoint itself: the thread is too slow for this disk. 64 MiB.
+/// Frames from which the log is too long: the thread is too slow for this disk, or Litestream does not do the checkpoints. 64 MiB.
 const MOST_FRAMES: u32 = 16_000;
 
 /// What is due for one tenant's file.
 #[derive(Debug, Default)]
 pub(super) struct DueMaintenance {
-    /// Whether another process copies the log into the file.
-    leaves_checkpoints: bool,
     /// Whether the maintenance thread has this tenant in its queue, or works on it.
     is_scheduled: AtomicBool,
     /// Commits since merging found nothing to do.
@@ -29,12 +27,6 @@ pub(super) struct DueMaintenance {
 }
 
 impl DueMaintenance {
-    /// Nothing is due yet. With a confirmed copy Litestream does the checkpoints. It holds a read lock so that nobody else restarts a
-    /// log that it has not read, but loses it when it does a checkpoint during a request to its control socket.
-    pub fn new(is_copied: bool) -> DueMaintenance {
-        DueMaintenance { leaves_checkpoints: is_copied, ..DueMaintenance::default() }
-    }
-
     /// Counts a commit. `frames` is the length of the write-ahead log.
     pub fn count_commit(&self, frames: u32) {
         self.frames.store(frames, Ordering::Relaxed);
@@ -73,7 +65,7 @@ impl DueMaintenance {
     /// Whether the log has to be copied into the file.
     pub fn needs_checkpoint(&self) -> bool {
         let (frames, before) = (self.frames.load(Ordering::Relaxed), self.frames_at_checkpoint.load(Ordering::Relaxed));
-        !self.leaves_checkpoints && frames.saturating_sub(before) >= CHECKPOINT_FRAMES
+        frames.saturating_sub(before) >= CHECKPOINT_FRAMES
     }
 
     /// The frames in the write-ahead log after the last commit.
@@ -81,7 +73,7 @@ impl DueMaintenance {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Whether the commit has to do the checkpoint itself.
+    /// Whether more is in the log than checkpoints usually leave.
     pub fn is_log_too_long(&self) -> bool {
         self.needs_checkpoint() && self.frames.load(Ordering::Relaxed) >= MOST_FRAMES
     }

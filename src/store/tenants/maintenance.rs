@@ -109,7 +109,8 @@ fn merge(connection: &mut Connection) -> rusqlite::Result<(bool, u64)> {
 fn run_checkpoint(writer: &Writer) {
     let started = Instant::now();
     let due = writer.due_maintenance();
-    match copy_log(writer) {
+    let log = if writer.leaves_checkpoints() { empty_log(writer) } else { copy_log(writer) };
+    match log {
         Ok(Some(log)) => {
             due.checkpointed(log.frames);
             writer.count_checkpoint(started.elapsed());
@@ -117,6 +118,15 @@ fn run_checkpoint(writer: &Writer) {
         // A failure has no consequence but a longer log. It is tried again after as many frames.
         Ok(None) | Err(_) => due.checkpointed(due.frames()),
     }
+}
+
+/// Copies a log into the file and truncates it if it is too long, which it is if Litestream does not run.
+fn empty_log(writer: &Writer) -> rusqlite::Result<Option<Checkpoint>> {
+    if !writer.due_maintenance().is_log_too_long() || writer.copy_may_need_log() {
+        return Ok(None);
+    }
+    let truncate = |connection: &mut Connection| writer.truncate_log(connection);
+    Ok(writer.with_connection(|connection| connection::without_lock_wait(connection, truncate))?.flatten())
 }
 
 /// Copies the log while others write. A log that has grown long is then copied to its end while nobody writes, which makes the next

@@ -148,7 +148,7 @@ impl Writer {
             keep_changes: shared.keep_changes,
             queue: Mutex::default(),
             connection: Mutex::new(None),
-            due_maintenance: DueMaintenance::new(shared.confirmer.is_some()),
+            due_maintenance: DueMaintenance::default(),
         }
     }
 
@@ -273,6 +273,7 @@ impl Writer {
             self.due_maintenance.count_commit(frames);
         }
         if self.due_maintenance.is_log_too_long()
+            && !self.leaves_checkpoints()
             && let Ok(Some(Checkpoint { frames, .. })) = self.checkpoint(connection)
         {
             self.due_maintenance.checkpointed(frames);
@@ -289,6 +290,29 @@ impl Writer {
             return Ok(None);
         }
         connection::checkpoint(connection).inspect_err(|error| self.health.checkpoint_failed(error))
+    }
+
+    /// Whether Litestream does the checkpoints.
+    ///
+    /// It holds a read lock while it runs, so that nobody else starts a log again that it has not read. With a confirmed copy it loses
+    /// this lock when it does a checkpoint during a request to its control socket. While it does not run, it has none. When it runs
+    /// again, a new log may hide from it that it has missed the end of the one before.
+    pub fn leaves_checkpoints(&self) -> bool {
+        self.confirmation.is_some() || connection::is_copied(&self.path)
+    }
+
+    /// Whether Litestream may need the log although nobody reads it.
+    pub fn copy_may_need_log(&self) -> bool {
+        self.confirmation.as_ref().is_some_and(|confirmation| confirmation.copy_may_run())
+    }
+
+    /// A checkpoint that also truncates the log. If the disk fails, the tenant's file is closed and its log replayed.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub fn truncate_log(&self, connection: &Connection) -> rusqlite::Result<Option<Checkpoint>> {
+        connection::truncate_log(connection).inspect_err(|error| self.health.checkpoint_failed(error))
     }
 
     /// Handles a commit of the maintenance that failed.
