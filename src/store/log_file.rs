@@ -2,12 +2,16 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 /// Lengths in bytes.
 const LOG_HEADER: u64 = 32;
 const FRAME_HEADER: u64 = 24;
+
+/// The sizes of pages that SQLite knows.
+const PAGE_SIZES: RangeInclusive<u64> = 512..=65_536;
 
 /// What overwrites the header of a frame that was discarded. No frame of a log has it, because a page's number is at least 1.
 const DISCARDED: [u8; FRAME_HEADER as usize] = [0; FRAME_HEADER as usize];
@@ -52,10 +56,10 @@ impl LogFile {
         };
         let Some(header) = read::<{ LOG_HEADER as usize }>(&file, 0)? else { return Ok(None) };
         let magic = number(&header, 0);
-        if magic & !1 != MAGIC {
+        let (page_size, is_big_endian) = (u64::from(number(&header, 8)), magic & 1 == 1);
+        if magic & !1 != MAGIC || !page_size.is_power_of_two() || !PAGE_SIZES.contains(&page_size) {
             return Ok(None);
         }
-        let (page_size, is_big_endian) = (u64::from(number(&header, 8)), magic & 1 == 1);
         let checksum = Checksum(number(&header, 24), number(&header, 28));
         Ok(Some(LogFile { file, salt: part(&header, 16), page_size, is_big_endian, checksum }))
     }
@@ -131,10 +135,13 @@ impl LogFile {
 /// Those of the file system. Frames may still be there.
 pub(super) fn discard_after(path: &Path, frames: u32) -> io::Result<()> {
     let Some(log) = LogFile::open_with(OpenOptions::new().read(true).write(true), path)? else { return Ok(()) };
-    let mut frames = frames;
-    while log.frame_after(frames)?.is_some() {
-        log.file.write_all_at(&DISCARDED, log.offset(frames))?;
-        frames += 1;
+    let mut end = frames;
+    while log.next(end)? != Next::Nothing {
+        end += 1;
+    }
+    // The last frame makes a transaction complete. If a call or the sync fails, the next attempt finds and writes all of them again.
+    for frame in (frames..end).rev() {
+        log.file.write_all_at(&DISCARDED, log.offset(frame))?;
     }
     log.file.sync_all()
 }
@@ -197,6 +204,9 @@ mod tests {
         let length = std::fs::metadata(&log).unwrap().len();
         let next = |frames: u32| LogFile::open(&log).unwrap().unwrap().next(frames).unwrap();
         assert_eq!((next(before), next(after)), (Next::Frame, Next::Nothing));
+        // An attempt before this one has ended in the middle.
+        let open = LogFile::open_with(OpenOptions::new().read(true).write(true), &log).unwrap().unwrap();
+        open.file.write_all_at(&DISCARDED, open.offset(before)).unwrap();
         discard_after(&log, before).unwrap();
         assert_eq!((next(before - 1), next(before), next(after - 1)), (Next::Frame, Next::Discarded, Next::Discarded));
         assert_eq!(std::fs::metadata(&log).unwrap().len(), length);

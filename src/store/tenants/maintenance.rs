@@ -115,18 +115,21 @@ fn run_checkpoint(writer: &Writer) {
             due.checkpointed(log.frames);
             writer.count_checkpoint(started.elapsed());
         }
-        // A failure has no consequence but a longer log. It is tried again after as many frames.
+        // A log that was not copied has no consequence but its length. It is tried again after as many frames.
         Ok(None) | Err(_) => due.checkpointed(due.frames()),
     }
 }
 
 /// Copies a log into the file and truncates it if it is too long, which it is if Litestream does not run.
 fn empty_log(writer: &Writer) -> rusqlite::Result<Option<Checkpoint>> {
-    if !writer.due_maintenance().is_log_too_long() || writer.copy_may_need_log() {
+    let due = writer.due_maintenance();
+    if !due.is_log_too_long() || writer.copy_may_need_log() {
         return Ok(None);
     }
     let truncate = |connection: &mut Connection| writer.truncate_log(connection);
-    Ok(writer.with_connection(|connection| connection::without_lock_wait(connection, truncate))?.flatten())
+    let log = writer.with_connection(|connection| connection::without_lock_wait(connection, truncate))?.flatten();
+    // The log is empty. Its frames count from zero again with the next commit, and until then no checkpoint is due.
+    Ok(log.map(|log| Checkpoint { frames: due.frames(), ..log }))
 }
 
 /// Copies the log while others write. A log that has grown long is then copied to its end while nobody writes, which makes the next
