@@ -8,7 +8,7 @@
 //! Such a transaction becomes part of the database when no process has the file open and the next one opens it. Nothing may be
 //! written before that.
 //!
-//! A transaction that could not be synced is discarded ([`log_file`](super::log_file)). Litestream may have copied that one, too, so it
+//! A transaction that could not be synced is discarded (`log_file`). Litestream may have copied that one, too, so it
 //! has to read the log before anything else is written there.
 
 use std::fs;
