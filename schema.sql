@@ -1,4 +1,4 @@
--- The schema of a tenant's file, version 2. It is compiled into the program. A test compares its columns with the declarations in
+-- The schema of a tenant's file, version 3. It is compiled into the program. A test compares its columns with the declarations in
 -- src/model. src/store/migrations/README.md says how to change it.
 --
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, booleans 0 and 1. AUTOINCREMENT ensures

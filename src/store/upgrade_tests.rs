@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::model::{ALL, CUSTOMER, Value};
 
 /// Every schema version that has fixtures. The last one is the current version.
-const RELEASED: [u32; 2] = [1, 2];
+const RELEASED: [u32; 3] = [1, 2, 3];
 
 const ADD_FIELD: &str =
     "ALTER TABLE customers ADD COLUMN added TEXT; CREATE INDEX customers_by_added ON customers (added);";
@@ -157,8 +157,8 @@ fn files_of_every_released_version_get_the_current_schema() {
 }
 
 #[test]
-fn the_journal_of_schema_2_is_read() {
-    let data = data_dir(2, 1);
+fn the_journal_of_schema_3_is_read() {
+    let data = data_dir(3, 1);
     let file = TenantFile::open(data.path(), 1).unwrap();
     let now = "2026-11-22T12:00:00Z".parse::<jiff::Timestamp>().unwrap().as_second();
     let json: Result<Vec<u8>, DatabaseError> = file.read(|reading| reading.last_changes(None, None, 50, now));
@@ -247,7 +247,7 @@ fn a_file_that_cannot_be_migrated_is_unchanged_and_does_not_affect_other_tenants
     assert_eq!(new_objects(&tenants::SCHEMA), objects(&file));
 }
 
-/// Adds customers to the file of schema 1 until it has a million.
+/// Adds customers to the file of schema 2 until it has a million.
 fn add_a_million(path: &Path) {
     let file = connection::open_raw(path).unwrap();
     file.execute_batch(
@@ -264,7 +264,7 @@ fn add_a_million(path: &Path) {
 #[test]
 #[ignore = "takes minutes; prints how long the migration of a large file takes"]
 fn a_million_records_are_migrated_in_seconds() {
-    let data = data_dir(1, 1);
+    let data = data_dir(2, 1);
     let path = data.path().join("tenants/1.db");
     add_a_million(&path);
     let size = fs::metadata(&path).unwrap().len();

@@ -282,7 +282,7 @@ fn fail_syncs(recorder: &Recorder, client: &mut Client) {
 /// Databases of an earlier version, which the first use migrates.
 pub fn migration() -> Run {
     let home = temporary_folder();
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-1");
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-2");
     fs::create_dir_all(home.path().join("data/tenants")).unwrap();
     for (from, to) in [("registry.db", "registry.db"), ("tenant.db", "tenants/1.db")] {
         fs::copy(fixture.join(from), home.path().join("data").join(to)).unwrap();

@@ -65,9 +65,12 @@ use crate::semaphore::Semaphore;
 /// The schema of a tenant's file.
 pub static SCHEMA: Schema = Schema {
     name: "tenant",
-    version: 2,
+    version: 3,
     sql: include_str!("../../../schema.sql"),
-    migrations: &[Migration { sql: include_str!("../migrations/tenant/2.sql"), then: records::build_search }],
+    migrations: &[
+        Migration::new(include_str!("../migrations/tenant/2.sql")),
+        Migration { sql: include_str!("../migrations/tenant/3.sql"), then: records::build_search },
+    ],
 };
 
 /// How long a file that could not be opened is not tried again.
