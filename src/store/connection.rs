@@ -57,6 +57,10 @@ pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 /// the size from which the maintenance has the log start again, so a log of usual size is never truncated.
 pub(super) const WAL_LIMIT: i64 = 32 << 20;
 
+/// Frames from which a write-ahead log is too long: checkpoints are too slow for this disk, or Litestream, which does them, does not run.
+/// 64 MiB.
+pub(super) const MOST_LOG_FRAMES: u32 = 16_000;
+
 /// The number of prepared statements that each connection caches.
 const STATEMENT_CACHE: usize = 64;
 
@@ -290,7 +294,8 @@ pub(super) fn is_failed_sync(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|error| codes.contains(&error.extended_code))
 }
 
-/// Commits. After an error of the disk the write-ahead log is cut as far as that is possible, see [`cut_log`].
+/// Commits. After an error of the disk the frames of the failed commit are discarded as far as that is possible, see
+/// [`discard_failed_commit`].
 ///
 /// # Errors
 ///
@@ -299,7 +304,7 @@ pub(super) fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
     let path = transaction.path().map(PathBuf::from);
     transaction.commit().inspect_err(|error| {
         if let Some(path) = path.filter(|_| is_disk_error(error)) {
-            let _ = cut_log(&path);
+            let _ = discard_failed_commit(&path);
         }
     })
 }
@@ -312,7 +317,7 @@ pub(super) fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
 /// # Errors
 ///
 /// [`OpenError`]. The frames may still be there.
-pub(super) fn cut_log(path: &Path) -> Result<(), OpenError> {
+pub(super) fn discard_failed_commit(path: &Path) -> Result<(), OpenError> {
     let failed = |error: rusqlite::Error| open_error(path, &error);
     let connect = || connect(path).inspect(keep_log_on_close).map_err(failed);
     let (mut writer, reader) = (connect()?, connect()?);

@@ -128,7 +128,8 @@ impl LogFile {
 ///
 /// The frames are overwritten, because Litestream takes a log that becomes shorter for one that was copied into the database. It would
 /// keep the pages of a discarded transaction that it has read. A discarded frame in the place of the last one that it has read makes it
-/// copy the whole database.
+/// copy the whole database. It does not compare the first frame of a log, so it would miss a discarded transaction of one frame there;
+/// usually the first frame is of a transaction of its own.
 ///
 /// # Errors
 ///

@@ -14,42 +14,42 @@ use super::connection::{self, OpenError};
 #[derive(Debug, Default)]
 pub(super) struct LogHealth {
     /// Frames of a failed commit may be behind the last committed one.
-    needs_cut: AtomicBool,
+    needs_discard: AtomicBool,
     /// Pages that count as copied into the database may be lost.
     needs_replay: AtomicBool,
 }
 
 impl LogHealth {
-    /// Handles a commit that failed: after an error of the disk the log of the database at `path` is cut.
+    /// Handles a commit that failed: after an error of the disk its frames in the log of the database at `path` are discarded.
     pub fn commit_failed(&self, path: &Path, error: &rusqlite::Error) {
         if connection::is_disk_error(error) {
-            self.needs_cut.store(true, Ordering::Relaxed);
+            self.needs_discard.store(true, Ordering::Relaxed);
             // If this fails, the next commit tries again.
-            let _ = self.ensure_cut(path);
+            let _ = self.ensure_discarded(path);
         }
     }
 
-    /// Cuts the log if that is still to be done.
+    /// Discards the frames of a failed commit if that is still to be done.
     ///
     /// # Errors
     ///
     /// [`OpenError`]. Nothing may be committed.
-    pub fn ensure_cut(&self, path: &Path) -> Result<(), OpenError> {
-        if self.needs_cut() {
-            connection::cut_log(path)?;
-            self.needs_cut.store(false, Ordering::Relaxed);
+    pub fn ensure_discarded(&self, path: &Path) -> Result<(), OpenError> {
+        if self.needs_discard() {
+            connection::discard_failed_commit(path)?;
+            self.needs_discard.store(false, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// Returns whether no open connection may be used for the next commit.
     pub fn needs_work(&self) -> bool {
-        self.needs_cut() || self.needs_replay()
+        self.needs_discard() || self.needs_replay()
     }
 
-    /// Returns whether the log has still to be cut. After a crash, the failed commit may be there.
-    pub fn needs_cut(&self) -> bool {
-        self.needs_cut.load(Ordering::Relaxed)
+    /// Returns whether frames have still to be discarded. After a crash, the failed commit may be there.
+    pub fn needs_discard(&self) -> bool {
+        self.needs_discard.load(Ordering::Relaxed)
     }
 
     /// Handles a checkpoint that failed. Returns whether the log has to be replayed: after a sync that failed. A write that failed,

@@ -114,8 +114,8 @@ impl LogTail {
             return Ok(End::Transaction);
         }
         *known = Some(Position { salt: log.salt(), frames });
-        let is_cut = log.next(frames).map_err(unreadable)? == Next::Discarded;
-        Ok(if is_cut { End::Discarded } else { End::Nothing })
+        let is_discarded = log.next(frames).map_err(unreadable)? == Next::Discarded;
+        Ok(if is_discarded { End::Discarded } else { End::Nothing })
     }
 }
 

@@ -8,7 +8,8 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, ffi};
 
 use super::connection::{
-    self, OpenError, cut_log, is_disk_error, open_error, open_raw, remove_database, unusable, wait_for_lock,
+    self, OpenError, discard_failed_commit, is_disk_error, open_error, open_raw, remove_database, unusable,
+    wait_for_lock,
 };
 use crate::files;
 
@@ -106,7 +107,7 @@ pub fn replace_content(
     drop(backup);
     copied.inspect_err(|error| {
         if let Some(path) = target.path().filter(|_| is_disk_error(error)) {
-            let _ = cut_log(Path::new(path));
+            let _ = discard_failed_commit(Path::new(path));
         }
     })?;
     // The backup API does not checkpoint as a commit does. If this fails, the next commit tries again.

@@ -30,7 +30,7 @@ const ADD_FIELD: &str =
     "ALTER TABLE customers ADD COLUMN added TEXT; CREATE INDEX customers_by_added ON customers (added);";
 
 /// The schema that results from the current one by `steps`, each of which makes a version.
-fn after(steps: &[&'static str], sql: String) -> &'static Schema {
+pub(super) fn after(steps: &[&'static str], sql: String) -> &'static Schema {
     let mut migrations = tenants::SCHEMA.migrations.to_vec();
     migrations.extend(steps.iter().map(|sql| Migration::new(sql)));
     let version = u32::try_from(migrations.len()).unwrap() + 1;

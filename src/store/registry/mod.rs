@@ -1,7 +1,7 @@
 //! The registry: tenants, their keys, the panel's sessions and the events of keys.
 //!
-//! Every change is one transaction of the only writing connection, and succeeds once the copy has it, if there is one. Every read queries the file, so a change by another process
-//! takes effect at the next read.
+//! Every change is one transaction of the only writing connection, and succeeds once the copy has it, if there is one. Every read
+//! queries the file, so a change by another process takes effect at the next read.
 
 mod authentication;
 mod events;
@@ -36,7 +36,7 @@ pub use keys::{MAX_RATE_LIMIT, NewKey, check_key_name};
 pub use sessions::SESSION_SECONDS;
 pub use tenants::{Inactive, TenantRow, TenantState, check_tenant_name};
 
-use super::connection::{self, OpenError};
+use super::connection::{self, MOST_LOG_FRAMES, OpenError};
 use super::error::DatabaseError;
 use super::file_identity::FileIdentity;
 use super::log_health::LogHealth;
@@ -315,25 +315,24 @@ impl Registry {
         cpu_permits::release_while_blocking(|| {
             transaction.commit().inspect_err(|error| self.log.commit_failed(&self.file(), error))
         })?;
-        self.checkpoint(connection);
+        let frames = connection::take_wal_frames();
+        if frames >= CHECKPOINT_FRAMES {
+            self.checkpoint(connection, frames);
+        }
         Ok(result)
     }
 
-    /// Copies a long write-ahead log into the file. If the disk fails, the next use of the registry closes it and replays the log.
-    fn checkpoint(&self, connection: &Connection) {
-        let frames = connection::take_wal_frames();
+    /// Copies a write-ahead log of `frames` frames into the file, unless Litestream does that. If the disk fails, the next use of the
+    /// registry closes it and replays the log.
+    fn checkpoint(&self, connection: &mut Connection, frames: u32) {
         let is_copied = self.copy.is_some() || connection::is_copied(&self.file());
-        // While Litestream runs, it does the checkpoints.
-        let is_due = if is_copied {
-            frames >= MOST_FRAMES && !self.copy.as_ref().is_some_and(|copy| copy.may_run())
-        } else {
-            frames >= CHECKPOINT_FRAMES
-        };
-        if !is_due {
+        if is_copied && (frames < MOST_LOG_FRAMES || self.copy.as_ref().is_some_and(|copy| copy.may_run())) {
             return;
         }
         let checkpoint = if is_copied { connection::truncate_log } else { connection::checkpoint };
-        if let Err(error) = cpu_permits::release_while_blocking(|| checkpoint(connection))
+        // A checkpoint that a reader prevents is done at the next commit.
+        let run = || connection::without_lock_wait(connection, |connection| checkpoint(connection));
+        if let Err(error) = cpu_permits::release_while_blocking(run)
             && self.log.checkpoint_failed(&error)
         {
             tracing::error!(%error, "the registry's write-ahead log cannot be copied into its file");
@@ -347,7 +346,7 @@ impl Registry {
             let closed = std::mem::take(&mut *self.idle.lock()).into_iter().chain(slot.take());
             closed.for_each(|connection| self.log.before_close(&connection));
         }
-        self.log.ensure_cut(&self.file())?;
+        self.log.ensure_discarded(&self.file())?;
         let connection = match slot.take() {
             Some(connection) => connection,
             None => self.reopen()?,
@@ -380,9 +379,6 @@ impl Drop for Registry {
 /// The frames in the write-ahead log from which a commit copies it into the file: as many as for SQLite's own automatic checkpoint,
 /// which ignores failures.
 const CHECKPOINT_FRAMES: u32 = 1_000;
-
-/// The frames from which the log is too long although Litestream copies it into the file.
-const MOST_FRAMES: u32 = 16_000;
 
 /// Opens the file of the registry. Creates it if it does not exist or was never finished.
 ///

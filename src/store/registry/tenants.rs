@@ -223,7 +223,7 @@ impl Registry {
     fn remove_file_without_tenant(&self, id: Option<i64>) {
         if let Some(id) = id
             // Otherwise the tenant may be there after a crash.
-            && !self.log.needs_cut()
+            && !self.log.needs_discard()
             && matches!(self.tenant(id), Ok(None))
         {
             let _ = tenants::remove_file(&self.data_dir, id);
@@ -390,7 +390,7 @@ impl Registry {
         });
         let deleted = committed.inspect_err(|_| {
             // Otherwise the tenant may be gone after a crash, and the mark has its file removed.
-            if let Some(id) = marked.filter(|_| !self.log.needs_cut()) {
+            if let Some(id) = marked.filter(|_| !self.log.needs_discard()) {
                 unmark(&self.tenant_file(id));
             }
         })?;

@@ -16,9 +16,11 @@ use crate::secret;
 use crate::store::backup::{self, BackupError, Manifest, manifest};
 use crate::store::import::{NewIds, NewRecord};
 use crate::store::registry::{Actor, Expiry, KeyState, NewKey, TenantRow};
-use crate::store::schema::{self, Migration, Schema};
+use crate::store::schema;
 use crate::store::tenant_file::TenantFile;
-use crate::store::{DatabaseError, KeyLabel, MutationError, Origin, Record, Tenant, Tenants, Writing, check};
+use crate::store::{
+    DatabaseError, KeyLabel, MutationError, Origin, Record, Tenant, Tenants, Writing, check, upgrade_tests,
+};
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -638,21 +640,16 @@ fn upgraded_and_new_files_replace_each_other() {
 
 #[test]
 fn files_of_an_older_schema_are_migrated_in_the_staging_directory() {
-    static NEXT: Schema = Schema {
-        name: "tenant",
-        version: tenants::SCHEMA.version + 1,
-        sql: "",
-        migrations: &[tenants::SCHEMA.migrations[0], Migration::new("ALTER TABLE customers ADD COLUMN fax TEXT")],
-    };
+    let next = upgrade_tests::after(&["ALTER TABLE customers ADD COLUMN fax TEXT"], String::new());
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.add(1, &["Eins"]);
     let backup = fixture.backup(None);
     let staging = StagingDir::create(&fixture.data()).unwrap();
     let file = backup.manifest.file("tenants/1.db").unwrap().clone();
-    staging.fill(&backup.folder, &[(file, &NEXT)]).unwrap();
+    staging.fill(&backup.folder, &[(file, next)]).unwrap();
     let staged = connection::open_raw(&staging.tenant(1)).unwrap();
-    assert_eq!(schema::version(&staged).unwrap(), NEXT.version);
+    assert_eq!(schema::version(&staged).unwrap(), next.version);
     assert!(staged.column_exists(None, "customers", "fax").unwrap());
     drop((staged, staging));
     fixture.assert_tidy();

@@ -2,14 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use crate::store::connection::MOST_LOG_FRAMES;
+
 /// Commits, and so new segments, after which merging is due. FTS5 merges as many of a level (`usermerge` in `schema.sql`).
 const MERGE_COMMITS: u32 = 16;
 
 /// Frames that the write-ahead log grows by before the next checkpoint. A page that several commits changed is copied once.
 const CHECKPOINT_FRAMES: u32 = 2_000;
-
-/// Frames from which the log is too long: the thread is too slow for this disk, or Litestream does not do the checkpoints. 64 MiB.
-const MOST_FRAMES: u32 = 16_000;
 
 /// What is due for one tenant's file.
 #[derive(Debug, Default)]
@@ -75,7 +74,7 @@ impl DueMaintenance {
 
     /// Whether more is in the log than checkpoints usually leave.
     pub fn is_log_too_long(&self) -> bool {
-        self.needs_checkpoint() && self.frames.load(Ordering::Relaxed) >= MOST_FRAMES
+        self.needs_checkpoint() && self.frames.load(Ordering::Relaxed) >= MOST_LOG_FRAMES
     }
 
     /// Merging found nothing to do, or failed. `segments` are left, if they could be counted.

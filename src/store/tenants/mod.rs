@@ -207,11 +207,11 @@ impl Tenants {
         let evicted: Vec<Arc<Slot>> = {
             let mut opened = self.opened.lock();
             opened.retain(|_, slot| slot.tenant().is_some());
-            // Where a log has to be cut, only the open connections know where.
+            // Where frames have to be discarded, only the open connections know which.
             let surplus = (opened.len() + 1).saturating_sub(max);
             let count = if surplus == 0 { 0 } else { (surplus + max / 32).min(MAX_EVICTED) };
-            let is_cut = |id: &i64| opened.get(id).is_some_and(|slot| !slot.health.log.needs_cut());
-            let oldest: Vec<i64> = oldest_first(&opened).into_iter().filter(is_cut).take(count).collect();
+            let is_closable = |id: &i64| opened.get(id).is_some_and(|slot| !slot.health.log.needs_discard());
+            let oldest: Vec<i64> = oldest_first(&opened).into_iter().filter(is_closable).take(count).collect();
             oldest.iter().filter_map(|id| opened.remove(id)).collect()
         };
         // Outside the lock, since closing a file takes time.

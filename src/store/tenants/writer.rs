@@ -378,7 +378,7 @@ impl Writer {
         if self.health.log.needs_replay() {
             return Err(connection::unusable(&self.path, "its write-ahead log has to be replayed"));
         }
-        self.health.log.ensure_cut(&self.path)?;
+        self.health.log.ensure_discarded(&self.path)?;
         let connection = schema::open(&self.path, self.schema)?;
         connection::persist_wal(&connection);
         connection::count_wal_frames(&connection);
