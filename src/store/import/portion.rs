@@ -15,8 +15,9 @@ const FIRST_ROWS: usize = 1_000;
 const MIN_ROWS: usize = 50;
 const MAX_ROWS: usize = 40_000;
 
-/// The memory of the records of a portion, in bytes.
-const MAX_BYTES: usize = 16 << 20;
+/// The memory of the records of a portion, in bytes. With their search terms and the pages that they change they take several times as
+/// much.
+const MAX_BYTES: usize = 10 << 20;
 
 /// Adapts the portions to the speed of the machine.
 #[derive(Debug)]
