@@ -38,7 +38,8 @@ impl AccessLogEntry<'_> {
             method = self.method,
             path = %without_key(&printable(self.path)),
             status = self.status,
-            duration_ms = self.duration.as_secs_f64() * 1e3,
+            // Whole microseconds: 0.076 in place of 0.07592600000000001.
+            duration_ms = (self.duration.as_secs_f64() * 1e6).round() / 1e3,
             tenant = self.tenant,
             key = self.key,
             request_id = %self.request_id,

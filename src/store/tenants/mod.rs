@@ -5,6 +5,7 @@
 //! | `files` | where a tenant's file is, and what belongs to it |
 //! | `tenant` | one open file: reads and mutations |
 //! | `readers` | the pool of reading connections |
+//! | `job` | a mutation that waits for the writer |
 //! | `writer` | the one writing connection: group commit |
 //! | `confirmation` | commits that the copy has not confirmed |
 //! | `due_maintenance` | what is due between commits |
@@ -21,6 +22,7 @@ mod confirmation;
 mod due_maintenance;
 mod file_health;
 mod files;
+mod job;
 mod leftovers;
 mod maintenance;
 mod open_file;

@@ -15,6 +15,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use super::confirmation::Confirmation;
 use super::due_maintenance::DueMaintenance;
 use super::file_health::FileHealth;
+use super::job::{Job, Mutation, Verdict, finish};
 use super::page_cache::{CacheBudget, TrackedConnection};
 use super::shared::Shared;
 use crate::cpu_permits;
@@ -39,70 +40,6 @@ const MAX_WAITING: usize = 64;
 /// How long the writer waits for the file before it counts as not responding: other writers of the file, an import for example, leave it
 /// within two seconds (contract section 10).
 const STALLED: Duration = Duration::from_secs(2);
-
-/// Whether a mutation's writes stay in the transaction.
-enum Verdict {
-    Keep,
-    RollBack,
-    /// A statement failed. What the mutation wrote is rolled back.
-    Failed(rusqlite::Error),
-}
-
-/// A queued mutation.
-trait Job: Send {
-    /// Runs once, inside the transaction.
-    fn run(&mut self, writing: &Writing<'_>) -> Verdict;
-
-    /// Whether it reports success after a commit.
-    fn has_succeeded(&self) -> bool;
-
-    /// Runs once, after the commit, or with the reason why nothing was committed.
-    fn finish(self: Box<Self>, committed: Result<(), StoreError>);
-}
-
-/// A mutation of two closures: what it does, and who is told the outcome.
-struct Mutation<W, D, T, E> {
-    work: Option<W>,
-    outcome: Option<Result<T, E>>,
-    done: D,
-}
-
-impl<W, D, T, E> Job for Mutation<W, D, T, E>
-where
-    W: FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send,
-    D: FnOnce(Result<Result<T, E>, StoreError>) + Send,
-    T: Send,
-    E: Send,
-{
-    fn run(&mut self, writing: &Writing<'_>) -> Verdict {
-        let Some(work) = self.work.take() else { return Verdict::RollBack };
-        match work(writing) {
-            Ok(value) => {
-                self.outcome = Some(Ok(value));
-                Verdict::Keep
-            }
-            Err(MutationError::Rejected(error)) => {
-                self.outcome = Some(Err(error));
-                Verdict::RollBack
-            }
-            Err(MutationError::Database(error)) => Verdict::Failed(error.0),
-        }
-    }
-
-    fn has_succeeded(&self) -> bool {
-        matches!(self.outcome, Some(Ok(_)))
-    }
-
-    fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
-        let outcome = match (self.outcome, committed) {
-            (Some(Err(rejected)), _) => Ok(Err(rejected)),
-            (Some(Ok(value)), Ok(())) => Ok(Ok(value)),
-            (_, Err(error)) => Err(error),
-            (None, Ok(())) => Err(StoreError::Internal),
-        };
-        (self.done)(outcome);
-    }
-}
 
 pub(super) struct Writer {
     path: PathBuf,
@@ -162,7 +99,7 @@ impl Writer {
         T: Send + 'static,
         E: Send + 'static,
     {
-        self.enqueue(Box::new(Mutation { work: Some(work), outcome: None, done }));
+        self.enqueue(Box::new(Mutation::new(work, done)));
     }
 
     /// The first thread to come becomes the leader: it works through the queue until it is empty, for the followers too.
@@ -479,14 +416,6 @@ fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
         return Err(rusqlite::Error::SqliteFailure(ended, Some("the transaction was rolled back".to_owned())));
     }
     transaction.commit()
-}
-
-/// A panic while one reply is sent must not keep the others from theirs.
-fn finish(job: Box<dyn Job>, outcome: Result<(), StoreError>) {
-    if catch_unwind(AssertUnwindSafe(|| job.finish(outcome))).is_err() {
-        let PanicInfo { location: place, message } = panics::last();
-        tracing::error!(place, panic = message, "finishing a mutation panicked");
-    }
 }
 
 /// The thread that works through the queue. It steps down when the queue is empty, and also with a panic.

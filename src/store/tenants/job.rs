@@ -1,0 +1,85 @@
+//! A mutation that waits for the writer: what it does, and who is told the outcome.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::panics::{self, PanicInfo};
+use crate::store::error::{MutationError, StoreError};
+use crate::store::records::Writing;
+
+/// Whether a mutation's writes stay in the transaction.
+pub(super) enum Verdict {
+    Keep,
+    RollBack,
+    /// A statement failed. What the mutation wrote is rolled back.
+    Failed(rusqlite::Error),
+}
+
+/// A queued mutation.
+pub(super) trait Job: Send {
+    /// Runs once, inside the transaction.
+    fn run(&mut self, writing: &Writing<'_>) -> Verdict;
+
+    /// Whether it reports success after a commit.
+    fn has_succeeded(&self) -> bool;
+
+    /// Runs once, after the commit, or with the reason why nothing was committed.
+    fn finish(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+/// A mutation of two closures: what it does, and who is told the outcome.
+pub(super) struct Mutation<W, D, T, E> {
+    work: Option<W>,
+    outcome: Option<Result<T, E>>,
+    done: D,
+}
+
+impl<W, D, T, E> Mutation<W, D, T, E> {
+    pub fn new(work: W, done: D) -> Mutation<W, D, T, E> {
+        Mutation { work: Some(work), outcome: None, done }
+    }
+}
+
+impl<W, D, T, E> Job for Mutation<W, D, T, E>
+where
+    W: FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send,
+    D: FnOnce(Result<Result<T, E>, StoreError>) + Send,
+    T: Send,
+    E: Send,
+{
+    fn run(&mut self, writing: &Writing<'_>) -> Verdict {
+        let Some(work) = self.work.take() else { return Verdict::RollBack };
+        match work(writing) {
+            Ok(value) => {
+                self.outcome = Some(Ok(value));
+                Verdict::Keep
+            }
+            Err(MutationError::Rejected(error)) => {
+                self.outcome = Some(Err(error));
+                Verdict::RollBack
+            }
+            Err(MutationError::Database(error)) => Verdict::Failed(error.0),
+        }
+    }
+
+    fn has_succeeded(&self) -> bool {
+        matches!(self.outcome, Some(Ok(_)))
+    }
+
+    fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
+        let outcome = match (self.outcome, committed) {
+            (Some(Err(rejected)), _) => Ok(Err(rejected)),
+            (Some(Ok(value)), Ok(())) => Ok(Ok(value)),
+            (_, Err(error)) => Err(error),
+            (None, Ok(())) => Err(StoreError::Internal),
+        };
+        (self.done)(outcome);
+    }
+}
+
+/// A panic while one reply is sent must not keep the others from theirs.
+pub(super) fn finish(job: Box<dyn Job>, outcome: Result<(), StoreError>) {
+    if catch_unwind(AssertUnwindSafe(|| job.finish(outcome))).is_err() {
+        let PanicInfo { location: place, message } = panics::last();
+        tracing::error!(place, panic = message, "finishing a mutation panicked");
+    }
+}
