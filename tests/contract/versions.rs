@@ -7,7 +7,7 @@ use std::thread;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, uuid};
+use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, first_version, uuid};
 
 const ONE: &str = "/customers.php?id=1";
 
@@ -264,19 +264,10 @@ fn acme_key(data_dir: &DataDir) -> String {
     made.stdout.trim().to_owned()
 }
 
-/// Copies the files of schema 2 to a data directory.
-fn schema_2() -> std::sync::Arc<DataDir> {
-    let data_dir = DataDir::new(false);
-    let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-2");
-    std::fs::create_dir_all(data_dir.data().join("tenants")).unwrap();
-    std::fs::copy(fixture.join("registry.db"), data_dir.data().join("registry.db")).unwrap();
-    std::fs::copy(fixture.join("tenant.db"), data_dir.data().join("tenants/1.db")).unwrap();
-    data_dir
-}
-
 #[test]
 fn records_of_the_version_before_have_a_version_and_an_empty_journal() {
-    let data_dir = schema_2();
+    let data_dir = DataDir::new(false);
+    data_dir.place_first_version();
     let key = acme_key(&data_dir);
     let server = Setup::plain().start_at(data_dir);
     let api = server.with_key(&key);
@@ -302,12 +293,11 @@ fn a_backup_of_the_version_before_is_restored() {
     server.cli(&["backup", "backups", "acme"]).done();
     let backups = std::fs::read_dir(server.home().join("backups")).unwrap();
     let backup = backups.map(|entry| entry.unwrap().path()).next().unwrap();
-    let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-2");
     let mut manifest: Value = serde_json::from_slice(&std::fs::read(backup.join("manifest.json")).unwrap()).unwrap();
     for file in manifest["files"].as_array_mut().unwrap() {
         let path = file["path"].as_str().unwrap().to_owned();
         let (source, schema) = if path == "registry.db" { ("registry.db", 1) } else { ("tenant.db", 2) };
-        let bytes = std::fs::read(fixture.join(source)).unwrap();
+        let bytes = std::fs::read(first_version().join(source)).unwrap();
         std::fs::write(backup.join(path), &bytes).unwrap();
         let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         (file["schema"], file["bytes"], file["sha256"]) = (json!(schema), json!(bytes.len()), json!(sum));

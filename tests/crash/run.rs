@@ -15,7 +15,7 @@ use crate::disk::{Disk, Image, Loss};
 use crate::history::{Change, History, State, difference};
 use crate::operator::{Operator, timed};
 use crate::recorder::{Call, Fault, Log, Recorder, temporary_folder};
-use crate::support::{DataDir, Setup, TestServer, until};
+use crate::support::{DataDir, Setup, TestServer, first_version, until};
 
 /// A recorded run.
 pub struct Run {
@@ -281,13 +281,8 @@ fn fail_syncs(recorder: &Recorder, client: &mut Client) {
 
 /// Databases of an earlier version, which the first use migrates.
 pub fn migration() -> Run {
-    let home = temporary_folder();
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-2");
-    fs::create_dir_all(home.path().join("data/tenants")).unwrap();
-    for (from, to) in [("registry.db", "registry.db"), ("tenant.db", "tenants/1.db")] {
-        fs::copy(fixture.join(from), home.path().join("data").join(to)).unwrap();
-    }
-    let recorder = Recorder::new(DataDir::in_home(home, false));
+    let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
+    recorder.data_dir.place_first_version();
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
     operator.keep("before".to_owned(), 0, 0, vec![("tenant acme".to_owned(), Some(json!(true)))]);
@@ -299,7 +294,7 @@ pub fn migration() -> Run {
     }
     server.stop();
     let mut clients = vec![client_run(client, &key)];
-    for (name, history) in fixture_records(&fixture.join("records.jsonl")) {
+    for (name, history) in fixture_records(&first_version().join("records.jsonl")) {
         clients.push(ClientRun { name, key: key.clone(), history });
     }
     finish("migration", &recorder, start, operator, clients)

@@ -20,7 +20,7 @@ pub use client::Api;
 pub use copy_socket::{Answer, CopySocket};
 pub use in_process::InProcess;
 pub use reply::Reply;
-pub use server::{ALL, DataDir, Setup, Tenant, TestServer};
+pub use server::{ALL, DataDir, Setup, Tenant, TestServer, first_version};
 
 use std::time::{Duration, Instant};
 

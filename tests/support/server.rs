@@ -23,6 +23,11 @@ pub const ALL: &[&str] = &["all"];
 /// The id of an unprivileged user.
 const NOBODY: u32 = 65_534;
 
+/// The folder of the databases of version 0.1.0, `registry.db` and `tenant.db`, and of their records, `records.jsonl`.
+pub fn first_version() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-2")
+}
+
 /// A data directory, the address at which it is served, and the secrets that its log must not contain.
 #[derive(Debug)]
 pub struct DataDir {
@@ -57,6 +62,14 @@ impl DataDir {
         }
         let (address, proxy, secrets) = (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
         Arc::new(DataDir { home, binary, unprivileged, address, https: OnceLock::new(), proxy, secrets })
+    }
+
+    /// Puts the databases of version 0.1.0 there: the registry, and the file of its tenant acme.
+    pub fn place_first_version(&self) {
+        std::fs::create_dir_all(self.data().join("tenants")).unwrap();
+        for (from, to) in [("registry.db", "registry.db"), ("tenant.db", "tenants/1.db")] {
+            std::fs::copy(first_version().join(from), self.data().join(to)).unwrap();
+        }
     }
 
     /// A folder beside the data directory, for whatever a test needs.
