@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::edge_server::EdgeServer;
 use crate::support::raw::get;
-use crate::support::until;
+use crate::support::{uninterrupted, until};
 
 #[test]
 fn a_head_has_16_kib_and_a_target_8() {
@@ -124,7 +124,7 @@ fn a_peer_that_does_not_read_is_cut() {
     std::thread::sleep(Duration::from_millis(1800));
     let mut read = 0;
     let mut buffer = vec![0; 65536];
-    while let Ok(bytes @ 1..) = client.socket().read(&mut buffer) {
+    while let Ok(bytes @ 1..) = uninterrupted(|| client.socket().read(&mut buffer)) {
         read += bytes;
     }
     assert!(read < 20 * 1024 * 1024, "all of it was written");
@@ -138,7 +138,7 @@ fn a_reader_that_is_slow_but_reads_gets_everything() {
     client.send(get("/large").repeat(8) + "GET /a HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\r\n");
     let mut read = 0;
     let mut buffer = vec![0; 256 * 1024];
-    while let Ok(bytes @ 1..) = client.socket().read(&mut buffer) {
+    while let Ok(bytes @ 1..) = uninterrupted(|| client.socket().read(&mut buffer)) {
         read += bytes;
         std::thread::sleep(Duration::from_millis(40));
     }

@@ -13,6 +13,7 @@ use tenantdesk::http::{Body, Request, Responder, Response};
 use tenantdesk::server::Service;
 
 use crate::mutate::fuzz;
+use crate::support::uninterrupted;
 
 const PIECES: &[&[u8]] = &[
     b"\r\n",
@@ -103,7 +104,7 @@ fn exchange(address: SocketAddr, input: &[u8]) -> Vec<u8> {
     let mut answers = Vec::new();
     let mut piece = [0; 4096];
     loop {
-        match client.read(&mut piece) {
+        match uninterrupted(|| client.read(&mut piece)) {
             Ok(0) => return answers,
             Ok(bytes) => answers.extend_from_slice(&piece[..bytes]),
             Err(problem) if problem.kind() == std::io::ErrorKind::WouldBlock => panic!("the edge hangs"),

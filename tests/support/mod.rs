@@ -22,6 +22,7 @@ pub use in_process::InProcess;
 pub use reply::Reply;
 pub use server::{ALL, DataDir, Setup, Tenant, TestServer, first_version};
 
+use std::io;
 use std::time::{Duration, Instant};
 
 /// The time after which a test fails. It is generous, so that a busy machine does not fail a test.
@@ -37,6 +38,17 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < deadline, "deadline exceeded; waited until {what}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Repeats a call that was interrupted. A read or write with a time limit is, when this process is stopped and continued
+/// (signal(7)).
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
     }
 }
 

@@ -169,7 +169,7 @@ impl Proxy {
         fs::create_dir(&home).unwrap();
         let mut log = String::new();
         for _ in 0..10 {
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+            let address = free_address();
             let (mut command, reload) = command(&home, address);
             let output = fs::File::create(home.join("log")).unwrap();
             let streams = (Stdio::from(output.try_clone().unwrap()), Stdio::from(output));
@@ -214,6 +214,13 @@ impl Drop for Proxy {
         let _ = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();
     }
+}
+
+/// An address for a proxy. Its host differs from that of other proxies, because Caddy starts even where another Caddy listens
+/// (`SO_REUSEPORT`), and each would get a part of the connections.
+fn free_address() -> SocketAddr {
+    let [first, second, third, ..] = *uuid::Uuid::new_v4().as_bytes();
+    SocketAddr::from((Ipv4Addr::new(127, first, second, third.clamp(1, 254)), free_port()))
 }
 
 /// A free port outside the range from which the system chooses, so that no server of a test gets the same one.
@@ -331,7 +338,7 @@ fn caddy_site(address: SocketAddr, server: SocketAddr, changed: impl Fn(String) 
 fn several_caddy_site(home: &Path, address: SocketAddr, [one, two]: [SocketAddr; 2]) -> String {
     let certificate = certificate();
     let Certificate { certificate, key, .. } = &*certificate;
-    let global = format!("\n{{\n\tadmin 127.0.0.1:{}\n\tauto_https off\n", free_port());
+    let global = format!("\n{{\n\tadmin {}\n\tauto_https off\n", free_address());
     let site = format!("\nhttps://*.desk.example:{} {{\n\tbind {}\n", address.port(), address.ip());
     let replacements = [
         ("\n{\n", global),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 use socket2::SockRef;
 
-use super::DEADLINE;
 use super::client::peek;
+use super::{DEADLINE, uninterrupted};
 
 /// One connection of a client that may send anything.
 pub struct Client {
@@ -83,7 +83,7 @@ impl Client {
 
     /// Whether the other side has closed; waits for it.
     pub fn is_closed(&mut self) -> bool {
-        match self.stream.read(&mut [0]) {
+        match uninterrupted(|| self.stream.read(&mut [0])) {
             Ok(read) => read == 0,
             Err(problem) => !matches!(problem.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
         }
