@@ -16,7 +16,8 @@ pub struct Semaphore {
 #[derive(Debug)]
 struct State {
     available: usize,
-    /// When a permit was last released, or the first of them acquired.
+    total: usize,
+    /// When a permit was last released, or acquired while none was held.
     last_progress: Instant,
 }
 
@@ -27,7 +28,7 @@ pub struct Permit<'a>(&'a Semaphore);
 impl Semaphore {
     /// A semaphore of `permits` permits.
     pub fn new(permits: usize) -> Semaphore {
-        let state = State { available: permits, last_progress: Instant::now() };
+        let state = State { available: permits, total: permits, last_progress: Instant::now() };
         Semaphore { state: Mutex::new(state), released: Condvar::new() }
     }
 
@@ -41,6 +42,9 @@ impl Semaphore {
             }
             drop(state);
             return cpu_permits::release_while_blocking(|| self.wait(timeout));
+        }
+        if state.available == state.total {
+            state.last_progress = Instant::now();
         }
         state.available -= 1;
         Some(Permit(self))
@@ -92,5 +96,15 @@ mod tests {
         let semaphore = Semaphore::new(1);
         let _held = semaphore.acquire(Duration::ZERO).unwrap();
         assert!(semaphore.acquire(Duration::from_millis(20)).is_none());
+    }
+
+    #[test]
+    fn holders_that_have_just_begun_are_waited_for() {
+        let timeout = Duration::from_secs(30);
+        let semaphore = Semaphore::new(1);
+        // It was idle for longer than the timeout.
+        semaphore.state.lock().last_progress = Instant::now().checked_sub(2 * timeout).unwrap();
+        let _held = semaphore.acquire(timeout).unwrap();
+        assert!(semaphore.state.lock().last_progress.elapsed() < timeout);
     }
 }
