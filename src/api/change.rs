@@ -182,11 +182,16 @@ impl Applied {
 
 impl Target {
     /// Checks that the record exists and has a version that the condition names. Returns its id.
-    fn check(&self, reading: &Reading<'_>) -> Result<i64, MutationError<ApiError>> {
+    fn check(&self, writing: &Writing<'_>) -> Result<i64, MutationError<ApiError>> {
         let id = self.id.number().ok_or_else(|| self.not_found())?;
-        let version = reading.version(self.resource, id)?.ok_or_else(|| self.not_found())?;
-        self.if_match.check(version)?;
-        Ok(id)
+        let version = writing.version(self.resource, id)?.ok_or_else(|| self.not_found())?;
+        if self.if_match.is_met_by(version)? {
+            return Ok(id);
+        }
+        // Earlier operations of a batch may have changed the record. They are rolled back, and their versions are used again.
+        writing.undo()?;
+        let present = writing.version(self.resource, id)?.ok_or_else(|| self.not_found())?;
+        Err(errors::precondition_failed(etag(present)).into())
     }
 
     fn not_found(&self) -> ApiError {

@@ -55,17 +55,18 @@ impl IfMatch {
         TagList::parse(value).map_or(IfMatch::Invalid(INVALID), IfMatch::Tags)
     }
 
-    /// Checks a record of this version, by strong comparison: a weak tag matches no version.
+    /// Returns whether a record of this version meets the condition, by strong comparison: a weak tag matches no version.
     ///
     /// # Errors
     ///
-    /// `precondition_failed` with the present tag; `bad_request` if the header cannot be read.
-    pub fn check(&self, version: i64) -> Result<(), ApiError> {
-        let present = etag(version);
+    /// `bad_request` if the header cannot be read.
+    pub fn is_met_by(&self, version: i64) -> Result<bool, ApiError> {
         match self {
-            IfMatch::Absent | IfMatch::Tags(TagList::Any) => Ok(()),
-            IfMatch::Tags(TagList::Tags(tags)) if tags.iter().any(|tag| !tag.weak && tag.opaque == present) => Ok(()),
-            IfMatch::Tags(TagList::Tags(_)) => Err(super::errors::precondition_failed(present)),
+            IfMatch::Absent | IfMatch::Tags(TagList::Any) => Ok(true),
+            IfMatch::Tags(TagList::Tags(tags)) => {
+                let present = etag(version);
+                Ok(tags.iter().any(|tag| !tag.weak && tag.opaque == present))
+            }
             IfMatch::Invalid(message) => Err(ApiError::bad_request(*message)),
         }
     }
@@ -177,7 +178,7 @@ mod tests {
             ("\"07\"", false),
             ("\"8\"", false),
         ] {
-            assert_eq!(IfMatch::parse(value).check(7).is_ok(), matches, "{value}");
+            assert_eq!(IfMatch::parse(value).is_met_by(7).ok(), Some(matches), "{value}");
         }
     }
 }

@@ -94,7 +94,7 @@ fn requests() -> Messages {
     };
     let if_match = |values: &[&str]| {
         let headers: Vec<(&str, &str)> = values.iter().map(|value| ("if-match", *value)).collect();
-        failure(IfMatch::of(&request(Method::Put, "", &headers, b"")).check(7))
+        failure(IfMatch::of(&request(Method::Put, "", &headers, b"")).is_met_by(7))
     };
     [
         ("If-Match: 7", if_match(&["7"])),

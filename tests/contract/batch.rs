@@ -162,6 +162,13 @@ fn an_operation_fails_as_a_request_of_its_own_would() {
             _ => (),
         }
     }
+    let changed_before = [operation("PUT", "/customers.php?id=1", json!({"city": "Bonn"})), with(&etag)];
+    let reply = fails_at(&api, 1, &changed_before, 412, "precondition_failed");
+    assert_eq!(reply.header("ETag"), Some(etag.as_str()), "the batch is undone");
+    assert_eq!(api.get("/customers.php?id=1").header("ETag"), Some(etag.as_str()));
+    let made_before =
+        [post_customer("New"), json!({"method": "DELETE", "path": "/customers.php?id=2", "if_match": "\"1\""})];
+    fails_at(&api, 1, &made_before, 404, "not_found");
     let both = json!({"customer_id": "x", "email": "x"});
     let reply = fails_at(&api, 0, &[operation("POST", "/employees.php", both)], 422, "validation_failed");
     reply.fails_on(&[("customer_id", "invalid_int"), ("email", "invalid_email")]);

@@ -1,7 +1,10 @@
 //! Contract section 11: a sync of the disk that fails. The kernel may drop what it could not write, and reports that once.
 
+use std::time::Duration;
+
 use serde_json::json;
 
+use crate::support::client::Pending;
 use crate::support::server::run;
 use crate::support::syncs::Syncs;
 use crate::support::{ALL, Api, CopySocket, Reply, Setup, Tenant, TestServer, database, until, uuid};
@@ -41,6 +44,32 @@ impl Fixture {
         let state = "PRAGMA wal_checkpoint(NOOP)";
         database(&self.tenant.file()).query_row(state, [], |row| Ok((row.get(1)?, row.get(2)?))).unwrap()
     }
+}
+
+/// They would keep the connections to the workers, which all tenants share.
+#[test]
+fn few_changes_wait_for_a_sync_that_takes_long() {
+    const WAITING: usize = 64;
+    let fixture = Fixture::new();
+    let other = fixture.server.tenant("other").with_scopes(ALL);
+    fixture.syncs.hold("/1.db-wal");
+    let post = || fixture.api.call("POST", RECORDS).json(&json!({"name": "Waits"})).start();
+    let mut waiting: Vec<Pending> = (0..=WAITING).map(|_| post()).collect();
+    let refused = until("a change is refused", || {
+        let next = post();
+        // Longer than a refusal takes, and seldom enough that few wait when it begins.
+        std::thread::sleep(Duration::from_millis(400));
+        if next.is_answered() {
+            return Some(next);
+        }
+        waiting.push(next);
+        None
+    });
+    refused.reply().fails_with(503, "tenant_unavailable");
+    other.customer("Made meanwhile");
+    assert!(waiting.iter().all(|pending| !pending.is_answered()));
+    fixture.syncs.release();
+    waiting.into_iter().for_each(|pending| _ = pending.reply().created());
 }
 
 #[test]

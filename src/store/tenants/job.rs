@@ -67,8 +67,8 @@ where
 
     fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
         let outcome = match (self.outcome, committed) {
-            (Some(Err(rejected)), _) => Ok(Err(rejected)),
-            (Some(Ok(value)), Ok(())) => Ok(Ok(value)),
+            (Some(outcome), Ok(())) => Ok(outcome),
+            // What a mutation was rejected for may be a change of the same transaction.
             (_, Err(error)) => Err(error),
             (None, Ok(())) => Err(StoreError::Internal),
         };

@@ -22,7 +22,7 @@ use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::panics::{self, PanicInfo};
 use crate::store::connection::{self, Checkpoint, OpenError};
-use crate::store::error::{MutationError, StoreError};
+use crate::store::error::{DatabaseError, MutationError, StoreError};
 use crate::store::log_tail::TailError;
 use crate::store::records::Writing;
 use crate::store::schema::{self, Schema};
@@ -62,7 +62,7 @@ struct Queue {
     waiting: VecDeque<Box<dyn Job>>,
     /// A thread works through the queue.
     has_leader: bool,
-    /// Since when the leader has waited for the file.
+    /// Since when the leader has waited for the file: for its lock, or for a commit.
     stalled_since: Option<Instant>,
 }
 
@@ -90,7 +90,8 @@ impl Writer {
     }
 
     /// Queues a mutation. `done` is called once, on this thread or another, after the commit and its confirmation by the copy, or with
-    /// the reason why nothing was committed or confirmed. What `work` rejected is rolled back and reported as it is.
+    /// the reason why nothing was committed or confirmed. What `work` rejected is rolled back, and reported once the changes that it may
+    /// have seen are committed.
     pub fn submit<T, E>(
         &self,
         work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
@@ -152,7 +153,9 @@ impl Writer {
         }
         let batch = self.take_batch();
         let (done, finished) = self.run_jobs(&transaction, batch);
+        self.queue.lock().stalled_since = Some(Instant::now());
         let committed = finished.and_then(|()| cpu_permits::release_while_blocking(|| commit(transaction)));
+        self.queue.lock().stalled_since = None;
         match &committed {
             Ok(()) => {
                 connection.update_usage();
@@ -393,12 +396,25 @@ impl Writer {
             writing.restore_journal(journal);
         }
         if !keeps && !transaction.is_autocommit() {
-            execute(transaction, "ROLLBACK TO mutation").map_err(failed)?;
+            execute(transaction, UNDO).map_err(failed)?;
         }
         if !transaction.is_autocommit() {
             execute(transaction, "RELEASE mutation").map_err(failed)?;
         }
         outcome
+    }
+}
+
+const UNDO: &str = "ROLLBACK TO mutation";
+
+impl Writing<'_> {
+    /// Undoes what the present mutation has written. The mutation must be rejected then.
+    ///
+    /// # Errors
+    ///
+    /// Those of SQLite.
+    pub fn undo(&self) -> Result<(), DatabaseError> {
+        Ok(execute(self.connection(), UNDO)?)
     }
 }
 
@@ -473,9 +489,8 @@ mod tests {
         Ok(())
     }
 
-    #[test]
-    fn what_a_failed_mutation_wrote_is_gone_from_the_search_too() {
-        let folder = tempfile::tempdir().unwrap();
+    /// A new file, and its writer.
+    fn new_writer(folder: &tempfile::TempDir) -> (PathBuf, Arc<Writer>) {
         let path = folder.path().join("1.db");
         drop(schema::create(&path, &SCHEMA).unwrap());
         let opener = ScheduledThreadPool::builder().num_threads(1).build();
@@ -491,7 +506,56 @@ mod tests {
             confirmer: None,
         };
         let writer = Arc::new(Writer::new(path.clone(), &shared, Arc::new(FileHealth::new(1))));
+        (path, writer)
+    }
 
+    #[test]
+    fn a_rejection_beside_a_change_that_cannot_be_committed_is_not_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, writer) = new_writer(&folder);
+        let (running, is_running) = mpsc::channel();
+        let (go, may_go): (Sender<()>, Receiver<()>) = mpsc::channel();
+        let (report, outcomes) = mpsc::channel();
+        let done = || {
+            let report = report.clone();
+            move |outcome: Outcome| report.send(outcome).unwrap()
+        };
+        std::thread::scope(|scope| {
+            let hold = move |writing: &Writing<'_>| {
+                running.send(()).unwrap();
+                may_go.recv().unwrap();
+                add(writing, "the first")
+            };
+            let first = done();
+            scope.spawn(|| writer.submit(hold, first));
+            is_running.recv().unwrap();
+            let deletes = |writing: &Writing<'_>| {
+                // The commit finds a reference to a record that is missing.
+                let statements = "PRAGMA defer_foreign_keys = ON;
+                    INSERT INTO employees (customer_id, email, is_active, created_at, updated_at, search, version)
+                    VALUES (9, '', 1, '', '', '', 1)";
+                writing.connection().execute_batch(statements).map_err(DatabaseError)?;
+                Ok(writing.delete(customer(), 1, &origin()).map(drop)?)
+            };
+            writer.submit(deletes, done());
+            let rejected = |writing: &Writing<'_>| {
+                assert!(!writing.exists(customer(), 1)?);
+                Err(MutationError::Rejected("no such record"))
+            };
+            writer.submit(rejected, done());
+            go.send(()).unwrap();
+        });
+        let outcomes: Vec<Outcome> = outcomes.try_iter().collect();
+        assert_eq!(outcomes, [Ok(Ok(())), Err(StoreError::Unavailable), Err(StoreError::Unavailable)]);
+        let file = schema::open(&path, &SCHEMA).unwrap();
+        let count: i64 = file.query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
+        assert_eq!(count, 1);
+    }
+
+    #[test]
+    fn what_a_failed_mutation_wrote_is_gone_from_the_search_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, writer) = new_writer(&folder);
         let (running, is_running) = mpsc::channel();
         let (go, may_go): (Sender<()>, Receiver<()>) = mpsc::channel();
         let (report, outcomes) = mpsc::channel();
