@@ -109,8 +109,8 @@ impl Tenant {
         let has_found_hidden = reading.has_found_hidden();
         connection.update_usage();
         drop(connection);
-        if has_found_hidden && self.writer.may_write_log() {
-            leftovers::remove_in_background(self.file.path(), self.schema);
+        if has_found_hidden {
+            leftovers::remove_in_background(self.file.path(), self.schema, || self.writer.may_write_log());
         }
         self.metrics.lock_waits.add(connection::take_lock_waits());
         match outcome {
