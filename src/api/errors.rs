@@ -59,8 +59,8 @@ pub fn tenant_unavailable() -> ApiError {
 
 /// `tenant_unavailable`: the copy does not confirm changes.
 pub fn copy_unavailable() -> ApiError {
-    let message = "The copy of the tenant's data does not confirm changes at the moment, and nothing was changed. \
-                   Try again in 5 seconds.";
+    let message = "The copy of the tenant's data does not confirm changes at the moment. This request changed nothing; one before \
+                   it with the same Idempotency-Key may have. Try again in 5 seconds.";
     ApiError::new(Condition::TenantUnavailable, message).header("Retry-After", "5")
 }
 

@@ -79,7 +79,7 @@ fn report(restored: &Restored) {
 }
 
 fn document(restored: &Restored) -> Value {
-    let tenant = |tenant: &RestoredTenant| json!({"id": tenant.id, "name": tenant.name, "existed": tenant.existed, "records": tenant.records});
+    let tenant = |tenant: &RestoredTenant| json!({"id": tenant.id, "name": tenant.name, "existed": tenant.existed, "keys": tenant.keys, "records": tenant.records});
     json!({
         "done": "restored",
         "folder": restored.folder.display().to_string(),
@@ -92,7 +92,12 @@ fn document(restored: &Restored) -> Value {
 fn text(restored: &Restored) -> String {
     let mut lines = vec![format!("restored from {} of {}", restored.folder.display(), restored.created_at)];
     lines.extend(restored.tenants.iter().map(|tenant| {
-        let access = if tenant.existed { "its keys, password and state are unchanged" } else { "with its keys" };
+        let access = match tenant.keys {
+            _ if tenant.existed => "its keys, password and state are unchanged".to_owned(),
+            0 => "no keys came with it; \"key create\" creates one".to_owned(),
+            1 => "with 1 key".to_owned(),
+            keys => format!("with {keys} keys"),
+        };
         let records: Vec<String> = tenant.records.iter().map(|(name, count)| format!("{count} {name}")).collect();
         format!("tenant {} (id {}): {}; {access}", tenant.name, tenant.id, records.join(", "))
     }));

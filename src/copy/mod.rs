@@ -278,7 +278,7 @@ impl Behind {
     }
 }
 
-/// Makes one trial in each [`TRIAL_PERIOD`] until no file is behind. The thread does not keep the copy alive.
+/// Makes one trial in each [`TRIAL_PERIOD`] until no file is behind. The thread holds only a weak reference.
 fn make_trials(copy: &Weak<ConfirmedCopy>) {
     let mut last = Instant::now();
     loop {

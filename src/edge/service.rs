@@ -151,7 +151,7 @@ impl EdgeContext {
         }
     }
 
-    /// Forwards a request for `/healthz`. Responds to it locally if the workers are overloaded, because the process is alive then too
+    /// Forwards a request for `/healthz`. Responds to it locally if the workers are overloaded, because the process still responds
     /// (contract section 6).
     async fn forward_health(
         &self,

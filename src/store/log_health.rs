@@ -1,7 +1,7 @@
 //! What failed syncs have left undone in one write-ahead log.
 //!
-//! The kernel may drop pages that it could not write, and it reports that once. So a sync that succeeds repairs none that failed
-//! before.
+//! The kernel may drop pages that it could not write, and it reports that once. A later sync that succeeds does not repair
+//! one that failed.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! The end of a write-ahead log, where a killed process may have left a transaction.
 //!
-//! A commit writes its frames to the log, syncs it, and then enters them in the index that all processes share. Of a process that is
-//! killed in between, the transaction is complete in the log and not in the index. To SQLite it does not exist, and the next
+//! A commit writes its frames to the log, syncs it, and then enters them in the index that all processes share. If a process is
+//! killed in between, its transaction is in the log but not in the index. To SQLite it does not exist, and the next
 //! transaction overwrites it. Litestream reads the log without the index. It may have copied the transaction, and would take a shorter
 //! one in its place for the same: it would confirm a change that it has not copied.
 //!

@@ -149,15 +149,18 @@ fn while_the_copy_does_not_answer_one_write_waits_and_others_are_refused_at_once
         if method == "POST" {
             refused.fails_with(400, "bad_request");
         } else {
-            refused.fails_with(503, "tenant_unavailable").saying("nothing was changed");
+            refused.fails_with(503, "tenant_unavailable").saying("This request changed nothing");
         }
     }
     let repeat = || fixture.api.call("POST", RECORDS).json(&json!({"name": "Unconfirmed"})).key(&key).send();
-    repeat().fails_with(503, "tenant_unavailable").saying("nothing was changed");
+    repeat().fails_with(503, "tenant_unavailable").saying("This request changed nothing");
     assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Unconfirmed");
     // Another tenant finds out by itself.
     other.post(RECORDS, json!({"name": "Lost"})).fails_with(503, "tenant_unavailable").saying("may have been made");
-    other.post(RECORDS, json!({"name": "Refused"})).fails_with(503, "tenant_unavailable").saying("nothing was changed");
+    other
+        .post(RECORDS, json!({"name": "Refused"}))
+        .fails_with(503, "tenant_unavailable")
+        .saying("This request changed nothing");
     let log = fixture.server.log();
     assert_eq!(log.matches("the copy does not confirm changes").count(), 1, "{log}");
     assert!(fixture.metric("tenantdesk_copy_failures_total") >= 2.0);
@@ -243,7 +246,7 @@ fn without_litestream_changes_are_refused_until_it_is_back() {
         .api
         .post(RECORDS, json!({"name": "Refused"}))
         .fails_with(503, "tenant_unavailable")
-        .saying("nothing was changed");
+        .saying("This request changed nothing");
     fixture.socket.restart();
     fixture.resumes();
     assert_eq!(fixture.api.total(RECORDS), 2);

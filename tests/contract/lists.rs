@@ -472,6 +472,7 @@ fn hardware_is_found_by_the_customer_of_its_employee() {
     }
     api.get("/hardware.php?id=1&customer_id=1").fails_with(400, "bad_request");
     api.get("/hardware.php?cutsomer_id=1").fails_with(400, "bad_request").saying("Did you mean \"customer_id\"");
+    api.get("/hardware.php?ID=1").fails_with(400, "bad_request").saying("Did you mean \"id\"");
     assert!(api.get("/hardware.php?id=1").found().get("customer_id").is_none(), "a filter, no field");
 }
 

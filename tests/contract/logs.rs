@@ -1,4 +1,4 @@
-//! What the log says of each request, and what it never says (issue 2, point 14).
+//! What the log says of each request, and what it never says (contract section 11).
 
 use serde_json::{Value, json};
 

@@ -45,15 +45,20 @@ fn a_backup_from_before_is_restored_under_the_new_name_while_the_server_runs() {
     server.cli(&["restore", "backups", "acme", "--as", "new"]).fails_saying("the tenant new would be overwritten");
     let restored = server.cli(&["--json", "restore", "backups", "acme", "--as", "new", "--force"]).done().json();
     let records = json!({"customers": 1, "employees": 0, "hardware": 0});
-    assert_eq!(restored["tenants"], json!([{"id": 1, "name": "new", "existed": true, "records": records}]));
+    assert_eq!(restored["tenants"], json!([{"id": 1, "name": "new", "existed": true, "keys": 0, "records": records}]));
     assert_eq!(api.ids(RECORDS), [1]);
     assert_eq!(api.customer("Drei"), 3, "ids go on from the higher count");
     assert_eq!(api.get("/whoami.php").found()["tenant"], "new");
 
     server.cli(&["tenant", "delete", "new", "--yes"]).done();
     let restored = server.cli(&["--json", "restore", "backups", "acme", "--as", "newer"]).done().json();
-    assert_eq!(restored["tenants"], json!([{"id": 2, "name": "newer", "existed": false, "records": records}]));
+    assert_eq!(
+        restored["tenants"],
+        json!([{"id": 2, "name": "newer", "existed": false, "keys": 1, "records": records}])
+    );
     assert_eq!(api.get("/whoami.php").found()["tenant"], "newer", "it comes with its keys");
+    let copied = server.cli(&["restore", "backups", "acme", "--as", "copy"]).done();
+    assert!(copied.stdout.contains("no keys came with it"), "newer has them: {}", copied.stdout);
     assert_eq!(api.ids(RECORDS), [1]);
     server.cli(&["restore", "backups", "--as", "new"]).ends_with(2);
     server.cli(&["restore", "backups", "acme", "--as", "New"]).ends_with(2);

@@ -182,7 +182,7 @@ fn cut_line(copy: &Copy, data_dir: &Arc<DataDir>, known: &[Known], lasts: Durati
             let began = Instant::now();
             let refusal = request.try_send(&api)?.expect_err("nothing is confirmed");
             first.get_or_insert_with(|| began.elapsed());
-            refusal.message().contains("nothing was changed").then(|| began.elapsed())
+            refusal.message().contains("This request changed nothing").then(|| began.elapsed())
         });
         thread::sleep(lasts);
         is_cut.store(false, Ordering::Relaxed);

@@ -2,7 +2,8 @@
 //!
 //! The records are inserted in portions, each in a transaction of its own, so that other writers of the file wait for one portion at
 //! most. Until the last one is stored they are hidden (`records/pending_imports.rs`). An import holds a lock while it runs. Hidden
-//! records without a locked import are what an interrupted one has left; whoever finds them removes them.
+//! records without a locked import are what an interrupted one has left; the next import removes them, or the server when it finds
+//! them in a list.
 //!
 //! | file | its concern |
 //! |---|---|

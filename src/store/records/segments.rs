@@ -1,7 +1,7 @@
 //! The segments of the search tables, and their merging in bounded steps.
 //!
 //! FTS5 adds a segment with every commit. A search looks into each of them, so they are merged. FTS5 would merge them inside the
-//! commit that reaches a limit, and that commit would take the longer, the larger the tenant is. `schema.sql` turns this off.
+//! commit that reaches a limit, and that commit would take longer for a larger tenant. `schema.sql` turns this off.
 
 use rusqlite::Connection;
 

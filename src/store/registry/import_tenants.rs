@@ -24,6 +24,8 @@ pub struct ImportedTenant {
     pub saved_id: i64,
     /// Its id in this registry: the same, unless a tenant of this registry has or had that id.
     pub id: i64,
+    /// The number of its keys that were imported: those that no tenant of this registry has.
+    pub keys: usize,
 }
 
 impl Registry {
@@ -79,8 +81,8 @@ impl Registry {
                 }
                 transaction.execute("DELETE FROM tenants WHERE id = ?", [id]).map_err(RegistryError::from)?;
             };
-            insert_keys(&transaction, saved_id, id, last_key).map_err(RegistryError::from)?;
-            imported.push(ImportedTenant { saved_id, id });
+            let keys = insert_keys(&transaction, saved_id, id, last_key).map_err(RegistryError::from)?;
+            imported.push(ImportedTenant { saved_id, id, keys });
         }
         connection::commit(transaction).map_err(RegistryError::from)?;
         Ok(imported)
@@ -121,10 +123,10 @@ fn insert(connection: &Connection, saved_id: i64, name: &str, wanted: Option<i64
     Ok(connection.last_insert_rowid())
 }
 
-/// Inserts the keys and events of a tenant. A key gets a new id if its id is not above `last_key`; its events refer to the new
-/// id.
-fn insert_keys(connection: &Connection, saved_id: i64, id: i64, last_key: i64) -> rusqlite::Result<()> {
-    connection.execute(
+/// Inserts the keys and events of a tenant, and returns the number of keys. A key gets a new id if its id is not above `last_key`; its
+/// events refer to the new id.
+fn insert_keys(connection: &Connection, saved_id: i64, id: i64, last_key: i64) -> rusqlite::Result<usize> {
+    let keys = connection.execute(
         "INSERT INTO main.keys (id, tenant_id, name, hash, prefix, scopes, created_at, last_used_at, revoked_at,
                                 expires_at, rate_limit)
          SELECT CASE WHEN k.id > ?3 THEN k.id END,
@@ -144,5 +146,5 @@ fn insert_keys(connection: &Connection, saved_id: i64, id: i64, last_key: i64) -
          WHERE e.tenant_id = ?1 ORDER BY e.id",
         [saved_id, id],
     )?;
-    Ok(())
+    Ok(keys)
 }

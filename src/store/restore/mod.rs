@@ -67,6 +67,8 @@ pub struct RestoredTenant {
     pub name: String,
     /// Whether it existed. Its keys, password and state are then unchanged.
     pub existed: bool,
+    /// The number of its keys that came with it. A key that a tenant of the data directory has stays with that tenant.
+    pub keys: usize,
     /// Resource → number of its records.
     pub records: BTreeMap<String, i64>,
 }
@@ -240,17 +242,18 @@ fn replace_all(
     targets: &[Target<'_>],
     replacements: &mut Replacements<'_>,
 ) -> Result<Vec<RestoredTenant>, RestoreError> {
-    let restored = |target: &Target<'_>, id| RestoredTenant {
+    let restored = |target: &Target<'_>, id, keys| RestoredTenant {
         id,
         name: target.name.clone(),
         existed: target.existed,
+        keys,
         records: target.saved.records.clone(),
     };
     let (existing, new): (Vec<&Target<'_>>, Vec<_>) = targets.iter().partition(|target| target.existed);
     let mut tenants = Vec::new();
     for target in existing {
         replacements.replace(&live_file(data_dir, target.id), &staging.tenant(target.saved.id))?;
-        tenants.push(restored(target, target.id));
+        tenants.push(restored(target, target.id, 0));
     }
     if new.is_empty() {
         return Ok(tenants);
@@ -266,7 +269,7 @@ fn replace_all(
         Ok(true)
     };
     let imported = registry.import_tenants(&staging.registry(), &imports, place_file)?;
-    tenants.extend(new.iter().zip(&imported).map(|(target, imported)| restored(target, imported.id)));
+    tenants.extend(new.iter().zip(&imported).map(|(target, imported)| restored(target, imported.id, imported.keys)));
     Ok(tenants)
 }
 

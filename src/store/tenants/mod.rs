@@ -174,7 +174,7 @@ impl Tenants {
             return outcome;
         }
         let _permit = slot.open_permits.acquire(STALLED).ok_or(StoreError::Unavailable)?;
-        // Opening may take as long as a lock is waited for. Whoever waited here finds the outcome.
+        // Opening may take as long as a lock is waited for. A thread that waited here finds the file open, or that it failed.
         let _opening = cpu_permits::lock(&slot.opening);
         if let Some(outcome) = slot.present() {
             return outcome;
@@ -209,7 +209,7 @@ impl Tenants {
         let evicted: Vec<Arc<Slot>> = {
             let mut opened = self.opened.lock();
             opened.retain(|_, slot| slot.tenant().is_some());
-            // Where frames have to be discarded, only the open connections know which.
+            // A file with frames to discard stays open: only its open connections know which frames.
             let surplus = (opened.len() + 1).saturating_sub(max);
             let count = if surplus == 0 { 0 } else { (surplus + max / 32).min(MAX_EVICTED) };
             let is_closable = |id: &i64| opened.get(id).is_some_and(|slot| !slot.health.log.needs_discard());

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Watches how often a tenant is used again soon enough to be found open.
 ///
-/// Where far more tenants are in use than may be open, that is seldom, and each open file makes all openings dearer: SQLite
+/// If many more tenants are in use than may be open, few uses find their file open, and every open file slows each opening: SQLite
 /// walks through a list of them, and memory that was used long ago is no longer in the processor's caches. Then few are kept.
 #[derive(Debug)]
 pub(super) struct WorkingSet {
@@ -32,7 +32,7 @@ impl WorkingSet {
         let soon = now.saturating_sub(last_use.load(Ordering::Relaxed)) <= self.most as u64;
         last_use.store(now, Ordering::Relaxed);
         let before = self.soon.load(Ordering::Relaxed);
-        // Of two that do this at once one may be lost, which an average bears.
+        // Of two that do this at once one may be lost, which the average tolerates.
         self.soon
             .store(before - before / WorkingSet::USES + if soon { WorkingSet::USES } else { 0 }, Ordering::Relaxed);
     }
