@@ -62,7 +62,7 @@ struct Queue {
     waiting: VecDeque<Box<dyn Job>>,
     /// A thread works through the queue.
     has_leader: bool,
-    /// Since when the leader has waited for the file: for its lock, or for a commit.
+    /// Since when the leader has waited for the file: for the maintenance, for the file's lock, or for a commit.
     stalled_since: Option<Instant>,
 }
 
@@ -130,9 +130,9 @@ impl Writer {
 
     /// One transaction for all that wait.
     fn run_batch(&self) {
+        self.queue.lock().stalled_since = Some(Instant::now());
         // Taken out, and put back only after a commit: after a failure the next mutation begins with a new connection.
         let mut slot = self.connection.lock();
-        self.queue.lock().stalled_since = Some(Instant::now());
         let kept = slot.take().filter(|_| !self.health.log.needs_work());
         let mut connection = match kept.map_or_else(|| self.connect(), Ok) {
             Ok(connection) => connection,
