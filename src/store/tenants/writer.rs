@@ -490,7 +490,7 @@ mod tests {
     }
 
     /// A new file, and its writer.
-    fn new_writer(folder: &tempfile::TempDir) -> (PathBuf, Arc<Writer>) {
+    fn new_writer(folder: &tempfile::TempDir) -> (PathBuf, Writer) {
         let path = folder.path().join("1.db");
         drop(schema::create(&path, &SCHEMA).unwrap());
         let opener = ScheduledThreadPool::builder().num_threads(1).build();
@@ -505,30 +505,41 @@ mod tests {
             open: Arc::default(),
             confirmer: None,
         };
-        let writer = Arc::new(Writer::new(path.clone(), &shared, Arc::new(FileHealth::new(1))));
+        let writer = Writer::new(path.clone(), &shared, Arc::new(FileHealth::new(1)));
         (path, writer)
+    }
+
+    fn done(report: &Sender<Outcome>) -> impl FnOnce(Outcome) + Send + 'static {
+        let report = report.clone();
+        move |outcome| report.send(outcome).unwrap()
+    }
+
+    /// Adds a first customer, and then runs the mutations that `submit` submits as one batch. Returns the outcomes of all.
+    fn outcomes_of_batch(writer: &Writer, submit: impl FnOnce(&Sender<Outcome>)) -> Vec<Outcome> {
+        let (running, is_running) = mpsc::channel();
+        let (go, may_go): (Sender<()>, Receiver<()>) = mpsc::channel();
+        let (report, outcomes) = mpsc::channel();
+        // It holds the writer until all others wait.
+        let hold = move |writing: &Writing<'_>| {
+            running.send(()).unwrap();
+            may_go.recv().unwrap();
+            add(writing, "the first")
+        };
+        let first = done(&report);
+        std::thread::scope(|scope| {
+            scope.spawn(|| writer.submit(hold, first));
+            is_running.recv().unwrap();
+            submit(&report);
+            go.send(()).unwrap();
+        });
+        outcomes.try_iter().collect()
     }
 
     #[test]
     fn a_rejection_beside_a_change_that_cannot_be_committed_is_not_reported() {
         let folder = tempfile::tempdir().unwrap();
         let (path, writer) = new_writer(&folder);
-        let (running, is_running) = mpsc::channel();
-        let (go, may_go): (Sender<()>, Receiver<()>) = mpsc::channel();
-        let (report, outcomes) = mpsc::channel();
-        let done = || {
-            let report = report.clone();
-            move |outcome: Outcome| report.send(outcome).unwrap()
-        };
-        std::thread::scope(|scope| {
-            let hold = move |writing: &Writing<'_>| {
-                running.send(()).unwrap();
-                may_go.recv().unwrap();
-                add(writing, "the first")
-            };
-            let first = done();
-            scope.spawn(|| writer.submit(hold, first));
-            is_running.recv().unwrap();
+        let outcomes = outcomes_of_batch(&writer, |report| {
             let deletes = |writing: &Writing<'_>| {
                 // The commit finds a reference to a record that is missing.
                 let statements = "PRAGMA defer_foreign_keys = ON;
@@ -537,15 +548,13 @@ mod tests {
                 writing.connection().execute_batch(statements).map_err(DatabaseError)?;
                 Ok(writing.delete(customer(), 1, &origin()).map(drop)?)
             };
-            writer.submit(deletes, done());
+            writer.submit(deletes, done(report));
             let rejected = |writing: &Writing<'_>| {
                 assert!(!writing.exists(customer(), 1)?);
                 Err(MutationError::Rejected("no such record"))
             };
-            writer.submit(rejected, done());
-            go.send(()).unwrap();
+            writer.submit(rejected, done(report));
         });
-        let outcomes: Vec<Outcome> = outcomes.try_iter().collect();
         assert_eq!(outcomes, [Ok(Ok(())), Err(StoreError::Unavailable), Err(StoreError::Unavailable)]);
         let file = schema::open(&path, &SCHEMA).unwrap();
         let count: i64 = file.query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
@@ -556,34 +565,18 @@ mod tests {
     fn what_a_failed_mutation_wrote_is_gone_from_the_search_too() {
         let folder = tempfile::tempdir().unwrap();
         let (path, writer) = new_writer(&folder);
-        let (running, is_running) = mpsc::channel();
-        let (go, may_go): (Sender<()>, Receiver<()>) = mpsc::channel();
-        let (report, outcomes) = mpsc::channel();
-        let done = || {
-            let report = report.clone();
-            move |outcome: Outcome| report.send(outcome).unwrap()
-        };
-        std::thread::scope(|scope| {
-            // It holds the writer until all others wait, which makes these one batch.
-            let hold = move |writing: &Writing<'_>| {
-                running.send(()).unwrap();
-                may_go.recv().unwrap();
-                add(writing, "the first")
-            };
-            let first = done();
-            scope.spawn(|| writer.submit(hold, first));
-            is_running.recv().unwrap();
-            writer.submit(|writing| add(writing, "second kept"), done());
+        let outcomes = outcomes_of_batch(&writer, |report| {
+            writer.submit(|writing| add(writing, "second kept"), done(report));
             let rejected = |writing: &Writing<'_>| {
                 add(writing, "third refused")?;
                 Err(MutationError::Rejected("no"))
             };
-            writer.submit(rejected, done());
+            writer.submit(rejected, done(report));
             let panics = |writing: &Writing<'_>| {
                 add(writing, "fourth panics")?;
                 panic!("on purpose")
             };
-            writer.submit(panics, done());
+            writer.submit(panics, done(report));
             let renames = |writing: &Writing<'_>| {
                 add(writing, "fifth removed")?;
                 writing.update(
@@ -594,11 +587,9 @@ mod tests {
                 )?;
                 add(writing, "sixth kept")
             };
-            writer.submit(renames, done());
-            writer.submit(|writing| Ok(writing.delete(customer(), 2, &origin()).map(drop)?), done());
-            go.send(()).unwrap();
+            writer.submit(renames, done(report));
+            writer.submit(|writing| Ok(writing.delete(customer(), 2, &origin()).map(drop)?), done(report));
         });
-        let outcomes: Vec<Outcome> = outcomes.try_iter().collect();
         let done = Ok(Ok(()));
         assert_eq!(outcomes, [done, done, Ok(Err("no")), Err(StoreError::Internal), done, done]);
 
