@@ -9,6 +9,7 @@ use crate::cpu_permits;
 /// A fixed number of permits.
 #[derive(Debug)]
 pub struct Semaphore {
+    permits: usize,
     state: Mutex<State>,
     released: Condvar,
 }
@@ -16,7 +17,6 @@ pub struct Semaphore {
 #[derive(Debug)]
 struct State {
     available: usize,
-    total: usize,
     /// When a permit was last released, or acquired while none was held.
     last_progress: Instant,
 }
@@ -28,8 +28,8 @@ pub struct Permit<'a>(&'a Semaphore);
 impl Semaphore {
     /// A semaphore of `permits` permits.
     pub fn new(permits: usize) -> Semaphore {
-        let state = State { available: permits, total: permits, last_progress: Instant::now() };
-        Semaphore { state: Mutex::new(state), released: Condvar::new() }
+        let state = State { available: permits, last_progress: Instant::now() };
+        Semaphore { permits, state: Mutex::new(state), released: Condvar::new() }
     }
 
     /// Waits at most `timeout` for a permit. Returns `None` at once if none was released for that long: then the holders do not
@@ -43,7 +43,7 @@ impl Semaphore {
             drop(state);
             return cpu_permits::release_while_blocking(|| self.wait(timeout));
         }
-        if state.available == state.total {
+        if state.available == self.permits {
             state.last_progress = Instant::now();
         }
         state.available -= 1;

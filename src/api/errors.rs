@@ -64,7 +64,7 @@ pub fn copy_unavailable() -> ApiError {
     ApiError::new(Condition::TenantUnavailable, message).header("Retry-After", "5")
 }
 
-/// `tenant_unavailable`: the copy has not confirmed this change. It is the one failure that may have changed something.
+/// `tenant_unavailable`: the copy has not confirmed this change. The change may have been made (contract section 16).
 pub fn unconfirmed() -> ApiError {
     let message = "The copy of the tenant's data has not confirmed the change within 5 seconds. The change may have been made all \
                    the same. Repeat the request with the same Idempotency-Key in 5 seconds: the response tells.";

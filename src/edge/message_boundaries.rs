@@ -10,8 +10,6 @@ use super::limits::MAX_HEAD;
 /// still fits into 64 bits and exceeds every limit.
 const MAX_LENGTH_DIGITS: usize = 18;
 
-const LENGTH_NAME: &[u8] = b"content-length";
-
 /// Parses the bytes of one connection as far as needed to find where each message ends.
 #[derive(Debug, Default)]
 pub(super) struct BoundaryTracker {
@@ -113,9 +111,11 @@ impl BoundaryTracker {
         }
     }
 
+    /// Counts `byte`, the next one of a header line, for `length_digits`.
     fn count_length_digit(&mut self, byte: u8) {
+        const NAME: &[u8] = b"content-length";
         self.length_digits = match (self.length_digits, byte) {
-            (None, b':') if self.line.eq_ignore_ascii_case(LENGTH_NAME) => Some(0),
+            (None, b':') if self.line.eq_ignore_ascii_case(NAME) => Some(0),
             (Some(0), b'0' | b' ' | b'\t') => Some(0),
             (Some(digits), b'0'..=b'9') => Some(digits + 1),
             _ => None,

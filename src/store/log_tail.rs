@@ -81,7 +81,8 @@ impl LogTail {
         }
     }
 
-    /// Checks that the log may be written to, as far as `copy` is concerned. The caller holds the write lock.
+    /// Checks that the log may be written to, as far as `copy` is concerned. Without the write lock a commit in progress looks
+    /// unfinished.
     ///
     /// # Errors
     ///

@@ -94,12 +94,12 @@ impl<'a> Fixture<'a> {
             self.crash(fault, what);
         }
         until(&format!("service resumes after {what}"), || (self.unlucky_request(what) < 300).then_some(()));
-        self.compare(what, "after the fault");
         let ready = self.recorder.data_dir.with_key(&key).get("/readyz");
         assert_eq!(ready.status, 200, "{what}");
+        self.compare(what, "after the fault");
         // The log is read by a thread. What it says of this fault must not count for the next one.
         let id = ready.header("X-Request-Id").unwrap();
-        until("the log has the last request", || self.server.log().contains(id).then_some(()));
+        until("the log has what came before /readyz", || self.server.log().contains(id).then_some(()));
         if logged <= self.server.log().len() {
             assert_said_once(&self.server.log()[logged..], what);
         }

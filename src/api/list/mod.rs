@@ -114,7 +114,7 @@ fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
 pub fn parse(resource: &'static Resource, query: &Query) -> Result<ListQuery, ApiError> {
     let filters = filters(resource);
     let names = PARAMETERS.iter().map(|parameter| parameter.name);
-    // A request with `id` is for one record, and is known here for one that was mistyped.
+    // A request with `id` is no list. The name is known here so that the message about a similar one suggests it.
     query.only(["id"].into_iter().chain(names).chain(filters.iter().map(|filter| filter.name.as_str())))?;
     let (sort, descending) = parse_sort(resource, query)?;
     let mut list = ListQuery {

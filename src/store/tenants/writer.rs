@@ -396,7 +396,7 @@ impl Writer {
             writing.restore_journal(journal);
         }
         if !keeps && !transaction.is_autocommit() {
-            execute(transaction, UNDO).map_err(failed)?;
+            writing.undo().map_err(|DatabaseError(error)| failed(error))?;
         }
         if !transaction.is_autocommit() {
             execute(transaction, "RELEASE mutation").map_err(failed)?;
@@ -405,8 +405,6 @@ impl Writer {
     }
 }
 
-const UNDO: &str = "ROLLBACK TO mutation";
-
 impl Writing<'_> {
     /// Undoes what the present mutation has written. The mutation must be rejected then.
     ///
@@ -414,7 +412,7 @@ impl Writing<'_> {
     ///
     /// Those of SQLite.
     pub fn undo(&self) -> Result<(), DatabaseError> {
-        Ok(execute(self.connection(), UNDO)?)
+        Ok(execute(self.connection(), "ROLLBACK TO mutation")?)
     }
 }
 
