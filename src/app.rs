@@ -9,13 +9,12 @@ use crate::api::Api;
 use crate::api::routes::{self, PAGE_METHODS, PublicPage, Route};
 use crate::clock::{Clock, Moment};
 use crate::config::Config;
-use crate::copy::{ConfirmedCopy, ControlSocket};
 use crate::http::{ApiError, Method, Request, Responder, Response};
-use crate::metrics::{CopyGauges, Metrics, StoreGauges};
+use crate::metrics::{Metrics, StoreGauges};
 use crate::panel::Panel;
 use crate::readiness::{self, Readiness};
 use crate::reference::{docs, openapi};
-use crate::store::registry::{self, Registry};
+use crate::store::registry::Registry;
 use crate::store::{OpenError, Tenants};
 
 /// The store, and everything that responds to requests.
@@ -34,7 +33,6 @@ pub struct App {
     data_dir: PathBuf,
     api: Api,
     readiness: Readiness,
-    copy: Option<Arc<ConfirmedCopy>>,
 }
 
 impl App {
@@ -47,14 +45,8 @@ impl App {
     pub fn open(config: &Config, clock: Clock) -> Result<Arc<App>, OpenError> {
         let data_dir = config.data_dir.clone();
         let metrics = Arc::new(Metrics::new(routes::label));
-        let socket = config.copy_socket.clone().map(ControlSocket::new);
-        let copy = socket.map(|socket| Arc::new(ConfirmedCopy::new(socket, &data_dir, Arc::clone(&metrics))));
-        if let Some(copy) = &copy {
-            registry::recover_log(&data_dir, copy)?;
-        }
-        let registry = Arc::new(Registry::create(&data_dir)?.confirmed_by(copy.clone()));
-        let tenants = Tenants::new(&data_dir, config.tenants, Arc::clone(&metrics)).confirmed_by(copy.clone());
-        let tenants = Arc::new(tenants);
+        let registry = Arc::new(Registry::create(&data_dir)?);
+        let tenants = Arc::new(Tenants::new(&data_dir, config.tenants, Arc::clone(&metrics)));
         let readiness = Readiness::new(clock.now().monotonic, || probe(&registry, &data_dir));
         Ok(Arc::new(App {
             panel: Panel::new(Arc::clone(&registry)),
@@ -65,21 +57,12 @@ impl App {
             metrics,
             data_dir,
             readiness,
-            copy,
         }))
     }
 
     /// What the metrics show of the store.
     pub fn gauges(&self) -> StoreGauges {
-        let of = |copy: &Arc<ConfirmedCopy>| CopyGauges {
-            files_behind: copy.files_behind(),
-            is_suspended: copy.is_suspended(),
-        };
-        StoreGauges {
-            open_tenants: self.tenants.open_count(),
-            search_segments: self.tenants.most_search_segments(),
-            copy: self.copy.as_ref().map(of),
-        }
+        StoreGauges { open_tenants: self.tenants.open_count(), search_segments: self.tenants.most_search_segments() }
     }
 
     /// Responds to a request. The response to a mutation is sent from another thread after the commit.

@@ -24,8 +24,6 @@ pub struct Config {
     pub trusted_proxies: Vec<IpNet>,
     /// Certificate and key for HTTPS. Without them the service speaks HTTP.
     pub tls: Option<TlsFiles>,
-    /// Litestream's control socket. Without it changes are answered without a copy.
-    pub copy_socket: Option<PathBuf>,
     /// Limits of the clients' connections.
     pub connections: ConnectionLimits,
     /// Limits of the tenants' files.
@@ -81,7 +79,6 @@ impl Config {
             rate_limit: const { NonZeroU32::new(100).unwrap() },
             trusted_proxies: Vec::new(),
             tls: None,
-            copy_socket: None,
             connections: ConnectionLimits::default(),
             tenants: TenantLimits::default(),
         }

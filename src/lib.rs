@@ -13,7 +13,6 @@ mod capitalize;
 pub mod cli;
 pub mod clock;
 pub mod config;
-pub mod copy;
 pub mod cpu_permits;
 pub mod edge;
 pub mod fair_queue;

@@ -100,10 +100,6 @@ pub struct Metrics {
     pub search_merges: TimedCounter,
     /// Checkpoints of tenants' write-ahead logs.
     pub checkpoints: TimedCounter,
-    /// Confirmations by the copy.
-    pub copy_confirmations: TimedCounter,
-    /// Confirmations that did not come in time.
-    pub copy_failures: Counter,
     /// Workers that handle a request.
     pub busy_workers: Gauge,
 }
@@ -115,17 +111,6 @@ pub struct StoreGauges {
     pub open_tenants: usize,
     /// The segments of the search table that has most.
     pub search_segments: u64,
-    /// The state of the copy; `None` if changes are answered without one.
-    pub copy: Option<CopyGauges>,
-}
-
-/// The state of the copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyGauges {
-    /// The files whose last change the copy has not confirmed.
-    pub files_behind: usize,
-    /// Whether the operator has suspended the copy.
-    pub is_suspended: bool,
 }
 
 /// The requests of one route and method.
@@ -149,8 +134,6 @@ impl Metrics {
             lock_waits: Counter::default(),
             search_merges: TimedCounter::default(),
             checkpoints: TimedCounter::default(),
-            copy_confirmations: TimedCounter::default(),
-            copy_failures: Counter::default(),
             busy_workers: Gauge::default(),
         }
     }
@@ -189,23 +172,10 @@ impl Metrics {
         let help = "Segments of the open search table that has most.";
         page.metric("tenantdesk_search_segments", "gauge", help, store.search_segments);
         page.metric("tenantdesk_open_tenants", "gauge", "Tenants whose file is open.", store.open_tenants);
-        if let Some(copy) = store.copy {
-            self.render_copy(&mut page, copy);
-        }
         let busy = self.busy_workers.value();
         page.metric("tenantdesk_workers_busy", "gauge", "Workers that handle a request.", busy);
         render_process(&mut page);
         page.0
-    }
-
-    fn render_copy(&self, page: &mut Exposition, copy: CopyGauges) {
-        page.timed("tenantdesk_copy_confirmation", "Confirmations by the copy.", &self.copy_confirmations);
-        let help = "Confirmations by the copy that did not come in time.";
-        page.metric("tenantdesk_copy_failures_total", "counter", help, self.copy_failures.value());
-        let help = "Files whose last change the copy has not confirmed; changes to them are refused.";
-        page.metric("tenantdesk_copy_files_behind", "gauge", help, copy.files_behind);
-        let help = "Whether the operator has suspended the copy.";
-        page.metric("tenantdesk_copy_suspended", "gauge", help, u8::from(copy.is_suspended));
     }
 
     fn render_requests(&self, page: &mut Exposition) {

@@ -57,20 +57,6 @@ pub fn tenant_unavailable() -> ApiError {
     ApiError::new(Condition::TenantUnavailable, message).header("Retry-After", "5")
 }
 
-/// `tenant_unavailable`: the copy does not confirm changes.
-pub fn copy_unavailable() -> ApiError {
-    let message = "The copy of the tenant's data does not confirm changes at the moment. This request changed nothing; one before \
-                   it with the same Idempotency-Key may have. Try again in 5 seconds.";
-    ApiError::new(Condition::TenantUnavailable, message).header("Retry-After", "5")
-}
-
-/// `tenant_unavailable`: the copy has not confirmed this change. The change may have been made (contract section 16).
-pub fn unconfirmed() -> ApiError {
-    let message = "The copy of the tenant's data has not confirmed the change within 5 seconds. The change may have been made all \
-                   the same. Repeat the request with the same Idempotency-Key in 5 seconds: the response tells.";
-    ApiError::new(Condition::TenantUnavailable, message).header("Retry-After", "5")
-}
-
 /// `insufficient_scope`: the request needs one of `scopes`.
 pub fn insufficient_scope(scopes: &[Scope]) -> ApiError {
     let names: Vec<String> = scopes.iter().map(Scope::to_string).collect();
@@ -169,8 +155,6 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
         match error {
             StoreError::Unavailable => tenant_unavailable(),
-            StoreError::CopyUnavailable => copy_unavailable(),
-            StoreError::Unconfirmed => unconfirmed(),
             StoreError::Internal => ApiError::internal(),
         }
     }

@@ -73,10 +73,6 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "tenantdesk restore /var/backups/tenantdesk/2026-11-20T19-30-00Z",
         ],
     ),
-    ("copy", &["tenantdesk copy status --copy-socket /run/tenantdesk-copy/socket", "tenantdesk copy suspend"]),
-    ("copy status", &["tenantdesk copy status --copy-socket /run/tenantdesk-copy/socket --json"]),
-    ("copy suspend", &["tenantdesk copy suspend"]),
-    ("copy resume", &["tenantdesk copy resume --copy-socket /run/tenantdesk-copy/socket"]),
     ("check", &["tenantdesk check", "tenantdesk check --json"]),
     (
         "doctor",

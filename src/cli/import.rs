@@ -16,7 +16,6 @@ use super::output::{print, print_json, print_stderr};
 use super::{GlobalOptions, UsageError, find_tenant, resource, resource_names};
 use crate::model::Resource;
 use crate::store::tenant_file::TenantFile;
-use crate::store::{log_tail, tenants};
 use crate::transfer::{Format, Import, ImportPhase, ProgressObserver, RowError};
 
 #[derive(Debug, Args)]
@@ -41,13 +40,9 @@ const MAX_SHOWN: u64 = 100;
 pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let Arguments { tenant, resource, file: path, keep_ids, dry_run } = arguments;
     let format = Format::from_extension(path).ok_or(UsageError("the file's name must end in .csv or .jsonl"))?;
-    let registry = if *dry_run { options.open_registry()? } else { options.open_registry_to_change()? };
+    let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let (mut source, size) = open(path)?;
-    if let Some(copy) = options.copy().filter(|_| !dry_run) {
-        let path = tenants::file(&tenants::folder(registry.data_dir()), tenant.id);
-        log_tail::recover(&path, &copy)?;
-    }
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let import = Import { resource, format, keep_ids: *keep_ids, dry_run: *dry_run };
     let document = options.json.then(|| ErrorDocument::new(&tenant.name, resource.plural));
@@ -55,9 +50,6 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     let outcome = import.run(&mut source, &file, &options.clock().now().rfc3339(), &mut report);
     report.finish()?;
     let rows = outcome?;
-    if !dry_run {
-        options.confirm_bulk(&tenants::file(&tenants::folder(registry.data_dir()), tenant.id))?;
-    }
     if options.json {
         return print_json(&json!({
             "done": if *dry_run { "checked" } else { "imported" },

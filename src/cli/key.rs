@@ -111,7 +111,7 @@ pub fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
 }
 
 fn create(options: &GlobalOptions, tenant: &str, new: NewKey<'_>, now: Moment) -> anyhow::Result<()> {
-    let registry = options.open_registry_to_change()?;
+    let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let (row, key) = registry.create_key(tenant.id, new, Actor::CommandLine, now)?;
     if let Err(error) = print_created(options, &tenant.name, &row, &key) {
@@ -138,7 +138,7 @@ fn print_created(options: &GlobalOptions, tenant: &str, row: &KeyRow, key: &str)
 }
 
 fn replace(options: &GlobalOptions, tenant: &str, id: i64, overlap: Span) -> anyhow::Result<()> {
-    let registry = options.open_registry_to_change()?;
+    let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let now = options.clock().now();
     let replacement = registry.replace_key(tenant.id, id, overlap, Actor::CommandLine, now)?;
@@ -224,7 +224,7 @@ fn document(key: &KeyRow, now: Moment) -> Value {
 }
 
 fn set_limit(options: &GlobalOptions, tenant: &str, id: i64, limit: Option<NonZeroU32>) -> anyhow::Result<()> {
-    let registry = options.open_registry_to_change()?;
+    let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let key = registry.set_rate_limit(tenant.id, id, limit, Actor::CommandLine, options.clock().now())?;
     if options.json {
@@ -239,14 +239,14 @@ fn set_limit(options: &GlobalOptions, tenant: &str, id: i64, limit: Option<NonZe
 }
 
 fn revoke(options: &GlobalOptions, tenant: &str, id: i64) -> anyhow::Result<()> {
-    let registry = options.open_registry_to_change()?;
+    let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let key = registry.revoke_key(tenant.id, id, Actor::CommandLine, options.clock().now())?;
     report(options, "revoked", &tenant.name, &key)
 }
 
 fn delete(options: &GlobalOptions, tenant: &str, id: i64) -> anyhow::Result<()> {
-    let registry = options.open_registry_to_change()?;
+    let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let key = registry.delete_key(tenant.id, id, Actor::CommandLine, options.clock().now())?;
     report(options, "deleted", &tenant.name, &key)

@@ -6,7 +6,6 @@ mod backup;
 mod changes;
 mod check;
 mod completions;
-mod copy;
 mod doctor;
 mod examples;
 mod export;
@@ -22,7 +21,7 @@ mod supervisor;
 mod tenant;
 
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
@@ -33,7 +32,6 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use signal_hook::consts::SIGXFSZ;
 
 use crate::clock::Clock;
-use crate::copy::{ConfirmedCopy, ControlSocket};
 use crate::model::{self, Resource};
 use crate::store::registry::{Registry, TenantRow};
 use crate::store::{OpenError, registry, sqlite_version};
@@ -57,9 +55,6 @@ struct GlobalOptions {
     /// Print one JSON document, for scripts
     #[arg(long, global = true, env = "TENANTDESK_JSON", value_parser = BoolishValueParser::new())]
     json: bool,
-    /// Litestream's control socket: report a change as done only once its copy has it
-    #[arg(long, global = true, env = "TENANTDESK_COPY_SOCKET", value_name = "PATH")]
-    copy_socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -82,9 +77,6 @@ enum Command {
     Backup(backup::Arguments),
     /// Restore a backup, whole or one tenant
     Restore(restore::Arguments),
-    /// Show how far the copy is behind, do without it, and require it again
-    #[command(subcommand)]
-    Copy(copy::Command),
     /// Examine every database: integrity, foreign keys, schema version
     Check,
     /// Diagnose the installation; exit code 1 if there is a fault
@@ -164,7 +156,6 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Changes(arguments) => changes::run(options, &arguments),
         Command::Backup(arguments) => backup::run(options, &arguments),
         Command::Restore(arguments) => restore::run(options, &arguments),
-        Command::Copy(command) => copy::run(options, command),
         Command::Check => check::run(options),
         Command::Doctor(arguments) => doctor::run(options, &arguments),
         Command::Openapi => openapi::run(options),
@@ -181,29 +172,6 @@ impl GlobalOptions {
     /// Opens the registry of an existing data directory.
     fn open_registry(&self) -> anyhow::Result<Registry> {
         Registry::open(&self.data_dir).map_err(|error| self.explain(error))
-    }
-
-    /// Returns the copy that confirms changes, or `None` without one.
-    fn copy(&self) -> Option<Arc<ConfirmedCopy>> {
-        let socket = ControlSocket::new(self.copy_socket.clone()?);
-        Some(Arc::new(ConfirmedCopy::new(socket, &self.data_dir, Arc::default())))
-    }
-
-    /// Opens the registry of an existing data directory for a command that changes something. Fails if the copy does not confirm
-    /// changes: nothing is changed then.
-    fn open_registry_to_change(&self) -> anyhow::Result<Registry> {
-        let copy = self.copy();
-        if let Some(copy) = &copy {
-            registry::recover_log(&self.data_dir, copy)?;
-        }
-        let registry = self.open_registry()?.confirmed_by(copy);
-        registry.check_copy()?;
-        Ok(registry)
-    }
-
-    /// Waits until the copy has the whole file `database`, which a command has changed.
-    fn confirm_bulk(&self, database: &Path) -> anyhow::Result<()> {
-        self.copy().map_or(Ok(()), |copy| Ok(copy.confirm_bulk(database)?))
     }
 
     /// Converts an error of the registry. A missing registry means that the folder is no data directory.

@@ -1,18 +1,14 @@
 //! `restore`: restores a backup, whole or one tenant.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{print, print_json, print_stderr};
 use super::{GlobalOptions, tenant_name};
-use crate::copy::ConfirmedCopy;
 use crate::store::backup::LeftOutTenant;
 use crate::store::restore::{self, Restore, Restored, RestoredTenant};
-use crate::store::{registry, tenants};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -29,11 +25,6 @@ pub struct Arguments {
 }
 
 pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
-    let copy = options.copy();
-    // A registry that is missing or damaged is not confirmed. It may be what is to be restored.
-    if let (Some(copy), Ok(_)) = (&copy, options.open_registry()) {
-        copy.check(&options.data_dir.join(registry::FILE))?;
-    }
     let restored = restore::restore(&Restore {
         data_dir: &options.data_dir,
         source: &arguments.dir,
@@ -42,24 +33,7 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
         force: arguments.force,
     })?;
     report(&restored);
-    let confirmed = copy.map_or(Ok(()), |copy| confirm(&copy, &options.data_dir, &restored));
-    if options.json {
-        print_json(&document(&restored))?
-    } else {
-        print(&text(&restored))?
-    }
-    confirmed
-}
-
-/// Waits until the copy has everything that was restored.
-fn confirm(copy: &Arc<ConfirmedCopy>, data_dir: &Path, restored: &Restored) -> anyhow::Result<()> {
-    for file in &restored.renamed {
-        copy.reopen(file).with_context(|| format!("the copy cannot be told that {} was replaced", file.display()))?;
-    }
-    for RestoredTenant { id, .. } in &restored.tenants {
-        copy.confirm_bulk(&tenants::file(&tenants::folder(data_dir), *id))?;
-    }
-    Ok(copy.confirm_bulk(&data_dir.join(registry::FILE))?)
+    if options.json { print_json(&document(&restored)) } else { print(&text(&restored)) }
 }
 
 /// Reports what the operator has to know or do.

@@ -151,7 +151,6 @@ fn configure(options: &GlobalOptions, arguments: &Arguments, descriptors: u64) -
         workers: arguments.workers.map_or(defaults.workers, usize::from),
         rate_limit: arguments.rate_limit,
         trusted_proxies: arguments.trusted_proxies.clone(),
-        copy_socket: options.copy_socket.clone(),
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
         connections: ConnectionLimits {
             idle_timeout: arguments.idle_timeout,
@@ -281,10 +280,7 @@ impl<'a> NewTenants<'a> {
         for name in names {
             match app.registry.find_tenant(name)? {
                 Some(tenant) => advise(&app.registry, &tenant)?,
-                None => {
-                    app.registry.check_copy()?;
-                    tenants.create_one(name, app.clock.now())?;
-                }
+                None => tenants.create_one(name, app.clock.now())?,
             }
         }
         Ok(tenants)

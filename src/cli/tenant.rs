@@ -80,12 +80,10 @@ pub fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
         Command::Create { name, trial_until } => create(options, &name, trial_until.as_deref()),
         Command::List => list(options),
         Command::Rename { name, new_name } => rename(options, &name, &new_name),
-        Command::Suspend { name } => report(options, "suspended", &options.open_registry_to_change()?.suspend(&name)?),
-        Command::Activate { name } => {
-            report(options, "activated", &options.open_registry_to_change()?.activate(&name)?)
-        }
+        Command::Suspend { name } => report(options, "suspended", &options.open_registry()?.suspend(&name)?),
+        Command::Activate { name } => report(options, "activated", &options.open_registry()?.activate(&name)?),
         Command::Trial { name, until } => {
-            report(options, "trial set", &options.open_registry_to_change()?.set_trial(&name, &until)?)
+            report(options, "trial set", &options.open_registry()?.set_trial(&name, &until)?)
         }
         Command::Password { name, stdin, generate } => set_password(options, &name, stdin, generate),
         Command::Delete { name, yes: _ } => delete(options, &name),
@@ -95,8 +93,7 @@ pub fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
 fn create(options: &GlobalOptions, name: &str, trial_until: Option<&str>) -> anyhow::Result<()> {
     restore::finish_interrupted(&options.data_dir)?;
     let data_dir = NewDataDir::create(&options.data_dir)?;
-    let registry = Registry::create(&options.data_dir)?.confirmed_by(options.copy());
-    registry.check_copy()?;
+    let registry = Registry::create(&options.data_dir)?;
     let now = options.clock().now();
     let password = password::generate()?;
     let tenant = registry.create_tenant(name, trial_until, &password::hash(&password)?, now)?;
@@ -174,7 +171,7 @@ fn report(options: &GlobalOptions, done: &str, tenant: &TenantRow) -> anyhow::Re
 }
 
 fn rename(options: &GlobalOptions, name: &str, new_name: &str) -> anyhow::Result<()> {
-    let renamed = options.open_registry_to_change()?.rename_tenant(name, new_name)?;
+    let renamed = options.open_registry()?.rename_tenant(name, new_name)?;
     if options.json {
         return print_json(&json!({"done": "renamed", "id": renamed.id, "name": renamed.name, "former_name": name}));
     }
@@ -182,7 +179,7 @@ fn rename(options: &GlobalOptions, name: &str, new_name: &str) -> anyhow::Result
 }
 
 fn set_password(options: &GlobalOptions, name: &str, stdin: bool, generate: bool) -> anyhow::Result<()> {
-    let registry = options.open_registry_to_change()?;
+    let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, name)?;
     let password = if generate {
         password::generate()?
@@ -210,7 +207,7 @@ fn set_password(options: &GlobalOptions, name: &str, stdin: bool, generate: bool
 }
 
 fn delete(options: &GlobalOptions, name: &str) -> anyhow::Result<()> {
-    let deleted = options.open_registry_to_change()?.delete_tenant(name)?;
+    let deleted = options.open_registry()?.delete_tenant(name)?;
     if options.json {
         return print_json(&json!({"done": "deleted", "id": deleted.id, "name": deleted.name}));
     }

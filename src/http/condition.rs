@@ -131,8 +131,7 @@ pub static CATALOGUE: [Description; 30] = [
         condition: Condition::TenantUnavailable,
         code: "tenant_unavailable",
         status: 503,
-        meaning: "The tenant's database, or the copy that confirms changes, cannot be used at the moment. Nothing was changed, unless the \
-                  message says that the change may have been made.",
+        meaning: "The tenant's database cannot be used at the moment. Nothing was changed.",
         remedy: "Repeat the request, with the same `Idempotency-Key`, after the seconds in `Retry-After`.",
     },
     Description {

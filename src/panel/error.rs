@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use super::METHODS;
-use crate::copy::CopyError;
 use crate::http::Response;
 use crate::password::HashError;
 use crate::secret::RandomnessError;
@@ -33,10 +32,6 @@ pub(super) enum PanelError {
     TooManyAttempts,
     /// Too many password checks are queued.
     Overloaded,
-    /// The copy does not confirm changes.
-    CopyUnavailable,
-    /// The change was made, but the copy has not confirmed it.
-    Unconfirmed,
     /// An internal error; the log has the cause.
     Internal,
 }
@@ -52,7 +47,7 @@ impl PanelError {
             PanelError::Invalid(_) => 422,
             PanelError::TooManyAttempts => 429,
             PanelError::Internal => 500,
-            PanelError::Overloaded | PanelError::CopyUnavailable | PanelError::Unconfirmed => 503,
+            PanelError::Overloaded => 503,
         }
     }
 
@@ -72,13 +67,6 @@ impl PanelError {
             PanelError::Overloaded => {
                 "Too many people are signing in at the moment. Please try again in a few seconds."
             }
-            PanelError::CopyUnavailable => {
-                "The copy of the data does not confirm changes at the moment. Nothing was changed. Please try again in a few seconds."
-            }
-            PanelError::Unconfirmed => {
-                "This was changed, but the copy of the data has not confirmed it and may lack the change. Please check the page in a \
-                 few seconds, or ask the operator."
-            }
             PanelError::Internal => "Something went wrong on our side. Please try again, or ask the operator.",
         }
     }
@@ -88,9 +76,7 @@ impl PanelError {
         match self {
             PanelError::MethodNotAllowed => response.header("Allow", METHODS),
             PanelError::TooManyAttempts => response.header("Retry-After", "60"),
-            PanelError::Overloaded | PanelError::CopyUnavailable | PanelError::Unconfirmed => {
-                response.header("Retry-After", "1")
-            }
+            PanelError::Overloaded => response.header("Retry-After", "1"),
             _ => response,
         }
     }
@@ -105,8 +91,6 @@ impl From<RegistryError> for PanelError {
             RegistryError::NotReplaceable { state, .. } => {
                 PanelError::Invalid(format!("This key is {state} and cannot be replaced. Nothing was changed.").into())
             }
-            RegistryError::Copy(CopyError::Unavailable(_)) => PanelError::CopyUnavailable,
-            RegistryError::Copy(CopyError::Unconfirmed(_)) => PanelError::Unconfirmed,
             error => failed(&error),
         }
     }

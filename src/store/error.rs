@@ -12,12 +12,6 @@ pub enum StoreError {
     /// too long, or has too many requests waiting for it.
     #[error("the tenant's file cannot be used")]
     Unavailable,
-    /// The copy has not confirmed an earlier change to the tenant's file. Nothing was changed.
-    #[error("the copy does not confirm changes to the tenant's file")]
-    CopyUnavailable,
-    /// The mutation is committed, but the copy has not confirmed it in time.
-    #[error("the copy has not confirmed the change")]
-    Unconfirmed,
     /// The program failed, not the file.
     #[error("the store failed")]
     Internal,

@@ -22,14 +22,7 @@ pub(super) struct LogFile {
     /// Changes when the log starts again from its beginning. Each frame has it.
     salt: [u8; 8],
     page_size: u64,
-    /// Whether checksums are of big-endian numbers.
-    is_big_endian: bool,
-    checksum: Checksum,
 }
-
-/// SQLite's checksum of all that was written so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Checksum(u32, u32);
 
 /// What follows after a number of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +36,6 @@ pub(super) enum Next {
 }
 
 impl LogFile {
-    /// Opens the log at `path`. Returns `None` if there is none, or an empty one.
-    pub fn open(path: &Path) -> io::Result<Option<LogFile>> {
-        LogFile::open_with(OpenOptions::new().read(true), path)
-    }
-
     fn open_with(options: &OpenOptions, path: &Path) -> io::Result<Option<LogFile>> {
         const MAGIC: u32 = 0x377f_0682;
         let file = match options.open(path) {
@@ -56,17 +44,11 @@ impl LogFile {
         };
         let Some(header) = read::<{ LOG_HEADER as usize }>(&file, 0)? else { return Ok(None) };
         let magic = number(&header, 0);
-        let (page_size, is_big_endian) = (u64::from(number(&header, 8)), magic & 1 == 1);
+        let page_size = u64::from(number(&header, 8));
         if magic & !1 != MAGIC || !page_size.is_power_of_two() || !PAGE_SIZES.contains(&page_size) {
             return Ok(None);
         }
-        let checksum = Checksum(number(&header, 24), number(&header, 28));
-        Ok(Some(LogFile { file, salt: part(&header, 16), page_size, is_big_endian, checksum }))
-    }
-
-    /// What the log's frames have in common until it starts again from its beginning.
-    pub fn salt(&self) -> [u8; 8] {
-        self.salt
+        Ok(Some(LogFile { file, salt: part(&header, 16), page_size }))
     }
 
     fn offset(&self, frames: u32) -> u64 {
@@ -82,11 +64,6 @@ impl LogFile {
         read(&self.file, self.offset(frames))
     }
 
-    /// The header of the frame after `frames` frames, if it is there and of this log.
-    fn frame_after(&self, frames: u32) -> io::Result<Option<[u8; FRAME_HEADER as usize]>> {
-        Ok(self.header_after(frames)?.filter(|header| self.is_own(header)))
-    }
-
     /// What follows after `frames` frames.
     pub fn next(&self, frames: u32) -> io::Result<Next> {
         Ok(match self.header_after(frames)? {
@@ -94,33 +71,6 @@ impl LogFile {
             Some(header) if self.is_own(&header) => Next::Frame,
             _ => Next::Nothing,
         })
-    }
-
-    /// Whether a whole transaction follows after `frames` frames, as SQLite's recovery would find it.
-    pub fn has_transaction_after(&self, frames: u32) -> io::Result<bool> {
-        let mut checksum = match frames.checked_sub(1) {
-            None => self.checksum,
-            Some(before) => match self.frame_after(before)? {
-                Some(header) => Checksum(number(&header, 16), number(&header, 20)),
-                None => return Ok(false),
-            },
-        };
-        let mut page = vec![0; usize::try_from(self.page_size).unwrap_or(0)];
-        for frames in frames.. {
-            let Some(header) = self.frame_after(frames)? else { return Ok(false) };
-            if !fill(&self.file, &mut page, self.offset(frames) + FRAME_HEADER)? {
-                return Ok(false);
-            }
-            checksum = checksum.of(&part::<8>(&header, 0), self.is_big_endian).of(&page, self.is_big_endian);
-            if checksum != Checksum(number(&header, 16), number(&header, 20)) {
-                return Ok(false);
-            }
-            // Only the last frame of a transaction has the size of the database.
-            if number(&header, 4) > 0 {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 }
 
@@ -145,18 +95,6 @@ pub(super) fn discard_after(path: &Path, frames: u32) -> io::Result<()> {
         log.file.write_all_at(&DISCARDED, log.offset(frame))?;
     }
     log.file.sync_all()
-}
-
-impl Checksum {
-    fn of(self, bytes: &[u8], is_big_endian: bool) -> Checksum {
-        let word = |bytes: [u8; 4]| if is_big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) };
-        let (words, _) = bytes.as_chunks::<4>();
-        let (pairs, _) = words.as_chunks::<2>();
-        pairs.iter().fold(self, |Checksum(first, second), [one, other]| {
-            let first = first.wrapping_add(word(*one)).wrapping_add(second);
-            Checksum(first, second.wrapping_add(word(*other)).wrapping_add(first))
-        })
-    }
 }
 
 /// Returns `None` if the file is too short.
@@ -203,7 +141,9 @@ mod tests {
         std::fs::copy(&database, &other).unwrap();
         std::fs::copy(connection::sibling_path(&database, "-wal"), &log).unwrap();
         let length = std::fs::metadata(&log).unwrap().len();
-        let next = |frames: u32| LogFile::open(&log).unwrap().unwrap().next(frames).unwrap();
+        let next = |frames: u32| {
+            LogFile::open_with(OpenOptions::new().read(true), &log).unwrap().unwrap().next(frames).unwrap()
+        };
         assert_eq!((next(before), next(after)), (Next::Frame, Next::Nothing));
         // An attempt before this one has ended in the middle.
         let open = LogFile::open_with(OpenOptions::new().read(true).write(true), &log).unwrap().unwrap();

@@ -11,7 +11,6 @@ pub mod import;
 pub mod lock_file;
 mod log_file;
 mod log_health;
-pub mod log_tail;
 mod page_copy;
 mod private_folders;
 pub mod records;

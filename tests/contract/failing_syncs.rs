@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::client::Pending;
 use crate::support::server::run;
 use crate::support::syncs::Syncs;
-use crate::support::{ALL, Api, CopySocket, Reply, Setup, Tenant, TestServer, database, until, uuid};
+use crate::support::{ALL, Api, Reply, Setup, Tenant, TestServer, database, until, uuid};
 
 const RECORDS: &str = "/customers.php";
 
@@ -137,34 +137,6 @@ fn after_a_failed_checkpoint_the_whole_log_is_copied_again() {
     assert_eq!(fixture.api.total(RECORDS), i64::try_from(made).unwrap() + 1);
     fixture.api.customer("After");
     fixture.server.cli(&["check"]).done();
-}
-
-/// Litestream may have copied the change that was refused, and take the next one for it.
-#[test]
-fn after_a_failed_sync_litestream_reads_the_log_before_the_next_change() {
-    let (copy, syncs) = (CopySocket::start(), Syncs::new());
-    let setup = Setup::without_rate_limit().variable("TENANTDESK_COPY_SOCKET", &copy.argument());
-    let server = syncs.observe_server(setup).start();
-    let tenant = server.tenant("acme");
-    let api = tenant.with_scopes(ALL);
-    api.customer("Before");
-    server.cli(&["copy", "suspend"]).done();
-    assert_eq!(copy.read(&tenant.file()), 0);
-    syncs.fail("/1.db-wal");
-    api.post(RECORDS, json!({"name": "Lost"})).fails_with(503, "tenant_unavailable");
-    syncs.succeed();
-    // Also without the copy, since it is required again one day.
-    copy.stop();
-    api.post(RECORDS, json!({"name": "Refused"})).fails_with(503, "tenant_unavailable");
-    assert_eq!(api.total(RECORDS), 1, "reads go on");
-    copy.restart();
-    api.customer("After");
-    assert_eq!(copy.read(&tenant.file()), 1);
-    api.customer("Later");
-    assert_eq!(copy.read(&tenant.file()), 1, "once");
-    assert_eq!(api.total(RECORDS), 3);
-    let log = server.log();
-    assert!(log.contains("Litestream has to read the log"), "{log}");
 }
 
 #[test]

@@ -18,7 +18,6 @@ mod batch;
 mod bulk;
 mod clocks;
 mod command_line;
-mod confirmed_copy;
 mod deployments;
 mod errors;
 mod expiry;

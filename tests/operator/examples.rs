@@ -475,17 +475,12 @@ fn systemd_has_nothing_to_say_against_the_units() {
     let folder = tempfile::tempdir().unwrap();
     let programs = folder.path().join("bin");
     std::fs::create_dir(&programs).unwrap();
-    for program in ["tenantdesk", "litestream", "take-over", "tenantdesk-webhook", "tenantdesk-pair"] {
+    for program in ["tenantdesk", "litestream", "take-over", "tenantdesk-webhook"] {
         std::os::unix::fs::symlink("/bin/true", programs.join(program)).unwrap();
     }
     let mut command = Command::new("systemd-analyze");
     command.args(["verify", "--man=no", "--recursive-errors=no"]);
-    for unit in ["tenantdesk", "tenantdesk-copy"] {
-        let drop_ins = folder.path().join(format!("{unit}.service.d"));
-        std::fs::create_dir(&drop_ins).unwrap();
-        std::fs::copy(example(&format!("pair/{unit}.conf")), drop_ins.join("pair.conf")).unwrap();
-    }
-    for unit in UNITS.into_iter().chain(["systemd/tenantdesk-backup.timer", "pair/tenantdesk-pair.service"]) {
+    for unit in UNITS.into_iter().chain(["systemd/tenantdesk-backup.timer"]) {
         let text = std::fs::read_to_string(example(unit)).unwrap();
         let copy = folder.path().join(Path::new(unit).file_name().unwrap());
         std::fs::write(&copy, text.replace("/usr/local/bin", programs.to_str().unwrap())).unwrap();

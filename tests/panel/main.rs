@@ -11,7 +11,6 @@
 
 mod browser_session;
 mod changes;
-mod confirmed_copy;
 mod keys;
 mod pages;
 mod sessions;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::load::{self, Load};
-use crate::machines::{Copy, Machine, equipped, take_over};
+use crate::machines::{Copy, Machine, equipped};
 use crate::support::{ALL, DataDir, until};
 
 /// Records of one tenant, each committed alone or with a few others: the log starts again some ten times.
@@ -26,7 +26,7 @@ fn the_copy_has_every_page_although_the_log_starts_again() {
     let data_dir = DataDir::new(false);
     let known = load::tenants(&data_dir, 1);
     let mut copying = copy.begin(&data_dir);
-    let mut first = Machine::confirmed(Arc::clone(&data_dir), &copy);
+    let mut first = Machine::first(Arc::clone(&data_dir));
     let load = Load::begin(&data_dir, &known, 8, false);
     let api = data_dir.with_key(&known[0].key);
     let began = Instant::now();
@@ -35,13 +35,11 @@ fn the_copy_has_every_page_although_the_log_starts_again() {
         thread::sleep(Duration::from_millis(100));
     }
     load.end();
+    let second = copy.await_customers("shop-0", usize::try_from(api.total("/customers.php")).unwrap());
+    second.cli(&["check"]).done();
     let expected = data_dir.cli(&["export", "shop-0", "customers", "--format", "jsonl"]).done().stdout;
     first.kill();
     copying.kill();
-
-    let second = DataDir::new(false);
-    assert!(take_over(&second, &copy).status().unwrap().success());
-    second.cli(&["check"]).done();
     let found = second.cli(&["export", "shop-0", "customers", "--format", "jsonl"]).done().stdout;
     assert!(found == expected, "the copy has other records");
 }
@@ -93,7 +91,7 @@ fn the_copy_has_what_was_written_while_litestream_did_not_run() {
     copying.kill();
 }
 
-/// Only Litestream copies the log into the file. While it does not run, and the copy is suspended, the server does.
+/// Only Litestream copies the log into the file. While it does not run, the server does.
 #[test]
 fn the_log_stays_short_while_litestream_does_not_run() {
     if !equipped() {
@@ -103,11 +101,11 @@ fn the_log_stays_short_while_litestream_does_not_run() {
     let tenant = data_dir.tenant("acme");
     let mut copying = copy.begin(&data_dir);
     copy.await_begun([tenant.id]);
-    let mut machine = Machine::confirmed(Arc::clone(&data_dir), &copy);
+    let mut machine = Machine::first(Arc::clone(&data_dir));
     let api = tenant.with_scopes(ALL);
     api.customer("With the copy");
+    copy.await_customers("acme", 1);
     copying.kill();
-    data_dir.cli(&["copy", "suspend"]).done();
     let length = || std::fs::metadata(tenant.file().with_file_name("1.db-wal")).unwrap().len();
     let customer =
         json!({"method": "POST", "path": "/customers.php", "body": {"name": "Without", "notes": "x".repeat(4_000)}});
@@ -121,15 +119,12 @@ fn the_log_stays_short_while_litestream_does_not_run() {
         was_truncated.then_some(())
     });
     copying = copy.begin(&data_dir);
-    until("the copy is required again", || {
-        (data_dir.cli_with_copy(&copy.socket(), &["copy", "resume"]).code == Some(0)).then_some(())
-    });
     api.customer("Again with the copy");
+    let second = copy.await_customers("acme", usize::try_from(api.total("/customers.php")).unwrap());
     let expected = data_dir.cli(&["export", "acme", "customers", "--format", "jsonl"]).done().stdout;
     machine.kill();
     copying.kill();
-    let second = Machine::second(&copy);
-    second.data_dir.cli(&["check"]).done();
-    let found = second.data_dir.cli(&["export", "acme", "customers", "--format", "jsonl"]).done().stdout;
+    second.cli(&["check"]).done();
+    let found = second.cli(&["export", "acme", "customers", "--format", "jsonl"]).done().stdout;
     assert!(found == expected, "the copy has other customers");
 }

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::line::{Line, RECEIVER};
 use crate::support::{DataDir, until, uuid};
 
 /// How many ports are tried for sshd, which must be told its port before it starts.
@@ -19,9 +19,17 @@ pub fn litestream() -> String {
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// Whether the programs that all of these tests start are installed.
+/// The account that receives the copy. Only root can change its root directory, and sshd runs as root then.
+pub const ACCOUNT: &str = "root";
+
+/// Whether these tests can run: root runs them, and the programs that all of them start are installed.
 pub fn equipped() -> bool {
-    installed(&[&litestream(), SSHD])
+    let is_root = rustix::process::geteuid().is_root();
+    assert!(is_root || std::env::var_os("CI").is_none(), "root must run these tests");
+    if !is_root {
+        let _ = writeln!(std::io::stderr(), "\n*** LEFT OUT: root must run the tests of the copy ***");
+    }
+    is_root && installed(&[&litestream(), SSHD])
 }
 
 /// Whether these programs are installed. With `CI` set, a missing one fails the test.
@@ -51,21 +59,22 @@ pub fn replace(text: &str, old: &str, new: &str) -> String {
 #[derive(Debug)]
 pub struct Copy {
     folder: tempfile::TempDir,
-    sshd: Option<Mutex<Sshd>>,
-    port: u16,
-    /// `None` if everything is in the network of the test.
-    line: Option<Line>,
+    /// `None` if the copy is a directory of the first machine.
+    sshd: Option<Sshd>,
     /// The directory's `monitor-interval`; Litestream's default without it.
     interval: Option<&'static str>,
 }
 
 #[derive(Debug)]
-struct Sshd(Child);
+struct Sshd {
+    child: Child,
+    port: u16,
+}
 
 impl Copy {
     /// To a directory.
     pub fn to_directory() -> Copy {
-        Copy { folder: tempfile::tempdir().unwrap(), sshd: None, port: 0, line: None, interval: None }
+        Copy { folder: tempfile::tempdir().unwrap(), sshd: None, interval: None }
     }
 
     /// To a directory, with this interval between two looks at each tenant's file.
@@ -73,62 +82,42 @@ impl Copy {
         Copy { interval: Some(interval), ..Copy::to_directory() }
     }
 
-    /// To a second host, over SFTP.
+    /// To a second host, over SFTP. sshd changes its root directory, so root owns all folders above, and nobody else can write to them.
     pub fn to_second_host() -> Copy {
-        Copy::to_second_host_in(&std::env::temp_dir())
+        let folder = tempfile::tempdir_in("/run").unwrap();
+        let sshd = Sshd::start(folder.path());
+        Copy { folder, sshd: Some(sshd), interval: None }
     }
 
-    /// The same, below `parent`.
-    pub fn to_second_host_in(parent: &Path) -> Copy {
-        Copy::to_host_behind(None, parent)
+    /// The port of sshd.
+    pub fn port(&self) -> u16 {
+        self.sshd.as_ref().unwrap().port
     }
 
-    /// The same, over a line that can be cut.
-    pub fn over_line() -> Copy {
-        Copy::to_host_behind(Some(Line::new()), &std::env::temp_dir())
-    }
-
-    fn to_host_behind(line: Option<Line>, parent: &Path) -> Copy {
-        let folder = tempfile::tempdir_in(parent).unwrap();
-        let (sshd, port) = Sshd::start(folder.path(), line.as_ref());
-        Copy { folder, sshd: Some(Mutex::new(sshd)), port, line, interval: None }
-    }
-
-    /// The line of [`Copy::over_line`].
-    pub fn line(&self) -> &Line {
-        self.line.as_ref().unwrap()
-    }
-
-    /// Kills sshd with all of its connections.
-    pub fn kill_receiver(&self) {
-        self.sshd.as_ref().unwrap().lock().unwrap().kill();
-    }
-
-    /// Starts sshd again.
-    pub fn restart_receiver(&self) {
-        let again =
-            Sshd::try_start(self.folder.path(), self.port, self.line.as_ref()).expect("sshd starts again on its port");
-        *self.sshd.as_ref().unwrap().lock().unwrap() = again;
-    }
-
-    /// Litestream's control socket.
-    pub fn socket(&self) -> PathBuf {
-        self.folder.path().join("socket")
+    /// A client of OpenSSH with the first machine's key.
+    pub fn ssh_client(&self, program: &str) -> Command {
+        let folder = self.folder.path();
+        let host_key = fs::read_to_string(folder.join("host.pub")).unwrap();
+        let known = folder.join("known_hosts");
+        let port = self.port();
+        fs::write(&known, format!("[127.0.0.1]:{port} {host_key}")).unwrap();
+        let mut command = Command::new(program);
+        command.args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes"]);
+        command.arg("-o").arg(format!("UserKnownHostsFile={}", known.display()));
+        command.arg("-o").arg(format!("Port={port}")).arg("-i").arg(folder.join("client"));
+        command
     }
 
     /// The directory of the copy.
     pub fn directory(&self) -> PathBuf {
-        self.folder.path().join("copy")
+        self.folder.path().join("root/data")
     }
 
     /// The example's configuration for this place and this copy.
     fn config(&self, data: &Path) -> String {
         let data = data.to_str().unwrap();
-        let target = self.directory();
-        let target = target.to_str().unwrap();
-        let socket = |text: &str| replace(text, "/run/tenantdesk-copy/socket", self.socket().to_str().unwrap());
-        if self.sshd.is_none() {
-            let text = socket(&fs::read_to_string(example("to-directory.yml")).unwrap());
+        let Some(sshd) = &self.sshd else {
+            let text = fs::read_to_string(example("to-directory.yml")).unwrap();
             let text = match self.interval {
                 Some(interval) => {
                     replace(&text, "watch: true", &format!("watch: true\n    monitor-interval: {interval}"))
@@ -136,22 +125,18 @@ impl Copy {
                 None => text,
             };
             let text = replace(&text, "/var/lib/tenantdesk", data);
-            return replace(&text, "/mnt/elsewhere/tenantdesk", target);
-        }
-        let text = socket(&fs::read_to_string(example("to-second-machine.yml")).unwrap());
+            return replace(&text, "/mnt/elsewhere/tenantdesk", self.directory().to_str().unwrap());
+        };
+        let text = fs::read_to_string(example("to-second-machine.yml")).unwrap();
         let key = self.folder.path().join("client");
         let host_key = fs::read_to_string(self.folder.path().join("host.pub")).unwrap();
         let host_key: Vec<&str> = host_key.split_whitespace().take(2).collect();
         let mut text = replace(&text, "/var/lib/tenantdesk", data);
         for (old, new) in [
-            (
-                "second.example:22",
-                format!("{}:{}", if self.line.is_some() { RECEIVER } else { "127.0.0.1" }, self.port).as_str(),
-            ),
-            ("user: tenantdesk-copy", &format!("user: {}", me())),
+            ("second.example:22", format!("127.0.0.1:{}", sshd.port).as_str()),
+            ("user: tenantdesk-copy", &format!("user: {ACCOUNT}")),
             ("/etc/tenantdesk-copy.key", key.to_str().unwrap()),
             ("ssh-ed25519 THE-SECOND-MACHINES-KEY", &host_key.join(" ")),
-            ("/srv/tenantdesk-copy", target),
         ] {
             text = replace(&text, old, new);
         }
@@ -160,10 +145,7 @@ impl Copy {
 
     /// Starts Litestream on the data of a machine.
     pub fn begin(&self, data_dir: &DataDir) -> Copying {
-        self.begin_as(data_dir, |command| match &self.line {
-            Some(line) => line.at_sender(&command),
-            None => command,
-        })
+        self.begin_as(data_dir, |command| command)
     }
 
     /// The same with a command that `made` makes of Litestream's.
@@ -187,17 +169,6 @@ impl Copy {
         }
     }
 
-    /// The same, where there are so many files that it takes longer than a test waits.
-    pub fn await_begun_within(&self, limit: Duration, tenants: impl IntoIterator<Item = i64>) {
-        let deadline = Instant::now() + limit;
-        for file in tenants.into_iter().map(|id| format!("tenants/{id}.db")).chain(["registry.db".to_owned()]) {
-            while !self.has_begun(&file) {
-                assert!(Instant::now() < deadline, "{file} is not copied");
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        }
-    }
-
     /// Whether the copy has anything of this file of the data directory.
     pub fn has_begun(&self, file: &str) -> bool {
         let first = self.directory().join(file).join("ltx/0");
@@ -216,13 +187,9 @@ impl Copy {
     }
 }
 
-fn me() -> String {
-    String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap().trim().to_owned()
-}
-
 impl Sshd {
     /// The system's sshd with the example's part of its configuration, on a port and with keys of its own.
-    fn start(folder: &Path, line: Option<&Line>) -> (Sshd, u16) {
+    fn start(folder: &Path) -> Sshd {
         for name in ["host", "client"] {
             let made = Command::new("ssh-keygen")
                 .args(["-q", "-t", "ed25519", "-N", "", "-f"])
@@ -231,57 +198,55 @@ impl Sshd {
                 .unwrap();
             assert!(made.success());
         }
+        // sshd does not change its root directory to one that others can enter by a folder that is theirs.
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir_all(folder.join("root/data")).unwrap();
         // If root starts it, sshd requires this folder, which the unit of its service makes.
         let _ = fs::create_dir("/run/sshd");
         let example = fs::read_to_string(example("sshd.conf")).unwrap();
-        let example = replace(&example, "Match User tenantdesk-copy", &format!("Match User {}", me()));
+        let example = replace(&example, "Match User tenantdesk-copy", &format!("Match User {ACCOUNT}"));
+        let example = replace(&example, "/srv/tenantdesk-copy", folder.join("root").to_str().unwrap());
         let keys = folder.join("client.pub");
         let example = replace(&example, "/etc/ssh/tenantdesk-copy/authorized_keys", keys.to_str().unwrap());
         for _ in 0..PORTS_TRIED {
             let port = 20_000 + u16::from_str_radix(&uuid()[..4], 16).unwrap() % 12_000;
             let own = format!(
-                "Port {port}\nListenAddress {}\nHostKey {}\nPidFile none\nStrictModes no\nUsePAM no\n\
+                "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nPidFile none\nStrictModes no\nUsePAM no\n\
                  Subsystem sftp internal-sftp\n",
-                if line.is_some() { "0.0.0.0" } else { "127.0.0.1" },
                 folder.join("host").display()
             );
             fs::write(folder.join("sshd_config"), format!("{own}{example}")).unwrap();
-            if let Some(sshd) = Sshd::try_start(folder, port, line) {
-                return (sshd, port);
+            if let Some(sshd) = Sshd::try_start(folder, port) {
+                return sshd;
             }
         }
         panic!("sshd does not start: {}", fs::read_to_string(folder.join("sshd.log")).unwrap_or_default());
     }
 
     /// Returns `None` if it cannot listen on the port of its configuration in `folder`.
-    fn try_start(folder: &Path, port: u16, line: Option<&Line>) -> Option<Sshd> {
-        let at_receiver = |command: Command| match line {
-            Some(line) => line.at_receiver(&command),
-            None => command,
-        };
+    fn try_start(folder: &Path, port: u16) -> Option<Sshd> {
         let (config, log) = (folder.join("sshd_config"), folder.join("sshd.log"));
         let mut sshd = Command::new(SSHD);
         sshd.arg("-D").arg("-f").arg(&config).arg("-E").arg(&log);
-        let mut child = at_receiver(sshd).spawn().unwrap();
+        let mut child = sshd.spawn().unwrap();
         let mut connect = Command::new("bash");
         connect.args(["-c", &format!("exec 3<>/dev/tcp/127.0.0.1/{port}")]);
-        let mut connect = at_receiver(connect);
         connect.stderr(Stdio::null());
         let listens = until("sshd listens or ends", || {
             let ended = child.try_wait().unwrap().is_some();
             let connected = connect.status().unwrap().success();
             (ended || connected).then_some(!ended)
         });
-        listens.then_some(Sshd(child))
+        listens.then_some(Sshd { child, port })
     }
 
     fn kill(&mut self) {
-        for process in descendants(self.0.id()) {
+        for process in descendants(self.child.id()) {
             // It may have ended by itself.
             let _ = Command::new("kill").arg("-9").arg(process.to_string()).stderr(Stdio::null()).status();
         }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -364,19 +329,6 @@ impl Machine {
     pub fn first(data_dir: Arc<DataDir>) -> Machine {
         let mut command = data_dir.command();
         command.arg("--data-dir").arg(data_dir.data()).args(SERVE);
-        Machine::start(data_dir, command)
-    }
-
-    /// The same, but success is reported once the copy has the change.
-    pub fn confirmed(data_dir: Arc<DataDir>, copy: &Copy) -> Machine {
-        Machine::confirmed_as(data_dir, copy, |_| ())
-    }
-
-    /// The same with a command that was changed.
-    pub fn confirmed_as(data_dir: Arc<DataDir>, copy: &Copy, change: impl FnOnce(&mut Command)) -> Machine {
-        let mut command = data_dir.command();
-        change(&mut command);
-        command.arg("--data-dir").arg(data_dir.data()).arg("--copy-socket").arg(copy.socket()).args(SERVE);
         Machine::start(data_dir, command)
     }
 

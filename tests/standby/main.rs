@@ -15,17 +15,12 @@
 #[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
 mod support;
 
-mod clients;
-mod confirmed;
-mod confirmed_cost;
+mod account;
 mod cost;
-mod failing_syncs;
-mod line;
 mod load;
 mod log_restarts;
 mod machines;
 mod moments;
-mod pair;
 mod rounds;
 mod together;
 mod units;

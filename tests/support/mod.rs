@@ -5,7 +5,6 @@
 
 pub mod client;
 pub mod contract;
-pub mod copy_socket;
 pub mod in_process;
 pub mod process_stats;
 pub mod proxy;
@@ -17,7 +16,6 @@ pub mod syncs;
 pub mod tls;
 
 pub use client::Api;
-pub use copy_socket::{Answer, CopySocket};
 pub use in_process::InProcess;
 pub use reply::Reply;
 pub use server::{ALL, DataDir, Setup, Tenant, TestServer, first_version};

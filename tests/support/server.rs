@@ -160,12 +160,6 @@ impl DataDir {
         self.cli_with_input(arguments, "")
     }
 
-    /// Runs a command that reports success once the copy behind `socket` has its changes.
-    #[track_caller]
-    pub fn cli_with_copy(&self, socket: &Path, arguments: &[&str]) -> Output {
-        self.cli(&[&["--copy-socket", socket.to_str().unwrap()], arguments].concat())
-    }
-
     /// Runs a command with something on its standard input.
     #[track_caller]
     pub fn cli_with_input(&self, arguments: &[&str], input: &str) -> Output {

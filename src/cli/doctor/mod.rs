@@ -1,7 +1,6 @@
 //! `doctor`: diagnoses the installation.
 
 mod backups;
-mod copy;
 mod keys;
 mod system;
 
@@ -17,8 +16,6 @@ use serde_json::{Value, json};
 
 use super::GlobalOptions;
 use super::output::{print_json, print_table};
-use crate::clock::Moment;
-use crate::copy::ControlSocket;
 use crate::store::check::{self, Finding};
 use crate::store::registry::TenantRow;
 use crate::store::{connection, registry, restore, sqlite_version, tenants as tenant_files};
@@ -86,7 +83,6 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     checks.extend(databases(options)?);
     // The check of the databases has reported a registry that cannot be opened.
     checks.extend(options.open_registry().ok().map(|registry| keys::ends(&registry, now)));
-    checks.extend(check_copy(options, now));
     checks.push(match &arguments.backups {
         Some(dir) => backups::newest(dir, now, arguments.backup_age),
         None => Check::new("backup", Status::Warning, "not checked; name the folder of backups with --backups DIR"),
@@ -106,13 +102,6 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
         1 => bail!("1 fault was found"),
         more => bail!("{more} faults were found"),
     }
-}
-
-/// `None` without a copy, or if the registry cannot be read, which the check of the databases has reported.
-fn check_copy(options: &GlobalOptions, now: Moment) -> Option<Check> {
-    let socket = ControlSocket::new(options.copy_socket.clone()?);
-    let databases = super::copy::databases(&options.open_registry().ok()?).ok()?;
-    Some(copy::check(&socket, &options.data_dir, databases, now))
 }
 
 fn versions() -> Check {

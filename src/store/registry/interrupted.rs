@@ -21,7 +21,7 @@ impl Registry {
     ///
     /// [`RegistryError::File`] if a file cannot be removed; [`RegistryError::Database`] if the registry cannot be locked.
     pub(in crate::store) fn finish_interrupted(&self) -> Result<(), RegistryError> {
-        self.change_unconfirmed(|transaction| self.remove_uncommitted_files(transaction).map(drop))
+        self.change(|transaction| self.remove_uncommitted_files(transaction).map(drop))
     }
 
     /// Returns the tenants whose deletion was finished. The caller's transaction keeps other processes from creating and deleting

@@ -201,7 +201,7 @@ impl Registry {
             return Ok(());
         }
         // Nobody waits for these, and the copy gets them with the next change.
-        let written = self.change_unconfirmed(|transaction| {
+        let written = self.change(|transaction| {
             let mut update = transaction.prepare_cached(
                 "UPDATE keys SET last_used_at = ?2 WHERE id = ?1
                    AND (last_used_at IS NULL OR last_used_at < ?2 OR last_used_at > ?3)",

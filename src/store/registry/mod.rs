@@ -1,6 +1,6 @@
 //! The registry: tenants, their keys, the panel's sessions and the events of keys.
 //!
-//! Every change is one transaction of the only writing connection, and succeeds once the copy has it, if there is one. Every read
+//! Every change is one transaction of the only writing connection. Every read
 //! queries the file, so a change by another process takes effect at the next read.
 
 mod authentication;
@@ -17,8 +17,6 @@ mod tenants;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use r2d2::ManageConnection as _;
@@ -40,14 +38,11 @@ use super::connection::{self, MOST_LOG_FRAMES, OpenError};
 use super::error::DatabaseError;
 use super::file_identity::FileIdentity;
 use super::log_health::LogHealth;
-use super::log_tail::{self, LogTail, TailError};
 use super::private_folders::create_data_dir;
 use super::schema::{self, Migration, Schema};
 use super::tenants as tenant_files;
-use crate::copy::{ConfirmedCopy, CopyError};
 use crate::cpu_permits;
 use crate::files;
-use crate::semaphore::Semaphore;
 
 /// The schema of the registry.
 pub static SCHEMA: Schema = Schema {
@@ -59,21 +54,6 @@ pub static SCHEMA: Schema = Schema {
 
 /// The registry's file name in the data directory.
 pub const FILE: &str = "registry.db";
-
-/// The most changes that wait for the copy at the same time. Others need threads meanwhile.
-const MAX_CONFIRMING: usize = 8;
-
-/// How long a change waits for others to be confirmed before the copy counts as not responding.
-const STALLED: Duration = Duration::from_millis(250);
-
-/// Prepares the registry of a data directory for changes that `copy` confirms. This process must not have it open.
-///
-/// # Errors
-///
-/// [`OpenError::Unusable`] if another process must be ended first.
-pub fn recover_log(data_dir: &Path, copy: &ConfirmedCopy) -> Result<(), OpenError> {
-    log_tail::recover(&data_dir.join(FILE), copy)
-}
 
 /// The open registry of a data directory.
 pub struct Registry {
@@ -93,9 +73,6 @@ pub struct Registry {
     in_use: RwLock<()>,
     /// Last uses of keys that are not written yet: key id → Unix seconds, rounded down to the minute.
     uses: Mutex<HashMap<i64, i64>>,
-    /// `None` if changes succeed without a copy.
-    copy: Option<Arc<ConfirmedCopy>>,
-    confirming: Semaphore,
 }
 
 impl std::fmt::Debug for Registry {
@@ -133,9 +110,6 @@ pub enum RegistryError {
     /// A tenant's file cannot be created or removed.
     #[error("the tenant's file cannot be made or removed: {0}")]
     File(String),
-    /// The copy does not confirm changes, or has not confirmed this one.
-    #[error(transparent)]
-    Copy(#[from] CopyError),
     /// The operating system returned no random bytes.
     #[error(transparent)]
     Randomness(#[from] crate::secret::RandomnessError),
@@ -202,25 +176,7 @@ impl Registry {
             log: LogHealth::default(),
             in_use: RwLock::default(),
             uses: Mutex::default(),
-            copy: None,
-            confirming: Semaphore::new(MAX_CONFIRMING),
         })
-    }
-
-    /// The same, but changes succeed only once `copy` has them. The caller has called [`recover_log`] before it opened the registry.
-    #[must_use]
-    pub fn confirmed_by(mut self, copy: Option<Arc<ConfirmedCopy>>) -> Registry {
-        self.copy = copy;
-        self
-    }
-
-    /// Checks that the copy, if there is one, confirms changes.
-    ///
-    /// # Errors
-    ///
-    /// [`CopyError::Unavailable`].
-    pub fn check_copy(&self) -> Result<(), CopyError> {
-        self.copy.as_ref().map_or(Ok(()), |copy| copy.check(&self.data_dir.join(FILE)))
     }
 
     /// Returns the data directory that the registry belongs to.
@@ -253,16 +209,6 @@ impl Registry {
         }
     }
 
-    /// The server recovers the log when it starts. It cannot while it has the registry open.
-    fn check_log(&self) -> Result<(), RegistryError> {
-        let Some(copy) = &self.copy else { return Ok(()) };
-        LogTail::new(self.file()).check(copy).map_err(|error| match error {
-            TailError::Unreadable(error) => error.into(),
-            TailError::Unfinished => CopyError::Unavailable(Some(format!("{error}; restart the server"))).into(),
-            TailError::Unread(_) => CopyError::Unavailable(Some(error.to_string())).into(),
-        })
-    }
-
     /// Runs `query` on a connection for reading.
     fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, RegistryError> {
         if self.log.needs_replay() {
@@ -277,40 +223,12 @@ impl Registry {
         Ok(result)
     }
 
-    /// Runs `work` in a write transaction, and waits until the copy has the change. An error of `work` and a panic roll it back.
+    /// Runs `work` in a write transaction. An error and a panic roll it back.
     fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T, RegistryError>) -> Result<T, RegistryError> {
-        self.confirmed(|| self.change_unconfirmed(work), |_| None)
-    }
-
-    /// Runs `change`, and waits until the copy has the registry and the other file that `file` names.
-    fn confirmed<T>(
-        &self,
-        change: impl FnOnce() -> Result<T, RegistryError>,
-        file: impl FnOnce(&T) -> Option<PathBuf>,
-    ) -> Result<T, RegistryError> {
-        let Some(copy) = &self.copy else { return change() };
-        let registry = self.data_dir.join(FILE);
-        copy.admit(&registry)?;
-        let _permit = self.confirming.acquire(STALLED).ok_or(CopyError::Unavailable(None))?;
-        let result = change()?;
-        let committed = Instant::now();
-        cpu_permits::release_while_blocking(|| {
-            file(&result).map_or(Ok(()), |file| copy.confirm(&file, committed))?;
-            copy.confirm(&registry, committed)
-        })?;
-        Ok(result)
-    }
-
-    /// Runs `work` in a write transaction, whether or not the copy has it. An error and a panic roll it back.
-    fn change_unconfirmed<T>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, RegistryError>,
-    ) -> Result<T, RegistryError> {
         let mut slot = cpu_permits::lock(&self.writer);
         let connection = self.prepare_writer(&mut slot)?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         self.check_identity()?;
-        self.check_log()?;
         let result = work(&transaction)?;
         cpu_permits::release_while_blocking(|| {
             transaction.commit().inspect_err(|error| self.log.commit_failed(&self.file(), error))
@@ -325,8 +243,8 @@ impl Registry {
     /// Copies a write-ahead log of `frames` frames into the file, unless Litestream does that. If the disk fails, the next use of the
     /// registry closes it and replays the log.
     fn checkpoint(&self, connection: &mut Connection, frames: u32) {
-        let is_copied = self.copy.is_some() || connection::is_copied(&self.file());
-        if is_copied && (frames < MOST_LOG_FRAMES || self.copy.as_ref().is_some_and(|copy| copy.may_run())) {
+        let is_copied = connection::is_copied(&self.file());
+        if is_copied && frames < MOST_LOG_FRAMES {
             return;
         }
         let checkpoint = if is_copied { connection::truncate_log } else { connection::checkpoint };

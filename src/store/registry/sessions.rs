@@ -54,7 +54,7 @@ impl Registry {
         let latest = seconds + SESSION_SECONDS;
         if expires_at > latest {
             // A page is read, also without the copy.
-            self.change_unconfirmed(|transaction| {
+            self.change(|transaction| {
                 let sql = "UPDATE sessions SET expires_at = ?2 WHERE hash = ?1";
                 Ok(transaction.prepare_cached(sql)?.execute(params![hash, latest])?)
             })?;

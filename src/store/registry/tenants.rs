@@ -124,7 +124,7 @@ impl Registry {
     /// # Errors
     ///
     /// [`RegistryError::Invalid`] or [`RegistryError::TenantExists`] for the name; [`RegistryError::File`] if the file cannot
-    /// be created. Neither a row nor a file remains after an error, except [`CopyError::Unconfirmed`](crate::copy::CopyError).
+    /// be created. Neither a row nor a file remains after an error.
     pub fn create_tenant(
         &self,
         name: &str,
@@ -167,20 +167,8 @@ impl Registry {
         add: impl FnOnce(&Transaction<'_>, &TenantRow) -> Result<T, RegistryError>,
     ) -> Result<(TenantRow, T), RegistryError> {
         check_tenant_name(name).map_err(RegistryError::Invalid)?;
-        let create = || self.create_unconfirmed(name, trial_until, password_hash, now, add);
-        self.confirmed(create, |(tenant, _)| Some(self.tenant_file(tenant.id)))
-    }
-
-    fn create_unconfirmed<T>(
-        &self,
-        name: &str,
-        trial_until: Option<&str>,
-        password_hash: &str,
-        now: Moment,
-        add: impl FnOnce(&Transaction<'_>, &TenantRow) -> Result<T, RegistryError>,
-    ) -> Result<(TenantRow, T), RegistryError> {
         let mut new_file = None;
-        let created = self.change_unconfirmed(|transaction| {
+        let created = self.change(|transaction| {
             if exists(transaction, name)? {
                 return Err(RegistryError::TenantExists(name.to_owned()));
             }
@@ -272,7 +260,7 @@ impl Registry {
     ///
     /// [`RegistryError`] if the registry cannot be locked or read.
     pub(in crate::store) fn tenant_ids_locked(&self) -> Result<Vec<i64>, RegistryError> {
-        self.change_unconfirmed(|transaction| {
+        self.change(|transaction| {
             let mut statement = transaction.prepare_cached("SELECT id FROM tenants ORDER BY id")?;
             let ids = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
             Ok(ids)
@@ -372,12 +360,8 @@ impl Registry {
     /// [`RegistryError::NoTenant`] if there is no tenant of this name; [`RegistryError::FileRemains`] if the tenant is deleted and
     /// its file is not; any other error if nothing is changed.
     pub fn delete_tenant(&self, name: &str) -> Result<DeletedTenant, RegistryError> {
-        self.confirmed(|| self.delete_tenant_unconfirmed(name), |_| None)
-    }
-
-    fn delete_tenant_unconfirmed(&self, name: &str) -> Result<DeletedTenant, RegistryError> {
         let mut marked = None;
-        let committed = self.change_unconfirmed(|transaction| {
+        let committed = self.change(|transaction| {
             let finished = self.remove_uncommitted_files(transaction)?;
             let sql = "DELETE FROM tenants WHERE name = ?1 RETURNING id";
             let Some(id) = transaction.prepare_cached(sql)?.query_row([name], |row| row.get(0)).optional()? else {

@@ -19,9 +19,6 @@ pub(super) trait Job: Send {
     /// Runs once, inside the transaction.
     fn run(&mut self, writing: &Writing<'_>) -> Verdict;
 
-    /// Whether it reports success after a commit.
-    fn has_succeeded(&self) -> bool;
-
     /// Runs once, after the commit, or with the reason why nothing was committed.
     fn finish(self: Box<Self>, committed: Result<(), StoreError>);
 }
@@ -59,10 +56,6 @@ where
             }
             Err(MutationError::Database(error)) => Verdict::Failed(error.0),
         }
-    }
-
-    fn has_succeeded(&self) -> bool {
-        matches!(self.outcome, Some(Ok(_)))
     }
 
     fn finish(self: Box<Self>, committed: Result<(), StoreError>) {

@@ -7,14 +7,10 @@ use crate::store::connection::{OpenError, unusable};
 use crate::store::import::{self, ImportLock};
 use crate::store::schema::{self, Schema};
 
-/// Removes hidden records on a thread of its own, unless an import runs: they are its own, or it has removed them. `may_write_log` is
-/// asked while no import can commit.
-pub(super) fn remove_in_background(path: &Path, schema: &'static Schema, may_write_log: impl FnOnce() -> bool) {
+/// Removes hidden records on a thread of its own, unless an import runs: they are its own, or it has removed them.
+pub(super) fn remove_in_background(path: &Path, schema: &'static Schema) {
     // An error is ignored: hidden records only take room. The next list tries again.
     let Ok(Some(lock)) = ImportLock::try_acquire(path) else { return };
-    if !may_write_log() {
-        return;
-    }
     let path = path.to_owned();
     let work = move || {
         if let Err(cause) = remove(&path, schema, &lock) {

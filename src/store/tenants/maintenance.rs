@@ -123,7 +123,7 @@ fn run_checkpoint(writer: &Writer) {
 /// Copies a log into the file and truncates it if it is too long, which it is if Litestream does not run.
 fn empty_log(writer: &Writer) -> rusqlite::Result<Option<Checkpoint>> {
     let due = writer.due_maintenance();
-    if !due.is_log_too_long() || writer.copy_may_need_log() {
+    if !due.is_log_too_long() {
         return Ok(None);
     }
     let truncate = |connection: &mut Connection| writer.truncate_log(connection);

@@ -7,7 +7,6 @@
 //! | `readers` | the pool of reading connections |
 //! | `job` | a mutation that waits for the writer |
 //! | `writer` | the one writing connection: group commit |
-//! | `confirmation` | commits that the copy has not confirmed |
 //! | `due_maintenance` | what is due between commits |
 //! | `maintenance` | work between commits: merging of search segments, checkpoints |
 //! | `shared` | what all tenants share |
@@ -18,7 +17,6 @@
 //! | `uncommitted` | marks of files whose tenant is being created or deleted |
 //! | `working_set` | whether it pays to keep many files open |
 
-mod confirmation;
 mod due_maintenance;
 mod file_health;
 mod files;
@@ -46,7 +44,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use scheduled_thread_pool::ScheduledThreadPool;
 
-use confirmation::Confirmer;
 use file_health::FileHealth;
 pub use files::{file, folder, remove_file};
 pub(super) use files::{file_ids, litestream_folder, with_companions};
@@ -59,7 +56,6 @@ use super::error::StoreError;
 use super::records;
 use super::schema::{Migration, Schema};
 use crate::config::TenantLimits;
-use crate::copy::ConfirmedCopy;
 use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;
@@ -135,20 +131,12 @@ impl Tenants {
                 metrics,
                 keep_changes: limits.keep_changes,
                 open: Arc::default(),
-                confirmer: None,
             },
             slots: Mutex::default(),
             opened: Mutex::default(),
             working_set: WorkingSet::new(limits.open),
             releasing: Mutex::default(),
         }
-    }
-
-    /// The same, but mutations succeed only once `copy` has them.
-    #[must_use]
-    pub fn confirmed_by(mut self, copy: Option<Arc<ConfirmedCopy>>) -> Tenants {
-        self.shared.confirmer = copy.map(Confirmer::new);
-        self
     }
 
     /// The same with another schema, one to which today's files are yet to be migrated.

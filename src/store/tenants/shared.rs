@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use scheduled_thread_pool::ScheduledThreadPool;
 
-use super::confirmation::Confirmer;
 use super::page_cache::CacheBudget;
 use crate::metrics::Metrics;
 use crate::store::schema::Schema;
@@ -29,6 +28,4 @@ pub(super) struct Shared {
     pub keep_changes: Duration,
     /// Tenants whose file is open, also those that close when their last request ends.
     pub open: Arc<AtomicUsize>,
-    /// `None` if mutations are answered without a copy.
-    pub confirmer: Option<Confirmer>,
 }

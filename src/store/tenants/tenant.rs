@@ -20,7 +20,6 @@ use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;
 use crate::store::connection::{self, OpenError};
 use crate::store::error::{DatabaseError, MutationError, StoreError};
-use crate::store::log_tail;
 use crate::store::records::{self, Reading, Writing};
 use crate::store::schema::{self, Schema};
 
@@ -63,9 +62,6 @@ impl Drop for CountGuard {
 impl Tenant {
     /// Opens and checks the file at `path`, and migrates it if its schema is older.
     pub(super) fn open(path: &Path, shared: &Shared, health: &Arc<FileHealth>) -> Result<Tenant, OpenError> {
-        if let Some(confirmer) = &shared.confirmer {
-            log_tail::recover(path, confirmer.copy())?;
-        }
         // Opened here, not in the pool: the pool would try again in the background and keep the caller waiting.
         let first = schema::open(path, shared.schema)?;
         health.log.check_replayed(&first, path)?;
@@ -110,7 +106,7 @@ impl Tenant {
         connection.update_usage();
         drop(connection);
         if has_found_hidden {
-            leftovers::remove_in_background(self.file.path(), self.schema, || self.writer.may_write_log());
+            leftovers::remove_in_background(self.file.path(), self.schema);
         }
         self.metrics.lock_waits.add(connection::take_lock_waits());
         match outcome {

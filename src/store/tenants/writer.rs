@@ -1,7 +1,7 @@
 //! The one writer of a tenant: group commit.
 //!
 //! Mutations that arrive while the writer works are queued and share the next commit, so one sync of the disk serves them all. No
-//! mutation is answered before its commit, nor before the copy has confirmed it, if there is one.
+//! mutation is answered before its commit.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::confirmation::Confirmation;
 use super::due_maintenance::DueMaintenance;
 use super::file_health::FileHealth;
 use super::job::{Job, Mutation, Verdict, finish};
@@ -23,7 +22,6 @@ use crate::metrics::Metrics;
 use crate::panics::{self, PanicInfo};
 use crate::store::connection::{self, Checkpoint, OpenError};
 use crate::store::error::{DatabaseError, MutationError, StoreError};
-use crate::store::log_tail::TailError;
 use crate::store::records::Writing;
 use crate::store::schema::{self, Schema};
 
@@ -53,8 +51,6 @@ pub(super) struct Writer {
     /// Opened with the first mutation: a tenant that is only read needs none.
     connection: Mutex<Option<TrackedConnection>>,
     due_maintenance: DueMaintenance,
-    /// `None` if mutations are answered without a copy.
-    confirmation: Option<Arc<Confirmation<Box<dyn Job>>>>,
 }
 
 #[derive(Default)]
@@ -74,9 +70,7 @@ impl std::fmt::Debug for Writer {
 
 impl Writer {
     pub fn new(path: PathBuf, shared: &Shared, health: Arc<FileHealth>) -> Writer {
-        let confirmation = |confirmer| Arc::new(Confirmation::new(confirmer, path.clone(), finish));
         Writer {
-            confirmation: shared.confirmer.clone().map(confirmation),
             path,
             schema: shared.schema,
             budget: Arc::clone(&shared.budget),
@@ -89,8 +83,8 @@ impl Writer {
         }
     }
 
-    /// Queues a mutation. `done` is called once, on this thread or another, after the commit and its confirmation by the copy, or with
-    /// the reason why nothing was committed or confirmed. What `work` rejected is rolled back, and reported once the changes that it may
+    /// Queues a mutation. `done` is called once, on this thread or another, after the commit, or with
+    /// the reason why nothing was committed. What `work` rejected is rolled back, and reported once the changes that it may
     /// have seen are committed.
     pub fn submit<T, E>(
         &self,
@@ -105,9 +99,6 @@ impl Writer {
 
     /// The first thread to come becomes the leader: it works through the queue until it is empty, for the followers too.
     fn enqueue(&self, job: Box<dyn Job>) {
-        if let Some(Err(error)) = self.confirmation.as_ref().map(|confirmation| confirmation.admit()) {
-            return job.finish(Err(error));
-        }
         let mut queue = self.queue.lock();
         let stalled = queue.stalled_since.is_some_and(|since| since.elapsed() > STALLED);
         if stalled && queue.waiting.len() >= MAX_WAITING {
@@ -148,9 +139,6 @@ impl Writer {
             Ok(transaction) => transaction,
             Err(error) => return self.refuse_all(self.health.writing(&error)),
         };
-        if !self.may_write_log() {
-            return self.refuse_all(StoreError::CopyUnavailable);
-        }
         let batch = self.take_batch();
         let (done, finished) = self.run_jobs(&transaction, batch);
         self.queue.lock().stalled_since = Some(Instant::now());
@@ -172,43 +160,11 @@ impl Writer {
             self.health.could_write();
         }
         let committed = committed.map_err(|_| StoreError::Unavailable);
-        self.finish_all(done.into_iter().map(|(job, outcome)| (job, outcome.and(committed))));
-    }
-
-    /// Tells all of a batch the outcome: those that succeeded once the copy has confirmed the commit.
-    fn finish_all(&self, done: impl Iterator<Item = Done>) {
-        let Some(confirmation) = &self.confirmation else {
-            return done.for_each(|(job, outcome)| finish(job, outcome));
-        };
-        let (succeeded, others): (Vec<Done>, Vec<Done>) =
-            done.partition(|(job, outcome)| outcome.is_ok() && job.has_succeeded());
-        if !succeeded.is_empty() {
-            confirmation.begin(succeeded.into_iter().map(|(job, _)| job).collect());
-        }
-        others.into_iter().for_each(|(job, outcome)| finish(job, outcome));
-    }
-
-    /// Whether the log may be written to, as far as the copy is concerned: it reads the log in another way than SQLite.
-    pub fn may_write_log(&self) -> bool {
-        let Some(Err(error)) = self.confirmation.as_ref().map(|confirmation| confirmation.check_log()) else {
-            return true;
-        };
-        match error {
-            TailError::Unfinished => self.health.require_reopening(),
-            TailError::Unreadable(_) | TailError::Unread(_) => self.health.cannot_write(&error),
-        }
-        false
-    }
-
-    fn note_end_of_log(&self, frames: u32) {
-        if let Some(confirmation) = self.confirmation.as_ref().filter(|_| frames > 0) {
-            confirmation.log_tail().committed(frames);
-        }
+        done.into_iter().for_each(|(job, outcome)| finish(job, outcome.and(committed)));
     }
 
     fn count_commit(&self, connection: &Connection) {
         let frames = connection::take_wal_frames();
-        self.note_end_of_log(frames);
         if frames > 0 {
             self.due_maintenance.count_commit(frames);
         }
@@ -234,16 +190,10 @@ impl Writer {
 
     /// Whether Litestream does the checkpoints.
     ///
-    /// It holds a read lock while it runs, so that nobody else starts a log again that it has not read. With a confirmed copy it loses
-    /// this lock when it does a checkpoint during a request to its control socket. While it does not run, it has none. When it runs
-    /// again, a new log may hide from it that it has missed the end of the one before.
+    /// It holds a read lock while it runs, so that nobody else starts a log again that it has not read. While it does not run, it has
+    /// none. When it runs again, a new log may hide from it that it has missed the end of the one before.
     pub fn leaves_checkpoints(&self) -> bool {
-        self.confirmation.is_some() || connection::is_copied(&self.path)
-    }
-
-    /// Whether Litestream may need the log although nobody reads it.
-    pub fn copy_may_need_log(&self) -> bool {
-        self.confirmation.as_ref().is_some_and(|confirmation| confirmation.copy_may_run())
+        connection::is_copied(&self.path)
     }
 
     /// A checkpoint that also truncates the log. If the disk fails, the tenant's file is closed and its log replayed.
@@ -280,11 +230,8 @@ impl Writer {
         }
         let mut slot = self.connection.lock();
         let Ok(mut connection) = slot.take().map_or_else(|| self.connect(), Ok) else { return Ok(None) };
-        if !self.may_write_log() {
-            return Ok(None);
-        }
         let result = work(&mut connection).map(Some);
-        self.note_end_of_log(connection::take_wal_frames());
+        connection::take_wal_frames();
         if connection.is_autocommit() {
             connection.update_usage();
             *slot = Some(connection);
@@ -501,7 +448,6 @@ mod tests {
             metrics: Arc::new(Metrics::new(|_| "")),
             keep_changes: Duration::from_hours(24),
             open: Arc::default(),
-            confirmer: None,
         };
         let writer = Writer::new(path.clone(), &shared, Arc::new(FileHealth::new(1)));
         (path, writer)
