@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+/// The fewest workers. One tenant computes with half of them, and others with the rest.
+pub const MIN_WORKERS: usize = 4;
+
 /// What an operator can configure.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -16,7 +19,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The address of `/metrics`, if any.
     pub metrics_listen: Option<SocketAddr>,
-    /// The maximum number of workers that use a CPU at once.
+    /// The number of worker threads, at least [`MIN_WORKERS`].
     pub workers: usize,
     /// Requests a minute for each key.
     pub rate_limit: NonZeroU32,
@@ -77,7 +80,7 @@ impl Config {
             data_dir: data_dir.into(),
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             metrics_listen: None,
-            workers: std::thread::available_parallelism().map_or(1, usize::from) + 1,
+            workers: (std::thread::available_parallelism().map_or(1, usize::from) + 2).max(MIN_WORKERS),
             rate_limit: const { NonZeroU32::new(100).unwrap() },
             trusted_proxies: Vec::new(),
             tls: None,

@@ -4,8 +4,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::cpu_permits;
-
 /// A fixed number of permits.
 #[derive(Debug)]
 pub struct Semaphore {
@@ -41,7 +39,7 @@ impl Semaphore {
                 return None;
             }
             drop(state);
-            return cpu_permits::release_while_blocking(|| self.wait(timeout));
+            return self.wait(timeout);
         }
         if state.available == self.permits {
             state.last_progress = Instant::now();

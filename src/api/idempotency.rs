@@ -41,7 +41,7 @@ pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
 }
 
 /// Returns a SHA-256 that identifies the request. `path` is the path without `/v1`.
-pub fn fingerprint(method: Method, path: &str, id: &str, body: &[u8]) -> [u8; 32] {
+pub fn fingerprint(method: &Method, path: &str, id: &str, body: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in [method.as_str(), path, id] {
         hash.update(part);

@@ -79,7 +79,7 @@ pub fn create(request: &Request, resource: &'static Resource) -> Result<CheckedC
     let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
     Query::parse(request.query.as_deref())?.only([].into_iter())?;
     let change = Change::create(resource, &object)?;
-    Ok(CheckedChange { change, key: key.map(|key| idempotency_key(key, request.method, resource, "", body)) })
+    Ok(CheckedChange { change, key: key.map(|key| idempotency_key(key, &request.method, resource, "", body)) })
 }
 
 /// PUT: changes only the fields that the body names.
@@ -88,7 +88,7 @@ pub fn update(request: &Request, resource: &'static Resource) -> Result<CheckedC
     let body = json_body(request, MAX_BODY)?;
     let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
     let id = RecordId::of(request)?;
-    let key = key.map(|key| idempotency_key(key, request.method, resource, id.text(), body));
+    let key = key.map(|key| idempotency_key(key, &request.method, resource, id.text(), body));
     let target = Target { resource, id, if_match: IfMatch::of(request) };
     Ok(CheckedChange { change: Change::update(target, &object)?, key })
 }
@@ -97,12 +97,12 @@ pub fn update(request: &Request, resource: &'static Resource) -> Result<CheckedC
 pub fn delete(request: &Request, resource: &'static Resource) -> Result<CheckedChange, ApiError> {
     let key = idempotency::parse_key(request)?;
     let id = RecordId::of(request)?;
-    let key = key.map(|key| idempotency_key(key, request.method, resource, id.text(), b""));
+    let key = key.map(|key| idempotency_key(key, &request.method, resource, id.text(), b""));
     let target = Target { resource, id, if_match: IfMatch::of(request) };
     Ok(CheckedChange { change: Change::Delete { target }, key })
 }
 
-fn idempotency_key(key: [u8; 16], method: Method, resource: &Resource, id: &str, body: &[u8]) -> IdempotencyKey {
+fn idempotency_key(key: [u8; 16], method: &Method, resource: &Resource, id: &str, body: &[u8]) -> IdempotencyKey {
     IdempotencyKey { key, request: idempotency::fingerprint(method, resource.path, id, body) }
 }
 

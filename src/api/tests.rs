@@ -75,7 +75,8 @@ fn conditions() -> Messages {
 fn request(method: Method, query: &str, headers: &[(&str, &str)], body: &[u8]) -> Request {
     let mut request = Request::new(method, CUSTOMER.path, Clock::system().now());
     request.query = (!query.is_empty()).then(|| query.to_owned());
-    request.headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+    request.headers = headers.collect();
     request.body = Body::Whole(body.to_vec());
     request
 }
@@ -84,17 +85,17 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 
 fn requests() -> Messages {
     let create = |headers: &[(&str, &str)], body: &[u8]| {
-        failure(operations::create(&request(Method::Post, "", headers, body), &CUSTOMER))
+        failure(operations::create(&request(Method::POST, "", headers, body), &CUSTOMER))
     };
     let update =
-        |query: &str, body: &[u8]| failure(operations::update(&request(Method::Put, query, &[JSON], body), &CUSTOMER));
+        |query: &str, body: &[u8]| failure(operations::update(&request(Method::PUT, query, &[JSON], body), &CUSTOMER));
     let key = |values: &[&str]| {
         let headers: Vec<(&str, &str)> = values.iter().map(|value| ("idempotency-key", *value)).collect();
-        failure(idempotency::parse_key(&request(Method::Post, "", &headers, b"")))
+        failure(idempotency::parse_key(&request(Method::POST, "", &headers, b"")))
     };
     let if_match = |values: &[&str]| {
         let headers: Vec<(&str, &str)> = values.iter().map(|value| ("if-match", *value)).collect();
-        failure(IfMatch::of(&request(Method::Put, "", &headers, b"")).is_met_by(7))
+        failure(IfMatch::of(&request(Method::PUT, "", &headers, b"")).is_met_by(7))
     };
     [
         ("If-Match: 7", if_match(&["7"])),
@@ -105,7 +106,7 @@ fn requests() -> Messages {
         ("Content-Encoding: gzip", create(&[JSON, ("content-encoding", "gzip")], b"{}")),
         ("Idempotency-Key: 7", key(&["7"])),
         ("Idempotency-Key twice", key(&["7", "7"])),
-        ("POST with ?id=1", failure(operations::create(&request(Method::Post, "id=1", &[JSON], b"{}"), &CUSTOMER))),
+        ("POST with ?id=1", failure(operations::create(&request(Method::POST, "id=1", &[JSON], b"{}"), &CUSTOMER))),
         ("PUT of {}", update("id=1", b"{}")),
         ("PUT of a number for a text", update("id=1", br#"{"city": 10115}"#)),
         ("PUT of U+0000 in a text", update("id=1", br#"{"city": "a\u0000b"}"#)),
@@ -144,7 +145,7 @@ fn syntax() -> Messages {
 
 fn parameters() -> Messages {
     let delete = |query: &str| {
-        (format!("DELETE ?{query}"), failure(operations::delete(&request(Method::Delete, query, &[], b""), &CUSTOMER)))
+        (format!("DELETE ?{query}"), failure(operations::delete(&request(Method::DELETE, query, &[], b""), &CUSTOMER)))
     };
     ["", "id=", "id=0", "id=01", "id=-1", "id=x", "id=1&id=2", "id=1&name=A", "%ff=1", "id=%ff"].map(delete).into()
 }
@@ -237,7 +238,7 @@ fn batches() -> Messages {
         post(r#"{"customer_id": {}, "email": "eva@shop.example"}"#),
     ];
     let message = |body: &str| {
-        let request = request(Method::Post, "", &[JSON], body.as_bytes());
+        let request = request(Method::POST, "", &[JSON], body.as_bytes());
         failure(CheckedBatch::of(&request, Scopes::every()))
     };
     let shown = |body: &str| body.chars().take(120).collect::<String>();
@@ -245,9 +246,9 @@ fn batches() -> Messages {
         bodies.iter().map(|body| (format!("/batch.php {}", shown(body)), message(body))).collect();
     let if_match = r#""method": "DELETE", "path": "/customers.php?id=1", "if_match": "7""#;
     let checked =
-        CheckedBatch::of(&request(Method::Post, "", &[JSON], operation(if_match).as_bytes()), Scopes::every());
+        CheckedBatch::of(&request(Method::POST, "", &[JSON], operation(if_match).as_bytes()), Scopes::every());
     assert!(checked.is_ok(), "the record is looked for first");
-    let mut large = request(Method::Post, "", &[JSON], b"");
+    let mut large = request(Method::POST, "", &[JSON], b"");
     large.body = Body::TooLarge;
     messages.push((
         "/batch.php with a body that is too large".to_owned(),

@@ -24,11 +24,11 @@ use super::supervisor::Supervisor;
 use super::{GlobalOptions, tenant_name};
 use crate::app::App;
 use crate::clock::Moment;
-use crate::config::{Config, ConnectionLimits, TenantLimits, TlsFiles};
+use crate::config::{Config, ConnectionLimits, MIN_WORKERS, TenantLimits, TlsFiles};
 use crate::edge;
 use crate::model::Scopes;
 use crate::password;
-use crate::server::Service;
+use crate::server::Server;
 use crate::store::data_dir::NewDataDir;
 use crate::store::data_dir_lock::DataDirLock;
 use crate::store::registry::{NewKey, Registry, TenantRow};
@@ -39,7 +39,7 @@ pub struct Arguments {
     /// The address for clients; with port 0 the system chooses a port
     #[arg(long, env = "TENANTDESK_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
-    /// Requests that may use the processor at once [default: cores + 1]
+    /// Worker threads, at least 4 [default: cores + 2]
     #[arg(long, env = "TENANTDESK_WORKERS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
     /// Requests a minute for each key
@@ -110,7 +110,7 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     let data_dir = NewDataDir::create(&options.data_dir)?;
     // Locked before the address is bound: if both are in use, the message about the directory is more useful.
     let _lock = DataDirLock::acquire(&options.data_dir)?;
-    let bound = Service::bind(config.clone())?;
+    let bound = Server::bind(config.clone())?;
     let app = App::open(&config, options.clock())?;
     let tenants = NewTenants::create(&app, &arguments.create_tenants)?;
     let service = bound.start(Arc::clone(&app))?;
@@ -148,7 +148,7 @@ fn configure(options: &GlobalOptions, arguments: &Arguments, descriptors: u64) -
     Config {
         listen: arguments.listen,
         metrics_listen: arguments.metrics_listen,
-        workers: arguments.workers.map_or(defaults.workers, usize::from),
+        workers: arguments.workers.map_or(defaults.workers, |count| usize::from(count).max(MIN_WORKERS)),
         rate_limit: arguments.rate_limit,
         trusted_proxies: arguments.trusted_proxies.clone(),
         copy_socket: options.copy_socket.clone(),
@@ -208,17 +208,17 @@ impl Flusher {
     }
 }
 
-fn status(service: &Service) -> String {
+fn status(service: &Server) -> String {
     format!("listening on {}", url(service, service.address()))
 }
 
 /// The URL of the server at `address`, without a path.
-fn url(service: &Service, address: SocketAddr) -> String {
+fn url(service: &Server, address: SocketAddr) -> String {
     format!("{}://{address}", service.scheme())
 }
 
 /// Starts the thread that handles signals: SIGHUP reloads the certificate, all others stop the service.
-fn handle_signals(mut signals: Signals, service: &Service, supervisor: Arc<Supervisor>) -> anyhow::Result<()> {
+fn handle_signals(mut signals: Signals, service: &Server, supervisor: Arc<Supervisor>) -> anyhow::Result<()> {
     let (stopper, reloader, status) = (service.stopper(), service.tls_reloader(), status(service));
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
@@ -247,7 +247,7 @@ struct CreatedTenant {
 }
 
 /// Prints the secrets of the new tenants and the addresses of the server.
-fn print_startup(options: &GlobalOptions, service: &Service, created: &[CreatedTenant]) -> anyhow::Result<()> {
+fn print_startup(options: &GlobalOptions, service: &Server, created: &[CreatedTenant]) -> anyhow::Result<()> {
     let listening = url(service, service.address());
     tracing::info!(address = %listening, "listening");
     let metrics = service.metrics_address().map(|address| format!("http://{address}/metrics"));
@@ -336,7 +336,7 @@ fn document(created: &CreatedTenant) -> Value {
     })
 }
 
-fn introduction(created: &CreatedTenant, service: &Service) -> String {
+fn introduction(created: &CreatedTenant, service: &Server) -> String {
     let CreatedTenant { tenant, password, key } = created;
     let base = url(service, reachable(service.address()));
     // The certificate is valid for a name, but the URL contains an address.

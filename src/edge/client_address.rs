@@ -1,6 +1,7 @@
 //! The client's address: the peer's, or the one that a trusted proxy reports.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use hyper::header::{HeaderMap, HeaderName};
 use ipnet::IpNet;
@@ -28,14 +29,28 @@ pub(super) struct Client {
     pub(super) secure: bool,
 }
 
+/// The networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed: loopback, and those of
+/// `--trusted-proxy`.
+#[derive(Clone, Debug)]
+pub(super) struct TrustedNetworks(Arc<[IpNet]>);
+
+impl TrustedNetworks {
+    pub(super) fn new(proxies: Vec<IpNet>) -> TrustedNetworks {
+        TrustedNetworks(proxies.into())
+    }
+
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.0.iter().any(|network| network.contains(&address))
+    }
+}
+
 static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Determines the client of a request. `X-Forwarded-For` and `X-Forwarded-Proto` are trusted if the peer is a loopback address or in
-/// `proxies`. The client is the rightmost address that is not itself trusted; a client can forge everything left of it.
-pub(super) fn identify(peer: IpAddr, tls: bool, headers: &HeaderMap, proxies: &[IpNet]) -> Client {
-    let trusted = |address: IpAddr| address.is_loopback() || proxies.iter().any(|network| network.contains(&address));
-    if !trusted(peer) {
+/// Determines the client of a request. The client is the rightmost address that is not itself
+/// trusted; a client can forge everything left of it.
+pub(super) fn identify(peer: IpAddr, tls: bool, headers: &HeaderMap, trusted: &TrustedNetworks) -> Client {
+    if !trusted.contains(peer) {
         return Client { address: peer, secure: tls };
     }
     let mut address = peer;
@@ -44,7 +59,7 @@ pub(super) fn identify(peer: IpAddr, tls: bool, headers: &HeaderMap, proxies: &[
             Some(hop) => address = hop,
             None => break,
         }
-        if !trusted(address) {
+        if !trusted.contains(address) {
             break;
         }
     }
@@ -75,8 +90,8 @@ mod tests {
         for value in forwarded {
             headers.append(&FORWARDED_FOR, HeaderValue::from_str(value).unwrap());
         }
-        let proxies: Vec<IpNet> = proxies.iter().map(|text| parse_network(text).unwrap()).collect();
-        identify(peer.parse().unwrap(), false, &headers, &proxies).address.to_string()
+        let trusted = TrustedNetworks::new(proxies.iter().map(|text| parse_network(text).unwrap()).collect());
+        identify(peer.parse().unwrap(), false, &headers, &trusted).address.to_string()
     }
 
     #[test]
@@ -117,8 +132,9 @@ mod tests {
     fn https_to_a_trusted_proxy_is_secure() {
         let mut headers = HeaderMap::new();
         headers.insert(&FORWARDED_PROTO, HeaderValue::from_static("https"));
-        assert!(identify("127.0.0.1".parse().unwrap(), false, &headers, &[]).secure);
-        assert!(!identify("192.0.2.1".parse().unwrap(), false, &headers, &[]).secure);
-        assert!(identify("192.0.2.1".parse().unwrap(), true, &HeaderMap::new(), &[]).secure);
+        let loopback = TrustedNetworks::new(Vec::new());
+        assert!(identify("127.0.0.1".parse().unwrap(), false, &headers, &loopback).secure);
+        assert!(!identify("192.0.2.1".parse().unwrap(), false, &headers, &loopback).secure);
+        assert!(identify("192.0.2.1".parse().unwrap(), true, &HeaderMap::new(), &loopback).secure);
     }
 }

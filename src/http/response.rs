@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde_json::{Value, json};
 
-/// Status, headers and body. `Content-Length`, `X-Request-Id` and `X-API-Version` are added when it is encoded, `Date` by the edge.
+/// Status, headers and body. The edge adds `Content-Length` and `Date`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
-    status: u16,
-    headers: Vec<(&'static str, Cow<'static, str>)>,
+    status: StatusCode,
+    headers: HeaderMap,
     body: Cow<'static, [u8]>,
 }
 
@@ -18,12 +19,12 @@ pub const JSON: &str = "application/json; charset=utf-8";
 impl Response {
     /// A response with a body of the media type `content_type`.
     pub fn new(status: u16, content_type: &'static str, body: impl Into<Cow<'static, [u8]>>) -> Response {
-        Response { status, headers: vec![("Content-Type", Cow::Borrowed(content_type))], body: body.into() }
+        Response { body: body.into(), ..Response::empty(status) }.header("Content-Type", content_type)
     }
 
     /// A response with a body that is already JSON text.
     pub fn json_bytes(status: u16, body: impl Into<Cow<'static, [u8]>>) -> Response {
-        Response::new(status, JSON, body)
+        Response::new(status, JSON, body).header("X-Content-Type-Options", "nosniff")
     }
 
     /// A response with a JSON body.
@@ -31,18 +32,25 @@ impl Response {
         Response::json_bytes(status, body.to_string().into_bytes())
     }
 
-    /// A response without a body and without `Content-Type`.
-    pub fn empty(status: u16) -> Response {
-        Response { status, headers: Vec::new(), body: Cow::Borrowed(&[]) }
+    /// The response of `/healthz` and `/readyz` while all is well.
+    pub fn healthy() -> Response {
+        Response::json(200, &json!({"status": "ok"})).header("Cache-Control", "no-store")
     }
 
-    /// Adds a header. A value with a line break, another control character or a byte beyond ASCII becomes empty, so that it cannot add
-    /// headers of its own.
+    /// A response without a body and without `Content-Type`.
+    pub fn empty(status: u16) -> Response {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Response { status, headers: HeaderMap::with_capacity(12), body: Cow::Borrowed(&[]) }
+    }
+
+    /// Adds a header. A value with a line break, another control character or a byte beyond ASCII
+    /// becomes empty, so that it cannot add headers of its own.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Response {
-        let value = value.into();
-        let safe = value.bytes().all(|byte| byte == b'\t' || (0x20..0x7f).contains(&byte));
-        self.headers.push((name, if safe { value } else { Cow::Borrowed("") }));
+        let value = HeaderValue::from_str(&value.into()).unwrap_or(HeaderValue::from_static(""));
+        if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
+            self.headers.append(name, value);
+        }
         self
     }
 
@@ -54,17 +62,17 @@ impl Response {
 
     /// The HTTP status.
     pub fn status(&self) -> u16 {
-        self.status
+        self.status.as_u16()
     }
 
-    /// Name and value of each header, in the order added.
-    pub fn headers(&self) -> &[(&'static str, Cow<'static, str>)] {
+    /// Every header.
+    pub fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
-    /// The value of the first header of this name. Names are case-insensitive (RFC 9110 section 5.1).
+    /// The value of the first header of this name.
     pub fn find_header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_ref())
+        self.headers.get(name)?.to_str().ok()
     }
 
     /// The body.
@@ -72,8 +80,8 @@ impl Response {
         &self.body
     }
 
-    /// Returns the body without copying it.
-    pub fn into_body(self) -> Cow<'static, [u8]> {
-        self.body
+    /// Status, headers and body, for the edge.
+    pub fn into_parts(self) -> (StatusCode, HeaderMap, Cow<'static, [u8]>) {
+        (self.status, self.headers, self.body)
     }
 }

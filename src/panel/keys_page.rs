@@ -131,7 +131,7 @@ impl SignedInRequest<'_> {
     /// Returns a key that was just created, once, or a notice that it was shown before. HEAD does not consume it.
     fn new_key(&self, id: i64) -> Result<(Option<Notice>, Option<NewKey>), PanelError> {
         let created = self.find_key(id)?;
-        let Some(row) = created.filter(|_| self.request.method == Method::Get) else { return Ok((None, None)) };
+        let Some(row) = created.filter(|_| self.request.method == Method::GET) else { return Ok((None, None)) };
         let now = self.request.received_at.monotonic;
         Ok(match self.panel.pending_keys.take(self.session.hash, id, now) {
             Some(key) => (None, Some(NewKey { name: row.name, key })),

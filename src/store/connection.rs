@@ -13,7 +13,6 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, ffi};
 
 use super::log_file;
-use crate::cpu_permits;
 use crate::files;
 
 /// Why a database cannot be opened.
@@ -182,7 +181,7 @@ pub(super) fn wait_for_lock(tries: i32) -> bool {
         return false;
     }
     let sleep = if tries < SHORT_SLEEPS { Duration::from_millis(1) } else { SLEEP };
-    cpu_permits::release_while_blocking(|| std::thread::sleep(sleep));
+    std::thread::sleep(sleep);
     true
 }
 

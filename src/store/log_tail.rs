@@ -23,7 +23,6 @@ use rusqlite::{TransactionBehavior, ffi};
 use super::connection::{self, OpenError, unusable};
 use super::log_file::{LogFile, Next};
 use crate::copy::{ConfirmedCopy, SocketError};
-use crate::cpu_permits;
 
 /// Attempts to have all processes close a file, and the pause between two.
 const ATTEMPTS: usize = 10;
@@ -90,9 +89,7 @@ impl LogTail {
     pub fn check(&self, copy: &ConfirmedCopy) -> Result<(), TailError> {
         match self.end()? {
             End::Nothing => Ok(()),
-            End::Discarded => {
-                cpu_permits::release_while_blocking(|| copy.read_log(&self.database)).map_err(TailError::Unread)
-            }
+            End::Discarded => copy.read_log(&self.database).map_err(TailError::Unread),
             End::Transaction => Err(TailError::Unfinished),
         }
     }

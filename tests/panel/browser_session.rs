@@ -96,7 +96,7 @@ pub struct BrowserSession<'a> {
 impl BrowserSession<'_> {
     #[track_caller]
     pub fn get(&mut self, query: &str) -> Page {
-        self.ask(Method::Get, query, None)
+        self.ask(Method::GET, query, None)
     }
 
     /// Sends a form of the current page; `action` is its button.
@@ -110,7 +110,7 @@ impl BrowserSession<'_> {
     #[track_caller]
     pub fn send_with(&mut self, token: &str, action: &str, fields: &[(&str, &str)]) -> Page {
         let fields = [&[("action", action), ("token", token)], fields].concat();
-        self.ask(Method::Post, "", Some(encode(&fields)))
+        self.ask(Method::POST, "", Some(encode(&fields)))
     }
 
     #[track_caller]
@@ -140,9 +140,9 @@ impl BrowserSession<'_> {
         request.query = (!query.is_empty()).then(|| query.to_owned());
         request.secure = self.secure;
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        request.headers.push(("cookie".to_owned(), cookies.join("; ")));
+        request.headers.insert("cookie", cookies.join("; ").parse().unwrap());
         if let Some(form) = form {
-            request.headers.push(("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
+            request.headers.insert("content-type", "application/x-www-form-urlencoded".parse().unwrap());
             request.body = Body::Whole(form.into_bytes());
         }
         let page = self.panel.ask(&request);
@@ -205,11 +205,7 @@ impl Page {
     }
 
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.response
-            .headers()
-            .iter()
-            .filter(move |(n, _)| n.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_ref())
+        self.response.headers().get_all(name).into_iter().map(|value| value.to_str().unwrap())
     }
 
     /// The `Set-Cookie` header of this name.

@@ -9,15 +9,15 @@ use jiff::SignedDuration;
 use tenantdesk::app::App;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
-use tenantdesk::http::workers::Handler;
-use tenantdesk::server::Service;
+use tenantdesk::http::Handler;
+use tenantdesk::server::Server;
 
 use super::server::DataDir;
 
 /// A service within the test. It is a [`DataDir`] too.
 pub struct InProcess {
     data_dir: Arc<DataDir>,
-    service: Option<Service>,
+    service: Option<Server>,
     clock: Clock,
     /// Of a service with the pipeline.
     app: Option<Arc<App>>,
@@ -40,8 +40,8 @@ impl InProcess {
         let config = Config { rate_limit, ..config(&data_dir) };
         let app = App::open(&config, clock.clone()).unwrap();
         let pipeline = Arc::clone(&app);
-        let handler: Handler = Arc::new(move |request, reply| pipeline.respond(&request, reply));
-        let service = Service::start_with(handler, config, clock.clone()).unwrap();
+        let handler: Handler = Arc::new(move |request, reply, turns| pipeline.respond(request, reply, turns));
+        let service = Server::start_with(handler, config, clock.clone()).unwrap();
         data_dir.set_address(service.address());
         InProcess { data_dir, service: Some(service), clock, app: Some(app) }
     }
@@ -50,7 +50,7 @@ impl InProcess {
     pub fn answering(handler: Handler) -> InProcess {
         let data_dir = DataDir::new(false);
         let clock = Clock::system();
-        let service = Service::start_with(handler, config(&data_dir), clock.clone()).unwrap();
+        let service = Server::start_with(handler, config(&data_dir), clock.clone()).unwrap();
         // It shows how the service itself holds out; a proxy would hold out before it.
         data_dir.set_direct_address(service.address());
         InProcess { data_dir, service: Some(service), clock, app: None }
@@ -62,7 +62,7 @@ impl InProcess {
         let clock = Clock::system();
         let config = Config { rate_limit: NonZeroU32::MAX, ..config(&data_dir) };
         let app = App::open(&config, clock.clone()).unwrap();
-        let service = Service::start_with(handler(app), config, clock.clone()).unwrap();
+        let service = Server::start_with(handler(app), config, clock.clone()).unwrap();
         data_dir.set_address(service.address());
         InProcess { data_dir, service: Some(service), clock, app: None }
     }
@@ -106,7 +106,7 @@ fn config(data_dir: &DataDir) -> Config {
 /// A service that opens one data directory after the other, with a rate limit that is out of the way. A service that has ended
 /// leaves threads of tiny_http in the process, so it is not started anew for each.
 pub struct AppServer {
-    service: Option<Service>,
+    service: Option<Server>,
     app: Arc<Mutex<Option<Arc<App>>>>,
 }
 
@@ -114,11 +114,11 @@ impl AppServer {
     pub fn start() -> AppServer {
         let app = Arc::<Mutex<Option<Arc<App>>>>::default();
         let present = Arc::clone(&app);
-        let handler: Handler = Arc::new(move |request, reply| {
+        let handler: Handler = Arc::new(move |request, reply, turns| {
             let app = present.lock().unwrap().clone();
-            app.expect("a data directory is open").respond(&request, reply);
+            app.expect("a data directory is open").respond(request, reply, turns);
         });
-        let service = Service::start_with(handler, config(&DataDir::new(false)), Clock::system()).unwrap();
+        let service = Server::start_with(handler, config(&DataDir::new(false)), Clock::system()).unwrap();
         AppServer { service: Some(service), app }
     }
 

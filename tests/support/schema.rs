@@ -12,7 +12,15 @@ static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("../golden/openapi.json")).expect("the golden copy is JSON"));
 
 /// Headers that HTTP itself gives an answer.
-const OF_HTTP: [&str; 5] = ["content-type", "content-length", "date", "connection", "transfer-encoding"];
+const OF_HTTP: [&str; 7] = [
+    "content-type",
+    "content-length",
+    "date",
+    "connection",
+    "transfer-encoding",
+    "x-content-type-options",
+    "strict-transport-security",
+];
 
 /// Statuses that may come alone where a message could not be read at all (contract section 6).
 const UNREAD: [u16; 3] = [400, 408, 431];

@@ -5,7 +5,7 @@ use crate::api::change::{Change, Target};
 use crate::api::precondition::IfMatch;
 use crate::api::query::Query;
 use crate::api::record_id::RecordId;
-use crate::api::routes::{self, Operation, Route};
+use crate::api::routes::{self, Endpoint, Operation, Route};
 use crate::http::{ApiError, Condition, Method};
 use crate::model::field::{Input, shorten};
 use crate::model::json_object::elements;
@@ -134,7 +134,7 @@ fn no_object() -> ApiError {
 
 fn parse_method(method: Option<&Input<'_>>) -> Result<Operation, String> {
     let known = |text: &str| {
-        let found = routes::find_operation(Method::parse(text));
+        let found = Method::from_bytes(text.as_bytes()).ok().and_then(|method| routes::find_operation(&method));
         found.filter(|(_, access)| *access == Access::Write).map(|(operation, _)| operation)
     };
     match method {
@@ -154,7 +154,7 @@ fn parse_path(path: Option<&Input<'_>>) -> Result<(&'static Resource, &'static s
         None => (target.as_ref(), None),
     };
     match routes::find(path) {
-        Some(Route::Records { resource, prefix }) => Ok((resource, prefix, query)),
+        Some(Route::Api(Endpoint::Records { resource, prefix })) => Ok((resource, prefix, query)),
         _ => {
             let paths = ALL.map(|resource| resource.path).join(", ");
             Err(format!("The member \"path\" was {:?}; send one of {paths}.", shorten(path)))

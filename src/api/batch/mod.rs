@@ -6,15 +6,15 @@ use std::io::Write as _;
 
 use serde_json::json;
 
-use super::Api;
 use super::change::{Applied, Change};
 use super::errors;
 use super::idempotency::{self, IdempotencyKey};
 use super::operations::json_body;
+use super::pipeline::Call;
 use super::query::Query;
 use super::routes::{BATCH_METHODS, BATCH_PATH};
 use crate::http::request::MAX_BATCH_BODY;
-use crate::http::{ApiError, Method, Request, Responder, Response};
+use crate::http::{ApiError, Method, Request, Response};
 use crate::model::{ALL, Access, Field, JsonObject, Scope, Scopes};
 use crate::store::{MutationError, Origin, Writing};
 use declaration::Declaration;
@@ -27,18 +27,16 @@ pub fn scopes() -> [Scope; ALL.len()] {
     ALL.map(|resource| Scope { resource, access: Access::Write })
 }
 
-impl Api {
-    /// Responds to a request on the path of batches. The response to a batch that runs is sent from another thread after the commit.
-    pub fn respond_batch(&self, request: &Request, mut reply: Responder) {
-        let checked = self.admit(request, &[], &mut reply).and_then(|admitted| {
-            let batch = CheckedBatch::of(request, admitted.caller.scopes)?;
-            Ok((admitted, batch))
+impl Call<'_> {
+    /// The response to a batch that runs is sent from another thread after the commit.
+    pub(super) fn respond_batch(mut self) {
+        let checked = self.admit(&[]).and_then(|tenant| {
+            let batch = CheckedBatch::of(self.request, self.caller.scopes)?;
+            Ok((tenant, batch))
         });
         match checked {
-            Ok((admitted, batch)) => {
-                admitted.mutate(request, reply, move |writing, origin| batch.run(writing, origin));
-            }
-            Err(error) => reply.send(error.into()),
+            Ok((tenant, batch)) => self.mutate(&tenant, move |writing, origin| batch.run(writing, origin)),
+            Err(error) => self.reply.send(error.into()),
         }
     }
 }
@@ -71,7 +69,7 @@ impl CheckedBatch {
     ///
     /// The first check that fails.
     pub fn of(request: &Request, scopes: Scopes) -> Result<CheckedBatch, ApiError> {
-        if request.method != Method::Post {
+        if request.method != Method::POST {
             return Err(ApiError::method_not_allowed(BATCH_METHODS));
         }
         let key = idempotency::parse_key(request)?;
@@ -80,7 +78,7 @@ impl CheckedBatch {
         Query::parse(request.query.as_deref())?.only([].into_iter())?;
         let declared = declaration::parse(&object)?;
         check_scopes(&declared, scopes)?;
-        let fingerprint = || idempotency::fingerprint(request.method, BATCH_PATH, "", body);
+        let fingerprint = || idempotency::fingerprint(&request.method, BATCH_PATH, "", body);
         let key = key.map(|key| IdempotencyKey { key, request: fingerprint() });
         let (operations, fault) = check(declared);
         match fault {

@@ -27,14 +27,27 @@ const SCRIPT: &str = include_str!("script.js");
 
 static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[html::BASE_STYLE, STYLE], &[SCRIPT]).with_requests());
 
+/// Stands for scheme, host and port in a page that is rendered once.
+const ORIGIN: &str = "http://origin.invalid";
+
+/// The pages of `/docs` and `/v1/docs`.
+static PAGES: LazyLock<[String; 2]> = LazyLock::new(|| ["", PREFIX].map(render));
+
+fn render(prefix: &'static str) -> String {
+    let rendered = DocsPage::new(&Address { origin: ORIGIN.to_owned(), prefix }).render();
+    rendered
+        .inspect_err(|error| tracing::error!(%error, "the documentation page could not be rendered"))
+        .unwrap_or_default()
+}
+
 /// Returns the page. Its examples use the address of the request.
 pub fn respond(request: &Request) -> Response {
-    match DocsPage::new(&Address::of(request)).render() {
-        Ok(body) => html::page(200, body, &POLICY),
-        Err(error) => {
-            tracing::error!(%error, "the documentation page could not be rendered");
-            ApiError::internal().into()
-        }
+    let Address { origin, prefix } = Address::of(request);
+    let [bare, prefixed] = &*PAGES;
+    let page = if prefix.is_empty() { bare } else { prefixed };
+    match page.is_empty() {
+        false => html::page(200, page.replace(ORIGIN, &origin), &POLICY),
+        true => ApiError::internal().into(),
     }
 }
 
@@ -102,7 +115,7 @@ struct OperationView {
     alias: Option<String>,
     verb: &'static str,
     name: String,
-    method: &'static str,
+    method: String,
     target: String,
     summary: String,
     /// What the key needs, as HTML.
@@ -244,10 +257,10 @@ impl DocumentedOperation {
 
     const fn operation(self) -> (Method, Operation, Access) {
         match self {
-            DocumentedOperation::List | DocumentedOperation::Read => (Method::Get, Operation::Read, Access::Read),
-            DocumentedOperation::Create => (Method::Post, Operation::Create, Access::Write),
-            DocumentedOperation::Update => (Method::Put, Operation::Update, Access::Write),
-            DocumentedOperation::Delete => (Method::Delete, Operation::Delete, Access::Write),
+            DocumentedOperation::List | DocumentedOperation::Read => (Method::GET, Operation::Read, Access::Read),
+            DocumentedOperation::Create => (Method::POST, Operation::Create, Access::Write),
+            DocumentedOperation::Update => (Method::PUT, Operation::Update, Access::Write),
+            DocumentedOperation::Delete => (Method::DELETE, Operation::Delete, Access::Write),
         }
     }
 
@@ -317,9 +330,9 @@ impl DocumentedOperation {
         let (method, operation, access) = self.operation();
         let id = match self {
             DocumentedOperation::Read => format!("get{}-id", capitalize(resource.plural)),
-            _ => operation_id(method, operation, resource),
+            _ => operation_id(&method, operation, resource),
         };
-        let alias = (self == DocumentedOperation::List).then(|| operation_id(Method::Head, operation, resource));
+        let alias = (self == DocumentedOperation::List).then(|| operation_id(&Method::HEAD, operation, resource));
         let body = self.body(resource);
         let (status, response) = self.response(resource);
         let target = format!("{}{}", resource.path, self.query());
@@ -330,14 +343,14 @@ impl DocumentedOperation {
             alias,
             verb: self.verb(),
             name: self.name(resource),
-            method: method.as_str(),
+            method: method.to_string(),
             summary: paragraph(self.summary()),
             scope: paragraph(&format!("the scope `{}`", Scope { resource, access })),
             parameters: self.parameters(),
             filters: if self == DocumentedOperation::List { list_filters(resource) } else { Vec::new() },
             columns: sortable(resource).map(Column::name).collect::<Vec<_>>().join(", "),
             record: resource.plural,
-            samples: samples::of(method, &address, body.as_ref()),
+            samples: samples::of(&method, &address, body.as_ref()),
             body: body.as_ref().map(indented),
             target,
             status,
@@ -389,11 +402,11 @@ fn changes_view(address: &Address) -> OperationView {
     let scopes: Vec<String> = changes::scopes().iter().map(|scope| format!("`{scope}`")).collect();
     let url = format!("{}{}{target}", address.origin, address.prefix);
     OperationView {
-        id: openapi::changes_operation_id(Method::Get).to_owned(),
-        alias: Some(openapi::changes_operation_id(Method::Head).to_owned()),
+        id: openapi::changes_operation_id(&Method::GET).to_owned(),
+        alias: Some(openapi::changes_operation_id(&Method::HEAD).to_owned()),
         verb: "Follow",
         name: "Follow changes".to_owned(),
-        method: Method::Get.as_str(),
+        method: Method::GET.to_string(),
         target,
         summary: paragraph(CHANGES_SUMMARY),
         scope: paragraph(&format!("one of the scopes {}", scopes.join(", "))),
@@ -402,7 +415,7 @@ fn changes_view(address: &Address) -> OperationView {
         filters: Vec::new(),
         columns: String::new(),
         record: "",
-        samples: samples::of(Method::Get, &url, None),
+        samples: samples::of(&Method::GET, &url, None),
         status: 200,
         response: Some(indented(&openapi::changes_example())),
         errors: Target::Changes.conditions().into_iter().map(|condition| condition.describe().code).collect(),
@@ -422,7 +435,7 @@ fn batch_view(address: &Address) -> OperationView {
         alias: None,
         verb: "Run",
         name: "Run a batch".to_owned(),
-        method: Method::Post.as_str(),
+        method: Method::POST.to_string(),
         target: BATCH_PATH.to_owned(),
         summary: paragraph(BATCH_SUMMARY),
         scope: paragraph(&format!("those of the scopes {} that its operations need", scopes.join(", "))),
@@ -430,7 +443,7 @@ fn batch_view(address: &Address) -> OperationView {
         filters: Vec::new(),
         columns: String::new(),
         record: "",
-        samples: samples::of(Method::Post, &url, Some(&body)),
+        samples: samples::of(&Method::POST, &url, Some(&body)),
         body: Some(indented(&body)),
         status: 200,
         response: Some(indented(&openapi::batch_results_example())),
@@ -485,8 +498,8 @@ mod tests {
     use crate::clock::Clock;
 
     fn page(host: &str) -> String {
-        let mut request = Request::new(Method::Get, "/v1/docs", Clock::system().now());
-        request.headers.push(("host".to_owned(), host.to_owned()));
+        let mut request = Request::new(Method::GET, "/v1/docs", Clock::system().now());
+        request.headers.insert("host", host.parse().unwrap());
         String::from_utf8(respond(&request).body().to_vec()).unwrap()
     }
 
@@ -500,7 +513,7 @@ mod tests {
         }
         for resource in ALL {
             for (method, operation, _) in crate::api::routes::OPERATIONS {
-                assert!(page.contains(&format!("id=\"{}\"", operation_id(method, operation, resource))), "{method:?}");
+                assert!(page.contains(&format!("id=\"{}\"", operation_id(&method, operation, resource))), "{method:?}");
             }
         }
         for outside in ["src=\"", "<link rel=\"stylesheet", "@import", "url(", "href=\"http"] {

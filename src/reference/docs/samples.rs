@@ -33,7 +33,7 @@ pub struct Sample {
 }
 
 /// The request in every language. `address` is an absolute URL without characters that need quoting.
-pub fn of(method: Method, address: &str, body: Option<&Value>) -> Vec<Sample> {
+pub fn of(method: &Method, address: &str, body: Option<&Value>) -> Vec<Sample> {
     let codes = [curl(method, address, body), python(method, address, body), javascript(method, address, body)];
     Language::ALL.into_iter().zip(codes).map(|(language, code)| Sample { language, code }).collect()
 }
@@ -46,14 +46,14 @@ pub fn short(resource: &'static Resource) -> Value {
     Value::Object(body)
 }
 
-fn is_write(method: Method) -> bool {
-    matches!(method, Method::Post | Method::Put | Method::Delete)
+fn is_write(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::DELETE)
 }
 
-fn curl(method: Method, address: &str, body: Option<&Value>) -> String {
-    let mut lines = match method {
-        Method::Get => vec![format!("curl '{address}'")],
-        other => vec![format!("curl -X {} '{address}'", other.as_str())],
+fn curl(method: &Method, address: &str, body: Option<&Value>) -> String {
+    let mut lines = match *method {
+        Method::GET => vec![format!("curl '{address}'")],
+        _ => vec![format!("curl -X {method} '{address}'")],
     };
     lines.push("  -H \"Authorization: Bearer $TENANTDESK_KEY\"".to_owned());
     if is_write(method) {
@@ -66,7 +66,7 @@ fn curl(method: Method, address: &str, body: Option<&Value>) -> String {
     lines.join(" \\\n")
 }
 
-fn python(method: Method, address: &str, body: Option<&Value>) -> String {
+fn python(method: &Method, address: &str, body: Option<&Value>) -> String {
     let mut code = String::from(if is_write(method) { "import os, uuid\n" } else { "import os\n" });
     code.push_str("import requests\n\n");
     code.push_str(&format!("response = requests.{}(\n    \"{address}\",\n", method.as_str().to_lowercase()));
@@ -83,7 +83,7 @@ fn python(method: Method, address: &str, body: Option<&Value>) -> String {
         code.push_str("    },\n");
     }
     code.push_str("    timeout=10,\n)\nresponse.raise_for_status()\n");
-    if method != Method::Delete {
+    if *method != Method::DELETE {
         code.push_str("print(response.json())\n");
     }
     code.trim_end().to_owned()
@@ -99,9 +99,9 @@ fn python_literal(value: &Value) -> String {
     }
 }
 
-fn javascript(method: Method, address: &str, body: Option<&Value>) -> String {
+fn javascript(method: &Method, address: &str, body: Option<&Value>) -> String {
     let mut code = format!("const response = await fetch(\"{address}\", {{\n");
-    if method != Method::Get {
+    if *method != Method::GET {
         code.push_str(&format!("  method: \"{}\",\n", method.as_str()));
     }
     code.push_str("  headers: {\n    \"Authorization\": `Bearer ${process.env.TENANTDESK_KEY}`,\n");
@@ -117,7 +117,7 @@ fn javascript(method: Method, address: &str, body: Option<&Value>) -> String {
         code.push_str(&format!("  body: JSON.stringify({indented}),\n"));
     }
     code.push_str("});\nif (!response.ok) throw new Error((await response.json()).error.message);\n");
-    if method != Method::Delete {
+    if *method != Method::DELETE {
         code.push_str("console.log(await response.json());\n");
     }
     code.trim_end().to_owned()

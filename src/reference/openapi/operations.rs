@@ -100,15 +100,15 @@ fn shared(names: &[&str]) -> Vec<Value> {
 fn record_path(resource: &'static Resource) -> Value {
     let operation = |(method, operation, access): (Method, Operation, Access)| {
         let scope = Scope { resource, access };
-        (method.as_str().to_lowercase(), record_operation(resource, method, operation, scope))
+        (method.as_str().to_lowercase(), record_operation(resource, &method, operation, scope))
     };
     Value::Object(OPERATIONS.into_iter().map(operation).collect())
 }
 
 /// `getCustomer`, `createCustomer` …
-pub fn operation_id(method: Method, operation: Operation, resource: &Resource) -> String {
+pub fn operation_id(method: &Method, operation: Operation, resource: &Resource) -> String {
     let verb = match (operation, method) {
-        (Operation::Read, Method::Head) => "head",
+        (Operation::Read, &Method::HEAD) => "head",
         (Operation::Read, _) => "get",
         (Operation::Create, _) => "create",
         (Operation::Update, _) => "update",
@@ -118,10 +118,10 @@ pub fn operation_id(method: Method, operation: Operation, resource: &Resource) -
     format!("{verb}{}", capitalize(noun))
 }
 
-fn record_operation(resource: &'static Resource, method: Method, operation: Operation, scope: Scope) -> Value {
+fn record_operation(resource: &'static Resource, method: &Method, operation: Operation, scope: Scope) -> Value {
     let name = resource.name;
     let (summary, description) = match (operation, method) {
-        (Operation::Read, Method::Head) => {
+        (Operation::Read, &Method::HEAD) => {
             (format!("Check for one {name}, or a list"), "Returns the same as GET, without the body.".to_owned())
         }
         (Operation::Read, _) => (
@@ -225,7 +225,7 @@ fn request_body(resource: &'static Resource, operation: Operation) -> Option<Val
     }))
 }
 
-fn record_responses(resource: &'static Resource, method: Method, operation: Operation) -> Value {
+fn record_responses(resource: &'static Resource, method: &Method, operation: Operation) -> Value {
     let (status, success) = success(resource, operation);
     let mut responses = responses(Target::Records(operation, resource), method, status, success);
     if let (Operation::Read, Some(members)) = (operation, responses.as_object_mut()) {
@@ -240,8 +240,8 @@ fn record_responses(resource: &'static Resource, method: Method, operation: Oper
 }
 
 /// The success and every error. For HEAD they have the same headers and no body.
-fn responses(target: Target, method: Method, status: &str, mut success: Value) -> Value {
-    if method == Method::Head {
+fn responses(target: Target, method: &Method, status: &str, mut success: Value) -> Value {
+    if *method == Method::HEAD {
         if let Some(members) = success.as_object_mut() {
             members.remove("content");
         }
@@ -302,25 +302,25 @@ fn success(resource: &'static Resource, operation: Operation) -> (&'static str, 
 fn links(resource: &'static Resource) -> Value {
     const ID: &str = "$response.body#/id";
     let own = [
-        (Method::Get, Operation::Read, "Read it."),
-        (Method::Put, Operation::Update, "Change it."),
-        (Method::Delete, Operation::Delete, "Delete it."),
+        (Method::GET, Operation::Read, "Read it."),
+        (Method::PUT, Operation::Update, "Change it."),
+        (Method::DELETE, Operation::Delete, "Delete it."),
     ];
     let mut links: Map<String, Value> = own
         .into_iter()
         .map(|(method, operation, about)| {
-            let name = operation_id(method, operation, resource);
+            let name = operation_id(&method, operation, resource);
             (name.clone(), json!({ "operationId": name, "parameters": { "query.id": ID }, "description": about }))
         })
         .collect();
     for (other, field) in referring(resource) {
-        let name = operation_id(Method::Post, Operation::Create, other);
+        let name = operation_id(&Method::POST, Operation::Create, other);
         let about = format!("Create {} {} that refers to it.", article(other.name), other.name);
         links.insert(
             name.clone(),
             json!({ "operationId": name, "requestBody": { field.name: ID }, "description": about }),
         );
-        let name = operation_id(Method::Get, Operation::Read, other);
+        let name = operation_id(&Method::GET, Operation::Read, other);
         let parameters = json!({ format!("query.{}", field.name): ID });
         let about = format!("List the {} that refer to it.", other.plural);
         links.insert(name.clone(), json!({ "operationId": name, "parameters": parameters, "description": about }));
@@ -335,8 +335,8 @@ fn referring(resource: &Resource) -> impl Iterator<Item = (&'static Resource, &'
 }
 
 /// `listChanges`, `headChanges`
-pub fn changes_operation_id(method: Method) -> &'static str {
-    if method == Method::Head { "headChanges" } else { "listChanges" }
+pub fn changes_operation_id(method: &Method) -> &'static str {
+    if *method == Method::HEAD { "headChanges" } else { "listChanges" }
 }
 
 fn changes_path() -> Value {
@@ -348,16 +348,16 @@ fn changes_path() -> Value {
             "content": { "application/json": { "schema": schema_ref("ChangePage"), "example": changes_example() } },
         });
         json!({
-            "operationId": changes_operation_id(method),
+            "operationId": changes_operation_id(&method),
             "tags": ["changes"],
-            "summary": if method == Method::Head { "Check for changes" } else { "Read what was changed" },
+            "summary": if method == Method::HEAD { "Check for changes" } else { "Read what was changed" },
             "description": CHANGES_ABOUT,
             "security": changes::scopes().map(|scope| json!({ "apiKey": [scope.to_string()] })),
             "parameters": parameters.chain(shared(&["RequestId"])).collect::<Vec<_>>(),
-            "responses": responses(Target::Changes, method, "200", success),
+            "responses": responses(Target::Changes, &method, "200", success),
         })
     };
-    json!({ "get": operation(Method::Get), "head": operation(Method::Head) })
+    json!({ "get": operation(Method::GET), "head": operation(Method::HEAD) })
 }
 
 /// What the journal is for.
@@ -381,11 +381,11 @@ fn whoami_path() -> Value {
             "description": "The tenant, the key and its limit. Needs no scope.",
             "security": [{ "apiKey": [] }],
             "parameters": shared(&["RequestId"]),
-            "responses": responses(Target::Whoami, method, "200", success),
+            "responses": responses(Target::Whoami, &method, "200", success),
         });
         (verb, operation)
     };
-    Value::Object([Method::Get, Method::Head].map(operation).into_iter().collect())
+    Value::Object([Method::GET, Method::HEAD].map(operation).into_iter().collect())
 }
 
 /// The operation of batches.
@@ -410,7 +410,7 @@ fn batch_path() -> Value {
                 "description": "One JSON object in UTF-8, at most 1 MiB.",
                 "content": { "application/json": { "schema": schema_ref("Batch"), "example": batch_example() } },
             },
-            "responses": responses(Target::Batch, Method::Post, "200", success),
+            "responses": responses(Target::Batch, &Method::POST, "200", success),
         },
     })
 }
@@ -424,8 +424,8 @@ const BATCH_ABOUT: &str = "Up to 100 operations on records in one transaction. I
 fn page_path(page: PublicPage) -> Value {
     let operation = |method: Method| {
         let (id, summary, (status, response)) = page_operation(page);
-        let responses = responses(Target::Page(page), method, status, response);
-        let verb = if method == Method::Head { "head" } else { "get" };
+        let responses = responses(Target::Page(page), &method, status, response);
+        let verb = if method == Method::HEAD { "head" } else { "get" };
         json!({
             "operationId": format!("{verb}{}", capitalize(id)),
             "tags": ["service"],
@@ -439,8 +439,8 @@ fn page_path(page: PublicPage) -> Value {
     if !page.is_prefixed() {
         path.insert("servers".to_owned(), json!([{ "url": "/", "description": "At the root only." }]));
     }
-    path.insert("get".to_owned(), operation(Method::Get));
-    path.insert("head".to_owned(), operation(Method::Head));
+    path.insert("get".to_owned(), operation(Method::GET));
+    path.insert("head".to_owned(), operation(Method::HEAD));
     Value::Object(path)
 }
 

@@ -45,7 +45,6 @@ use super::private_folders::create_data_dir;
 use super::schema::{self, Migration, Schema};
 use super::tenants as tenant_files;
 use crate::copy::{ConfirmedCopy, CopyError};
-use crate::cpu_permits;
 use crate::files;
 use crate::semaphore::Semaphore;
 
@@ -266,11 +265,11 @@ impl Registry {
     /// Runs `query` on a connection for reading.
     fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, RegistryError> {
         if self.log.needs_replay() {
-            self.prepare_writer(&mut cpu_permits::lock(&self.writer))?;
+            self.prepare_writer(&mut self.writer.lock())?;
         }
         let _in_use = self.in_use.read();
         let idle = self.idle.lock().pop();
-        let reader = idle.map_or_else(|| cpu_permits::release_while_blocking(|| self.opener.connect()), Ok)?;
+        let reader = idle.map_or_else(|| self.opener.connect(), Ok)?;
         let result = query(&reader)?;
         // A connection whose query failed is closed. The next read opens a new one.
         self.idle.lock().push(reader);
@@ -294,10 +293,8 @@ impl Registry {
         let _permit = self.confirming.acquire(STALLED).ok_or(CopyError::Unavailable(None))?;
         let result = change()?;
         let committed = Instant::now();
-        cpu_permits::release_while_blocking(|| {
-            file(&result).map_or(Ok(()), |file| copy.confirm(&file, committed))?;
-            copy.confirm(&registry, committed)
-        })?;
+        file(&result).map_or(Ok(()), |file| copy.confirm(&file, committed))?;
+        copy.confirm(&registry, committed)?;
         Ok(result)
     }
 
@@ -306,15 +303,13 @@ impl Registry {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, RegistryError>,
     ) -> Result<T, RegistryError> {
-        let mut slot = cpu_permits::lock(&self.writer);
+        let mut slot = self.writer.lock();
         let connection = self.prepare_writer(&mut slot)?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         self.check_identity()?;
         self.check_log()?;
         let result = work(&transaction)?;
-        cpu_permits::release_while_blocking(|| {
-            transaction.commit().inspect_err(|error| self.log.commit_failed(&self.file(), error))
-        })?;
+        transaction.commit().inspect_err(|error| self.log.commit_failed(&self.file(), error))?;
         let frames = connection::take_wal_frames();
         if frames >= CHECKPOINT_FRAMES {
             self.checkpoint(connection, frames);
@@ -331,8 +326,7 @@ impl Registry {
         }
         let checkpoint = if is_copied { connection::truncate_log } else { connection::checkpoint };
         // A checkpoint that a reader prevents is done at the next commit.
-        let run = || connection::without_lock_wait(connection, |connection| checkpoint(connection));
-        if let Err(error) = cpu_permits::release_while_blocking(run)
+        if let Err(error) = connection::without_lock_wait(connection, |connection| checkpoint(connection))
             && self.log.checkpoint_failed(&error)
         {
             tracing::error!(%error, "the registry's write-ahead log cannot be copied into its file");

@@ -60,7 +60,6 @@ use super::records;
 use super::schema::{Migration, Schema};
 use crate::config::TenantLimits;
 use crate::copy::ConfirmedCopy;
-use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;
 
@@ -175,7 +174,7 @@ impl Tenants {
         }
         let _permit = slot.open_permits.acquire(STALLED).ok_or(StoreError::Unavailable)?;
         // Opening may take as long as a lock is waited for. A thread that waited here finds the file open, or that it failed.
-        let _opening = cpu_permits::lock(&slot.opening);
+        let _opening = slot.opening.lock();
         if let Some(outcome) = slot.present() {
             return outcome;
         }

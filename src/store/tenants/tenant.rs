@@ -15,7 +15,6 @@ use super::open_file::OpenFile;
 use super::readers::{self, ReaderManager};
 use super::shared::{STALLED, Shared};
 use super::writer::Writer;
-use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::semaphore::Semaphore;
 use crate::store::connection::{self, OpenError};
@@ -127,7 +126,7 @@ impl Tenant {
             return Ok(connection);
         }
         self.metrics.pool_waits.add(1);
-        cpu_permits::release_while_blocking(|| self.readers.get()).map_err(|error| {
+        self.readers.get().map_err(|error| {
             self.health.cannot_read(&error);
             StoreError::Unavailable
         })

@@ -18,7 +18,6 @@ use super::file_health::FileHealth;
 use super::job::{Job, Mutation, Verdict, finish};
 use super::page_cache::{CacheBudget, TrackedConnection};
 use super::shared::Shared;
-use crate::cpu_permits;
 use crate::metrics::Metrics;
 use crate::panics::{self, PanicInfo};
 use crate::store::connection::{self, Checkpoint, OpenError};
@@ -154,7 +153,7 @@ impl Writer {
         let batch = self.take_batch();
         let (done, finished) = self.run_jobs(&transaction, batch);
         self.queue.lock().stalled_since = Some(Instant::now());
-        let committed = finished.and_then(|()| cpu_permits::release_while_blocking(|| commit(transaction)));
+        let committed = finished.and_then(|()| commit(transaction));
         self.queue.lock().stalled_since = None;
         match &committed {
             Ok(()) => {
@@ -164,7 +163,7 @@ impl Writer {
             }
             Err(error) => {
                 self.health.cannot_write(error);
-                cpu_permits::release_while_blocking(|| self.health.log.commit_failed(&self.path, error));
+                self.health.log.commit_failed(&self.path, error);
             }
         }
         drop(slot);
