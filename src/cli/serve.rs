@@ -125,9 +125,9 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
             data_dir.keep();
             supervisor.ready(&status(&service));
         }
-        Err(_) => service.stopper().stop(),
+        Err(_) => service.edge.stopper.stop(),
     }
-    let heartbeat = service.heartbeat();
+    let heartbeat = Arc::clone(&service.edge.heartbeat);
     let watchdog = supervisor.start_watchdog(move || heartbeat.load(Ordering::Relaxed))?;
     let result = service.wait();
     drop(watchdog);
@@ -219,7 +219,7 @@ fn url(service: &Server, address: SocketAddr) -> String {
 
 /// Starts the thread that handles signals: SIGHUP reloads the certificate, all others stop the service.
 fn handle_signals(mut signals: Signals, service: &Server, supervisor: Arc<Supervisor>) -> anyhow::Result<()> {
-    let (stopper, reloader, status) = (service.stopper(), service.tls_reloader(), status(service));
+    let (stopper, tls, status) = (service.edge.stopper.clone(), service.tls.clone(), status(service));
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if signal != SIGHUP {
@@ -229,7 +229,7 @@ fn handle_signals(mut signals: Signals, service: &Server, supervisor: Arc<Superv
                 continue;
             }
             supervisor.reloading();
-            match reloader.reload() {
+            match tls.as_ref().map_or(Ok(()), |tls| tls.reload()) {
                 Ok(()) => tracing::info!("certificate reloaded"),
                 Err(error) => tracing::error!(%error, "the new certificate cannot be used; the old one stays in use"),
             }
@@ -250,7 +250,7 @@ struct CreatedTenant {
 fn print_startup(options: &GlobalOptions, service: &Server, created: &[CreatedTenant]) -> anyhow::Result<()> {
     let listening = url(service, service.address());
     tracing::info!(address = %listening, "listening");
-    let metrics = service.metrics_address().map(|address| format!("http://{address}/metrics"));
+    let metrics = service.edge.metrics_address.map(|address| format!("http://{address}/metrics"));
     if options.json {
         let created: Vec<Value> = created.iter().map(document).collect();
         return print_json(&json!({"listening": listening, "created": created, "metrics": metrics}));

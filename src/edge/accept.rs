@@ -11,10 +11,9 @@ use std::task::Poll;
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use super::client_address::TrustedNetworks;
 use super::connection;
 use super::limits::{
     ACCEPT_PAUSE, BACKLOG, OVER_LIMIT_TIMEOUT, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT, max_connections,
@@ -24,7 +23,6 @@ use super::parts::Stopper;
 use super::service::EdgeContext;
 use super::shares::{Share, Shares, Verdict};
 use super::stream::{ConnectionState, Timeouts};
-use super::tls::Tls;
 use crate::fair_queue::address_of;
 
 /// Binds a listener. Accepted connections inherit its socket options.
@@ -43,12 +41,11 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 /// Accepts connections and keeps count of them.
 pub(super) struct Acceptor {
     context: Arc<EdgeContext>,
-    tls: Option<Arc<Tls>>,
     stopper: Stopper,
     shares: Arc<Shares>,
     open: Arc<OpenConnections>,
-    /// With those that are only refused.
-    most: usize,
+    /// For connections that are only refused.
+    over_limit: Arc<Semaphore>,
 }
 
 /// The open connections of each address.
@@ -67,15 +64,11 @@ struct OpenConnection {
 }
 
 impl Acceptor {
-    pub(super) fn new(
-        context: Arc<EdgeContext>,
-        tls: Option<Arc<Tls>>,
-        stopper: Stopper,
-        trusted: TrustedNetworks,
-    ) -> Acceptor {
-        let limit = max_connections(&context.limits);
-        let most = limit + over_limit_connections(limit);
-        Acceptor { context, tls, stopper, shares: Shares::new(limit, trusted), open: Arc::default(), most }
+    pub(super) fn new(context: Arc<EdgeContext>, stopper: Stopper) -> Acceptor {
+        let limit = max_connections(&context.parts.limits);
+        let shares = Shares::new(limit, context.trusted.clone());
+        let over_limit = Arc::new(Semaphore::new(over_limit_connections(limit)));
+        Acceptor { context, stopper, shares, open: Arc::default(), over_limit }
     }
 
     /// Accepts connections until a stop is requested. Then waits until all have closed, at most
@@ -103,30 +96,29 @@ impl Acceptor {
         }
     }
 
-    /// Serves a connection, or only refuses its requests if there is no room for it.
+    /// Serves a connection. If there is no room for it, a few more are told so.
     fn serve(&self, socket: TcpStream, peer: IpAddr) {
         let mut share = self.shares.of(peer);
-        let over_limit = match share.grow(1) {
-            Verdict::Fair => false,
-            Verdict::AddressOver => !self.open.close_longest_idle(peer),
-            Verdict::TotalOver => true,
+        let has_room = match share.grow(1) {
+            Verdict::Fair => true,
+            Verdict::AddressOver => self.open.close_longest_idle(peer),
+            Verdict::TotalOver => false,
         };
-        if self.open.count() >= self.most {
-            return;
-        }
-        let limits = &self.context.limits;
-        let timeouts = if over_limit {
-            Timeouts { idle: OVER_LIMIT_TIMEOUT, head: OVER_LIMIT_TIMEOUT, write: OVER_LIMIT_TIMEOUT }
-        } else {
+        let refusing = (!has_room).then(|| Arc::clone(&self.over_limit).try_acquire_owned());
+        let Ok(refusing) = refusing.transpose() else { return };
+        let limits = &self.context.parts.limits;
+        let timeouts = if has_room {
             Timeouts { idle: limits.idle_timeout, head: limits.head_timeout, write: limits.write_timeout }
+        } else {
+            Timeouts { idle: OVER_LIMIT_TIMEOUT, head: OVER_LIMIT_TIMEOUT, write: OVER_LIMIT_TIMEOUT }
         };
-        let state = ConnectionState::new(over_limit, timeouts);
+        let state = ConnectionState::new(!has_room, timeouts);
         let open = self.open.add(peer, Arc::clone(&state), share);
-        let (context, tls) = (Arc::clone(&self.context), self.tls.clone());
-        let serving = connection::serve(context, socket, peer, tls, state, self.stopper.clone());
+        let context = Arc::clone(&self.context);
+        let serving = connection::serve(context, socket, peer, state, self.stopper.clone());
         tokio::spawn(async move {
             serving.await;
-            drop(open);
+            drop((open, refusing));
         });
     }
 }

@@ -18,24 +18,22 @@ use super::limits::{LINGER, MAX_BUFFER, MAX_DISCARDED, MAX_HEAD};
 use super::parts::Stopper;
 use super::service::{EdgeContext, Peer};
 use super::stream::{ClientStream, ConnectionState};
-use super::tls::Tls;
 
 /// Serves one connection until it ends.
 pub(super) async fn serve(
     context: Arc<EdgeContext>,
     socket: TcpStream,
     address: IpAddr,
-    tls: Option<Arc<Tls>>,
     state: Arc<ConnectionState>,
     stopper: Stopper,
 ) {
     let stream = ClientStream::new(socket, Arc::clone(&state));
-    let Some(tls) = tls else {
+    let Some(tls) = context.parts.tls.clone() else {
         return serve_http(context, stream, Peer { address, tls: false }, state, stopper).await;
     };
     // A failed handshake is not reported: any client can cause one. Boxed, so that the task of a
     // plain connection stays small.
-    let handshake = timeout(context.limits.head_timeout, tls.acceptor().accept(stream));
+    let handshake = timeout(context.parts.limits.head_timeout, tls.acceptor().accept(stream));
     if let Ok(Ok(stream)) = Box::pin(handshake).await {
         state.set_idle();
         Box::pin(serve_http(context, stream, Peer { address, tls: true }, state, stopper)).await;

@@ -76,9 +76,5 @@ async fn respond(request: &Request<Incoming>, page: MetricsPage) -> Response<Ful
         // It reads files, so it runs on a thread of its own.
         spawn_blocking(move || page()).await.unwrap_or_else(|_| ApiError::internal().into())
     };
-    let (status, headers, body) = response.into_parts();
-    let mut response = Response::new(Full::new(Bytes::from_owner(body)));
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    response
+    response.into_inner().map(|body| Full::new(Bytes::from_owner(body)))
 }

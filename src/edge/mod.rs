@@ -47,7 +47,6 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use accept::Acceptor;
-use client_address::TrustedNetworks;
 pub use client_address::{NetworkError, parse_network};
 use limits::{WATCHDOG_PERIOD, WATCHDOG_TIMEOUT};
 pub use metrics_listener::MetricsPage;
@@ -59,10 +58,14 @@ use crate::http::WorkerPool;
 
 /// A running edge. It has one thread.
 pub struct Edge {
-    address: SocketAddr,
-    metrics_address: Option<SocketAddr>,
-    heartbeat: Arc<AtomicU64>,
-    stopper: Stopper,
+    /// The address for clients. If port 0 was configured, it has the port that the system chose.
+    pub address: SocketAddr,
+    /// The address for metrics, if there is one.
+    pub metrics_address: Option<SocketAddr>,
+    /// Rises every few seconds while tiny_http and the workers take requests.
+    pub heartbeat: Arc<AtomicU64>,
+    /// Stops this edge.
+    pub stopper: Stopper,
     thread: JoinHandle<Result<(), EdgeError>>,
 }
 
@@ -83,26 +86,6 @@ impl Edge {
             Ok(()) => Ok(Edge { address, metrics_address, heartbeat, stopper, thread }),
             Err(_) => Err(thread.join().unwrap_or(Err(EdgeError::Panicked)).err().unwrap_or(EdgeError::Panicked)),
         }
-    }
-
-    /// The address for clients. If port 0 was configured, it has the port that the system chose.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// The address for metrics, if there is one.
-    pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.metrics_address
-    }
-
-    /// Rises every few seconds while tiny_http and the workers take requests.
-    pub fn heartbeat(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.heartbeat)
-    }
-
-    /// A handle that stops this edge.
-    pub fn stopper(&self) -> Stopper {
-        self.stopper.clone()
     }
 
     /// Blocks until the edge has ended.
@@ -154,14 +137,13 @@ fn run(
         if let Some(((metrics, address), page)) = listeners.metrics.zip(parts.metrics_page.clone()) {
             tokio::spawn(metrics_listener::serve(listen(metrics, address)?, page));
         }
-        let connection = parts.pool.connection().and_then(UnixStream::from_std).map_err(EdgeError::Start)?;
-        let trusted = TrustedNetworks::new(parts.proxies.clone());
-        let context = Arc::new(EdgeContext::new(&parts, trusted.clone()));
-        beat(&parts.pool).await?;
+        let pool = Arc::clone(&parts.pool);
+        let connection = pool.connection().and_then(UnixStream::from_std).map_err(EdgeError::Start)?;
+        beat(&pool).await?;
         // The receiver is gone only if the thread in `Edge::start` has panicked.
         let _ = ready.send(());
-        let accepting = Acceptor::new(context, parts.tls, stopper, trusted).run(listener);
-        let failing = first(watch(&parts.pool, &heartbeat), closed(&connection));
+        let accepting = Acceptor::new(Arc::new(EdgeContext::new(parts)), stopper).run(listener);
+        let failing = first(watch(&pool, &heartbeat), closed(&connection));
         let accepting = async {
             accepting.await;
             Ok(())

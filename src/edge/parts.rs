@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use tokio::sync::watch;
 
 use super::metrics_listener::MetricsPage;
-use super::tls::Tls;
+use super::tls::{Tls, TlsError};
 use crate::clock::Clock;
 use crate::config::ConnectionLimits;
 use crate::http::WorkerPool;
@@ -37,6 +37,9 @@ pub struct EdgeParts {
 /// Why an edge did not start, or ended without being asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeError {
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, #[source] io::Error),
     /// There is no thread or descriptor for it.

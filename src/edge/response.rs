@@ -19,44 +19,34 @@ use crate::http::Response;
 /// The value of `Strict-Transport-Security`: a year.
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
-/// What the response to a client depends on, beside the response itself.
-#[derive(Clone, Debug)]
-pub(super) struct Framing {
-    pub(super) method: Method,
-    /// The connection closes after the response.
-    pub(super) close: bool,
-    /// The connection has TLS.
-    pub(super) tls: bool,
-}
-
-/// Turns a response into what hyper sends.
+/// Turns a response to a request of `method` into what hyper sends. With `close`, the connection
+/// closes after it; `tls` says that the connection has TLS.
 pub(super) fn to_hyper(
     response: Response,
-    framing: &Framing,
+    method: &Method,
+    close: bool,
+    tls: bool,
     unread: &Arc<UnreadResponses>,
     connection: &Arc<ConnectionState>,
 ) -> hyper::Response<ResponseBody> {
-    let (status, mut headers, body) = response.into_parts();
-    let is_bare = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
+    let (mut head, body) = response.into_inner().into_parts();
+    let is_bare = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !is_bare {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
     }
-    if framing.close {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    if close {
+        head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    if framing.tls {
-        headers.insert(STRICT_TRANSPORT_SECURITY, HSTS);
+    if tls {
+        head.headers.insert(STRICT_TRANSPORT_SECURITY, HSTS);
     }
     let bytes = match body {
-        _ if is_bare || framing.method == Method::HEAD => Bytes::new(),
+        _ if is_bare || *method == Method::HEAD => Bytes::new(),
         Cow::Borrowed(fixed) => Bytes::from_static(fixed),
         Cow::Owned(body) => unread.hold(body, connection, RESPONSE_BUDGET),
     };
     let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
-    let mut response = hyper::Response::new(ResponseBody { bytes, connection: Arc::clone(connection) });
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    response
+    hyper::Response::from_parts(head, ResponseBody { bytes, connection: Arc::clone(connection) })
 }
 
 /// The body of a response to a client.

@@ -15,30 +15,23 @@ use uuid::fmt::Hyphenated;
 use super::client_address::{self, Client, TrustedNetworks};
 use super::limits::{BODY_BUDGET, MAX_REQUESTS};
 use super::parts::EdgeParts;
-use super::response::{self, Framing, ResponseBody, UnreadResponses};
+use super::response::{self, ResponseBody, UnreadResponses};
 use super::shares::{Share, Shares, Verdict};
 use super::stream::ConnectionState;
 use super::validate::{self, Target};
-use crate::clock::Clock;
-use crate::config::ConnectionLimits;
 use crate::http::request::MAX_BODY;
-use crate::http::{ApiError, Body, ProtocolViolation, Request, RequestLine, Responder, WorkerPool};
-use crate::metrics::Metrics;
+use crate::http::{ApiError, Body, ProtocolViolation, Request, RequestLine, Responder};
 
 /// The path of the health check.
 const HEALTH_PATH: &str = "/healthz";
 
 /// What all connections share.
 pub(super) struct EdgeContext {
-    pub(super) limits: ConnectionLimits,
-    trusted: TrustedNetworks,
-    pool: Arc<WorkerPool>,
-    max_body: fn(&str, &HeaderMap) -> usize,
+    pub(super) parts: EdgeParts,
+    pub(super) trusted: TrustedNetworks,
     requests: Arc<Shares>,
     bodies: Arc<Shares>,
     unread: Arc<UnreadResponses>,
-    clock: Clock,
-    metrics: Arc<Metrics>,
 }
 
 /// The other end of a connection.
@@ -48,33 +41,12 @@ pub(super) struct Peer {
     pub(super) tls: bool,
 }
 
-/// What the edge does with a request.
-enum Outcome {
-    /// A worker responds to it.
-    Accepted { request: Request, close: bool, memory: Share },
-    /// The edge responds itself.
-    Answered { response: crate::http::Response, close: bool },
-}
-
-impl From<ApiError> for Outcome {
-    fn from(error: ApiError) -> Outcome {
-        Outcome::Answered { response: error.into(), close: true }
-    }
-}
-
 impl EdgeContext {
-    pub(super) fn new(parts: &EdgeParts, trusted: TrustedNetworks) -> EdgeContext {
-        EdgeContext {
-            limits: parts.limits.clone(),
-            pool: Arc::clone(&parts.pool),
-            max_body: parts.max_body,
-            requests: Shares::new(MAX_REQUESTS, trusted.clone()),
-            bodies: Shares::new(BODY_BUDGET, trusted.clone()),
-            trusted,
-            unread: Arc::default(),
-            clock: parts.clock.clone(),
-            metrics: Arc::clone(&parts.metrics),
-        }
+    pub(super) fn new(parts: EdgeParts) -> EdgeContext {
+        let trusted = TrustedNetworks::new(parts.proxies.clone());
+        let requests = Shares::new(MAX_REQUESTS, trusted.clone());
+        let bodies = Shares::new(BODY_BUDGET, trusted.clone());
+        EdgeContext { parts, trusted, requests, bodies, unread: Arc::default() }
     }
 
     /// Returns the response to one request: a worker's, or the edge's own.
@@ -88,34 +60,35 @@ impl EdgeContext {
         let client = client_address::identify(peer.address, peer.tls, &head.headers, &self.trusted);
         let id = request_id(&head.headers);
         let (method, path) = (head.method.clone(), head.uri.path().to_owned());
+        let has_body = !body.is_end_stream();
         let mut share = self.requests.of(client.address);
         let is_over = connection.over_limit || share.grow(1) == Verdict::AddressOver;
-        let outcome = self.receive(head, body, client, id, is_over).await.unwrap_or_else(Outcome::from);
+        let received = self.receive(head, body, client, id, is_over).await;
 
-        let received_at = match &outcome {
-            Outcome::Accepted { request, .. } => request.received_at,
-            Outcome::Answered { .. } => self.clock.now(),
-        };
+        let received_at = received.as_ref().map_or_else(|_| self.parts.clock.now(), |(request, _)| request.received_at);
         let line = RequestLine { method: method.clone(), path, id, client: client.address, received_at };
-        let (responder, receiver) = Responder::new(line, self.clock.clone(), Arc::clone(&self.metrics));
-        let (close, _memory) = match outcome {
-            Outcome::Accepted { request, close, memory } => {
-                self.pool.submit(request, responder);
+        let (responder, receiver) = Responder::new(line, self.parts.clock.clone(), Arc::clone(&self.parts.metrics));
+        // A connection whose request has not been read completely cannot be used again.
+        let (close, _memory) = match received {
+            Ok((request, memory)) => {
+                let close = request.body == Body::TooLarge;
+                self.parts.pool.submit(request, responder);
                 (close, Some(memory))
             }
-            Outcome::Answered { response, close } => {
+            Err(response) => {
+                let close = has_body || connection.over_limit || response.status() != 200;
                 responder.send(response);
-                (close || connection.over_limit, None)
+                (close, None)
             }
         };
         // A responder sends a response in any case.
         let response = receiver.await.unwrap_or_else(|_| ApiError::internal().into());
-        let framing = Framing { method, close, tls: peer.tls };
-        response::to_hyper(response, &framing, &self.unread, &connection)
+        response::to_hyper(response, &method, close, peer.tls, &self.unread, &connection)
     }
 
-    /// Validates a request and reads its body. `is_over` refuses it, unless it is a health check:
-    /// the process serves, whatever the workers do (contract section 6).
+    /// Validates a request and reads its body, which holds memory. Returns the response if the edge
+    /// responds itself: `is_over` refuses the request, unless it is a health check, since the
+    /// process serves whatever the workers do (contract section 6).
     async fn receive(
         &self,
         head: Parts,
@@ -123,27 +96,23 @@ impl EdgeContext {
         client: Client,
         id: Uuid,
         is_over: bool,
-    ) -> Result<Outcome, ApiError> {
+    ) -> Result<(Request, Share), crate::http::Response> {
         let Target { path, query } = validate::check(&head)?;
         let Parts { method, uri, mut headers, .. } = head;
         if path == HEALTH_PATH && (method == Method::GET || method == Method::HEAD) {
-            let response = crate::http::Response::healthy();
-            return Ok(Outcome::Answered { response, close: !body.is_end_stream() });
+            return Err(crate::http::Response::healthy());
         }
         if is_over {
-            return Err(ApiError::overloaded());
+            return Err(ApiError::overloaded().into());
         }
         validate::normalize(&mut headers, &uri);
-        let max = (self.max_body)(&path, &headers);
+        let max = (self.parts.max_body)(&path, &headers);
         let mut memory = self.bodies.of(client.address);
-        let reading = read_body(body, max, &mut memory);
-        let body = timeout(self.limits.body_timeout, reading).await.unwrap_or_else(|_| Err(slow_body()))?;
-        // Part of a body that is too large is unread, so the connection cannot be used again.
-        let close = body == Body::TooLarge;
-        let Client { address, secure } = client;
-        let received_at = self.clock.now();
-        let request = Request { method, path, query, headers, body, id, client: address, secure, received_at };
-        Ok(Outcome::Accepted { request, close, memory })
+        let reading = timeout(self.parts.limits.body_timeout, read_body(body, max, &mut memory));
+        let body = reading.await.unwrap_or_else(|_| Err(slow_body()))?;
+        let Client { address: client, secure } = client;
+        let received_at = self.parts.clock.now();
+        Ok((Request { method, path, query, headers, body, id, client, secure, received_at }, memory))
     }
 }
 

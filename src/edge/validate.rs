@@ -1,6 +1,6 @@
 //! The checks on a request head that hyper does not make.
 //!
-//! hyper itself rejects a malformed head, lengths that differ or are not numbers, and transfer
+//! hyper itself rejects a malformed head, versions but 1.0 and 1.1, lengths that differ or are not numbers, and transfer
 //! encodings that do not end in `chunked`, with a bare status. It drops a length next to `chunked`
 //! and the fragment of a target, and takes a line that ends with LF alone.
 
@@ -28,7 +28,6 @@ pub(super) struct Target {
 ///
 /// `malformed_request` with the status of the violation (contract section 6).
 pub(super) fn check(head: &Parts) -> Result<Target, ApiError> {
-    check_version(head.version)?;
     let target = check_target(head)?;
     check_transfer_encoding(&head.headers)?;
     check_host(head)?;
@@ -52,13 +51,6 @@ pub(super) fn normalize(headers: &mut HeaderMap, uri: &Uri) {
 
 fn reject<T>(violation: ProtocolViolation, message: &'static str) -> Result<T, ApiError> {
     Err(ApiError::malformed_request(violation, message))
-}
-
-fn check_version(version: Version) -> Result<(), ApiError> {
-    match version {
-        Version::HTTP_10 | Version::HTTP_11 => Ok(()),
-        _ => reject(ProtocolViolation::Version, "Only HTTP/1.0 and HTTP/1.1 are served."),
-    }
 }
 
 fn check_target(head: &Parts) -> Result<Target, ApiError> {

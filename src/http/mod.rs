@@ -11,9 +11,10 @@ pub mod worker_pool;
 
 pub use ::http::Method;
 
+pub use access_log::RequestLine;
 pub use condition::{Condition, ProtocolViolation};
 pub use error::ApiError;
 pub use request::{Body, Request};
-pub use responder::{API_VERSION, REPLAYED, RequestLine, Responder};
+pub use responder::{API_VERSION, REPLAYED, Responder};
 pub use response::Response;
 pub use worker_pool::{Handler, WorkerPool};

@@ -1,14 +1,11 @@
 //! Sending the response to one request.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::Method;
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
-use crate::clock::{Clock, Moment};
-use crate::http::access_log::{self, AccessLogEntry};
+use crate::clock::Clock;
+use crate::http::access_log::{self, Caller, RequestLine};
 use crate::http::error::ApiError;
 use crate::http::response::Response;
 use crate::metrics::Metrics;
@@ -19,16 +16,6 @@ pub const REPLAYED: &str = "Idempotent-Replayed";
 /// The version of the API, the value of the header `X-API-Version`.
 pub const API_VERSION: &str = "v1";
 
-/// What the log and the metrics say of a request, whether it could be read or not.
-#[derive(Clone, Debug)]
-pub struct RequestLine {
-    pub method: Method,
-    pub path: String,
-    pub id: Uuid,
-    pub client: IpAddr,
-    pub received_at: Moment,
-}
-
 /// Sends the response to one request, from any thread. If it is dropped without a response, for
 /// example by a panic, it sends `internal_error`.
 pub struct Responder {
@@ -37,8 +24,7 @@ pub struct Responder {
     line: RequestLine,
     clock: Clock,
     metrics: Arc<Metrics>,
-    tenant: String,
-    key_prefix: String,
+    caller: Caller,
     headers: Vec<(&'static str, String)>,
 }
 
@@ -46,15 +32,13 @@ impl Responder {
     /// Also returns where the response arrives.
     pub fn new(line: RequestLine, clock: Clock, metrics: Arc<Metrics>) -> (Responder, oneshot::Receiver<Response>) {
         let (sender, receiver) = oneshot::channel();
-        let sender = Some(sender);
-        let (tenant, key_prefix) = (String::new(), String::new());
-        (Responder { sender, line, clock, metrics, tenant, key_prefix, headers: Vec::new() }, receiver)
+        let (sender, caller, headers) = (Some(sender), Caller::default(), Vec::new());
+        (Responder { sender, line, clock, metrics, caller, headers }, receiver)
     }
 
     /// Sets the tenant's name and the first 8 characters of the API key, for the access log.
     pub fn caller(&mut self, tenant: &str, key_prefix: &str) {
-        tenant.clone_into(&mut self.tenant);
-        key_prefix.clone_into(&mut self.key_prefix);
+        self.caller = Caller { tenant: tenant.to_owned(), key_prefix: key_prefix.to_owned() };
     }
 
     /// Adds headers to every response, such as those of the rate limit. A response that has a
@@ -84,21 +68,11 @@ impl Responder {
         let (status, replayed) = (response.status(), response.find_header(REPLAYED).is_some());
         // The receiver is gone if the client has left.
         let _ = sender.send(response);
-        let RequestLine { method, path, id, client, received_at } = &self.line;
+        let RequestLine { method, path, received_at, .. } = &self.line;
         let duration = self.clock.now().monotonic.saturating_sub(received_at.monotonic);
         self.metrics.record_response(method.as_str(), path, status, duration);
         self.metrics.replays.add(replayed.into());
-        AccessLogEntry {
-            method: method.as_str(),
-            path,
-            status,
-            duration,
-            tenant: &self.tenant,
-            key: &self.key_prefix,
-            request_id: *id,
-            client: *client,
-        }
-        .write();
+        self.line.log(&self.caller, status, duration);
     }
 }
 

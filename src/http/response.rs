@@ -6,12 +6,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
 /// Status, headers and body. The edge adds `Content-Length` and `Date`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Response {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Cow<'static, [u8]>,
-}
+#[derive(Clone, Debug)]
+pub struct Response(::http::Response<Cow<'static, [u8]>>);
 
 /// The `Content-Type` of every JSON body (contract section 1).
 pub const JSON: &str = "application/json; charset=utf-8";
@@ -19,7 +15,9 @@ pub const JSON: &str = "application/json; charset=utf-8";
 impl Response {
     /// A response with a body of the media type `content_type`.
     pub fn new(status: u16, content_type: &'static str, body: impl Into<Cow<'static, [u8]>>) -> Response {
-        Response { body: body.into(), ..Response::empty(status) }.header("Content-Type", content_type)
+        let mut response = Response::empty(status);
+        *response.0.body_mut() = body.into();
+        response.header("Content-Type", content_type)
     }
 
     /// A response with a body that is already JSON text.
@@ -39,8 +37,10 @@ impl Response {
 
     /// A response without a body and without `Content-Type`.
     pub fn empty(status: u16) -> Response {
-        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Response { status, headers: HeaderMap::with_capacity(12), body: Cow::Borrowed(&[]) }
+        let mut response = ::http::Response::new(Cow::Borrowed(&[][..]));
+        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        response.headers_mut().reserve(12);
+        Response(response)
     }
 
     /// Adds a header. A value with a line break, another control character or a byte beyond ASCII
@@ -49,7 +49,7 @@ impl Response {
     pub fn header(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Response {
         let value = HeaderValue::from_str(&value.into()).unwrap_or(HeaderValue::from_static(""));
         if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
-            self.headers.append(name, value);
+            self.0.headers_mut().append(name, value);
         }
         self
     }
@@ -62,26 +62,24 @@ impl Response {
 
     /// The HTTP status.
     pub fn status(&self) -> u16 {
-        self.status.as_u16()
+        self.0.status().as_u16()
     }
 
-    /// Every header.
     pub fn headers(&self) -> &HeaderMap {
-        &self.headers
+        self.0.headers()
     }
 
     /// The value of the first header of this name.
     pub fn find_header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name)?.to_str().ok()
+        self.0.headers().get(name)?.to_str().ok()
     }
 
-    /// The body.
     pub fn body(&self) -> &[u8] {
-        &self.body
+        self.0.body()
     }
 
-    /// Status, headers and body, for the edge.
-    pub fn into_parts(self) -> (StatusCode, HeaderMap, Cow<'static, [u8]>) {
-        (self.status, self.headers, self.body)
+    /// The response as the edge sends it.
+    pub fn into_inner(self) -> ::http::Response<Cow<'static, [u8]>> {
+        self.0
     }
 }

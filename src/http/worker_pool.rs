@@ -5,9 +5,8 @@
 //! It parses them, queues them and hands them to the workers. A worker finds the whole request
 //! under the number, and the response goes back in memory: nothing is written to the connection.
 
-use std::fmt::Write as _;
 use std::fs::{self, DirBuilder};
-use std::io::{self, Write as _};
+use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
@@ -120,8 +119,7 @@ impl WorkerPool {
     pub fn submit(&self, request: Request, responder: Responder) {
         let mut queue = self.0.queue.lock();
         let refused = queue.push(Box::new(Exchange { request, responder }));
-        let sent = queue.send_waiting();
-        self.0.check(sent, &queue);
+        queue.send_waiting();
         drop(queue);
         if let Some(refused) = refused {
             refused.responder.send(ApiError::overloaded().into());
@@ -133,10 +131,7 @@ impl WorkerPool {
         let (sender, receiver) = oneshot::channel();
         let mut queue = self.0.queue.lock();
         queue.watchdog = Some(sender);
-        let mut head = String::new();
-        write_head(&mut head, "GET", "/", None, WATCHDOG);
-        let sent = queue.connection.write_all(head.as_bytes());
-        self.0.check(sent, &queue);
+        queue.write(&head("GET", "/", None, WATCHDOG));
         receiver
     }
 
@@ -172,27 +167,38 @@ impl Queue {
 
     /// Sends waiting requests to tiny_http, as many as it may have. Skips those whose clients have
     /// left.
-    fn send_waiting(&mut self) -> io::Result<()> {
-        let mut heads = String::new();
+    fn send_waiting(&mut self) {
         while self.sent.len() < MAX_SENT
             && let Some(exchange) = self.waiting.pop()
         {
             if exchange.responder.is_wanted() {
                 self.last_number += 1;
                 let Request { method, path, query, .. } = &exchange.request;
-                write_head(&mut heads, method.as_str(), path, query.as_deref(), self.last_number);
+                let head = head(method.as_str(), path, query.as_deref(), self.last_number);
                 self.sent.push((self.last_number, exchange));
+                self.write(&head);
             }
         }
-        if heads.is_empty() { Ok(()) } else { self.connection.write_all(heads.as_bytes()) }
+    }
+
+    fn write(&mut self, head: &str) {
+        if let Err(error) = self.connection.write_all(head.as_bytes()) {
+            self.fail(&format!("it does not read its requests ({error})"));
+        }
+    }
+
+    /// Closes the connection, on which the edge ends.
+    fn fail(&self, reason: &str) {
+        tracing::error!("tiny_http failed: {reason}");
+        // It may be closed already.
+        let _ = self.connection.shutdown(Shutdown::Both);
     }
 }
 
-/// Appends the head of a request as tiny_http gets it.
-fn write_head(heads: &mut String, method: &str, path: &str, query: Option<&str>, number: u64) {
+/// The head of a request as tiny_http gets it.
+fn head(method: &str, path: &str, query: Option<&str>, number: u64) -> String {
     let (mark, query) = query.map_or(("", ""), |query| ("?", query));
-    // Writing to a `String` cannot fail.
-    let _ = write!(heads, "{method} {path}{mark}{query} HTTP/1.1\r\nN: {number}\r\n\r\n");
+    format!("{method} {path}{mark}{query} HTTP/1.1\r\nN: {number}\r\n\r\n")
 }
 
 impl Shared {
@@ -202,7 +208,7 @@ impl Shared {
             match self.server.recv() {
                 Ok(received) => self.handle(received),
                 Err(error) if error.raw_os_error().is_some() => {
-                    return self.fail(&format!("it accepts no connections ({error})"), &self.queue.lock());
+                    return self.queue.lock().fail(&format!("it accepts no connections ({error})"));
                 }
                 // `unblock` woke this worker.
                 Err(_) if self.stopping.load(Ordering::SeqCst) => return,
@@ -236,11 +242,10 @@ impl Shared {
         }
         let index = queue.sent.iter().position(|(sent, _)| Some(*sent) == number);
         let exchange = index.map(|index| queue.sent.swap_remove(index).1);
-        let sent = queue.send_waiting();
-        self.check(sent, &queue);
+        queue.send_waiting();
         let exchange = exchange.filter(|exchange| exchange.request.is(received));
         if exchange.is_none() {
-            self.fail("it received a request that was not sent", &queue);
+            queue.fail("it received a request that was not sent");
         }
         exchange
     }
@@ -252,19 +257,6 @@ impl Shared {
             let request_id = request_id.map(tracing::field::display);
             tracing::error!(request_id, place, panic = message, "a handler panicked");
         }
-    }
-
-    fn check(&self, sent: io::Result<()>, queue: &Queue) {
-        if let Err(error) = sent {
-            self.fail(&format!("it does not read its requests ({error})"), queue);
-        }
-    }
-
-    /// Closes the connection, on which the edge ends.
-    fn fail(&self, reason: &str, queue: &Queue) {
-        tracing::error!("tiny_http failed: {reason}");
-        // It may be closed already.
-        let _ = queue.connection.shutdown(Shutdown::Both);
     }
 }
 

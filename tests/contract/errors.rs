@@ -114,7 +114,7 @@ fn panic_in_a_handler() -> Reply {
     let reply = server.anonymous().call("GET", RECORDS).header("X-Request-Id", &id).send();
     assert_eq!(reply.header("X-Request-Id"), Some(id.as_str()));
     assert!(!reply.message().contains("on purpose"), "no detail but the request id");
-    server.anonymous().get("/healthz").is(500).fails_with(500, "internal_error");
+    server.anonymous().get("/readyz").is(500).fails_with(500, "internal_error");
     reply
 }
 

@@ -1,7 +1,8 @@
 //! `/metrics` on its own listener.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -105,6 +106,17 @@ fn a_lock_that_had_to_be_waited_for_is_counted() {
         waiting.reply().is(201);
         (samples(metrics)["tenantdesk_sqlite_busy_total"] > 0.0).then_some(())
     });
+}
+
+#[test]
+fn idle_connections_do_not_hold_up_the_listener() {
+    let (_server, metrics) = metered();
+    let idle: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(metrics).unwrap()).collect();
+    let started = Instant::now();
+    assert!(ask(metrics, "GET", "/metrics").starts_with("HTTP/1.1 200"));
+    // An idle connection is closed after 10 s.
+    assert!(started.elapsed() < Duration::from_secs(5));
+    drop(idle);
 }
 
 #[test]
