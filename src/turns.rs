@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -34,8 +33,6 @@ type Job = Box<dyn FnOnce(Result<(), QueueFull>) + Send>;
 pub struct Turns {
     workers: usize,
     lanes: Mutex<HashMap<Owner, Lane>>,
-    /// How many waiting jobs may run that no worker has been told of.
-    untold: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -50,7 +47,7 @@ struct Turn<'a>(&'a Turns, Owner);
 impl Turns {
     /// For a pool of `workers` threads.
     pub fn new(workers: usize) -> Turns {
-        Turns { workers, lanes: Mutex::default(), untold: AtomicUsize::new(0) }
+        Turns { workers, lanes: Mutex::default() }
     }
 
     /// How many jobs of `owner` may run, and how many may wait.
@@ -95,10 +92,10 @@ impl Turns {
         }
     }
 
-    /// How many jobs may run since the last call. A worker has to call [`Turns::run_next`] for
-    /// each.
-    pub fn take_ready(&self) -> usize {
-        if self.untold.load(Ordering::Acquire) == 0 { 0 } else { self.untold.swap(0, Ordering::AcqRel) }
+    /// How many jobs wait that may run.
+    pub fn ready(&self) -> usize {
+        let lanes = self.lanes.lock();
+        lanes.iter().map(|(owner, lane)| (self.limits(*owner).0 - lane.running).min(lane.waiting.len())).sum()
     }
 }
 
@@ -107,9 +104,7 @@ impl Drop for Turn<'_> {
         let mut lanes = self.0.lanes.lock();
         let Some(lane) = lanes.get_mut(&self.1) else { return };
         lane.running -= 1;
-        if !lane.waiting.is_empty() {
-            self.0.untold.fetch_add(1, Ordering::AcqRel);
-        } else if lane.running == 0 {
+        if lane.running == 0 && lane.waiting.is_empty() {
             lanes.remove(&self.1);
         }
     }
@@ -153,12 +148,12 @@ mod tests {
         let other = started.clone();
         turns.run(Owner::Tenant(2), client(3), move |_| other.send(9).unwrap());
         turns.run_next();
-        assert_eq!((starts.try_iter().collect::<Vec<u8>>(), turns.take_ready()), (vec![9], 0));
+        assert_eq!((starts.try_iter().collect::<Vec<u8>>(), turns.ready()), (vec![9], 0));
         for (thread, release) in first {
             drop(release);
             thread.join().unwrap();
         }
-        assert_eq!(turns.take_ready(), 2);
+        assert_eq!(turns.ready(), 2);
         for _ in 0..4 {
             turns.run_next();
         }

@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 
+use super::clients::{Share, Shares, Verdict};
 use super::connection;
 use super::limits::{
     ACCEPT_PAUSE, BACKLOG, OVER_LIMIT_TIMEOUT, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT, max_connections,
@@ -21,7 +22,6 @@ use super::limits::{
 };
 use super::parts::Stopper;
 use super::service::EdgeContext;
-use super::shares::{Share, Shares, Verdict};
 use super::stream::{ConnectionState, Timeouts};
 use crate::fair_queue::address_of;
 

@@ -13,8 +13,7 @@
 //! | `connection` | one client connection: TLS, hyper, deadlines, the lingering close |
 //! | `stream` | its socket, and the state that its deadlines depend on |
 //! | `service` | one request, from its parsed head to the response |
-//! | `client_address` | the client's address, from the peer or a trusted proxy |
-//! | `shares` | what one client address may hold |
+//! | `clients` | a client's address, from the peer or a trusted proxy, and what one address may hold |
 //! | `validate` | the checks on a request head that hyper does not make |
 //! | `response` | the response as hyper sends it |
 //! | `limits` | every limit: times, sizes, counts |
@@ -22,14 +21,13 @@
 //! | `metrics_listener` | the separate listener for `/metrics` |
 
 mod accept;
-mod client_address;
+mod clients;
 mod connection;
 mod limits;
 mod metrics_listener;
 mod parts;
 mod response;
 mod service;
-mod shares;
 mod stream;
 mod tls;
 mod validate;
@@ -47,7 +45,7 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use accept::Acceptor;
-pub use client_address::{NetworkError, parse_network};
+pub use clients::{NetworkError, parse_network};
 use limits::{WATCHDOG_PERIOD, WATCHDOG_TIMEOUT};
 pub use metrics_listener::MetricsPage;
 pub use parts::{EdgeError, EdgeParts, Stopper};

@@ -12,11 +12,10 @@ use tokio::time::timeout;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-use super::client_address::{self, Client, TrustedNetworks};
+use super::clients::{self, Client, Share, Shares, TrustedNetworks, Verdict};
 use super::limits::{BODY_BUDGET, MAX_REQUESTS};
 use super::parts::EdgeParts;
 use super::response::{self, ResponseBody, UnreadResponses};
-use super::shares::{Share, Shares, Verdict};
 use super::stream::ConnectionState;
 use super::validate::{self, Target};
 use crate::http::request::MAX_BODY;
@@ -57,7 +56,7 @@ impl EdgeContext {
         connection: Arc<ConnectionState>,
     ) -> Response<ResponseBody> {
         let (head, body) = request.into_parts();
-        let client = client_address::identify(peer.address, peer.tls, &head.headers, &self.trusted);
+        let client = clients::identify(peer.address, peer.tls, &head.headers, &self.trusted);
         let id = request_id(&head.headers);
         let (method, path) = (head.method.clone(), head.uri.path().to_owned());
         let has_body = !body.is_end_stream();

@@ -143,23 +143,24 @@ conditions! {
         "Read the record, decide again, and send the `ETag` that came with it.";
 }
 
-/// Why the edge rejects a message as `malformed_request` (contract section 6).
+/// Why the edge rejects a message as `malformed_request` (contract section 6), with the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
 pub enum ProtocolViolation {
-    /// 400: it breaks the grammar or could be read in two ways.
-    Malformed,
-    /// 408: it did not come in time.
-    TooSlow,
-    /// 414: the target is over 8 KiB.
-    TargetTooLong,
-    /// 417: an `Expect` other than `100-continue`.
-    Expectation,
-    /// 431: the head is over 16 KiB or has too many fields.
-    HeadTooLarge,
-    /// 501: a transfer encoding or method that is not implemented.
-    NotImplemented,
-    /// 505: neither HTTP/1.0 nor 1.1.
-    Version,
+    /// It breaks the grammar or could be read in two ways.
+    Malformed = 400,
+    /// It did not come in time.
+    TooSlow = 408,
+    /// The target is over 8 KiB.
+    TargetTooLong = 414,
+    /// An `Expect` other than `100-continue`.
+    Expectation = 417,
+    /// The head is over 16 KiB or has too many fields.
+    HeadTooLarge = 431,
+    /// A transfer encoding or method that is not implemented.
+    NotImplemented = 501,
+    /// Neither HTTP/1.0 nor 1.1.
+    Version = 505,
 }
 
 impl ProtocolViolation {
@@ -176,14 +177,6 @@ impl ProtocolViolation {
 
     /// The HTTP status.
     pub const fn status(self) -> u16 {
-        match self {
-            ProtocolViolation::Malformed => 400,
-            ProtocolViolation::TooSlow => 408,
-            ProtocolViolation::TargetTooLong => 414,
-            ProtocolViolation::Expectation => 417,
-            ProtocolViolation::HeadTooLarge => 431,
-            ProtocolViolation::NotImplemented => 501,
-            ProtocolViolation::Version => 505,
-        }
+        self as u16
     }
 }

@@ -13,8 +13,8 @@ use std::os::unix::net::UnixStream;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -53,7 +53,10 @@ const STOP_PAUSE: Duration = Duration::from_millis(5);
 const STOP_ATTEMPTS: u32 = 300;
 
 /// Running workers. They stop when it is dropped.
-pub struct WorkerPool(Arc<Shared>);
+pub struct WorkerPool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
 
 struct Shared {
     server: tiny_http::Server,
@@ -61,7 +64,6 @@ struct Shared {
     turns: Turns,
     metrics: Arc<Metrics>,
     queue: Mutex<Queue>,
-    running: AtomicUsize,
     stopping: AtomicBool,
 }
 
@@ -87,7 +89,7 @@ impl WorkerPool {
         let (server, connection) = listen()?;
         // A server that does not read must not block the edge.
         connection.set_nonblocking(true)?;
-        let pool = WorkerPool(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             server,
             handler,
             turns: Turns::new(workers),
@@ -99,17 +101,13 @@ impl WorkerPool {
                 watchdog: None,
                 connection,
             }),
-            running: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
-        }));
+        });
+        let mut pool = WorkerPool { shared, threads: Vec::new() };
         for number in 0..workers {
-            let shared = Arc::clone(&pool.0);
+            let shared = Arc::clone(&pool.shared);
             let worker = thread::Builder::new().name(format!("worker-{number}")).stack_size(STACK);
-            pool.0.running.fetch_add(1, Ordering::SeqCst);
-            worker.spawn(move || {
-                shared.work();
-                shared.running.fetch_sub(1, Ordering::SeqCst);
-            })?;
+            pool.threads.push(worker.spawn(move || shared.work())?);
         }
         Ok(pool)
     }
@@ -117,7 +115,7 @@ impl WorkerPool {
     /// Queues a request, fairly among client addresses. Where there is no room, the newest request
     /// of the address with the most is answered with `overloaded`.
     pub fn submit(&self, request: Request, responder: Responder) {
-        let mut queue = self.0.queue.lock();
+        let mut queue = self.shared.queue.lock();
         let refused = queue.push(Box::new(Exchange { request, responder }));
         queue.send_waiting();
         drop(queue);
@@ -129,7 +127,7 @@ impl WorkerPool {
     /// Sends a request of its own through tiny_http. The receiver hears of the worker that gets it.
     pub fn watchdog(&self) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
-        let mut queue = self.0.queue.lock();
+        let mut queue = self.shared.queue.lock();
         queue.watchdog = Some(sender);
         queue.write(&head("GET", "/", None, WATCHDOG));
         receiver
@@ -137,19 +135,19 @@ impl WorkerPool {
 
     /// The connection to tiny_http. Nothing is ever read from it but its end.
     pub fn connection(&self) -> io::Result<UnixStream> {
-        self.0.queue.lock().connection.try_clone()
+        self.shared.queue.lock().connection.try_clone()
     }
 }
 
 impl Drop for WorkerPool {
     /// Waits for the workers to finish their requests, for 1.5 s at most.
     fn drop(&mut self) {
-        self.0.stopping.store(true, Ordering::SeqCst);
+        self.shared.stopping.store(true, Ordering::SeqCst);
         for _ in 0..STOP_ATTEMPTS {
-            if self.0.running.load(Ordering::SeqCst) == 0 {
+            if self.threads.iter().all(JoinHandle::is_finished) {
                 break;
             }
-            self.0.server.unblock();
+            self.shared.server.unblock();
             thread::sleep(STOP_PAUSE);
         }
     }
@@ -202,20 +200,30 @@ fn head(method: &str, path: &str, query: Option<&str>, number: u64) -> String {
 }
 
 impl Shared {
-    /// Handles requests until the pool stops.
+    /// Handles requests, and jobs that have waited for their turn, alternately, until the pool stops.
     fn work(&self) {
-        loop {
-            match self.server.recv() {
-                Ok(received) => self.handle(received),
+        let mut is_job_next = true;
+        while !self.stopping.load(Ordering::SeqCst) {
+            let ready = self.turns.ready();
+            is_job_next = !is_job_next && ready > 0;
+            if is_job_next {
+                self.guard(None, || self.turns.run_next());
+                continue;
+            }
+            let received = if ready > 0 { self.server.try_recv() } else { self.server.recv().map(Some) };
+            match received {
+                Ok(Some(request)) => {
+                    // Another worker runs the job that this one puts off.
+                    if ready > 0 {
+                        self.server.unblock();
+                    }
+                    self.handle(request);
+                }
                 Err(error) if error.raw_os_error().is_some() => {
                     return self.queue.lock().fail(&format!("it accepts no connections ({error})"));
                 }
-                // `unblock` woke this worker.
-                Err(_) if self.stopping.load(Ordering::SeqCst) => return,
-                Err(_) => self.guard(None, || self.turns.run_next()),
-            }
-            for _ in 0..self.turns.take_ready() {
-                self.server.unblock();
+                // There is no new request, or `unblock` woke this worker.
+                Ok(None) | Err(_) => {}
             }
         }
     }
@@ -264,10 +272,7 @@ impl Request {
     /// Whether tiny_http received this request.
     fn is(&self, received: &tiny_http::Request) -> bool {
         let target = received.url();
-        let (path, query) = match target.split_once('?') {
-            Some((path, query)) => (path, Some(query)),
-            None => (target, None),
-        };
+        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         self.method.as_str() == received.method().as_str() && self.path == path && self.query.as_deref() == query
     }
 }
