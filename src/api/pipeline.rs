@@ -31,6 +31,10 @@ impl Api {
             if turn.is_err() {
                 return reply.send(ApiError::overloaded().into());
             }
+            // The client may have left while the request waited.
+            if !reply.is_wanted() {
+                return;
+            }
             let call = Call { api: &api, caller, request: &request, reply };
             match endpoint {
                 Endpoint::Records { resource, prefix } => call.respond_records(resource, prefix),

@@ -34,7 +34,12 @@ pub(super) async fn serve(
     // A failed handshake is not reported: any client can cause one. Boxed, so that the task of a
     // plain connection stays small.
     let handshake = timeout(context.parts.limits.head_timeout, tls.acceptor().accept(stream));
-    if let Ok(Ok(stream)) = Box::pin(handshake).await {
+    let handshake = async { handshake.await.ok()?.ok() };
+    let aborted = async {
+        state.aborted().await;
+        None
+    };
+    if let Some(stream) = Box::pin(first(handshake, aborted)).await {
         state.set_idle();
         Box::pin(serve_http(context, stream, Peer { address, tls: true }, state, stopper)).await;
     }
@@ -117,4 +122,14 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     };
     // The connection ends in any case.
     let _ = timeout(LINGER, reading).await;
+}
+
+/// What the first of two futures returns.
+pub(super) async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| match one.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(value),
+        Poll::Pending => other.as_mut().poll(cx),
+    })
+    .await
 }

@@ -32,13 +32,10 @@ mod stream;
 mod tls;
 mod validate;
 
-use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::Poll;
 use std::thread::{self, JoinHandle};
 
 use tokio::net::UnixStream;
@@ -46,6 +43,7 @@ use tokio::time::{sleep, timeout};
 
 use accept::Acceptor;
 pub use clients::{NetworkError, parse_network};
+use connection::first;
 use limits::{WATCHDOG_PERIOD, WATCHDOG_TIMEOUT};
 pub use metrics_listener::MetricsPage;
 pub use parts::{EdgeError, EdgeParts, Stopper};
@@ -178,14 +176,4 @@ async fn closed(connection: &UnixStream) -> EdgeError {
         || matches!(connection.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
     while connection.readable().await.is_ok() && is_open() {}
     EdgeError::Unresponsive("its connection has ended")
-}
-
-/// What the first of two futures returns.
-async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|cx| match one.as_mut().poll(cx) {
-        Poll::Ready(value) => Poll::Ready(value),
-        Poll::Pending => other.as_mut().poll(cx),
-    })
-    .await
 }

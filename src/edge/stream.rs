@@ -79,10 +79,12 @@ impl ConnectionState {
         read.into_iter().chain(progress.write_deadline).min()
     }
 
-    /// Since when the connection is between requests, and nothing is left to write.
+    /// Since when the connection is between requests. `None` if something is left to write, or it is
+    /// being closed.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let progress = self.progress.lock();
-        (progress.phase == Phase::Idle && progress.write_deadline.is_none()).then_some(progress.since)
+        let is_idle = progress.phase == Phase::Idle && progress.write_deadline.is_none() && !progress.is_gone;
+        is_idle.then_some(progress.since)
     }
 
     /// Whether part of a request head has been received.
@@ -113,6 +115,7 @@ impl ConnectionState {
 
     /// Closes the connection at once.
     pub(super) fn abort(&self) {
+        self.set_gone();
         self.abort.notify_one();
     }
 

@@ -2,12 +2,15 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
+use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
+use tenantdesk::config::TlsFiles;
 
 use crate::edge_server::EdgeServer;
 use crate::fixture::{Fixture, RECORDS};
 use crate::support::raw::{Client, get, request};
+use crate::support::tls::Certificate;
 use crate::support::{ALL, database};
 
 const JSON: &str = "Content-Type: application/json\r\n";
@@ -45,10 +48,12 @@ fn one_address_takes_a_quarter_of_the_connections() {
         return;
     }
     let network = format!("ip link set lo up; ip addr add {GREEDY}/32 dev lo; ip addr add {MODEST}/32 dev lo");
-    let script = format!("{network}; exec \"$0\" --exact --ignored shares::in_a_network_of_its_own");
     let this = std::env::current_exe().unwrap();
-    let child = Command::new("unshare").args(["-n", "sh", "-ec", &script]).arg(this).output().unwrap();
-    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+    for test in ["in_a_network_of_its_own", "silent_in_a_network_of_its_own"] {
+        let script = format!("{network}; exec \"$0\" --exact --ignored shares::{test}");
+        let child = Command::new("unshare").args(["-n", "sh", "-ec", &script]).arg(&this).output().unwrap();
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+    }
 }
 
 #[test]
@@ -85,6 +90,27 @@ fn in_a_network_of_its_own() {
     serves(&mut from(MODEST, server.address));
     server.release();
     busy.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
+}
+
+/// Clients that come in a burst and send nothing, not even a TLS handshake.
+#[test]
+#[ignore = "run by the test above"]
+fn silent_in_a_network_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let Certificate { certificate, key } = Certificate::make(folder.path());
+    for tls in [None, Some(TlsFiles { certificate, key })] {
+        let server = EdgeServer::with(|config| {
+            config.listen = SocketAddr::from((GREEDY, 0));
+            config.connections.max_connections = Some(40);
+            config.connections.head_timeout = Duration::from_mins(5);
+            config.connections.idle_timeout = Duration::from_mins(5);
+            config.tls = tls;
+        });
+        let mut silent: Vec<Client> = (0..200).map(|_| from(GREEDY, server.address)).collect();
+        let kept = silent.split_off(190);
+        silent.iter_mut().for_each(|client| assert!(client.is_closed()));
+        assert!(kept.iter().all(|client| !client.is_answered()), "they are open");
+    }
 }
 
 /// A connection whose peer address is `address`.
