@@ -142,6 +142,14 @@ fn it_accepts_nothing() {
     assert_eq!(server.failure(), "tiny_http has stopped serving: its connection has ended");
 }
 
+#[test]
+fn workers_that_take_no_request_for_half_a_minute_end_the_server() {
+    let server = EdgeServer::start();
+    let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.send(get("/busy?60000")));
+    assert_eq!(server.failure(), "tiny_http has stopped serving: no worker received the watchdog's request");
+}
+
 #[expect(unsafe_code, reason = "a descriptor that is not this test's own is only borrowed to be looked at")]
 /// Shuts down the private sockets of this process for which `which` holds, and returns their number.
 fn shut_private_sockets(which: impl Fn(&Socket) -> bool) -> usize {
