@@ -113,23 +113,23 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     let bound = Server::bind(config.clone())?;
     let app = App::open(&config, options.clock())?;
     let tenants = NewTenants::create(&app, &arguments.create_tenants)?;
-    let service = bound.start(Arc::clone(&app))?;
+    let server = bound.start(Arc::clone(&app))?;
     let flusher = Flusher::start(Arc::clone(&app))?;
     let supervisor = Arc::new(Supervisor::from_environment());
-    handle_signals(signals, &service, Arc::clone(&supervisor))?;
+    handle_signals(signals, &server, Arc::clone(&supervisor))?;
 
-    let printed = print_startup(options, &service, &tenants.created);
+    let printed = print_startup(options, &server, &tenants.created);
     match printed {
         Ok(()) => {
             tenants.keep();
             data_dir.keep();
-            supervisor.ready(&status(&service));
+            supervisor.ready(&status(&server));
         }
-        Err(_) => service.edge.stopper.stop(),
+        Err(_) => server.edge.stopper.stop(),
     }
-    let heartbeat = Arc::clone(&service.edge.heartbeat);
+    let heartbeat = Arc::clone(&server.edge.heartbeat);
     let watchdog = supervisor.start_watchdog(move || heartbeat.load(Ordering::Relaxed))?;
-    let result = service.wait();
+    let result = server.wait();
     drop(watchdog);
     flusher.stop();
     app.tenants.close();
@@ -208,18 +208,18 @@ impl Flusher {
     }
 }
 
-fn status(service: &Server) -> String {
-    format!("listening on {}", url(service, service.address()))
+fn status(server: &Server) -> String {
+    format!("listening on {}", url(server, server.address()))
 }
 
 /// The URL of the server at `address`, without a path.
-fn url(service: &Server, address: SocketAddr) -> String {
-    format!("{}://{address}", service.scheme())
+fn url(server: &Server, address: SocketAddr) -> String {
+    format!("{}://{address}", server.scheme())
 }
 
-/// Starts the thread that handles signals: SIGHUP reloads the certificate, all others stop the service.
-fn handle_signals(mut signals: Signals, service: &Server, supervisor: Arc<Supervisor>) -> anyhow::Result<()> {
-    let (stopper, tls, status) = (service.edge.stopper.clone(), service.tls.clone(), status(service));
+/// Starts the thread that handles signals: SIGHUP reloads the certificate, all others stop the server.
+fn handle_signals(mut signals: Signals, server: &Server, supervisor: Arc<Supervisor>) -> anyhow::Result<()> {
+    let (stopper, tls, status) = (server.edge.stopper.clone(), server.tls.clone(), status(server));
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if signal != SIGHUP {
@@ -247,17 +247,17 @@ struct CreatedTenant {
 }
 
 /// Prints the secrets of the new tenants and the addresses of the server.
-fn print_startup(options: &GlobalOptions, service: &Server, created: &[CreatedTenant]) -> anyhow::Result<()> {
-    let listening = url(service, service.address());
+fn print_startup(options: &GlobalOptions, server: &Server, created: &[CreatedTenant]) -> anyhow::Result<()> {
+    let listening = url(server, server.address());
     tracing::info!(address = %listening, "listening");
-    let metrics = service.edge.metrics_address.map(|address| format!("http://{address}/metrics"));
+    let metrics = server.edge.metrics_address.map(|address| format!("http://{address}/metrics"));
     if options.json {
         let created: Vec<Value> = created.iter().map(document).collect();
         return print_json(&json!({"listening": listening, "created": created, "metrics": metrics}));
     }
     let mut text = String::new();
     for created in created {
-        text += &introduction(created, service);
+        text += &introduction(created, server);
     }
     if let Some(metrics) = metrics {
         text += &format!("metrics on {metrics}\n");
@@ -336,11 +336,11 @@ fn document(created: &CreatedTenant) -> Value {
     })
 }
 
-fn introduction(created: &CreatedTenant, service: &Server) -> String {
+fn introduction(created: &CreatedTenant, server: &Server) -> String {
     let CreatedTenant { tenant, password, key } = created;
-    let base = url(service, reachable(service.address()));
+    let base = url(server, reachable(server.address()));
     // The certificate is valid for a name, but the URL contains an address.
-    let insecure = if service.scheme() == "https" { " --insecure" } else { "" };
+    let insecure = if server.scheme() == "https" { " --insecure" } else { "" };
     format!(
         "tenant {} (id {}); its secrets cannot be shown again\n\
          panel password: {password}\n\
