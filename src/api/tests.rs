@@ -12,7 +12,7 @@ use super::precondition::IfMatch;
 use super::query::Query;
 use super::{changes, errors, idempotency, operations};
 use crate::clock::Clock;
-use crate::http::{ApiError, Body, Condition, Method, ProtocolViolation, Request};
+use crate::http::{ApiError, Body, Condition, Method, Request};
 use crate::model::field::{Input, ValueError};
 use crate::model::{ALL, CUSTOMER, EMPLOYEE, HARDWARE, JsonObject, KeysetPosition, Resource, Scopes, Value};
 use crate::store::registry::Inactive;
@@ -58,7 +58,7 @@ fn failure<T>(outcome: Result<T, ApiError>) -> String {
 fn conditions() -> Messages {
     let mut messages: Messages = Condition::all()
         .map(|condition| {
-            let example = crate::reference::openapi::error_example(condition, ProtocolViolation::Malformed, &CUSTOMER);
+            let example = crate::reference::openapi::error_example(condition);
             let message = example.pointer("/error/message").and_then(serde_json::Value::as_str).unwrap_or_default();
             (condition.describe().code.to_owned(), message.to_owned())
         })
