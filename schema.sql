@@ -1,23 +1,17 @@
--- The schema of a tenant's file, version 3. It is compiled into the program. A test compares its columns with the declarations in
--- src/model. src/store/migrations/README.md says how to change it.
+-- The schema of a tenant's file, version 4. It is compiled into the program. A test compares its
+-- columns with the declarations in src/model. src/store/migrations/README.md says how to change it.
 --
--- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, booleans 0 and 1. AUTOINCREMENT ensures
--- that the id of a deleted record is not used again.
+-- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, booleans 0 and 1.
+-- AUTOINCREMENT ensures that the id of a deleted record is not used again.
 --
--- Every field by which a list can be sorted or filtered has an index. SQLite appends the row's id to each entry, so the index
--- also orders equal values, and a page begins where the previous one ended.
+-- Every field by which a list can be sorted or filtered has an index. SQLite appends the row's id to
+-- each entry, so the index also orders equal values, and a page begins where the last one ended.
 --
--- `search` is the case-folded text of all text and e-mail fields, one on each line. The search table has one entry for each record: the
--- terms of its words. A frequent word has one term, made from its id in `frequent_words`. Any other word has a term for every three
--- neighbouring characters (src/store/records/search_terms.rs). The program updates the search table (src/store/records/search_index.rs).
--- Triggers would make it slower to open a file. FTS5 merges no segments inside a commit; the server does it in bounded steps
--- (src/store/records/segments.rs), 16 segments of a level at a time.
---
--- `last_word` is the highest id of `frequent_words` when the record's text was last indexed. Later words have no term of their own in the
--- record's entry.
---
--- `version` is the `seq` of the record's last entry in the journal. It is null in a record that was not changed since schema 1: the
--- `base` of the journal then stands for it.
+-- `version` is the `seq` of the record's last entry in `changes`, and never null (the column was added
+-- to a table that had rows, so SQLite cannot say so). `search` is the case-folded text of
+-- all text and e-mail fields, one on each line. The table `…_search` has a term for every three
+-- neighbouring characters of it. The program brings it up to date once a commit (triggers would do so
+-- for each statement), and merges its segments between commits.
 
 CREATE TABLE customers (
   id              INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -35,7 +29,6 @@ CREATE TABLE customers (
   created_at      TEXT NOT NULL,
   updated_at      TEXT NOT NULL,
   search          TEXT NOT NULL,
-  last_word       INTEGER NOT NULL DEFAULT 0,
   version         INTEGER
 ) STRICT;
 
@@ -53,9 +46,11 @@ CREATE INDEX customers_by_created_at ON customers (created_at);
 CREATE INDEX customers_by_updated_at ON customers (updated_at);
 
 CREATE VIRTUAL TABLE customers_search USING fts5 (
-  terms, content = '', detail = none, columnsize = 0, tokenize = 'ascii'
+  search, content = 'customers', content_rowid = 'id', detail = none, columnsize = 0,
+  tokenize = 'trigram case_sensitive 1'
 );
-INSERT INTO customers_search (customers_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
+INSERT INTO customers_search (customers_search, rank)
+  VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
 
 CREATE TABLE employees (
   id          INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -73,7 +68,6 @@ CREATE TABLE employees (
   created_at  TEXT NOT NULL,
   updated_at  TEXT NOT NULL,
   search      TEXT NOT NULL,
-  last_word   INTEGER NOT NULL DEFAULT 0,
   version     INTEGER
 ) STRICT;
 
@@ -91,9 +85,11 @@ CREATE INDEX employees_by_created_at ON employees (created_at);
 CREATE INDEX employees_by_updated_at ON employees (updated_at);
 
 CREATE VIRTUAL TABLE employees_search USING fts5 (
-  terms, content = '', detail = none, columnsize = 0, tokenize = 'ascii'
+  search, content = 'employees', content_rowid = 'id', detail = none, columnsize = 0,
+  tokenize = 'trigram case_sensitive 1'
 );
-INSERT INTO employees_search (employees_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
+INSERT INTO employees_search (employees_search, rank)
+  VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
 
 CREATE TABLE hardware (
   id                  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -113,7 +109,6 @@ CREATE TABLE hardware (
   created_at          TEXT NOT NULL,
   updated_at          TEXT NOT NULL,
   search              TEXT NOT NULL,
-  last_word           INTEGER NOT NULL DEFAULT 0,
   version             INTEGER
 ) STRICT;
 
@@ -133,21 +128,15 @@ CREATE INDEX hardware_by_created_at ON hardware (created_at);
 CREATE INDEX hardware_by_updated_at ON hardware (updated_at);
 
 CREATE VIRTUAL TABLE hardware_search USING fts5 (
-  terms, content = '', detail = none, columnsize = 0, tokenize = 'ascii'
+  search, content = 'hardware', content_rowid = 'id', detail = none, columnsize = 0,
+  tokenize = 'trigram case_sensitive 1'
 );
-INSERT INTO hardware_search (hardware_search, rank) VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
+INSERT INTO hardware_search (hardware_search, rank)
+  VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
 
--- Words that many records of a resource have. Rows are never changed or removed, and `id` rises, except that the migration from schema 1
--- gives its words ids up to 0: so `last_word` is 0 in every record that it indexes. At most 8,192 words of each resource.
-CREATE TABLE frequent_words (
-  id       INTEGER PRIMARY KEY,
-  resource TEXT NOT NULL,
-  word     TEXT NOT NULL,
-  UNIQUE (resource, word)
-) STRICT;
-
--- The responses to successful requests with an Idempotency-Key, kept for 24 hours. `request` is the SHA-256 of the parts in which a
--- repeated request must be equal; `created_at` is in seconds since the Unix epoch.
+-- The responses to successful requests with an Idempotency-Key, kept for 24 hours. `request` is the
+-- SHA-256 of the parts in which a repeated request must be equal; `created_at` is in seconds since the
+-- Unix epoch.
 CREATE TABLE idempotency (
   id         INTEGER PRIMARY KEY,
   key        BLOB NOT NULL UNIQUE,
@@ -161,9 +150,10 @@ CREATE TABLE idempotency (
 
 CREATE INDEX idempotency_by_created_at ON idempotency (created_at);
 
--- The journal: one entry for each change of a record, in the order of the commits. `fields` is a JSON array of names, `former` a JSON
--- object of the values before the change. `by_key`, `by_name` and `by_prefix` are those of the key at that time; without a key,
--- `by_name` is a command. Each index ends with `seq`, so a page of one resource, or of one record, is read in its order.
+-- The change log: one entry for each change of a record, in the order of the commits. `fields` is a
+-- JSON array of names, `before` a JSON object of the values before the change. `by_key`, `by_name` and
+-- `by_prefix` are those of the key at that time; without a key, `by_name` is a command. Each index ends
+-- with `seq`, so a page of one resource, or of one record, is read in its order.
 CREATE TABLE changes (
   seq        INTEGER PRIMARY KEY,
   at         TEXT NOT NULL,
@@ -171,7 +161,7 @@ CREATE TABLE changes (
   record_id  INTEGER NOT NULL,
   action     TEXT NOT NULL,
   fields     TEXT NOT NULL,
-  former     TEXT,
+  before     TEXT,
   by_key     INTEGER,
   by_name    TEXT NOT NULL,
   by_prefix  TEXT,
@@ -182,35 +172,23 @@ CREATE INDEX changes_by_resource ON changes (resource);
 CREATE INDEX changes_by_record ON changes (resource, record_id);
 
 -- The last entry of each resource that was removed because of its age or the number of entries.
-CREATE TABLE removed_changes (
+CREATE TABLE changes_removed (
   resource TEXT PRIMARY KEY,
   seq      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- One row. `lineage` is renewed by a restore: a cursor of another lineage is not valid. `last_seq` is the highest `seq` that was ever
--- used; entries above it belong to an import that has not ended, and no reader sees them. `base` is the version of all records that
--- have none. `entries` counts the rows of `changes` up to `last_seq`. `keep_seconds` is how long the server keeps an entry, for commands.
-CREATE TABLE journal (
+-- One row. A restore renews `lineage`: a cursor of another lineage is not valid. `last_seq` is the
+-- highest `seq` that was ever used. `entries` counts the rows of `changes`. `keep_seconds` is how long
+-- the server keeps an entry, for commands.
+CREATE TABLE changes_state (
   id           INTEGER PRIMARY KEY CHECK (id = 1),
   lineage      BLOB NOT NULL,
-  base         INTEGER NOT NULL,
   last_seq     INTEGER NOT NULL,
   entries      INTEGER NOT NULL,
   keep_seconds INTEGER NOT NULL
 ) STRICT;
 
--- The numbers begin at random, so that two files that were made from one do not give the same number to different states.
-INSERT INTO journal (id, lineage, base, last_seq, entries, keep_seconds)
-  VALUES (1, randomblob(16), abs(random() % 17592186044416), 0, 0, 7776000);
-UPDATE journal SET last_seq = base;
-
--- An import that has not ended, or that was interrupted. Records with the ids from `first_id` to `last_id` are hidden: to every reader
--- they do not exist. `stored` is their number so far. Their entries in the journal have the numbers from `first_seq` on, above the
--- journal's `last_seq`. The import's last transaction removes the row and raises `last_seq`, and they all appear.
-CREATE TABLE pending_imports (
-  resource  TEXT PRIMARY KEY,
-  first_id  INTEGER NOT NULL,
-  last_id   INTEGER NOT NULL,
-  stored    INTEGER NOT NULL,
-  first_seq INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+-- The numbers begin at random, so that two files that were made from one do not give the same number to
+-- different states.
+INSERT INTO changes_state (id, lineage, last_seq, entries, keep_seconds)
+  VALUES (1, randomblob(16), abs(random() % 17592186044416), 0, 7776000);

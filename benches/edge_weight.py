@@ -21,7 +21,7 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Named only under src/edge, which tests/layers checks.
+# Named only under src/edge, but for a channel of tokio in src/http; tests/layers checks it.
 EDGE = ["http-body-util", "hyper", "hyper-util", "socket2", "tokio", "tokio-rustls"]
 TLS = ["tokio-rustls"]
 

@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::json;
-
 use crate::api::Api;
 use crate::api::routes::{self, PAGE_METHODS, PublicPage, Route};
 use crate::clock::{Clock, Moment};
@@ -15,7 +13,8 @@ use crate::panel::Panel;
 use crate::readiness::{self, Readiness};
 use crate::reference::{docs, openapi};
 use crate::store::registry::Registry;
-use crate::store::{OpenError, Tenants};
+use crate::store::{DataDir, OpenError, Tenants};
+use crate::turns::{Owner, QueueFull, Turns};
 
 /// The store, and everything that responds to requests.
 #[derive(Debug)]
@@ -31,13 +30,13 @@ pub struct App {
     /// The metrics that every part counts in.
     pub metrics: Arc<Metrics>,
     data_dir: PathBuf,
-    api: Api,
+    api: Arc<Api>,
     readiness: Readiness,
 }
 
 impl App {
-    /// Opens the registry, which is created if it is missing or empty, and runs the first readiness probe. The tenants' files are
-    /// opened on demand.
+    /// Recovers and migrates the data directory, opens its registry, and runs the first readiness
+    /// probe. The tenants' files are opened on demand.
     ///
     /// # Errors
     ///
@@ -45,12 +44,14 @@ impl App {
     pub fn open(config: &Config, clock: Clock) -> Result<Arc<App>, OpenError> {
         let data_dir = config.data_dir.clone();
         let metrics = Arc::new(Metrics::new(routes::label));
-        let registry = Arc::new(Registry::create(&data_dir)?);
+        let opened = DataDir::open_to_serve(&data_dir)?;
+        let registry = Arc::new(Registry::open_to_serve(opened)?);
         let tenants = Arc::new(Tenants::new(&data_dir, config.tenants, Arc::clone(&metrics)));
         let readiness = Readiness::new(clock.now().monotonic, || probe(&registry, &data_dir));
+        let (api_registry, api_tenants) = (Arc::clone(&registry), Arc::clone(&tenants));
         Ok(Arc::new(App {
             panel: Panel::new(Arc::clone(&registry)),
-            api: Api::new(Arc::clone(&registry), Arc::clone(&tenants), config.rate_limit, Arc::clone(&metrics)),
+            api: Arc::new(Api::new(api_registry, api_tenants, config.rate_limit, Arc::clone(&metrics))),
             registry,
             tenants,
             clock,
@@ -62,49 +63,44 @@ impl App {
 
     /// What the metrics show of the store.
     pub fn gauges(&self) -> StoreGauges {
-        StoreGauges { open_tenants: self.tenants.open_count(), search_segments: self.tenants.most_search_segments() }
+        StoreGauges { open_tenants: self.tenants.open_count() }
     }
 
-    /// Responds to a request. The response to a mutation is sent from another thread after the commit.
-    pub fn respond(&self, request: &Request, mut reply: Responder) {
+    /// Responds to a request, now or when its owner has a turn, from this thread or another.
+    pub fn respond(self: &Arc<App>, request: Request, mut reply: Responder, turns: &Turns) {
         match routes::find(&request.path) {
             None => reply.send(ApiError::endpoint_not_found().into()),
             Some(Route::Page(page)) => {
                 // `/docs` contains the request's host and `/readyz` the present state, so no cache may store a page.
                 reply.add_headers(no_store());
-                reply.send(self.page(page, request));
+                reply.send(self.page(page, &request));
             }
-            Some(Route::Panel) => reply.send(self.panel.respond(request)),
-            Some(Route::Whoami) => {
-                reply.add_headers(no_store());
-                self.api.respond_whoami(request, reply);
+            Some(Route::Panel) if request.method == Method::POST => {
+                let app = Arc::clone(self);
+                turns.run(Owner::Panel, request.client, move |turn| {
+                    let response = turn.map(|()| app.panel.respond(&request));
+                    reply.send(response.unwrap_or_else(|QueueFull| app.panel.overloaded()));
+                });
             }
-            Some(Route::Records { resource, prefix }) => {
+            Some(Route::Panel) => reply.send(self.panel.respond(&request)),
+            Some(Route::Api(endpoint)) => {
                 reply.add_headers(no_store());
-                self.api.respond(request, resource, prefix, reply);
-            }
-            Some(Route::Changes) => {
-                reply.add_headers(no_store());
-                self.api.respond_changes(request, reply);
-            }
-            Some(Route::Batch) => {
-                reply.add_headers(no_store());
-                self.api.respond_batch(request, reply);
+                self.api.respond(endpoint, request, reply, turns);
             }
         }
     }
 
     /// The response of a path that needs no key (contract section 1). Query parameters are ignored.
     fn page(&self, page: PublicPage, request: &Request) -> Response {
-        if !matches!(request.method, Method::Get | Method::Head) {
+        if !matches!(request.method, Method::GET | Method::HEAD) {
             return ApiError::method_not_allowed(PAGE_METHODS).into();
         }
         match page {
             PublicPage::OpenApi => Response::json_bytes(200, openapi::JSON.as_bytes()),
             PublicPage::Docs => docs::respond(request),
-            PublicPage::Health => Response::json(200, &json!({"status": "ok"})),
+            PublicPage::Health => Response::healthy(),
             PublicPage::Ready => match self.ready(request.received_at) {
-                Ok(()) => Response::json(200, &json!({"status": "ok"})),
+                Ok(()) => Response::healthy(),
                 Err(failure) => ApiError::not_ready(&failure).into(),
             },
             PublicPage::Root => Response::empty(302).header("Location", "/docs"),

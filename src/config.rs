@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+/// The fewest workers. One tenant computes with half of them, and others with the rest.
+pub const MIN_WORKERS: usize = 4;
+
 /// What an operator can configure.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -16,7 +19,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The address of `/metrics`, if any.
     pub metrics_listen: Option<SocketAddr>,
-    /// The maximum number of workers that use a CPU at once.
+    /// The number of worker threads, at least [`MIN_WORKERS`].
     pub workers: usize,
     /// Requests a minute for each key.
     pub rate_limit: NonZeroU32,
@@ -59,13 +62,10 @@ pub struct ConnectionLimits {
 pub struct TenantLimits {
     /// Tenants open at once; the least recently used is closed for the next.
     pub open: usize,
-    /// The memory of all tenants' connections together, in bytes.
-    pub memory: usize,
-    /// Requests that read from one tenant at once. More come together only while its file does not respond, and then they must
-    /// not hold every worker.
-    pub reads_at_once: usize,
-    /// How long an entry of a tenant's journal is kept.
+    /// How long an entry of a tenant's change log is kept.
     pub keep_changes: Duration,
+    /// The size of a tenant's file from which on only deletions are accepted, in bytes.
+    pub max_size: u64,
 }
 
 impl Config {
@@ -75,7 +75,7 @@ impl Config {
             data_dir: data_dir.into(),
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             metrics_listen: None,
-            workers: std::thread::available_parallelism().map_or(1, usize::from) + 1,
+            workers: (std::thread::available_parallelism().map_or(1, usize::from) + 2).max(MIN_WORKERS),
             rate_limit: const { NonZeroU32::new(100).unwrap() },
             trusted_proxies: Vec::new(),
             tls: None,
@@ -99,6 +99,6 @@ impl Default for ConnectionLimits {
 
 impl Default for TenantLimits {
     fn default() -> TenantLimits {
-        TenantLimits { open: 1_000, memory: 96 << 20, reads_at_once: 16, keep_changes: Duration::from_hours(90 * 24) }
+        TenantLimits { open: 200, keep_changes: Duration::from_hours(90 * 24), max_size: 10 << 30 }
     }
 }

@@ -30,32 +30,17 @@ impl<T> FairQueue<T> {
 
     /// Adds `item` behind the client's other items.
     pub fn push(&mut self, client: IpAddr, item: T) {
-        self.add(client, item, VecDeque::push_back);
-    }
-
-    /// Adds `item` in front of the client's other items.
-    pub fn push_front(&mut self, client: IpAddr, item: T) {
-        self.add(client, item, VecDeque::push_front);
-    }
-
-    fn add(&mut self, client: IpAddr, item: T, add: fn(&mut VecDeque<T>, T)) {
         self.len += 1;
         let client = address_of(client);
         match self.clients.iter_mut().find(|(address, _)| *address == client) {
-            Some((_, items)) => add(items, item),
+            Some((_, items)) => items.push_back(item),
             None => self.clients.push_back((client, VecDeque::from([item]))),
         }
     }
 
     /// Removes and returns the next item. Its client is then served after all others.
     pub fn pop(&mut self) -> Option<T> {
-        self.pop_where(|_| true)
-    }
-
-    /// Like [`FairQueue::pop`], but skips the addresses for which `is_eligible` returns false. They keep their position.
-    pub fn pop_where(&mut self, is_eligible: impl Fn(IpAddr) -> bool) -> Option<T> {
-        let index = self.clients.iter().position(|(address, _)| is_eligible(*address))?;
-        let (address, mut items) = self.clients.remove(index)?;
+        let (address, mut items) = self.clients.pop_front()?;
         let item = items.pop_front()?;
         self.len -= 1;
         if !items.is_empty() {
@@ -64,9 +49,23 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// Makes room for an item of `client` in a full queue: removes and returns the newest item of the address with the most items.
-    /// Returns `None` and removes nothing if that address has at most one item more than `client`.
-    pub fn evict_for(&mut self, client: IpAddr) -> Option<T> {
+    /// Like [`FairQueue::push`], in a queue of at most `limit` items. Returns the item that is
+    /// refused where it is full: the newest of the address with the most, or `item` itself.
+    pub fn push_within(&mut self, limit: usize, client: IpAddr, item: T) -> Option<T> {
+        let mut refused = None;
+        if self.len >= limit {
+            refused = self.evict_for(client);
+            if refused.is_none() {
+                return Some(item);
+            }
+        }
+        self.push(client, item);
+        refused
+    }
+
+    /// Removes and returns the newest item of the address with the most items. Returns `None` and
+    /// removes nothing if that address has at most one item more than `client`.
+    fn evict_for(&mut self, client: IpAddr) -> Option<T> {
         let client = address_of(client);
         let own = self.clients.iter().find(|(address, _)| *address == client).map_or(0, |(_, items)| items.len());
         let (_, longest) = self.clients.iter_mut().max_by_key(|(_, items)| items.len())?;
@@ -130,15 +129,6 @@ mod tests {
     fn one_network_of_ipv6_is_one_client() {
         let queue = filled(&[("2001:db8::1", 1), ("2001:db8::2", 2), ("2001:db8:0:1::1", 3)]);
         assert_eq!(drained(queue), [1, 3, 2]);
-    }
-
-    #[test]
-    fn an_address_that_is_not_eligible_keeps_its_position() {
-        let mut queue = filled(&[("192.0.2.1", 1), ("192.0.2.2", 2), ("192.0.2.2", 3)]);
-        assert_eq!(queue.pop_where(|address| address != ip("192.0.2.1")), Some(2));
-        assert_eq!(queue.pop_where(|_| false), None);
-        queue.push_front(ip("192.0.2.2"), 4);
-        assert_eq!(drained(queue), [1, 4, 3]);
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The label of every unknown path.
 pub const OTHER: &str = "other";
 
+/// The methods that have a label of their own. All others are `OTHER`.
+const METHODS: [&str; 5] = ["GET", "HEAD", "POST", "PUT", "DELETE"];
+
 /// Upper bounds of the latency histogram, in seconds.
 const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
@@ -92,10 +95,6 @@ pub struct Metrics {
     pub rate_limited: Counter,
     /// Stored responses that were replayed.
     pub replays: Counter,
-    /// Reads that waited for a free connection to their tenant's file.
-    pub pool_waits: Counter,
-    /// Statements that waited for a database lock of another connection.
-    pub lock_waits: Counter,
     /// Steps of merging search segments.
     pub search_merges: TimedCounter,
     /// Checkpoints of tenants' write-ahead logs.
@@ -109,8 +108,6 @@ pub struct Metrics {
 pub struct StoreGauges {
     /// Tenants whose file is open.
     pub open_tenants: usize,
-    /// The segments of the search table that has most.
-    pub search_segments: u64,
 }
 
 /// The requests of one route and method.
@@ -130,16 +127,15 @@ impl Metrics {
             requests: Mutex::default(),
             rate_limited: Counter::default(),
             replays: Counter::default(),
-            pool_waits: Counter::default(),
-            lock_waits: Counter::default(),
             search_merges: TimedCounter::default(),
             checkpoints: TimedCounter::default(),
             busy_workers: Gauge::default(),
         }
     }
 
-    /// Counts one response. `method` is a label: one of a fixed number.
-    pub fn record_response(&self, method: &'static str, path: &str, status: u16, duration: Duration) {
+    /// Counts one response.
+    pub fn record_response(&self, method: &str, path: &str, status: u16, duration: Duration) {
+        let method = METHODS.into_iter().find(|known| *known == method).unwrap_or("OTHER");
         let series = ((self.route_of)(path), method);
         let seconds = duration.as_secs_f64();
         let bucket = BUCKETS.iter().position(|end| seconds <= *end).unwrap_or(BUCKETS.len());
@@ -161,16 +157,12 @@ impl Metrics {
         let counters = [
             ("tenantdesk_rate_limited_total", "Requests refused by the rate limit.", &self.rate_limited),
             ("tenantdesk_replays_total", "Responses replayed for a known idempotency key.", &self.replays),
-            ("tenantdesk_pool_waits_total", "Reads that waited for a connection to their file.", &self.pool_waits),
-            ("tenantdesk_sqlite_busy_total", "Statements that found a database locked and waited.", &self.lock_waits),
         ];
         for (name, help, counter) in counters {
             page.metric(name, "counter", help, counter.value());
         }
         page.timed("tenantdesk_search_merge", "Bounded steps of merging search segments.", &self.search_merges);
-        page.timed("tenantdesk_checkpoint", "Checkpoints of tenants' write-ahead logs.", &self.checkpoints);
-        let help = "Segments of the open search table that has most.";
-        page.metric("tenantdesk_search_segments", "gauge", help, store.search_segments);
+        page.timed("tenantdesk_checkpoint", "Checkpoints of tenants' WALs.", &self.checkpoints);
         page.metric("tenantdesk_open_tenants", "gauge", "Tenants whose file is open.", store.open_tenants);
         let busy = self.busy_workers.value();
         page.metric("tenantdesk_workers_busy", "gauge", "Workers that handle a request.", busy);
@@ -272,7 +264,7 @@ mod tests {
     fn unknown_paths_and_methods_share_one_series() {
         let metrics = Metrics::new(|path| if path == "/known" { "/known" } else { OTHER });
         for n in 0..100 {
-            metrics.record_response("OTHER", &format!("/secret-{n}"), 404, Duration::from_millis(1));
+            metrics.record_response("PATCH", &format!("/secret-{n}"), 404, Duration::from_millis(1));
         }
         let page = metrics.render(StoreGauges::default());
         assert!(!page.contains("secret"), "{page}");
@@ -287,7 +279,7 @@ mod tests {
         for milliseconds in [0, 1, 3, 60_000] {
             metrics.record_response("GET", "/known", 200, Duration::from_millis(milliseconds));
         }
-        let page = metrics.render(StoreGauges { open_tenants: 3, ..StoreGauges::default() });
+        let page = metrics.render(StoreGauges { open_tenants: 3 });
         let bucket = |end: &str| {
             let labels = format!("{{route=\"/known\",method=\"GET\",le=\"{end}\"}}");
             value(&page, &format!("tenantdesk_request_duration_seconds_bucket{labels}")).unwrap()

@@ -30,9 +30,9 @@ impl NewFolders {
         Ok(folders)
     }
 
-    /// Returns whether nothing was created: the folder existed.
-    pub fn is_empty(&self) -> bool {
-        self.created.is_empty()
+    /// Takes over what `other` has created, which lies inside.
+    pub fn extend(&mut self, mut other: NewFolders) {
+        self.created.splice(0..0, other.created.drain(..));
     }
 
     /// Keeps all folders when the value is dropped, also empty ones.

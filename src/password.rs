@@ -11,6 +11,11 @@ const MEMORY: u32 = 19_456;
 const PASSES: u32 = 2;
 const LANES: u32 = 1;
 
+/// The most that a stored hash may ask for (contract section 10, `restore`).
+const MAX_MEMORY: u32 = 256 << 10;
+const MAX_PASSES: u32 = 10;
+const MAX_LANES: u32 = 4;
+
 /// The minimum and maximum length of a password, in characters.
 pub const LENGTH: std::ops::RangeInclusive<usize> = 12..=128;
 
@@ -113,16 +118,31 @@ pub fn verify(password: &str, stored: Option<&str>, buffer: &mut HashBuffer) -> 
     matches(password, stored.unwrap_or(DUMMY_HASH), buffer).unwrap_or(false) && stored.is_some()
 }
 
-/// Returns `None` if `stored` is not an Argon2 hash.
+/// Whether `stored` is a hash that [`verify`] computes. Its parameters decide what one sign-in costs, so a backup may not bring
+/// others.
+pub fn is_acceptable(stored: &str) -> bool {
+    PasswordHash::new(stored).is_ok_and(|stored| acceptable_params(&stored).is_some())
+}
+
+/// The parameters of an Argon2id hash, unless they exceed the limits.
+fn acceptable_params(stored: &PasswordHash) -> Option<Params> {
+    let is_known = stored.algorithm == Algorithm::Argon2id.ident()
+        && stored.version == Some(Version::V0x13.into())
+        && stored.salt.is_some()
+        && stored.hash.is_some();
+    let params = Params::try_from(stored).ok().filter(|_| is_known)?;
+    let is_small = params.m_cost() <= MAX_MEMORY && params.t_cost() <= MAX_PASSES && params.p_cost() <= MAX_LANES;
+    is_small.then_some(params)
+}
+
+/// Returns `None` if `stored` is not an Argon2id hash within the limits.
 fn matches(password: &str, stored: &str, buffer: &mut HashBuffer) -> Option<bool> {
     let stored = PasswordHash::new(stored).ok()?;
-    let algorithm = Algorithm::try_from(stored.algorithm.as_str()).ok()?;
-    let version = Version::try_from(stored.version?).ok()?;
-    let params = Params::try_from(&stored).ok()?;
+    let params = acceptable_params(&stored)?;
     let (salt, expected) = (stored.salt?, stored.hash?);
     let mut output = vec![0; expected.len()];
     let blocks = buffer.blocks(params.block_count());
-    let argon2 = Argon2::new(algorithm, version, params);
+    let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
     argon2.hash_password_into_with_memory(password.as_bytes(), &salt, &mut output, blocks).ok()?;
     Some(output.ct_eq(expected.as_bytes()).into())
 }
@@ -158,6 +178,21 @@ mod tests {
         assert!(!verify("correct horse battery", Some("not a hash"), buffer));
         assert!(!verify("correct horse battery", None, buffer));
         assert_ne!(hash_in("correct horse battery", buffer).unwrap(), stored);
+    }
+
+    #[test]
+    fn a_hash_that_costs_too_much_is_not_computed() {
+        let with = |params: &str| DUMMY_HASH.replace("m=19456,t=2,p=1", params);
+        for params in ["m=262144,t=10,p=4", "m=64,t=1,p=1"] {
+            assert!(is_acceptable(&with(params)), "{params}");
+        }
+        for params in ["m=262145,t=2,p=1", "m=4194303,t=2,p=1", "m=19456,t=11,p=1", "m=19456,t=2,p=5"] {
+            assert!(!is_acceptable(&with(params)), "{params}");
+            assert_eq!(matches("", &with(params), &mut HashBuffer::default()), None, "{params}");
+        }
+        for other in ["", "$phc", &DUMMY_HASH.replace("argon2id", "argon2d")] {
+            assert!(!is_acceptable(other), "{other}");
+        }
     }
 
     #[test]

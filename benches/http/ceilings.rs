@@ -9,8 +9,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, params};
-use tenantdesk::model::CUSTOMER;
-use tenantdesk::store::records;
 
 use crate::data::{self, Customer};
 
@@ -90,7 +88,7 @@ fn write_one(connection: &mut Connection, n: u64) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let customer = Customer::nth(n);
     let id = customer.insert(&transaction, "2026-11-20T19:30:00Z")?;
-    records::index(&transaction, &CUSTOMER, id..=id)?;
+    data::index(&transaction, "customers", id, id)?;
     let body = customer.json();
     transaction
         .prepare_cached(

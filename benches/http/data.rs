@@ -5,10 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, params};
-use tenantdesk::model::{CUSTOMER, EMPLOYEE, HARDWARE};
 use tenantdesk::secret;
-use tenantdesk::store::registry::{self, Registry};
-use tenantdesk::store::{records, schema, tenants};
+use tenantdesk::store::NewDataDir;
 
 /// A data directory with its tenants' keys; tenant `n` has the id `n + 1`.
 #[derive(Debug)]
@@ -84,14 +82,14 @@ impl Customer {
             .collect()
     }
 
-    /// Writes the row without its search entry.
+    /// Writes the row without its search entry, as version 1 of the record.
     pub fn insert(&self, connection: &Connection, now: &str) -> rusqlite::Result<i64> {
         let search = self.search();
         connection
             .prepare_cached(
                 "INSERT INTO customers (name, customer_number, email, phone, street, postal_code, city, country, status,
-                   customer_since, notes, created_at, updated_at, search)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, NULL, ?11, ?11, ?12)",
+                   customer_since, notes, created_at, updated_at, search, version)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, NULL, ?11, ?11, ?12, 1)",
             )?
             .execute(params![
                 self.name, self.number, self.email, self.phone, self.street, self.postal_code, self.city, self.country,
@@ -109,13 +107,12 @@ pub fn idempotency_key(n: u64) -> [u8; 16] {
 impl Data {
     /// `count` tenants of `records` customers each: the first is written, the others are copies of its file.
     pub fn make(dir: &Path, count: usize, records: u64) -> io::Result<Data> {
-        drop(Registry::create(dir).map_err(io::Error::other)?);
-        fs::create_dir_all(tenants::folder(dir))?;
-        let first = tenants::file(&tenants::folder(dir), 1);
-        schema::create(&first, &tenants::SCHEMA).map_err(io::Error::other)?;
+        NewDataDir::create(dir).map_err(io::Error::other)?.keep();
+        let first = tenant_file(dir, 1);
+        create(&first).map_err(io::Error::other)?;
         fill(&first, 0, records).map_err(io::Error::other)?;
         for id in 2..=count {
-            fs::copy(&first, tenants::file(&tenants::folder(dir), id as i64))?;
+            fs::copy(&first, tenant_file(dir, id))?;
         }
         let keys = register(dir, count).map_err(io::Error::other)?;
         Ok(Data { dir: dir.to_owned(), keys })
@@ -156,17 +153,38 @@ pub fn fill(file: &Path, from: u64, to: u64) -> rusqlite::Result<()> {
         customer.insert(&transaction, &format!("2026-{:02}-{:02}T08:00:00Z", n % 12 + 1, n % 28 + 1))?;
     }
     if from == 0 {
-        records::build_search(&transaction)?;
+        transaction.execute_batch("INSERT INTO customers_search (customers_search) VALUES ('rebuild')")?;
     } else {
-        records::index(&transaction, &CUSTOMER, from as i64 + 1..=to as i64)?;
+        index(&transaction, "customers", from as i64 + 1, to as i64)?;
     }
     transaction.commit()
 }
 
-/// A connection as the service's own are.
+/// The file of the tenant `id`.
+pub fn tenant_file(dir: &Path, id: usize) -> PathBuf {
+    dir.join("tenants").join(format!("{id}.db"))
+}
+
+/// A tenant's file without records.
+fn create(file: &Path) -> rusqlite::Result<()> {
+    let connection = open(file)?;
+    connection.execute_batch(include_str!("../../schema.sql"))?;
+    connection.pragma_update(None, "user_version", 4)
+}
+
+/// Adds the search entries of the records `from..=to`.
+pub fn index(connection: &Connection, table: &str, from: i64, to: i64) -> rusqlite::Result<()> {
+    let sql =
+        format!("INSERT INTO {table}_search (rowid, search) SELECT id, search FROM {table} WHERE id BETWEEN ? AND ?");
+    connection.prepare_cached(&sql)?.execute([from, to]).map(drop)
+}
+
+/// A connection with the durability of the service's own.
+#[expect(clippy::disallowed_methods, reason = "the bench is another program")]
 pub fn open(file: &Path) -> rusqlite::Result<Connection> {
-    let expected = if file.ends_with("registry.db") { &registry::SCHEMA } else { &tenants::SCHEMA };
-    schema::open(file, expected).map_err(|_| rusqlite::Error::InvalidPath(file.to_owned()))
+    let connection = Connection::open(file)?;
+    connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON")?;
+    Ok(connection)
 }
 
 /// Employees and hardware, as many of each as there are customers; a customer has 100 employees, an employee 10 pieces.
@@ -178,8 +196,8 @@ pub fn fill_others(file: &Path, count: u64) -> rusqlite::Result<()> {
     for n in 0..count {
         transaction
             .prepare_cached(
-                "INSERT INTO employees (customer_id, email, last_name, is_active, created_at, updated_at, search)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?2 || char(10) || lower(?3) || char(10))",
+                "INSERT INTO employees (customer_id, email, last_name, is_active, created_at, updated_at, search, version)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?2 || char(10) || lower(?3) || char(10), 1)",
             )?
             .execute(params![
                 (n % (count / 100) + 1) as i64,
@@ -190,8 +208,8 @@ pub fn fill_others(file: &Path, count: u64) -> rusqlite::Result<()> {
             ])?;
         transaction
             .prepare_cached(
-                "INSERT INTO hardware (name, employee_id, type, status, is_leased, created_at, updated_at, search)
-                 VALUES (?1, ?2, 'laptop', ?3, 0, ?4, ?4, lower(?1) || char(10))",
+                "INSERT INTO hardware (name, employee_id, type, status, is_leased, created_at, updated_at, search, version)
+                 VALUES (?1, ?2, 'laptop', ?3, 0, ?4, ?4, lower(?1) || char(10), 1)",
             )?
             .execute(params![
                 format!("Laptop {n}"),
@@ -200,8 +218,8 @@ pub fn fill_others(file: &Path, count: u64) -> rusqlite::Result<()> {
                 "2026-01-01T08:00:00Z"
             ])?;
     }
-    for resource in [&EMPLOYEE, &HARDWARE] {
-        records::index(&transaction, resource, 1..=count as i64)?;
+    for table in ["employees", "hardware"] {
+        index(&transaction, table, 1, count as i64)?;
     }
     transaction.commit()
 }

@@ -1,6 +1,6 @@
 //! What is measured, each a process of its own: the real binary, and the bare edges that it is held against.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,12 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
-use tenantdesk::http::Response;
-use tenantdesk::http::upstream_protocol::RequestMetadata;
-use tenantdesk::http::workers::{Handler, handle};
+use tenantdesk::http::{Handler, Method, Request, RequestLine, Responder, Response};
 use tenantdesk::metrics::Metrics;
-use tenantdesk::server::Service;
-use uuid::Uuid;
+use tenantdesk::server::Server;
+use tenantdesk::turns::Turns;
 
 use crate::process_stats::ProcessStats;
 
@@ -196,7 +194,7 @@ fn log() {
 /// Answers with a body of `size` bytes and the headers of a record, whatever is asked.
 fn fixed(size: usize) -> Handler {
     let body: &'static [u8] = vec![b' '; size].leak();
-    Arc::new(move |_, mut reply| {
+    Arc::new(move |_, mut reply, _| {
         reply.caller("tenant-1", "tdk_abcd");
         let response = Response::json_bytes(200, body)
             .header("Cache-Control", "no-store")
@@ -209,23 +207,29 @@ fn fixed(size: usize) -> Handler {
 
 fn bare_edge(size: usize) -> io::Result<()> {
     let config = Config { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::new("unused") };
-    let service = Service::start_with(fixed(size), config, Clock::system()).map_err(io::Error::other)?;
+    let service = Server::start_with(fixed(size), config, Clock::system()).map_err(io::Error::other)?;
     println!("listening on http://{}", service.address());
     service.wait().map_err(io::Error::other)
 }
 
-/// What `http::workers` is without the edge: tiny_http on a public port, and as many workers as have turns behind the edge.
+/// tiny_http on a public port, with as many workers as behind the edge.
 fn tiny_http(size: usize) -> io::Result<()> {
     let server = Arc::new(tiny_http::Server::http("127.0.0.1:0").map_err(io::Error::other)?);
     println!("listening on http://{}", server.server_addr());
-    let (workers, clock, metrics) = (Config::new("unused").workers, Clock::system(), Arc::new(Metrics::default()));
-    let handler = fixed(size);
+    let workers = Config::new("unused").workers;
+    let (clock, metrics, turns, handler) =
+        (Clock::system(), Arc::new(Metrics::default()), Turns::new(workers), fixed(size));
     let work = || {
         for arrived in server.incoming_requests() {
+            let request = Request::new(Method::GET, arrived.url(), clock.now());
             let client = arrived.remote_addr().map_or(Ipv4Addr::LOCALHOST.into(), SocketAddr::ip);
-            // What the edge would have added.
-            let metadata = RequestMetadata { id: Uuid::new_v4(), client, secure: false, body_too_large: false };
-            handle(arrived, metadata, &handler, &clock, &metrics);
+            let Request { method, path, id, received_at, .. } = request.clone();
+            let line = RequestLine { method, path, id, client, received_at };
+            let (responder, response) = Responder::new(line, clock.clone(), Arc::clone(&metrics));
+            handler(request, responder, &turns);
+            if let Ok(response) = response.blocking_recv() {
+                respond(arrived, &response);
+            }
         }
     };
     thread::scope(|scope| {
@@ -233,4 +237,17 @@ fn tiny_http(size: usize) -> io::Result<()> {
             .map(|number| thread::Builder::new().name(format!("worker-{number}")).spawn_scoped(scope, work).map(drop));
         started.collect()
     })
+}
+
+/// Writes a response at once: tiny_http itself writes it in pieces.
+fn respond(arrived: tiny_http::Request, response: &Response) {
+    let mut bytes =
+        format!("HTTP/1.1 {} \r\nContent-Length: {}\r\n", response.status(), response.body().len()).into_bytes();
+    for (name, value) in response.headers() {
+        bytes.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    bytes.extend([b"\r\n", response.body()].concat());
+    let mut writer = arrived.into_writer();
+    // The client has left if this fails.
+    let _ = writer.write_all(&bytes).and_then(|()| writer.flush());
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tenantdesk::store::tenants::{file, folder};
 
 use crate::Settings;
 use crate::ceilings;
@@ -29,7 +28,7 @@ pub fn data_dir() -> io::Result<TempDir> {
 
 /// The file of the tenant `id`.
 pub fn tenant_file(data: &Data, id: usize) -> PathBuf {
-    file(&folder(&data.dir), id as i64)
+    data::tenant_file(&data.dir, id)
 }
 
 /// A GET request.

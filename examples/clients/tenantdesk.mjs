@@ -85,7 +85,7 @@ export class Desk {
   }
 
   /**
-   * Yields `{ entries, cursor }` of the journal without an end; `entries` may be empty. Handle the entries, store the cursor,
+   * Yields `{ entries, cursor }` of the change log without an end; `entries` may be empty. Handle the entries, store the cursor,
    * and pass it to the next call. On the first call, store the first cursor and then read the lists. Do the same after an error
    * 410 `changes_gone`. `wait` is in seconds.
    */

@@ -88,7 +88,7 @@ class Desk:
             parameters["cursor"] = page["next_cursor"]
 
     def follow(self, cursor="now", wait=5, **parameters):
-        """Yields (entries of the journal, cursor) without an end; the entries may be empty. Handle the entries, store the
+        """Yields (entries of the change log, cursor) without an end; the entries may be empty. Handle the entries, store the
         cursor, and pass it to the next call. On the first call, store the first cursor and then read the lists. Do the same
         after an error 410 `changes_gone`. `wait` is in seconds."""
         while True:

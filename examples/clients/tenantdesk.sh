@@ -75,7 +75,7 @@ desk_batch() {
   printf '%s' "$_results" | jq -c '.results[]'
 }
 
-# desk_follow FILE COMMAND [ARGUMENT]…: follows the journal until something fails. New entries are the command's standard
+# desk_follow FILE COMMAND [ARGUMENT]…: follows the change log until something fails. New entries are the command's standard
 # input, one JSON object in each line. After the command has succeeded, the cursor is stored in FILE, from which the next call
 # continues. The first call begins with the changes after its start, so read the lists when FILE exists. After 410
 # `changes_gone` remove FILE.

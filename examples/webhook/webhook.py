@@ -104,7 +104,7 @@ class Follower:
             self.state.save(cursor=page["next_cursor"])
 
     def page(self, cursor):
-        """Returns a page of the journal, or None if the cursor is gone."""
+        """Returns a page of the change log, or None if the cursor is gone."""
         query = urllib.parse.urlencode({"cursor": cursor, "limit": 200})
         request = urllib.request.Request(f"{self.changes}?{query}", headers={"Authorization": f"Bearer {self.key}"})
 

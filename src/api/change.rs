@@ -4,11 +4,11 @@
 
 use super::errors;
 use super::precondition::{IfMatch, etag};
-use super::record_id::RecordId;
+use super::record_id::RequestedId;
 use crate::http::{ApiError, Response};
 use crate::model::field::{Input, ValueError};
-use crate::model::{Field, FieldError, JsonObject, Resource, Value};
-use crate::store::{DeleteOutcome, MutationError, Origin, Reading, Record, Writing};
+use crate::model::{Field, FieldError, JsonObject, RecordId, Resource, Value};
+use crate::store::{ChangeContext, DeleteOutcome, MutationError, Reading, Record, Writing};
 
 /// A change whose values are valid. Its last checks, from `not_found` on (contract section 5), need the transaction.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct Target {
     /// Its resource.
     pub resource: &'static Resource,
     /// Its id.
-    pub id: RecordId,
+    pub id: RequestedId,
     /// The condition of the change.
     pub if_match: IfMatch,
 }
@@ -51,7 +51,7 @@ pub struct Applied {
     /// The HTTP status.
     pub status: u16,
     /// The record.
-    pub id: i64,
+    pub id: RecordId,
     /// The path of a new record.
     pub location: Option<String>,
     /// The version of the record; `None` if it is deleted.
@@ -96,12 +96,12 @@ impl Change {
         if named.is_empty() {
             return Err(errors::no_updatable_fields(target.resource));
         }
-        let values = all_valid(named.iter().map(|(field, input)| field.check(input)))?;
+        let values = all_valid(named.iter().map(|(field, input)| field.check_update(input)))?;
         Ok(Change::Update { target, values: named.into_iter().map(|(field, _)| field).zip(values).collect() })
     }
 
     /// Has `field` refer to the record `id`, if the change sets the field.
-    pub fn refer(&mut self, field: &Field, id: i64) {
+    pub fn refer(&mut self, field: &Field, RecordId(id): RecordId) {
         let value = match self {
             Change::Create { resource, values } => {
                 let position = resource.fields.iter().position(|known| known.name == field.name);
@@ -126,12 +126,12 @@ impl Change {
         self,
         writing: &Writing<'_>,
         prefix: &str,
-        origin: &Origin,
+        context: &ChangeContext,
     ) -> Result<Applied, MutationError<ApiError>> {
         match self {
-            Change::Create { resource, values } => create(writing, resource, values, prefix, origin),
-            Change::Update { target, values } => update(writing, &target, &values, origin),
-            Change::Delete { target } => delete(writing, &target, origin),
+            Change::Create { resource, values } => create(writing, resource, values, prefix, context),
+            Change::Update { target, values } => update(writing, &target, &values, context),
+            Change::Delete { target } => delete(writing, &target, context),
         }
     }
 }
@@ -141,10 +141,10 @@ fn create(
     resource: &'static Resource,
     values: Vec<Value>,
     prefix: &str,
-    origin: &Origin,
+    context: &ChangeContext,
 ) -> Result<Applied, MutationError<ApiError>> {
     check_references(writing, resource.fields.iter().zip(&values))?;
-    let record = writing.insert(resource, values, origin)?;
+    let record = writing.insert(resource, None, values, context)?;
     let location = format!("{prefix}{}?id={}", resource.path, record.id);
     Ok(Applied { location: Some(location), ..Applied::of(&record, 201, resource) })
 }
@@ -153,19 +153,19 @@ fn update(
     writing: &Writing<'_>,
     target: &Target,
     values: &[(&'static Field, Value)],
-    origin: &Origin,
+    context: &ChangeContext,
 ) -> Result<Applied, MutationError<ApiError>> {
     let id = target.check(writing)?;
     check_references(writing, values.iter().map(|(field, value)| (*field, value)))?;
-    match writing.update(target.resource, id, values, origin)? {
+    match writing.update(target.resource, id, values, context)? {
         Some(record) => Ok(Applied::of(&record, 200, target.resource)),
         None => Err(target.not_found().into()),
     }
 }
 
-fn delete(writing: &Writing<'_>, target: &Target, origin: &Origin) -> Result<Applied, MutationError<ApiError>> {
+fn delete(writing: &Writing<'_>, target: &Target, context: &ChangeContext) -> Result<Applied, MutationError<ApiError>> {
     let id = target.check(writing)?;
-    match writing.delete(target.resource, id, origin)? {
+    match writing.delete(target.resource, id, context)? {
         DeleteOutcome::Deleted => Ok(Applied { status: 204, id, location: None, etag: None, body: Vec::new() }),
         DeleteOutcome::NotFound => Err(target.not_found().into()),
         DeleteOutcome::Referenced(details) => Err(errors::has_dependents(details).into()),
@@ -182,7 +182,7 @@ impl Applied {
 
 impl Target {
     /// Checks that the record exists and has a version that the condition names. Returns its id.
-    fn check(&self, writing: &Writing<'_>) -> Result<i64, MutationError<ApiError>> {
+    fn check(&self, writing: &Writing<'_>) -> Result<RecordId, MutationError<ApiError>> {
         let id = self.id.number().ok_or_else(|| self.not_found())?;
         let version = writing.version(self.resource, id)?.ok_or_else(|| self.not_found())?;
         if self.if_match.is_met_by(version)? {
@@ -199,23 +199,24 @@ impl Target {
     }
 }
 
-/// Returns the values, or one error for all fields. A value of the wrong type takes precedence as `bad_request`.
+/// Returns the values, or one error for all fields. A text of the wrong type makes it `bad_request`,
+/// whose message names every field that fails.
 fn all_valid(checked: impl Iterator<Item = Result<Value, ValueError>>) -> Result<Vec<Value>, ApiError> {
     let mut values = Vec::new();
     let mut faults: Vec<FieldError> = Vec::new();
-    let mut wrong_type = None;
+    let mut wrong_types: Vec<String> = Vec::new();
     for result in checked {
         match result {
             Ok(value) => values.push(value),
             Err(ValueError::Invalid(fault)) => faults.push(fault),
-            Err(ValueError::WrongType(message)) => wrong_type = wrong_type.or(Some(message)),
+            Err(ValueError::WrongType(message)) => wrong_types.push(message),
         }
     }
-    match wrong_type {
-        Some(message) => Err(ApiError::bad_request(message)),
-        None if faults.is_empty() => Ok(values),
-        None => Err(errors::validation_failed(&faults)),
+    if !wrong_types.is_empty() {
+        wrong_types.extend(faults.into_iter().map(|fault| fault.message));
+        return Err(ApiError::bad_request(wrong_types.join(" ")));
     }
+    if faults.is_empty() { Ok(values) } else { Err(errors::validation_failed(&faults)) }
 }
 
 /// Checks that every referenced record exists. The file contains only records of the tenant.

@@ -57,6 +57,20 @@ pub fn tenant_unavailable() -> ApiError {
     ApiError::new(Condition::TenantUnavailable, message).header("Retry-After", "5")
 }
 
+/// `tenant_unavailable`: there is no space for a change.
+fn no_space(reason: &str) -> ApiError {
+    let message = format!("{reason}, so nothing was changed. Delete records, or ask the operator for more space.");
+    ApiError::new(Condition::TenantUnavailable, message).header("Retry-After", "5")
+}
+
+/// `bad_request`: a read has run into its deadline.
+fn read_timed_out() -> ApiError {
+    ApiError::bad_request(
+        "The list took longer than 5 seconds and was ended. Ask for less: leave out \"total\", use a \
+         filter, sort by \"id\", or search for longer words.",
+    )
+}
+
 /// `insufficient_scope`: the request needs one of `scopes`.
 pub fn insufficient_scope(scopes: &[Scope]) -> ApiError {
     let names: Vec<String> = scopes.iter().map(Scope::to_string).collect();
@@ -155,6 +169,9 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
         match error {
             StoreError::Unavailable => tenant_unavailable(),
+            StoreError::SizeLimit => no_space("The tenant has reached its size limit"),
+            StoreError::DiskFull => no_space("The disk has too little free space"),
+            StoreError::TimedOut => read_timed_out(),
             StoreError::Internal => ApiError::internal(),
         }
     }

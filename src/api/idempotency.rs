@@ -7,7 +7,7 @@ use uuid::fmt::Hyphenated;
 
 use super::errors;
 use crate::http::{ApiError, Method, REPLAYED, Request, Response};
-use crate::store::{MutationError, Origin, StoredResponse, Writing};
+use crate::store::{ChangeContext, MutationError, StoredResponse, Writing};
 
 /// An idempotency key and the fingerprint of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
 }
 
 /// Returns a SHA-256 that identifies the request. `path` is the path without `/v1`.
-pub fn fingerprint(method: Method, path: &str, id: &str, body: &[u8]) -> [u8; 32] {
+pub fn fingerprint(method: &Method, path: &str, id: &str, body: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in [method.as_str(), path, id] {
         hash.update(part);
@@ -60,11 +60,11 @@ pub fn fingerprint(method: Method, path: &str, id: &str, body: &[u8]) -> [u8; 32
 pub fn once(
     writing: &Writing<'_>,
     key: Option<IdempotencyKey>,
-    origin: &Origin,
+    context: &ChangeContext,
     work: impl FnOnce() -> Result<Response, MutationError<ApiError>>,
 ) -> Result<Response, MutationError<ApiError>> {
     let Some(IdempotencyKey { key, request }) = key else { return work() };
-    if let Some(stored) = writing.stored_response(&key, origin.steady_seconds)? {
+    if let Some(stored) = writing.stored_response(&key, context.at)? {
         let is_repeat = stored.request == request;
         return if is_repeat { Ok(replay(stored)) } else { Err(errors::idempotency_key_reused().into()) };
     }
@@ -77,7 +77,7 @@ pub fn once(
         etag: header("ETag"),
         body: response.body().to_vec(),
     };
-    writing.store_response(&key, &stored, origin)?;
+    writing.store_response(&key, &stored, context.at)?;
     Ok(response)
 }
 

@@ -1,4 +1,4 @@
-//! The JSON API: the checks of contract section 5 in their order, the operations on records, batches, the journal, and `/whoami.php`.
+//! The JSON API: the checks of contract section 5 in their order, the operations on records, batches, the change log, and `/whoami.php`.
 
 pub mod batch;
 pub mod change;
@@ -23,10 +23,16 @@ mod whoami;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use crate::http::Request;
 use crate::metrics::Metrics;
-use crate::store::Tenants;
 use crate::store::registry::Registry;
+use crate::store::{Deadline, Tenants};
 use rate_limit::RateLimiter;
+
+/// When a read for the request is to end.
+fn deadline(request: &Request) -> Deadline {
+    Deadline::new(Arc::clone(&request.is_abandoned))
+}
 
 /// The API of the records of every tenant.
 #[derive(Debug)]

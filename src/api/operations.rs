@@ -8,12 +8,12 @@ use super::idempotency::{self, IdempotencyKey};
 use super::list;
 use super::precondition::{IfMatch, etag, is_unchanged};
 use super::query::Query;
-use super::record_id::RecordId;
+use super::record_id::RequestedId;
 use crate::http::request::MAX_BODY;
 use crate::http::{ApiError, Body, Condition, Method, Request, Response};
 use crate::model::field::shorten;
 use crate::model::{JsonObject, Resource};
-use crate::store::{MutationError, Origin, Tenant, Writing};
+use crate::store::{ChangeContext, Demand, MutationError, Tenant, Writing};
 
 /// A change after the checks that need no database, with the idempotency key of its request.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct CheckedChange {
 pub fn read(tenant: &Tenant, request: &Request, resource: &'static Resource) -> Result<Response, ApiError> {
     let query = Query::parse(request.query.as_deref())?;
     match query.get("id") {
-        Some(_) => record(tenant, request, resource, &RecordId::alone_in(&query)?),
+        Some(_) => record(tenant, request, resource, &RequestedId::alone_in(&query)?),
         None => page(tenant, request, resource, &query),
     }
 }
@@ -35,10 +35,10 @@ fn record(
     tenant: &Tenant,
     request: &Request,
     resource: &'static Resource,
-    id: &RecordId,
+    id: &RequestedId,
 ) -> Result<Response, ApiError> {
     let number = id.number().ok_or_else(|| id.not_found(resource))?;
-    let found = tenant.read(|reading| reading.json(resource, number))?;
+    let found = tenant.read(super::deadline(request), |reading| reading.json(resource, number))?;
     let (json, version) = found.ok_or_else(|| id.not_found(resource))?;
     let etag = etag(version);
     let response = if is_unchanged(request, &etag) { Response::empty(304) } else { Response::json_bytes(200, json) };
@@ -47,7 +47,7 @@ fn record(
 
 fn page(tenant: &Tenant, request: &Request, resource: &'static Resource, query: &Query) -> Result<Response, ApiError> {
     let list = list::parse(resource, query)?;
-    let page = tenant.read(|reading| reading.page(&list))?;
+    let page = tenant.read(super::deadline(request), |reading| reading.page(&list))?;
     let cursor = page.next.map(|position| list::write_cursor(&position, &list));
     let response = Response::json_bytes(200, page_body(page.json, cursor.as_deref(), page.total));
     Ok(match cursor {
@@ -79,7 +79,7 @@ pub fn create(request: &Request, resource: &'static Resource) -> Result<CheckedC
     let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
     Query::parse(request.query.as_deref())?.only([].into_iter())?;
     let change = Change::create(resource, &object)?;
-    Ok(CheckedChange { change, key: key.map(|key| idempotency_key(key, request.method, resource, "", body)) })
+    Ok(CheckedChange { change, key: key.map(|key| idempotency_key(key, &request.method, resource, "", body)) })
 }
 
 /// PUT: changes only the fields that the body names.
@@ -87,8 +87,8 @@ pub fn update(request: &Request, resource: &'static Resource) -> Result<CheckedC
     let key = idempotency::parse_key(request)?;
     let body = json_body(request, MAX_BODY)?;
     let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
-    let id = RecordId::of(request)?;
-    let key = key.map(|key| idempotency_key(key, request.method, resource, id.text(), body));
+    let id = RequestedId::of(request)?;
+    let key = key.map(|key| idempotency_key(key, &request.method, resource, id.text(), body));
     let target = Target { resource, id, if_match: IfMatch::of(request) };
     Ok(CheckedChange { change: Change::update(target, &object)?, key })
 }
@@ -96,13 +96,13 @@ pub fn update(request: &Request, resource: &'static Resource) -> Result<CheckedC
 /// DELETE. A body is ignored.
 pub fn delete(request: &Request, resource: &'static Resource) -> Result<CheckedChange, ApiError> {
     let key = idempotency::parse_key(request)?;
-    let id = RecordId::of(request)?;
-    let key = key.map(|key| idempotency_key(key, request.method, resource, id.text(), b""));
+    let id = RequestedId::of(request)?;
+    let key = key.map(|key| idempotency_key(key, &request.method, resource, id.text(), b""));
     let target = Target { resource, id, if_match: IfMatch::of(request) };
     Ok(CheckedChange { change: Change::Delete { target }, key })
 }
 
-fn idempotency_key(key: [u8; 16], method: Method, resource: &Resource, id: &str, body: &[u8]) -> IdempotencyKey {
+fn idempotency_key(key: [u8; 16], method: &Method, resource: &Resource, id: &str, body: &[u8]) -> IdempotencyKey {
     IdempotencyKey { key, request: idempotency::fingerprint(method, resource.path, id, body) }
 }
 
@@ -133,6 +133,11 @@ pub fn json_body(request: &Request, limit: usize) -> Result<&[u8], ApiError> {
 }
 
 impl CheckedChange {
+    /// What the change needs of the tenant's file.
+    pub fn demand(&self) -> Demand {
+        Demand { operations: 1, frees_space: matches!(self.change, Change::Delete { .. }) }
+    }
+
     /// Makes the change and stores its response, or replays the response stored under the idempotency key. It runs inside a write
     /// transaction.
     ///
@@ -143,9 +148,9 @@ impl CheckedChange {
         self,
         writing: &Writing<'_>,
         prefix: &str,
-        origin: &Origin,
+        context: &ChangeContext,
     ) -> Result<Response, MutationError<ApiError>> {
         let CheckedChange { change, key } = self;
-        idempotency::once(writing, key, origin, || Ok(change.apply(writing, prefix, origin)?.into()))
+        idempotency::once(writing, key, context, || Ok(change.apply(writing, prefix, context)?.into()))
     }
 }

@@ -8,134 +8,155 @@ use super::changes;
 use super::errors;
 use super::operations;
 use super::rate_limit::RateLimitStatus;
-use super::routes::{self, Operation, PAGE_METHODS, RECORD_METHODS};
+use super::routes::{self, Endpoint, Operation, PAGE_METHODS, RECORD_METHODS};
 use super::whoami;
 use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::model::{Resource, Scope};
 use crate::store::registry::Principal;
-use crate::store::{KeyLabel, MutationError, Origin, Tenant, Writing};
+use crate::store::{Actor, ChangeContext, Demand, KeyLabel, MutationError, Tenant, Writing};
+use crate::turns::{Owner, Turns};
 
 impl Api {
-    /// Responds to a request on the path of `resource`. `prefix` is `/v1` if the path begins with it.
+    /// Responds to a request that needs a key, now or when its tenant has a turn.
     ///
     /// The response to a mutation is sent from another thread after the commit.
-    pub fn respond(&self, request: &Request, resource: &'static Resource, prefix: &'static str, mut reply: Responder) {
-        let operation = routes::find_operation(request.method);
-        let scope = operation.map(|(_, access)| Scope { resource, access });
-        match self.admit(request, scope.as_slice(), &mut reply) {
-            Ok(admitted) => {
-                admitted.perform(request, operation.map(|(operation, _)| operation), resource, prefix, reply)
+    pub fn respond(self: &Arc<Api>, endpoint: Endpoint, request: Request, mut reply: Responder, turns: &Turns) {
+        let caller = match authentication::authenticate(&self.registry, &request) {
+            Ok(caller) => caller,
+            Err(error) => return reply.send(error.into()),
+        };
+        reply.caller(&caller.tenant_name, &caller.prefix);
+        let api = Arc::clone(self);
+        turns.run(Owner::Tenant(caller.tenant_id), request.client, move |turn| {
+            if turn.is_err() {
+                return reply.send(ApiError::overloaded().into());
             }
-            Err(error) => reply.send(error.into()),
+            // The client may have left while the request waited.
+            if !reply.is_wanted() {
+                return;
+            }
+            let call = Call { api: &api, caller, request: &request, reply };
+            match endpoint {
+                Endpoint::Records { resource, prefix } => call.respond_records(resource, prefix),
+                Endpoint::Changes => call.respond_changes(),
+                Endpoint::Whoami => call.respond_whoami(),
+                Endpoint::Batch => call.respond_batch(),
+            }
+        });
+    }
+}
+
+/// A request whose key is good.
+pub(super) struct Call<'a> {
+    api: &'a Api,
+    pub(super) caller: Principal,
+    pub(super) request: &'a Request,
+    pub(super) reply: Responder,
+}
+
+impl Call<'_> {
+    fn respond_records(mut self, resource: &'static Resource, prefix: &'static str) {
+        let operation = routes::find_operation(&self.request.method);
+        let scope = operation.map(|(_, access)| Scope { resource, access });
+        match self.admit(scope.as_slice()) {
+            Ok(tenant) => self.perform(&tenant, operation.map(|(operation, _)| operation), resource, prefix),
+            Err(error) => self.reply.send(error.into()),
         }
     }
 
-    /// Responds to a request on the path of the journal.
-    pub fn respond_changes(&self, request: &Request, mut reply: Responder) {
-        let is_read = matches!(request.method, Method::Get | Method::Head);
+    fn respond_changes(mut self) {
+        let request = self.request;
+        let is_read = matches!(request.method, Method::GET | Method::HEAD);
         let scopes = if is_read { changes::scopes().to_vec() } else { Vec::new() };
-        let response = self.admit(request, &scopes, &mut reply).and_then(|AdmittedRequest { tenant, caller }| {
+        let keep = self.api.tenants.keep_changes();
+        let response = self.admit(&scopes).and_then(|tenant| {
             if !is_read {
                 return Err(ApiError::method_not_allowed(PAGE_METHODS));
             }
-            let oldest = changes::oldest(request.received_at, self.tenants.keep_changes());
-            changes::read(&tenant, request, caller.scopes, oldest)
+            let oldest = request.received_at.timestamp().before(keep);
+            changes::read(&tenant, request, self.caller.scopes, oldest)
         });
-        reply.send(response.unwrap_or_else(Response::from));
+        self.reply.send(response.unwrap_or_else(Response::from));
     }
 
-    /// Responds to a request on `/whoami.php`, which needs no scope.
-    pub fn respond_whoami(&self, request: &Request, mut reply: Responder) {
-        let response = self.identify(request, &mut reply).and_then(|(caller, _)| {
-            let rate_limit = self.count(&caller, request, &mut reply)?;
-            whoami::respond(&self.registry, request, &caller, rate_limit)
+    /// Needs no scope.
+    fn respond_whoami(mut self) {
+        let response = self.open().and_then(|_| {
+            let rate_limit = self.count()?;
+            whoami::respond(&self.api.registry, self.request, &self.caller, rate_limit)
         });
-        reply.send(response.unwrap_or_else(Response::from));
+        self.reply.send(response.unwrap_or_else(Response::from));
     }
 
-    /// Checks authentication, tenant, database, scope and rate limit. The key needs one of `scopes`, or none if there are none.
-    pub(super) fn admit(
-        &self,
-        request: &Request,
-        scopes: &[Scope],
-        reply: &mut Responder,
-    ) -> Result<AdmittedRequest, ApiError> {
-        let (caller, tenant) = self.identify(request, reply)?;
-        if !scopes.is_empty() && !scopes.iter().any(|scope| caller.scopes.contains(*scope)) {
+    /// Checks database, scope and rate limit. The key needs one of `scopes`, or none if there are
+    /// none.
+    pub(super) fn admit(&mut self, scopes: &[Scope]) -> Result<Arc<Tenant>, ApiError> {
+        let tenant = self.open()?;
+        if !scopes.is_empty() && !scopes.iter().any(|scope| self.caller.scopes.contains(*scope)) {
             return Err(errors::insufficient_scope(scopes));
         }
-        self.count(&caller, request, reply)?;
-        Ok(AdmittedRequest { tenant, caller })
+        self.count()?;
+        Ok(tenant)
     }
 
-    /// Checks authentication, tenant and database.
-    fn identify(&self, request: &Request, reply: &mut Responder) -> Result<(Principal, Arc<Tenant>), ApiError> {
-        let caller = authentication::authenticate(&self.registry, request)?;
-        reply.caller(&caller.tenant_name, &caller.prefix);
-        let tenant = self.tenants.open(caller.tenant_id)?;
-        Ok((caller, tenant))
+    fn open(&self) -> Result<Arc<Tenant>, ApiError> {
+        Ok(self.api.tenants.open(self.caller.tenant_id)?)
     }
 
-    /// Counts a request that passed the scope check as a use of the key and against its rate limit. Only the response to such a
-    /// request has the headers `X-RateLimit-*` and, near the end of the key, `X-Key-Expires`.
-    fn count(&self, caller: &Principal, request: &Request, reply: &mut Responder) -> Result<RateLimitStatus, ApiError> {
+    /// Counts a request that passed the scope check as a use of the key and against its rate limit.
+    /// Only the response to such a request has the headers `X-RateLimit-*` and, near the end of the
+    /// key, `X-Key-Expires`.
+    fn count(&mut self) -> Result<RateLimitStatus, ApiError> {
+        let Call { api, caller, request, reply } = self;
         let now = request.received_at;
-        self.registry.record_use(caller.key_id, now);
+        api.registry.record_use(caller.key_id, now);
         let near_end = caller.expires_at.filter(|end| end.is_near(now));
         reply.add_headers(near_end.map(|end| ("X-Key-Expires", end.to_string())));
-        let status = self
+        let status = api
             .limiter
             .check(caller.key_id, caller.rate_limit, now)
-            .inspect_err(|_| self.metrics.rate_limited.add(1))?;
+            .inspect_err(|_| api.metrics.rate_limited.add(1))?;
         reply.add_headers(status.headers());
         Ok(status)
     }
-}
 
-/// A request that passed every check up to the rate limit.
-pub(super) struct AdmittedRequest {
-    tenant: Arc<Tenant>,
-    pub(super) caller: Principal,
-}
-
-impl AdmittedRequest {
-    /// Runs the operation, `None` if the endpoint lacks the method. The operation checks the rest: idempotency key, content type,
-    /// body, query and fields.
-    fn perform(
-        self,
-        request: &Request,
-        operation: Option<Operation>,
-        resource: &'static Resource,
-        prefix: &'static str,
-        reply: Responder,
-    ) {
+    /// Runs the operation, `None` if the endpoint lacks the method. The operation checks the rest:
+    /// idempotency key, content type, body, query and fields.
+    fn perform(self, tenant: &Tenant, operation: Option<Operation>, resource: &'static Resource, prefix: &'static str) {
+        let request = self.request;
         let checked = match operation {
             None => Err(ApiError::method_not_allowed(RECORD_METHODS)),
             Some(Operation::Read) => {
-                let response = operations::read(&self.tenant, request, resource);
-                return reply.send(response.unwrap_or_else(Response::from));
+                let response = operations::read(tenant, request, resource);
+                return self.reply.send(response.unwrap_or_else(Response::from));
             }
             Some(Operation::Create) => operations::create(request, resource),
             Some(Operation::Update) => operations::update(request, resource),
             Some(Operation::Delete) => operations::delete(request, resource),
         };
         match checked {
-            Ok(change) => self.mutate(request, reply, move |writing, origin| change.run(writing, prefix, origin)),
-            Err(error) => reply.send(Response::from(error)),
+            Ok(change) => {
+                let demand = change.demand();
+                self.mutate(tenant, demand, move |writing, context| change.run(writing, prefix, context));
+            }
+            Err(error) => self.reply.send(Response::from(error)),
         }
     }
 
     /// Runs `work` in the tenant's writer and responds after the commit.
     pub(super) fn mutate(
         self,
-        request: &Request,
-        reply: Responder,
-        work: impl FnOnce(&Writing<'_>, &Origin) -> Result<Response, MutationError<ApiError>> + Send + 'static,
+        tenant: &Tenant,
+        demand: Demand,
+        work: impl FnOnce(&Writing<'_>, &ChangeContext) -> Result<Response, MutationError<ApiError>> + Send + 'static,
     ) {
-        let Principal { key_id: id, key_name: name, prefix: key_prefix, .. } = self.caller;
-        let origin = Origin::new(request.received_at, KeyLabel { id, name, prefix: key_prefix }, request.id);
-        self.tenant.mutate(
-            move |writing| work(writing, &origin),
+        let Call { caller, request, reply, .. } = self;
+        let key = KeyLabel { id: caller.key_id, name: caller.key_name, prefix: caller.prefix };
+        let actor = Actor::Key { key, request_id: request.id };
+        let context = ChangeContext { at: request.received_at.timestamp(), actor };
+        tenant.mutate(
+            demand,
+            move |writing| work(writing, &context),
             |outcome| {
                 let response = outcome.unwrap_or_else(|error| Err(error.into()));
                 reply.send(response.unwrap_or_else(Response::from));

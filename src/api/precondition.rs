@@ -1,9 +1,10 @@
 //! Versions of records as entity tags: `ETag`, `If-Match` and `If-None-Match` (contract section 13, RFC 9110 section 13.1).
 
 use crate::http::{ApiError, Request};
+use crate::model::Version;
 
 /// The entity tag of a version.
-pub fn etag(version: i64) -> String {
+pub fn etag(version: Version) -> String {
     format!("\"{version}\"")
 }
 
@@ -60,7 +61,7 @@ impl IfMatch {
     /// # Errors
     ///
     /// `bad_request` if the header cannot be read.
-    pub fn is_met_by(&self, version: i64) -> Result<bool, ApiError> {
+    pub fn is_met_by(&self, version: Version) -> Result<bool, ApiError> {
         match self {
             IfMatch::Absent | IfMatch::Tags(TagList::Any) => Ok(true),
             IfMatch::Tags(TagList::Tags(tags)) => {
@@ -178,7 +179,7 @@ mod tests {
             ("\"07\"", false),
             ("\"8\"", false),
         ] {
-            assert_eq!(IfMatch::parse(value).is_met_by(7).ok(), Some(matches), "{value}");
+            assert_eq!(IfMatch::parse(value).is_met_by(Version(7)).ok(), Some(matches), "{value}");
         }
     }
 }

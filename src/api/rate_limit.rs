@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::clock::Moment;
 use crate::http::{ApiError, Condition};
+use crate::model::KeyId;
 
 /// Length of a window.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -59,8 +60,6 @@ struct Window {
     ends: Duration,
     reset: i64,
     limit: NonZeroU32,
-    /// The requests that have passed.
-    used: u32,
     cells: Cells,
 }
 
@@ -73,7 +72,7 @@ pub struct RateLimiter {
 
 #[derive(Debug, Default)]
 struct Windows {
-    by_key: HashMap<i64, Window>,
+    by_key: HashMap<KeyId, Window>,
     /// When expired windows are dropped next.
     sweep_at: Duration,
 }
@@ -89,15 +88,13 @@ impl RateLimiter {
     /// # Errors
     ///
     /// `rate_limited` if the window has no requests left.
-    pub fn check(&self, key: i64, limit: Option<NonZeroU32>, now: Moment) -> Result<RateLimitStatus, ApiError> {
+    pub fn check(&self, key: KeyId, limit: Option<NonZeroU32>, now: Moment) -> Result<RateLimitStatus, ApiError> {
         let limit = limit.unwrap_or(self.limit);
         let mut windows = self.windows.lock();
         windows.sweep(now.monotonic);
         let window = windows.by_key.entry(key).or_insert_with(|| Window::open(limit, now));
         if window.ends <= now.monotonic {
             *window = Window::open(limit, now);
-        } else if window.limit != limit {
-            window.change_limit(limit);
         }
         window.correct_reset(now);
         window.count()
@@ -108,17 +105,7 @@ impl Window {
     fn open(limit: NonZeroU32, now: Moment) -> Window {
         let seconds = i64::try_from(WINDOW.as_secs()).unwrap_or(i64::MAX);
         let reset = now.unix_seconds() + seconds;
-        Window { ends: now.monotonic + WINDOW, reset, limit, used: 0, cells: cells(limit) }
-    }
-
-    /// Changes the limit within the window: the requests that have passed count against the new one.
-    fn change_limit(&mut self, limit: NonZeroU32) {
-        self.limit = limit;
-        self.cells = cells(limit);
-        if let Some(used) = NonZeroU32::new(self.used.min(limit.get())) {
-            // The new cells have room for these.
-            let _ = self.cells.check_n(used);
-        }
+        Window { ends: now.monotonic + WINDOW, reset, limit, cells: cells(limit) }
     }
 
     /// Follows the wall clock if it was set since the window began.
@@ -134,9 +121,7 @@ impl Window {
     fn count(&mut self) -> Result<RateLimitStatus, ApiError> {
         let status = |remaining| RateLimitStatus { limit: self.limit.get(), remaining, reset: self.reset };
         let passed = self.cells.check().map(|state| status(state.remaining_burst_capacity()));
-        let passed = passed.map_err(|_| status(0).error())?;
-        self.used = self.used.saturating_add(1);
-        Ok(passed)
+        passed.map_err(|_| status(0).error())
     }
 }
 
@@ -164,31 +149,31 @@ mod tests {
         let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
         let limiter = RateLimiter::new(NonZeroU32::new(100).unwrap());
         for left in (0..100).rev() {
-            assert_eq!(limiter.check(1, None, clock.now()).unwrap().remaining, left);
+            assert_eq!(limiter.check(KeyId(1), None, clock.now()).unwrap().remaining, left);
         }
         clock.advance(Duration::from_millis(59_999));
-        assert!(limiter.check(1, None, clock.now()).is_err());
-        assert!(limiter.check(2, None, clock.now()).is_ok(), "another key has a window of its own");
+        assert!(limiter.check(KeyId(1), None, clock.now()).is_err());
+        assert!(limiter.check(KeyId(2), None, clock.now()).is_ok(), "another key has a window of its own");
         clock.advance(Duration::from_millis(1));
-        assert_eq!(limiter.check(1, None, clock.now()).unwrap().remaining, 99);
+        assert_eq!(limiter.check(KeyId(1), None, clock.now()).unwrap().remaining, 99);
         clock.advance(Duration::from_secs(120));
-        assert!(limiter.check(3, None, clock.now()).is_ok());
+        assert!(limiter.check(KeyId(3), None, clock.now()).is_ok());
         assert_eq!(limiter.windows.lock().by_key.len(), 1);
     }
 
     #[test]
-    fn a_change_of_the_limit_keeps_the_window_and_what_was_used() {
+    fn a_change_of_the_limit_holds_from_the_next_window_on() {
         let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
         let limiter = RateLimiter::new(NonZeroU32::new(3).unwrap());
         let check = |limit| {
-            limiter.check(1, NonZeroU32::new(limit), clock.now()).map(|status| (status.limit, status.remaining))
+            let status = limiter.check(KeyId(1), NonZeroU32::new(limit), clock.now());
+            status.map(|status| (status.limit, status.remaining))
         };
-        assert_eq!([check(0).unwrap(), check(0).unwrap()], [(3, 2), (3, 1)]);
-        assert_eq!(check(5).unwrap(), (5, 2));
-        assert!(check(2).is_err());
-        assert!(check(3).is_err(), "three have passed");
-        assert_eq!(check(4).unwrap(), (4, 0));
+        assert_eq!(check(0).unwrap(), (3, 2));
+        assert_eq!(check(5).unwrap(), (3, 1));
+        assert_eq!(check(1).unwrap(), (3, 0));
+        assert!(check(5).is_err());
         clock.advance(Duration::from_secs(60));
-        assert_eq!(check(2).unwrap(), (2, 1));
+        assert_eq!(check(5).unwrap(), (5, 4));
     }
 }

@@ -1,5 +1,8 @@
 //! The table of all paths, and of the operations on records with their access.
 
+use http::HeaderMap;
+
+use super::authentication::has_well_formed_key;
 use crate::http::Method;
 use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use crate::metrics;
@@ -8,23 +11,29 @@ use crate::model::{ALL, Access, Resource};
 /// What a path refers to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Route {
+    /// A path that needs a key.
+    Api(Endpoint),
+    /// A path without authentication.
+    Page(PublicPage),
+    /// The panel. It handles every method itself.
+    Panel,
+}
+
+/// The paths that need a key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Endpoint {
     /// The records of a resource.
     Records {
-        /// The resource.
         resource: &'static Resource,
         /// `/v1` if the path begins with it, otherwise empty.
         prefix: &'static str,
     },
-    /// The journal.
+    /// The change log.
     Changes,
     /// The caller's key.
     Whoami,
     /// Several changes in one request.
     Batch,
-    /// A path without authentication.
-    Page(PublicPage),
-    /// The panel. It handles every method itself.
-    Panel,
 }
 
 /// The paths without authentication and rate limit (contract section 1).
@@ -73,19 +82,19 @@ pub enum Operation {
 
 /// The operations on records: method, operation and the access that it needs (contract section 3).
 pub const OPERATIONS: [(Method, Operation, Access); 5] = [
-    (Method::Get, Operation::Read, Access::Read),
-    (Method::Head, Operation::Read, Access::Read),
-    (Method::Post, Operation::Create, Access::Write),
-    (Method::Put, Operation::Update, Access::Write),
-    (Method::Delete, Operation::Delete, Access::Write),
+    (Method::GET, Operation::Read, Access::Read),
+    (Method::HEAD, Operation::Read, Access::Read),
+    (Method::POST, Operation::Create, Access::Write),
+    (Method::PUT, Operation::Update, Access::Write),
+    (Method::DELETE, Operation::Delete, Access::Write),
 ];
 
 /// The value of `Allow` for record paths.
 pub const RECORD_METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
-/// The value of `Allow` for pages, the journal and [`WHOAMI_PATH`].
+/// The value of `Allow` for pages, the change log and [`WHOAMI_PATH`].
 pub const PAGE_METHODS: &str = "GET, HEAD";
 
-/// The path of the journal. Its methods are [`PAGE_METHODS`].
+/// The path of the change log. Its methods are [`PAGE_METHODS`].
 pub const CHANGES_PATH: &str = "/changes.php";
 
 /// The path of the caller's key. Its methods are [`PAGE_METHODS`].
@@ -106,16 +115,13 @@ pub const PREFIX: &str = "/v1";
 pub fn find(path: &str) -> Option<Route> {
     let (prefix, bare) = path.strip_prefix(PREFIX).map_or(("", path), |bare| (PREFIX, bare));
     if let Some(resource) = ALL.into_iter().find(|resource| resource.path == bare) {
-        return Some(Route::Records { resource, prefix });
+        return Some(Route::Api(Endpoint::Records { resource, prefix }));
     }
-    if bare == CHANGES_PATH {
-        return Some(Route::Changes);
-    }
-    if bare == WHOAMI_PATH {
-        return Some(Route::Whoami);
-    }
-    if bare == BATCH_PATH {
-        return Some(Route::Batch);
+    match bare {
+        CHANGES_PATH => return Some(Route::Api(Endpoint::Changes)),
+        WHOAMI_PATH => return Some(Route::Api(Endpoint::Whoami)),
+        BATCH_PATH => return Some(Route::Api(Endpoint::Batch)),
+        _ => {}
     }
     if path == PANEL_PATH {
         return Some(Route::Panel);
@@ -124,19 +130,27 @@ pub fn find(path: &str) -> Option<Route> {
     Some(Route::Page(page))
 }
 
-/// The longest body in bytes that a path takes.
-pub fn max_body(path: &str) -> usize {
-    if find(path) == Some(Route::Batch) { MAX_BATCH_BODY } else { MAX_BODY }
+/// The longest body in bytes that a path takes of a request with these headers. It is none where
+/// the request is refused whatever its body is.
+pub fn max_body(path: &str, headers: &HeaderMap) -> usize {
+    match find(path) {
+        Some(Route::Api(endpoint)) if has_well_formed_key(headers) => match endpoint {
+            Endpoint::Batch => MAX_BATCH_BODY,
+            _ => MAX_BODY,
+        },
+        Some(Route::Panel) => MAX_BODY,
+        _ => 0,
+    }
 }
 
 /// The metrics label of a path: the known path without prefix, or [`metrics::OTHER`].
 pub fn label(path: &str) -> &'static str {
     match find(path) {
         None => metrics::OTHER,
-        Some(Route::Records { resource, .. }) => resource.path,
-        Some(Route::Changes) => CHANGES_PATH,
-        Some(Route::Whoami) => WHOAMI_PATH,
-        Some(Route::Batch) => BATCH_PATH,
+        Some(Route::Api(Endpoint::Records { resource, .. })) => resource.path,
+        Some(Route::Api(Endpoint::Changes)) => CHANGES_PATH,
+        Some(Route::Api(Endpoint::Whoami)) => WHOAMI_PATH,
+        Some(Route::Api(Endpoint::Batch)) => BATCH_PATH,
         Some(Route::Panel) => PANEL_PATH,
         Some(Route::Page(page)) => {
             PAGES.iter().find(|(_, known)| *known == page).map_or(metrics::OTHER, |(path, _)| path)
@@ -145,13 +159,25 @@ pub fn label(path: &str) -> &'static str {
 }
 
 /// The operation that the method performs on a record path, and the access that it needs. `None` if record paths lack the method.
-pub fn find_operation(method: Method) -> Option<(Operation, Access)> {
-    OPERATIONS.into_iter().find(|(known, ..)| *known == method).map(|(_, operation, access)| (operation, access))
+pub fn find_operation(method: &Method) -> Option<(Operation, Access)> {
+    OPERATIONS.into_iter().find(|(known, ..)| known == method).map(|(_, operation, access)| (operation, access))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_body_is_taken_that_no_check_needs() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(max_body("/api_keys.php", &headers), MAX_BODY);
+        assert_eq!(max_body("/customers.php", &headers), 0);
+        let key = format!("Bearer tdk_{}", "a".repeat(43));
+        headers.insert("authorization", key.parse().unwrap());
+        assert_eq!(max_body("/customers.php", &headers), MAX_BODY);
+        assert_eq!(max_body("/v1/batch.php", &headers), MAX_BATCH_BODY);
+        assert_eq!(["/nowhere", "/docs"].map(|path| max_body(path, &headers)), [0, 0]);
+    }
 
     #[test]
     fn a_label_is_the_path_without_the_prefix() {

@@ -11,10 +11,12 @@ use super::list::{self, write_cursor};
 use super::precondition::IfMatch;
 use super::query::Query;
 use super::{changes, errors, idempotency, operations};
-use crate::clock::Clock;
-use crate::http::{ApiError, Body, Condition, Method, ProtocolViolation, Request};
+use crate::clock::{Clock, Timestamp};
+use crate::http::{ApiError, Body, Condition, Method, Request};
 use crate::model::field::{Input, ValueError};
-use crate::model::{ALL, CUSTOMER, EMPLOYEE, HARDWARE, JsonObject, KeysetPosition, Resource, Scopes, Value};
+use crate::model::{
+    ALL, CUSTOMER, EMPLOYEE, HARDWARE, JsonObject, KeysetPosition, RecordId, Resource, Scopes, Value, Version,
+};
 use crate::store::registry::Inactive;
 
 #[test]
@@ -26,7 +28,7 @@ fn messages_match_the_golden_file() {
         ("JSON", syntax()),
         ("Ids and unknown parameters", parameters()),
         ("Lists", lists()),
-        ("Changes", journal()),
+        ("Changes", change_log()),
         ("Batches", batches()),
         ("Fields", fields()),
     ] {
@@ -58,7 +60,7 @@ fn failure<T>(outcome: Result<T, ApiError>) -> String {
 fn conditions() -> Messages {
     let mut messages: Messages = Condition::all()
         .map(|condition| {
-            let example = crate::reference::openapi::error_example(condition, ProtocolViolation::Malformed, &CUSTOMER);
+            let example = crate::reference::openapi::error_example(condition);
             let message = example.pointer("/error/message").and_then(serde_json::Value::as_str).unwrap_or_default();
             (condition.describe().code.to_owned(), message.to_owned())
         })
@@ -75,7 +77,8 @@ fn conditions() -> Messages {
 fn request(method: Method, query: &str, headers: &[(&str, &str)], body: &[u8]) -> Request {
     let mut request = Request::new(method, CUSTOMER.path, Clock::system().now());
     request.query = (!query.is_empty()).then(|| query.to_owned());
-    request.headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+    request.headers = headers.collect();
     request.body = Body::Whole(body.to_vec());
     request
 }
@@ -84,17 +87,17 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 
 fn requests() -> Messages {
     let create = |headers: &[(&str, &str)], body: &[u8]| {
-        failure(operations::create(&request(Method::Post, "", headers, body), &CUSTOMER))
+        failure(operations::create(&request(Method::POST, "", headers, body), &CUSTOMER))
     };
     let update =
-        |query: &str, body: &[u8]| failure(operations::update(&request(Method::Put, query, &[JSON], body), &CUSTOMER));
+        |query: &str, body: &[u8]| failure(operations::update(&request(Method::PUT, query, &[JSON], body), &CUSTOMER));
     let key = |values: &[&str]| {
         let headers: Vec<(&str, &str)> = values.iter().map(|value| ("idempotency-key", *value)).collect();
-        failure(idempotency::parse_key(&request(Method::Post, "", &headers, b"")))
+        failure(idempotency::parse_key(&request(Method::POST, "", &headers, b"")))
     };
     let if_match = |values: &[&str]| {
         let headers: Vec<(&str, &str)> = values.iter().map(|value| ("if-match", *value)).collect();
-        failure(IfMatch::of(&request(Method::Put, "", &headers, b"")).is_met_by(7))
+        failure(IfMatch::of(&request(Method::PUT, "", &headers, b"")).is_met_by(Version(7)))
     };
     [
         ("If-Match: 7", if_match(&["7"])),
@@ -105,7 +108,7 @@ fn requests() -> Messages {
         ("Content-Encoding: gzip", create(&[JSON, ("content-encoding", "gzip")], b"{}")),
         ("Idempotency-Key: 7", key(&["7"])),
         ("Idempotency-Key twice", key(&["7", "7"])),
-        ("POST with ?id=1", failure(operations::create(&request(Method::Post, "id=1", &[JSON], b"{}"), &CUSTOMER))),
+        ("POST with ?id=1", failure(operations::create(&request(Method::POST, "id=1", &[JSON], b"{}"), &CUSTOMER))),
         ("PUT of {}", update("id=1", b"{}")),
         ("PUT of a number for a text", update("id=1", br#"{"city": 10115}"#)),
         ("PUT of U+0000 in a text", update("id=1", br#"{"city": "a\u0000b"}"#)),
@@ -144,7 +147,7 @@ fn syntax() -> Messages {
 
 fn parameters() -> Messages {
     let delete = |query: &str| {
-        (format!("DELETE ?{query}"), failure(operations::delete(&request(Method::Delete, query, &[], b""), &CUSTOMER)))
+        (format!("DELETE ?{query}"), failure(operations::delete(&request(Method::DELETE, query, &[], b""), &CUSTOMER)))
     };
     ["", "id=", "id=0", "id=01", "id=-1", "id=x", "id=1&id=2", "id=1&name=A", "%ff=1", "id=%ff"].map(delete).into()
 }
@@ -184,16 +187,18 @@ fn lists() -> Messages {
         .into_iter()
         .map(|(resource, query)| (format!("{}?{query}", resource.path), failure(parse(resource, query))))
         .collect();
+    let long = format!("q={}", "a".repeat(201));
+    messages.push(("a search of 201 characters".to_owned(), failure(parse(&CUSTOMER, &long))));
     let list = parse(&CUSTOMER, "sort=name").expect("the query is valid");
-    let cursor = write_cursor(&KeysetPosition { value: Value::Text("A".to_owned()), id: 1 }, &list);
+    let cursor = write_cursor(&KeysetPosition { value: Value::Text("A".to_owned()), id: RecordId(1) }, &list);
     let other = failure(parse(&CUSTOMER, &format!("sort=-name&cursor={cursor}")));
     messages.push(("a cursor of another list".to_owned(), other));
     messages
 }
 
-fn journal() -> Messages {
+fn change_log() -> Messages {
     let list = list::parse(&CUSTOMER, &Query::default()).expect("the query is valid");
-    let of_a_list = write_cursor(&KeysetPosition { value: Value::Integer(1), id: 1 }, &list);
+    let of_a_list = write_cursor(&KeysetPosition { value: Value::Integer(1), id: RecordId(1) }, &list);
     let queries = [
         "limit=0",
         "cursor=x",
@@ -205,7 +210,7 @@ fn journal() -> Messages {
         "total=true",
     ];
     let parse = |query: &str| {
-        Query::parse(Some(query)).and_then(|query| changes::parse(&query, Scopes::every(), String::new()))
+        Query::parse(Some(query)).and_then(|query| changes::parse(&query, Scopes::every(), Timestamp::from_unix(0)))
     };
     let message = |query: &str| failure(parse(query));
     let mut messages: Messages = queries.map(|query| (format!("/changes.php?{query}"), message(query))).into();
@@ -237,7 +242,7 @@ fn batches() -> Messages {
         post(r#"{"customer_id": {}, "email": "eva@shop.example"}"#),
     ];
     let message = |body: &str| {
-        let request = request(Method::Post, "", &[JSON], body.as_bytes());
+        let request = request(Method::POST, "", &[JSON], body.as_bytes());
         failure(CheckedBatch::of(&request, Scopes::every()))
     };
     let shown = |body: &str| body.chars().take(120).collect::<String>();
@@ -245,9 +250,9 @@ fn batches() -> Messages {
         bodies.iter().map(|body| (format!("/batch.php {}", shown(body)), message(body))).collect();
     let if_match = r#""method": "DELETE", "path": "/customers.php?id=1", "if_match": "7""#;
     let checked =
-        CheckedBatch::of(&request(Method::Post, "", &[JSON], operation(if_match).as_bytes()), Scopes::every());
+        CheckedBatch::of(&request(Method::POST, "", &[JSON], operation(if_match).as_bytes()), Scopes::every());
     assert!(checked.is_ok(), "the record is looked for first");
-    let mut large = request(Method::Post, "", &[JSON], b"");
+    let mut large = request(Method::POST, "", &[JSON], b"");
     large.body = Body::TooLarge;
     messages.push((
         "/batch.php with a body that is too large".to_owned(),

@@ -16,7 +16,7 @@ pub fn respond(
     caller: &Principal,
     rate_limit: RateLimitStatus,
 ) -> Result<Response, ApiError> {
-    if !matches!(request.method, Method::Get | Method::Head) {
+    if !matches!(request.method, Method::GET | Method::HEAD) {
         return Err(ApiError::method_not_allowed(PAGE_METHODS));
     }
     Query::parse(request.query.as_deref())?.only([].into_iter())?;

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::output::{print, print_json, print_stderr};
 use super::{GlobalOptions, find_tenant};
-use crate::store::backup::{self, Backup, LeftOutTenant};
+use crate::store::archive::{Backup, LeftOutTenant, backup};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -36,8 +36,8 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
 }
 
 fn text(made: &Backup) -> String {
-    let mut lines = vec![format!("{} tenants are saved in {}", made.manifest.tenants.len(), made.folder.display())];
-    lines.extend(made.removed.iter().map(|folder| format!("removed {}", folder.display())));
+    let mut lines = vec![format!("{} tenants are saved in {}", made.manifest.tenants.len(), made.directory.display())];
+    lines.extend(made.removed.iter().map(|directory| format!("removed {}", directory.display())));
     lines.join("\n")
 }
 
@@ -51,17 +51,17 @@ fn report_left_out(made: &Backup) -> anyhow::Result<()> {
     ensure!(
         names.is_empty(),
         "the backup {} lacks tenants that cannot be read: {}; no older backup was removed",
-        made.folder.display(),
+        made.directory.display(),
         names.join(", ")
     );
     Ok(())
 }
 
 fn document(made: &Backup) -> serde_json::Value {
-    let removed: Vec<String> = made.removed.iter().map(|folder| folder.display().to_string()).collect();
+    let removed: Vec<String> = made.removed.iter().map(|directory| directory.display().to_string()).collect();
     json!({
         "done": "backed up",
-        "folder": made.folder.display().to_string(),
+        "folder": made.directory.display().to_string(),
         "created_at": made.manifest.created_at,
         "kind": made.manifest.kind,
         "tenants": made.manifest.tenants,

@@ -1,4 +1,4 @@
-//! `changes`: prints the newest entries of a tenant's journal.
+//! `changes`: prints the newest entries of a tenant's change log.
 
 use std::num::NonZeroUsize;
 
@@ -7,9 +7,8 @@ use serde_json::Value;
 
 use super::output::{print_json, print_stderr, print_table};
 use super::{GlobalOptions, find_tenant, resource, resource_names};
-use crate::model::Resource;
-use crate::store::DatabaseError;
-use crate::store::tenant_file::TenantFile;
+use crate::model::{RecordId, Resource};
+use crate::store::{DatabaseError, TenantFile};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -29,10 +28,10 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, &arguments.tenant)?;
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;
-    let now = options.clock().now().unix_seconds();
+    let now = options.clock().now().timestamp();
     let Arguments { resource, id, last, .. } = arguments;
     let json: Result<Vec<u8>, DatabaseError> =
-        file.read(|reading| reading.last_changes(*resource, *id, last.get(), now));
+        file.read(|reading| reading.last_changes(*resource, id.map(RecordId), last.get(), now));
     let entries: Value = serde_json::from_slice(&json?)?;
     if options.json {
         return print_json(&entries);
@@ -55,12 +54,12 @@ fn row(entry: &Value) -> [String; 7] {
         entry["id"].to_string(),
         text(&entry["action"]),
         fields.join(" "),
-        author(&entry["by"]),
+        actor(&entry["by"]),
     ]
 }
 
 /// `website (key 7, tdk_Ab12…)`, or the name of a command.
-fn author(by: &Value) -> String {
+fn actor(by: &Value) -> String {
     match by["id"].as_i64() {
         Some(id) => format!("{} (key {id}, {}…)", text(&by["name"]), text(&by["prefix"])),
         None => text(&by["name"]),

@@ -5,12 +5,9 @@ use serde_json::{Value, json};
 
 use super::GlobalOptions;
 use super::output::{print, print_json};
-use crate::store::check::{self, Finding};
-use crate::store::restore;
+use crate::store::archive::check::{self, Finding};
 
 pub fn run(options: &GlobalOptions) -> anyhow::Result<()> {
-    // An error is ignored: the check reports what is wrong.
-    let _ = restore::finish_interrupted(&options.data_dir);
     let findings = check::check(&options.data_dir).map_err(|error| options.explain(error))?;
     if options.json {
         print_json(&Value::Array(findings.iter().map(document).collect()))?;
@@ -26,11 +23,20 @@ pub fn run(options: &GlobalOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is said of a file without a tenant. It is no fault.
+pub const ORPHAN: &str = "no tenant in the registry has this file; it is left as it is";
+
 fn document(finding: &Finding) -> Value {
-    json!({"database": finding.database, "ok": finding.problems.is_empty(), "problems": finding.problems})
+    let ok = finding.problems.is_empty();
+    let orphan = finding.is_orphan.then(|| ORPHAN.to_owned());
+    let problems: Vec<&String> = finding.problems.iter().chain(&orphan).collect();
+    json!({"database": finding.database, "ok": ok, "problems": problems})
 }
 
 fn text(finding: &Finding) -> String {
+    if finding.is_orphan {
+        return format!("{}: {ORPHAN}", finding.database);
+    }
     if finding.problems.is_empty() {
         return format!("{}: ok", finding.database);
     }

@@ -1,23 +1,21 @@
 //! `export`: writes all records of a resource to standard output or a file.
 
-use std::fs::{self, File, Permissions};
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use serde_json::json;
+use tempfile::NamedTempFile;
 
 use super::import::{ROWS, progress_bar};
 use super::output::{print, print_json};
 use super::{GlobalOptions, find_tenant, resource, resource_names};
 use crate::files;
 use crate::model::Resource;
-use crate::store::DatabaseError;
-use crate::store::lock_file::LockFile;
-use crate::store::tenant_file::TenantFile;
+use crate::store::{DatabaseError, TenantFile};
 use crate::transfer::{self, Format};
 
 #[derive(Debug, Args)]
@@ -69,26 +67,17 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     print(&format!("{rows} rows of {} of {} are exported to {}", resource.plural, tenant.name, path.display()))
 }
 
-/// Writes to a temporary file and then renames it, so that `path` never holds a partial export. A temporary file that a killed
-/// export has left is overwritten.
+/// Writes to a temporary file beside `path`, which nobody else can have made, and then renames it,
+/// so that `path` never holds a partial export.
 fn write_file(path: &Path, write: impl FnOnce(&File) -> anyhow::Result<u64>) -> anyhow::Result<u64> {
-    let mut partial = path.to_owned().into_os_string();
-    partial.push(".partial");
     let failed = || format!("cannot write {}", path.display());
-    let lock = LockFile::try_acquire(partial.as_ref()).with_context(failed)?;
-    let lock = lock.with_context(|| format!("another export writes to {}", path.display()))?;
-    let file = lock.file();
-    file.set_len(0).and_then(|()| file.set_permissions(Permissions::from_mode(0o600))).with_context(failed)?;
-    let written = write(file).and_then(|rows| {
-        let renamed = file.sync_all().and_then(|()| fs::rename(&partial, path));
-        renamed.and_then(|()| files::sync_parent(path)).with_context(failed)?;
-        Ok(rows)
-    });
-    if written.is_err() {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&partial);
-    }
-    written
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let file = NamedTempFile::new_in(directory.unwrap_or(Path::new("."))).with_context(failed)?;
+    let rows = write(file.as_file())?;
+    file.as_file().sync_all().with_context(failed)?;
+    file.persist(path).with_context(failed)?;
+    files::sync_parent(path).with_context(failed)?;
+    Ok(rows)
 }
 
 /// A progress bar in records; hidden if it is not `wanted` or standard error is not a terminal.
@@ -96,8 +85,8 @@ fn export_progress(file: &TenantFile, resource: &'static Resource, wanted: bool)
     if !(wanted && io::stderr().is_terminal()) {
         return Ok(ProgressBar::hidden());
     }
-    let count: Result<i64, DatabaseError> = file.read(|reading| reading.number_of(resource));
-    Ok(progress_bar(count?.unsigned_abs(), ROWS).with_message("exporting"))
+    let count: Result<u64, DatabaseError> = file.read(|reading| reading.count(resource));
+    Ok(progress_bar(count?, ROWS).with_message("exporting"))
 }
 
 /// Buffers writes to `target` and advances `bar` by the lines written. Line breaks inside a record make it run slightly ahead.

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::output::{print, print_json, print_stderr};
 use super::{GlobalOptions, UsageError, find_tenant, resource, resource_names};
 use crate::model::Resource;
-use crate::store::tenant_file::TenantFile;
+use crate::store::TenantFile;
 use crate::transfer::{Format, Import, ImportPhase, ProgressObserver, RowError};
 
 #[derive(Debug, Args)]
@@ -43,11 +43,11 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let (mut source, size) = open(path)?;
-    let file = TenantFile::open(registry.data_dir(), tenant.id)?;
+    let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let import = Import { resource, format, keep_ids: *keep_ids, dry_run: *dry_run };
     let document = options.json.then(|| ErrorDocument::new(&tenant.name, resource.plural));
     let mut report = ImportReport::new(size, document);
-    let outcome = import.run(&mut source, &file, &options.clock().now().rfc3339(), &mut report);
+    let outcome = import.run(&mut source, &mut file, options.clock().now().timestamp(), &mut report);
     report.finish()?;
     let rows = outcome?;
     if options.json {
@@ -177,12 +177,6 @@ impl ProgressObserver for ImportReport {
         bar.set_length(size);
         bar.set_position(bytes);
     }
-
-    fn removed(&mut self, rows: u64, all: u64) {
-        let Some(bar) = self.begin(ImportPhase::Removing) else { return };
-        bar.set_length(all);
-        bar.set_position(rows);
-    }
 }
 
 impl ImportReport {
@@ -193,7 +187,6 @@ impl ImportReport {
             self.phase = Some(phase);
             bar.reset();
             let (message, figures) = match phase {
-                ImportPhase::Removing => ("removing what an import has left", ROWS),
                 ImportPhase::Checking => ("checking", BYTES),
                 ImportPhase::Storing => ("storing", BYTES),
             };

@@ -4,14 +4,14 @@ use std::num::NonZeroU32;
 
 use anyhow::anyhow;
 use clap::Subcommand;
-use jiff::{Span, Timestamp};
+use jiff::Span;
 use serde_json::{Value, json};
 
 use super::output::{print, print_json, print_stderr, print_table};
 use super::{GlobalOptions, find_tenant};
-use crate::clock::Moment;
-use crate::model::Scopes;
+use crate::clock::{Moment, Timestamp};
 use crate::model::field::is_date;
+use crate::model::{KeyId, Scopes};
 use crate::store::registry::{self, Actor, Expiry, KeyRow, MAX_RATE_LIMIT, NewKey, Replacement};
 
 #[derive(Debug, Subcommand)]
@@ -43,7 +43,7 @@ pub enum Command {
         /// The tenant's name
         tenant: String,
         /// The key's number, as `key list` shows it
-        id: i64,
+        id: KeyId,
         /// The time for which both keys are accepted; 0 ends the old one at once
         #[arg(long, default_value = "24h", value_name = "TIME", value_parser = overlap)]
         overlap: Span,
@@ -53,7 +53,7 @@ pub enum Command {
         /// The tenant's name
         tenant: String,
         /// The key's number, as `key list` shows it
-        id: i64,
+        id: KeyId,
         /// Requests a minute, 1 to 100000, or `default` for the server's limit
         #[arg(value_name = "N|default", value_parser = limit)]
         limit: Limit,
@@ -63,14 +63,14 @@ pub enum Command {
         /// The tenant's name
         tenant: String,
         /// The key's number, as `key list` shows it
-        id: i64,
+        id: KeyId,
     },
     /// Delete a key
     Delete {
         /// The tenant's name
         tenant: String,
         /// The key's number, as `key list` shows it
-        id: i64,
+        id: KeyId,
     },
 }
 
@@ -137,7 +137,7 @@ fn print_created(options: &GlobalOptions, tenant: &str, row: &KeyRow, key: &str)
     print(key)
 }
 
-fn replace(options: &GlobalOptions, tenant: &str, id: i64, overlap: Span) -> anyhow::Result<()> {
+fn replace(options: &GlobalOptions, tenant: &str, id: KeyId, overlap: Span) -> anyhow::Result<()> {
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let now = options.clock().now();
@@ -199,10 +199,10 @@ fn list(options: &GlobalOptions, tenant: &str) -> anyhow::Result<()> {
                 key.name,
                 format!("{}…", key.prefix),
                 scopes(key.scopes),
-                key.created_at,
+                key.created_at.to_string(),
                 key.expires_at.map_or_else(|| "never".to_owned(), |end| end.to_string()),
                 key.rate_limit.map_or_else(|| "default".to_owned(), |limit| limit.to_string()),
-                key.last_used_at.unwrap_or_else(|| "never".to_owned()),
+                key.last_used_at.map_or_else(|| "never".to_owned(), |at| at.to_string()),
                 state,
             ]
         }),
@@ -215,7 +215,7 @@ fn document(key: &KeyRow, now: Moment) -> Value {
         "name": key.name,
         "prefix": key.prefix,
         "scopes": key.scopes.names(),
-        "created_at": key.created_at,
+        "created_at": key.created_at.to_string(),
         "last_used_at": key.last_used_at,
         "state": key.state(now).as_str(),
         "expires_at": key.expires_at.map(|end| end.to_string()),
@@ -223,7 +223,7 @@ fn document(key: &KeyRow, now: Moment) -> Value {
     })
 }
 
-fn set_limit(options: &GlobalOptions, tenant: &str, id: i64, limit: Option<NonZeroU32>) -> anyhow::Result<()> {
+fn set_limit(options: &GlobalOptions, tenant: &str, id: KeyId, limit: Option<NonZeroU32>) -> anyhow::Result<()> {
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let key = registry.set_rate_limit(tenant.id, id, limit, Actor::CommandLine, options.clock().now())?;
@@ -238,14 +238,14 @@ fn set_limit(options: &GlobalOptions, tenant: &str, id: i64, limit: Option<NonZe
     print(&format!("key {} ({}) of {} has {limit}", key.id, key.name, tenant.name))
 }
 
-fn revoke(options: &GlobalOptions, tenant: &str, id: i64) -> anyhow::Result<()> {
+fn revoke(options: &GlobalOptions, tenant: &str, id: KeyId) -> anyhow::Result<()> {
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let key = registry.revoke_key(tenant.id, id, Actor::CommandLine, options.clock().now())?;
     report(options, "revoked", &tenant.name, &key)
 }
 
-fn delete(options: &GlobalOptions, tenant: &str, id: i64) -> anyhow::Result<()> {
+fn delete(options: &GlobalOptions, tenant: &str, id: KeyId) -> anyhow::Result<()> {
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let key = registry.delete_key(tenant.id, id, Actor::CommandLine, options.clock().now())?;

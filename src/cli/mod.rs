@@ -71,7 +71,7 @@ enum Command {
     Import(import::Arguments),
     /// Export all records as CSV or JSON Lines
     Export(export::Arguments),
-    /// Print the newest entries of a tenant's journal: what was changed, when and by whom
+    /// Print the newest entries of a tenant's change log: what was changed, when and by whom
     Changes(changes::Arguments),
     /// Copy all tenants, or one, into a new folder in DIR, also while the server runs
     Backup(backup::Arguments),

@@ -6,9 +6,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{print, print_json, print_stderr};
-use super::{GlobalOptions, tenant_name};
-use crate::store::backup::LeftOutTenant;
-use crate::store::restore::{self, Restore, Restored, RestoredTenant};
+use super::{GlobalOptions, UsageError, tenant_name};
+use crate::store::archive::{LeftOutTenant, Restore, Restored, RestoredTenant, restore};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -19,12 +18,16 @@ pub struct Arguments {
     /// The tenant's name here, if it is not its name in the backup
     #[arg(long = "as", requires = "tenant", value_parser = tenant_name, value_name = "NEW")]
     new_name: Option<String>,
-    /// Replace the records of existing tenants; their keys, password and state are kept
+    /// Replace the records of a tenant that exists; its keys, password and state are kept
     #[arg(long)]
     force: bool,
 }
 
 pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.force && arguments.tenant.is_none() {
+        let message = "--force needs a TENANT: everything is restored only into an empty directory";
+        return Err(UsageError(message).into());
+    }
     let restored = restore::restore(&Restore {
         data_dir: &options.data_dir,
         source: &arguments.dir,
@@ -40,8 +43,7 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
 fn report(restored: &Restored) {
     for LeftOutTenant { id, name, reason } in &restored.left_out {
         print_stderr(&format!(
-            "tenant {name} (id {id}) was left out of this backup ({reason}): it is not restored, and its present data are \
-             unchanged; \"restore DIR {name}\" uses the newest backup that contains it"
+            "tenant {name} (id {id}) was left out of this backup ({reason}): it is not restored; \"restore DIR {name}\" uses the newest backup that contains it"
         ));
     }
     if restored.litestream_restart_needed {
@@ -56,7 +58,7 @@ fn document(restored: &Restored) -> Value {
     let tenant = |tenant: &RestoredTenant| json!({"id": tenant.id, "name": tenant.name, "existed": tenant.existed, "keys": tenant.keys, "records": tenant.records});
     json!({
         "done": "restored",
-        "folder": restored.folder.display().to_string(),
+        "folder": restored.directory.display().to_string(),
         "created_at": restored.created_at,
         "tenants": restored.tenants.iter().map(tenant).collect::<Vec<_>>(),
         "left_out": restored.left_out,
@@ -64,7 +66,7 @@ fn document(restored: &Restored) -> Value {
 }
 
 fn text(restored: &Restored) -> String {
-    let mut lines = vec![format!("restored from {} of {}", restored.folder.display(), restored.created_at)];
+    let mut lines = vec![format!("restored from {} of {}", restored.directory.display(), restored.created_at)];
     lines.extend(restored.tenants.iter().map(|tenant| {
         let access = match tenant.keys {
             _ if tenant.existed => "its keys, password and state are unchanged".to_owned(),

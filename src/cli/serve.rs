@@ -24,22 +24,20 @@ use super::supervisor::Supervisor;
 use super::{GlobalOptions, tenant_name};
 use crate::app::App;
 use crate::clock::Moment;
-use crate::config::{Config, ConnectionLimits, TenantLimits, TlsFiles};
+use crate::config::{Config, ConnectionLimits, MIN_WORKERS, TenantLimits, TlsFiles};
 use crate::edge;
 use crate::model::Scopes;
 use crate::password;
-use crate::server::Service;
-use crate::store::data_dir::NewDataDir;
-use crate::store::data_dir_lock::DataDirLock;
+use crate::server::Server;
 use crate::store::registry::{NewKey, Registry, TenantRow};
-use crate::store::restore;
+use crate::store::{NewDataDir, ServeLock};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The address for clients; with port 0 the system chooses a port
     #[arg(long, env = "TENANTDESK_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
-    /// Requests that may use the processor at once [default: cores + 1]
+    /// Worker threads, at least 4 [default: cores + 2]
     #[arg(long, env = "TENANTDESK_WORKERS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
     /// Requests a minute for each key
@@ -75,9 +73,12 @@ pub struct Arguments {
         value_name = "NAME"
     )]
     create_tenants: Vec<String>,
-    /// How long an entry of a tenant's journal is kept, from 1d to 3650d
+    /// How long an entry of a tenant's change log is kept, from 1d to 3650d
     #[arg(long, env = "TENANTDESK_KEEP_CHANGES", default_value = "90d", value_parser = keep_changes, value_name = "TIME")]
     keep_changes: Duration,
+    /// The size of a tenant's file from which on it accepts only deletions, such as 500MiB or 10GiB
+    #[arg(long, env = "TENANTDESK_MAX_TENANT_SIZE", default_value = "10GiB", value_parser = size, value_name = "SIZE")]
+    max_tenant_size: u64,
     /// The maximum time between two requests of a connection
     #[arg(long, env = "TENANTDESK_IDLE_TIMEOUT", default_value = "75s", value_parser = duration, value_name = "TIME")]
     idle_timeout: Duration,
@@ -104,35 +105,35 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     let config = configure(options, arguments, raise_descriptor_limit());
 
-    if let Err(error) = restore::finish_interrupted(&options.data_dir) {
-        tracing::warn!(%error, "what an interrupted command has left is still there");
-    }
     let data_dir = NewDataDir::create(&options.data_dir)?;
     // Locked before the address is bound: if both are in use, the message about the directory is more useful.
-    let _lock = DataDirLock::acquire(&options.data_dir)?;
-    let bound = Service::bind(config.clone())?;
-    let app = App::open(&config, options.clock())?;
-    let tenants = NewTenants::create(&app, &arguments.create_tenants)?;
-    let service = bound.start(Arc::clone(&app))?;
-    let flusher = Flusher::start(Arc::clone(&app))?;
+    let _lock = ServeLock::acquire(&options.data_dir)?;
+    let bound = Server::bind(config.clone())?;
     let supervisor = Arc::new(Supervisor::from_environment());
-    handle_signals(signals, &service, Arc::clone(&supervisor))?;
+    let starting = supervisor.starting()?;
+    let app = App::open(&config, options.clock())?;
+    drop(starting);
+    let tenants = NewTenants::create(&app, &arguments.create_tenants)?;
+    let server = bound.start(Arc::clone(&app))?;
+    let flusher = Flusher::start(Arc::clone(&app))?;
+    handle_signals(signals, &server, Arc::clone(&supervisor))?;
 
-    let printed = print_startup(options, &service, &tenants.created);
+    let printed = print_startup(options, &server, &tenants.created);
     match printed {
         Ok(()) => {
             tenants.keep();
             data_dir.keep();
-            supervisor.ready(&status(&service));
+            supervisor.ready(&status(&server));
         }
-        Err(_) => service.stopper().stop(),
+        Err(_) => server.edge.stopper.stop(),
     }
-    let heartbeat = service.heartbeat();
+    let heartbeat = Arc::clone(&server.edge.heartbeat);
     let watchdog = supervisor.start_watchdog(move || heartbeat.load(Ordering::Relaxed))?;
-    let result = service.wait();
+    let result = server.wait();
     drop(watchdog);
     flusher.stop();
     app.tenants.close();
+    app.registry.close();
     printed?;
     result?;
     tracing::info!("stopped");
@@ -148,7 +149,7 @@ fn configure(options: &GlobalOptions, arguments: &Arguments, descriptors: u64) -
     Config {
         listen: arguments.listen,
         metrics_listen: arguments.metrics_listen,
-        workers: arguments.workers.map_or(defaults.workers, usize::from),
+        workers: arguments.workers.map_or(defaults.workers, |count| usize::from(count).max(MIN_WORKERS)),
         rate_limit: arguments.rate_limit,
         trusted_proxies: arguments.trusted_proxies.clone(),
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
@@ -162,7 +163,7 @@ fn configure(options: &GlobalOptions, arguments: &Arguments, descriptors: u64) -
         tenants: TenantLimits {
             open: defaults.tenants.open.min(affordable),
             keep_changes: arguments.keep_changes,
-            ..defaults.tenants
+            max_size: arguments.max_tenant_size,
         },
         ..defaults
     }
@@ -207,18 +208,18 @@ impl Flusher {
     }
 }
 
-fn status(service: &Service) -> String {
-    format!("listening on {}", url(service, service.address()))
+fn status(server: &Server) -> String {
+    format!("listening on {}", url(server, server.address()))
 }
 
 /// The URL of the server at `address`, without a path.
-fn url(service: &Service, address: SocketAddr) -> String {
-    format!("{}://{address}", service.scheme())
+fn url(server: &Server, address: SocketAddr) -> String {
+    format!("{}://{address}", server.scheme())
 }
 
-/// Starts the thread that handles signals: SIGHUP reloads the certificate, all others stop the service.
-fn handle_signals(mut signals: Signals, service: &Service, supervisor: Arc<Supervisor>) -> anyhow::Result<()> {
-    let (stopper, reloader, status) = (service.stopper(), service.tls_reloader(), status(service));
+/// Starts the thread that handles signals: SIGHUP reloads the certificate, all others stop the server.
+fn handle_signals(mut signals: Signals, server: &Server, supervisor: Arc<Supervisor>) -> anyhow::Result<()> {
+    let (stopper, tls, status) = (server.edge.stopper.clone(), server.tls.clone(), status(server));
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if signal != SIGHUP {
@@ -228,7 +229,7 @@ fn handle_signals(mut signals: Signals, service: &Service, supervisor: Arc<Super
                 continue;
             }
             supervisor.reloading();
-            match reloader.reload() {
+            match tls.as_ref().map_or(Ok(()), |tls| tls.reload()) {
                 Ok(()) => tracing::info!("certificate reloaded"),
                 Err(error) => tracing::error!(%error, "the new certificate cannot be used; the old one stays in use"),
             }
@@ -246,17 +247,17 @@ struct CreatedTenant {
 }
 
 /// Prints the secrets of the new tenants and the addresses of the server.
-fn print_startup(options: &GlobalOptions, service: &Service, created: &[CreatedTenant]) -> anyhow::Result<()> {
-    let listening = url(service, service.address());
+fn print_startup(options: &GlobalOptions, server: &Server, created: &[CreatedTenant]) -> anyhow::Result<()> {
+    let listening = url(server, server.address());
     tracing::info!(address = %listening, "listening");
-    let metrics = service.metrics_address().map(|address| format!("http://{address}/metrics"));
+    let metrics = server.edge.metrics_address.map(|address| format!("http://{address}/metrics"));
     if options.json {
         let created: Vec<Value> = created.iter().map(document).collect();
         return print_json(&json!({"listening": listening, "created": created, "metrics": metrics}));
     }
     let mut text = String::new();
     for created in created {
-        text += &introduction(created, service);
+        text += &introduction(created, server);
     }
     if let Some(metrics) = metrics {
         text += &format!("metrics on {metrics}\n");
@@ -332,11 +333,11 @@ fn document(created: &CreatedTenant) -> Value {
     })
 }
 
-fn introduction(created: &CreatedTenant, service: &Service) -> String {
+fn introduction(created: &CreatedTenant, server: &Server) -> String {
     let CreatedTenant { tenant, password, key } = created;
-    let base = url(service, reachable(service.address()));
+    let base = url(server, reachable(server.address()));
     // The certificate is valid for a name, but the URL contains an address.
-    let insecure = if service.scheme() == "https" { " --insecure" } else { "" };
+    let insecure = if server.scheme() == "https" { " --insecure" } else { "" };
     format!(
         "tenant {} (id {}); its secrets cannot be shown again\n\
          panel password: {password}\n\
@@ -370,13 +371,23 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
     Duration::try_from(parsed).ok().filter(|time| !time.is_zero() && *time <= MAX).ok_or(INVALID)
 }
 
-/// Parses the time for which entries of the journal are kept: `90d`, `52w`, or other durations of jiff's friendly format.
+/// Parses the time for which entries of the change log are kept: `90d`, `52w`, or other durations of jiff's friendly format.
 fn keep_changes(text: &str) -> Result<Duration, &'static str> {
     const INVALID: &str = "a time from 1d to 3650d, such as 90d";
     const DAY: Duration = Duration::from_hours(24);
     let span: Span = text.parse().map_err(|_| INVALID)?;
     let parsed = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| INVALID)?;
     Duration::try_from(parsed).ok().filter(|time| (DAY..=DAY * 3650).contains(time)).ok_or(INVALID)
+}
+
+/// Parses a size in bytes with a unit: `500MiB`, `10GiB`. At least 1 MiB.
+fn size(text: &str) -> Result<u64, &'static str> {
+    const INVALID: &str = "a size with a unit of at least 1MiB, such as 500MiB or 10GiB";
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let (number, shift) =
+        units.iter().find_map(|(unit, shift)| text.strip_suffix(unit).map(|number| (number, *shift))).ok_or(INVALID)?;
+    let number: u64 = number.trim_end().parse().map_err(|_| INVALID)?;
+    number.checked_mul(1 << shift).filter(|bytes| *bytes >= 1 << 20).ok_or(INVALID)
 }
 
 #[cfg(test)]
@@ -390,6 +401,15 @@ mod tests {
         }
         for invalid in ["", "90", "0d", "23h", "3651d", "-1d", "1 month", "99999999999d"] {
             assert!(keep_changes(invalid).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_binary_units() {
+        assert_eq!(size("10GiB"), Ok(10 << 30));
+        assert_eq!(size("1024KiB"), Ok(1 << 20));
+        for invalid in ["", "10", "10GB", "-1GiB", "1023KiB", "1.5GiB", "99999999999999999TiB"] {
+            assert!(size(invalid).is_err(), "{invalid}");
         }
     }
 

@@ -23,6 +23,9 @@ pub struct Supervisor {
     watchdog_timeout: Option<Duration>,
 }
 
+/// How long the supervisor waits for the next message while the service starts.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The number of watchdog pings within the watchdog timeout.
 const PINGS_PER_TIMEOUT: u32 = 3;
 
@@ -37,6 +40,26 @@ impl Supervisor {
         let is_for_other_process = number("WATCHDOG_PID").is_some_and(|id| id != u64::from(std::process::id()));
         let timeout = number("WATCHDOG_USEC").filter(|_| !is_for_other_process).map(Duration::from_micros);
         Supervisor { socket, watchdog_timeout: timeout.filter(|timeout| !timeout.is_zero()) }
+    }
+
+    /// Has the supervisor wait while the databases are recovered and migrated, until the returned
+    /// value is dropped. `None` without a supervisor.
+    pub fn starting(self: &Arc<Self>) -> io::Result<Option<Repetition>> {
+        if self.socket.is_none() {
+            return Ok(None);
+        }
+        let supervisor = Arc::clone(self);
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = thread::Builder::new().name("starting".to_owned()).spawn(move || {
+            loop {
+                let time = START_TIMEOUT.as_micros();
+                supervisor.send(&format!("EXTEND_TIMEOUT_USEC={time}\nSTATUS=opening the databases"));
+                if stopped.recv_timeout(START_TIMEOUT / 3) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        })?;
+        Ok(Some(Repetition { _stop: stop, _thread: thread }))
     }
 
     /// Reports that the service is ready. `status` is shown to the operator.
@@ -67,7 +90,7 @@ impl Supervisor {
     pub fn start_watchdog(
         self: &Arc<Self>,
         heartbeat: impl Fn() -> u64 + Send + 'static,
-    ) -> io::Result<Option<Watchdog>> {
+    ) -> io::Result<Option<Repetition>> {
         let Some(timeout) = self.watchdog_timeout.filter(|_| self.socket.is_some()) else { return Ok(None) };
         let supervisor = Arc::clone(self);
         let (stop, stopped) = mpsc::channel::<()>();
@@ -88,13 +111,13 @@ impl Supervisor {
                 }
             }
         })?;
-        Ok(Some(Watchdog { _stop: stop, _thread: thread }))
+        Ok(Some(Repetition { _stop: stop, _thread: thread }))
     }
 }
 
-/// The thread that sends watchdog pings. Dropping the value stops it.
+/// A thread that sends a message again and again. Dropping the value stops it.
 #[derive(Debug)]
-pub struct Watchdog {
+pub struct Repetition {
     _stop: mpsc::Sender<()>,
     _thread: JoinHandle<()>,
 }

@@ -11,9 +11,8 @@ use super::{GlobalOptions, UsageError, find_tenant, prompt, tenant_name};
 use crate::clock::Moment;
 use crate::model::field::is_date;
 use crate::password;
-use crate::store::data_dir::NewDataDir;
+use crate::store::NewDataDir;
 use crate::store::registry::{Actor, Registry, TenantRow};
-use crate::store::restore;
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -91,9 +90,8 @@ pub fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
 }
 
 fn create(options: &GlobalOptions, name: &str, trial_until: Option<&str>) -> anyhow::Result<()> {
-    restore::finish_interrupted(&options.data_dir)?;
     let data_dir = NewDataDir::create(&options.data_dir)?;
-    let registry = Registry::create(&options.data_dir)?;
+    let registry = Registry::open(&options.data_dir)?;
     let now = options.clock().now();
     let password = password::generate()?;
     let tenant = registry.create_tenant(name, trial_until, &password::hash(&password)?, now)?;
@@ -150,7 +148,7 @@ fn list(options: &GlobalOptions) -> anyhow::Result<()> {
         tenants.into_iter().map(|(tenant, keys)| {
             let state = tenant.state(&now.date()).as_str().to_owned();
             let trial = tenant.trial_until.unwrap_or_else(|| "-".to_owned());
-            [tenant.id.to_string(), tenant.name, state, trial, tenant.created_at, keys.to_string()]
+            [tenant.id.to_string(), tenant.name, state, trial, tenant.created_at.to_string(), keys.to_string()]
         }),
     )
 }

@@ -1,28 +1,29 @@
 //! The listener for clients and the limits on connections.
 
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
+use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 
+use super::clients::{Share, Shares, Verdict};
 use super::connection;
-use super::connection_state::ConnectionState;
-use super::deadline_stream::{DeadlineStream, Timeouts};
 use super::limits::{
     ACCEPT_PAUSE, BACKLOG, OVER_LIMIT_TIMEOUT, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT, max_connections,
     over_limit_connections,
 };
+use super::parts::Stopper;
 use super::service::EdgeContext;
-use super::stopper::Stopper;
-use super::tls::Tls;
+use super::stream::{ConnectionState, Timeouts};
+use crate::fair_queue::address_of;
 
 /// Binds a listener. Accepted connections inherit its socket options.
 pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
@@ -37,24 +38,115 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// The number of open connections.
+/// Accepts connections and keeps count of them.
+pub(super) struct Acceptor {
+    context: Arc<EdgeContext>,
+    stopper: Stopper,
+    shares: Arc<Shares>,
+    open: Arc<OpenConnections>,
+    /// For connections that are only refused.
+    over_limit: Arc<Semaphore>,
+}
+
+/// The open connections of each address.
 #[derive(Default)]
 struct OpenConnections {
-    count: AtomicUsize,
+    by_address: Mutex<HashMap<IpAddr, Vec<Arc<ConnectionState>>>>,
     closed: Notify,
 }
 
-/// Counts one connection as open until it is dropped.
-struct OpenConnection(Arc<OpenConnections>);
+/// One open connection, until it is dropped.
+struct OpenConnection {
+    open: Arc<OpenConnections>,
+    address: IpAddr,
+    state: Arc<ConnectionState>,
+    _share: Share,
+}
 
-impl OpenConnections {
-    /// Counts one more connection. Also returns how many were open before.
-    fn add(self: &Arc<OpenConnections>) -> (OpenConnection, usize) {
-        (OpenConnection(Arc::clone(self)), self.count.fetch_add(1, Ordering::SeqCst))
+impl Acceptor {
+    pub(super) fn new(context: Arc<EdgeContext>, stopper: Stopper) -> Acceptor {
+        let limit = max_connections(&context.parts.limits);
+        let shares = Shares::new(limit, context.trusted.clone());
+        let over_limit = Arc::new(Semaphore::new(over_limit_connections(limit)));
+        Acceptor { context, stopper, shares, open: Arc::default(), over_limit }
     }
 
-    async fn all_closed(&self) {
-        while self.count.load(Ordering::SeqCst) > 0 {
+    /// Accepts connections until a stop is requested. Then waits until all have closed, at most
+    /// [`STOP_TIMEOUT`].
+    pub(super) async fn run(self, listener: TcpListener) {
+        let mut stop_requested = pin!(self.stopper.requested());
+        loop {
+            let accepted = poll_fn(|cx| match stop_requested.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => listener.poll_accept(cx).map(Some),
+            });
+            match accepted.await {
+                None => break,
+                Some(Ok((socket, peer))) => self.serve(socket, peer.ip().to_canonical()),
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(listener);
+        if timeout(STOP_TIMEOUT, self.open.all_closed()).await.is_err() {
+            let left = self.open.count();
+            tracing::warn!(connections = left, "stopped before all requests were complete");
+        }
+    }
+
+    /// Serves a connection. If there is no room for it, a few more are told so.
+    fn serve(&self, socket: TcpStream, peer: IpAddr) {
+        let mut share = self.shares.of(peer);
+        let has_room = match share.grow(1) {
+            Verdict::Fair => true,
+            Verdict::AddressOver => self.open.close_longest_idle(peer),
+            Verdict::TotalOver => false,
+        };
+        let refusing = (!has_room).then(|| Arc::clone(&self.over_limit).try_acquire_owned());
+        let Ok(refusing) = refusing.transpose() else { return };
+        let limits = &self.context.parts.limits;
+        let timeouts = if has_room {
+            Timeouts { idle: limits.idle_timeout, head: limits.head_timeout, write: limits.write_timeout }
+        } else {
+            Timeouts { idle: OVER_LIMIT_TIMEOUT, head: OVER_LIMIT_TIMEOUT, write: OVER_LIMIT_TIMEOUT }
+        };
+        let state = ConnectionState::new(!has_room, timeouts);
+        let open = self.open.add(peer, Arc::clone(&state), share);
+        let context = Arc::clone(&self.context);
+        let serving = connection::serve(context, socket, peer, state, self.stopper.clone());
+        tokio::spawn(async move {
+            serving.await;
+            drop((open, refusing));
+        });
+    }
+}
+
+impl OpenConnections {
+    fn add(self: &Arc<Self>, peer: IpAddr, state: Arc<ConnectionState>, share: Share) -> OpenConnection {
+        let address = address_of(peer);
+        self.by_address.lock().entry(address).or_default().push(Arc::clone(&state));
+        OpenConnection { open: Arc::clone(self), address, state, _share: share }
+    }
+
+    /// Closes the connection of `peer` that has been idle for the longest time. Returns whether
+    /// there is one.
+    fn close_longest_idle(&self, peer: IpAddr) -> bool {
+        let by_address = self.by_address.lock();
+        let own = by_address.get(&address_of(peer)).into_iter().flatten();
+        let idle = own.filter_map(|state| state.idle_since().map(|since| (since, state)));
+        let longest = idle.min_by_key(|(since, _)| *since).map(|(_, state)| state);
+        longest.inspect(|state| state.abort()).is_some()
+    }
+
+    /// Each open connection has a reference, and so has the acceptor.
+    fn count(self: &Arc<Self>) -> usize {
+        Arc::strong_count(self) - 1
+    }
+
+    async fn all_closed(self: &Arc<Self>) {
+        while self.count() > 0 {
             self.closed.notified().await;
         }
     }
@@ -62,74 +154,14 @@ impl OpenConnections {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Ordering::SeqCst);
-        self.0.closed.notify_one();
-    }
-}
-
-/// Accepts connections until `stopper` requests a stop. Then waits until all connections have closed, at most [`STOP_TIMEOUT`].
-pub(super) async fn serve(listener: TcpListener, context: Arc<EdgeContext>, tls: Option<Arc<Tls>>, stopper: Stopper) {
-    let open = Arc::new(OpenConnections::default());
-    let limit = max_connections(&context.limits);
-    let hard_limit = limit + over_limit_connections(&context.limits);
-    let mut stop_requested = pin!(stopper.requested());
-    loop {
-        let accepted = poll_fn(|cx| match stop_requested.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(None),
-            Poll::Pending => listener.poll_accept(cx).map(Some),
-        });
-        match accepted.await {
-            None => break,
-            Some(Ok((socket, peer))) => {
-                let (guard, before) = open.add();
-                if before < hard_limit {
-                    let (context, tls, stopper) = (Arc::clone(&context), tls.clone(), stopper.clone());
-                    let connection = handle_connection(context, socket, peer, tls, before >= limit, stopper);
-                    tokio::spawn(async move {
-                        connection.await;
-                        drop(guard);
-                    });
-                }
-            }
-            Some(Err(error)) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                sleep(ACCEPT_PAUSE).await;
+        let mut by_address = self.open.by_address.lock();
+        if let Some(own) = by_address.get_mut(&self.address) {
+            own.retain(|state| !Arc::ptr_eq(state, &self.state));
+            if own.is_empty() {
+                by_address.remove(&self.address);
             }
         }
-    }
-    drop(listener);
-    if timeout(STOP_TIMEOUT, open.all_closed()).await.is_err() {
-        let left = open.count.load(Ordering::SeqCst);
-        tracing::warn!(connections = left, "stopped before all requests were complete");
-    }
-}
-
-async fn handle_connection(
-    context: Arc<EdgeContext>,
-    socket: TcpStream,
-    peer: SocketAddr,
-    tls: Option<Arc<Tls>>,
-    over_limit: bool,
-    stopper: Stopper,
-) {
-    let limits = &context.limits;
-    let timeouts = if over_limit {
-        Timeouts { idle: OVER_LIMIT_TIMEOUT, head: OVER_LIMIT_TIMEOUT, write: OVER_LIMIT_TIMEOUT }
-    } else {
-        Timeouts { idle: limits.idle_timeout, head: limits.head_timeout, write: limits.write_timeout }
-    };
-    let peer = peer.ip().to_canonical();
-    let state = ConnectionState::new(over_limit);
-    let stream = DeadlineStream::new(socket, Arc::clone(&state), timeouts);
-    match tls {
-        None => connection::serve(context, stream, peer, false, state, stopper).await,
-        Some(tls) => {
-            // A failed handshake is not reported: any client can cause one. Boxed, so that the task of a plain connection stays small.
-            let handshake = Box::pin(timeout(timeouts.head, tls.acceptor().accept(stream))).await;
-            if let Ok(Ok(stream)) = handshake {
-                state.set_idle();
-                Box::pin(connection::serve(context, stream, peer, true, state, stopper)).await;
-            }
-        }
+        drop(by_address);
+        self.open.closed.notify_one();
     }
 }

@@ -1,73 +1,112 @@
-//! One client connection, from accept to the lingering close.
+//! One client connection, from the TLS handshake to the lingering close.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use hyper::Request;
-use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::boundary_stream::BoundaryStream;
-use super::connection_state::ConnectionState;
 use super::limits::{LINGER, MAX_BUFFER, MAX_DISCARDED, MAX_HEAD};
-use super::service::EdgeContext;
-use super::stopper::Stopper;
-use super::validate::HasFragment;
+use super::parts::Stopper;
+use super::service::{EdgeContext, Peer};
+use super::stream::{ClientStream, ConnectionState};
 
 /// Serves one connection until it ends.
-pub(super) async fn serve<S>(
+pub(super) async fn serve(
     context: Arc<EdgeContext>,
-    stream: S,
-    peer: IpAddr,
-    tls: bool,
+    socket: TcpStream,
+    address: IpAddr,
     state: Arc<ConnectionState>,
     stopper: Stopper,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let service_state = Arc::clone(&state);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        if service_state.end_head(request.body().size_hint().exact()) {
-            request.extensions_mut().insert(HasFragment);
-        }
-        let response = Arc::clone(&context).respond(request, peer, tls, Arc::clone(&service_state));
-        Box::pin(async move { Ok::<_, Infallible>(response.await) })
-    });
-    let mut http = http1::Builder::new();
-    // `DeadlineStream` has the deadlines, so hyper needs none. A client that closes its writing side is treated as gone.
-    http.half_close(false).header_read_timeout(None).max_buf_size(MAX_BUFFER).max_header_size(MAX_HEAD);
-    let stream = BoundaryStream::new(stream, Arc::clone(&state));
-    let mut connection = http.keep_alive(!state.over_limit).serve_connection(TokioIo::new(stream), service);
-
-    let mut stop_requested = pin!(stopper.requested());
-    let mut aborted = pin!(state.aborted());
-    poll_fn(|cx| {
-        if !state.is_stopping() && stop_requested.as_mut().poll(cx).is_ready() {
-            state.set_stopping();
-            Pin::new(&mut connection).graceful_shutdown();
-        }
-        if aborted.as_mut().poll(cx).is_ready() {
-            state.abandon();
-            return Poll::Ready(());
-        }
-        connection.poll_without_shutdown(cx).map(drop)
-    })
-    .await;
-    if !state.is_abandoned() {
-        linger(connection.into_parts().io.into_inner().into_inner()).await;
+) {
+    let stream = ClientStream::new(socket, Arc::clone(&state));
+    let Some(tls) = context.parts.tls.clone() else {
+        return serve_http(context, stream, Peer { address, tls: false }, state, stopper).await;
+    };
+    // A failed handshake is not reported: any client can cause one. Boxed, so that the task of a
+    // plain connection stays small.
+    let handshake = timeout(context.parts.limits.head_timeout, tls.acceptor().accept(stream));
+    let handshake = async { handshake.await.ok()?.ok() };
+    let aborted = async {
+        state.aborted().await;
+        None
+    };
+    if let Some(stream) = Box::pin(first(handshake, aborted)).await {
+        state.set_idle();
+        Box::pin(serve_http(context, stream, Peer { address, tls: true }, state, stopper)).await;
     }
 }
 
-/// Shuts down the writing side and discards what the peer still sends, within limits. A close with unread bytes would reset the
-/// connection, and the peer would lose the response.
+async fn serve_http<S>(context: Arc<EdgeContext>, stream: S, peer: Peer, state: Arc<ConnectionState>, stopper: Stopper)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let shared = Arc::clone(&state);
+    let service = service_fn(move |request| {
+        shared.set_busy();
+        let response = Arc::clone(&context).respond(request, peer, Arc::clone(&shared));
+        Box::pin(async move { Ok::<_, Infallible>(response.await) })
+    });
+    let mut http = http1::Builder::new();
+    // The deadlines are below: hyper has one timer for idle connections and for slow heads. A
+    // client that closes its writing side has left.
+    http.half_close(false).header_read_timeout(None).max_buf_size(MAX_BUFFER).max_header_size(MAX_HEAD);
+    let mut connection = http.keep_alive(!state.over_limit).serve_connection(TokioIo::new(stream), service);
+
+    let mut stop_requested = pin!(stopper.requested());
+    let mut is_stopping = false;
+    let mut aborted = pin!(state.aborted());
+    let mut timer = None;
+    poll_fn(|cx| {
+        if !is_stopping && stop_requested.as_mut().poll(cx).is_ready() {
+            is_stopping = true;
+            Pin::new(&mut connection).graceful_shutdown();
+        }
+        if connection.poll_without_shutdown(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if aborted.as_mut().poll(cx).is_ready()
+            || (is_stopping && state.is_in_head())
+            || has_passed(state.deadline(), &mut timer, cx)
+        {
+            state.set_gone();
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    })
+    .await;
+    if !state.is_gone() {
+        linger(connection.into_parts().io.into_inner()).await;
+    }
+}
+
+/// Whether `deadline` has passed. If not, the task is woken when it does. A timer that was set for
+/// an earlier deadline is set anew when it fires: to do so at every request would cost more.
+fn has_passed(deadline: Option<Instant>, timer: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> bool {
+    let Some(deadline) = deadline else { return false };
+    let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+    if timer.deadline() > deadline {
+        timer.as_mut().reset(deadline);
+    }
+    while timer.as_mut().poll(cx).is_ready() {
+        if Instant::now() >= deadline {
+            return true;
+        }
+        timer.as_mut().reset(deadline);
+    }
+    false
+}
+
+/// Shuts down the writing side and discards what the peer still sends, within limits. A close with
+/// unread bytes would reset the connection, and the peer would lose the response.
 async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     let reading = async {
         stream.shutdown().await?;
@@ -83,4 +122,14 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     };
     // The connection ends in any case.
     let _ = timeout(LINGER, reading).await;
+}
+
+/// What the first of two futures returns.
+pub(super) async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| match one.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(value),
+        Poll::Pending => other.as_mut().poll(cx),
+    })
+    .await
 }

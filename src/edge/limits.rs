@@ -7,15 +7,15 @@ use rustix::process::{Resource, getrlimit};
 use crate::config::ConnectionLimits;
 
 /// The limit on connections: the configured one, or half of the descriptor limit and at most 10,000. The other half of the
-/// descriptors is for databases and upstream connections.
+/// descriptors is for databases.
 pub(super) fn max_connections(limits: &ConnectionLimits) -> usize {
     limits.max_connections.unwrap_or_else(|| (descriptor_limit() / 2).min(10_000)).max(1)
 }
 
 /// The number of connections beyond the limit that get a response. It is small if the limit is, because descriptors are then
 /// scarce.
-pub(super) fn over_limit_connections(limits: &ConnectionLimits) -> usize {
-    (max_connections(limits) / 8).clamp(2, MAX_OVER_LIMIT_CONNECTIONS)
+pub(super) fn over_limit_connections(limit: usize) -> usize {
+    (limit / 8).clamp(2, MAX_OVER_LIMIT_CONNECTIONS)
 }
 
 /// The soft limit on open descriptors.
@@ -59,57 +59,24 @@ pub(super) const OVER_LIMIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause after a failed `accept`, for example if no descriptor is left.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The number of requests that wait for an upstream connection.
-pub(super) const MAX_QUEUED_REQUESTS: usize = 1024;
+/// The requests under way of which one address has its share. All addresses together are limited
+/// by the worker pool's queue.
+pub(super) const MAX_REQUESTS: usize = 1024;
 
-/// The number of upstream connections. One tenant can occupy 64 of them; 32 remain for the others.
-pub(super) const MAX_UPSTREAM_CONNECTIONS: usize = 96;
-
-/// The number of upstream connections that stay open when idle.
-pub(super) const MIN_UPSTREAM_CONNECTIONS: usize = 2;
-
-/// The number of upstream connections that are reserved for addresses with less than an equal share.
-pub(super) const RESERVED_UPSTREAM_CONNECTIONS: usize = 16;
-
-/// How long an upstream connection stays open when idle.
-pub(super) const UPSTREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// How long a response may take. No request takes this long.
-pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How long a worker may take for `/healthz` before the edge responds itself.
-pub(super) const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The memory of all request bodies together, in bytes, without those that [`LARGE_BODY_BUDGET`] is for.
-pub(super) const BODY_BUDGET: usize = 64 * 1024 * 1024;
-
-/// The memory of all request bodies together, in bytes, on paths that take more than the usual
-/// [`MAX_BODY`](crate::http::request::MAX_BODY). It is separate, so that a few clients with large bodies do not keep the others from
-/// sending theirs.
-pub(super) const LARGE_BODY_BUDGET: usize = 32 * 1024 * 1024;
+/// The memory of all request bodies together, in bytes.
+pub(super) const BODY_BUDGET: usize = 96 * 1024 * 1024;
 
 /// The memory of all responses that clients have not read yet, in bytes.
 pub(super) const RESPONSE_BUDGET: usize = 64 * 1024 * 1024;
 
-/// The time between two health checks of tiny_http. This, [`MAX_PROBES`] probes and the attempts to replace it take at most 15 s.
-pub(super) const HEALTH_CHECK_PERIOD: Duration = Duration::from_secs(3);
+/// The time between two requests of the watchdog through tiny_http.
+pub(super) const WATCHDOG_PERIOD: Duration = Duration::from_secs(3);
 
-/// How long one probe of a health check may take.
-pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the watchdog waits for a worker before the process ends. Every worker may be busy with
+/// a list for 5 s, and a few wait before the watchdog.
+pub(super) const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The number of probes in one health check. Together they take longer than the 5 s for which every worker may wait for a lock.
-pub(super) const MAX_PROBES: usize = 2;
-
-/// The number of attempts to replace tiny_http.
-pub(super) const REPLACE_ATTEMPTS: usize = 3;
-
-/// How long a replacement may take to respond.
-pub(super) const REPLACE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The pause after a failed attempt to replace tiny_http.
-pub(super) const REPLACE_PAUSE: Duration = Duration::from_millis(500);
-
-/// The number of concurrent connections to the listener for metrics.
+/// The concurrent connections to the listener for metrics. The oldest is closed for one more.
 pub(super) const MAX_METRICS_CONNECTIONS: usize = 8;
 
 /// How long a connection to the listener for metrics may take in total.

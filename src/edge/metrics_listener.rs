@@ -1,5 +1,6 @@
 //! The separate listener for `/metrics`. It serves plain HTTP, because it is meant for an internal network.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -12,13 +13,13 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::limits::{ACCEPT_PAUSE, MAX_BUFFER, MAX_METRICS_CONNECTIONS, METRICS_TIMEOUT};
 use crate::http::ApiError;
 
-/// Produces the response to `/metrics`. It may read files, so it is called on its own thread.
+/// Produces the response to `/metrics`.
 pub type MetricsPage = Arc<dyn Fn() -> crate::http::Response + Send + Sync>;
 
 const PATH: &str = "/metrics";
@@ -31,19 +32,22 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(listener)
 }
 
-/// Serves until the runtime ends. A connection carries one request and is limited to [`METRICS_TIMEOUT`].
+/// Serves until the runtime ends. A connection carries one request and is limited to
+/// [`METRICS_TIMEOUT`]. Where there are too many, the oldest is closed, so that idle ones hold up
+/// nobody.
 pub(super) async fn serve(listener: TcpListener, page: MetricsPage) {
-    let permits = Arc::new(Semaphore::new(MAX_METRICS_CONNECTIONS));
+    let mut open = VecDeque::new();
     loop {
-        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let page = Arc::clone(&page);
-                tokio::spawn(async move {
-                    // A timeout or a failed connection needs no report: the client sees it.
-                    let _ = timeout(METRICS_TIMEOUT, serve_connection(stream, page)).await;
-                    drop(permit);
-                });
+                open.retain(|task: &AbortHandle| !task.is_finished());
+                if open.len() >= MAX_METRICS_CONNECTIONS
+                    && let Some(oldest) = open.pop_front()
+                {
+                    oldest.abort();
+                }
+                let serving = timeout(METRICS_TIMEOUT, serve_connection(stream, Arc::clone(&page)));
+                open.push_back(tokio::spawn(serving).abort_handle());
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection for metrics could not be accepted");
@@ -69,20 +73,8 @@ async fn respond(request: &Request<Incoming>, page: MetricsPage) -> Response<Ful
     } else if request.method() != Method::GET && request.method() != Method::HEAD {
         ApiError::method_not_allowed(METHODS).into()
     } else {
-        render(page).await.unwrap_or_else(|| ApiError::internal().into())
+        // It reads files, so it runs on a thread of its own.
+        spawn_blocking(move || page()).await.unwrap_or_else(|_| ApiError::internal().into())
     };
-    let builder = Response::builder().status(response.status());
-    let builder = response.headers().iter().fold(builder, |builder, (name, value)| builder.header(*name, &**value));
-    builder.body(Full::new(Bytes::copy_from_slice(response.body()))).unwrap_or_default()
-}
-
-/// Calls `page` on its own thread. Returns `None` if the thread cannot be started or panics.
-async fn render(page: MetricsPage) -> Option<crate::http::Response> {
-    let (sender, receiver) = oneshot::channel();
-    let started = std::thread::Builder::new().name("metrics".into()).spawn(move || {
-        // The receiver is gone if the client has left or the timeout has passed.
-        let _ = sender.send(page());
-    });
-    started.ok()?;
-    receiver.await.ok()
+    response.into_inner().map(|body| Full::new(Bytes::from_owner(body)))
 }

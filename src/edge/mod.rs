@@ -1,88 +1,73 @@
-//! The edge: a reverse proxy in the same process, between clients and tiny_http.
+//! The edge: it faces the clients.
 //!
-//! tiny_http has no limits on connections, sizes or time. The edge enforces them: it reads each request completely, validates it
-//! and forwards it over a private Unix socket. It is one thread with an asynchronous runtime. hyper, tokio and rustls are used
-//! nowhere else.
+//! tiny_http has no limits on connections, sizes or time. The edge has them: it reads each request
+//! completely, validates it and hands it to the worker pool. It is one thread with an asynchronous
+//! runtime. hyper and rustls are used nowhere else.
 //!
-//! The files, in the order in which a request passes through them. Downstream is the client's side, upstream is tiny_http's.
+//! The files, in the order of a request:
 //!
 //! | file | responsibility |
 //! |---|---|
 //! | `parts` | what an edge is started with, and its errors |
-//! | `limits` | every limit: times, sizes, counts |
-//! | `stopper` | the request to stop |
 //! | `accept` | the listener and the limits on connections |
-//! | `tls` | the handshake; a certificate that can be replaced at run time |
-//! | `connection_state` | what the stream and the service of one connection share |
-//! | `deadline_stream` | the deadlines for an idle connection, a request head and a write |
-//! | `message_boundaries`, `boundary_stream` | where each request on a connection begins and ends |
-//! | `connection` | one client connection, from accept to the lingering close |
+//! | `connection` | one client connection: TLS, hyper, deadlines, the lingering close |
+//! | `stream` | its socket, and the state that its deadlines depend on |
+//! | `service` | one request, from its parsed head to the response |
+//! | `clients` | a client's address, from the peer or a trusted proxy, and what one address may hold |
 //! | `validate` | the checks on a request head that hyper does not make |
-//! | `client_address` | the client's address, from the peer or a trusted proxy |
-//! | `body` | reading a request body |
-//! | `service` | one request, through all these steps |
-//! | `forward` | a request as it is written to an upstream connection |
-//! | `queue` | waiting requests, dequeued round-robin by client address |
-//! | `upstream_pool` | the connections to tiny_http |
-//! | `upstream_response` | reading a response from an upstream connection |
-//! | `response` | responses to clients, forwarded or local |
-//! | `memory_budget` | limits on the memory of all bodies and of all responses |
+//! | `response` | the response as hyper sends it |
+//! | `limits` | every limit: times, sizes, counts |
+//! | `tls` | a certificate that can be replaced at run time |
 //! | `metrics_listener` | the separate listener for `/metrics` |
-//! | `health_check` | probes of tiny_http, and its replacement when they fail |
 
 mod accept;
-mod body;
-mod boundary_stream;
-mod client_address;
+mod clients;
 mod connection;
-mod connection_state;
-mod deadline_stream;
-mod forward;
-mod health_check;
 mod limits;
-mod memory_budget;
-mod message_boundaries;
 mod metrics_listener;
 mod parts;
-mod queue;
 mod response;
 mod service;
-mod stopper;
+mod stream;
 mod tls;
-mod upstream_pool;
-mod upstream_response;
 mod validate;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
-pub use client_address::{NetworkError, parse_network};
-pub use health_check::StartServer;
+use tokio::net::UnixStream;
+use tokio::time::{sleep, timeout};
+
+use accept::Acceptor;
+pub use clients::{NetworkError, parse_network};
+use connection::first;
+use limits::{WATCHDOG_PERIOD, WATCHDOG_TIMEOUT};
 pub use metrics_listener::MetricsPage;
-pub use parts::{EdgeError, EdgeParts};
-pub use stopper::Stopper;
+pub use parts::{EdgeError, EdgeParts, Stopper};
+use service::EdgeContext;
 pub use tls::{Tls, TlsError};
+
+use crate::http::WorkerPool;
 
 /// A running edge. It has one thread.
 pub struct Edge {
-    address: SocketAddr,
-    metrics_address: Option<SocketAddr>,
-    heartbeat: Arc<AtomicU64>,
-    stopper: Stopper,
+    /// The address for clients. If port 0 was configured, it has the port that the system chose.
+    pub address: SocketAddr,
+    /// The address for metrics, if there is one.
+    pub metrics_address: Option<SocketAddr>,
+    /// Rises every few seconds while tiny_http and the workers take requests.
+    pub heartbeat: Arc<AtomicU64>,
+    /// Stops this edge.
+    pub stopper: Stopper,
     thread: JoinHandle<Result<(), EdgeError>>,
 }
 
 impl Edge {
-    /// Starts the upstream server, waits until it responds, and accepts connections.
-    ///
-    /// # Errors
-    ///
-    /// [`EdgeError::Start`] if the thread or the upstream server cannot be started, [`EdgeError::Listen`] if the runtime cannot
-    /// take over a listener.
-    pub fn start(listeners: Listeners, parts: EdgeParts, start_server: StartServer) -> Result<Edge, EdgeError> {
+    /// Waits until tiny_http responds, and accepts connections.
+    pub fn start(listeners: Listeners, parts: EdgeParts) -> Result<Edge, EdgeError> {
         let address = listeners.address;
         let metrics_address = listeners.metrics.as_ref().map(|(_, address)| *address);
         let stopper = Stopper::default();
@@ -91,7 +76,7 @@ impl Edge {
         let (stop, counter) = (stopper.clone(), Arc::clone(&heartbeat));
         let thread = thread::Builder::new()
             .name("edge".into())
-            .spawn(move || run(listeners, parts, start_server, stop, counter, &ready))
+            .spawn(move || run(listeners, parts, stop, counter, &ready))
             .map_err(EdgeError::Start)?;
         match started.recv() {
             Ok(()) => Ok(Edge { address, metrics_address, heartbeat, stopper, thread }),
@@ -99,31 +84,7 @@ impl Edge {
         }
     }
 
-    /// The address for clients. If port 0 was configured, it has the port that the system chose.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// The address for metrics, if there is one.
-    pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.metrics_address
-    }
-
-    /// The number of successful health checks so far. It rises every few seconds while the upstream server responds.
-    pub fn heartbeat(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.heartbeat)
-    }
-
-    /// A handle that stops this edge.
-    pub fn stopper(&self) -> Stopper {
-        self.stopper.clone()
-    }
-
     /// Blocks until the edge has ended.
-    ///
-    /// # Errors
-    ///
-    /// [`EdgeError::Unresponsive`] or [`EdgeError::Panicked`] if it ended without being asked to.
     pub fn wait(self) -> Result<(), EdgeError> {
         self.thread.join().unwrap_or(Err(EdgeError::Panicked))
     }
@@ -140,10 +101,6 @@ pub struct Listeners {
 
 impl Listeners {
     /// Binds the address for clients and, if there is one, the address for metrics.
-    ///
-    /// # Errors
-    ///
-    /// [`EdgeError::Listen`] with the address that cannot be bound.
     pub fn bind(clients: SocketAddr, metrics: Option<SocketAddr>) -> Result<Listeners, EdgeError> {
         let (clients, address) = bind(clients, accept::listen)?;
         let metrics = metrics.map(|metrics| bind(metrics, metrics_listener::listen)).transpose()?;
@@ -163,25 +120,60 @@ fn bind(
 fn run(
     listeners: Listeners,
     parts: EdgeParts,
-    start_server: StartServer,
     stopper: Stopper,
     heartbeat: Arc<AtomicU64>,
     ready: &mpsc::Sender<()>,
 ) -> Result<(), EdgeError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(EdgeError::Start)?;
-    runtime.block_on(async {
-        let upstream = health_check::Upstream::start(start_server, heartbeat).await?;
+    let result = runtime.block_on(async {
         let listen =
             |listener, address| tokio::net::TcpListener::from_std(listener).map_err(|e| EdgeError::Listen(address, e));
         let listener = listen(listeners.clients, listeners.address)?;
         if let Some(((metrics, address), page)) = listeners.metrics.zip(parts.metrics_page.clone()) {
             tokio::spawn(metrics_listener::serve(listen(metrics, address)?, page));
         }
-        let context = Arc::new(service::EdgeContext::new(&parts, Arc::clone(upstream.pool())));
+        let pool = Arc::clone(&parts.pool);
+        let connection = pool.connection().and_then(UnixStream::from_std).map_err(EdgeError::Start)?;
+        beat(&pool).await?;
         // The receiver is gone only if the thread in `Edge::start` has panicked.
         let _ = ready.send(());
-        let accepting = accept::serve(listener, context, parts.tls, stopper);
-        health_check::run_until_failure(accepting, upstream).await
-    })
+        let accepting = Acceptor::new(Arc::new(EdgeContext::new(parts)), stopper).run(listener);
+        let failing = first(watch(&pool, &heartbeat), closed(&connection));
+        let accepting = async {
+            accepting.await;
+            Ok(())
+        };
+        first(accepting, async { Err(failing.await) }).await
+    });
+    // A page of metrics that a disk holds up must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+/// Watches whether requests reach the workers. Returns when they do not.
+async fn watch(pool: &WorkerPool, heartbeat: &AtomicU64) -> EdgeError {
+    loop {
+        sleep(WATCHDOG_PERIOD).await;
+        if let Err(error) = beat(pool).await {
+            return error;
+        }
+        heartbeat.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Sends one request through tiny_http to a worker.
+async fn beat(pool: &WorkerPool) -> Result<(), EdgeError> {
+    match timeout(WATCHDOG_TIMEOUT, pool.watchdog()).await {
+        Ok(Ok(())) => Ok(()),
+        _ => Err(EdgeError::Unresponsive("no worker received the watchdog's request")),
+    }
+}
+
+/// Completes when the connection to tiny_http ends. Nothing is ever written to it.
+async fn closed(connection: &UnixStream) -> EdgeError {
+    let is_open =
+        || matches!(connection.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+    while connection.readable().await.is_ok() && is_open() {}
+    EdgeError::Unresponsive("its connection has ended")
 }

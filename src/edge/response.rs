@@ -1,32 +1,58 @@
-//! Responses to clients: those of the workers, and those of the edge itself.
+//! Responses to clients, and the limit on the memory of those that clients have not read yet.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
-use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Response, StatusCode};
-use uuid::Uuid;
+use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, STRICT_TRANSPORT_SECURITY};
+use hyper::{Method, StatusCode};
+use parking_lot::Mutex;
 
-use super::connection_state::ConnectionState;
 use super::limits::RESPONSE_BUDGET;
-use super::memory_budget::ResponseBudget;
-use super::upstream_response::{REQUEST_ID, UpstreamResponse};
+use super::stream::ConnectionState;
+use crate::http::Response;
 
-const API_VERSION: HeaderName = HeaderName::from_static("x-api-version");
+/// The value of `Strict-Transport-Security`: a year.
+const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
+
+/// Turns a response to a request of `method` into what hyper sends. With `close`, the connection
+/// closes after it; `tls` says that the connection has TLS.
+pub(super) fn to_hyper(
+    response: Response,
+    method: &Method,
+    close: bool,
+    tls: bool,
+    unread: &Arc<UnreadResponses>,
+    connection: &Arc<ConnectionState>,
+) -> hyper::Response<ResponseBody> {
+    let (mut head, body) = response.into_inner().into_parts();
+    let is_bare = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if !is_bare {
+        head.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    }
+    if close {
+        head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if tls {
+        head.headers.insert(STRICT_TRANSPORT_SECURITY, HSTS);
+    }
+    let bytes = match body {
+        _ if is_bare || *method == Method::HEAD => Bytes::new(),
+        Cow::Borrowed(fixed) => Bytes::from_static(fixed),
+        Cow::Owned(body) => unread.hold(body, connection, RESPONSE_BUDGET),
+    };
+    let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
+    hyper::Response::from_parts(head, ResponseBody { bytes, connection: Arc::clone(connection) })
+}
 
 /// The body of a response to a client.
 pub(super) struct ResponseBody {
     bytes: Option<Bytes>,
     connection: Arc<ConnectionState>,
-}
-
-impl ResponseBody {
-    fn new(bytes: Bytes, connection: &Arc<ConnectionState>) -> ResponseBody {
-        ResponseBody { bytes: Some(bytes).filter(|bytes| !bytes.is_empty()), connection: Arc::clone(connection) }
-    }
 }
 
 impl Body for ResponseBody {
@@ -53,52 +79,81 @@ impl Drop for ResponseBody {
     }
 }
 
-/// Turns a response of a worker into the response to the client.
-pub(super) fn from_upstream(
-    upstream: UpstreamResponse,
-    close: bool,
-    budget: &Arc<ResponseBudget>,
-    connection: &Arc<ConnectionState>,
-) -> Response<ResponseBody> {
-    let range = upstream.body..upstream.bytes.len();
-    let bytes = budget.hold(upstream.bytes, range, connection, RESPONSE_BUDGET);
-    build(upstream.status, upstream.headers, bytes, close, connection)
+/// The responses that clients have not read yet. If their memory exceeds its limit, the connections
+/// that have been writing for the longest time are aborted.
+#[derive(Default)]
+pub(super) struct UnreadResponses(Mutex<Unread>);
+
+#[derive(Default)]
+struct Unread {
+    next_number: u64,
+    bytes: usize,
+    /// Size and connection of each response, oldest first.
+    responses: BTreeMap<u64, (usize, Arc<ConnectionState>)>,
 }
 
-/// Builds a response of the edge itself, with the headers that every response has.
-pub(super) fn local(
-    response: &crate::http::Response,
-    id: Uuid,
-    close: bool,
-    connection: &Arc<ConnectionState>,
-) -> Response<ResponseBody> {
-    let mut headers = HeaderMap::with_capacity(8);
-    for (name, value) in response.headers() {
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
-            headers.append(name, value);
+impl UnreadResponses {
+    /// Returns the bytes of `response`. They count against `limit` bytes until the last of them is
+    /// written.
+    fn hold(self: &Arc<Self>, response: Vec<u8>, connection: &Arc<ConnectionState>, limit: usize) -> Bytes {
+        let mut unread = self.0.lock();
+        let number = unread.next_number;
+        unread.next_number += 1;
+        unread.bytes += response.capacity();
+        unread.responses.insert(number, (response.capacity(), Arc::clone(connection)));
+        while unread.bytes > limit && unread.responses.len() > 1 {
+            let Some((_, (bytes, oldest))) = unread.responses.pop_first() else { break };
+            unread.bytes -= bytes;
+            oldest.abort();
+        }
+        drop(unread);
+        Bytes::from_owner(HeldResponse { response, number, unread: Arc::clone(self) })
+    }
+}
+
+/// One response that counts against the limit.
+struct HeldResponse {
+    response: Vec<u8>,
+    number: u64,
+    unread: Arc<UnreadResponses>,
+}
+
+impl AsRef<[u8]> for HeldResponse {
+    fn as_ref(&self) -> &[u8] {
+        &self.response
+    }
+}
+
+impl Drop for HeldResponse {
+    fn drop(&mut self) {
+        let mut unread = self.unread.0.lock();
+        if let Some((bytes, _)) = unread.responses.remove(&self.number) {
+            unread.bytes -= bytes;
         }
     }
-    if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
-        headers.insert(REQUEST_ID, id);
-    }
-    headers.insert(API_VERSION, HeaderValue::from_static("v1"));
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(response.body().len()));
-    let status = StatusCode::from_u16(response.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    build(status, headers, Bytes::copy_from_slice(response.body()), close, connection)
 }
 
-fn build(
-    status: StatusCode,
-    headers: HeaderMap,
-    bytes: Bytes,
-    close: bool,
-    connection: &Arc<ConnectionState>,
-) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::new(bytes, connection));
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    if close {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::edge::stream::Timeouts;
+
+    fn is_aborted(connection: &ConnectionState) -> bool {
+        pin!(connection.aborted()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
-    response
+
+    #[test]
+    fn the_oldest_response_is_aborted() {
+        let unread = Arc::new(UnreadResponses::default());
+        let timeouts = Timeouts { idle: Duration::MAX, head: Duration::MAX, write: Duration::MAX };
+        let connections: Vec<_> = (0..3).map(|_| ConnectionState::new(false, timeouts)).collect();
+        let held: Vec<Bytes> = connections.iter().map(|c| unread.hold(vec![0; 100], c, 250)).collect();
+        assert_eq!(connections.iter().map(|c| is_aborted(c)).collect::<Vec<_>>(), [true, false, false]);
+        drop(held);
+        assert_eq!(unread.0.lock().bytes, 0);
+    }
 }

@@ -1,196 +1,170 @@
-//! The handling of one request.
+//! The handling of one request, from its parsed head to the response.
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use hyper::body::Incoming;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
-use hyper::{Method, Request, Response};
-use ipnet::IpNet;
-use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use hyper::{Method, Response};
+use tokio::time::timeout;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-use super::body::{self, Collected};
-use super::client_address::{self, Client};
-use super::connection_state::ConnectionState;
-use super::forward::{self, ForwardResult, QueuedRequest};
-use super::limits::{BODY_BUDGET, HEALTH_TIMEOUT, LARGE_BODY_BUDGET};
-use super::memory_budget::{MemoryBudget, MemoryPermit, ResponseBudget};
+use super::clients::{self, Client, Share, Shares, TrustedNetworks, Verdict};
+use super::limits::{BODY_BUDGET, MAX_REQUESTS};
 use super::parts::EdgeParts;
-use super::response::{self, ResponseBody};
-use super::upstream_pool::UpstreamPool;
-use super::upstream_response::{ForwardError, UpstreamResponse};
-use super::validate;
-use crate::config::ConnectionLimits;
-use crate::http::access_log::AccessLogEntry;
+use super::response::{self, ResponseBody, UnreadResponses};
+use super::stream::ConnectionState;
+use super::validate::{self, Target};
 use crate::http::request::MAX_BODY;
-use crate::http::upstream_protocol::RequestMetadata;
-use crate::http::{ApiError, Method as LabelMethod, ProtocolViolation};
-use crate::metrics::Metrics;
+use crate::http::{ApiError, Body, ProtocolViolation, Request, RequestLine, Responder};
+
+/// The path of the health check.
+const HEALTH_PATH: &str = "/healthz";
 
 /// What all connections share.
 pub(super) struct EdgeContext {
-    pub(super) limits: ConnectionLimits,
-    proxies: Vec<IpNet>,
-    pool: Arc<UpstreamPool>,
-    max_body: fn(&str) -> usize,
-    body_budget: Arc<MemoryBudget>,
-    large_body_budget: Arc<MemoryBudget>,
-    response_budget: Arc<ResponseBudget>,
-    metrics: Arc<Metrics>,
+    pub(super) parts: EdgeParts,
+    pub(super) trusted: TrustedNetworks,
+    requests: Arc<Shares>,
+    bodies: Arc<Shares>,
+    unread: Arc<UnreadResponses>,
 }
 
-/// The response to a request. If `close` is set, the connection closes after it.
-enum Outcome {
-    /// A worker's response.
-    Forwarded { response: UpstreamResponse, close: bool },
-    /// A response of the edge itself.
-    Local { response: crate::http::Response, close: bool },
-}
-
-impl Outcome {
-    fn error(error: ApiError, close: bool) -> Outcome {
-        Outcome::Local { response: error.into(), close }
-    }
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    pub(super) address: IpAddr,
+    pub(super) tls: bool,
 }
 
 impl EdgeContext {
-    pub(super) fn new(config: &EdgeParts, pool: Arc<UpstreamPool>) -> EdgeContext {
-        EdgeContext {
-            limits: config.limits.clone(),
-            proxies: config.proxies.clone(),
-            pool,
-            max_body: config.max_body,
-            body_budget: MemoryBudget::new(BODY_BUDGET),
-            large_body_budget: MemoryBudget::new(LARGE_BODY_BUDGET),
-            response_budget: Arc::default(),
-            metrics: Arc::clone(&config.metrics),
-        }
+    pub(super) fn new(parts: EdgeParts) -> EdgeContext {
+        let trusted = TrustedNetworks::new(parts.proxies.clone());
+        let requests = Shares::new(MAX_REQUESTS, trusted.clone());
+        let bodies = Shares::new(BODY_BUDGET, trusted.clone());
+        EdgeContext { parts, trusted, requests, bodies, unread: Arc::default() }
     }
 
-    /// Returns the response to one request: a worker's, or an error of the edge.
+    /// Returns the response to one request: a worker's, or the edge's own.
     pub(super) async fn respond(
         self: Arc<EdgeContext>,
-        request: Request<Incoming>,
-        peer: IpAddr,
-        tls: bool,
+        request: hyper::Request<Incoming>,
+        peer: Peer,
         connection: Arc<ConnectionState>,
     ) -> Response<ResponseBody> {
-        let started = Instant::now();
         let (head, body) = request.into_parts();
-        let client = client_address::identify(peer, tls, &head.headers, &self.proxies);
+        let client = clients::identify(peer.address, peer.tls, &head.headers, &self.trusted);
         let id = request_id(&head.headers);
-        match self.handle(&head, body, client, id, connection.over_limit).await {
-            Outcome::Forwarded { response, close } => {
-                response::from_upstream(response, close, &self.response_budget, &connection)
+        let (method, path) = (head.method.clone(), head.uri.path().to_owned());
+        let has_body = !body.is_end_stream();
+        let mut share = self.requests.of(client.address);
+        let is_over = connection.over_limit || share.grow(1) == Verdict::AddressOver;
+        let received = self.receive(head, body, client, id, is_over).await;
+
+        let received_at = received.as_ref().map_or_else(|_| self.parts.clock.now(), |(request, _)| request.received_at);
+        let line = RequestLine { method: method.clone(), path, id, client: client.address, received_at };
+        let (responder, receiver) = Responder::new(line, self.parts.clock.clone(), Arc::clone(&self.parts.metrics));
+        // A connection whose request has not been read completely cannot be used again.
+        let (close, _held) = match received {
+            Ok((request, memory)) => {
+                let close = request.body == Body::TooLarge;
+                // hyper drops this future when the client goes.
+                let abandoned = SetOnDrop(Arc::clone(&request.is_abandoned));
+                self.parts.pool.submit(request, responder);
+                (close, Some((memory, abandoned)))
             }
-            Outcome::Local { response, close } => {
-                self.record(&head, response.status(), started.elapsed(), id, client.address);
-                response::local(&response, id, close, &connection)
+            Err(response) => {
+                let close = has_body || connection.over_limit || response.status() != 200;
+                responder.send(response);
+                (close, None)
             }
-        }
+        };
+        // A responder sends a response in any case.
+        let response = receiver.await.unwrap_or_else(|_| ApiError::internal().into());
+        response::to_hyper(response, &method, close, peer.tls, &self.unread, &connection)
     }
 
-    async fn handle(&self, head: &Parts, body: Incoming, client: Client, id: Uuid, over_limit: bool) -> Outcome {
-        let checked = match validate::check(head) {
-            Ok(checked) => checked,
-            Err(error) => return Outcome::error(error, true),
-        };
-        let is_health = is_health_request(head, &checked.target);
-        if over_limit {
-            return if is_health { healthy(true) } else { Outcome::error(ApiError::overloaded(), true) };
-        }
-        let (max, mut memory) = self.body_limit(&checked.target);
-        let collected = match timeout(self.limits.body_timeout, body::collect(body, max, &mut memory)).await {
-            Ok(Ok(collected)) => collected,
-            Ok(Err(error)) => return Outcome::error(error, true),
-            Err(_) => return Outcome::error(slow_body(), true),
-        };
-        let (body, body_too_large, close) = match collected {
-            Collected::Whole(bytes) => (bytes, false, false),
-            // Part of the body is unread, so the connection cannot be reused.
-            Collected::TooLarge => (Vec::new(), true, true),
-        };
-        let metadata = RequestMetadata { id, client: client.address, secure: client.secure, body_too_large };
-        let bytes = forward::encode(head, &checked, &metadata, &body);
-        drop(body);
-        let (sender, receiver) = oneshot::channel();
-        let head_only = head.method == Method::HEAD;
-        let request = QueuedRequest { bytes, head_only, client: client.address, sender, memory };
-        if is_health {
-            self.forward_health(request, receiver, close).await
-        } else {
-            self.forward(request, receiver, close).await
-        }
-    }
-
-    /// The longest body that the path of `target` takes, and a permit for its memory.
-    fn body_limit(&self, target: &str) -> (usize, MemoryPermit) {
-        let max = (self.max_body)(target.split('?').next().unwrap_or_default());
-        let budget = if max > MAX_BODY { &self.large_body_budget } else { &self.body_budget };
-        (max, budget.permit())
-    }
-
-    async fn forward(
+    /// Validates a request and reads its body, which holds memory. Returns the response if the edge
+    /// responds itself: `is_over` refuses the request, unless it is a health check, since the
+    /// process serves whatever the workers do (contract section 6).
+    async fn receive(
         &self,
-        request: QueuedRequest,
-        receiver: oneshot::Receiver<ForwardResult>,
-        close: bool,
-    ) -> Outcome {
-        if self.pool.forward(request).is_err() {
-            return Outcome::error(ApiError::overloaded(), close);
+        head: Parts,
+        body: Incoming,
+        client: Client,
+        id: Uuid,
+        is_over: bool,
+    ) -> Result<(Request, Share), crate::http::Response> {
+        let Target { path, query } = validate::check(&head)?;
+        let Parts { method, uri, mut headers, .. } = head;
+        if path == HEALTH_PATH && (method == Method::GET || method == Method::HEAD) {
+            return Err(crate::http::Response::healthy());
         }
-        match receiver.await {
-            Ok(Ok(response)) => Outcome::Forwarded { response, close },
-            Ok(Err(ForwardError::Evicted)) => Outcome::error(ApiError::overloaded(), close),
-            Ok(Err(ForwardError::Broken)) | Err(_) => Outcome::error(ApiError::internal(), close),
+        if is_over {
+            return Err(ApiError::overloaded().into());
         }
+        validate::normalize(&mut headers, &uri);
+        let max = (self.parts.max_body)(&path, &headers);
+        let mut memory = self.bodies.of(client.address);
+        let reading = timeout(self.parts.limits.body_timeout, read_body(body, max, &mut memory));
+        let body = reading.await.unwrap_or_else(|_| Err(slow_body()))?;
+        let Client { address: client, secure } = client;
+        let received_at = self.parts.clock.now();
+        let is_abandoned = Arc::default();
+        let request = Request { method, path, query, headers, body, id, client, secure, received_at, is_abandoned };
+        Ok((request, memory))
     }
+}
 
-    /// Forwards a request for `/healthz`. Responds to it locally if the workers are overloaded, because the process still responds
-    /// (contract section 6).
-    async fn forward_health(
-        &self,
-        request: QueuedRequest,
-        receiver: oneshot::Receiver<ForwardResult>,
-        close: bool,
-    ) -> Outcome {
-        if self.pool.is_saturated() {
-            return healthy(close);
-        }
-        match timeout(HEALTH_TIMEOUT, self.forward(request, receiver, close)).await {
-            Ok(forwarded @ Outcome::Forwarded { .. }) => forwarded,
-            _ => healthy(close),
-        }
-    }
+struct SetOnDrop(Arc<AtomicBool>);
 
-    /// Logs and counts a local response.
-    fn record(&self, head: &Parts, status: u16, duration: Duration, id: Uuid, client: IpAddr) {
-        let (method, path) = (head.method.as_str(), head.uri.path());
-        self.metrics.record_response(LabelMethod::parse(method).as_str(), path, status, duration);
-        AccessLogEntry { method, path, status, duration, tenant: "", key: "", request_id: id, client }.write();
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// Reads a body completely, or until it has more than `max` bytes. A client that waits for
+/// `100 Continue` does not get it if the announced length is too large.
+///
+/// # Errors
+///
+/// `malformed_request` if the body ends early or its chunks are malformed, `overloaded` if there is
+/// no memory for it.
+async fn read_body(mut body: Incoming, max: usize, memory: &mut Share) -> Result<Body, ApiError> {
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > max || (max == 0 && !body.is_end_stream()) {
+        return Ok(Body::TooLarge);
+    }
+    // A usual body is allocated at once: growing in steps would fragment the heap. Pages that are
+    // never written take no memory.
+    let mut bytes = Vec::with_capacity(announced.min(MAX_BODY));
+    while let Some(frame) = body.frame().await {
+        // Trailers are ignored.
+        let Ok(data) = frame.map_err(|_| broken_body())?.into_data() else { continue };
+        if bytes.len().saturating_add(data.len()) > max {
+            return Ok(Body::TooLarge);
+        }
+        if memory.grow(data.len()) != Verdict::Fair {
+            return Err(ApiError::overloaded());
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(Body::Whole(bytes))
+}
+
+fn broken_body() -> ApiError {
+    let message = "The body ended early or is not framed as HTTP asks. Send as many bytes as its length says.";
+    ApiError::malformed_request(ProtocolViolation::Malformed, message)
 }
 
 fn slow_body() -> ApiError {
-    ApiError::malformed_request(
-        ProtocolViolation::TooSlow,
-        "The body did not come in time. Send it without long pauses.",
-    )
-}
-
-fn is_health_request(head: &Parts, target: &str) -> bool {
-    let path = target.split('?').next();
-    path == Some("/healthz") && (head.method == Method::GET || head.method == Method::HEAD)
-}
-
-fn healthy(close: bool) -> Outcome {
-    let response = crate::http::Response::json_bytes(200, &br#"{"status":"ok"}"#[..]);
-    Outcome::Local { response: response.header("Cache-Control", "no-store"), close }
+    let message = "The body did not come in time. Send it without long pauses.";
+    ApiError::malformed_request(ProtocolViolation::TooSlow, message)
 }
 
 /// The client's `X-Request-Id` if it is exactly one UUID, else a new one.

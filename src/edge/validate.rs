@@ -1,55 +1,59 @@
 //! The checks on a request head that hyper does not make.
 //!
-//! hyper itself rejects a malformed head, lengths that differ or are not numbers (`message_boundaries` shortens those beyond 64 bits),
-//! and transfer encodings that do not end in `chunked`. It ignores a length next to `chunked` and closes the connection after the
-//! response.
+//! hyper itself rejects a malformed head, versions but 1.0 and 1.1, lengths that differ or are not numbers, and transfer
+//! encodings that do not end in `chunked`, with a bare status. It drops a length next to `chunked`
+//! and the fragment of a target, and takes a line that ends with LF alone.
 
+use hyper::Uri;
 use hyper::header::{EXPECT, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::request::Parts;
 use hyper::{Method, Version};
 
 use super::limits::MAX_TARGET;
+use crate::http::access_log::printable;
 use crate::http::{ApiError, ProtocolViolation};
 
-/// The parts of a valid head that are forwarded in a normalized form.
+/// The target of a valid request, without scheme and authority.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Checked {
-    /// A path with its query, or `*`.
-    pub(super) target: String,
-    /// The host of an absolute target, else of `Host`.
-    pub(super) host: Option<Vec<u8>>,
+pub(super) struct Target {
+    /// A path, or `*`. Bytes that are not printable ASCII are percent-encoded; tiny_http reads
+    /// nothing else.
+    pub(super) path: String,
+    pub(super) query: Option<String>,
 }
-
-/// A request extension: the target had a fragment, which hyper has removed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HasFragment;
 
 /// Rejects heads that are ambiguous or not supported.
 ///
 /// # Errors
 ///
 /// `malformed_request` with the status of the violation (contract section 6).
-pub(super) fn check(head: &Parts) -> Result<Checked, ApiError> {
-    check_version(head.version)?;
+pub(super) fn check(head: &Parts) -> Result<Target, ApiError> {
     let target = check_target(head)?;
     check_transfer_encoding(&head.headers)?;
-    let host = check_host(head)?;
+    check_host(head)?;
     check_expectation(head)?;
-    Ok(Checked { target, host })
+    Ok(target)
+}
+
+/// Takes the host of an absolute target for `Host` (RFC 9112 section 3.2.2), and replaces bytes
+/// beyond ASCII by `?`: no header that the service reads may have them.
+pub(super) fn normalize(headers: &mut HeaderMap, uri: &Uri) {
+    if let Some(host) = uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
+        headers.insert(HOST, host);
+    }
+    for value in headers.values_mut().filter(|value| !value.as_bytes().is_ascii()) {
+        let ascii: Vec<u8> = value.as_bytes().iter().map(|byte| if byte.is_ascii() { *byte } else { b'?' }).collect();
+        if let Ok(ascii) = HeaderValue::from_bytes(&ascii) {
+            *value = ascii;
+        }
+    }
 }
 
 fn reject<T>(violation: ProtocolViolation, message: &'static str) -> Result<T, ApiError> {
     Err(ApiError::malformed_request(violation, message))
 }
 
-fn check_version(version: Version) -> Result<(), ApiError> {
-    match version {
-        Version::HTTP_10 | Version::HTTP_11 => Ok(()),
-        _ => reject(ProtocolViolation::Version, "Only HTTP/1.0 and HTTP/1.1 are served."),
-    }
-}
-
-fn check_target(head: &Parts) -> Result<String, ApiError> {
+fn check_target(head: &Parts) -> Result<Target, ApiError> {
     let uri = &head.uri;
     if head.method == Method::CONNECT {
         return reject(
@@ -57,29 +61,23 @@ fn check_target(head: &Parts) -> Result<String, ApiError> {
             "The method CONNECT is not implemented. Use a method that the endpoint has.",
         );
     }
-    if head.extensions.get::<HasFragment>().is_some() {
+    let (path, query) = (uri.path(), uri.query());
+    let is_path = path.starts_with('/') || (path == "*" && head.method == Method::OPTIONS);
+    let is_absolute = matches!(uri.scheme_str(), Some("http" | "https")) && path.starts_with('/');
+    if !(if uri.scheme().is_some() || uri.authority().is_some() { is_absolute } else { is_path }) {
         return reject(
             ProtocolViolation::Malformed,
-            "The request target has a fragment. Send the path and query without \"#\"; write a \"#\" in a value as \"%23\".",
+            "The request target is neither a path nor an absolute http address. Send a path that begins with a slash.",
         );
     }
-    let target = uri.path_and_query().map_or("/", |target| target.as_str());
-    if target.len() > MAX_TARGET {
+    let (path, query) = (printable(path).into_owned(), query.map(|query| printable(query).into_owned()));
+    if path.len() + query.as_ref().map_or(0, |query| query.len() + 1) > MAX_TARGET {
         return reject(
             ProtocolViolation::TargetTooLong,
             "The request target is longer than 8 KiB. Send a shorter path and query.",
         );
     }
-    match (uri.scheme_str(), uri.authority()) {
-        (None, None) if target.starts_with('/') => Ok(target.to_owned()),
-        (None, None) if target == "*" && head.method == Method::OPTIONS => Ok(target.to_owned()),
-        (Some("http" | "https"), Some(_)) if target.starts_with('/') => Ok(target.to_owned()),
-        (Some("http" | "https"), Some(_)) if target.starts_with('?') => Ok(format!("/{target}")),
-        _ => reject(
-            ProtocolViolation::Malformed,
-            "The request target is neither a path nor an absolute http address. Send a path that begins with a slash.",
-        ),
-    }
+    Ok(Target { path, query })
 }
 
 fn check_transfer_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
@@ -91,7 +89,7 @@ fn check_transfer_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-fn check_host(head: &Parts) -> Result<Option<Vec<u8>>, ApiError> {
+fn check_host(head: &Parts) -> Result<(), ApiError> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() {
@@ -103,17 +101,17 @@ fn check_host(head: &Parts) -> Result<Option<Vec<u8>>, ApiError> {
             "The header \"Host\" is missing. HTTP/1.1 asks for it; send the name of this host.",
         );
     }
-    if host.is_some_and(|host| !host.as_bytes().iter().all(|byte| is_host_byte(*byte))) {
+    let is_host = |text: &[u8]| text.iter().all(|byte| is_host_byte(*byte));
+    if host.is_some_and(|host| !is_host(host.as_bytes())) {
         return reject(
             ProtocolViolation::Malformed,
             "The header \"Host\" is malformed. Send a host with an optional port.",
         );
     }
-    let authority_host = head.uri.authority().map(|authority| authority.as_str().as_bytes());
-    if authority_host.is_some_and(|authority| !authority.iter().all(|byte| is_host_byte(*byte))) {
+    if head.uri.authority().is_some_and(|authority| !is_host(authority.as_str().as_bytes())) {
         return reject(ProtocolViolation::Malformed, "The request target names no plain host.");
     }
-    Ok(authority_host.or(host.map(|host| host.as_bytes())).map(<[u8]>::to_vec))
+    Ok(())
 }
 
 /// Whether RFC 3986 section 3.2.2 allows the byte in a host, or it is the colon before a port.
@@ -135,7 +133,7 @@ mod tests {
     use super::*;
     use hyper::Request;
 
-    fn checked(method: &str, target: &str, headers: &[(&str, &str)]) -> Result<Checked, u16> {
+    fn checked(method: &str, target: &str, headers: &[(&str, &str)]) -> Result<Target, u16> {
         let mut request = Request::builder().method(method).uri(target);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -146,17 +144,29 @@ mod tests {
     #[test]
     fn a_target_is_a_path_or_absolute() {
         let host = [("Host", "shop.example")];
-        assert_eq!(checked("GET", "/a?b", &host).unwrap().target, "/a?b");
-        let absolute = checked("GET", "http://other.example:80/a", &host).unwrap();
-        assert_eq!((absolute.target.as_str(), absolute.host.unwrap().as_slice()), ("/a", &b"other.example:80"[..]));
-        assert_eq!(checked("GET", "http://other.example", &host).unwrap().target, "/");
-        assert_eq!(checked("OPTIONS", "*", &host).unwrap().target, "*");
+        let target =
+            |path: &str, query: Option<&str>| Ok(Target { path: path.to_owned(), query: query.map(str::to_owned) });
+        assert_eq!(checked("GET", "/a?b", &host), target("/a", Some("b")));
+        assert_eq!(checked("GET", "/ü?", &host), target("/%C3%BC", Some("")));
+        assert_eq!(checked("GET", "http://other.example:80/a", &host), target("/a", None));
+        assert_eq!(checked("GET", "http://other.example", &host), target("/", None));
+        assert_eq!(checked("GET", "http://other.example?b", &host), target("/", Some("b")));
+        assert_eq!(checked("OPTIONS", "*", &host), target("*", None));
         assert_eq!(checked("GET", "*", &host), Err(400));
         assert_eq!(checked("GET", "ftp://other.example/", &host), Err(400));
         assert_eq!(checked("GET", "http://user@other.example/", &host), Err(400));
         assert_eq!(checked("CONNECT", "other.example:443", &host), Err(501));
         assert_eq!(checked("GET", &format!("/{}", "a".repeat(8192)), &host), Err(414));
         assert!(checked("GET", &format!("/{}", "a".repeat(8191)), &host).is_ok());
+    }
+
+    #[test]
+    fn headers_are_normalized() {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, HeaderValue::from_static("a"));
+        headers.insert("authorization", HeaderValue::from_bytes(b"Bearer caf\xe9").unwrap());
+        normalize(&mut headers, &Uri::from_static("http://b:80/"));
+        assert_eq!([&headers["host"], &headers["authorization"]], ["b:80", "Bearer caf?"]);
     }
 
     #[test]

@@ -4,45 +4,49 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use http::Method;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use uuid::Uuid;
 
+use crate::clock::Moment;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
 
-/// The log entry of one request. It never has the query, headers or body, which may contain secrets or personal data.
-#[derive(Debug)]
-pub struct AccessLogEntry<'a> {
-    /// The method as sent.
-    pub method: &'a str,
-    /// The path as sent. [`AccessLogEntry::write`] escapes it.
-    pub path: &'a str,
-    /// The HTTP status of the response.
-    pub status: u16,
-    /// From the complete request to its response.
-    pub duration: Duration,
-    /// The tenant's name; empty if the request was not authenticated.
-    pub tenant: &'a str,
-    /// The first 8 characters of the API key; empty if the request was not authenticated.
-    pub key: &'a str,
+/// What the log and the metrics say of a request, whether it could be read or not. It never has the
+/// query, headers or body, which may contain secrets or personal data.
+#[derive(Clone, Debug)]
+pub struct RequestLine {
+    pub method: Method,
+    /// As sent. [`RequestLine::log`] escapes it.
+    pub path: String,
     /// The value of `X-Request-Id`.
-    pub request_id: Uuid,
-    /// The client's address.
+    pub id: Uuid,
     pub client: IpAddr,
+    /// When the complete request was received.
+    pub received_at: Moment,
 }
 
-impl AccessLogEntry<'_> {
-    /// Writes the entry at level INFO, with the target `request`.
-    pub fn write(&self) {
+/// Who sent a request. Both are empty if it was not authenticated.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    pub tenant: String,
+    /// The first 8 characters of the API key.
+    pub key_prefix: String,
+}
+
+impl RequestLine {
+    /// Writes the entry at level INFO, with the target `request`. `duration` is from the complete
+    /// request to its response.
+    pub fn log(&self, caller: &Caller, status: u16, duration: Duration) {
         tracing::info!(
             target: "request",
-            method = self.method,
-            path = %without_key(&printable(self.path)),
-            status = self.status,
+            method = self.method.as_str(),
+            path = %without_key(&printable(&self.path)),
+            status,
             // Whole microseconds: 0.076 in place of 0.07592600000000001.
-            duration_ms = (self.duration.as_secs_f64() * 1e6).round() / 1e3,
-            tenant = self.tenant,
-            key = self.key,
-            request_id = %self.request_id,
+            duration_ms = (duration.as_secs_f64() * 1e6).round() / 1e3,
+            tenant = caller.tenant,
+            key = caller.key_prefix,
+            request_id = %self.id,
             client = %self.client,
         );
     }

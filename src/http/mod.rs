@@ -1,18 +1,20 @@
-//! HTTP requests, responses and errors as values, and the tiny_http server whose workers handle them.
+//! HTTP requests, responses and errors as values, and the workers that handle requests.
 
 pub mod access_log;
 pub mod condition;
 pub mod error;
 pub mod form_encoding;
-mod leader_lock;
 pub mod request;
 pub mod responder;
 pub mod response;
-pub mod upstream_protocol;
-pub mod workers;
+pub mod worker_pool;
 
+pub use ::http::Method;
+
+pub use access_log::RequestLine;
 pub use condition::{Condition, ProtocolViolation};
 pub use error::ApiError;
-pub use request::{Body, Method, Request};
+pub use request::{Body, Request};
 pub use responder::{API_VERSION, REPLAYED, Responder};
 pub use response::Response;
+pub use worker_pool::{Handler, WorkerPool};

@@ -1,60 +1,20 @@
 //! A complete request as a value.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use http::{HeaderMap, Method};
 use uuid::Uuid;
 
 use crate::clock::Moment;
-
-/// A request method. No endpoint supports [`Method::Other`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// GET
-    Get,
-    /// HEAD
-    Head,
-    /// POST
-    Post,
-    /// PUT
-    Put,
-    /// DELETE
-    Delete,
-    /// Any other method.
-    Other,
-}
-
-impl Method {
-    /// Returns the method named `text`. Methods are case-sensitive (RFC 9110 section 9.1).
-    pub fn parse(text: &str) -> Method {
-        match text {
-            "GET" => Method::Get,
-            "HEAD" => Method::Head,
-            "POST" => Method::Post,
-            "PUT" => Method::Put,
-            "DELETE" => Method::Delete,
-            _ => Method::Other,
-        }
-    }
-
-    /// The name of the method; `OTHER` for [`Method::Other`].
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Method::Get => "GET",
-            Method::Head => "HEAD",
-            Method::Post => "POST",
-            Method::Put => "PUT",
-            Method::Delete => "DELETE",
-            Method::Other => "OTHER",
-        }
-    }
-}
 
 /// The body of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// The complete body; empty if there was none.
     Whole(Vec<u8>),
-    /// More bytes than the path takes. The pipeline decides which check rejects it.
+    /// More bytes than the path takes from this client. The pipeline decides which check rejects it.
     TooLarge,
 }
 
@@ -67,25 +27,24 @@ pub const MAX_BATCH_BODY: usize = 1024 * 1024;
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The method.
     pub method: Method,
-    /// The path as sent, not percent-decoded.
+    /// As sent, not percent-decoded.
     pub path: String,
-    /// The query after `?` as sent; `None` without a `?`.
+    /// What follows `?`, as sent; `None` without a `?`.
     pub query: Option<String>,
-    /// Name and value of the headers in [`FORWARDED_HEADERS`](super::upstream_protocol::FORWARDED_HEADERS), in the order of that list.
-    /// Names are in lower case. Values are decoded as Latin-1.
-    pub headers: Vec<(String, String)>,
-    /// The body.
+    /// Values are ASCII: the edge replaces other bytes by `?`.
+    pub headers: HeaderMap,
     pub body: Body,
     /// The client's `X-Request-Id` if it is a UUID, else a new one.
     pub id: Uuid,
-    /// The client's address: the peer's, or the one that a trusted proxy reports.
+    /// The peer's address, or the one that a trusted proxy reports.
     pub client: IpAddr,
     /// The request arrived over HTTPS, here or at a trusted proxy.
     pub secure: bool,
     /// When the complete request was received.
     pub received_at: Moment,
+    /// Set when the client has its response or has gone.
+    pub is_abandoned: Arc<AtomicBool>,
 }
 
 impl Request {
@@ -95,22 +54,23 @@ impl Request {
             method,
             path: path.to_owned(),
             query: None,
-            headers: Vec::new(),
+            headers: HeaderMap::new(),
             body: Body::Whole(Vec::new()),
             id: Uuid::new_v4(),
             client: IpAddr::V4(Ipv4Addr::LOCALHOST),
             secure: false,
             received_at,
+            is_abandoned: Arc::default(),
         }
     }
 
     /// All values of the header `name` (in lower case), in the order sent.
-    pub fn headers<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.headers.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
+    pub fn headers(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok())
     }
 
     /// The first value of the header `name` (in lower case).
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+        self.headers(name).next()
     }
 }

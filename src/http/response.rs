@@ -2,15 +2,12 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde_json::{Value, json};
 
-/// Status, headers and body. `Content-Length`, `X-Request-Id` and `X-API-Version` are added when it is encoded, `Date` by the edge.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Response {
-    status: u16,
-    headers: Vec<(&'static str, Cow<'static, str>)>,
-    body: Cow<'static, [u8]>,
-}
+/// Status, headers and body. The edge adds `Content-Length` and `Date`.
+#[derive(Clone, Debug)]
+pub struct Response(::http::Response<Cow<'static, [u8]>>);
 
 /// The `Content-Type` of every JSON body (contract section 1).
 pub const JSON: &str = "application/json; charset=utf-8";
@@ -18,12 +15,14 @@ pub const JSON: &str = "application/json; charset=utf-8";
 impl Response {
     /// A response with a body of the media type `content_type`.
     pub fn new(status: u16, content_type: &'static str, body: impl Into<Cow<'static, [u8]>>) -> Response {
-        Response { status, headers: vec![("Content-Type", Cow::Borrowed(content_type))], body: body.into() }
+        let mut response = Response::empty(status);
+        *response.0.body_mut() = body.into();
+        response.header("Content-Type", content_type)
     }
 
     /// A response with a body that is already JSON text.
     pub fn json_bytes(status: u16, body: impl Into<Cow<'static, [u8]>>) -> Response {
-        Response::new(status, JSON, body)
+        Response::new(status, JSON, body).header("X-Content-Type-Options", "nosniff")
     }
 
     /// A response with a JSON body.
@@ -31,18 +30,27 @@ impl Response {
         Response::json_bytes(status, body.to_string().into_bytes())
     }
 
-    /// A response without a body and without `Content-Type`.
-    pub fn empty(status: u16) -> Response {
-        Response { status, headers: Vec::new(), body: Cow::Borrowed(&[]) }
+    /// The response of `/healthz` and `/readyz` while all is well.
+    pub fn healthy() -> Response {
+        Response::json(200, &json!({"status": "ok"})).header("Cache-Control", "no-store")
     }
 
-    /// Adds a header. A value with a line break, another control character or a byte beyond ASCII becomes empty, so that it cannot add
-    /// headers of its own.
+    /// A response without a body and without `Content-Type`.
+    pub fn empty(status: u16) -> Response {
+        let mut response = ::http::Response::new(Cow::Borrowed(&[][..]));
+        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        response.headers_mut().reserve(12);
+        Response(response)
+    }
+
+    /// Adds a header. A value with a line break, another control character or a byte beyond ASCII
+    /// becomes empty, so that it cannot add headers of its own.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Response {
-        let value = value.into();
-        let safe = value.bytes().all(|byte| byte == b'\t' || (0x20..0x7f).contains(&byte));
-        self.headers.push((name, if safe { value } else { Cow::Borrowed("") }));
+        let value = HeaderValue::from_str(&value.into()).unwrap_or(HeaderValue::from_static(""));
+        if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
+            self.0.headers_mut().append(name, value);
+        }
         self
     }
 
@@ -54,26 +62,24 @@ impl Response {
 
     /// The HTTP status.
     pub fn status(&self) -> u16 {
-        self.status
+        self.0.status().as_u16()
     }
 
-    /// Name and value of each header, in the order added.
-    pub fn headers(&self) -> &[(&'static str, Cow<'static, str>)] {
-        &self.headers
+    pub fn headers(&self) -> &HeaderMap {
+        self.0.headers()
     }
 
-    /// The value of the first header of this name. Names are case-insensitive (RFC 9110 section 5.1).
+    /// The value of the first header of this name.
     pub fn find_header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_ref())
+        self.0.headers().get(name)?.to_str().ok()
     }
 
-    /// The body.
     pub fn body(&self) -> &[u8] {
-        &self.body
+        self.0.body()
     }
 
-    /// Returns the body without copying it.
-    pub fn into_body(self) -> Cow<'static, [u8]> {
-        self.body
+    /// The response as the edge sends it.
+    pub fn into_inner(self) -> ::http::Response<Cow<'static, [u8]>> {
+        self.0
     }
 }

@@ -240,12 +240,8 @@ impl Field {
     /// [`ValueError`] if `input` violates the rules of the field.
     pub fn check(&self, input: &Input<'_>) -> Result<Value, ValueError> {
         if input.is_empty() {
-            if !self.required {
-                return Ok(self.default_value());
-            }
-            let message =
-                format!("\"{}\" is required. It was {}; {}.", self.name, input.describe(), self.expectation());
-            return Err(self.invalid(FieldCode::Required, message));
+            let is_optional = !self.required;
+            return if is_optional { Ok(self.default_value()) } else { Err(self.empty(input)) };
         }
         match self.kind {
             Kind::Text { min, max } => self.check_text(input, min, max),
@@ -261,6 +257,22 @@ impl Field {
                 _ => Err(self.rejected(FieldCode::NotInList, input)),
             },
         }
+    }
+
+    /// Validates `input` for a record that exists: an empty value does not reset a field to its
+    /// default by accident.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError`] if `input` violates the rules of the field.
+    pub fn check_update(&self, input: &Input<'_>) -> Result<Value, ValueError> {
+        if input.is_empty() && self.default.is_some() { Err(self.empty(input)) } else { self.check(input) }
+    }
+
+    /// The error of an empty value where the field needs one.
+    fn empty(&self, input: &Input<'_>) -> ValueError {
+        let message = format!("\"{}\" is required. It was {}; {}.", self.name, input.describe(), self.expectation());
+        self.invalid(FieldCode::Required, message)
     }
 
     /// Returns the error of a required field that a POST does not contain.

@@ -1,6 +1,6 @@
 //! The query of a list: sort column, predicates, and the keyset position at which a page begins.
 
-use super::{Field, Kind, Resource, Value};
+use super::{Field, Kind, RecordId, Resource, Value};
 
 /// A column that a list can be filtered by, and sorted by unless it is [`Column::Referenced`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub struct KeysetPosition {
     /// The value of the sort column.
     pub value: Value,
     /// The id, which orders records of equal sort values.
-    pub id: i64,
+    pub id: RecordId,
 }
 
 /// The query of a list.

@@ -160,10 +160,8 @@ fn change_password(signed_in: &SignedInRequest<'_>, form: &Form) -> Result<Respo
 
 fn set_password(signed_in: &SignedInRequest<'_>, new: &str) -> Result<Response, PanelError> {
     let (panel, now) = (signed_in.panel, signed_in.request.received_at);
-    match panel.hash_limiter.run(signed_in.request.client, |memory| password::hash_in(new, memory)) {
-        Ok(hash) => panel.registry.set_password(signed_in.session.tenant.id, &hash?, Actor::Panel, now)?,
-        Err(full) => return signed_in.page_with_error(&full.into(), PageContext::default()),
-    }
+    let hash = panel.hasher.run(|memory| password::hash_in(new, memory))?;
+    panel.registry.set_password(signed_in.session.tenant.id, &hash, Actor::Panel, now)?;
     panel.pending_keys.forget(signed_in.session.hash);
     Ok(Cookie::Session.clear(signed_in.request, CompletedAction::PasswordChanged.redirect()))
 }

@@ -3,6 +3,7 @@
 use super::error::PanelError;
 use crate::http::form_encoding::{decode, pairs};
 use crate::http::{Body, Request};
+use crate::model::KeyId;
 use crate::model::integer::is_positive_integer;
 
 /// Maximum size of a form in bytes (contract section 9).
@@ -51,9 +52,9 @@ impl Form {
     }
 
     /// The id in a field. Returns `None` unless it consists of digits only.
-    pub(super) fn id(&self, name: &str) -> Option<i64> {
+    pub(super) fn id(&self, name: &str) -> Option<KeyId> {
         let text = self.get(name);
-        if is_positive_integer(text) { text.parse().ok() } else { None }
+        if is_positive_integer(text) { text.parse().map(KeyId).ok() } else { None }
     }
 }
 
@@ -67,6 +68,6 @@ mod tests {
         assert_eq!(form.get("name"), "a b&c");
         assert_eq!(form.all("scope").collect::<Vec<_>>(), ["x", "y"]);
         assert_eq!((form.get("bad"), form.get("empty"), form.get("bare"), form.get("none")), ("", "", "", ""));
-        assert_eq!((form.id("id"), form.id("minus"), form.id("none")), (Some(7), None, None));
+        assert_eq!((form.id("id"), form.id("minus"), form.id("none")), (Some(KeyId(7)), None, None));
     }
 }

@@ -10,6 +10,7 @@ use super::templates::{
     self, ConfirmPage, KeyFormValues, KeyView, KeysPage, NewKey, Notice, PasswordErrors, ReplacePage,
 };
 use crate::http::{Method, Request, Response};
+use crate::model::KeyId;
 use crate::store::registry::{KeyRow, KeyState};
 
 const NO_SUCH_KEY: &str = "There is no such key any more.";
@@ -87,7 +88,7 @@ impl SignedInRequest<'_> {
     }
 
     /// Renders the confirmation page for revoking or deleting a key.
-    fn confirm(&self, id: i64, delete: bool) -> Result<Response, PanelError> {
+    fn confirm(&self, id: KeyId, delete: bool) -> Result<Response, PanelError> {
         let Session { tenant, token, .. } = self.session;
         match self.find_key(id)? {
             Some(key) if delete || key.revoked_at.is_none() => {
@@ -100,7 +101,7 @@ impl SignedInRequest<'_> {
     }
 
     /// Renders the confirmation page for replacing a key.
-    fn confirm_replacement(&self, id: i64) -> Result<Response, PanelError> {
+    fn confirm_replacement(&self, id: KeyId) -> Result<Response, PanelError> {
         let Session { tenant, token, .. } = self.session;
         let now = self.request.received_at;
         if tenant.inactive(&now.date()).is_some() {
@@ -120,7 +121,7 @@ impl SignedInRequest<'_> {
     }
 
     /// Returns a key of this tenant with its last use.
-    fn find_key(&self, id: i64) -> Result<Option<KeyRow>, PanelError> {
+    fn find_key(&self, id: KeyId) -> Result<Option<KeyRow>, PanelError> {
         Ok(self.panel.registry.list_keys(self.session.tenant.id)?.into_iter().find(|key| key.id == id))
     }
 
@@ -129,9 +130,9 @@ impl SignedInRequest<'_> {
     }
 
     /// Returns a key that was just created, once, or a notice that it was shown before. HEAD does not consume it.
-    fn new_key(&self, id: i64) -> Result<(Option<Notice>, Option<NewKey>), PanelError> {
+    fn new_key(&self, id: KeyId) -> Result<(Option<Notice>, Option<NewKey>), PanelError> {
         let created = self.find_key(id)?;
-        let Some(row) = created.filter(|_| self.request.method == Method::Get) else { return Ok((None, None)) };
+        let Some(row) = created.filter(|_| self.request.method == Method::GET) else { return Ok((None, None)) };
         let now = self.request.received_at.monotonic;
         Ok(match self.panel.pending_keys.take(self.session.hash, id, now) {
             Some(key) => (None, Some(NewKey { name: row.name, key })),

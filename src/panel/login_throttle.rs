@@ -10,6 +10,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use sha2::{Digest as _, Sha256};
 
+use crate::model::TenantId;
+
 /// Failures allowed within [`WINDOW`].
 const MAX_FAILURES: usize = 5;
 const WINDOW: Duration = Duration::from_secs(60);
@@ -29,8 +31,8 @@ impl ThrottleKey {
     }
 
     /// A change of this tenant's password, which asks for the current one.
-    pub(super) fn password_change(tenant_id: i64) -> ThrottleKey {
-        ThrottleKey(Sha256::new().chain_update("password ").chain_update(tenant_id.to_be_bytes()).finalize().into())
+    pub(super) fn password_change(tenant_id: TenantId) -> ThrottleKey {
+        ThrottleKey(Sha256::new().chain_update("password ").chain_update(tenant_id.0.to_be_bytes()).finalize().into())
     }
 }
 

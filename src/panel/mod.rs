@@ -9,7 +9,7 @@ mod choices;
 mod cookies;
 mod error;
 mod form;
-mod hash_limiter;
+mod hasher;
 mod keys_page;
 mod login_throttle;
 mod pending_keys;
@@ -24,7 +24,7 @@ use crate::html::{self, BASE_STYLE, Policy};
 use crate::http::{Method, Request, Response};
 use crate::store::registry::Registry;
 use error::PanelError;
-use hash_limiter::HashLimiter;
+use hasher::Hasher;
 use login_throttle::LoginThrottle;
 use pending_keys::PendingKeys;
 use templates::{SCRIPT, STYLE};
@@ -39,7 +39,7 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[BASE_STYLE, STY
 pub struct Panel {
     registry: Arc<Registry>,
     throttle: LoginThrottle,
-    hash_limiter: HashLimiter,
+    hasher: Hasher,
     pending_keys: PendingKeys,
 }
 
@@ -49,24 +49,32 @@ impl Panel {
         Panel {
             registry,
             throttle: LoginThrottle::default(),
-            hash_limiter: HashLimiter::default(),
+            hasher: Hasher::default(),
             pending_keys: PendingKeys::default(),
         }
+    }
+
+    /// The response where more sign-ins wait than the processor can hash (contract section 9).
+    pub fn overloaded(&self) -> Response {
+        page(templates::error_page(&PanelError::Overloaded))
     }
 
     /// Returns a page or a redirect for a request on the panel's path, whatever its method.
     pub fn respond(&self, request: &Request) -> Response {
         let outcome = match request.method {
-            Method::Get | Method::Head => keys_page::handle_get(self, request),
-            Method::Post => actions::handle_post(self, request),
-            Method::Put | Method::Delete | Method::Other => Err(PanelError::MethodNotAllowed),
+            Method::GET | Method::HEAD => keys_page::handle_get(self, request),
+            Method::POST => actions::handle_post(self, request),
+            _ => Err(PanelError::MethodNotAllowed),
         };
-        let response = outcome.unwrap_or_else(|error| templates::error_page(&error));
-        html::protect(response.header("Cache-Control", "no-store"), &POLICY)
+        page(outcome.unwrap_or_else(|error| templates::error_page(&error)))
     }
 
     /// The number of passwords checked or hashed since the start, including those for unknown tenants.
     pub fn passwords_hashed(&self) -> u64 {
-        self.hash_limiter.finished()
+        self.hasher.finished()
     }
+}
+
+fn page(response: Response) -> Response {
+    html::protect(response.header("Cache-Control", "no-store"), &POLICY)
 }

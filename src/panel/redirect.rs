@@ -3,6 +3,7 @@
 use super::templates::Notice;
 use crate::api::routes::PANEL_PATH;
 use crate::http::Response;
+use crate::model::KeyId;
 
 /// What a form did. The page after the redirect reports it.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +55,7 @@ impl CompletedAction {
 }
 
 /// A redirect to the page that shows a new key once.
-pub(super) fn to_new_key(id: i64) -> Response {
+pub(super) fn to_new_key(id: KeyId) -> Response {
     see_other(&format!("{PANEL_PATH}?new={id}"))
 }
 

@@ -4,7 +4,6 @@ use super::Panel;
 use super::cookies::Cookie;
 use super::error::PanelError;
 use super::form::Form;
-use super::hash_limiter::QueueFull;
 use super::login_throttle::{ThrottleKey, Throttled};
 use super::redirect::{self, CompletedAction};
 use super::session::{Session, form_token, is_equal};
@@ -97,7 +96,7 @@ fn end(panel: &Panel, session: &Session) -> Result<(), PanelError> {
 ///
 /// # Errors
 ///
-/// [`PanelError::TooManyAttempts`] if the throttle is active, [`PanelError::Overloaded`] if too many checks are queued.
+/// [`PanelError::TooManyAttempts`] if the throttle is active.
 pub(super) fn verify(
     panel: &Panel,
     request: &Request,
@@ -107,24 +106,18 @@ pub(super) fn verify(
 ) -> Result<bool, PanelError> {
     let now = request.received_at.monotonic;
     panel.throttle.check(&key, now)?;
-    panel.hash_limiter.run(request.client, |memory| {
+    panel.hasher.run(|memory| {
         let attempt = panel.throttle.begin(key, now)?;
         let matches = password::verify(password, stored, memory);
         if !matches {
             attempt.fail();
         }
         Ok(matches)
-    })?
+    })
 }
 
 impl From<Throttled> for PanelError {
     fn from(Throttled: Throttled) -> PanelError {
         PanelError::TooManyAttempts
-    }
-}
-
-impl From<QueueFull> for PanelError {
-    fn from(QueueFull: QueueFull) -> PanelError {
-        PanelError::Overloaded
     }
 }

@@ -8,10 +8,10 @@ use askama::Template;
 use super::choices::{EndChoice, OverlapChoice};
 use super::error::PanelError;
 use crate::capitalize::capitalize;
-use crate::clock::Moment;
+use crate::clock::{Moment, Timestamp};
 use crate::html::HTML;
 use crate::http::Response;
-use crate::model::{Scope, Scopes};
+use crate::model::{KeyId, Scope, Scopes};
 use crate::store::registry::{EventKey, Inactive, KeyEvent, KeyRow, KeyState, TenantRow};
 
 /// The style of every page, after [`crate::html::BASE_STYLE`].
@@ -109,7 +109,7 @@ pub(super) struct ReplacePage<'a> {
 
 #[derive(Debug)]
 pub(super) struct KeyView {
-    pub(super) id: i64,
+    pub(super) id: KeyId,
     pub(super) name: String,
     pub(super) prefix: String,
     pub(super) scopes: Scopes,
@@ -131,9 +131,9 @@ impl KeyView {
             name: key.name,
             prefix: key.prefix,
             scopes: key.scopes,
-            created: Time(key.created_at),
-            last_used: key.last_used_at.map(Time),
-            revoked: key.revoked_at.map(Time),
+            created: Time::new(key.created_at),
+            last_used: key.last_used_at.map(Time::new),
+            revoked: key.revoked_at.map(Time::new),
             expires: key.expires_at.map(|end| Time(end.to_string())),
             rate_limit: key.rate_limit,
         }
@@ -157,7 +157,7 @@ pub(super) struct EventView {
 impl From<KeyEvent> for EventView {
     fn from(event: KeyEvent) -> EventView {
         let KeyEvent { at, actor, action, key } = event;
-        EventView { at: Time(at), action: capitalize(&action), key, actor }
+        EventView { at: Time::new(at), action: capitalize(&action), key, actor }
     }
 }
 
@@ -170,6 +170,10 @@ impl From<KeyEvent> for EventView {
 pub(super) struct Time(String);
 
 impl Time {
+    fn new(at: Timestamp) -> Time {
+        Time(at.to_string())
+    }
+
     fn date(&self) -> &str {
         self.0.split('T').next().unwrap_or_default()
     }

@@ -1,101 +1,298 @@
-//! Creation of the data directory, which is undone if the command fails (contract section 10).
+//! The data directory: its paths, its locks, and what an earlier process has left in its WALs.
+//!
+//! Two locks. `serve.lock` is held by the one server. The directory itself is locked shared by
+//! everybody who has a database open, and exclusively by whoever comes first, for as long as it
+//! takes to recover the WALs (database/wal.rs): nothing is committed behind frames that may not be
+//! on the disk.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, DirEntry, File, OpenOptions, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use rusqlite::{Connection, TransactionBehavior};
-
-use super::connection::{self, OpenError, unusable};
-use super::data_dir_lock::{self, DataDirLock, DataDirLockError};
-use super::private_folders::create_data_dir;
-use super::{registry, tenants};
+use super::database::{self, Database};
+use super::error::OpenError;
+use super::schemas;
+use crate::files;
+use crate::model::TenantId;
 use crate::new_folders::NewFolders;
 
-/// The parts of a data directory that a command has created. They are removed when this is dropped before [`NewDataDir::keep`],
-/// unless another process uses the directory.
+/// The registry's name in the data directory.
+pub(crate) const REGISTRY_FILE: &str = "registry.db";
+
+const LOCK_FILE: &str = "serve.lock";
+
+/// The registry of a data directory.
+pub(crate) fn registry_database(data_dir: &Path) -> Database {
+    Database::new(data_dir.join(REGISTRY_FILE), &schemas::REGISTRY)
+}
+
+/// The directory of the tenants' files.
+pub fn tenants_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("tenants")
+}
+
+/// A tenant's file.
+pub(crate) fn tenant_database(data_dir: &Path, id: TenantId) -> Database {
+    Database::new(tenants_dir(data_dir).join(format!("{id}.db")), &schemas::TENANT)
+}
+
+/// The ids of the tenants' files, whether or not the registry knows them.
+pub(crate) fn tenant_file_ids(data_dir: &Path) -> io::Result<BTreeSet<TenantId>> {
+    let id = |entry: io::Result<DirEntry>| -> io::Result<Option<TenantId>> {
+        let name = entry?.file_name();
+        let stem = name.to_str().and_then(|name| name.strip_suffix(".db"));
+        Ok(stem.and_then(|stem| stem.parse().ok()).filter(|id| *id > 0).map(TenantId))
+    };
+    match fs::read_dir(tenants_dir(data_dir)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        entries => entries?.map(id).filter_map(Result::transpose).collect(),
+    }
+}
+
+/// Whether there is the database, or a file that SQLite keeps beside one.
+pub(crate) fn has_files(database: &Database) -> bool {
+    let names = ["", "-wal", "-shm", "-journal"].map(|suffix| database.companion(suffix));
+    // A name that cannot be looked up may be there.
+    names.iter().any(|name| name.try_exists().unwrap_or(true))
+}
+
+/// Whether the directory has no files but hidden ones, such as a `.gitignore`.
+pub(crate) fn is_empty(directory: &Path) -> io::Result<bool> {
+    let is_hidden =
+        |entry: io::Result<DirEntry>| entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."));
+    Ok(fs::read_dir(directory)?.all(is_hidden))
+}
+
+/// Removes a tenant's file with what SQLite and Litestream keep beside it, and the copies that
+/// version 0.2 has made before migrations (`1.db.v2`).
+pub(crate) fn remove_tenant_files(database: &Database) -> io::Result<()> {
+    let path = database.path();
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for entry in fs::read_dir(path.parent().unwrap_or(path))? {
+        let entry = entry?;
+        let found = entry.file_name().to_string_lossy().into_owned();
+        let rest = found.strip_prefix(&name);
+        if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.'])) {
+            files::ignore_missing(fs::remove_file(entry.path()))?;
+        }
+    }
+    files::ignore_missing(fs::remove_dir_all(database.litestream_directory()))?;
+    files::sync_parent(path)
+}
+
+fn unusable(path: &Path, cause: impl ToString) -> OpenError {
+    OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() }
+}
+
+/// A data directory that this process uses, until this is dropped.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    _in_use: File,
+}
+
+impl DataDir {
+    /// Opens an existing data directory.
+    pub fn open(path: &Path) -> Result<DataDir, OpenError> {
+        let registry = registry_database(path);
+        if !registry.path().exists() {
+            return Err(OpenError::Missing(registry.path().to_owned()));
+        }
+        DataDir::enter(path, false)
+    }
+
+    /// Opens it for the server: waits until no command uses it, recovers every WAL, and migrates
+    /// what is older. A tenant that cannot be migrated is unavailable.
+    pub fn open_to_serve(path: &Path) -> Result<DataDir, OpenError> {
+        let data_dir = DataDir::enter(path, true)?;
+        migrate(&registry_database(path))?;
+        for id in tenant_file_ids(path).map_err(|error| unusable(path, error))? {
+            if let Err(error) = migrate(&tenant_database(path, id)) {
+                tracing::error!(tenant = %id, %error, "the tenant is unavailable");
+            }
+        }
+        Ok(data_dir)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn enter(path: &Path, must_recover: bool) -> Result<DataDir, OpenError> {
+        let failed = |error| unusable(path, error);
+        let directory = File::open(path).map_err(failed)?;
+        match directory.try_lock() {
+            Ok(()) => recover(path)?,
+            Err(TryLockError::WouldBlock) if must_recover => {
+                tracing::info!("waiting for the commands that use the data directory to end");
+                directory.lock().map_err(failed)?;
+                recover(path)?;
+            }
+            Err(TryLockError::WouldBlock) => (),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        directory.lock_shared().map_err(failed)?;
+        Ok(DataDir { path: path.to_owned(), _in_use: directory })
+    }
+}
+
+fn migrate(database: &Database) -> Result<(), OpenError> {
+    let begun = Instant::now();
+    let Some(from) = database.migrate()? else { return Ok(()) };
+    let (file, took) = (database.path().display(), begun.elapsed());
+    tracing::info!(%file, from, ?took, "schema migrated");
+    Ok(())
+}
+
+/// Recovers the WALs that are not empty. Whoever writes to a tenant that cannot be recovered is
+/// refused.
+fn recover(data_dir: &Path) -> Result<(), OpenError> {
+    database::recover(&registry_database(data_dir))?;
+    for id in tenant_file_ids(data_dir).unwrap_or_default() {
+        if let Err(error) = database::recover(&tenant_database(data_dir, id)) {
+            tracing::error!(tenant = %id, %error, "the tenant's WAL cannot be recovered");
+        }
+    }
+    Ok(())
+}
+
+/// The lock of the one server.
+#[derive(Debug)]
+pub struct ServeLock {
+    _file: File,
+}
+
+impl ServeLock {
+    /// Fails with [`OpenError::Unusable`] where another process serves the directory.
+    pub fn acquire(data_dir: &Path) -> Result<ServeLock, OpenError> {
+        let path = data_dir.join(LOCK_FILE);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&path).map_err(|error| unusable(&path, error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(ServeLock { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(unusable(data_dir, "another tenantdesk serves this data directory")),
+            Err(TryLockError::Error(error)) => Err(unusable(&path, error)),
+        }
+    }
+}
+
+/// What a command has created of a data directory. Dropping it removes that again, unless it is
+/// kept or another process uses it (contract section 10: a command that fails leaves no file).
 #[derive(Debug)]
 pub struct NewDataDir {
-    data_dir: PathBuf,
-    folders: NewFolders,
-    had_lock_file: bool,
-    /// A connection to the registry, if it is new. It stays open, because opening one can fail on a full disk.
-    registry: Option<Connection>,
+    path: PathBuf,
+    directories: NewFolders,
+    has_new_registry: bool,
+    has_new_lock: bool,
 }
 
 impl NewDataDir {
-    /// Creates a data directory and an empty registry, each if it does not exist or was never finished.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError`]. Everything that was created is removed.
-    pub fn create(data_dir: &Path) -> Result<NewDataDir, OpenError> {
-        let folders = NewFolders::create(&tenants::folder(data_dir), 0o700);
-        let mut created = NewDataDir {
-            data_dir: data_dir.to_owned(),
-            folders: folders.map_err(|error| unusable(data_dir, error))?,
-            had_lock_file: data_dir_lock::lock_file(data_dir).exists(),
-            registry: None,
-        };
-        create_data_dir(data_dir)?;
-        if !data_dir.join(registry::FILE).exists() || registry::is_unfinished(data_dir) {
-            created.registry = Some(registry::create_file(data_dir)?);
+    /// Creates the directory and an empty registry, each if there is none.
+    pub fn create(path: &Path) -> Result<NewDataDir, OpenError> {
+        let mut created = NewDataDir::create_directories(path)?;
+        let registry = registry_database(path);
+        if registry.path().exists() {
+            return Ok(created);
+        }
+        if !tenant_file_ids(path).map_err(|error| unusable(path, error))?.is_empty() {
+            return Err(unusable(
+                registry.path(),
+                "it is missing beside tenants' files; restore a backup into an empty directory",
+            ));
+        }
+        match registry.create() {
+            // Another process has created it meanwhile.
+            Err(_) if registry.path().exists() => (),
+            outcome => {
+                outcome?;
+                created.has_new_registry = true;
+            }
         }
         Ok(created)
     }
 
-    /// Returns whether the registry is new.
-    pub fn has_new_registry(&self) -> bool {
-        self.registry.is_some()
+    /// Creates the directory alone. A directory that is empty except for hidden files, such as a
+    /// `.gitignore`, becomes private; one that is in use keeps its mode.
+    pub fn create_directories(path: &Path) -> Result<NewDataDir, OpenError> {
+        let create = || -> io::Result<NewDataDir> {
+            let mut directories = NewFolders::create(path, 0o700)?;
+            let has_new_lock = !path.join(LOCK_FILE).exists();
+            if is_empty(path)? {
+                fs::set_permissions(path, Permissions::from_mode(0o700))?;
+            }
+            directories.extend(NewFolders::create(&tenants_dir(path), 0o700)?);
+            let path = path.to_owned();
+            Ok(NewDataDir { path, directories, has_new_registry: false, has_new_lock })
+        };
+        create().map_err(|error| unusable(path, error))
     }
 
-    /// Keeps everything.
     pub fn keep(mut self) {
         self.keep_all();
     }
 
     fn keep_all(&mut self) {
-        self.registry = None;
-        self.had_lock_file = true;
-        self.folders.keep();
-    }
-
-    /// Returns whether there is nothing to remove. The lock file is new if this command, or another one meanwhile, created it.
-    fn is_untouched(&self) -> bool {
-        let lock_is_new = !self.had_lock_file && data_dir_lock::lock_file(&self.data_dir).exists();
-        self.registry.is_none() && self.folders.is_empty() && !lock_is_new
-    }
-
-    fn remove(&mut self) {
-        // A server that holds the lock needs the whole directory.
-        let lock = DataDirLock::acquire(&self.data_dir);
-        if matches!(lock, Err(DataDirLockError::Held(_))) {
-            return self.keep_all();
-        }
-        let registry = self.registry.take().map(|registry| remove_empty(registry, &self.data_dir.join(registry::FILE)));
-        if matches!(registry, Some(Ok(false) | Err(_))) {
-            return self.keep_all();
-        }
-        if !self.had_lock_file {
-            let _ = fs::remove_file(data_dir_lock::lock_file(&self.data_dir));
-        }
+        self.directories.keep();
+        (self.has_new_registry, self.has_new_lock) = (false, false);
     }
 }
 
 impl Drop for NewDataDir {
     fn drop(&mut self) {
-        if !self.is_untouched() {
-            self.remove();
+        // Whoever else uses the directory holds a shared lock, or the server's.
+        let directory = File::open(&self.path);
+        let is_alone = directory.is_ok_and(|directory| directory.try_lock().is_ok());
+        let serves = !is_alone || ServeLock::acquire(&self.path).is_err();
+        if serves {
+            return self.keep_all();
+        }
+        if self.has_new_registry {
+            registry_database(&self.path).remove();
+        }
+        if self.has_new_lock {
+            let _ = fs::remove_file(self.path.join(LOCK_FILE));
         }
     }
 }
 
-/// Removes the registry if it has no tenant, and returns whether it did. Another process that waits for the write lock then
-/// finds that its file is missing.
-fn remove_empty(mut registry: Connection, path: &Path) -> rusqlite::Result<bool> {
-    let transaction = registry.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let is_empty = !transaction.prepare("SELECT 1 FROM tenants")?.exists([])?;
-    if is_empty {
-        connection::remove_database(path);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_server_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = ServeLock::acquire(directory.path()).unwrap();
+        assert!(ServeLock::acquire(directory.path()).is_err());
+        drop(first);
+        assert!(ServeLock::acquire(directory.path()).is_ok());
     }
-    Ok(is_empty)
+
+    #[test]
+    fn what_was_created_goes_unless_it_is_kept_or_used() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("a/data");
+        drop(NewDataDir::create(&path).unwrap());
+        assert!(!home.path().join("a").exists());
+        let created = NewDataDir::create(&path).unwrap();
+        let used = DataDir::open(&path).unwrap();
+        drop(created);
+        assert!(path.join(REGISTRY_FILE).exists(), "another process uses it");
+        drop(used);
+        NewDataDir::create(&path).unwrap().keep();
+        assert!(path.join(REGISTRY_FILE).exists());
+    }
+
+    #[test]
+    fn no_registry_is_made_beside_tenants_files() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("tenants")).unwrap();
+        fs::write(home.path().join("tenants/1.db"), b"").unwrap();
+        assert!(NewDataDir::create(home.path()).is_err());
+        assert!(!home.path().join(REGISTRY_FILE).exists());
+    }
 }

@@ -1,4 +1,30 @@
-//! Why the store did not do what it was asked. No type of the database library appears outside `store/`.
+//! Why the store did not do what it was asked. No type of the database library appears outside
+//! `store/`.
+
+use std::path::PathBuf;
+
+/// Why a database cannot be opened. The texts are for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{} does not exist", .0.display())]
+    Missing(PathBuf),
+    /// `serve` and `restore` migrate it; every other command refuses it (contract section 11).
+    #[error(
+        "{} was written by an older version of tenantdesk (schema {found}, this binary needs \
+         {known}); start the service once, which migrates it", .path.display()
+    )]
+    Older { path: PathBuf, found: u32, known: u32 },
+    #[error(
+        "{} was written by a newer version of tenantdesk (schema {found}, this binary knows \
+         {known}); use that version", .path.display()
+    )]
+    Newer { path: PathBuf, found: u32, known: u32 },
+    #[error("{} is damaged or no database: {cause}", .path.display())]
+    Damaged { path: PathBuf, cause: String },
+    /// Permissions, locks, a full disk, a failed migration.
+    #[error("{} cannot be used: {cause}", .path.display())]
+    Unusable { path: PathBuf, cause: String },
+}
 
 /// A statement failed. The text is SQLite's own.
 #[derive(Debug, thiserror::Error)]
@@ -8,10 +34,17 @@ pub struct DatabaseError(#[from] pub(super) rusqlite::Error);
 /// Why a request's read or mutation was not done. The cause is in the log already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The tenant's file cannot be used now: it is missing, damaged, of a newer schema, read-only, on a full disk, locked for
-    /// too long, or has too many requests waiting for it.
+    /// The tenant's file is missing, damaged, of another schema, read-only or locked for too long.
     #[error("the tenant's file cannot be used")]
     Unavailable,
+    #[error("the tenant's file has reached its size limit")]
+    SizeLimit,
+    /// The disk is full, or nearly so.
+    #[error("the disk has too little free space")]
+    DiskFull,
+    /// The read ran into its deadline.
+    #[error("the read took too long")]
+    TimedOut,
     /// The program failed, not the file.
     #[error("the store failed")]
     Internal,
@@ -22,7 +55,6 @@ pub enum StoreError {
 pub enum MutationError<E> {
     /// The caller's own reason.
     Rejected(E),
-    /// A statement failed.
     Database(DatabaseError),
 }
 

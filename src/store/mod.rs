@@ -1,39 +1,42 @@
 //! The databases: the registry of tenants and keys, and one file of records for each tenant.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `database` | one database: open, pragmas, schema, migration, commit, checkpoint, copy |
+//! | `schemas` | the schemas of the two kinds of database |
+//! | `data_dir` | the directory of all databases: paths, locks, recovery after a start |
+//! | `registry` | tenants, keys, sessions, events |
+//! | `tenant` | one tenant's file in the server: readers, the writer, upkeep |
+//! | `records` | statements, lists, search, change log, stored responses |
+//! | `archive` | backup, restore, check |
 
-pub mod backup;
-pub mod check;
-pub mod connection;
-pub mod data_dir;
-pub mod data_dir_lock;
+pub mod archive;
+mod data_dir;
+mod database;
 mod error;
-mod file_identity;
-pub mod import;
-pub mod lock_file;
-mod log_file;
-mod log_health;
-mod page_copy;
-mod private_folders;
-pub mod records;
+mod records;
 pub mod registry;
-pub mod restore;
-pub mod schema;
-pub mod tenant_file;
-pub mod tenants;
+mod schemas;
+mod tenant;
 
-#[cfg(test)]
-mod schema_tests;
-#[cfg(test)]
-mod search_tests;
-#[cfg(test)]
-mod sqlite_tests;
-#[cfg(test)]
-mod upgrade_tests;
-
-pub use connection::{OpenError, sqlite_version};
-pub use error::{DatabaseError, MutationError, StoreError};
+pub use data_dir::{DataDir, NewDataDir, ServeLock, tenants_dir};
+pub use error::{DatabaseError, MutationError, OpenError, StoreError};
 pub use records::{
-    Changes, ChangesPage, ChangesQuery, DeleteOutcome, JournalPosition, KeyLabel, Origin, Page, Reading, Record, Start,
-    StoredResponse, Writing,
+    Actor, ChangeContext, Changes, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Match, Page, Position, Reading,
+    Record, Start, StoredResponse, Writing, fold,
 };
 pub use registry::Registry;
-pub use tenants::{Tenant, Tenants};
+pub use tenant::{Deadline, Demand, IdSet, ImportTransaction, Tenant, TenantFile, Tenants};
+
+/// The schema versions of the registry and of tenants' files.
+pub fn schema_versions() -> (u32, u32) {
+    (registry::SCHEMA.version, tenant::SCHEMA.version)
+}
+
+/// The version of the SQLite library in this program.
+pub fn sqlite_version() -> &'static str {
+    rusqlite::version()
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,7 @@ use std::io::{self, Write};
 
 use super::Format;
 use crate::model::{READ_ONLY, Resource, Value};
-use crate::store::tenant_file::TenantFile;
-use crate::store::{DatabaseError, Record};
+use crate::store::{DatabaseError, Record, TenantFile};
 
 /// Why an export failed.
 #[derive(Debug, thiserror::Error)]
@@ -60,8 +59,8 @@ fn write_record(writer: &mut csv::Writer<impl Write>, record: &Record) -> io::Re
             Value::Text(text) => write(text)?,
         }
     }
-    write(&record.created_at)?;
-    write(&record.updated_at)?;
+    write(&record.created_at.to_string())?;
+    write(&record.updated_at.to_string())?;
     writer.write_record(None::<&[u8]>).map_err(io::Error::other)
 }
 

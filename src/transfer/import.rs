@@ -1,8 +1,8 @@
 //! The import: validates the whole file, then stores all rows, which appear together.
 //!
-//! The file is read twice. The first pass validates without a lock, however long the file is. The second pass stores the rows in
-//! portions, hidden until the last one is stored. It validates again, because a referenced record may have been deleted in the
-//! meantime.
+//! The file is read twice. The first pass validates without a lock, however long the file is. The
+//! second pass stores the rows in one transaction. It validates again, because a referenced record
+//! may have been deleted in the meantime.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read, Seek};
@@ -12,11 +12,10 @@ use super::csv_reader::{CsvRows, Next};
 use super::line_reader::LineReader;
 use super::row::{RowValidator, ValidRow};
 use super::{Format, RowError};
+use crate::clock::Timestamp;
 use crate::model::field::Input;
 use crate::model::{JsonError, JsonObject, Resource};
-use crate::store::import::{NewIds, NewRecord, PendingImport, PendingImportError};
-use crate::store::tenant_file::{IdSet, TenantFile};
-use crate::store::{DatabaseError, OpenError, Reading};
+use crate::store::{Actor, ChangeContext, DatabaseError, IdSet, Reading, TenantFile, Writing};
 
 /// An import.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +33,6 @@ pub struct Import {
 /// The current phase of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportPhase {
-    /// Rows that an interrupted import has left, or this one before it failed, are removed.
-    Removing,
     /// The file is validated.
     Checking,
     /// The rows are stored.
@@ -50,8 +47,6 @@ pub trait ProgressObserver {
     fn waiting(&mut self);
     /// Called regularly while rows are checked or stored, with the number of bytes that the current phase has read.
     fn progress(&mut self, phase: ImportPhase, bytes: u64);
-    /// Called regularly while rows are removed: with the number of removed rows, and of all that are to be removed.
-    fn removed(&mut self, rows: u64, all: u64);
 }
 
 /// Why an import failed. Nothing was stored.
@@ -76,12 +71,6 @@ pub enum ImportError {
     /// The file had other rows when it was read again.
     #[error("the file was changed while it was read; nothing was imported")]
     Changed,
-    /// The records or the file's content changed while the rows were stored.
-    #[error("{0}; nothing was imported")]
-    Interrupted(PendingImportError),
-    /// Imports into the tenant cannot be locked.
-    #[error("{0}; nothing was imported")]
-    Unlockable(#[from] OpenError),
     /// The tenant's database failed.
     #[error("the tenant's file cannot be used: {0}; nothing was imported")]
     File(#[from] DatabaseError),
@@ -98,46 +87,39 @@ const PROGRESS_INTERVAL: u64 = 256;
 const BUFFER: usize = 64 * 1024;
 
 impl Import {
-    /// Imports all rows of `source` and returns their number. `now` is the timestamp of the new records, RFC 3339.
-    ///
-    /// # Errors
-    ///
-    /// [`ImportError`] if the file cannot be read, a row is invalid, ids cannot be kept, or the database fails.
+    /// Imports all rows of `source` and returns their number. The records are dated `now`.
     pub fn run(
         &self,
         source: &mut (impl Read + Seek),
-        file: &TenantFile,
-        now: &str,
+        file: &mut TenantFile,
+        now: Timestamp,
         observer: &mut dyn ProgressObserver,
     ) -> Result<u64, ImportError> {
-        if self.dry_run {
-            return Ok(self.check(source, file, observer)?.0);
+        let rows = self.check(source, file, observer)?;
+        if self.dry_run || rows == 0 {
+            return Ok(rows);
         }
-        let lock = file.lock_imports(|| observer.waiting())?;
-        file.remove_leftovers(&lock, &mut |rows, all| observer.removed(rows, all))?;
-        let (rows, ids) = self.check(source, file, observer)?;
         source.rewind()?;
-        if rows == 0 {
-            return Ok(0);
+        let import = file.begin_import(self.resource, rows, || observer.waiting())?;
+        let writing = import.writing();
+        if self.keep_ids && writing.has_ever_held(self.resource)? {
+            return Err(ImportError::HasHeldRecords(self.resource.plural));
         }
-        let stored = file
-            .begin_import(&lock, self.resource, ids, now)
-            .map_err(|error| self.pending_error(error))
-            .and_then(|pending| self.store(source, file, pending, rows, observer));
-        if stored.is_err() {
-            // The first error is the one to report. What cannot be removed remains hidden.
-            let _ = file.remove_leftovers(&lock, &mut |rows, all| observer.removed(rows, all));
+        if self.store(source, &writing, now, observer)? != rows {
+            return Err(ImportError::Changed);
         }
-        stored.map(|()| rows)
+        drop(writing);
+        import.commit(now)?;
+        Ok(rows)
     }
 
-    /// Validates all rows of one snapshot. Returns their number, and the ids to reserve for them.
+    /// Validates all rows of one snapshot. Returns their number.
     fn check(
         &self,
         source: &mut impl Read,
         file: &TenantFile,
         observer: &mut dyn ProgressObserver,
-    ) -> Result<(u64, NewIds), ImportError> {
+    ) -> Result<u64, ImportError> {
         let layout = Layout::of(self.resource);
         let mut pass = Pass { import: self, layout: &layout, phase: ImportPhase::Checking, observer };
         let ids = self.keep_ids.then(|| file.id_set()).transpose()?;
@@ -145,40 +127,28 @@ impl Import {
             if self.keep_ids && reading.has_ever_held(self.resource)? {
                 return Err(ImportError::HasHeldRecords(self.resource.plural));
             }
-            let rows = pass.run(source, reading, ids.as_ref(), &mut |_| Ok(()))?;
-            // The set is empty after the transaction.
-            let highest = ids.map(|ids| ids.highest()).transpose()?;
-            Ok((rows, highest.map_or(NewIds::Next(rows), NewIds::Kept)))
+            pass.run(source, reading, ids.as_ref(), &mut |_| Ok(()))
         })
     }
 
-    /// Stores all rows, which are as many as `rows`.
+    /// Stores all rows. Returns their number.
     fn store(
         &self,
         source: &mut impl Read,
-        file: &TenantFile,
-        mut pending: PendingImport<'_>,
-        rows: u64,
+        writing: &Writing<'_>,
+        now: Timestamp,
         observer: &mut dyn ProgressObserver,
-    ) -> Result<(), ImportError> {
+    ) -> Result<u64, ImportError> {
         let layout = Layout::of(self.resource);
         let mut pass = Pass { import: self, layout: &layout, phase: ImportPhase::Storing, observer };
-        let mut add =
-            |ValidRow { id, values }| pending.add(NewRecord { id, values }).map_err(|error| self.pending_error(error));
-        if pass.run(source, &file.reading(), None, &mut add)? != rows {
-            return Err(ImportError::Changed);
-        }
-        pending.finish().map_err(|error| self.pending_error(error))
-    }
-
-    fn pending_error(&self, error: PendingImportError) -> ImportError {
-        match error {
-            PendingImportError::HasHeldRecords => ImportError::HasHeldRecords(self.resource.plural),
-            PendingImportError::Unexpected => ImportError::Changed,
-            PendingImportError::File(error) => error.into(),
-            PendingImportError::Database(error) => error.into(),
-            PendingImportError::ReferenceDeleted | PendingImportError::Restored => ImportError::Interrupted(error),
-        }
+        let context = ChangeContext { at: now, actor: Actor::Command("import") };
+        let mut add = |ValidRow { id, values }| {
+            writing.insert(self.resource, id, values, &context)?;
+            Ok(writing.flush_if_large()?)
+        };
+        let rows = pass.run(source, writing, None, &mut add)?;
+        writing.flush()?;
+        Ok(rows)
     }
 }
 

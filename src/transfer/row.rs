@@ -3,9 +3,8 @@
 use super::RowError;
 use super::columns::{FileColumn, Layout, Role};
 use crate::model::field::{Input, ValueError};
-use crate::model::{Field, Resource, Value};
-use crate::store::tenant_file::{IdSet, Match};
-use crate::store::{DatabaseError, Reading};
+use crate::model::{Field, RecordId, Resource, Value};
+use crate::store::{DatabaseError, IdSet, Match, Reading};
 
 /// The maximum id in a file. The upper half of all ids remains for new records.
 const MAX_ID: i64 = i64::MAX / 2;
@@ -14,7 +13,7 @@ const MAX_ID: i64 = i64::MAX / 2;
 #[derive(Debug)]
 pub struct ValidRow {
     /// The id, if the import keeps ids.
-    pub id: Option<i64>,
+    pub id: Option<RecordId>,
     /// The values in the order of the resource's fields.
     pub values: Vec<Value>,
 }
@@ -61,10 +60,10 @@ impl RowValidator<'_> {
         line: u64,
         cells: &[Option<Input<'_>>],
         errors: &mut Vec<RowError>,
-    ) -> Result<Option<i64>, DatabaseError> {
+    ) -> Result<Option<RecordId>, DatabaseError> {
         let input = self.layout.find("id").and_then(|index| cells.get(index)?.as_ref());
         let number = match input {
-            Some(Input::Number(number)) => number.parse().ok().filter(|id| (1..=MAX_ID).contains(id)),
+            Some(Input::Number(number)) => number.parse().ok().filter(|id| (1..=MAX_ID).contains(id)).map(RecordId),
             _ => None,
         };
         let Some(id) = number else {
@@ -144,8 +143,8 @@ impl RowValidator<'_> {
             _ => return error("bad_request", format!("\"{}\" must be text.", column.name)),
         };
         let (noun, key_name) = (target.name, key.name);
-        match self.reading.find_by(target, key, text)? {
-            Match::One(id) => Ok(Ok(Value::Integer(id))),
+        match self.reading.find_by(target, key, &Value::Text(text.to_string()))? {
+            Match::One(RecordId(id)) => Ok(Ok(Value::Integer(id))),
             Match::None => error(
                 missing_code(target),
                 format!("There is no {noun} with the {key_name} {text:?}. Create the {noun} first."),

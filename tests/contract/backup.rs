@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::server::run;
 use crate::support::syncs::Syncs;
-use crate::support::{ALL, Api, DataDir, TestServer, database, until};
+use crate::support::{ALL, Api, DataDir, TestServer, until};
 
 fn folders(data_dir: &DataDir) -> Vec<String> {
     let entries = std::fs::read_dir(data_dir.home().join("backups")).unwrap();
@@ -61,13 +61,14 @@ fn everything_is_restored_on_another_machine() {
     let backups = server.home().join("backups");
     let restored = data_dir.cli(&["--json", "restore", backups.to_str().unwrap()]).done().json();
     assert_eq!(restored["tenants"][0]["records"]["customers"], 1);
-    data_dir.cli(&["restore", backups.to_str().unwrap()]).fails_saying("--force");
+    data_dir.cli(&["restore", backups.to_str().unwrap()]).fails_saying("is not empty");
     data_dir.cli(&["check"]).done();
     let other = crate::support::Setup::plain().start_at(data_dir);
     let api = other.with_key(&key.key);
     assert_eq!(api.get("/customers.php?id=1").found()["name"], "Eins");
     assert_eq!(api.customer("Zwei"), 2);
-    other.cli(&["restore", backups.to_str().unwrap(), "--force"]).fails_saying("serves the data directory");
+    other.cli(&["restore", backups.to_str().unwrap(), "--force"]).ends_with(2);
+    other.cli(&["restore", backups.to_str().unwrap()]).fails_saying("is not empty");
     other.cli(&["restore", backups.to_str().unwrap(), "acme", "--force"]).done();
     assert_eq!(api.ids("/customers.php"), [1]);
     assert_eq!(api.customer("Drei"), 3);
@@ -133,24 +134,18 @@ fn restore_says_when_litestream_has_to_be_restarted() {
     server.cli(&["backup", "plain", "acme"]).done();
     assert!(!missing("plain"), "there is no Litestream");
 
-    // Traces of Litestream: its folders, and its tables, which are part of a backup.
-    let folder = server.data().join(".registry.db-litestream");
+    // Where Litestream keeps what it has not copied yet.
+    let folder = server.data().join("tenants/.1.db-litestream");
     std::fs::create_dir(&folder).unwrap();
     assert!(!says(&server, "plain"), "the file was written to, not replaced");
     assert!(missing("plain"));
-    std::fs::remove_dir(&folder).unwrap();
-    database(&tenant.file())
-        .execute_batch("CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)")
-        .unwrap();
-    server.cli(&["backup", "copied", "acme"]).done();
-    assert!(missing("copied"));
 
     // Litestream finds a file with a new name itself: that of a deleted tenant, and one on another machine.
     tenant.ask("delete", &["--yes"]);
-    assert!(!says(&server, "copied"), "its id is not used again");
+    assert!(!says(&server, "plain"), "its id is not used again");
     let data_dir = DataDir::new(false);
     data_dir.tenant("other");
-    assert!(!says(&data_dir, server.home().join("copied").to_str().unwrap()));
+    assert!(!says(&data_dir, server.home().join("plain").to_str().unwrap()));
 }
 
 /// Another process that opens and closes a tenant's file must not remove the write-ahead log that the server uses. SQLite would
@@ -313,11 +308,7 @@ fn tenants_that_cannot_be_read_are_left_out_and_named() {
     assert_eq!(other.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
     other.cli(&["restore", partial.to_str().unwrap(), "torn"]).fails_saying("was left out of the backup");
 
-    // On this machine the damaged files are unchanged, and the newest backup that holds a tenant is found.
-    let garbage = std::fs::read(data_dir.data().join("tenants/3.db")).unwrap();
-    data_dir.cli(&["restore", "backups", "--force"]).done();
-    assert_eq!(std::fs::read(data_dir.data().join("tenants/3.db")).unwrap(), garbage);
-    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 3);
+    // On this machine the newest backup that holds a tenant is found.
     for name in ["torn", "garbage"] {
         let restored = data_dir.cli(&["--json", "restore", "backups", name, "--force"]).done().json();
         assert_eq!((&restored["folder"], &restored["left_out"]), (&json!(whole), &json!([])));
@@ -348,7 +339,9 @@ fn the_newest_backups_are_kept_whatever_the_clock_said() {
     // The clock was ten years ahead, and was then set back.
     let mut made: Vec<String> = (0..2).map(|_| back_up(&data_dir, &[])).collect();
     for (backup, at) in made.iter_mut().zip(["2036-11-20T19-30-00Z", "2036-11-21T19-30-00Z"]) {
-        edit_manifest(&data_dir, backup, |manifest| manifest["created_at"] = at.replacen("T19-30", "T19:30", 1).into());
+        edit_manifest(&data_dir, backup, |manifest| {
+            manifest["created_at"] = at.replace("T19-30-00", "T19:30:00").into()
+        });
         std::fs::rename(data_dir.home().join("backups").join(&*backup), data_dir.home().join("backups").join(at))
             .unwrap();
         *backup = at.to_owned();

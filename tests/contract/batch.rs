@@ -37,7 +37,7 @@ fn results(reply: Reply) -> Vec<Value> {
     reply.found()["results"].as_array().unwrap().clone()
 }
 
-/// The first page of every list and of the journal.
+/// The first page of every list and of the change log.
 fn state(api: &Api) -> [Value; 4] {
     LISTS.map(|list| api.get(&format!("{list}?limit=200")).found()["data"].clone())
 }
@@ -386,7 +386,7 @@ fn a_batch_that_failed_is_not_remembered() {
 }
 
 #[test]
-fn each_operation_has_its_entry_in_the_journal() {
+fn each_operation_has_its_entry_in_the_change_log() {
     let server = TestServer::without_rate_limit();
     let api = server.tenant("acme").with_scopes(ALL);
     let id = uuid();

@@ -189,47 +189,6 @@ fn a_dry_run_imports_nothing_and_json_reports_what_was_done() {
     shop.import("customers", "a.csv", &["--keep-ids"]).fails_saying("");
 }
 
-#[test]
-fn rows_are_imported_while_the_server_reads_and_writes() {
-    import_beside_a_server(20_000);
-}
-
-/// More rows than the statement journal of a single transaction would take.
-#[test]
-#[ignore = "takes ten seconds"]
-fn a_hundred_and_twenty_thousand_rows_are_imported_while_the_server_reads_and_writes() {
-    import_beside_a_server(120_000);
-}
-
-fn import_beside_a_server(rows: i64) {
-    let server = TestServer::without_rate_limit();
-    let tenant = server.tenant("acme");
-    let api = tenant.with_scopes(ALL);
-    api.customer("Already there");
-    let mut text = String::from("email,customer_id,first_name,last_name,job_title,notes\n");
-    for row in 0..rows {
-        text.push_str(&format!("p{row}@shop.example,1,Eva {row},Müller,Service,\"a, b\"\n"));
-    }
-    std::fs::write(server.home().join("e.csv"), text).unwrap();
-    let (output, created) = std::thread::scope(|scope| {
-        let import = scope.spawn(|| server.cli(&["import", "acme", "employees", "e.csv"]).done());
-        let mut created = 0;
-        while !import.is_finished() {
-            let page = api.get("/employees.php?limit=1").found();
-            assert!(page["data"].as_array().unwrap().len() <= 1);
-            let reply = api.call("POST", "/customers.php").json(&json!({"name": "Meanwhile"})).send();
-            assert_eq!(reply.status, 201, "{reply}");
-            created += 1;
-        }
-        (import.join().unwrap(), created)
-    });
-    assert!(output.stdout.contains(&format!("{rows} rows")), "{output:?}");
-    assert_eq!(api.total("/employees.php"), rows);
-    assert_eq!(api.total(&format!("/employees.php?q={}@shop", rows - 1)), 1);
-    assert_eq!(api.total("/customers.php"), 1 + created);
-    server.cli(&["check"]).done();
-}
-
 /// How far a running process has read the file at `path`.
 fn position_in(path: &Path, pid: u32) -> Option<u64> {
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;

@@ -319,8 +319,8 @@ fn check_finds_what_is_wrong() {
     std::fs::remove_file(file(3)).unwrap();
     let dangling = database(&file(4));
     dangling.pragma_update(None, "foreign_keys", false).unwrap();
-    let insert = "INSERT INTO employees (customer_id, email, is_active, created_at, updated_at, search)
-                  VALUES (9, 'a@shop.example', 1, '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z', 'a@shop.example')";
+    let insert = "INSERT INTO employees (customer_id, email, is_active, created_at, updated_at, search, version)
+                  VALUES (9, 'a@shop.example', 1, '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z', 'a@shop.example', 1)";
     dangling.execute_batch(insert).unwrap();
     drop(dangling);
     let report = data_dir.cli(&["--json", "check"]).ends_with(1).json();

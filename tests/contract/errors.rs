@@ -109,12 +109,12 @@ fn two_hosts(server: &TestServer) -> Reply {
 }
 
 fn panic_in_a_handler() -> Reply {
-    let server = InProcess::answering(Arc::new(|_, _| panic!("on purpose")));
+    let server = InProcess::answering(Arc::new(|_, _, _| panic!("on purpose")));
     let id = uuid();
     let reply = server.anonymous().call("GET", RECORDS).header("X-Request-Id", &id).send();
     assert_eq!(reply.header("X-Request-Id"), Some(id.as_str()));
     assert!(!reply.message().contains("on purpose"), "no detail but the request id");
-    server.anonymous().get("/healthz").is(500).fails_with(500, "internal_error");
+    server.anonymous().get("/readyz").is(500).fails_with(500, "internal_error");
     reply
 }
 
@@ -136,7 +136,7 @@ impl Dam {
 fn more_than_it_can_hold() -> Reply {
     let dam = Arc::new(Dam::default());
     let held = Arc::clone(&dam);
-    let server = InProcess::answering(Arc::new(move |_, reply| {
+    let server = InProcess::answering(Arc::new(move |_, reply, _| {
         held.wait();
         reply.send(errors::missing_authorization().into());
     }));

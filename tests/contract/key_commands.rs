@@ -53,32 +53,35 @@ fn an_end_in_the_past_fails_and_one_that_is_none_is_wrong_usage() {
 
 #[test]
 fn a_key_has_a_limit_of_its_own_until_it_is_taken_back() {
-    let server = TestServer::start();
+    let mut server = TestServer::start();
     let tenant = server.tenant("acme");
     let key = tenant.key_with(ALL, &["--rate-limit", "3"]);
-    let (own, other) = (server.with_key(&key.key), tenant.with_scopes(ALL));
-    let mut reset = None;
-    let mut expect = |limit: i64, remaining: i64| {
-        let reply = own.get(RECORDS).is(200);
+    let other = tenant.key(ALL);
+    let expect = |server: &TestServer, limit: i64, remaining: i64| {
+        let reply = server.with_key(&key.key).get(RECORDS).is(200);
         assert_eq!((reply.limit("Limit"), reply.limit("Remaining")), (limit, remaining));
-        assert_eq!(*reset.get_or_insert(reply.limit("Reset")), reply.limit("Reset"), "a change opens no new window");
     };
-    let change = |limit: &str| server.cli(&["--json", "key", "limit", "acme", "1", limit]).done().json();
-    expect(3, 2);
-    expect(3, 1);
-    let done = change("5");
+    let change =
+        |server: &TestServer, limit: &str| server.cli(&["--json", "key", "limit", "acme", "1", limit]).done().json();
+    expect(&server, 3, 2);
+    expect(&server, 3, 1);
+    let done = change(&server, "5");
     assert_eq!(done, json!({"done": "limit set", "tenant": "acme", "id": 1, "name": "a test's", "rate_limit": 5}));
-    expect(5, 2);
-    change("3");
-    let refused = own.get(RECORDS).fails_with(429, "rate_limited");
+    // The change holds from the next window on.
+    expect(&server, 3, 0);
+    let refused = server.with_key(&key.key).get(RECORDS).fails_with(429, "rate_limited");
     assert_eq!((refused.limit("Limit"), refused.limit("Remaining")), (3, 0));
     assert!(refused.message().contains("its 3 requests"), "{refused}");
-    assert_eq!(change("default")["rate_limit"], Value::Null);
-    expect(100, 96);
-    assert_eq!(other.get(RECORDS).is(200).limit("Limit"), 100);
+    // A restart begins new windows.
+    server.restart();
+    expect(&server, 5, 4);
+    assert_eq!(change(&server, "default")["rate_limit"], Value::Null);
+    server.restart();
+    expect(&server, 100, 99);
+    assert_eq!(server.with_key(&other.key).get(RECORDS).is(200).limit("Limit"), 100);
     let listed = keys(&server);
     assert_eq!((&listed[0]["rate_limit"], &listed[1]["rate_limit"]), (&Value::Null, &Value::Null));
-    change("100000");
+    change(&server, "100000");
     assert_eq!(keys(&server)[0]["rate_limit"], 100_000);
     let text = server.cli(&["key", "limit", "acme", "1", "7"]).done().stdout;
     assert_eq!(text, "key 1 (a test's) of acme has 7 requests a minute\n");

@@ -132,12 +132,19 @@ fn create(rng: &mut Rng, model: &mut Model, api: &Api, resource: usize) {
     model.tables[resource].records.insert(id, expected);
 }
 
+/// Whether a PUT of `body` would reset the field to its default, which it may not.
+fn resets(field: &Field, body: &Map<String, Value>) -> bool {
+    body.get(field.name) == Some(&Value::Null) && field.default_value() != Value::Null
+}
+
 fn change(rng: &mut Rng, model: &mut Model, api: &Api, resource: usize, id: i64) {
     let kind = RESOURCES[resource];
     let body = body(rng, kind, false);
     let reply = api.put(&kind.at(id), Value::Object(body.clone()));
     if body.is_empty() {
         reply.fails_with(400, "no_updatable_fields");
+    } else if kind.fields.iter().any(|field| resets(field, &body)) {
+        reply.fails_with(422, "validation_failed");
     } else if !model.has(resource, id) {
         reply.fails_with(404, "not_found");
     } else if let Some(code) = model.dangling(resource, &body) {

@@ -64,21 +64,3 @@ fn a_backup_from_before_is_restored_under_the_new_name_while_the_server_runs() {
     server.cli(&["restore", "backups", "acme", "--as", "New"]).ends_with(2);
     server.cli(&["restore", "backups", "new", "--as", "x"]).fails_saying("of the tenant new");
 }
-
-#[test]
-fn a_restore_of_everything_finds_a_renamed_tenant_by_its_id() {
-    let mut server = TestServer::start();
-    let tenant = server.tenant("acme");
-    let key = tenant.key(ALL);
-    server.with_key(&key.key).customer("Eins");
-    server.cli(&["backup", "backups"]).done();
-    tenant.ask("rename", &["new"]);
-    server.with_key(&key.key).customer("Zwei");
-    server.stop();
-    server.cli(&["restore", "backups", "--force"]).done();
-    server.restart();
-    let api = server.with_key(&key.key);
-    assert_eq!(api.get("/whoami.php").found()["tenant"], "new");
-    assert_eq!(api.ids(RECORDS), [1]);
-    assert_eq!(server.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
-}

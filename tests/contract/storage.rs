@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::support::{ALL, DataDir, Setup, TestServer, database, until};
+use crate::support::{ALL, Setup, TestServer, database, until};
 
 const RECORDS: &str = "/customers.php";
 
@@ -32,16 +32,6 @@ fn files_and_folders_are_private_to_the_owner() {
         let mode = path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
     }
-}
-
-#[test]
-fn a_registry_that_a_killed_process_left_empty_is_completed() {
-    let data_dir = DataDir::new(false);
-    std::fs::create_dir(data_dir.data()).unwrap();
-    std::fs::write(data_dir.registry_file(), "").unwrap();
-    let server = Setup::plain().start_at(data_dir);
-    let api = server.tenant("acme").with_scopes(ALL);
-    assert_eq!(api.customer("First"), 1);
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Contract section 13: entity tags of records, and requests that depend on them.
 
-use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::thread;
 
@@ -38,11 +37,10 @@ fn every_change_gives_a_record_another_version() {
     assert_eq!(etag(&api.head(ONE).is(200)), created);
     assert_eq!(etag(&api.below_v1().get(ONE)), created);
     let changed = etag(&api.put(ONE, json!({"name": "Zwei"})).is(200));
-    let unchanged = etag(&api.put(ONE, json!({"name": "Zwei"})).is(200));
-    assert_eq!(etag(&api.get(ONE)), unchanged);
+    assert_ne!(changed, created);
+    assert_eq!(etag(&api.put(ONE, json!({"name": "Zwei"})).is(200)), changed, "no value has changed");
     api.customer("Another");
-    assert_eq!(etag(&api.get(ONE)), unchanged, "a change of another record is none of this one");
-    assert_eq!(BTreeSet::from([created, changed, unchanged]).len(), 3);
+    assert_eq!(etag(&api.get(ONE)), changed, "a change of another record is none of this one");
     api.get("/customers.php").is(200);
     assert_eq!(api.delete(ONE).is(204).header("ETag"), None);
 }
@@ -265,19 +263,19 @@ fn acme_key(data_dir: &DataDir) -> String {
 }
 
 #[test]
-fn records_of_the_version_before_have_a_version_and_an_empty_journal() {
+fn records_of_the_version_before_have_a_version_and_an_empty_change_log() {
     let data_dir = DataDir::new(false);
     data_dir.place_first_version();
-    let key = acme_key(&data_dir);
+    data_dir.cli(&["tenant", "list"]).fails_saying("start the service once");
     let server = Setup::plain().start_at(data_dir);
-    let api = server.with_key(&key);
+    let api = server.with_key(&acme_key(&server));
     assert_eq!(api.get("/changes.php").found()["data"], json!([]));
     let before = api.get(ONE).is(200);
     read(&api, &etag(&before)).is(304);
     let changed = put(&api, &etag(&before), "Changed").is(200);
     assert_ne!(etag(&changed), etag(&before));
     put(&api, &etag(&before), "Lost").fails_with(412, "precondition_failed");
-    assert!(server.data().join("tenants/1.db.v2").exists(), "a copy from before the migration");
+    assert_eq!(server.log().matches("schema migrated").count(), 2, "{}", server.log());
     let entry = api.get("/changes.php").found()["data"][0].clone();
     assert_eq!((&entry["action"], &entry["fields"]), (&json!("updated"), &json!(["name"])));
     server.cli(&["check"]).done();

@@ -1,8 +1,10 @@
 //! A client that keeps a history of its changes. All its records have labels that begin with its name.
 
+use std::io;
+
 use serde_json::{Value, json};
 
-use crate::history::{Change, History, Request, State};
+use crate::history::{Change, History, Request, State, mismatch};
 use crate::recorder::Recorder;
 use crate::support::{Api, DataDir, Reply, uuid};
 
@@ -45,11 +47,16 @@ pub fn of_client(state: &State, name: &str) -> State {
 
 /// Sends a request with its idempotency key.
 pub fn send(api: &Api, request: &Request) -> Reply {
+    try_send(api, request).unwrap_or_else(|error| panic!("{} {}: {error}", request.method, request.target))
+}
+
+fn try_send(api: &Api, request: &Request) -> io::Result<Reply> {
     let call = api.call(request.method, &request.target).key(&request.idempotency_key);
-    match &request.body {
-        Some(body) => call.json(body).send(),
-        None => call.send(),
-    }
+    let reply = match &request.body {
+        Some(body) => call.json(body).try_send(),
+        None => call.try_send(),
+    };
+    reply.inspect(Reply::check)
 }
 
 /// A client of one tenant.
@@ -71,7 +78,13 @@ impl<'a> Client<'a> {
     }
 
     /// One request after the other, of all kinds in turn. Returns the answer.
+    #[track_caller]
     pub fn next(&mut self) -> Reply {
+        self.attempt().expect("an answer")
+    }
+
+    /// The same with a server that may end. `None`: there was no answer.
+    pub fn attempt(&mut self) -> Option<Reply> {
         self.count += 1;
         match self.count % 8 {
             1 | 4 => self.post_customer(40),
@@ -96,13 +109,19 @@ impl<'a> Client<'a> {
     }
 
     /// A record so large that few of them fill the write-ahead log.
+    #[track_caller]
     pub fn post_large_customer(&mut self) -> Reply {
+        self.attempt_large_customer().expect("an answer")
+    }
+
+    /// The same with a server that may end.
+    pub fn attempt_large_customer(&mut self) -> Option<Reply> {
         self.count += 1;
         self.post_customer(700)
     }
 
     /// Adds a customer whose notes have this many words.
-    fn post_customer(&mut self, words: usize) -> Reply {
+    fn post_customer(&mut self, words: usize) -> Option<Reply> {
         let label = self.new_label();
         let notes: Vec<String> =
             (0..words).map(|n| format!("{:x}", (n + self.count) * 2_654_435_761 % 999_983)).collect();
@@ -110,18 +129,18 @@ impl<'a> Client<'a> {
         self.post("customers", body)
     }
 
-    fn post_employee(&mut self) -> Reply {
+    fn post_employee(&mut self) -> Option<Reply> {
         let label = self.new_label();
         let body = json!({"customer_id": self.customer(), "email": "eva@shop.example", "department": label});
         self.post("employees", body)
     }
 
-    fn post_hardware(&mut self) -> Reply {
+    fn post_hardware(&mut self) -> Option<Reply> {
         let label = self.new_label();
         self.post("hardware", json!({"name": "A laptop", "asset_tag": label, "purchase_cost_cents": 99}))
     }
 
-    fn post(&mut self, resource: &'static str, body: Value) -> Reply {
+    fn post(&mut self, resource: &'static str, body: Value) -> Option<Reply> {
         let name = label(resource, &body);
         let effect = vec![(name.clone(), Some(body.clone()))];
         let own = LABELS.iter().position(|(other, _)| *other == resource).unwrap();
@@ -130,7 +149,7 @@ impl<'a> Client<'a> {
     }
 
     /// Changes one of its customers.
-    fn put(&mut self) -> Reply {
+    fn put(&mut self) -> Option<Reply> {
         let state = self.history.end();
         let names: Vec<&String> = self.own[0].iter().filter(|name| state.contains_key(*name)).collect();
         let name = names[self.count * 7 % names.len()].clone();
@@ -145,7 +164,7 @@ impl<'a> Client<'a> {
     }
 
     /// Removes its last piece of hardware, or adds one.
-    fn delete(&mut self) -> Reply {
+    fn delete(&mut self) -> Option<Reply> {
         let state = self.history.end();
         let Some(name) = self.own[2].iter().rev().find(|name| state.contains_key(*name)).cloned() else {
             return self.post_hardware();
@@ -155,7 +174,7 @@ impl<'a> Client<'a> {
     }
 
     /// A customer with an employee and a piece of hardware, and the removal of an earlier employee, in one transaction.
-    fn batch(&mut self) -> Reply {
+    fn batch(&mut self) -> Option<Reply> {
         let state = self.history.end();
         let tag = self.new_label();
         let customer = json!({"name": "In a batch", "customer_number": tag});
@@ -187,24 +206,52 @@ impl<'a> Client<'a> {
         method: &'static str,
         target: String,
         body: Option<Value>,
-        mut effect: Vec<(String, Option<Value>)>,
-    ) -> Reply {
-        let mut request = Request { method, target, body, idempotency_key: uuid(), answer: None };
+        effect: Vec<(String, Option<Value>)>,
+    ) -> Option<Reply> {
+        let request = Request { method, target, body, idempotency_key: uuid(), answer: None };
         let started = self.recorder.moment();
-        let reply = send(&self.api, &request);
-        let moment = self.recorder.moment();
-        let acknowledged = (reply.status < 300).then_some(moment);
-        if acknowledged.is_some() {
-            request.answer = Some((reply.status, reply.body.clone()));
-            for ((_, expected), record) in effect.iter_mut().zip(records(&reply)) {
-                if expected.is_some() {
-                    *expected = Some(record);
-                }
+        let reply = try_send(&self.api, &request).ok();
+        let what = format!("{method} {} of {}, its request {}", request.target, self.name, self.count);
+        let mut change = Change { what, started, acknowledged: None, effect, request: Some(request) };
+        if let Some(reply) = reply.as_ref().filter(|reply| reply.status < 300) {
+            change.answered(reply, self.recorder.moment());
+        }
+        self.history.changes.push(change);
+        reply
+    }
+
+    /// Repeats the last request, which had no answer, with its idempotency key. The answer says whether the first one took effect.
+    #[track_caller]
+    pub fn repeat(&mut self) -> Reply {
+        let found = of_client(&observe(&self.api), &self.name);
+        let before = self.history.end();
+        let change = self.history.changes.last_mut().unwrap();
+        assert!(change.acknowledged.is_none(), "{} was answered", change.what);
+        let mut after = before.clone();
+        change.apply_to(&mut after);
+        let has_effect = mismatch(&found, &before).is_some();
+        if let Some(difference) = mismatch(&found, &after).filter(|_| has_effect) {
+            panic!("{} is half done: {difference}", change.what);
+        }
+        let reply = send(&self.api, change.request.as_ref().unwrap());
+        assert!(reply.status < 300, "the repeat of {}: {reply}", change.what);
+        let is_replayed = reply.header("Idempotent-Replayed").is_some();
+        assert_eq!(is_replayed, has_effect, "the repeat of {} does not tell whether it took effect", change.what);
+        change.answered(&reply, self.recorder.moment());
+        reply
+    }
+}
+
+impl Change {
+    /// A request succeeded.
+    fn answered(&mut self, reply: &Reply, moment: usize) {
+        self.acknowledged = Some(moment);
+        self.request.as_mut().unwrap().answer = Some((reply.status, reply.body.clone()));
+        for ((_, expected), record) in self.effect.iter_mut().zip(records(reply)) {
+            if expected.is_some() {
+                *expected = Some(record);
             }
         }
-        let what = format!("{method} {} of {}, its request {}", request.target, self.name, self.count);
-        self.history.changes.push(Change { what, started, acknowledged, effect, request: Some(request) });
-        reply
     }
 }
 

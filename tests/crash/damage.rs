@@ -86,7 +86,7 @@ impl Fixture {
             }
             Ok(_app) => self.ask(data_dir, is_tenants, what, counts),
         };
-        let findings = tenantdesk::store::check::check(&data_dir.data()).unwrap();
+        let findings = tenantdesk::store::archive::check::check(&data_dir.data()).unwrap();
         let is_found = findings.iter().any(|finding| !finding.problems.is_empty());
         assert!(
             !is_tenants
@@ -96,12 +96,14 @@ impl Fixture {
         counts.found_by_check += usize::from(is_found);
         counts.wrong_but_sound_for_sqlite += usize::from(is_wrong && !is_found);
         let backups = data_dir.home().join("backups");
-        let mut restore = vec!["restore", backups.to_str().unwrap(), "--force"];
+        let mut restore = vec!["restore", backups.to_str().unwrap()];
         if is_tenants {
-            restore.push("one");
+            restore.extend(["one", "--force"]);
+        } else {
+            fs::rename(data_dir.data(), data_dir.home().join("moved away")).unwrap();
         }
         data_dir.cli(&restore).done();
-        let findings = tenantdesk::store::check::check(&data_dir.data()).unwrap();
+        let findings = tenantdesk::store::archive::check::check(&data_dir.data()).unwrap();
         let left: Vec<_> = findings.iter().filter(|finding| !finding.problems.is_empty()).collect();
         assert!(left.is_empty(), "{what}: after the restore: {left:?}");
     }

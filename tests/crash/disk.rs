@@ -5,7 +5,8 @@
 //! durable with the sync of the folder that gets the name. What is not durable is there or not, for each sector on its own.
 //!
 //! After a sync that failed, the pages that it concerned may be on the disk or not, and a later sync does not change that:
-//! the system takes them for clean. A page is certain again when it was written once more and synced.
+//! the system takes them for clean. A page is certain again when it was written once more and synced. Names are otherwise: a file
+//! system keeps a journal of them, so a later sync of the folder makes them durable.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -162,6 +163,11 @@ impl Disk {
                 let (from, to) = (self.name(&record.path), self.name(&record.other));
                 let node = self.folders[from.0].current[&from.1];
                 self.change_names(NameChange::Rename(from, to, node));
+            }
+            Kind::Link => {
+                let (from, to) = (self.name(&record.path), self.name(&record.other));
+                let node = self.folders[from.0].current[&from.1];
+                self.change_names(NameChange::Add(to, node));
             }
             Kind::Unlink | Kind::RemoveFolder => {
                 let name = self.name(&record.path);

@@ -7,6 +7,9 @@ use serde_json::Value;
 /// Names and what they stand for. For a tenant: its records by resource and label. For the registry: tenants, keys, passwords.
 pub type State = BTreeMap<String, Value>;
 
+/// Names that a change concerns, and what they stand for then; `None` where they are gone.
+pub type Effect = Vec<(String, Option<Value>)>;
+
 /// A request with an idempotency key, which can be repeated.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -26,8 +29,7 @@ pub struct Change {
     pub started: usize,
     /// The moment at which success was answered. `None`: it failed.
     pub acknowledged: Option<usize>,
-    /// The names that it changes, and what they stand for then; `None` where they are gone.
-    pub effect: Vec<(String, Option<Value>)>,
+    pub effect: Effect,
     pub request: Option<Request>,
 }
 

@@ -18,6 +18,7 @@ mod damage;
 mod disk;
 mod disk_faults;
 mod examination;
+mod failed_syncs;
 mod history;
 mod operator;
 mod power_loss;

@@ -1,16 +1,16 @@
 //! The operator of a run: commands that change tenants, keys, passwords and backups, one after the other.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::{fs, io};
 
 use serde_json::{Value, json};
 
 use crate::client::label;
-use crate::history::{Change, History};
+use crate::history::{Change, Effect, History};
 use crate::recorder::{Recorder, temporary_folder};
 use crate::run::BackupRun;
 use crate::support::server::Output;
-use crate::support::{Api, encoded};
+use crate::support::{Api, Reply, encoded};
 
 /// The operator: commands that change the registry, one after the other.
 pub struct Operator<'a> {
@@ -70,10 +70,14 @@ impl<'a> Operator<'a> {
         self.backups.push(BackupRun { folder: relative(&document["folder"]), acknowledged, removed: None });
     }
 
+    pub fn revoke(&mut self, key: &str, id: &str) {
+        self.run(&["--json", "key", "revoke", "acme", id], |_| vec![(name(key), Some(json!("revoked_api_key")))]);
+    }
+
     /// Revokes a key, replaces one and deletes one.
     pub fn change_keys(&mut self) {
         let (key, id) = self.create_key("acme");
-        self.run(&["--json", "key", "revoke", "acme", &id], |_| vec![(name(&key), Some(json!("revoked_api_key")))]);
+        self.revoke(&key, &id);
         let (key, id) = self.create_key("globex");
         self.run(&["--json", "key", "replace", "globex", &id, "--overlap", "0"], |made| {
             let mut effect = key_made(made);
@@ -99,36 +103,42 @@ impl<'a> Operator<'a> {
         });
     }
 
+    pub fn generate_password(&mut self, tenant: &str) {
+        self.run(&["--json", "tenant", "password", tenant, "--generate"], |made| {
+            vec![(format!("password {tenant}"), Some(made["password"].clone()))]
+        });
+    }
+
     /// Changes one tenant's password with the command, and another one's in the panel.
     pub fn change_passwords(&mut self, by_command: &str, in_panel: &str) {
-        self.run(&["--json", "tenant", "password", by_command, "--generate"], |made| {
-            vec![(format!("password {by_command}"), Some(made["password"].clone()))]
-        });
+        self.generate_password(by_command);
         let name = format!("password {in_panel}");
         let present = self.history.end()[&name].clone();
         let new = "a new password, made in the panel";
         let started = self.recorder.moment();
         let api = self.recorder.data_dir.anonymous();
-        change_password_in_panel(&api, in_panel, present.as_str().unwrap(), new);
+        try_change_password_in_panel(&api, in_panel, present.as_str().unwrap(), new).unwrap();
         let acknowledged = self.recorder.moment();
         self.keep("a new password in the panel".to_owned(), started, acknowledged, vec![(name, Some(json!(new)))]);
     }
 
     /// Imports customers whose labels begin with `prefix`.
     pub fn import(&self, tenant: &str, prefix: &str, history: &mut History) {
-        let rows: Vec<Value> = (0..60)
-            .map(
-                |n| json!({"name": "Imported", "customer_number": format!("{prefix}-{n}"), "notes": "word ".repeat(n + 1)}),
-            )
-            .collect();
-        let folder = temporary_folder();
+        let (folder, effect) = import_change(prefix);
         let file = folder.path().join("rows.jsonl");
-        fs::write(&file, rows.iter().map(|row| format!("{row}\n")).collect::<String>()).unwrap();
         let (started, _, acknowledged) = timed(self.recorder, &["import", tenant, "customers", file.to_str().unwrap()]);
-        let effect = rows.into_iter().map(|row| (label("customers", &row), Some(row))).collect();
         let what = format!("import into {tenant}");
         history.changes.push(Change { what, started, acknowledged: Some(acknowledged), effect, request: None });
     }
+}
+
+/// A folder with customers to import, `rows.jsonl`, whose labels begin with `prefix`, and what the import changes.
+pub fn import_change(prefix: &str) -> (tempfile::TempDir, Effect) {
+    let row = |n: usize| json!({"name": "Imported", "customer_number": format!("{prefix}-{n}"), "notes": "word ".repeat(n + 1)});
+    let rows: Vec<Value> = (0..60).map(row).collect();
+    let folder = temporary_folder();
+    fs::write(folder.path().join("rows.jsonl"), rows.iter().map(|row| format!("{row}\n")).collect::<String>()).unwrap();
+    (folder, rows.into_iter().map(|row| (label("customers", &row), Some(row))).collect())
 }
 
 fn key_made(made: &Value) -> Vec<(String, Option<Value>)> {
@@ -147,25 +157,26 @@ pub fn timed(recorder: &Recorder, arguments: &[&str]) -> (usize, Output, usize) 
     (started, output, recorder.moment())
 }
 
-/// Signs in to the panel and changes the password.
-fn change_password_in_panel(api: &Api, tenant: &str, present: &str, new: &str) {
+/// Signs in to the panel and changes the password, where the server may end.
+pub fn try_change_password_in_panel(api: &Api, tenant: &str, present: &str, new: &str) -> io::Result<()> {
     let mut cookies = BTreeMap::new();
     let mut ask = |method: &str, fields: &[(&str, &str)]| {
         let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
         let sent: Vec<String> = cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let call = api.call(method, "/api_keys.php").header("Content-Type", "application/x-www-form-urlencoded");
-        let reply = call.header("Cookie", &sent.join("; ")).body(fields.join("&")).send();
+        let reply = call.header("Cookie", &sent.join("; ")).body(fields.join("&")).try_send()?;
         for (_, value) in reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
             let (name, value) = value.split(';').next().unwrap().split_once('=').unwrap();
             cookies.insert(name.to_owned(), value.to_owned());
         }
-        reply
+        Ok::<Reply, io::Error>(reply)
     };
     let token =
         |page: String| page.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
-    let form = token(ask("GET", &[]).is(200).text());
-    ask("POST", &[("action", "sign-in"), ("token", &form), ("tenant", tenant), ("password", present)]).is(303);
-    let form = token(ask("GET", &[]).is(200).text());
+    let form = token(ask("GET", &[])?.is(200).text());
+    ask("POST", &[("action", "sign-in"), ("token", &form), ("tenant", tenant), ("password", present)])?.is(303);
+    let form = token(ask("GET", &[])?.is(200).text());
     let fields = [("action", "password"), ("token", &form), ("current", present), ("new", new), ("again", new)];
-    ask("POST", &fields).is(303);
+    ask("POST", &fields)?.is(303);
+    Ok(())
 }

@@ -8,6 +8,7 @@ use std::thread;
 
 use crate::disk::{Image, Loss, digest, write};
 use crate::examination::{With, examine};
+use crate::failed_syncs;
 use crate::history::History;
 use crate::random::Random;
 use crate::recorder::{Kind, temporary_folder};
@@ -48,10 +49,14 @@ pub struct Finding {
 
 /// Lets the power fail at `count` moments of a run.
 pub fn fail(run: &Run, count: usize) -> Report {
+    fail_at(run, &choose(run, count))
+}
+
+/// Lets the power fail at these moments of a run.
+pub fn fail_at(run: &Run, moments: &[usize]) -> Report {
     let (sender, receiver) = mpsc::sync_channel::<Case>(4);
     let receiver = Mutex::new(receiver);
     let (examined, findings) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let moments = choose(run, count);
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
@@ -66,7 +71,7 @@ pub fn fail(run: &Run, count: usize) -> Report {
                 }
             });
         }
-        send_cases(run, &moments, &sender);
+        send_cases(run, moments, &sender);
         drop(sender);
     });
     Report { moments: moments.len(), disks: examined.into_inner(), findings: findings.into_inner().unwrap() }
@@ -160,7 +165,11 @@ fn moments(percent: usize) -> usize {
 
 #[track_caller]
 fn assert_nothing_is_lost(run: &Run, percent: usize) {
-    let report = fail(run, moments(percent));
+    assert_sound(run, fail(run, moments(percent)));
+}
+
+#[track_caller]
+fn assert_sound(run: &Run, report: Report) {
     let Report { moments, disks, findings } = report;
     eprintln!("{}: {} records, {moments} moments, {disks} disks", run.name, run.log.records.len());
     assert!(disks > 0 && findings.is_empty(), "{} findings:\n{}", findings.len(), summary(&findings));
@@ -181,10 +190,30 @@ fn a_log_that_is_copied_into_the_file() {
     assert_nothing_is_lost(&run::checkpoints(), 15);
 }
 
-/// A sync that failed is not made good by a later one. What was refused may be there, what was acknowledged is.
+/// The power fails at every moment from each failed sync up to some commits after the restart; in a sample, at some of these. A
+/// sync that failed is not made good by a later one. What was not answered may be there, what was acknowledged is.
+#[track_caller]
+fn assert_nothing_is_lost_after_failed_syncs(run: &Run) {
+    let all = failed_syncs::moments(run);
+    eprintln!("{}: {} moments after failed syncs", run.name, all.len());
+    let step = if crate::moments().is_some() { 1 } else { all.len().div_ceil(SAMPLE / 3) };
+    let chosen: Vec<usize> = all.into_iter().step_by(step).collect();
+    assert_sound(run, fail_at(run, &chosen));
+}
+
 #[test]
-fn a_disk_that_fails_to_sync() {
-    assert_nothing_is_lost(&run::failing_syncs(), 10);
+fn a_server_whose_disk_refuses_to_sync() {
+    assert_nothing_is_lost_after_failed_syncs(&failed_syncs::by_server());
+}
+
+#[test]
+fn commands_beside_a_server_whose_disk_refuses_to_sync() {
+    assert_nothing_is_lost_after_failed_syncs(&failed_syncs::by_commands_beside_a_server());
+}
+
+#[test]
+fn commands_whose_disk_refuses_to_sync() {
+    assert_nothing_is_lost_after_failed_syncs(&failed_syncs::by_commands_alone());
 }
 
 #[test]

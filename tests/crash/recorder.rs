@@ -22,6 +22,7 @@ pub enum Kind {
     Unlink,
     MakeFolder,
     RemoveFolder,
+    Link,
 }
 
 /// One record of the shim.
@@ -35,7 +36,7 @@ pub struct Record {
     pub offset: u64,
     /// Relative to the root.
     pub path: String,
-    /// The new name of a rename, relative to the root.
+    /// The new name of a rename or a link, relative to the root.
     pub other: String,
     bytes: Range<usize>,
 }
@@ -208,6 +209,7 @@ fn parse(content: &[u8], at: &mut usize, root: &str) -> Record {
         7 => Kind::Unlink,
         8 => Kind::MakeFolder,
         9 => Kind::RemoveFolder,
+        10 => Kind::Link,
         _ => panic!("the disk does not know this change: {} of {}", text(other), text(path)),
     };
     let (failed, inode, offset) = (small(4) != 0, large(8), large(16));

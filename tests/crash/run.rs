@@ -14,8 +14,8 @@ use crate::client::{Client, client_of, label};
 use crate::disk::{Disk, Image, Loss};
 use crate::history::{Change, History, State, difference};
 use crate::operator::{Operator, timed};
-use crate::recorder::{Call, Fault, Log, Recorder, temporary_folder};
-use crate::support::{DataDir, Setup, TestServer, first_version, until};
+use crate::recorder::{Log, Recorder, temporary_folder};
+use crate::support::{DataDir, Setup, TestServer, first_version};
 
 /// A recorded run.
 pub struct Run {
@@ -27,10 +27,12 @@ pub struct Run {
     pub registry: History,
     pub clients: Vec<ClientRun>,
     pub backups: Vec<BackupRun>,
-    /// The command that an operator repeats after the power loss if it was not done.
+    /// The command that an operator repeats, in an empty directory, if the power loss has left no registry.
     pub repeated: Vec<String>,
     /// The options of `serve` that the server is started with after the power loss.
     pub serve: Vec<String>,
+    /// Whether the databases are of an earlier version before the run.
+    pub migrates: bool,
 }
 
 /// One client's part of a run.
@@ -77,7 +79,7 @@ impl Run {
 }
 
 /// A server with the shim.
-fn serve(recorder: &Recorder, options: &[&str]) -> TestServer {
+pub fn serve(recorder: &Recorder, options: &[&str]) -> TestServer {
     let mut setup = Setup::without_rate_limit();
     for (name, value) in recorder.variables() {
         setup = setup.variable(&name, &value);
@@ -85,7 +87,7 @@ fn serve(recorder: &Recorder, options: &[&str]) -> TestServer {
     options.iter().fold(setup, |setup, option| setup.option(option)).start_at(Arc::clone(&recorder.data_dir))
 }
 
-fn finish(
+pub fn finish(
     name: &'static str,
     recorder: &Recorder,
     start: Disk,
@@ -94,7 +96,8 @@ fn finish(
 ) -> Run {
     let log = recorder.log();
     let (registry, backups) = (operator.history, operator.backups);
-    let run = Run { name, start, log, registry, clients, backups, repeated: Vec::new(), serve: Vec::new() };
+    let run =
+        Run { name, start, log, registry, clients, backups, repeated: Vec::new(), serve: Vec::new(), migrates: false };
     run.check_recording(recorder.data_dir.home());
     run
 }
@@ -130,8 +133,7 @@ fn client_run(client: Client<'_>, key: &str) -> ClientRun {
     ClientRun { name: client.name, key: key.to_owned(), history: client.history }
 }
 
-/// Clients of several tenants at once, and an operator who uses every command that changes data meanwhile. At the end everything is
-/// restored.
+/// Clients of several tenants at once, and an operator who uses every command that changes data meanwhile.
 pub fn everything() -> Run {
     let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
     let start = Disk::of(recorder.data_dir.home());
@@ -142,7 +144,6 @@ pub fn everything() -> Run {
     });
     let mut server = serve(&recorder, &[]);
     let mut clients = while_clients_write(&recorder, &keys, || operate(&mut operator, &keys));
-    let at_backup: Vec<State> = clients.iter().map(|client| client.history.end()).collect();
     operator.back_up(&[]);
     let mut late = Client::new(&recorder, "late", &keys[1]);
     for _ in 0..4 {
@@ -150,12 +151,6 @@ pub fn everything() -> Run {
     }
     server.stop();
     clients.push(client_run(late, &keys[1]));
-    let backups = operator.backups_folder();
-    let (started, _, acknowledged) = timed(&recorder, &["restore", &backups, "--force"]);
-    for (number, client) in clients.iter_mut().enumerate() {
-        let state = at_backup.get(number).cloned().unwrap_or_default();
-        client.history.restored(started, acknowledged, &state);
-    }
     finish("everything", &recorder, start, operator, clients)
 }
 
@@ -219,8 +214,8 @@ fn operate(operator: &mut Operator<'_>, keys: &[String; 3]) -> Vec<ClientRun> {
 /// So many large records fill the write-ahead log more than once.
 const LARGE_RECORDS: usize = 150;
 
-/// The run of one client of one tenant, which `work` has send requests.
-fn with_one_client(name: &'static str, work: impl FnOnce(&Recorder, &mut Client)) -> Run {
+/// Large records, until the write-ahead log was copied into the file and started again.
+pub fn checkpoints() -> Run {
     let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
@@ -228,66 +223,24 @@ fn with_one_client(name: &'static str, work: impl FnOnce(&Recorder, &mut Client)
     let (key, _) = operator.create_key("acme");
     let mut server = serve(&recorder, &[]);
     let mut client = Client::new(&recorder, "c", &key);
-    work(&recorder, &mut client);
-    server.stop();
-    let clients = vec![ClientRun { name: client.name, key, history: client.history }];
-    finish(name, &recorder, start, operator, clients)
-}
-
-/// Large records, until the write-ahead log was copied into the file and started again.
-pub fn checkpoints() -> Run {
-    with_one_client("checkpoints", |_, client| {
-        for _ in 0..LARGE_RECORDS {
-            client.post_large_customer();
-        }
-        assert_acknowledged(client);
-    })
-}
-
-/// Syncs that fail: those of the log at commits, and those of the database at checkpoints.
-pub fn failing_syncs() -> Run {
-    let run = with_one_client("failing syncs", fail_syncs);
-    let has_failed = |end: &str| run.log.records.iter().any(|record| record.failed && record.path.ends_with(end));
-    assert!(has_failed("1.db") && has_failed("1.db-wal"), "no checkpoint has failed");
-    run
-}
-
-fn fail_syncs(recorder: &Recorder, client: &mut Client) {
-    until("the first request succeeds", || (client.next().status < 300).then_some(()));
-    let fault = |path: &str, lasting| Fault { call: Call::Sync, path: path.to_owned(), errno: 5, first: 1, lasting };
-    let both: &[bool] = if crate::moments().is_some() { &[false, true] } else { &[true] };
-    for &lasting in both {
-        for _ in 0..3 {
-            recorder.set_fault(&fault("tenants/1.db-wal$", lasting));
-            client.post_large_customer();
-            client.next();
-            recorder.end_fault();
-            until("service resumes", || (client.next().status < 300).then_some(()));
-        }
-        recorder.set_fault(&fault("tenants/1.db$", lasting));
-        until("a checkpoint fails", || {
-            client.post_large_customer();
-            (recorder.fault_hits() > 0).then_some(())
-        });
-        client.next();
-        client.post_large_customer();
-        recorder.end_fault();
-        until("service resumes", || (client.next().status < 300).then_some(()));
+    for _ in 0..LARGE_RECORDS {
         client.post_large_customer();
     }
-    let failures = client.history.changes.iter().filter(|change| change.acknowledged.is_none()).count();
-    assert!(failures > 0, "no request has failed");
+    server.stop();
+    let clients = vec![client_run(client, &key)];
+    finish("checkpoints", &recorder, start, operator, clients)
 }
 
-/// Databases of an earlier version, which the first use migrates.
+/// Databases of an earlier version, which the first start migrates.
 pub fn migration() -> Run {
     let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
     recorder.data_dir.place_first_version();
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
     operator.keep("before".to_owned(), 0, 0, vec![("tenant acme".to_owned(), Some(json!(true)))]);
-    let (key, _) = operator.create_key("acme");
+    // Before the first start every other command refuses them.
     let mut server = serve(&recorder, &[]);
+    let (key, _) = operator.create_key("acme");
     let mut client = Client::new(&recorder, "c", &key);
     for _ in 0..8 {
         client.next();
@@ -297,7 +250,7 @@ pub fn migration() -> Run {
     for (name, history) in fixture_records(&first_version().join("records.jsonl")) {
         clients.push(ClientRun { name, key: key.clone(), history });
     }
-    finish("migration", &recorder, start, operator, clients)
+    Run { migrates: true, ..finish("migration", &recorder, start, operator, clients) }
 }
 
 /// The records of a fixture, as if clients had made them before the run.
@@ -343,6 +296,6 @@ pub fn restore_anew() -> Run {
     let state = client.history.end();
     client.history = History::default();
     client.history.restored(0, acknowledged, &state);
-    let repeated = ["restore", "BACKUPS", "--force"].map(str::to_owned).to_vec();
+    let repeated = ["restore", "BACKUPS"].map(str::to_owned).to_vec();
     Run { repeated, ..finish("restore into a new data directory", &recorder, start, operator, vec![client]) }
 }

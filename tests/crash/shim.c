@@ -36,6 +36,7 @@ enum kind {
     UNLINK,
     MAKE_FOLDER,
     REMOVE_FOLDER,
+    LINK,
     UNKNOWN, /* a change that the model of a disk does not know; the test fails */
 };
 
@@ -440,6 +441,30 @@ int rename(const char *from, const char *to)
     return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
+int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)
+{
+    char path[PATH_MAX], other[PATH_MAX];
+    int below = path_at(from_folder, from, path);
+    if (!path_at(to_folder, to, other))
+        return REAL(linkat)(from_folder, from, to_folder, to, flags);
+    if (!below || flags)
+        unknown(other, "a link to another folder");
+    lock();
+    int result = -1;
+    if (!fails(FAULT_RENAME, other)) {
+        result = REAL(linkat)(from_folder, from, to_folder, to, flags);
+        if (result == 0)
+            append((struct record){.kind = LINK}, path, other, NULL, 0);
+    }
+    unlock();
+    return result;
+}
+
+int link(const char *from, const char *to)
+{
+    return linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
 int unlinkat(int folder, const char *name, int flags)
 {
     char path[PATH_MAX];
@@ -528,8 +553,6 @@ CHANGES_FILE(ssize_t, copy_file_range, (int from, off64_t *a, int fd, off64_t *b
 CHANGES_FILE(ssize_t, splice, (int from, off64_t *a, int fd, off64_t *b, size_t n, unsigned f), (from, a, fd, b, n, f), fd)
 CHANGES_NAME(int, truncate, (const char *name, off_t length), (name, length), AT_FDCWD, name)
 CHANGES_NAME(int, truncate64, (const char *name, off64_t length), (name, length), AT_FDCWD, name)
-CHANGES_NAME(int, link, (const char *from, const char *to), (from, to), AT_FDCWD, to)
-CHANGES_NAME(int, linkat, (int a, const char *from, int b, const char *to, int f), (a, from, b, to, f), b, to)
 CHANGES_NAME(int, symlink, (const char *from, const char *to), (from, to), AT_FDCWD, to)
 CHANGES_NAME(int, symlinkat, (const char *from, int b, const char *to), (from, b, to), b, to)
 

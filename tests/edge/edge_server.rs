@@ -1,6 +1,7 @@
 //! A service with a handler that returns what it received.
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -10,14 +11,15 @@ use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::http::request::MAX_BODY;
 use tenantdesk::http::{ApiError, Body, Request, Responder, Response};
-use tenantdesk::server::Service;
+use tenantdesk::server::Server;
+use tenantdesk::turns::Turns;
 
 use crate::support::raw::{Answer, Client};
 use crate::support::until;
 
 /// A running service, and every request that its edge forwarded.
 pub struct EdgeServer {
-    service: Option<Service>,
+    service: Option<Server>,
     pub address: SocketAddr,
     seen: Arc<Mutex<Vec<Request>>>,
     held: Arc<Held>,
@@ -53,20 +55,25 @@ impl EdgeServer {
         let holding = Arc::clone(&held);
         let mut config = Config { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::new("unused") };
         change(&mut config);
-        let handler = move |request: Request, reply: Responder| {
+        let handler = move |request: Request, reply: Responder, _: &Turns| {
             record.lock().unwrap().push(request.clone());
             match request.path.as_str() {
                 "/held" => holding.keep(reply),
                 _ => respond(&request, reply),
             }
         };
-        let service = Service::start_with(Arc::new(handler), config, Clock::system()).unwrap();
+        let service = Server::start_with(Arc::new(handler), config, Clock::system()).unwrap();
         EdgeServer { address: service.address(), service: Some(service), seen, held }
     }
 
     /// The path of every forwarded request, in order.
     pub fn paths(&self) -> Vec<String> {
         self.seen.lock().unwrap().iter().map(|request| request.path.clone()).collect()
+    }
+
+    /// Whether the client of each forwarded request has gone or has its response.
+    pub fn abandoned(&self) -> Vec<bool> {
+        self.seen.lock().unwrap().iter().map(|request| request.is_abandoned.load(Ordering::Relaxed)).collect()
     }
 
     /// Waits until `count` requests of `/held` are with the handler.
@@ -95,6 +102,11 @@ impl EdgeServer {
         let mut client = self.connect();
         client.send(bytes);
         client.answer()
+    }
+
+    /// Waits until it has failed, and returns why.
+    pub fn failure(mut self) -> String {
+        self.service.take().unwrap().wait().unwrap_err().to_string()
     }
 
     /// Stops it, which must succeed.
@@ -141,11 +153,13 @@ fn wait(request: &Request) -> Duration {
 
 fn described(request: &Request) -> Value {
     let Body::Whole(body) = &request.body else { return Value::Null };
+    let headers = request.headers.iter();
+    let headers: Vec<_> = headers.map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
     json!({
         "method": request.method.as_str(),
         "path": request.path,
         "query": request.query,
-        "headers": request.headers,
+        "headers": headers,
         "body": String::from_utf8_lossy(body),
         "id": request.id.to_string(),
         "client": request.client.to_string(),

@@ -1,4 +1,4 @@
-//! Faults inside the service: panics, broken upstream connections, a dead server behind the edge; and an orderly stop.
+//! Faults inside the service: panics, a tiny_http that fails; and an orderly stop.
 
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
@@ -10,15 +10,16 @@ use socket2::{SockAddr, SockRef, Socket};
 use tenantdesk::app::App;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
-use tenantdesk::http::workers::Handler;
-use tenantdesk::http::{ApiError, Method};
-use tenantdesk::model::{CUSTOMER, Value};
-use tenantdesk::server::Service;
-use tenantdesk::store::{DatabaseError, KeyLabel, MutationError, Origin, StoreError, Writing};
+use tenantdesk::http::{ApiError, Handler, Method};
+use tenantdesk::model::{CUSTOMER, KeyId, TenantId, Value};
+use tenantdesk::server::Server;
+use tenantdesk::store::{
+    Actor, ChangeContext, DatabaseError, Deadline, Demand, KeyLabel, MutationError, StoreError, Writing,
+};
 use uuid::Uuid;
 
 use crate::edge_server::EdgeServer;
-use crate::support::raw::{Client, get};
+use crate::support::raw::get;
 use crate::support::{ALL, InProcess, until, uuid};
 
 #[test]
@@ -46,28 +47,51 @@ fn connections_that_clients_reset_do_not_harm_others() {
     assert_eq!(server.ask(get("/a")).status, 200);
 }
 
+/// A read ends early then (contract section 4).
+#[test]
+fn a_handler_knows_that_its_client_has_gone() {
+    let server = EdgeServer::start();
+    let clients: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    let mut clients = clients.into_iter();
+    for client in clients.as_mut_slice() {
+        client.send(get("/held"));
+    }
+    server.holds(3);
+    assert_eq!(server.abandoned(), [false; 3]);
+    clients.next().unwrap().reset();
+    drop(clients.next());
+    until("two have gone", || (server.abandoned().iter().filter(|gone| **gone).count() == 2).then_some(()));
+    server.release();
+    assert_eq!(clients.next().unwrap().answer().status, 200);
+}
+
 /// Inserts a customer and panics.
 fn insert_and_panic(writing: &Writing<'_>) -> Result<(), MutationError<()>> {
     let mut values = vec![Value::Null; CUSTOMER.fields.len()];
     values[0] = Value::Text("Half made".into());
     values[8] = Value::Text("active".into());
-    let key = KeyLabel { id: 1, name: "a key".into(), prefix: "tdk_test".into() };
-    writing.insert(&CUSTOMER, values, &Origin::new(Clock::system().now(), key, Uuid::nil()))?;
+    let key = KeyLabel { id: KeyId(1), name: "a key".into(), prefix: "tdk_test".into() };
+    let actor = Actor::Key { key, request_id: Uuid::nil() };
+    let context = ChangeContext { at: Clock::system().now().timestamp(), actor };
+    writing.insert(&CUSTOMER, None, values, &context)?;
     panic!("in the middle of a mutation");
 }
 
 /// The pipeline, except that a DELETE of `/panic` writes and panics, and a GET of it reads and panics.
 fn pipeline_that_panics(app: Arc<App>) -> Handler {
-    Arc::new(move |request, reply| match (request.path.as_str(), request.method) {
-        ("/panic", Method::Delete) => {
+    Arc::new(move |request, reply, turns| match (request.path.as_str(), &request.method) {
+        ("/panic", &Method::DELETE) => {
             let done = |outcome: Result<_, StoreError>| reply.send(ApiError::from(outcome.unwrap_err()).into());
-            app.tenants.open(1).unwrap().mutate(insert_and_panic, done);
+            let demand = Demand { operations: 1, frees_space: false };
+            app.tenants.open(TenantId(1)).unwrap().mutate(demand, insert_and_panic, done);
         }
         ("/panic", _) => {
-            let tenant = app.tenants.open(1).unwrap();
-            let _ = tenant.read(|_| -> Result<(), DatabaseError> { panic!("in the middle of a read") });
+            let tenant = app.tenants.open(TenantId(1)).unwrap();
+            let _ = tenant.read(Deadline::new(Arc::default()), |_| -> Result<(), DatabaseError> {
+                panic!("in the middle of a read")
+            });
         }
-        _ => app.respond(&request, reply),
+        _ => app.respond(request, reply, turns),
     })
 }
 
@@ -108,61 +132,49 @@ fn a_panic_is_undone_logged_with_its_place_and_the_worker_and_writer_live_on() {
         api.call("DELETE", "/panic").header("X-Request-Id", &id).send().fails_with(500, "internal_error");
         let id = uuid();
         api.call("GET", "/panic").header("X-Request-Id", &id).send().fails_with(500, "internal_error");
-        assert!(logged(&format!("a handler panicked request_id={id}")).contains("tests/edge/faults.rs:"));
+        logged(&format!("a handler panicked request_id={id}"));
     }
-    let undone = logged("a mutation panicked and is undone");
-    assert!(undone.contains("tests/edge/faults.rs:") && undone.contains("in the middle of a mutation"), "{undone}");
+    logged("a mutation panicked and is undone");
+    for message in ["in the middle of a mutation", "in the middle of a read"] {
+        assert!(logged(message).contains("tests/edge/faults.rs:"));
+    }
     assert_eq!(api.total("/customers.php"), 1);
     assert_eq!(api.customer("After"), first + 1, "no id was used up");
 }
 
-/// In a process of its own, because it breaks every upstream connection of the process.
+/// In processes of their own, because they break every private socket of the process.
 #[test]
-fn a_broken_upstream_connection_is_opened_again() {
+fn a_tiny_http_that_fails_ends_the_server() {
     let this = std::env::current_exe().unwrap();
-    let child = Command::new(this).args(["--exact", "--ignored", "faults::broken_and_reopened"]).output().unwrap();
-    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
-}
-
-#[test]
-#[ignore = "run by the test above"]
-fn broken_and_reopened() {
-    let server = EdgeServer::start();
-    let mut client = server.connect();
-    for round in 1..=20 {
-        client.send(get("/a"));
-        assert_eq!(client.answer().status, 200);
-        // One upstream connection is busy, the others are idle; all of them break.
-        client.send(get("/held"));
-        server.holds(round);
-        assert!(shut_private_sockets(|socket| !socket.is_listener().unwrap_or(true)) > 0);
-        client.answer().fails_with(500, "internal_error");
-        client.send(get("/a"));
-        assert_eq!(client.answer().status, 200);
+    for test in ["faults::its_connection_ends", "faults::it_accepts_nothing"] {
+        let child = Command::new(&this).args(["--exact", "--ignored", test]).output().unwrap();
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
     }
 }
 
-/// tiny_http's accept loop ends silently at the first error. In a process of its own, because it ends every server of the process.
 #[test]
-fn a_server_that_accepts_no_connection_is_replaced() {
-    let this = std::env::current_exe().unwrap();
-    let child = Command::new(this).args(["--exact", "--ignored", "faults::dead_and_replaced"]).output().unwrap();
-    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+#[ignore = "run by the test above"]
+fn its_connection_ends() {
+    let server = EdgeServer::start();
+    assert_eq!(server.ask(get("/a")).status, 200);
+    assert!(shut_private_sockets(|socket| !socket.is_listener().unwrap_or(true)) > 0);
+    assert_eq!(server.failure(), "tiny_http has stopped serving: its connection has ended");
 }
 
 #[test]
 #[ignore = "run by the test above"]
-fn dead_and_replaced() {
+fn it_accepts_nothing() {
     let server = EdgeServer::start();
-    let mut kept = server.connect();
-    kept.send(get("/a"));
-    assert_eq!(kept.answer().status, 200);
     assert_eq!(shut_private_sockets(|socket| socket.is_listener().unwrap_or(false)), 1);
-    let mut clients: Vec<Client> = (0..40).map(|_| server.connect()).collect();
-    clients.iter_mut().for_each(|client| client.send(get("/slow?100")));
-    clients.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
-    kept.send(get("/a"));
-    assert_eq!(kept.answer().status, 200);
+    assert_eq!(server.failure(), "tiny_http has stopped serving: its connection has ended");
+}
+
+#[test]
+fn workers_that_take_no_request_for_half_a_minute_end_the_server() {
+    let server = EdgeServer::start();
+    let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.send(get("/busy?60000")));
+    assert_eq!(server.failure(), "tiny_http has stopped serving: no worker received the watchdog's request");
 }
 
 #[expect(unsafe_code, reason = "a descriptor that is not this test's own is only borrowed to be looked at")]
@@ -215,6 +227,6 @@ fn a_port_in_use_is_reported() {
     let server = EdgeServer::start();
     let config = Config { listen: server.address, ..Config::new("unused") };
     let problem =
-        Service::start_with(std::sync::Arc::new(|_, _| {}), config, Clock::system()).err().unwrap().to_string();
+        Server::start_with(std::sync::Arc::new(|_, _, _| {}), config, Clock::system()).err().unwrap().to_string();
     assert!(problem.starts_with(&format!("cannot listen on {}", server.address)), "{problem}");
 }

@@ -1,7 +1,16 @@
-//! The shipped binary with more requests than it accepts.
+//! What one tenant or one client address takes, and what it leaves to others.
 
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+use tenantdesk::config::TlsFiles;
+
+use crate::edge_server::EdgeServer;
 use crate::fixture::{Fixture, RECORDS};
-use crate::support::raw::{Client, request};
+use crate::support::raw::{Client, get, request};
+use crate::support::tls::Certificate;
 use crate::support::{ALL, database};
 
 const JSON: &str = "Content-Type: application/json\r\n";
@@ -27,4 +36,87 @@ fn a_tenant_whose_file_is_locked_holds_up_nobody_else() {
     }
     drop(locked);
     held.iter_mut().for_each(|client| assert!([200, 201, 503].contains(&client.answer().status)));
+}
+
+const GREEDY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const MODEST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+
+/// In a network namespace, since loopback addresses have no share. Only root can make one.
+#[test]
+fn one_address_takes_a_quarter_of_the_connections() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let network = format!("ip link set lo up; ip addr add {GREEDY}/32 dev lo; ip addr add {MODEST}/32 dev lo");
+    let this = std::env::current_exe().unwrap();
+    for test in ["in_a_network_of_its_own", "silent_in_a_network_of_its_own"] {
+        let script = format!("{network}; exec \"$0\" --exact --ignored shares::{test}");
+        let child = Command::new("unshare").args(["-n", "sh", "-ec", &script]).arg(&this).output().unwrap();
+        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+    }
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn in_a_network_of_its_own() {
+    let server = EdgeServer::with(|config| {
+        config.listen = SocketAddr::from((GREEDY, 0));
+        config.connections.max_connections = Some(40);
+    });
+    let serves = |client: &mut Client| {
+        client.send(get("/a"));
+        assert_eq!(client.answer().status, 200);
+    };
+    let mut modest = from(MODEST, server.address);
+    serves(&mut modest);
+    let mut idle: Vec<Client> = Vec::new();
+    for count in 0..30 {
+        let mut client = from(GREEDY, server.address);
+        serves(&mut client);
+        idle.push(client);
+        if count >= 10 {
+            assert!(idle[count - 10].is_closed(), "the connection that was idle longest goes first");
+        }
+    }
+    // Those that are not idle stay, and one more is refused.
+    let mut busy = idle.split_off(20);
+    busy.iter_mut().for_each(|client| client.send(get("/held")));
+    server.holds(10);
+    let mut refused = from(GREEDY, server.address);
+    refused.send(get("/a"));
+    refused.answer().fails_with(503, "overloaded");
+    assert!(refused.is_closed());
+    serves(&mut modest);
+    serves(&mut from(MODEST, server.address));
+    server.release();
+    busy.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
+}
+
+/// Clients that come in a burst and send nothing, not even a TLS handshake.
+#[test]
+#[ignore = "run by the test above"]
+fn silent_in_a_network_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let Certificate { certificate, key } = Certificate::make(folder.path());
+    for tls in [None, Some(TlsFiles { certificate, key })] {
+        let server = EdgeServer::with(|config| {
+            config.listen = SocketAddr::from((GREEDY, 0));
+            config.connections.max_connections = Some(40);
+            config.connections.head_timeout = Duration::from_mins(5);
+            config.connections.idle_timeout = Duration::from_mins(5);
+            config.tls = tls;
+        });
+        let mut silent: Vec<Client> = (0..200).map(|_| from(GREEDY, server.address)).collect();
+        let kept = silent.split_off(190);
+        silent.iter_mut().for_each(|client| assert!(client.is_closed()));
+        assert!(kept.iter().all(|client| !client.is_answered()), "they are open");
+    }
+}
+
+/// A connection whose peer address is `address`.
+fn from(address: Ipv4Addr, server: SocketAddr) -> Client {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&server.into()).unwrap();
+    Client::over(TcpStream::from(socket))
 }

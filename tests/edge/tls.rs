@@ -40,6 +40,8 @@ fn https_is_secure_in_both_versions() {
     for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"]] {
         let output = curl(&url, &files.certificate, version);
         assert!(output.contains("\"secure\":true"), "{output}");
+        let head = curl(&url, &files.certificate, &[version, &["-i"]].concat());
+        assert!(head.contains("strict-transport-security: max-age=31536000"), "{head}");
     }
     let output = curl(&url, &files.certificate, &["--tls-max", "1.1", "--ciphers", "DEFAULT@SECLEVEL=0"]);
     assert!(!output.contains("secure") && output.starts_with("curl:"), "{output}");

@@ -55,7 +55,8 @@ const STATUSES: [u16; 4] = [200, 201, 400, 422];
 
 #[test]
 fn body() {
-    let server = InProcess::made_of(|app| std::sync::Arc::new(move |request, reply| app.respond(&request, reply)));
+    let server =
+        InProcess::made_of(|app| std::sync::Arc::new(move |request, reply, turns| app.respond(request, reply, turns)));
     let tenant = server.tenant("acme");
     let key = tenant.key(ALL).key;
     // What others may refer to, and what is changed.

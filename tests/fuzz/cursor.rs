@@ -2,8 +2,7 @@
 
 use tenantdesk::api::list;
 use tenantdesk::api::query::Query;
-use tenantdesk::model::KeysetPosition;
-use tenantdesk::model::{self, Resource, Value};
+use tenantdesk::model::{self, KeysetPosition, RecordId, Resource, Value};
 
 use crate::mutate::fuzz;
 
@@ -49,7 +48,7 @@ fn forge(resource: &'static Resource, input: &[u8]) {
         let query = format!("sort={}", sort.name());
         let list = list::parse(resource, &Query::parse(Some(&query)).unwrap()).unwrap();
         for value in &values {
-            let position = KeysetPosition { value: value.clone(), id: number };
+            let position = KeysetPosition { value: value.clone(), id: RecordId(number) };
             let forged = format!("{query}&cursor={}", list::write_cursor(&position, &list));
             if let Ok(taken) = list::parse(resource, &Query::parse(Some(&forged)).unwrap()) {
                 assert_eq!(taken.after, Some(position));

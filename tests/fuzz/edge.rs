@@ -1,5 +1,4 @@
-//! Sends arbitrary bytes to the edge. Each request that reaches the handler has its response sent to the client, in order, and has
-//! only the headers that the edge forwards.
+//! Sends arbitrary bytes to the edge. Each request that reaches the handler has its response sent to the client, in order.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -8,9 +7,9 @@ use std::time::Duration;
 
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
-use tenantdesk::http::upstream_protocol::FORWARDED_HEADERS;
 use tenantdesk::http::{Body, Request, Responder, Response};
-use tenantdesk::server::Service;
+use tenantdesk::server::Server;
+use tenantdesk::turns::Turns;
 
 use crate::mutate::fuzz;
 use crate::support::uninterrupted;
@@ -42,8 +41,7 @@ const PIECES: &[&[u8]] = &[
     b"Connection: keep-alive, Content-Length\r\n",
     b"Upgrade: h2c\r\n",
     b"Host: desk\r\n",
-    b"Request-Metadata: probe\r\n",
-    b"request-metadata: 00000000-0000-0000-0000-000000000000 203.0.113.9 1 0\r\n",
+    b"N: 1\r\n",
     b"Authorization: Bearer x\r\n",
     b"X-Request-Id: 6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d\r\n",
     b"HTTP/1.1",
@@ -72,7 +70,7 @@ const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\
 fn edge() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&seen);
-    let handler = move |request: Request, reply: Responder| {
+    let handler = move |request: Request, reply: Responder, _: &Turns| {
         record.lock().unwrap().push(request);
         // A response without a body for every method, so that the client can separate responses.
         reply.send(Response::empty(204));
@@ -81,7 +79,7 @@ fn edge() {
     config.connections.head_timeout = Duration::from_millis(100);
     config.connections.body_timeout = Duration::from_millis(100);
     config.connections.idle_timeout = Duration::from_millis(500);
-    let service = Service::start_with(Arc::new(handler), config, Clock::system()).unwrap();
+    let service = Server::start_with(Arc::new(handler), config, Clock::system()).unwrap();
     let address = service.address();
     let (mut inputs, mut came) = (0, 0);
     fuzz("edge", PIECES, |input| {
@@ -114,7 +112,7 @@ fn exchange(address: SocketAddr, input: &[u8]) -> Vec<u8> {
 }
 
 /// The request ids of the answers that the handler gave. Whatever else comes ends the connection, and is never a 500: that
-/// would be a line whose two ends disagree.
+/// would be a request that tiny_http took for another.
 fn answered(mut answers: &[u8]) -> Vec<String> {
     let mut ids = Vec::new();
     while let Some(end) = answers.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -135,16 +133,10 @@ fn answered(mut answers: &[u8]) -> Vec<String> {
 fn check(request: &Request) {
     assert!(request.path.starts_with('/') || request.path == "*", "{request:?}");
     let target = [request.path.as_str(), request.query.as_deref().unwrap_or("")].concat();
-    assert!(target.len() <= 3 * 8 * 1024 && target.bytes().all(|byte| (0x21..0x7f).contains(&byte)), "{request:?}");
+    assert!(target.len() <= 8 * 1024 && target.bytes().all(|byte| (0x21..0x7f).contains(&byte)), "{request:?}");
     assert_eq!((request.client, request.secure), (IpAddr::V4(Ipv4Addr::LOCALHOST), false));
-    for (name, value) in &request.headers {
-        assert!(FORWARDED_HEADERS.contains(&name.as_str()) || name == "content-length", "{request:?}");
-        assert!(!value.contains(['\r', '\n', '\0']), "{request:?}");
-    }
-    let lengths: Vec<&str> = request.headers("content-length").collect();
+    assert!(request.headers.values().all(|value| value.to_str().is_ok()), "{request:?}");
     if let Body::Whole(body) = &request.body {
         assert!(body.len() <= 64 * 1024);
-        let expected = if body.is_empty() { Vec::new() } else { vec![body.len().to_string()] };
-        assert_eq!(lengths, expected, "{request:?}");
     }
 }

@@ -1,16 +1,15 @@
 //! Query strings, through everything that a list makes of them, to the rows of a tenant's file.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use tenantdesk::api::list;
 use tenantdesk::api::query::Query;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::TenantLimits;
 use tenantdesk::metrics::Metrics;
-use tenantdesk::model::{self, Field, Kind, Resource, Value};
-use tenantdesk::store::import::{NewIds, NewRecord};
-use tenantdesk::store::tenant_file::TenantFile;
-use tenantdesk::store::{Registry, Tenants};
+use tenantdesk::model::{self, Field, Kind, Resource, TenantId, Value};
+use tenantdesk::store::{Actor, ChangeContext, Deadline, NewDataDir, Registry, TenantFile, Tenants};
 
 use crate::mutate::fuzz;
 
@@ -45,23 +44,26 @@ const PIECES: &[&[u8]] = &[
     b"-9999",
 ];
 
-/// Records of each resource: more than the store takes samples of for a search.
+/// Records of each resource.
 const RECORDS: usize = 20;
 
-const NOW: &str = "2026-11-20T19:30:00Z";
-
 /// A tenant with records of every resource, all of whose texts hold the word `needle`. Returns its id.
-fn make_tenant(data_dir: &Path) -> i64 {
-    let registry = Registry::create(data_dir).unwrap();
+fn make_tenant(data_dir: &Path) -> TenantId {
+    NewDataDir::create(data_dir).unwrap().keep();
+    let registry = Registry::open(data_dir).unwrap();
     let id = registry.create_tenant("acme", None, "$phc", Clock::system().now()).unwrap().id;
-    let file = TenantFile::open(data_dir, id).unwrap();
-    let lock = file.lock_imports(|| ()).unwrap();
+    let mut file = TenantFile::open(data_dir, id).unwrap();
+    let at = Clock::system().now().timestamp();
+    let context = ChangeContext { at, actor: Actor::Command("import") };
     for resource in model::ALL {
-        let mut import = file.begin_import(&lock, resource, NewIds::Next(RECORDS as u64), NOW).unwrap();
+        let import = file.begin_import(resource, RECORDS as u64, || ()).unwrap();
+        let writing = import.writing();
         for n in 0..RECORDS {
-            import.add(NewRecord { id: None, values: values(resource, n) }).unwrap();
+            writing.insert(resource, None, values(resource, n), &context).unwrap();
         }
-        import.finish().unwrap();
+        writing.flush().unwrap();
+        drop(writing);
+        import.commit(at).unwrap();
     }
     id
 }
@@ -96,7 +98,7 @@ fn query() {
             let Ok(list) = list::parse(resource, &query) else { continue };
             assert!((1..=200).contains(&list.limit));
             assert!(list.words.len() <= 20);
-            let page = tenant.read(|reading| reading.page(&list)).unwrap();
+            let page = tenant.read(Deadline::new(Arc::default()), |reading| reading.page(&list)).unwrap();
             let records: Vec<serde_json::Value> = serde_json::from_slice(&page.json).unwrap();
             assert!(records.len() <= list.limit);
             assert!(page.next.is_none() || records.len() == list.limit);

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -87,7 +89,13 @@ fn access_by_others_is_a_warning_or_a_fault() {
     for file in [data_dir.registry_file(), data_dir.data().join("tenants/1.db")] {
         set_mode(&file, 0o640);
         assert_eq!(state(&doctor().ends_with(1), "permissions"), "fault", "{}", file.display());
-        set_mode(&file, 0o600);
+        // SQLite makes a WAL with the mode of its database.
+        for suffix in ["", "-wal", "-shm"] {
+            let path = format!("{}{suffix}", file.display());
+            if Path::new(&path).exists() {
+                set_mode(Path::new(&path), 0o600);
+            }
+        }
     }
     let mut command = data_dir.command();
     command.env("TENANTDESK_TLS_KEY", &key).arg("--data-dir").arg(data_dir.data()).args(["--json", "doctor"]);
@@ -112,11 +120,11 @@ fn a_missing_old_or_incomplete_backup_is_a_fault() {
     };
     fs::write(folder.join("registry.db"), "four").unwrap();
     let now = tenantdesk::clock::Clock::system().now();
-    write(&now.rfc3339(), 4);
+    write(&now.timestamp().to_string(), 4);
     assert_eq!(state(&doctor().done(), "backup"), "ok");
-    write(&now.rfc3339(), 5);
+    write(&now.timestamp().to_string(), 5);
     assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "a truncated file");
-    write(&tenantdesk::clock::rfc3339(now.unix_seconds() - 3 * 86_400), 4);
+    write(&now.timestamp().before(Duration::from_hours(3 * 24)).to_string(), 4);
     assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "three days old");
     let arguments = ["doctor", "--backup-age", "4", "--backups", dir.to_str().unwrap()];
     data_dir.cli(&arguments).done();

@@ -1,12 +1,13 @@
 //! `/metrics` on its own listener.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::support::client::exchange;
-use crate::support::{ALL, Setup, TestServer, database, until, uuid};
+use crate::support::{ALL, Setup, TestServer, until, uuid};
 
 fn metered() -> (TestServer, SocketAddr) {
     let server =
@@ -89,22 +90,14 @@ fn requests_are_counted_and_nobody_is_named() {
 }
 
 #[test]
-fn a_lock_that_had_to_be_waited_for_is_counted() {
-    let (server, metrics) = metered();
-    let tenant = server.tenant("acme");
-    let api = tenant.with_scopes(ALL);
-    api.customer("First");
-    assert_eq!(samples(metrics)["tenantdesk_sqlite_busy_total"], 0.0);
-    let other = database(&tenant.file());
-    // The lock may be released before the request reaches it; then there is another attempt.
-    until("a wait for a lock is counted", || {
-        other.execute_batch("BEGIN IMMEDIATE").unwrap();
-        let waiting = api.call("POST", "/customers.php").json(&json!({"name": "Second"})).start();
-        until("a worker has the request", || (samples(metrics)["tenantdesk_workers_busy"] > 0.0).then_some(()));
-        other.execute_batch("COMMIT").unwrap();
-        waiting.reply().is(201);
-        (samples(metrics)["tenantdesk_sqlite_busy_total"] > 0.0).then_some(())
-    });
+fn idle_connections_do_not_hold_up_the_listener() {
+    let (_server, metrics) = metered();
+    let idle: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(metrics).unwrap()).collect();
+    let started = Instant::now();
+    assert!(ask(metrics, "GET", "/metrics").starts_with("HTTP/1.1 200"));
+    // An idle connection is closed after 10 s.
+    assert!(started.elapsed() < Duration::from_secs(5));
+    drop(idle);
 }
 
 #[test]

@@ -13,6 +13,8 @@ use tenantdesk::http::{Body, Method, Request, Response};
 use tenantdesk::password;
 use tenantdesk::store::registry::{KeyRow, TenantRow};
 
+use crate::support::in_process::open;
+
 /// The initial password of every tenant.
 pub const PASSWORD: &str = "correct horse battery";
 
@@ -34,7 +36,7 @@ impl Panel {
     pub fn configured(configure: impl FnOnce(PathBuf) -> Config) -> Panel {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::manual("2026-11-20T19:30:42Z".parse().unwrap());
-        let app = App::open(&configure(folder.path().join("data")), clock.clone()).unwrap();
+        let app = open(&configure(folder.path().join("data")), clock.clone()).unwrap();
         Panel { folder, app, clock }
     }
 
@@ -42,7 +44,7 @@ impl Panel {
     pub fn restarted(self) -> Panel {
         let Panel { folder, app, clock } = self;
         drop(app);
-        let app = App::open(&Config::new(folder.path().join("data")), clock.clone()).unwrap();
+        let app = open(&Config::new(folder.path().join("data")), clock.clone()).unwrap();
         Panel { folder, app, clock }
     }
 
@@ -96,7 +98,7 @@ pub struct BrowserSession<'a> {
 impl BrowserSession<'_> {
     #[track_caller]
     pub fn get(&mut self, query: &str) -> Page {
-        self.ask(Method::Get, query, None)
+        self.ask(Method::GET, query, None)
     }
 
     /// Sends a form of the current page; `action` is its button.
@@ -110,7 +112,7 @@ impl BrowserSession<'_> {
     #[track_caller]
     pub fn send_with(&mut self, token: &str, action: &str, fields: &[(&str, &str)]) -> Page {
         let fields = [&[("action", action), ("token", token)], fields].concat();
-        self.ask(Method::Post, "", Some(encode(&fields)))
+        self.ask(Method::POST, "", Some(encode(&fields)))
     }
 
     #[track_caller]
@@ -140,9 +142,9 @@ impl BrowserSession<'_> {
         request.query = (!query.is_empty()).then(|| query.to_owned());
         request.secure = self.secure;
         let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        request.headers.push(("cookie".to_owned(), cookies.join("; ")));
+        request.headers.insert("cookie", cookies.join("; ").parse().unwrap());
         if let Some(form) = form {
-            request.headers.push(("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
+            request.headers.insert("content-type", "application/x-www-form-urlencoded".parse().unwrap());
             request.body = Body::Whole(form.into_bytes());
         }
         let page = self.panel.ask(&request);
@@ -205,11 +207,7 @@ impl Page {
     }
 
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.response
-            .headers()
-            .iter()
-            .filter(move |(n, _)| n.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.as_ref())
+        self.response.headers().get_all(name).into_iter().map(|value| value.to_str().unwrap())
     }
 
     /// The `Set-Cookie` header of this name.

@@ -105,13 +105,13 @@ fn a_body_over_16_kib_is_refused() {
     let acme = panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
     browser.send("create", &[("name", &"x".repeat(16 * 1024)), ("scope", "all")]).is(413).saying("too large");
-    let mut request = panel.request(Method::Post);
+    let mut request = panel.request(Method::POST);
     request.body = Body::TooLarge;
     panel.ask(&request).is(413);
     let token = browser.token.clone();
     let start = format!("action=create&token={token}&scope=all&name=fits&padding=");
     let fits = format!("{start}{}", "x".repeat(16 * 1024 - start.len()));
-    browser.ask(Method::Post, "", Some(fits)).is(303);
+    browser.ask(Method::POST, "", Some(fits)).is(303);
     assert_eq!(panel.keys(&acme).len(), 1);
 }
 

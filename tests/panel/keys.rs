@@ -36,7 +36,7 @@ fn a_new_key_works_and_is_shown_once_and_never_stored() {
         browser.send("create", &[("name", "  Web shop "), ("scope", "customers:read"), ("scope", "hardware:write")]);
     let data_dir = made.is(303).query().to_owned();
     // Neither HEAD nor another session consumes it.
-    browser.ask(Method::Head, &data_dir, None).is(200);
+    browser.ask(Method::HEAD, &data_dir, None).is(200);
     assert_eq!(panel.signed_in("acme").get(&data_dir).new_key(), None);
     let key = browser.get(&data_dir).is(200).new_key().unwrap();
 

@@ -10,11 +10,11 @@ use super::browser_session::{BrowserSession, PASSWORD, Panel};
 #[test]
 fn other_methods_are_refused_with_a_page() {
     let panel = Panel::new();
-    for method in [Method::Put, Method::Delete, Method::Other] {
+    for method in [Method::PUT, Method::DELETE, Method::PATCH] {
         let page = panel.ask(&panel.request(method)).is(405);
         assert_eq!(page.header("Allow"), Some("GET, HEAD, POST"));
     }
-    panel.ask(&panel.request(Method::Head)).is(200);
+    panel.ask(&panel.request(Method::HEAD)).is(200);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn every_page(panel: &Panel) -> Vec<String> {
     pages.push(browser.get("delete=1").text());
     pages.push(browser.get("replace=1").is(200).text());
     pages.push(browser.send("password", &[]).is(422).text());
-    pages.push(panel.ask(&panel.request(Method::Put)).is(405).text());
+    pages.push(panel.ask(&panel.request(Method::PUT)).is(405).text());
     pages
 }
 
@@ -49,7 +49,7 @@ fn every_page(panel: &Panel) -> Vec<String> {
 fn the_policy_names_what_stands_in_the_page_and_nothing_else_does() {
     let panel = Panel::new();
     let pages = every_page(&panel);
-    let answer = panel.ask(&panel.request(Method::Get));
+    let answer = panel.ask(&panel.request(Method::GET));
     let policy = answer.header("Content-Security-Policy").unwrap();
     for text in pages {
         for (tag, directive) in [("style", "style-src"), ("script", "script-src")] {

@@ -118,9 +118,9 @@ fn the_sign_in_cookie_is_short_lived_and_goes_with_the_sign_in() {
 fn what_is_no_form_is_a_form_without_a_token() {
     let panel = Panel::new();
     panel.tenant("acme");
-    let mut request = panel.request(Method::Post);
+    let mut request = panel.request(Method::POST);
     panel.ask(&request).is(403);
-    request.headers.push(("content-type".to_owned(), "application/json".to_owned()));
+    request.headers.insert("content-type", "application/json".parse().unwrap());
     let fields = encode(&[("action", "sign-in"), ("tenant", "acme"), ("password", PASSWORD)]);
     request.body = tenantdesk::http::Body::Whole(fields.into_bytes());
     panel.ask(&request).is(403);

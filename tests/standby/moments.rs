@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use tenantdesk::clock::{Clock, rfc3339};
+use tenantdesk::clock::{Clock, Timestamp};
 
 use crate::machines::{Copy, Machine, equipped, example, litestream, replace, take_over};
 use crate::support::{ALL, DataDir, until};
@@ -134,7 +134,7 @@ fn one_tenant_is_brought_back_as_it_was_at_a_moment() {
     let mut script = readme.split("```sh\n").nth(1).unwrap().split("```").next().unwrap().to_owned();
     for (old, new) in [
         ("file:///mnt/elsewhere/tenantdesk", format!("file://{}", copy.directory().display())),
-        ("2026-11-21T10:00:00Z", rfc3339(moment)),
+        ("2026-11-21T10:00:00Z", Timestamp::from_unix(moment).to_string()),
         ("7.db", "1.db".to_owned()),
         ("/var/lib/tenantdesk", here.data().display().to_string()),
         ("tenantdesk --data", format!("{} --data", env!("CARGO_BIN_EXE_tenantdesk"))),

@@ -3,12 +3,13 @@
 //! contract.
 
 use serde_json::{Value, json};
-use tenantdesk::http::condition::{CATALOGUE, ProtocolViolation};
+use tenantdesk::http::{Condition, ProtocolViolation};
 use tenantdesk::model::FieldCode;
 
 /// Whether an error with this code may have this status.
 pub fn has_status(code: &str, status: u16) -> bool {
-    let is_described = CATALOGUE.iter().any(|described| (described.code, described.status) == (code, status));
+    let is_described =
+        Condition::all().map(Condition::describe).any(|described| (described.code, described.status) == (code, status));
     let is_violation = ProtocolViolation::ALL.iter().any(|violation| violation.status() == status);
     is_described || (code == "malformed_request" && is_violation)
 }

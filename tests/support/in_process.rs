@@ -5,19 +5,19 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use tenantdesk::app::App;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
-use tenantdesk::http::workers::Handler;
-use tenantdesk::server::Service;
+use tenantdesk::http::Handler;
+use tenantdesk::server::Server;
+use tenantdesk::store::NewDataDir;
 
 use super::server::DataDir;
 
 /// A service within the test. It is a [`DataDir`] too.
 pub struct InProcess {
     data_dir: Arc<DataDir>,
-    service: Option<Service>,
+    service: Option<Server>,
     clock: Clock,
     /// Of a service with the pipeline.
     app: Option<Arc<App>>,
@@ -38,10 +38,10 @@ impl InProcess {
         let clock = Clock::manual(start.parse().unwrap());
         let rate_limit = NonZeroU32::new(rate_limit).unwrap();
         let config = Config { rate_limit, ..config(&data_dir) };
-        let app = App::open(&config, clock.clone()).unwrap();
+        let app = open(&config, clock.clone()).unwrap();
         let pipeline = Arc::clone(&app);
-        let handler: Handler = Arc::new(move |request, reply| pipeline.respond(&request, reply));
-        let service = Service::start_with(handler, config, clock.clone()).unwrap();
+        let handler: Handler = Arc::new(move |request, reply, turns| pipeline.respond(request, reply, turns));
+        let service = Server::start_with(handler, config, clock.clone()).unwrap();
         data_dir.set_address(service.address());
         InProcess { data_dir, service: Some(service), clock, app: Some(app) }
     }
@@ -50,7 +50,7 @@ impl InProcess {
     pub fn answering(handler: Handler) -> InProcess {
         let data_dir = DataDir::new(false);
         let clock = Clock::system();
-        let service = Service::start_with(handler, config(&data_dir), clock.clone()).unwrap();
+        let service = Server::start_with(handler, config(&data_dir), clock.clone()).unwrap();
         // It shows how the service itself holds out; a proxy would hold out before it.
         data_dir.set_direct_address(service.address());
         InProcess { data_dir, service: Some(service), clock, app: None }
@@ -61,8 +61,8 @@ impl InProcess {
         let data_dir = DataDir::new(false);
         let clock = Clock::system();
         let config = Config { rate_limit: NonZeroU32::MAX, ..config(&data_dir) };
-        let app = App::open(&config, clock.clone()).unwrap();
-        let service = Service::start_with(handler(app), config, clock.clone()).unwrap();
+        let app = open(&config, clock.clone()).unwrap();
+        let service = Server::start_with(handler(app), config, clock.clone()).unwrap();
         data_dir.set_address(service.address());
         InProcess { data_dir, service: Some(service), clock, app: None }
     }
@@ -73,11 +73,6 @@ impl InProcess {
 
     pub fn advance_millis(&self, millis: u64) {
         self.clock.advance(Duration::from_millis(millis));
-    }
-
-    /// Sets the wall clock forward or back.
-    pub fn step(&self, by: SignedDuration) {
-        self.clock.step(by);
     }
 
     /// Writes the last uses of keys, as the server does once a minute.
@@ -99,6 +94,12 @@ impl Drop for InProcess {
     }
 }
 
+/// Makes the data directory if there is none, as `serve` does, and opens it.
+pub fn open(config: &Config, clock: Clock) -> Result<Arc<App>, String> {
+    NewDataDir::create(&config.data_dir).map_err(|error| error.to_string())?.keep();
+    App::open(config, clock).map_err(|error| error.to_string())
+}
+
 fn config(data_dir: &DataDir) -> Config {
     Config { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Config::new(data_dir.data()) }
 }
@@ -106,7 +107,7 @@ fn config(data_dir: &DataDir) -> Config {
 /// A service that opens one data directory after the other, with a rate limit that is out of the way. A service that has ended
 /// leaves threads of tiny_http in the process, so it is not started anew for each.
 pub struct AppServer {
-    service: Option<Service>,
+    service: Option<Server>,
     app: Arc<Mutex<Option<Arc<App>>>>,
 }
 
@@ -114,18 +115,18 @@ impl AppServer {
     pub fn start() -> AppServer {
         let app = Arc::<Mutex<Option<Arc<App>>>>::default();
         let present = Arc::clone(&app);
-        let handler: Handler = Arc::new(move |request, reply| {
+        let handler: Handler = Arc::new(move |request, reply, turns| {
             let app = present.lock().unwrap().clone();
-            app.expect("a data directory is open").respond(&request, reply);
+            app.expect("a data directory is open").respond(request, reply, turns);
         });
-        let service = Service::start_with(handler, config(&DataDir::new(false)), Clock::system()).unwrap();
+        let service = Server::start_with(handler, config(&DataDir::new(false)), Clock::system()).unwrap();
         AppServer { service: Some(service), app }
     }
 
     /// Serves a data directory until the result is dropped. Returns why it cannot be opened.
     pub fn open(&self, data_dir: &Arc<DataDir>) -> Result<OpenApp<'_>, String> {
         let config = Config { rate_limit: NonZeroU32::MAX, ..config(data_dir) };
-        let app = App::open(&config, Clock::system()).map_err(|error| error.to_string())?;
+        let app = open(&config, Clock::system())?;
         *self.app.lock().unwrap() = Some(app);
         data_dir.set_direct_address(self.service.as_ref().unwrap().address());
         Ok(OpenApp(self))

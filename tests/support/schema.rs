@@ -7,12 +7,24 @@
 use std::sync::LazyLock;
 
 use serde_json::Value;
+use tenantdesk::http::condition::ProtocolViolation;
 
 static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("../golden/openapi.json")).expect("the golden copy is JSON"));
 
+/// Headers of every answer, which the description names once, in its introduction.
+const OF_EVERY_ANSWER: [&str; 3] = ["X-Request-Id", "X-API-Version", "Cache-Control"];
+
 /// Headers that HTTP itself gives an answer.
-const OF_HTTP: [&str; 5] = ["content-type", "content-length", "date", "connection", "transfer-encoding"];
+const OF_HTTP: [&str; 7] = [
+    "content-type",
+    "content-length",
+    "date",
+    "connection",
+    "transfer-encoding",
+    "x-content-type-options",
+    "strict-transport-security",
+];
 
 /// Statuses that may come alone where a message could not be read at all (contract section 6).
 const UNREAD: [u16; 3] = [400, 408, 431];
@@ -42,33 +54,38 @@ impl Answer<'_> {
 
     /// The response that the description has for the status.
     fn documented(&self, path: &str) -> Option<&'static Value> {
-        let status = self.status.to_string();
         let failed = self.status >= 400;
         let Some(item) = path_item(path) else {
             return match self.status {
-                404 => component("EndpointNotFound"),
+                404 => component("endpoint_not_found"),
                 // Responses of the edge and of the worker pool, which any request can get.
-                _ => DOCUMENT
-                    .pointer("/paths/~1openapi.json/get/responses")?
-                    .get(&status)
-                    .filter(|_| failed)
-                    .map(resolve),
+                _ => self.response(&DOCUMENT["paths"]["/openapi.json"]["get"]).filter(|_| failed),
             };
         };
-        // Methods are case-sensitive.
-        let operation = item.get(self.method.to_lowercase()).filter(|_| self.method == self.method.to_uppercase());
-        let response = match operation {
-            Some(operation) => operation.get("responses")?.get(&status),
-            None if self.status == 405 => component("MethodNotAllowed"),
+        // Methods are case-sensitive. The errors of HEAD are those of GET, without their bodies.
+        let method = if failed && self.method == "HEAD" { "get" } else { &self.method.to_lowercase() };
+        let operation = item.get(method).filter(|_| self.method == self.method.to_uppercase());
+        match operation {
+            Some(operation) => self.response(operation),
+            None if self.status == 405 => component("method_not_allowed"),
             // A method that the endpoint lacks passes the checks that come before the method, and needs no scope.
-            None => item.pointer("/get/responses")?.get(&status).filter(|_| failed && self.status != 404),
-        };
-        response.map(resolve)
+            None => self.response(&item["get"]).filter(|_| failed && self.status != 404),
+        }
+    }
+
+    /// The operation's response for the status: its own, or that for messages that break HTTP's rules.
+    fn response(&self, operation: &'static Value) -> Option<&'static Value> {
+        let responses = &operation["responses"];
+        let is_violation = ProtocolViolation::ALL.iter().any(|violation| violation.status() == self.status);
+        let otherwise = responses.get("default").filter(|_| is_violation);
+        responses.get(self.status.to_string()).or(otherwise).map(resolve)
     }
 
     fn check_headers(&self, response: &'static Value) -> Result<(), String> {
-        let documented: Vec<(&String, &'static Value)> =
-            response.get("headers").and_then(Value::as_object).into_iter().flatten().collect();
+        let common = OF_EVERY_ANSWER.map(|name| (name, &DOCUMENT["components"]["headers"][name]));
+        let own = response.get("headers").and_then(Value::as_object).into_iter().flatten();
+        let documented: Vec<(&str, &'static Value)> =
+            own.map(|(name, header)| (name.as_str(), header)).chain(common).collect();
         for (name, value) in self.headers {
             let found = documented.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
             match found {
@@ -97,7 +114,21 @@ impl Answer<'_> {
             return Ok(());
         }
         let body: Value = serde_json::from_slice(self.body).map_err(|error| format!("the body is no JSON: {error}"))?;
-        check(&body, &media["schema"], "the body")
+        check(&body, &media["schema"], "the body")?;
+        self.check_error(&body["error"], media)
+    }
+
+    /// An error has the status of the answer, and a code that the response has as an example.
+    fn check_error(&self, error: &Value, media: &'static Value) -> Result<(), String> {
+        if self.status < 400 {
+            return Ok(());
+        }
+        if error["status"] != self.status {
+            return Err(format!("the body names the status {}", error["status"]));
+        }
+        let code = error["code"].as_str().unwrap_or_default();
+        let example = media["examples"].get(code).map(resolve);
+        example.map(|_| ()).ok_or_else(|| format!("the code {code} is not documented"))
     }
 }
 
@@ -134,7 +165,8 @@ fn check(value: &Value, schema: &'static Value, data_dir: &str) -> Result<(), St
     let schema = resolve(schema);
     for (keyword, rule) in schema.as_object().expect("a schema is an object") {
         let holds = match keyword.as_str() {
-            "description" | "example" | "examples" | "default" | "readOnly" | "additionalProperties" => true,
+            "description" | "example" | "default" | "readOnly" | "x-enum-descriptions" => true,
+            "additionalProperties" if rule.is_boolean() => true,
             "type" => {
                 let types = rule.as_array().map_or(std::slice::from_ref(rule), Vec::as_slice);
                 types.iter().any(|name| is_of_type(value, name.as_str().unwrap_or_default()))
@@ -149,6 +181,12 @@ fn check(value: &Value, schema: &'static Value, data_dir: &str) -> Result<(), St
                 rule.as_array().into_iter().flatten().all(|name| value.get(name.as_str().unwrap_or_default()).is_some())
             }
             "properties" => return check_members(value, schema, data_dir),
+            "additionalProperties" if rule.is_object() => {
+                for (name, member) in value.as_object().into_iter().flatten() {
+                    check(member, rule, &format!("{data_dir}.{name}"))?;
+                }
+                true
+            }
             "items" => {
                 for (at, item) in value.as_array().into_iter().flatten().enumerate() {
                     check(item, rule, &format!("{data_dir}, item {at}"))?;

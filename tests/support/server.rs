@@ -576,6 +576,38 @@ impl TestServer {
         self.await_address();
     }
 
+    /// Starts the server again, which has ended. Returns its exit code if it ends at once, too.
+    #[track_caller]
+    pub fn try_restart(&mut self) -> Option<i32> {
+        let (child, log, output) = self.setup.spawn(&self.data_dir);
+        (self.child, self.log, self.output) = (Some(child), log, output);
+        let ended = until("the server listens or ends", || {
+            if self.child.as_mut().unwrap().try_wait().unwrap().is_some() {
+                return Some(true);
+            }
+            self.output().contains("listening on").then_some(false)
+        });
+        if ended {
+            return self.ended().code();
+        }
+        self.await_address();
+        None
+    }
+
+    /// Waits until the server has ended because the disk refused to sync, which it says once.
+    #[track_caller]
+    pub fn ended_at_failed_sync(&mut self) {
+        let code = self.ended().code();
+        self.assert_failed_sync(code);
+    }
+
+    /// Exit code 1, and one line in the log says why.
+    #[track_caller]
+    pub fn assert_failed_sync(&self, code: Option<i32>) {
+        let log = self.log();
+        assert_eq!((code, log.matches("refused to sync").count()), (Some(1), 1), "{log}");
+    }
+
     /// Checks what holds for every log.
     #[track_caller]
     fn check_log(&self) {

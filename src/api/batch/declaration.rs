@@ -4,8 +4,8 @@ use super::MAX_OPERATIONS;
 use crate::api::change::{Change, Target};
 use crate::api::precondition::IfMatch;
 use crate::api::query::Query;
-use crate::api::record_id::RecordId;
-use crate::api::routes::{self, Operation, Route};
+use crate::api::record_id::RequestedId;
+use crate::api::routes::{self, Endpoint, Operation, Route};
 use crate::http::{ApiError, Condition, Method};
 use crate::model::field::{Input, shorten};
 use crate::model::json_object::elements;
@@ -120,7 +120,7 @@ impl<'a> Declaration<'a> {
             query.only([].into_iter())?;
             return Change::create(resource, &body);
         }
-        let target = Target { resource, id: RecordId::alone_in(&query)?, if_match };
+        let target = Target { resource, id: RequestedId::alone_in(&query)?, if_match };
         if operation == Operation::Delete { Ok(Change::Delete { target }) } else { Change::update(target, &body) }
     }
 }
@@ -134,7 +134,7 @@ fn no_object() -> ApiError {
 
 fn parse_method(method: Option<&Input<'_>>) -> Result<Operation, String> {
     let known = |text: &str| {
-        let found = routes::find_operation(Method::parse(text));
+        let found = Method::from_bytes(text.as_bytes()).ok().and_then(|method| routes::find_operation(&method));
         found.filter(|(_, access)| *access == Access::Write).map(|(operation, _)| operation)
     };
     match method {
@@ -154,7 +154,7 @@ fn parse_path(path: Option<&Input<'_>>) -> Result<(&'static Resource, &'static s
         None => (target.as_ref(), None),
     };
     match routes::find(path) {
-        Some(Route::Records { resource, prefix }) => Ok((resource, prefix, query)),
+        Some(Route::Api(Endpoint::Records { resource, prefix })) => Ok((resource, prefix, query)),
         _ => {
             let paths = ALL.map(|resource| resource.path).join(", ");
             Err(format!("The member \"path\" was {:?}; send one of {paths}.", shorten(path)))

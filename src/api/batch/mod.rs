@@ -6,17 +6,17 @@ use std::io::Write as _;
 
 use serde_json::json;
 
-use super::Api;
 use super::change::{Applied, Change};
 use super::errors;
 use super::idempotency::{self, IdempotencyKey};
 use super::operations::json_body;
+use super::pipeline::Call;
 use super::query::Query;
 use super::routes::{BATCH_METHODS, BATCH_PATH};
 use crate::http::request::MAX_BATCH_BODY;
-use crate::http::{ApiError, Method, Request, Responder, Response};
+use crate::http::{ApiError, Method, Request, Response};
 use crate::model::{ALL, Access, Field, JsonObject, Scope, Scopes};
-use crate::store::{MutationError, Origin, Writing};
+use crate::store::{ChangeContext, Demand, MutationError, Writing};
 use declaration::Declaration;
 
 /// The most operations of a batch.
@@ -27,18 +27,19 @@ pub fn scopes() -> [Scope; ALL.len()] {
     ALL.map(|resource| Scope { resource, access: Access::Write })
 }
 
-impl Api {
-    /// Responds to a request on the path of batches. The response to a batch that runs is sent from another thread after the commit.
-    pub fn respond_batch(&self, request: &Request, mut reply: Responder) {
-        let checked = self.admit(request, &[], &mut reply).and_then(|admitted| {
-            let batch = CheckedBatch::of(request, admitted.caller.scopes)?;
-            Ok((admitted, batch))
+impl Call<'_> {
+    /// The response to a batch that runs is sent from another thread after the commit.
+    pub(super) fn respond_batch(mut self) {
+        let checked = self.admit(&[]).and_then(|tenant| {
+            let batch = CheckedBatch::of(self.request, self.caller.scopes)?;
+            Ok((tenant, batch))
         });
         match checked {
-            Ok((admitted, batch)) => {
-                admitted.mutate(request, reply, move |writing, origin| batch.run(writing, origin));
+            Ok((tenant, batch)) => {
+                let demand = batch.demand();
+                self.mutate(&tenant, demand, move |writing, context| batch.run(writing, context));
             }
-            Err(error) => reply.send(error.into()),
+            Err(error) => self.reply.send(error.into()),
         }
     }
 }
@@ -71,7 +72,7 @@ impl CheckedBatch {
     ///
     /// The first check that fails.
     pub fn of(request: &Request, scopes: Scopes) -> Result<CheckedBatch, ApiError> {
-        if request.method != Method::Post {
+        if request.method != Method::POST {
             return Err(ApiError::method_not_allowed(BATCH_METHODS));
         }
         let key = idempotency::parse_key(request)?;
@@ -80,7 +81,7 @@ impl CheckedBatch {
         Query::parse(request.query.as_deref())?.only([].into_iter())?;
         let declared = declaration::parse(&object)?;
         check_scopes(&declared, scopes)?;
-        let fingerprint = || idempotency::fingerprint(request.method, BATCH_PATH, "", body);
+        let fingerprint = || idempotency::fingerprint(&request.method, BATCH_PATH, "", body);
         let key = key.map(|key| IdempotencyKey { key, request: fingerprint() });
         let (operations, fault) = check(declared);
         match fault {
@@ -89,18 +90,24 @@ impl CheckedBatch {
         }
     }
 
+    /// What the batch needs of the tenant's file.
+    fn demand(&self) -> Demand {
+        let is_delete = |operation: &CheckedOperation| matches!(operation.change, Change::Delete { .. });
+        Demand { operations: self.operations.len(), frees_space: self.operations.iter().all(is_delete) }
+    }
+
     /// Runs the operations, or replays the response stored under the idempotency key. It runs inside a write transaction.
     ///
     /// # Errors
     ///
     /// The error of the first operation that fails. The caller rolls back.
-    fn run(self, writing: &Writing<'_>, origin: &Origin) -> Result<Response, MutationError<ApiError>> {
+    fn run(self, writing: &Writing<'_>, context: &ChangeContext) -> Result<Response, MutationError<ApiError>> {
         let CheckedBatch { operations, fault, key } = self;
         if let Some(fault) = fault {
-            apply(operations, writing, origin)?;
+            apply(operations, writing, context)?;
             return Err(fault.into());
         }
-        idempotency::once(writing, key, origin, || Ok(respond(&apply(operations, writing, origin)?)))
+        idempotency::once(writing, key, context, || Ok(respond(&apply(operations, writing, context)?)))
     }
 }
 
@@ -131,7 +138,7 @@ fn check(declared: Vec<Declaration<'_>>) -> (Vec<CheckedOperation>, Option<ApiEr
 fn apply(
     operations: Vec<CheckedOperation>,
     writing: &Writing<'_>,
-    origin: &Origin,
+    context: &ChangeContext,
 ) -> Result<Vec<Applied>, MutationError<ApiError>> {
     let mut applied: Vec<Applied> = Vec::with_capacity(operations.len());
     for CheckedOperation { mut change, prefix, results } in operations {
@@ -140,7 +147,7 @@ fn apply(
                 change.refer(field, made.id);
             }
         }
-        let outcome = change.apply(writing, prefix, origin);
+        let outcome = change.apply(writing, prefix, context);
         applied.push(outcome.map_err(|error| rejected(applied.len(), error))?);
     }
     Ok(applied)

@@ -1,4 +1,4 @@
-//! The journal of a tenant: what was changed, in the order of the commits (contract section 12).
+//! The change log of a tenant: what was changed, in the order of the commits (contract section 12).
 
 mod cursor;
 mod parameters;
@@ -6,11 +6,11 @@ mod parameters;
 use super::errors;
 use super::list::parse_limit;
 use super::query::Query;
-use super::record_id::RecordId;
-use crate::clock::{Moment, rfc3339};
+use super::record_id::RequestedId;
+use crate::clock::Timestamp;
 use crate::http::{ApiError, Request, Response};
 use crate::model::field::shorten;
-use crate::model::{ALL, Access, Resource, Scope, Scopes};
+use crate::model::{ALL, Access, RecordId, Resource, Scope, Scopes};
 use crate::store::{Changes, ChangesPage, ChangesQuery, Start, Tenant};
 
 pub use parameters::PARAMETERS;
@@ -21,19 +21,13 @@ pub fn scopes() -> [Scope; ALL.len()] {
 }
 
 /// GET and HEAD: a page of the entries that `scopes` permit, none of them from before `oldest`.
-pub fn read(tenant: &Tenant, request: &Request, scopes: Scopes, oldest: String) -> Result<Response, ApiError> {
+pub fn read(tenant: &Tenant, request: &Request, scopes: Scopes, oldest: Timestamp) -> Result<Response, ApiError> {
     let query = Query::parse(request.query.as_deref())?;
     let changes = parse(&query, scopes, oldest)?;
-    match tenant.read(|reading| reading.changes(&changes))? {
+    match tenant.read(super::deadline(request), |reading| reading.changes(&changes))? {
         Changes::Page(page) => Ok(respond(request, &query, page)),
         Changes::Gone => Err(errors::changes_gone()),
     }
-}
-
-/// The time before which no entry is shown, RFC 3339.
-pub fn oldest(now: Moment, keep: std::time::Duration) -> String {
-    let keep = i64::try_from(keep.as_secs()).unwrap_or(i64::MAX);
-    rfc3339(now.steady_seconds.saturating_sub(keep))
 }
 
 /// Converts the parameters.
@@ -41,7 +35,7 @@ pub fn oldest(now: Moment, keep: std::time::Duration) -> String {
 /// # Errors
 ///
 /// `bad_request` if a parameter is unknown or its value is not valid.
-pub fn parse(query: &Query, scopes: Scopes, oldest: String) -> Result<ChangesQuery, ApiError> {
+pub fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<ChangesQuery, ApiError> {
     query.only(PARAMETERS.iter().map(|parameter| parameter.name))?;
     let limit = parse_limit(query)?;
     let start = match query.get("cursor") {
@@ -50,7 +44,7 @@ pub fn parse(query: &Query, scopes: Scopes, oldest: String) -> Result<ChangesQue
         Some(cursor) => Start::After(cursor::parse(cursor)?),
     };
     let resource = query.get("resource").map(parse_resource).transpose()?;
-    let id = query.get("id").map(RecordId::parse).transpose()?;
+    let id = query.get("id").map(RequestedId::parse).transpose()?;
     if id.is_some() && resource.is_none() {
         return Err(ApiError::bad_request(
             "The query parameter \"id\" is the id of a record; send \"resource\" with it, such as resource=customers.",
@@ -58,7 +52,7 @@ pub fn parse(query: &Query, scopes: Scopes, oldest: String) -> Result<ChangesQue
     }
     let readable = ALL.into_iter().filter(|resource| scopes.contains(Scope { resource, access: Access::Read }));
     // No record has an id of more than 64 bits, and none the id 0.
-    let record = id.map(|id| id.number().unwrap_or(0));
+    let record = id.map(|id| id.number().unwrap_or(RecordId(0)));
     Ok(ChangesQuery { readable: readable.collect(), resource, record, start, limit, oldest })
 }
 

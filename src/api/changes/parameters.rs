@@ -1,4 +1,4 @@
-//! The declarations of the journal's parameters (contract section 12). Validation, the OpenAPI document and the documentation page
+//! The declarations of the change log's parameters (contract section 12). Validation, the OpenAPI document and the documentation page
 //! follow from this table.
 
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::api::list::{DEFAULT_LIMIT, MAX_LIMIT};
 use crate::api::query::QueryParameter;
 use crate::model::{ALL, Resource};
 
-/// The value of `cursor` for the end of the journal.
+/// The value of `cursor` for the end of the change log.
 pub const NOW: &str = "now";
 
 /// Every parameter in the order of the reference.

@@ -5,7 +5,7 @@
 
 use crate::api::cursor_encoding::{CHECKSUM, checksum, damaged, decode, encode};
 use crate::http::ApiError;
-use crate::model::{KeysetPosition, ListQuery, Predicate, Value};
+use crate::model::{KeysetPosition, ListQuery, Predicate, RecordId, Value};
 
 /// The version of the encoding.
 const VERSION: u8 = 1;
@@ -14,7 +14,7 @@ const VERSION: u8 = 1;
 pub fn write_cursor(position: &KeysetPosition, list: &ListQuery) -> String {
     let mut bytes = vec![VERSION];
     bytes.extend_from_slice(&fingerprint(list));
-    bytes.extend_from_slice(&position.id.to_be_bytes());
+    bytes.extend_from_slice(&position.id.0.to_be_bytes());
     match &position.value {
         Value::Null => bytes.push(b'n'),
         Value::Boolean(truth) => bytes.extend([b'b', u8::from(*truth)]),
@@ -58,7 +58,8 @@ fn position(body: &[u8]) -> Option<([u8; CHECKSUM], KeysetPosition)> {
         (b't', text) => Value::Text(str::from_utf8(text).ok()?.to_owned()),
         _ => return None,
     };
-    (*version == VERSION).then_some((*list_fingerprint, KeysetPosition { value, id: i64::from_be_bytes(*id) }))
+    (*version == VERSION)
+        .then_some((*list_fingerprint, KeysetPosition { value, id: RecordId(i64::from_be_bytes(*id)) }))
 }
 
 /// The checksum of resource, sort, filters and `q`. `limit` and `total` may change from page to page.

@@ -13,7 +13,7 @@ use crate::model::integer::{is_integer, is_positive_integer};
 use crate::model::{ALL, Column, Field, Kind, ListQuery, Predicate, Resource, Value};
 
 pub use cursor::write_cursor;
-pub use parameters::{DEFAULT_LIMIT, EXAMPLE_CURSOR, MAX_LIMIT, MAX_WORDS, PARAMETERS};
+pub use parameters::{DEFAULT_LIMIT, EXAMPLE_CURSOR, MAX_LIMIT, MAX_SEARCH_LENGTH, MAX_WORDS, PARAMETERS};
 
 /// The columns that lists of the resource can be sorted by: `id`, the fields except `notes`, and the timestamps.
 pub fn sortable(resource: &'static Resource) -> impl Iterator<Item = Column> + Clone {
@@ -187,7 +187,14 @@ fn parse_sort(resource: &'static Resource, query: &Query) -> Result<(Column, boo
 }
 
 fn parse_words(query: &Query) -> Result<Vec<String>, ApiError> {
-    let words: Vec<String> = query.get("q").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    let text = query.get("q").unwrap_or_default();
+    let length = text.chars().count();
+    if length > MAX_SEARCH_LENGTH {
+        return Err(ApiError::bad_request(format!(
+            "The query parameter \"q\" has {length} characters; send at most {MAX_SEARCH_LENGTH}."
+        )));
+    }
+    let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
     if words.len() > MAX_WORDS {
         return Err(ApiError::bad_request(format!(
             "The query parameter \"q\" has {} words; send at most {MAX_WORDS}.",

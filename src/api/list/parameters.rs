@@ -14,6 +14,8 @@ pub const DEFAULT_LIMIT: usize = 50;
 pub const MAX_LIMIT: usize = 200;
 /// Maximum number of words in `q`.
 pub const MAX_WORDS: usize = 20;
+/// Maximum number of characters in `q`.
+pub const MAX_SEARCH_LENGTH: usize = 200;
 /// The cursor of a list of customers by id.
 pub const EXAMPLE_CURSOR: &str = "AXJ0ZW5hbnRkZQAAAAAAAAABaQAAAAAAAAABJ3y5cPzGmQ4";
 
@@ -49,9 +51,9 @@ pub static PARAMETERS: [QueryParameter<&Resource>; 5] = [
     },
     QueryParameter {
         name: "q",
-        values: || format!("words, at most {MAX_WORDS}"),
+        values: || format!("at most {MAX_WORDS} words and {MAX_SEARCH_LENGTH} characters"),
         about: "A record matches if each word occurs in one of its text or e-mail fields. Case is ignored.",
-        schema: |_| json!({ "type": "string" }),
+        schema: |_| json!({ "type": "string", "maxLength": MAX_SEARCH_LENGTH }),
         example: || json!("eva"),
     },
 ];

@@ -3,11 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use jiff::Timestamp;
-
 use super::{Check, Status};
 use crate::clock::Moment;
-use crate::store::backup::{self, BackupKind, LeftOutTenant};
+use crate::store::archive::{BackupKind, LeftOutTenant, backup};
 
 /// Seconds by which the clocks of two machines may differ.
 const TOLERANCE: i64 = 120;
@@ -22,9 +20,6 @@ pub fn newest(dir: &Path, now: Moment, days: u16) -> Check {
     let Some((folder, manifest)) = backups.into_iter().find(|(_, manifest)| manifest.kind == BackupKind::All) else {
         return check(Status::Fault, format!("{} contains no backup of all tenants", dir.display()));
     };
-    let Ok(created_at) = manifest.created_at.parse::<Timestamp>() else {
-        return check(Status::Fault, format!("the manifest in {} has an invalid time", folder.display()));
-    };
     for file in &manifest.files {
         let path = folder.join(&file.path);
         if fs::metadata(&path).map(|metadata| metadata.len()).ok() != Some(file.bytes) {
@@ -38,7 +33,7 @@ pub fn newest(dir: &Path, now: Moment, days: u16) -> Check {
         };
         return check(Status::Fault, format!("{} lacks the tenant {name} ({reason}){others}", folder.display()));
     }
-    let age = now.unix_seconds() - created_at.as_second();
+    let age = now.unix_seconds() - manifest.created_at.unix();
     if age < -TOLERANCE {
         return check(
             Status::Warning,

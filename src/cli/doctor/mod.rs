@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 
 use super::GlobalOptions;
 use super::output::{print_json, print_table};
-use crate::store::check::{self, Finding};
+use crate::cli::check::ORPHAN;
+use crate::store::archive::check::{self, Finding};
 use crate::store::registry::TenantRow;
-use crate::store::{connection, registry, restore, sqlite_version, tenants as tenant_files};
+use crate::store::{registry, schema_versions, sqlite_version, tenants_dir};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -105,12 +106,13 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
 }
 
 fn versions() -> Check {
+    let (registry_schema, tenant_schema) = schema_versions();
     let message = format!(
         "tenantdesk {}, SQLite {}, schemas: registry {}, tenant {}",
         env!("CARGO_PKG_VERSION"),
         sqlite_version(),
-        registry::SCHEMA.version,
-        tenant_files::SCHEMA.version
+        registry_schema,
+        tenant_schema
     );
     Check::new("version", Status::Ok, message)
 }
@@ -142,7 +144,7 @@ fn tls_key(path: &Path) -> Check {
 
 /// All folders, databases and lock files of the data directory.
 fn files(data_dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = vec![data_dir.to_owned(), tenant_files::folder(data_dir)];
+    let mut found = vec![data_dir.to_owned(), tenants_dir(data_dir)];
     for folder in found.clone() {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
@@ -211,8 +213,6 @@ fn newest_write(data_dir: &Path) -> Option<i64> {
 /// One check for the registry and for each damaged tenant, and one for all intact tenants together.
 fn databases(options: &GlobalOptions) -> anyhow::Result<Vec<Check>> {
     let data_dir = &options.data_dir;
-    // An error is ignored: the check reports what is wrong.
-    let _ = restore::finish_interrupted(data_dir);
     let findings = check::check(data_dir).map_err(|error| options.explain(error))?;
     let tenants = options.open_registry().and_then(|registry| Ok(registry.list_tenants()?)).unwrap_or_default();
     let tenants: Vec<TenantRow> = tenants.into_iter().map(|(tenant, _)| tenant).collect();
@@ -220,7 +220,10 @@ fn databases(options: &GlobalOptions) -> anyhow::Result<Vec<Check>> {
     let mut checks = Vec::new();
     let mut intact: Vec<(u64, &str)> = Vec::new();
     for finding in &findings {
-        if !finding.problems.is_empty() {
+        if finding.is_orphan {
+            let message = format!("{ORPHAN}; {}", advice(finding, &tenants));
+            checks.push(Check::new(&finding.database, Status::Warning, message));
+        } else if !finding.problems.is_empty() {
             let message = format!("{}; {}", finding.problems.join("; "), advice(finding, &tenants));
             checks.push(Check::new(&finding.database, Status::Fault, message));
         } else if finding.database == registry::FILE {
@@ -248,15 +251,16 @@ fn advice(finding: &Finding, tenants: &[TenantRow]) -> String {
             format!("if it is damaged, keep a copy and restore it: tenantdesk restore DIR {} --force", tenant.name)
         }
         None if finding.database == registry::FILE => {
-            "if it is damaged, stop the server, keep a copy of the data directory and restore all: tenantdesk restore DIR --force"
+            "if it is damaged, stop the server, move the data directory away and restore everything: tenantdesk restore DIR"
                 .to_owned()
         }
         None => "move it away if no tenant is missing".to_owned(),
     }
 }
 
-/// The size of a database with its write-ahead log, in bytes.
+/// The size of a database with its WAL, in bytes.
 fn size_of(database: &Path) -> u64 {
-    let log = connection::sibling_path(database, "-wal");
-    [database, &log].iter().filter_map(|path| fs::metadata(path).ok()).map(|metadata| metadata.len()).sum()
+    let mut wal = database.as_os_str().to_owned();
+    wal.push("-wal");
+    [database, Path::new(&wal)].iter().filter_map(|path| fs::metadata(path).ok()).map(|metadata| metadata.len()).sum()
 }

@@ -9,7 +9,7 @@ use rustix::fs::{StatVfsMountFlags, major, minor, statfs, statvfs};
 use rustix::process::{Resource, getrlimit};
 
 use super::{Check, Status};
-use crate::clock::{Moment, rfc3339};
+use crate::clock::{Moment, Timestamp};
 
 const MEBIBYTE: u64 = 1024 * 1024;
 
@@ -132,13 +132,13 @@ pub fn clock(now: Moment, newest_write: Option<i64>) -> Check {
     const TOLERANCE: i64 = 120;
     /// 2025-01-01: earlier than any version of this program.
     const EARLIEST: i64 = 1_735_689_600;
-    let time = now.rfc3339();
+    let time = now.timestamp().to_string();
     if now.unix_seconds() < EARLIEST {
         return Check::new("clock", Status::Fault, format!("{time} is in the past; set the machine's clock"));
     }
     match newest_write.filter(|written| *written > now.unix_seconds() + TOLERANCE) {
         Some(written) => {
-            let message = format!("{time}, but a database was written to at {}", rfc3339(written));
+            let message = format!("{time}, but a database was written to at {}", Timestamp::from_unix(written));
             Check::new("clock", Status::Fault, message)
         }
         None => Check::new("clock", Status::Ok, time),

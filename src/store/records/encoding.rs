@@ -23,7 +23,7 @@ fn value_ref(value: &Value) -> ValueRef<'_> {
 }
 
 /// Reads a row of [`Statements::one`].
-pub(in crate::store) fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Result<Record> {
+pub(super) fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Result<Record> {
     let last = resource.fields.len();
     let fields = resource.fields.iter().enumerate();
     let values = fields.map(|(at, field)| read_value(row.get_ref(at + 1)?, field.kind == Kind::Boolean));
@@ -50,9 +50,10 @@ impl Record {
     /// The JSON object of a response: every field, nulls included, `id` first.
     pub fn json(&self, resource: &Resource) -> Vec<u8> {
         let mut json = Vec::with_capacity(512);
-        let timestamps = [&self.created_at, &self.updated_at].map(|text| ValueRef::Text(text.as_bytes()));
+        let timestamps = [self.created_at, self.updated_at].map(|at| at.to_string());
+        let timestamps = timestamps.iter().map(|text| ValueRef::Text(text.as_bytes()));
         let fields = self.values.iter().map(value_ref);
-        let values = [ValueRef::Integer(self.id)].into_iter().chain(fields).chain(timestamps);
+        let values = [ValueRef::Integer(self.id.0)].into_iter().chain(fields).chain(timestamps);
         write_object(&mut json, resource, values);
         json
     }

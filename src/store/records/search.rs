@@ -1,18 +1,25 @@
-//! The search text of a record, and what is asked of the search tables.
-//!
-//! Each record has one case-folded text of all its searched fields. A word of `q` is found within one word of it. The search table finds
-//! the records with a frequent word that contains the word of `q`, and those that have all of its parts; whether the latter have the word
-//! is decided by comparing on the text itself.
+//! Search. Each record has one case-folded text of all its searched fields, and the search table
+//! has a term for every three neighbouring characters of it. A word of `q` is looked up by some of
+//! its terms; whether a record has the word is decided on its text. So a word under three
+//! characters, which has no term, is found in the same way, by a scan.
 
-use super::search_terms;
-use crate::model::{Resource, Value};
+use std::collections::BTreeSet;
 
-/// Unicode's full case folding: SQLite's own folds letter by letter, so that `strasse` would miss `Straße`.
+use rusqlite::{Connection, params};
+
+use super::Writing;
+use super::statements::Statements;
+use crate::model::{ALL, RecordId, Resource, Value};
+use crate::store::error::DatabaseError;
+
+/// Unicode's full case folding: SQLite's own folds letter by letter, so that `strasse` would miss
+/// `Straße`.
 pub fn fold(text: &str) -> String {
     unicase::UniCase::unicode(text).to_folded_case()
 }
 
-/// The folded text of all searched fields, one a line: a word of `q` has no white space and so stays within one.
+/// The folded text of all searched fields, one a line: a word of `q` has no white space and so
+/// stays within one.
 pub(super) fn search_text(resource: &Resource, values: &[Value]) -> String {
     let mut text = String::new();
     for (_, value) in resource.fields.iter().zip(values).filter(|(field, _)| field.is_searched()) {
@@ -24,165 +31,132 @@ pub(super) fn search_text(resource: &Resource, values: &[Value]) -> String {
     text
 }
 
-/// A word of `q` that more frequent words contain is not asked of the search table: most records have it, and FTS5 compares each of
-/// these words at every record.
-const MAX_FREQUENT: usize = 32;
+/// The most terms that are looked up for all words of a search together. A few narrow the rows down
+/// as well as thousands.
+const MAX_TERMS: usize = 32;
 
-/// The most parts that are looked for in the samples and asked of the search table, for all words together. A long word has
-/// thousands of them, and a few narrow the rows down as well.
-const MAX_PARTS: usize = 64;
-
-/// As many parts of each word are always asked for, so that rows are narrowed down even where all are common.
-const FEWEST_PARTS: usize = 2;
-
-/// What is asked of the search table, and which words are looked for in the rows that it finds.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Search {
-    /// Folded.
-    pub words: Vec<String>,
-    /// Finds all records that may have the words, in the full-text query language. `None` where any record may.
-    pub expression: Option<String>,
-    /// Finds records that do have the words.
-    certain: Option<String>,
-    /// Whether no word is so short that FTS5 collects all records that may have it before it returns the first.
-    pub is_incremental: bool,
+/// The query for the search table that finds all records that may have the folded `words`; `None`
+/// where no word has a term.
+pub(super) fn match_expression(words: &[String]) -> Option<String> {
+    let most = (MAX_TERMS / words.len().max(1)).max(1);
+    let terms: Vec<String> = words.iter().flat_map(|word| some_terms(word, most)).collect();
+    (!terms.is_empty()).then(|| terms.join(" AND "))
 }
 
-/// The same for one word.
-struct WordSearch {
-    /// Terms of which each is in records that have the word, and in no others.
-    certain: Vec<String>,
-    /// Terms that are all in the other records that may have it. Empty if there are none.
-    parts: Vec<String>,
+/// At most `most` different terms of a word, spread over it, each as a string of FTS5.
+fn some_terms(word: &str, most: usize) -> Vec<String> {
+    let characters: Vec<char> = word.chars().collect();
+    let terms: BTreeSet<String> = characters.windows(3).map(|term| term.iter().collect()).collect();
+    let step = terms.len().div_ceil(most).max(1);
+    let quoted = |term: &String| format!("\"{}\"", term.replace('"', "\"\""));
+    terms.iter().step_by(step).map(quoted).collect()
 }
 
-impl Search {
-    /// `frequent` has the ids of the frequent words that contain each of the folded `words`. `samples` are the texts of some records.
-    pub fn new(words: Vec<String>, frequent: &[Vec<i64>], samples: &[String]) -> Search {
-        let most = (MAX_PARTS / words.len().max(1)).max(FEWEST_PARTS);
-        let asked = words.iter().zip(frequent).filter(|(_, ids)| ids.len() <= MAX_FREQUENT);
-        let found: Vec<WordSearch> = asked.map(|(word, ids)| WordSearch::new(word, ids, samples, most)).collect();
-        let certain: Option<Vec<String>> = found.iter().map(WordSearch::certain).collect();
-        let possible: Vec<String> = found.iter().map(WordSearch::possible).collect();
-        Search {
-            expression: (!possible.is_empty()).then(|| possible.join(" AND ")),
-            certain: certain
-                .filter(|certain| certain.len() == words.len() && !certain.is_empty())
-                .map(|certain| certain.join(" AND ")),
-            is_incremental: words.iter().all(|word| !search_terms::parts(word).is_empty()),
-            words,
-        }
+/// A change of one record's entry in the search table of its resource.
+#[derive(Clone, Debug)]
+pub(super) struct SearchChange {
+    statements: &'static Statements,
+    id: RecordId,
+    old: Option<String>,
+    new: Option<String>,
+}
+
+impl Writing<'_> {
+    pub(super) fn change_search(&self, resource: &Resource, id: RecordId, old: Option<String>, new: Option<String>) {
+        let statements = Statements::of(resource);
+        let bytes = old.as_ref().map_or(0, String::len) + new.as_ref().map_or(0, String::len);
+        self.pending_bytes.set(self.pending_bytes.get() + bytes);
+        self.search.borrow_mut().push(SearchChange { statements, id, old, new });
     }
 
-    /// The search in two: for the records that have the words for certain, whose rows need no look, and for the others.
-    pub fn in_two(&self) -> Vec<Search> {
-        let (Some(possible), Some(certain)) = (&self.expression, &self.certain) else { return vec![self.clone()] };
-        let exact = Search { words: Vec::new(), expression: Some(certain.clone()), ..self.clone() };
-        if possible == certain {
-            return vec![exact];
-        }
-        vec![exact, Search { expression: Some(format!("({possible}) NOT ({certain})")), ..self.clone() }]
+    /// How many changes of the search tables are pending, for [`Writing::forget_search`].
+    pub(in crate::store) fn pending_search(&self) -> usize {
+        self.search.borrow().len()
     }
-}
 
-impl WordSearch {
-    fn new(word: &str, frequent: &[i64], samples: &[String], most: usize) -> WordSearch {
-        let mut certain: Vec<String> = frequent.iter().map(|id| quoted(&search_terms::of_frequent_word(*id))).collect();
-        let parts = rarest(search_terms::parts(word), samples, most);
-        match parts.as_slice() {
-            [] => certain.push(format!("{} *", quoted(&search_terms::of_part(word)))),
-            [only] if only.len() == word.len() => certain.push(quoted(&search_terms::of_part(only))),
-            _ => {
-                return WordSearch {
-                    certain,
-                    parts: parts.iter().map(|part| quoted(&search_terms::of_part(part))).collect(),
-                };
+    /// Drops the pending changes after the first `count`: their mutation was rolled back.
+    pub(in crate::store) fn forget_search(&self, count: usize) {
+        self.search.borrow_mut().truncate(count);
+    }
+
+    /// Brings the search tables up to date, as the end of the mutation does.
+    pub fn flush(&self) -> Result<(), DatabaseError> {
+        Ok(self.finish()?)
+    }
+
+    /// The same where much is pending: an import changes more than memory holds. FTS5 makes one
+    /// segment of what comes together.
+    pub fn flush_if_large(&self) -> Result<(), DatabaseError> {
+        if self.pending_bytes.get() >= IMPORT_HASH { self.flush() } else { Ok(()) }
+    }
+
+    /// Brings the search tables up to date. Must be called before the transaction commits.
+    pub(in crate::store) fn finish(&self) -> rusqlite::Result<()> {
+        self.pending_bytes.set(0);
+        for SearchChange { statements, id, old, new } in self.search.take() {
+            if let Some(old) = old {
+                self.connection().prepare_cached(&statements.unindex)?.execute(params![id, old])?;
+            }
+            if let Some(new) = new {
+                self.connection().prepare_cached(&statements.index)?.execute(params![id, new])?;
             }
         }
-        WordSearch { certain, parts: Vec::new() }
-    }
-
-    fn certain(&self) -> Option<String> {
-        (!self.certain.is_empty()).then(|| format!("({})", self.certain.join(" OR ")))
-    }
-
-    fn possible(&self) -> String {
-        let parts = (!self.parts.is_empty()).then(|| format!("({})", self.parts.join(" AND ")));
-        let all: Vec<&str> = self.certain.iter().chain(&parts).map(String::as_str).collect();
-        format!("({})", all.join(" OR "))
+        Ok(())
     }
 }
 
-/// No term has a quotation mark: [`search_terms`] writes it otherwise.
-fn quoted(term: &str) -> String {
-    format!("\"{term}\"")
+/// Fills the search tables from the records, for a migration.
+pub(crate) fn build_search(connection: &Connection) -> rusqlite::Result<()> {
+    ALL.iter().try_for_each(|Resource { plural: table, .. }| {
+        connection.execute_batch(&format!(
+            "INSERT INTO {table}_search ({table}_search, rank) VALUES ('hashsize', {IMPORT_HASH});
+             INSERT INTO {table}_search ({table}_search) VALUES ('rebuild');
+             INSERT INTO {table}_search ({table}_search, rank) VALUES ('hashsize', {HASH});"
+        ))
+    })
 }
 
-/// At most `most` of the parts, without those that most of the samples have: they narrow little down, and going through their long
-/// lists is what a search for a serial number would spend its time with.
-fn rarest(mut parts: Vec<String>, samples: &[String], most: usize) -> Vec<String> {
-    parts.sort_unstable();
-    parts.dedup();
-    let step = parts.len().div_ceil(most).max(1);
-    let mut parts: Vec<String> = parts.into_iter().step_by(step).collect();
-    let having = |part: &String| samples.iter().filter(|text| text.contains(part.as_str())).count();
-    parts.sort_by_cached_key(having);
-    let rare = parts.partition_point(|part| having(part) * 2 <= samples.len());
-    parts.truncate(rare.max(FEWEST_PARTS));
-    parts
+/// The memory in which FTS5 gathers entries before it writes a segment: its default, in bytes.
+const HASH: usize = 1 << 20;
+
+/// The same for a transaction that indexes a whole table: fewer and larger segments.
+const IMPORT_HASH: usize = 16 << 20;
+
+/// Prepares the search table for an import into `resource`, or returns to the usual settings.
+pub(crate) fn import_settings(connection: &Connection, resource: &Resource, is_import: bool) -> rusqlite::Result<()> {
+    let (table, bytes) = (resource.plural, if is_import { IMPORT_HASH } else { HASH });
+    connection.execute_batch(&format!("INSERT INTO {table}_search ({table}_search, rank) VALUES ('hashsize', {bytes})"))
+}
+
+/// Merges at most `pages` pages of segments of the search tables. Returns whether there was
+/// anything to merge.
+pub(crate) fn merge_step(connection: &Connection, pages: u32) -> rusqlite::Result<bool> {
+    for resource in ALL {
+        let before = connection.total_changes();
+        let merge = &Statements::of(resource).merge;
+        connection.prepare_cached(merge)?.execute([pages])?;
+        // The statement itself counts as one change (FTS5, "The 'merge' Command").
+        if connection.total_changes() - before >= 2 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn search(q: &str, frequent: &[i64]) -> Search {
-        let words: Vec<String> = q.split_whitespace().map(str::to_owned).collect();
-        let ids = vec![frequent.to_vec(); words.len()];
-        Search::new(words, &ids, &[])
-    }
-
-    /// A word of `count` letters in which no part comes twice.
-    fn word(count: u32) -> String {
-        (0..count).filter_map(|n| char::from_u32(0x4e00 + n)).collect()
-    }
-
-    fn expressions(search: &Search) -> Vec<(&str, bool)> {
-        let is_certain = |search: &Search| search.words.is_empty();
-        search.expression.iter().map(|expression| (expression.as_str(), is_certain(search))).collect()
-    }
-
     #[test]
-    fn a_long_search_looks_at_a_bounded_number_of_parts() {
-        for (letters, words) in [(67, 1), (200, 1), (8_000, 1), (200, 20)] {
-            let words = vec![word(letters); words].join(" ");
-            let count = search(&words, &[]).expression.unwrap().matches('"').count() / 2;
-            assert!((MAX_PARTS / 2..=MAX_PARTS).contains(&count), "{count} parts of {letters} letters");
+    fn a_search_looks_up_a_bounded_number_of_terms() {
+        let word: String = (0..200).filter_map(|n| char::from_u32(0x4e00 + n)).collect();
+        for words in [1, 5, 20] {
+            let expression = match_expression(&vec![word.clone(); words]).unwrap();
+            let count = expression.matches('"').count() / 2;
+            assert!((MAX_TERMS / 2..=MAX_TERMS).contains(&count), "{count} terms of {words} words");
         }
-    }
-
-    #[test]
-    fn a_word_is_asked_for_by_frequent_words_and_by_its_parts() {
-        assert_eq!(expressions(&search("abcd", &[])), [("((\"abc\" AND \"bcd\"))", false)]);
-        let found = search("abcd", &[7]).in_two();
-        let found: Vec<_> = found.iter().flat_map(expressions).collect();
-        let possible = "((\"\u{a0}7\" OR (\"abc\" AND \"bcd\"))) NOT ((\"\u{a0}7\"))";
-        assert_eq!(found, [("(\"\u{a0}7\")", true), (possible, false)]);
-    }
-
-    #[test]
-    fn the_rows_of_short_words_need_no_look() {
-        for (q, expression) in [("abc", "(\"abc\")"), ("a-", "(\"a\u{2002}d\" *)"), ("é", "(\"é\" *)")] {
-            let found = search(q, &[]).in_two();
-            assert_eq!(found.iter().flat_map(expressions).collect::<Vec<_>>(), [(expression, true)]);
-        }
-    }
-
-    #[test]
-    fn a_word_that_many_frequent_words_contain_is_looked_for_in_the_rows() {
-        let many: Vec<i64> = (0..=32).collect();
-        assert_eq!(search("ab", &many).expression, None);
-        let found = Search::new(vec!["ab".to_owned(), "xyz".to_owned()], &[many, Vec::new()], &[]).in_two();
-        assert_eq!(found.iter().flat_map(expressions).collect::<Vec<_>>(), [("(\"xyz\")", false)]);
+        assert_eq!(match_expression(&["ab".to_owned()]), None);
+        let words = ["a\"b".to_owned(), "cd".to_owned()];
+        assert_eq!(match_expression(&words).as_deref(), Some("\"a\"\"b\""));
     }
 }

@@ -6,7 +6,8 @@ use rusqlite::{Row, Transaction, params};
 
 use super::key_row::KeyRow;
 use super::{Registry, RegistryError};
-use crate::clock::Moment;
+use crate::clock::{Moment, Timestamp};
+use crate::model::{KeyId, TenantId};
 
 /// The number of events that are kept for each tenant.
 const EVENTS_KEPT: i64 = 1_000;
@@ -21,7 +22,7 @@ pub enum Actor {
 }
 
 impl Actor {
-    /// Returns the stored spelling.
+    /// The stored spelling.
     pub const fn as_str(self) -> &'static str {
         match self {
             Actor::Panel => "panel",
@@ -50,7 +51,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns the stored spelling.
+    /// The stored spelling.
     pub const fn as_str(self) -> &'static str {
         match self {
             Action::Created => "created",
@@ -67,8 +68,7 @@ impl Action {
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyEvent {
-    /// RFC 3339.
-    pub at: String,
+    pub at: Timestamp,
     /// The name of an [`Actor`].
     pub actor: String,
     /// The name of an [`Action`].
@@ -81,7 +81,7 @@ pub struct KeyEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventKey {
     /// The key's id.
-    pub id: i64,
+    pub id: KeyId,
     /// The key's name.
     pub name: String,
     /// The first 8 characters.
@@ -90,7 +90,7 @@ pub struct EventKey {
 
 impl KeyEvent {
     /// Reads [`EVENT_COLUMNS`], in their order.
-    fn read(row: &Row<'_>) -> rusqlite::Result<KeyEvent> {
+    pub(in crate::store) fn read(row: &Row<'_>) -> rusqlite::Result<KeyEvent> {
         let key = match row.get(3)? {
             Some(id) => Some(EventKey { id, name: row.get(4)?, prefix: row.get(5)? }),
             None => None,
@@ -99,15 +99,11 @@ impl KeyEvent {
     }
 }
 
-const EVENT_COLUMNS: &str = "at, actor, action, key_id, key_name, prefix";
+pub(in crate::store) const EVENT_COLUMNS: &str = "at, actor, action, key_id, key_name, prefix";
 
 impl Registry {
-    /// Returns at most `limit` of the tenant's last events, the newest first.
-    ///
-    /// # Errors
-    ///
-    /// [`RegistryError::Database`] if the registry cannot be read.
-    pub fn key_events(&self, tenant_id: i64, limit: u32) -> Result<Vec<KeyEvent>, RegistryError> {
+    /// At most `limit` of the tenant's last events, the newest first.
+    pub fn key_events(&self, tenant_id: TenantId, limit: u32) -> Result<Vec<KeyEvent>, RegistryError> {
         self.read(|connection| {
             let sql = format!("SELECT {EVENT_COLUMNS} FROM key_events WHERE tenant_id = ?1 ORDER BY id DESC LIMIT ?2");
             connection.prepare_cached(&sql)?.query_map(params![tenant_id, limit], KeyEvent::read)?.collect()
@@ -118,7 +114,7 @@ impl Registry {
 /// Inserts an event of the tenant and deletes the events before its last 1,000. `key` is the key that the action changed.
 pub(super) fn insert_event(
     transaction: &Transaction<'_>,
-    tenant_id: i64,
+    tenant_id: TenantId,
     action: Action,
     key: Option<&KeyRow>,
     actor: Actor,
@@ -126,13 +122,13 @@ pub(super) fn insert_event(
 ) -> rusqlite::Result<()> {
     let (id, name, prefix) = (key.map(|k| k.id), key.map(|k| &k.name), key.map(|k| &k.prefix));
     let sql = format!("INSERT INTO key_events (tenant_id, {EVENT_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)");
-    let values = params![tenant_id, now.rfc3339(), actor.as_str(), action.as_str(), id, name, prefix];
+    let values = params![tenant_id, now.timestamp(), actor.as_str(), action.as_str(), id, name, prefix];
     transaction.prepare_cached(&sql)?.execute(values)?;
     transaction
         .prepare_cached(
             "DELETE FROM key_events WHERE tenant_id = ?1 AND id <=
                (SELECT id FROM key_events WHERE tenant_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
         )?
-        .execute([tenant_id, EVENTS_KEPT])
+        .execute(params![tenant_id, EVENTS_KEPT])
         .map(drop)
 }

@@ -3,11 +3,11 @@
 use std::fmt;
 
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Span, Timestamp};
+use jiff::{SignedDuration, Span};
 use rusqlite::ToSql;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
 
-use crate::clock::{Moment, rfc3339};
+use crate::clock::{Moment, Timestamp};
 
 /// The second from which on a key is expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,39 +17,38 @@ pub struct Expiry(Timestamp);
 const NOTICE: SignedDuration = SignedDuration::from_hours(14 * 24);
 
 impl Expiry {
-    /// Returns the second of `timestamp`. A fraction is dropped.
     pub fn at(timestamp: Timestamp) -> Expiry {
-        Expiry(Timestamp::from_second(timestamp.as_second()).unwrap_or(timestamp))
+        Expiry(timestamp)
     }
 
-    /// Returns the last second of a date `YYYY-MM-DD` in UTC, or `None` if `date` is no date.
+    /// The last second of a date `YYYY-MM-DD` in UTC, or `None` if `date` is no date.
     pub fn at_end_of(date: &str) -> Option<Expiry> {
         let last_second = date.parse::<jiff::civil::Date>().ok()?.at(23, 59, 59, 0);
-        last_second.to_zoned(TimeZone::UTC).ok().map(|zoned| Expiry(zoned.timestamp()))
+        last_second.to_zoned(TimeZone::UTC).ok().map(|zoned| Expiry(zoned.timestamp().into()))
     }
 
-    /// Returns the second that is `span` after `now`, or `None` beyond the calendar. Years and months are those of the calendar,
+    /// The second that is `span` after `now`, or `None` beyond the calendar. Years and months are those of the calendar,
     /// in UTC.
     pub fn after(now: Moment, span: Span) -> Option<Expiry> {
         let end = now.wall.to_zoned(TimeZone::UTC).checked_add(span).ok()?;
-        Some(Expiry::at(end.timestamp()))
+        Some(Expiry(end.timestamp().into()))
     }
 
-    /// Returns whether the end has come.
+    /// Whether the end has come.
     pub fn is_over(self, now: Moment) -> bool {
-        self.0 <= now.wall
+        self.0 <= now.timestamp()
     }
 
-    /// Returns whether the end has come or is at most 14 days away.
+    /// Whether the end has come or is at most 14 days away.
     pub fn is_near(self, now: Moment) -> bool {
-        self.0.duration_since(now.wall) <= NOTICE
+        jiff::Timestamp::from(self.0).duration_since(now.wall) <= NOTICE
     }
 }
 
 /// RFC 3339 in UTC and whole seconds, which is also the stored form.
 impl fmt::Display for Expiry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&rfc3339(self.0.as_second()))
+        f.write_str(&self.0.to_string())
     }
 }
 

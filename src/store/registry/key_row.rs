@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use rusqlite::Row;
 
 use super::Expiry;
-use crate::clock::Moment;
-use crate::model::Scopes;
+use crate::clock::{Moment, Timestamp};
+use crate::model::{KeyId, Scopes, TenantId};
 
 /// Whether a key is accepted, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum KeyState {
 }
 
 impl KeyState {
-    /// Returns the spelling of `key list --json`.
+    /// The spelling of `key list --json`.
     pub const fn as_str(self) -> &'static str {
         match self {
             KeyState::Active => "active",
@@ -34,21 +34,19 @@ impl KeyState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRow {
     /// Never used again after the key is deleted.
-    pub id: i64,
+    pub id: KeyId,
     /// The tenant that the key belongs to.
-    pub tenant_id: i64,
+    pub tenant_id: TenantId,
     /// Follows [`super::check_key_name`].
     pub name: String,
     /// The first 8 characters.
     pub prefix: String,
     /// What the key permits.
     pub scopes: Scopes,
-    /// RFC 3339.
-    pub created_at: String,
-    /// RFC 3339, rounded down to the minute; `None` before the first use.
-    pub last_used_at: Option<String>,
-    /// RFC 3339; `None` for a key that was not revoked.
-    pub revoked_at: Option<String>,
+    pub created_at: Timestamp,
+    /// Rounded down to the minute; `None` before the first use.
+    pub last_used_at: Option<Timestamp>,
+    pub revoked_at: Option<Timestamp>,
     /// The end of the key; `None` for a key without an end.
     pub expires_at: Option<Expiry>,
     /// The key's own number of requests a minute; `None` for the server's.
@@ -56,7 +54,7 @@ pub struct KeyRow {
 }
 
 impl KeyRow {
-    /// Returns the state at `now`. A key that is revoked and expired counts as revoked.
+    /// The state at `now`. A key that is revoked and expired counts as revoked.
     pub fn state(&self, now: Moment) -> KeyState {
         if self.revoked_at.is_some() {
             KeyState::Revoked
@@ -68,7 +66,7 @@ impl KeyRow {
     }
 
     /// Reads [`KEY_COLUMNS`], in their order.
-    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
+    pub(in crate::store) fn read(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
         Ok(KeyRow {
             id: row.get(0)?,
             tenant_id: row.get(1)?,
@@ -84,5 +82,5 @@ impl KeyRow {
     }
 }
 
-pub(super) const KEY_COLUMNS: &str =
+pub(in crate::store) const KEY_COLUMNS: &str =
     "id, tenant_id, name, prefix, scopes, created_at, last_used_at, revoked_at, expires_at, rate_limit";

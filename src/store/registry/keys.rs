@@ -7,13 +7,9 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use super::events::{Action, Actor, insert_event};
 use super::key_row::{KEY_COLUMNS, KeyRow};
 use super::{Expiry, Registry, RegistryError};
-use crate::clock::{self, Moment};
-use crate::model::Scopes;
+use crate::clock::{Moment, Timestamp};
+use crate::model::{KeyId, Scopes, TenantId};
 use crate::secret::{self, PREFIX_LENGTH};
-
-/// Seconds by which a use may be earlier than one that was recorded before it: requests take some time. An earlier use than that
-/// shows that the clock was set back, and counts.
-const OUT_OF_ORDER: i64 = 5 * 60;
 
 /// The limit for the characters of a key's name.
 const MAX_NAME_LENGTH: usize = 100;
@@ -40,7 +36,7 @@ impl<'a> NewKey<'a> {
         NewKey { name, scopes, expires_at: None, rate_limit: None }
     }
 
-    /// Returns the key with its name as it is stored, or the rule that it breaks.
+    /// The key with its name as it is stored, or the rule that it breaks.
     pub(super) fn checked(self, now: Moment) -> Result<NewKey<'a>, &'static str> {
         let key = NewKey { name: check_key_name(self.name)?, ..self };
         check(&key, now)?;
@@ -49,10 +45,6 @@ impl<'a> NewKey<'a> {
 }
 
 /// Trims a key's name and checks it: 1 to 100 characters, no control characters. Returns the name as it is stored.
-///
-/// # Errors
-///
-/// The rule, as a text for the user.
 pub fn check_key_name(name: &str) -> Result<&str, &'static str> {
     let trimmed = name.trim();
     if trimmed.is_empty() {
@@ -68,13 +60,9 @@ pub fn check_key_name(name: &str) -> Result<&str, &'static str> {
 
 impl Registry {
     /// Creates a key. Returns its row and its secret, which is not stored.
-    ///
-    /// # Errors
-    ///
-    /// [`RegistryError::Invalid`] if `new` breaks a rule, [`RegistryError::NoTenant`] if there is no tenant of this id.
     pub fn create_key(
         &self,
-        tenant_id: i64,
+        tenant_id: TenantId,
         new: NewKey<'_>,
         actor: Actor,
         now: Moment,
@@ -90,21 +78,13 @@ impl Registry {
         })
     }
 
-    /// Returns the tenant's key of this id, or `None`.
-    ///
-    /// # Errors
-    ///
-    /// [`RegistryError::Database`] if the registry cannot be read.
-    pub fn key(&self, tenant_id: i64, key_id: i64) -> Result<Option<KeyRow>, RegistryError> {
+    /// The tenant's key of this id, or `None`.
+    pub fn key(&self, tenant_id: TenantId, key_id: KeyId) -> Result<Option<KeyRow>, RegistryError> {
         self.read(|connection| find(connection, tenant_id, key_id))
     }
 
-    /// Returns the tenant's keys, the oldest first, with the last uses that are not written yet.
-    ///
-    /// # Errors
-    ///
-    /// [`RegistryError::Database`] if the registry cannot be read.
-    pub fn list_keys(&self, tenant_id: i64) -> Result<Vec<KeyRow>, RegistryError> {
+    /// The tenant's keys, the oldest first, with the last uses that are not written yet.
+    pub fn list_keys(&self, tenant_id: TenantId) -> Result<Vec<KeyRow>, RegistryError> {
         let mut keys: Vec<KeyRow> = self.read(|connection| {
             let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 ORDER BY id");
             connection.prepare_cached(&sql)?.query_map([tenant_id], KeyRow::read)?.collect()
@@ -112,24 +92,26 @@ impl Registry {
         let uses = self.uses.lock();
         for key in &mut keys {
             if let Some(seconds) = uses.get(&key.id) {
-                key.last_used_at = Some(clock::rfc3339(*seconds));
+                key.last_used_at = Some(*seconds);
             }
         }
         Ok(keys)
     }
 
     /// Revokes a key of this tenant permanently. A key that is revoked already does not change.
-    ///
-    /// # Errors
-    ///
-    /// [`RegistryError::NoKey`] if the tenant has no key of this id.
-    pub fn revoke_key(&self, tenant_id: i64, key_id: i64, actor: Actor, now: Moment) -> Result<KeyRow, RegistryError> {
+    pub fn revoke_key(
+        &self,
+        tenant_id: TenantId,
+        key_id: KeyId,
+        actor: Actor,
+        now: Moment,
+    ) -> Result<KeyRow, RegistryError> {
         self.change(|transaction| {
             let key = find(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
             if key.revoked_at.is_some() {
                 return Ok(key);
             }
-            let revoked_at = now.rfc3339();
+            let revoked_at = now.timestamp();
             transaction
                 .prepare_cached("UPDATE keys SET revoked_at = ?2 WHERE id = ?1")?
                 .execute(params![key_id, revoked_at])?;
@@ -139,14 +121,10 @@ impl Registry {
     }
 
     /// Sets the number of requests a minute of a key of this tenant, or returns it to the server's limit.
-    ///
-    /// # Errors
-    ///
-    /// [`RegistryError::NoKey`] if the tenant has no key of this id; [`RegistryError::Invalid`] above [`MAX_RATE_LIMIT`].
     pub fn set_rate_limit(
         &self,
-        tenant_id: i64,
-        key_id: i64,
+        tenant_id: TenantId,
+        key_id: KeyId,
         rate_limit: Option<NonZeroU32>,
         actor: Actor,
         now: Moment,
@@ -164,57 +142,49 @@ impl Registry {
     }
 
     /// Deletes a key of this tenant.
-    ///
-    /// # Errors
-    ///
-    /// [`RegistryError::NoKey`] if the tenant has no key of this id.
-    pub fn delete_key(&self, tenant_id: i64, key_id: i64, actor: Actor, now: Moment) -> Result<KeyRow, RegistryError> {
+    pub fn delete_key(
+        &self,
+        tenant_id: TenantId,
+        key_id: KeyId,
+        actor: Actor,
+        now: Moment,
+    ) -> Result<KeyRow, RegistryError> {
         let key = self.change(|transaction| {
             let key = find(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
             delete(transaction, key_id)?;
             insert_event(transaction, tenant_id, Action::Deleted, Some(&key), actor, now)?;
-            Ok(key)
+            Ok::<_, RegistryError>(key)
         })?;
         self.uses.lock().remove(&key_id);
         Ok(key)
     }
 
     /// Records in memory that a key was used. [`Registry::flush_uses`] writes it.
-    pub fn record_use(&self, key_id: i64, now: Moment) {
+    pub fn record_use(&self, key_id: KeyId, now: Moment) {
         let seconds = now.unix_seconds();
-        let minute = seconds - seconds.rem_euclid(60);
-        let mut uses = self.uses.lock();
-        let last = uses.entry(key_id).or_insert(minute);
-        if minute > *last || minute < *last - OUT_OF_ORDER {
-            *last = minute;
-        }
+        let minute = Timestamp::from_unix(seconds - seconds.rem_euclid(60));
+        self.uses.lock().insert(key_id, minute);
     }
 
-    /// Writes the uses that [`Registry::record_use`] has recorded. The server calls it once a minute and when it stops.
-    ///
-    /// # Errors
-    ///
-    /// [`RegistryError`] if the registry cannot be written. The uses are kept for the next call.
+    /// Writes the uses that [`Registry::record_use`] has recorded. The server calls it once a minute and when it stops. After an error
+    /// they are kept for the next call.
     pub fn flush_uses(&self) -> Result<(), RegistryError> {
         let uses = std::mem::take(&mut *self.uses.lock());
         if uses.is_empty() {
             return Ok(());
         }
-        // Nobody waits for these, and the copy gets them with the next change.
         let written = self.change(|transaction| {
-            let mut update = transaction.prepare_cached(
-                "UPDATE keys SET last_used_at = ?2 WHERE id = ?1
-                   AND (last_used_at IS NULL OR last_used_at < ?2 OR last_used_at > ?3)",
-            )?;
-            for (key, seconds) in &uses {
-                update.execute(params![key, clock::rfc3339(*seconds), clock::rfc3339(seconds + OUT_OF_ORDER)])?;
+            let mut update = transaction
+                .prepare_cached("UPDATE keys SET last_used_at = ?2 WHERE id = ?1 AND last_used_at IS NOT ?2")?;
+            for (key, minute) in &uses {
+                update.execute(params![key, minute])?;
             }
-            Ok(())
+            Ok::<_, RegistryError>(())
         });
         if written.is_err() {
             let mut newer = self.uses.lock();
-            for (key, seconds) in uses {
-                newer.entry(key).or_insert(seconds);
+            for (key, minute) in uses {
+                newer.entry(key).or_insert(minute);
             }
         }
         written
@@ -242,7 +212,7 @@ fn check_rate_limit(rate_limit: Option<NonZeroU32>) -> Result<(), &'static str> 
 /// Inserts a key with a new secret. Returns both.
 pub(super) fn insert(
     transaction: &Transaction<'_>,
-    tenant_id: i64,
+    tenant_id: TenantId,
     new: &NewKey<'_>,
     now: Moment,
 ) -> Result<(KeyRow, String), RegistryError> {
@@ -253,17 +223,17 @@ pub(super) fn insert(
         "INSERT INTO keys (tenant_id, name, hash, prefix, scopes, created_at, expires_at, rate_limit)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING {KEY_COLUMNS}"
     );
-    let (scopes, created_at) = (scopes.to_string(), now.rfc3339());
+    let (scopes, created_at) = (scopes.to_string(), now.timestamp());
     let values = params![tenant_id, name, secret::hash(&key), prefix, scopes, created_at, expires_at, rate_limit];
     let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
     Ok((row, key))
 }
 
-pub(super) fn delete(transaction: &Transaction<'_>, key_id: i64) -> rusqlite::Result<()> {
+pub(super) fn delete(transaction: &Transaction<'_>, key_id: KeyId) -> rusqlite::Result<()> {
     transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key_id]).map(drop)
 }
 
-pub(super) fn find(connection: &Connection, tenant_id: i64, key_id: i64) -> rusqlite::Result<Option<KeyRow>> {
+pub(super) fn find(connection: &Connection, tenant_id: TenantId, key_id: KeyId) -> rusqlite::Result<Option<KeyRow>> {
     let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
-    connection.prepare_cached(&sql)?.query_row([tenant_id, key_id], KeyRow::read).optional()
+    connection.prepare_cached(&sql)?.query_row(params![tenant_id, key_id], KeyRow::read).optional()
 }

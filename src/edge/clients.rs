@@ -1,0 +1,268 @@
+//! The clients: their addresses, and what one address may hold.
+//!
+//! The address is the peer's, or the one that a trusted proxy reports. One address holds at most a
+//! quarter of the connections, of the requests under way and of the memory for their bodies
+//! (contract section 6). Loopback and trusted proxies are exempt, because many clients share their
+//! addresses.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use hyper::header::{HeaderMap, HeaderName};
+use ipnet::IpNet;
+use parking_lot::Mutex;
+
+use crate::fair_queue::address_of;
+
+/// The text is neither an address nor a network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not an address, or an address and its number of leading bits such as 10.0.0.0/8")]
+pub struct NetworkError(String);
+
+/// Parses `ADDRESS[/BITS]`. An address without bits is a network of one address.
+///
+/// # Errors
+///
+/// [`NetworkError`] with the text.
+pub fn parse_network(text: &str) -> Result<IpNet, NetworkError> {
+    let network = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    network.ok_or_else(|| NetworkError(text.to_owned()))
+}
+
+/// The client of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Client {
+    pub(super) address: IpAddr,
+    /// The request arrived over HTTPS, here or at a trusted proxy.
+    pub(super) secure: bool,
+}
+
+/// The networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed: loopback, and those of
+/// `--trusted-proxy`.
+#[derive(Clone, Debug)]
+pub(super) struct TrustedNetworks(Arc<[IpNet]>);
+
+impl TrustedNetworks {
+    pub(super) fn new(proxies: Vec<IpNet>) -> TrustedNetworks {
+        TrustedNetworks(proxies.into())
+    }
+
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.0.iter().any(|network| network.contains(&address))
+    }
+}
+
+static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Determines the client of a request. The client is the rightmost address that is not itself
+/// trusted; a client can forge everything left of it.
+pub(super) fn identify(peer: IpAddr, tls: bool, headers: &HeaderMap, trusted: &TrustedNetworks) -> Client {
+    if !trusted.contains(peer) {
+        return Client { address: peer, secure: tls };
+    }
+    let mut address = peer;
+    for hop in last_first(headers, &FORWARDED_FOR) {
+        match parse_hop(hop) {
+            Some(hop) => address = hop,
+            None => break,
+        }
+        if !trusted.contains(address) {
+            break;
+        }
+    }
+    let forwarded_https = last_first(headers, &FORWARDED_PROTO).next().is_some_and(|p| p.eq_ignore_ascii_case("https"));
+    Client { address, secure: tls || forwarded_https }
+}
+
+/// The elements of a list header (RFC 9110 section 5.6.1), from last to first.
+fn last_first<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let values: Vec<&str> = headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("")).collect();
+    values.into_iter().rev().flat_map(|value| value.rsplit(',')).map(str::trim)
+}
+
+/// Parses an address. Some proxies append a port.
+fn parse_hop(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let address = bare.parse::<IpAddr>().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
+    address.map(|address| address.to_canonical())
+}
+
+/// One address holds at most the limit divided by this.
+const PARTS: usize = 4;
+
+/// A limited resource, and how much of it each address holds.
+#[derive(Debug)]
+pub(super) struct Shares {
+    limit: usize,
+    exempt: TrustedNetworks,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    total: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// What one connection or request holds. Dropping it gives it back.
+#[derive(Debug)]
+pub(super) struct Share {
+    shares: Arc<Shares>,
+    address: IpAddr,
+    is_exempt: bool,
+    amount: usize,
+}
+
+/// Whether a share may be as large as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Fair,
+    /// The address holds more than its part.
+    AddressOver,
+    /// All addresses together hold more than there is.
+    TotalOver,
+}
+
+impl Shares {
+    pub(super) fn new(limit: usize, exempt: TrustedNetworks) -> Arc<Shares> {
+        Arc::new(Shares { limit, exempt, held: Mutex::default() })
+    }
+
+    /// A share of nothing, which can grow.
+    pub(super) fn of(self: &Arc<Shares>, client: IpAddr) -> Share {
+        let is_exempt = self.exempt.contains(client);
+        Share { shares: Arc::clone(self), address: address_of(client), is_exempt, amount: 0 }
+    }
+}
+
+impl Share {
+    /// Takes `amount` more, whatever the verdict: a caller that does not accept it drops the share.
+    pub(super) fn grow(&mut self, amount: usize) -> Verdict {
+        let Shares { limit, held, .. } = &*self.shares;
+        let mut held = held.lock();
+        self.amount += amount;
+        held.total += amount;
+        let own = held.by_address.entry(self.address).or_default();
+        *own += amount;
+        if *own > (limit / PARTS).max(1) && !self.is_exempt {
+            Verdict::AddressOver
+        } else if held.total > *limit {
+            Verdict::TotalOver
+        } else {
+            Verdict::Fair
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut held = self.shares.held.lock();
+        held.total -= self.amount;
+        if let Some(own) = held.by_address.get_mut(&self.address) {
+            *own -= self.amount;
+            if *own == 0 {
+                held.by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::HeaderValue;
+
+    fn from(peer: &str, forwarded: &[&str], proxies: &[&str]) -> String {
+        let mut headers = HeaderMap::new();
+        for value in forwarded {
+            headers.append(&FORWARDED_FOR, HeaderValue::from_str(value).unwrap());
+        }
+        let trusted = TrustedNetworks::new(proxies.iter().map(|text| parse_network(text).unwrap()).collect());
+        identify(peer.parse().unwrap(), false, &headers, &trusted).address.to_string()
+    }
+
+    #[test]
+    fn forwarded_headers_of_an_untrusted_peer_are_ignored() {
+        assert_eq!(from("192.0.2.1", &["203.0.113.9"], &[]), "192.0.2.1");
+        assert_eq!(from("127.0.0.1", &["203.0.113.9"], &[]), "203.0.113.9");
+        assert_eq!(from("192.0.2.1", &["203.0.113.9"], &["192.0.2.0/24"]), "203.0.113.9");
+    }
+
+    #[test]
+    fn the_rightmost_untrusted_address_is_the_client() {
+        let proxies = ["10.0.0.0/8", "2001:db8::/32"];
+        assert_eq!(from("10.1.1.1", &["6.6.6.6, 203.0.113.9, 10.2.2.2"], &proxies), "203.0.113.9");
+        assert_eq!(from("10.1.1.1", &["6.6.6.6", "203.0.113.9", "2001:db8::7"], &proxies), "203.0.113.9");
+        assert_eq!(from("10.1.1.1", &["203.0.113.9:4711"], &proxies), "203.0.113.9");
+        assert_eq!(from("10.1.1.1", &["[2001:470::1]:4711"], &proxies), "2001:470::1");
+        assert_eq!(from("10.1.1.1", &["6.6.6.6, nonsense, 10.2.2.2"], &proxies), "10.2.2.2");
+        assert_eq!(from("10.1.1.1", &[], &proxies), "10.1.1.1");
+    }
+
+    #[test]
+    fn networks_are_addresses_with_optional_bits() {
+        let contains = |network: &str, address: &str| {
+            parse_network(network).unwrap().contains(&address.parse::<IpAddr>().unwrap())
+        };
+        assert!(contains("0.0.0.0/0", "9.9.9.9"));
+        assert!(contains("::/0", "2001:db8::1"));
+        assert!(!contains("::/0", "9.9.9.9"));
+        assert!(contains("10.1.2.3/8", "10.9.9.9"));
+        assert!(contains("192.0.2.1", "192.0.2.1") && !contains("192.0.2.1", "192.0.2.2"));
+        assert!(contains("2001:db8::1", "2001:db8::1") && !contains("2001:db8::1", "2001:db8::2"));
+        for bad in ["10.0.0.0/33", "::/129", "proxy", "10.0.0.0/", ""] {
+            assert_eq!(parse_network(bad), Err(NetworkError(bad.to_owned())));
+        }
+    }
+
+    #[test]
+    fn https_to_a_trusted_proxy_is_secure() {
+        let mut headers = HeaderMap::new();
+        headers.insert(&FORWARDED_PROTO, HeaderValue::from_static("https"));
+        let loopback = TrustedNetworks::new(Vec::new());
+        assert!(identify("127.0.0.1".parse().unwrap(), false, &headers, &loopback).secure);
+        assert!(!identify("192.0.2.1".parse().unwrap(), false, &headers, &loopback).secure);
+        assert!(identify("192.0.2.1".parse().unwrap(), true, &HeaderMap::new(), &loopback).secure);
+    }
+
+    fn shares(limit: usize) -> Arc<Shares> {
+        Shares::new(limit, TrustedNetworks::new(vec!["10.0.0.0/8".parse().unwrap()]))
+    }
+
+    fn take(shares: &Arc<Shares>, address: &str, amount: usize) -> (Share, Verdict) {
+        let mut share = shares.of(address.parse().unwrap());
+        let verdict = share.grow(amount);
+        (share, verdict)
+    }
+
+    #[test]
+    fn an_address_holds_a_quarter_and_leaves_the_rest() {
+        let shares = shares(40);
+        let (first, verdict) = take(&shares, "192.0.2.1", 10);
+        assert_eq!(verdict, Verdict::Fair);
+        assert_eq!(take(&shares, "192.0.2.1", 1).1, Verdict::AddressOver);
+        assert_eq!(take(&shares, "192.0.2.2", 10).1, Verdict::Fair);
+        drop(first);
+        assert_eq!(take(&shares, "192.0.2.1", 10).1, Verdict::Fair);
+        assert!(shares.held.lock().by_address.is_empty());
+    }
+
+    #[test]
+    fn one_ipv6_network_is_one_address() {
+        let shares = shares(4);
+        let _first = take(&shares, "2001:db8::1", 1);
+        assert_eq!(take(&shares, "2001:db8::2", 1).1, Verdict::AddressOver);
+        assert_eq!(take(&shares, "2001:db8:0:1::1", 1).1, Verdict::Fair);
+    }
+
+    #[test]
+    fn loopback_and_trusted_proxies_are_limited_by_the_total_alone() {
+        let shares = shares(4);
+        let _first = take(&shares, "127.0.0.1", 1);
+        let (_second, verdict) = take(&shares, "10.1.2.3", 3);
+        assert_eq!(verdict, Verdict::Fair);
+        assert_eq!(take(&shares, "127.0.0.1", 1).1, Verdict::TotalOver);
+    }
+}

@@ -1,0 +1,218 @@
+//! A client's socket, which records what the deadlines of its connection depend on.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::limits::WRITE_PROGRESS;
+
+/// The timeouts of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timeouts {
+    /// Between two requests.
+    pub(super) idle: Duration,
+    /// From the first byte of a request head to its end.
+    pub(super) head: Duration,
+    /// For each [`WRITE_PROGRESS`] bytes of a response.
+    pub(super) write: Duration,
+}
+
+/// The phase of a connection in the handling of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Between requests.
+    Idle,
+    /// Part of a request head has been received.
+    Head,
+    /// The head is complete. The body is being read, or the response is awaited or written.
+    Busy,
+}
+
+/// The state of one connection. Its stream and its service share it.
+#[derive(Debug)]
+pub(super) struct ConnectionState {
+    /// There is no room for the connection: every request but `/healthz` is refused, and it closes.
+    pub(super) over_limit: bool,
+    timeouts: Timeouts,
+    progress: Mutex<Progress>,
+    abort: Notify,
+}
+
+#[derive(Debug)]
+struct Progress {
+    phase: Phase,
+    /// When the phase began.
+    since: Instant,
+    /// The deadline for writing, from the first write that blocks.
+    write_deadline: Option<Instant>,
+    /// The bytes written since then.
+    written: usize,
+    /// The peer has left, or has been left.
+    is_gone: bool,
+}
+
+impl ConnectionState {
+    /// The state of a new connection, which is idle.
+    pub(super) fn new(over_limit: bool, timeouts: Timeouts) -> Arc<ConnectionState> {
+        let progress =
+            Progress { phase: Phase::Idle, since: Instant::now(), write_deadline: None, written: 0, is_gone: false };
+        let (progress, abort) = (Mutex::new(progress), Notify::new());
+        Arc::new(ConnectionState { over_limit, timeouts, progress, abort })
+    }
+
+    /// When the connection has to have made progress.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let progress = self.progress.lock();
+        let read = match progress.phase {
+            Phase::Idle => Some(progress.since + self.timeouts.idle),
+            Phase::Head => Some(progress.since + self.timeouts.head),
+            Phase::Busy => None,
+        };
+        read.into_iter().chain(progress.write_deadline).min()
+    }
+
+    /// Since when the connection is between requests. `None` if something is left to write, or it is
+    /// being closed.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let progress = self.progress.lock();
+        let is_idle = progress.phase == Phase::Idle && progress.write_deadline.is_none() && !progress.is_gone;
+        is_idle.then_some(progress.since)
+    }
+
+    /// Whether part of a request head has been received.
+    pub(super) fn is_in_head(&self) -> bool {
+        self.progress.lock().phase == Phase::Head
+    }
+
+    /// The head of a request is complete.
+    pub(super) fn set_busy(&self) {
+        self.progress.lock().phase = Phase::Busy;
+    }
+
+    /// The response is complete, or the TLS handshake is.
+    pub(super) fn set_idle(&self) {
+        let mut progress = self.progress.lock();
+        progress.phase = Phase::Idle;
+        progress.since = Instant::now();
+    }
+
+    /// Nothing more can be sent to the peer.
+    pub(super) fn set_gone(&self) {
+        self.progress.lock().is_gone = true;
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.progress.lock().is_gone
+    }
+
+    /// Closes the connection at once.
+    pub(super) fn abort(&self) {
+        self.set_gone();
+        self.abort.notify_one();
+    }
+
+    /// Completes when [`ConnectionState::abort`] has been called.
+    pub(super) async fn aborted(&self) {
+        self.abort.notified().await;
+    }
+
+    fn read(&self, bytes: usize) {
+        let mut progress = self.progress.lock();
+        progress.is_gone |= bytes == 0;
+        if progress.phase == Phase::Idle {
+            progress.phase = Phase::Head;
+            progress.since = Instant::now();
+        }
+    }
+
+    fn written(&self, bytes: usize) {
+        let mut progress = self.progress.lock();
+        progress.written += bytes;
+        if progress.written >= WRITE_PROGRESS {
+            progress.write_deadline = None;
+        }
+        // A peer that still reads a response is not idle.
+        if progress.phase == Phase::Idle && progress.write_deadline.is_some() {
+            progress.since = Instant::now();
+        }
+    }
+
+    fn write_blocks(&self) {
+        let mut progress = self.progress.lock();
+        if progress.write_deadline.is_none() {
+            progress.write_deadline = Some(Instant::now() + self.timeouts.write);
+            progress.written = 0;
+        }
+    }
+
+    fn flushed(&self) {
+        self.progress.lock().write_deadline = None;
+    }
+}
+
+/// A client's socket. TLS is layered above it.
+pub(super) struct ClientStream {
+    socket: TcpStream,
+    state: Arc<ConnectionState>,
+}
+
+impl ClientStream {
+    pub(super) fn new(socket: TcpStream, state: Arc<ConnectionState>) -> ClientStream {
+        ClientStream { socket, state }
+    }
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.socket).poll_read(cx, buf);
+        match &polled {
+            Poll::Ready(Ok(())) => self.state.read(buf.filled().len() - before),
+            Poll::Ready(Err(_)) => self.state.set_gone(),
+            Poll::Pending => {}
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
+        match &polled {
+            Poll::Ready(Ok(bytes)) => self.state.written(*bytes),
+            Poll::Ready(Err(_)) => self.state.set_gone(),
+            Poll::Pending => self.state.write_blocks(),
+        }
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// hyper flushes when it has written everything.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.state.flushed();
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

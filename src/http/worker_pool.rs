@@ -1,0 +1,307 @@
+//! tiny_http, and the worker threads that handle its requests.
+//!
+//! The edge has parsed each request already. tiny_http gets its method, its target and a number,
+//! over one private connection on which requests follow each other without waiting for responses.
+//! It parses them, queues them and hands them to the workers. A worker finds the whole request
+//! under the number, and the response goes back in memory: nothing is written to the connection.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use crate::fair_queue::FairQueue;
+use crate::http::error::ApiError;
+use crate::http::request::Request;
+use crate::http::responder::Responder;
+use crate::metrics::Metrics;
+use crate::panics;
+use crate::turns::Turns;
+
+/// Handles a request and sends its response, now or in a job that waits for its turn.
+pub type Handler = Arc<dyn Fn(Request, Responder, &Turns) + Send + Sync>;
+
+/// The requests that wait to be sent to tiny_http.
+const MAX_WAITING: usize = 1024;
+
+/// The requests that tiny_http has and no worker has taken. They are few, because it serves them
+/// in their order, and the queue before it is fair.
+const MAX_SENT: usize = 8;
+
+/// The number of the watchdog's request.
+const WATCHDOG: u64 = 0;
+
+/// The stack of a worker in bytes. It is enough for SQLite and a deeply nested JSON document, also
+/// in a debug build.
+const STACK: usize = 2 * 1024 * 1024;
+
+/// The pause between two attempts to wake the workers of a pool that stops.
+const STOP_PAUSE: Duration = Duration::from_millis(5);
+
+/// The number of attempts. A worker that has not ended by then is detached.
+const STOP_ATTEMPTS: u32 = 300;
+
+/// Running workers. They stop when it is dropped.
+pub struct WorkerPool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    server: tiny_http::Server,
+    handler: Handler,
+    turns: Turns,
+    metrics: Arc<Metrics>,
+    queue: Mutex<Queue>,
+    stopping: AtomicBool,
+}
+
+/// The requests on their way to a worker.
+struct Queue {
+    waiting: FairQueue<Box<Exchange>>,
+    /// What tiny_http has, by number.
+    sent: Vec<(u64, Box<Exchange>)>,
+    last_number: u64,
+    watchdog: Option<oneshot::Sender<()>>,
+    connection: UnixStream,
+}
+
+struct Exchange {
+    request: Request,
+    responder: Responder,
+}
+
+impl WorkerPool {
+    /// Starts tiny_http on a private socket, connects to it and starts `workers` threads.
+    pub fn start(handler: Handler, workers: usize, metrics: Arc<Metrics>) -> io::Result<WorkerPool> {
+        panics::install_hook();
+        let (server, connection) = listen()?;
+        // A server that does not read must not block the edge.
+        connection.set_nonblocking(true)?;
+        let shared = Arc::new(Shared {
+            server,
+            handler,
+            turns: Turns::new(workers),
+            metrics,
+            queue: Mutex::new(Queue {
+                waiting: FairQueue::default(),
+                sent: Vec::new(),
+                last_number: WATCHDOG,
+                watchdog: None,
+                connection,
+            }),
+            stopping: AtomicBool::new(false),
+        });
+        let mut pool = WorkerPool { shared, threads: Vec::new() };
+        for number in 0..workers {
+            let shared = Arc::clone(&pool.shared);
+            let worker = thread::Builder::new().name(format!("worker-{number}")).stack_size(STACK);
+            pool.threads.push(worker.spawn(move || shared.work())?);
+        }
+        Ok(pool)
+    }
+
+    /// Queues a request, fairly among client addresses. Where there is no room, the newest request
+    /// of the address with the most is answered with `overloaded`.
+    pub fn submit(&self, request: Request, responder: Responder) {
+        let mut queue = self.shared.queue.lock();
+        let refused = queue.push(Box::new(Exchange { request, responder }));
+        queue.send_waiting();
+        drop(queue);
+        if let Some(refused) = refused {
+            refused.responder.send(ApiError::overloaded().into());
+        }
+    }
+
+    /// Sends a request of its own through tiny_http. The receiver hears of the worker that gets it.
+    pub fn watchdog(&self) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        let mut queue = self.shared.queue.lock();
+        queue.watchdog = Some(sender);
+        queue.write(&head("GET", "/", None, WATCHDOG));
+        receiver
+    }
+
+    /// The connection to tiny_http. Nothing is ever read from it but its end.
+    pub fn connection(&self) -> io::Result<UnixStream> {
+        self.shared.queue.lock().connection.try_clone()
+    }
+}
+
+impl Drop for WorkerPool {
+    /// Waits for the workers to finish their requests, for 1.5 s at most.
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        for _ in 0..STOP_ATTEMPTS {
+            if self.threads.iter().all(JoinHandle::is_finished) {
+                break;
+            }
+            self.shared.server.unblock();
+            thread::sleep(STOP_PAUSE);
+        }
+    }
+}
+
+impl Queue {
+    /// Returns the request that is refused because the queue is full. Those whose clients have left
+    /// make room first.
+    fn push(&mut self, exchange: Box<Exchange>) -> Option<Box<Exchange>> {
+        if self.waiting.len() >= MAX_WAITING {
+            self.waiting.retain(|waiting| waiting.responder.is_wanted());
+        }
+        self.waiting.push_within(MAX_WAITING, exchange.request.client, exchange)
+    }
+
+    /// Sends waiting requests to tiny_http, as many as it may have. Skips those whose clients have
+    /// left.
+    fn send_waiting(&mut self) {
+        while self.sent.len() < MAX_SENT
+            && let Some(exchange) = self.waiting.pop()
+        {
+            if exchange.responder.is_wanted() {
+                self.last_number += 1;
+                let Request { method, path, query, .. } = &exchange.request;
+                let head = head(method.as_str(), path, query.as_deref(), self.last_number);
+                self.sent.push((self.last_number, exchange));
+                self.write(&head);
+            }
+        }
+    }
+
+    fn write(&mut self, head: &str) {
+        if let Err(error) = self.connection.write_all(head.as_bytes()) {
+            self.fail(&format!("it does not read its requests ({error})"));
+        }
+    }
+
+    /// Closes the connection, on which the edge ends.
+    fn fail(&self, reason: &str) {
+        tracing::error!("tiny_http failed: {reason}");
+        // It may be closed already.
+        let _ = self.connection.shutdown(Shutdown::Both);
+    }
+}
+
+/// The head of a request as tiny_http gets it.
+fn head(method: &str, path: &str, query: Option<&str>, number: u64) -> String {
+    let (mark, query) = query.map_or(("", ""), |query| ("?", query));
+    format!("{method} {path}{mark}{query} HTTP/1.1\r\nN: {number}\r\n\r\n")
+}
+
+impl Shared {
+    /// Handles requests, and jobs that have waited for their turn, alternately, until the pool stops.
+    fn work(&self) {
+        let mut is_job_next = true;
+        while !self.stopping.load(Ordering::SeqCst) {
+            let ready = self.turns.ready();
+            is_job_next = !is_job_next && ready > 0;
+            if is_job_next {
+                self.guard(None, || self.turns.run_next());
+                continue;
+            }
+            let received = if ready > 0 { self.server.try_recv() } else { self.server.recv().map(Some) };
+            match received {
+                Ok(Some(request)) => {
+                    // Another worker runs the job that this one puts off.
+                    if ready > 0 {
+                        self.server.unblock();
+                    }
+                    self.handle(request);
+                }
+                Err(error) if error.raw_os_error().is_some() => {
+                    return self.queue.lock().fail(&format!("it accepts no connections ({error})"));
+                }
+                // There is no new request, or `unblock` woke this worker.
+                Ok(None) | Err(_) => {}
+            }
+        }
+    }
+
+    /// Handles what tiny_http received, and lets it have the next request.
+    fn handle(&self, received: tiny_http::Request) {
+        let _busy = self.metrics.busy_workers.enter();
+        let exchange = self.take(&received);
+        // Dropped unused, the writer writes nothing. The request itself would write a 500.
+        drop(received.into_writer());
+        let Some(exchange) = exchange else { return };
+        let Exchange { request, responder } = *exchange;
+        self.guard(Some(request.id), || (self.handler)(request, responder, &self.turns));
+    }
+
+    /// The exchange that `received` names. `None` for the watchdog's request.
+    fn take(&self, received: &tiny_http::Request) -> Option<Box<Exchange>> {
+        let number = received.headers().first().and_then(|header| header.value.as_str().parse().ok());
+        let mut queue = self.queue.lock();
+        if number == Some(WATCHDOG) {
+            // The receiver is gone if the time for it is over.
+            queue.watchdog.take().map(|watchdog| watchdog.send(()));
+            return None;
+        }
+        let index = queue.sent.iter().position(|(sent, _)| Some(*sent) == number);
+        let exchange = index.map(|index| queue.sent.swap_remove(index).1);
+        queue.send_waiting();
+        let exchange = exchange.filter(|exchange| exchange.request.is(received));
+        if exchange.is_none() {
+            queue.fail("it received a request that was not sent");
+        }
+        exchange
+    }
+
+    /// Runs `work`. The panic hook has logged the place of a panic.
+    fn guard(&self, request_id: Option<Uuid>, work: impl FnOnce()) {
+        if panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
+            let request_id = request_id.map(tracing::field::display);
+            tracing::error!(request_id, "a handler panicked");
+        }
+    }
+}
+
+impl Request {
+    /// Whether tiny_http received this request.
+    fn is(&self, received: &tiny_http::Request) -> bool {
+        let target = received.url();
+        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        self.method.as_str() == received.method().as_str() && self.path == path && self.query.as_deref() == query
+    }
+}
+
+/// Starts tiny_http on a socket in a directory of this user only, and connects to it. The
+/// connection is the only one: the socket's name is removed.
+fn listen() -> io::Result<(tiny_http::Server, UnixStream)> {
+    let directory = private_directory()?;
+    let socket = directory.join("s");
+    let started = start_server(&socket).and_then(|server| Ok((server, UnixStream::connect(&socket)?)));
+    // There is no file if the socket could not be bound.
+    let _ = fs::remove_file(&socket);
+    fs::remove_dir(&directory)?;
+    started
+}
+
+/// tiny_http panics in the calling thread if it cannot start its own thread.
+fn start_server(socket: &Path) -> io::Result<tiny_http::Server> {
+    match panic::catch_unwind(|| tiny_http::Server::http_unix(socket)) {
+        Ok(server) => server.map_err(io::Error::other),
+        Err(_) => Err(io::Error::other("it cannot start its thread")),
+    }
+}
+
+/// The path is short, because the path of a socket has at most 108 bytes.
+fn private_directory() -> io::Result<PathBuf> {
+    const LONGEST: usize = 70;
+    let usual = std::env::temp_dir();
+    let parent = if usual.as_os_str().len() > LONGEST { PathBuf::from("/tmp") } else { usual };
+    let directory = parent.join(format!("tenantdesk-{}", Uuid::new_v4().simple()));
+    DirBuilder::new().mode(0o700).create(&directory)?;
+    Ok(directory)
+}

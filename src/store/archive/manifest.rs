@@ -1,0 +1,199 @@
+//! The manifest of a backup, `manifest.json`: its tenants, and the length and SHA-256 of its files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::verify;
+use crate::clock::Timestamp;
+use crate::model::TenantId;
+use crate::store::registry::{self, check_tenant_name};
+
+/// The format that this program writes, and the newest that it reads.
+pub(super) const FORMAT: u32 = 1;
+
+/// The name of the manifest in the backup.
+pub(super) const NAME: &str = "manifest.json";
+
+/// A manifest of 10,000 tenants has 4 MB.
+const MAX_LENGTH: u64 = 64 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackupKind {
+    /// All tenants.
+    All,
+    /// One tenant.
+    Tenant,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub format: u32,
+    /// The version of the program that made the backup.
+    pub tenantdesk: String,
+    pub created_at: Timestamp,
+    /// One more than that of the newest backup in the same directory; 0 in a manifest of 0.1.0.
+    #[serde(default)]
+    pub sequence: u64,
+    pub kind: BackupKind,
+    /// The tenants whose files the backup holds.
+    pub tenants: Vec<SavedTenant>,
+    /// Tenants whose files could not be read. The backup's registry has their rows and keys.
+    #[serde(default)]
+    pub left_out: Vec<LeftOutTenant>,
+    /// The files of the backup, except the manifest.
+    pub files: Vec<SavedFile>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedTenant {
+    pub id: TenantId,
+    pub name: String,
+    /// When the tenant was created; `None` in a manifest of 0.1.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<Timestamp>,
+    /// Resource → number of its records.
+    pub records: BTreeMap<String, i64>,
+}
+
+impl SavedTenant {
+    /// Whether both are the same tenant, perhaps under two names. A tenant of another data
+    /// directory may have the same id.
+    pub(super) fn is_same(&self, other: &SavedTenant) -> bool {
+        let is_same_creation = match (self.created_at, other.created_at) {
+            (Some(own), Some(others)) => own == others,
+            _ => self.name == other.name,
+        };
+        self.id == other.id && is_same_creation
+    }
+
+    pub(super) fn file(&self) -> String {
+        format!("tenants/{}.db", self.id)
+    }
+}
+
+/// A tenant that a backup of all tenants lacks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOutTenant {
+    pub id: TenantId,
+    pub name: String,
+    /// Why its file could not be read.
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedFile {
+    /// `registry.db` or `tenants/1.db`.
+    pub path: String,
+    /// Its schema version.
+    pub schema: u32,
+    /// Its length.
+    pub bytes: u64,
+    /// In hexadecimal.
+    pub sha256: String,
+}
+
+impl Manifest {
+    /// Reads the manifest of the backup in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` if it is of a newer format, or not as this program writes manifests.
+    pub fn read(directory: &Path) -> io::Result<Manifest> {
+        let invalid = |cause: String| io::Error::new(io::ErrorKind::InvalidData, cause);
+        let mut text = String::new();
+        let file = verify::open_regular(&directory.join(NAME))?;
+        file.take(MAX_LENGTH).read_to_string(&mut text)?;
+        /// Parsed first, because a newer format may have other members.
+        #[derive(Deserialize)]
+        struct FormatOnly {
+            format: u32,
+        }
+        let parsed = |error: serde_json::Error| invalid(error.to_string());
+        let FormatOnly { format } = serde_json::from_str(&text).map_err(parsed)?;
+        if format > FORMAT {
+            let what = format!("it was written by a newer version of tenantdesk (format {format})");
+            return Err(invalid(what));
+        }
+        let mut manifest: Manifest = serde_json::from_str(&text).map_err(parsed)?;
+        for tenant in &mut manifest.left_out {
+            tenant.reason = tenant.reason.replace(char::is_control, " ");
+        }
+        match manifest.problem() {
+            Some(problem) => Err(invalid(problem)),
+            None => Ok(manifest),
+        }
+    }
+
+    /// What a manifest of this program cannot say.
+    fn problem(&self) -> Option<String> {
+        let tenants = self.tenant_ids();
+        if let Some((id, _)) = tenants.iter().find(|(id, _)| !verify::IDS.contains(&id.0)) {
+            return Some(format!("{id} is no id of a tenant"));
+        }
+        if let Some((_, name)) = tenants.iter().find(|(_, name)| check_tenant_name(name).is_err()) {
+            return Some(format!("{name:?} is no name of a tenant"));
+        }
+        let (ids, names): (BTreeSet<_>, BTreeSet<_>) = tenants.iter().copied().unzip();
+        if ids.len() < tenants.len() || names.len() < tenants.len() {
+            return Some("a tenant is named twice".to_owned());
+        }
+        if self.kind == BackupKind::Tenant && (self.tenants.len(), self.left_out.len()) != (1, 0) {
+            return Some("a backup of one tenant has one tenant".to_owned());
+        }
+        let saved = self.tenants.iter().map(SavedTenant::file);
+        let expected: BTreeSet<String> = saved.chain([registry::FILE.to_owned()]).collect();
+        let listed: Vec<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
+        let is_complete = expected.iter().all(|path| listed.contains(&path.as_str()));
+        (!is_complete || listed.len() != expected.len())
+            .then(|| "its files are not those of its tenants and the registry".to_owned())
+    }
+
+    /// Id and name of each tenant in the backup's registry.
+    pub(super) fn tenant_ids(&self) -> Vec<(TenantId, &str)> {
+        let left_out = self.left_out.iter().map(|tenant| (tenant.id, tenant.name.as_str()));
+        let saved = self.tenants.iter().map(|tenant| (tenant.id, tenant.name.as_str()));
+        saved.chain(left_out).collect()
+    }
+
+    /// The saved tenant of this name.
+    pub fn tenant(&self, name: &str) -> Option<&SavedTenant> {
+        self.tenants.iter().find(|tenant| tenant.name == name)
+    }
+
+    /// The tenant of this name if it was left out.
+    pub fn left_out(&self, name: &str) -> Option<&LeftOutTenant> {
+        self.left_out.iter().find(|tenant| tenant.name == name)
+    }
+
+    pub fn file(&self, path: &str) -> Option<&SavedFile> {
+        self.files.iter().find(|file| file.path == path)
+    }
+}
+
+/// Copies `source` to `target`. Returns the length and the SHA-256 in hexadecimal.
+pub(super) fn digest(mut source: impl Read, mut target: impl Write) -> io::Result<(u64, String)> {
+    let mut hash = Sha256::new();
+    let mut bytes = 0;
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let read = source.read(&mut buffer)?;
+        let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else { break };
+        hash.update(part);
+        target.write_all(part)?;
+        bytes += part.len() as u64;
+    }
+    let sum = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((bytes, sum))
+}
+
+/// The manifest's entry for the file at `path` in the backup. No connection to it may be open.
+pub(super) fn describe(directory: &Path, path: &str, schema: u32) -> io::Result<SavedFile> {
+    let (bytes, sha256) = digest(File::open(directory.join(path))?, io::sink())?;
+    Ok(SavedFile { path: path.to_owned(), schema, bytes, sha256 })
+}

@@ -1,0 +1,331 @@
+//! Restore of a backup: of everything into an empty data directory, or of one tenant while the
+//! others are served (contract section 10).
+//!
+//! Files are copied, migrated and verified in a directory of their own. Then one step brings them
+//! to life: for everything, the registry's name; for one tenant, a transaction of its file or of
+//! the registry. A restore that fails or is killed before that step has changed nothing.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+
+use super::backup::{self, count};
+use super::error::{ArchiveError, at};
+use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedTenant};
+use super::staging::{Source, Staging};
+use crate::clock::Timestamp;
+use crate::files;
+use crate::model::TenantId;
+use crate::store::data_dir::{
+    NewDataDir, ServeLock, has_files, is_empty, registry_database, tenant_database, tenants_dir,
+};
+use crate::store::database::{Database, LITESTREAM_TABLES, Role, replace_content};
+use crate::store::error::OpenError;
+use crate::store::records;
+use crate::store::registry::{Registry, RegistryError, TENANT_COLUMNS, TenantRow, check_tenant_name};
+
+/// What to restore.
+#[derive(Clone, Copy, Debug)]
+pub struct Restore<'a> {
+    /// It is created if it does not exist.
+    pub data_dir: &'a Path,
+    /// A backup, or a directory of backups.
+    pub source: &'a Path,
+    /// The name of one tenant; `None` for everything.
+    pub tenant: Option<&'a str>,
+    /// The name of that tenant here, if it is not its name in the backup.
+    pub new_name: Option<&'a str>,
+    /// Whether the records of a tenant that exists may be replaced.
+    pub force: bool,
+}
+
+/// What was restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// The backup.
+    pub directory: PathBuf,
+    /// When the backup was made.
+    pub created_at: Timestamp,
+    pub tenants: Vec<RestoredTenant>,
+    /// For a restore of everything: the tenants that the backup lacks.
+    pub left_out: Vec<LeftOutTenant>,
+    /// Whether Litestream still reads a file that was replaced by another one.
+    pub litestream_restart_needed: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredTenant {
+    /// Its id here.
+    pub id: TenantId,
+    /// Its name here.
+    pub name: String,
+    /// Whether it existed. Its keys, password and state are then unchanged.
+    pub existed: bool,
+    /// The number of keys that came with it.
+    pub keys: usize,
+    /// Resource → number of its records.
+    pub records: BTreeMap<String, i64>,
+}
+
+/// Restores everything or one tenant, completely or not at all.
+pub fn restore(request: &Restore<'_>) -> Result<Restored, ArchiveError> {
+    let source = locate(request.source, request.tenant)?;
+    let mut restored = Restored {
+        directory: source.directory.clone(),
+        created_at: source.manifest.created_at,
+        tenants: Vec::new(),
+        left_out: Vec::new(),
+        litestream_restart_needed: false,
+    };
+    match request.tenant {
+        None => restore_everything(request.data_dir, &source, &mut restored)?,
+        Some(name) => restore_tenant(request, &source, name, &mut restored)?,
+    }
+    Ok(restored)
+}
+
+/// `dir` is a backup or a directory of backups: of those, the newest that holds `tenant`, or all
+/// tenants.
+fn locate(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
+    let path = dir.join(manifest::NAME);
+    // Whatever the name leads to: it is not a directory of backups.
+    if fs::symlink_metadata(&path).is_ok() {
+        let manifest = Manifest::read(dir).map_err(at(&path))?;
+        return Ok(Source { directory: dir.to_owned(), manifest });
+    }
+    let fits = |manifest: &Manifest| match tenant {
+        Some(name) => manifest.tenant(name).is_some(),
+        None => manifest.kind == BackupKind::All,
+    };
+    let newest = backup::list(dir)?.into_iter().find(|(_, manifest)| fits(manifest));
+    let (directory, manifest) = newest.ok_or_else(|| ArchiveError::NoBackup {
+        path: dir.to_owned(),
+        wanted: tenant.map_or("of all tenants".to_owned(), |name| format!("of the tenant {name}")),
+    })?;
+    Ok(Source { directory, manifest })
+}
+
+/// The error for a tenant that the backup does not hold.
+fn lacks(Source { directory, manifest }: &Source, name: &str) -> ArchiveError {
+    let (path, name) = (directory.clone(), name.to_owned());
+    match manifest.left_out(&name) {
+        Some(LeftOutTenant { reason, .. }) => ArchiveError::LeftOut { path, name, reason: reason.clone() },
+        None => ArchiveError::NoBackup { path, wanted: format!("of the tenant {name}") },
+    }
+}
+
+fn restore_everything(data_dir: &Path, source: &Source, restored: &mut Restored) -> Result<(), ArchiveError> {
+    let is_used = || Ok(fs::exists(data_dir)? && !is_empty(data_dir)?);
+    if is_used().map_err(at(data_dir))? {
+        return Err(ArchiveError::NotEmpty(data_dir.to_owned()));
+    }
+    let created = NewDataDir::create_directories(data_dir)?;
+    let _serve_lock = ServeLock::acquire(data_dir)?;
+    let staging = Staging::create(data_dir, source)?;
+    // Another command may have created it before both were locked.
+    if has_files(&registry_database(data_dir)) {
+        return Err(ArchiveError::NotEmpty(data_dir.to_owned()));
+    }
+    let registry = staging.add_registry()?;
+    for tenant in &source.manifest.left_out {
+        registry.execute("DELETE FROM tenants WHERE id = ?", [tenant.id])?;
+    }
+    let mut statement = registry.prepare("SELECT 1 FROM keys WHERE tenant_id = ?")?;
+    for saved in &source.manifest.tenants {
+        let connection = staging.add_tenant(saved)?;
+        records::renew_lineage(&connection, None)?;
+        let keys = statement.query_map([saved.id], |_| Ok(()))?.count();
+        let (id, name, records) = (saved.id, saved.name.clone(), count(&connection)?);
+        restored.tenants.push(RestoredTenant { id, name, existed: false, keys, records });
+        finish(connection, &staging.tenant(saved))?;
+    }
+    drop(statement);
+    finish(registry, &staging.registry())?;
+    place_everything(data_dir, &staging, &source.manifest.tenants)?;
+    created.keep();
+    restored.left_out.clone_from(&source.manifest.left_out);
+    restored.litestream_restart_needed = registry_database(data_dir).litestream_directory().is_dir();
+    Ok(())
+}
+
+/// Closes a staged database and makes it durable.
+fn finish(connection: Connection, staged: &Database) -> Result<(), ArchiveError> {
+    connection.close().map_err(|(_, error)| error)?;
+    let synced = File::open(staged.path()).and_then(|file| file.sync_all());
+    synced.map_err(at(staged.path()))
+}
+
+/// Renames the files to where they belong, the registry last: without it there is no data.
+fn place_everything(data_dir: &Path, staging: &Staging<'_>, tenants: &[SavedTenant]) -> Result<(), ArchiveError> {
+    let place = || -> io::Result<()> {
+        for saved in tenants {
+            fs::rename(staging.tenant(saved).path(), tenant_database(data_dir, saved.id).path())?;
+        }
+        File::open(tenants_dir(data_dir))?.sync_all()?;
+        rename_synced(&staging.registry(), &registry_database(data_dir))
+    };
+    place().map_err(|error| {
+        registry_database(data_dir).remove();
+        tenants.iter().for_each(|saved| tenant_database(data_dir, saved.id).remove());
+        at(data_dir)(error)
+    })
+}
+
+fn rename_synced(from: &Database, to: &Database) -> io::Result<()> {
+    fs::rename(from.path(), to.path())?;
+    files::sync_parent(to.path())
+}
+
+fn restore_tenant(
+    request: &Restore<'_>,
+    source: &Source,
+    saved_name: &str,
+    restored: &mut Restored,
+) -> Result<(), ArchiveError> {
+    let saved = source.manifest.tenant(saved_name).ok_or_else(|| lacks(source, saved_name))?;
+    let name = request.new_name.unwrap_or(saved_name);
+    check_tenant_name(name).map_err(RegistryError::Invalid)?;
+    let created = NewDataDir::create(request.data_dir)?;
+    let registry = Registry::open(request.data_dir)?;
+    let existing = registry.find_tenant(name)?;
+    if existing.is_some() && !request.force {
+        return Err(ArchiveError::WouldOverwrite(name.to_owned()));
+    }
+    let staging = Staging::create(request.data_dir, source)?;
+    finish(staging.add_registry()?, &staging.registry())?;
+    let connection = staging.add_tenant(saved)?;
+    let (records, staged) = (count(&connection)?, staging.tenant(saved));
+    let tenant = match existing {
+        Some(TenantRow { id, .. }) => {
+            let live = tenant_database(request.data_dir, id);
+            let is_other_file = replace(connection, &staged, &live)?;
+            restored.litestream_restart_needed = is_other_file && live.litestream_directory().is_dir();
+            RestoredTenant { id, name: name.to_owned(), existed: true, keys: 0, records }
+        }
+        None => {
+            records::renew_lineage(&connection, None)?;
+            finish(connection, &staged)?;
+            registry.attach(staging.registry().path())?;
+            let (TenantRow { id, name, .. }, keys) = add(&registry, saved.id, name, &staged)?;
+            RestoredTenant { id, name, existed: false, keys, records }
+        }
+    };
+    created.keep();
+    restored.tenants.push(tenant);
+    Ok(())
+}
+
+/// Adds a tenant of the attached registry `saved` with its keys, under new ids, its events, and the
+/// file `staged`. A key that another tenant has stays where it is.
+fn add(
+    registry: &Registry,
+    saved: TenantId,
+    name: &str,
+    staged: &Database,
+) -> Result<(TenantRow, usize), RegistryError> {
+    const TENANT: &str = "suspended, trial_until, password_hash, created_at";
+    const KEY: &str = "name, hash, prefix, scopes, created_at, last_used_at, revoked_at, expires_at, rate_limit";
+    let insert = |registry: &Transaction<'_>| {
+        let sql = format!(
+            "INSERT INTO main.tenants (name, {TENANT})
+             SELECT ?2, {TENANT} FROM saved.tenants WHERE id = ?1 RETURNING {TENANT_COLUMNS}"
+        );
+        registry.query_row(&sql, params![saved, name], TenantRow::read)
+    };
+    let add_keys = |registry: &Transaction<'_>, tenant: &TenantRow| {
+        let sql = format!(
+            "INSERT INTO main.keys (tenant_id, {KEY})
+             SELECT ?2, {KEY} FROM saved.keys
+             WHERE tenant_id = ?1 AND hash NOT IN (SELECT hash FROM main.keys) ORDER BY id"
+        );
+        let keys = registry.execute(&sql, [saved, tenant.id])?;
+        // No key has the id 0: it stands for one that did not come along.
+        let sql = "INSERT INTO main.key_events (tenant_id, at, actor, action, key_id, key_name, prefix)
+             SELECT ?2, at, actor, action, iif(key_id IS NULL, NULL, coalesce(
+               (SELECT new.id FROM saved.keys AS old JOIN main.keys AS new USING (hash)
+                WHERE old.id = key_id AND new.tenant_id = ?2), 0)), key_name, prefix
+             FROM saved.key_events WHERE tenant_id = ?1 ORDER BY id";
+        registry.execute(sql, [saved, tenant.id])?;
+        Ok(keys)
+    };
+    registry.add_tenant(name, insert, |live| rename_synced(staged, live), add_keys)
+}
+
+/// Replaces the content of the file `live` in one transaction. A file that is missing or damaged is
+/// replaced itself: the result is then `true`.
+fn replace(connection: Connection, staged: &Database, live: &Database) -> Result<bool, ArchiveError> {
+    let attached = attach(&connection, live.path());
+    match live.open(Role::Bulk) {
+        Ok(mut target) => {
+            target.busy_handler(Some(wait_for_a_busy_server))?;
+            let replaced = attached.and_then(|()| replace_content(&connection, &mut target, || take_over(&connection)));
+            match replaced.map_err(|error| live.error(&error)) {
+                Ok(()) => return Ok(false),
+                Err(OpenError::Damaged { .. }) => (),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(error @ OpenError::Unusable { .. }) => return Err(error.into()),
+        Err(_) => (),
+    }
+    if take_over(&connection).is_err() {
+        // The live file is damaged or of another schema. Its counters may still be readable.
+        let _ = raise_id_counters(&connection);
+        records::renew_lineage(&connection, None)?;
+    }
+    finish(connection, staged)?;
+    // SQLite would apply the old WAL to the new file.
+    for suffix in ["-wal", "-shm", "-journal"] {
+        let path = live.companion(suffix);
+        files::ignore_missing(fs::remove_file(&path)).map_err(at(&path))?;
+    }
+    rename_synced(staged, live).map_err(at(live.path()))?;
+    Ok(true)
+}
+
+fn attach(connection: &Connection, live: &Path) -> rusqlite::Result<()> {
+    let name = live.to_str().ok_or_else(|| rusqlite::Error::InvalidPath(live.to_owned()))?;
+    // As every command, it leaves the live WAL as it is (database/wal.rs).
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.execute("ATTACH ? AS live", [name]).map(drop)
+}
+
+/// A busy server releases its lock for moments only.
+fn wait_for_a_busy_server(tries: i32) -> bool {
+    thread::sleep(Duration::from_millis(1));
+    tries < 30_000
+}
+
+/// Takes over what has to go on from the attached live file: the counters of ids and of the change
+/// log, and what Litestream knows.
+fn take_over(connection: &Connection) -> rusqlite::Result<()> {
+    let transaction = connection.unchecked_transaction()?;
+    raise_id_counters(&transaction)?;
+    records::renew_lineage(&transaction, Some("live"))?;
+    for table in LITESTREAM_TABLES {
+        let sql = "SELECT sql FROM live.sqlite_schema WHERE type = 'table' AND name = ?";
+        let created = transaction.query_row(sql, [table], |row| row.get::<_, String>(0));
+        if let Some(create) = created.optional()? {
+            let copy = format!("INSERT INTO main.{table} SELECT * FROM live.{table}");
+            transaction.execute_batch(&format!("{create}; {copy}"))?;
+        }
+    }
+    transaction.commit()
+}
+
+fn raise_id_counters(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(
+        "UPDATE main.sqlite_sequence AS own SET seq = other.seq
+           FROM live.sqlite_sequence AS other WHERE other.name = own.name AND other.seq > own.seq;
+         INSERT INTO main.sqlite_sequence (name, seq)
+           SELECT name, seq FROM live.sqlite_sequence
+           WHERE name NOT IN (SELECT name FROM main.sqlite_sequence)
+             AND name IN (SELECT name FROM main.sqlite_schema);",
+    )
+}

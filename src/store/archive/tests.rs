@@ -1,0 +1,880 @@
+//! Backups, restores and checks in this process.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use super::check::check;
+use super::{backup, manifest, restore, *};
+use crate::clock::Clock;
+use crate::model::{Scopes, TenantId};
+use crate::password;
+use crate::secret;
+use crate::store::data_dir::{NewDataDir, ServeLock, registry_database, tenant_database, tenants_dir};
+use crate::store::database::{Role, open_plain};
+use crate::store::error::OpenError;
+use crate::store::registry::{Actor, Expiry, KeyRow, KeyState, NewKey, Registry, TenantRow};
+use crate::store::tenant;
+
+/// A data directory and a directory of backups.
+pub(super) struct Fixture {
+    home: tempfile::TempDir,
+    pub(super) clock: Clock,
+}
+
+impl Fixture {
+    pub(super) fn new() -> Fixture {
+        let clock = Clock::manual("2026-11-20T19:30:00Z".parse().unwrap());
+        Fixture { home: tempfile::tempdir().unwrap(), clock }
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    pub(super) fn data(&self) -> PathBuf {
+        self.path("data")
+    }
+
+    pub(super) fn dir(&self) -> PathBuf {
+        self.path("backups")
+    }
+
+    pub(super) fn registry(&self) -> Registry {
+        NewDataDir::create(&self.data()).unwrap().keep();
+        Registry::open(&self.data()).unwrap()
+    }
+
+    pub(super) fn tenant(&self, name: &str) -> TenantRow {
+        let hash = password::hash("correct horse battery").unwrap();
+        self.registry().create_tenant(name, None, &hash, self.clock.now()).unwrap()
+    }
+
+    pub(super) fn key(&self, tenant: i64) -> (KeyRow, String) {
+        let key = NewKey::new("a key", Scopes::every());
+        let (tenant, now) = (TenantId(tenant), self.clock.now());
+        self.registry().create_key(tenant, key, Actor::Panel, now).unwrap()
+    }
+
+    pub(super) fn backup(&self, tenant: Option<&str>) -> Backup {
+        self.clock.advance(Duration::from_secs(1));
+        let registry = self.registry();
+        let tenant = tenant.map(|name| registry.find_tenant(name).unwrap().unwrap());
+        backup::create(&registry, &self.dir(), tenant.as_ref(), None, self.clock.now()).unwrap()
+    }
+
+    pub(super) fn restore_into(
+        &self,
+        data_dir: &Path,
+        tenant: Option<&str>,
+        new_name: Option<&str>,
+        force: bool,
+    ) -> Result<Restored, ArchiveError> {
+        let source = self.dir();
+        restore::restore(&Restore { data_dir, source: &source, tenant, new_name, force })
+    }
+
+    fn restore(&self, tenant: Option<&str>, force: bool) -> Result<Restored, ArchiveError> {
+        self.restore_into(&self.data(), tenant, None, force)
+    }
+
+    pub(super) fn live(&self, id: i64) -> Connection {
+        tenant_database(&self.data(), TenantId(id)).open(Role::Bulk).unwrap()
+    }
+
+    pub(super) fn add(&self, id: i64, names: &[&str]) {
+        let mut live = self.live(id);
+        for name in names {
+            add_customer(&mut live, name);
+        }
+    }
+
+    pub(super) fn names(&self, id: i64) -> Vec<(i64, String)> {
+        names(&self.live(id))
+    }
+
+    pub(super) fn problems(&self) -> Vec<(String, String)> {
+        let findings = check(&self.data()).unwrap().into_iter();
+        findings
+            .flat_map(|finding| finding.problems.into_iter().map(move |text| (finding.database.clone(), text)))
+            .collect()
+    }
+
+    /// Asserts that no temporary directory is left.
+    pub(super) fn assert_tidy(&self) {
+        let directories = [self.data(), self.dir()];
+        let entries = directories.iter().filter_map(|path| fs::read_dir(path).ok()).flatten();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let hidden: Vec<String> = names.filter(|name| name.starts_with('.')).collect();
+        assert_eq!(hidden, Vec::<String>::new());
+    }
+}
+
+/// Adds a customer as the program does: with its entry, its version and its search text.
+fn add_customer(live: &mut Connection, name: &str) -> i64 {
+    let transaction = live.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let insert = "INSERT INTO customers (name, status, created_at, updated_at, search, version)
+        SELECT ?1, 'active', ?2, ?2, lower(?1), last_seq + 1 FROM changes_state";
+    transaction.execute(insert, params![name, "2026-11-20T19:30:00Z"]).unwrap();
+    let id = transaction.last_insert_rowid();
+    transaction
+        .execute("INSERT INTO customers_search (rowid, search) VALUES (?1, lower(?2))", params![id, name])
+        .unwrap();
+    transaction
+        .execute_batch(&format!(
+            "UPDATE changes_state SET last_seq = last_seq + 1, entries = entries + 1;
+             INSERT INTO changes (seq, at, resource, record_id, action, fields, by_name)
+             SELECT last_seq, '2026-11-20T19:30:00Z', 'customers', {id}, 'created', '[\"name\"]',
+               'import' FROM changes_state"
+        ))
+        .unwrap();
+    transaction.commit().unwrap();
+    id
+}
+
+fn names(connection: &Connection) -> Vec<(i64, String)> {
+    let mut statement = connection.prepare("SELECT id, name FROM customers ORDER BY id").unwrap();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+/// Corrects the lengths and checksums of a manifest, as whoever made the files can.
+pub(super) fn sign(directory: &Path) {
+    let path = directory.join(manifest::NAME);
+    let mut text: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for file in text["files"].as_array_mut().unwrap() {
+        let name = file["path"].as_str().unwrap();
+        if directory.join(name).is_file() {
+            let found = manifest::describe(directory, name, 0).unwrap();
+            (file["bytes"], file["sha256"]) = (found.bytes.into(), found.sha256.into());
+        }
+    }
+    fs::write(&path, serde_json::to_vec(&text).unwrap()).unwrap();
+}
+
+#[test]
+fn a_backup_is_private_and_complete_and_matches_its_manifest() {
+    let fixture = Fixture::new();
+    let one = fixture.tenant("one");
+    fixture.tenant("two");
+    fixture.add(1, &["Eins", "Zwei"]);
+    fixture.registry().create_session(&one, &[7; 32], fixture.clock.now()).unwrap();
+    let made = fixture.backup(None);
+    assert_eq!(made.directory.file_name().unwrap(), "2026-11-20T19-30-01Z");
+    assert_eq!(Manifest::read(&made.directory).unwrap(), made.manifest);
+    assert_eq!(made.manifest.tenants[0].records["customers"], 2);
+    let paths: Vec<&str> = made.manifest.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, ["registry.db", "tenants/1.db", "tenants/2.db"]);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&made.directory), 0o700);
+    for file in &made.manifest.files {
+        let path = made.directory.join(&file.path);
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(fs::metadata(&path).unwrap().len(), file.bytes);
+        assert!(!path.with_extension("db-wal").exists());
+    }
+    let copy = open_plain(&made.directory.join("registry.db")).unwrap();
+    let count = "SELECT count(*) FROM sessions";
+    assert_eq!(copy.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+    fixture.assert_tidy();
+}
+
+#[test]
+fn a_backup_of_one_tenant_holds_nothing_of_the_others() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.tenant("two");
+    let new = NewKey::new("secret of one", Scopes::every());
+    let (registry, now) = (fixture.registry(), fixture.clock.now());
+    let (_, key) = registry.create_key(TenantId(1), new, Actor::Panel, now).unwrap();
+    let made = fixture.backup(Some("two"));
+    assert_eq!((made.manifest.kind, made.manifest.tenants.len()), (BackupKind::Tenant, 1));
+    let bytes = fs::read(made.directory.join("registry.db")).unwrap();
+    let has = |needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
+    assert!(!has(b"secret of one") && !has(&secret::hash(&key)));
+}
+
+#[test]
+fn older_backups_of_the_same_kind_are_removed() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.tenant("two");
+    let old = [None, Some("one"), None, Some("two")].map(|tenant| fixture.backup(tenant));
+    let registry = fixture.registry();
+    let now = fixture.clock.now();
+    let keep = |keep, now| backup::create(&registry, &fixture.dir(), None, Some(keep), now);
+    let made = keep(2, now).unwrap();
+    assert_eq!(made.removed, [old[0].directory.clone()]);
+    assert!(old[1..].iter().all(|made| made.directory.exists()));
+    // A backup of the same second, and one after the clock was set back.
+    assert_eq!(keep(1, now).unwrap().removed.len(), 2);
+    let past = Clock::manual("2020-01-01T00:00:00Z".parse().unwrap());
+    let made = keep(1, past.now()).unwrap();
+    assert!(made.directory.exists());
+    fixture.assert_tidy();
+    // A backup that fails or lacks a tenant removes nothing.
+    fs::write(fixture.data().join("tenants/1.db"), "not a database, but long enough for a header").unwrap();
+    let one = registry.find_tenant("one").unwrap();
+    let failed = backup::create(&registry, &fixture.dir(), one.as_ref(), Some(1), now);
+    assert!(matches!(failed, Err(ArchiveError::Unreadable { .. })), "{failed:?}");
+    let partial = keep(1, now).unwrap();
+    assert_eq!((partial.manifest.left_out.len(), partial.removed.len()), (1, 0));
+    assert!(made.directory.exists());
+    fixture.assert_tidy();
+}
+
+#[test]
+fn the_newest_are_kept_while_the_clock_is_set() {
+    let fixture = Fixture::new();
+    let registry = fixture.registry();
+    let mut made: Vec<PathBuf> = Vec::new();
+    for year in [2026, 2027, 2025, 2026, 2026, 2036, 2016, 2026] {
+        let clock = Clock::manual(format!("{year}-11-20T19:30:00Z").parse().unwrap());
+        let backup = backup::create(&registry, &fixture.dir(), None, Some(2), clock.now()).unwrap();
+        made.push(backup.directory);
+        let listed = backup::list(&fixture.dir()).unwrap();
+        let listed: Vec<PathBuf> = listed.into_iter().map(|(directory, _)| directory).collect();
+        let newest: Vec<PathBuf> = made.iter().rev().take(2).cloned().collect();
+        assert_eq!(listed, newest, "in {year}");
+    }
+}
+
+#[test]
+fn everything_is_restored_into_an_empty_directory() {
+    let fixture = Fixture::new();
+    for name in ["one", "gone", "two"] {
+        fixture.tenant(name);
+    }
+    fixture.registry().delete_tenant("gone").unwrap();
+    fixture.registry().suspend("two").unwrap();
+    let (_, key) = fixture.key(3);
+    fixture.add(1, &["Eins", "Zwei"]);
+    fixture.add(3, &["Drei"]);
+    let before = (fixture.names(1), fixture.names(3));
+    fixture.backup(None);
+    fs::remove_dir_all(fixture.data()).unwrap();
+    // A hidden file does not count.
+    fs::create_dir(fixture.data()).unwrap();
+    fs::write(fixture.data().join(".gitignore"), "*").unwrap();
+    let restored = fixture.restore(None, false).unwrap();
+    let found = restored.tenants.iter().map(|tenant| (tenant.id.0, tenant.existed, tenant.keys));
+    assert_eq!(found.collect::<Vec<_>>(), [(1, false, 0), (3, false, 1)]);
+    assert_eq!(restored.tenants[0].records["customers"], 2);
+    assert_eq!((fixture.names(1), fixture.names(3)), before);
+    let registry = fixture.registry();
+    let principal = registry.find_principal(&secret::hash(&key)).unwrap().unwrap();
+    assert_eq!(principal.tenant_id, TenantId(3));
+    assert!(registry.find_tenant("two").unwrap().unwrap().suspended);
+    assert_eq!(fixture.tenant("four").id, TenantId(4));
+    assert_eq!(fixture.problems(), []);
+    fs::remove_file(fixture.data().join(".gitignore")).unwrap();
+    fixture.assert_tidy();
+}
+
+#[test]
+fn everything_is_refused_where_something_is() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.add(1, &["Eins"]);
+    fixture.backup(None);
+    fixture.add(1, &["Zwei"]);
+    for force in [false, true] {
+        let refused = fixture.restore(None, force).unwrap_err().to_string();
+        assert!(refused.contains("is not empty; move it away"), "{refused}");
+    }
+    assert_eq!(fixture.names(1).len(), 2);
+    let other = fixture.path("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("a-file"), "").unwrap();
+    assert!(matches!(fixture.restore_into(&other, None, None, false), Err(ArchiveError::NotEmpty(_))));
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
+    fixture.assert_tidy();
+}
+
+#[test]
+fn a_tenant_that_the_backup_lacks_is_not_restored() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.tenant("two");
+    fixture.key(2);
+    fs::remove_file(fixture.data().join("tenants/2.db")).unwrap();
+    let made = fixture.backup(None);
+    assert_eq!(made.manifest.left_out[0].name, "two");
+    let other = fixture.path("other");
+    let source = &made.directory;
+    let request = Restore { data_dir: &other, source, tenant: Some("two"), new_name: None, force: false };
+    assert!(matches!(restore::restore(&request), Err(ArchiveError::LeftOut { .. })));
+    assert!(!other.exists());
+    let restored = fixture.restore_into(&other, None, None, false).unwrap();
+    assert_eq!((restored.tenants.len(), restored.left_out.len()), (1, 1));
+    let tenants = Registry::open(&other).unwrap().list_tenants().unwrap();
+    assert_eq!(tenants.len(), 1);
+    assert!(check(&other).unwrap().iter().all(|finding| finding.problems.is_empty()));
+}
+
+#[test]
+fn an_existing_tenant_is_replaced_only_by_force_and_keeps_its_keys_and_counters() {
+    let fixture = Fixture::new();
+    let one = fixture.tenant("one");
+    fixture.add(1, &["Eins", "Zwei"]);
+    let before = fixture.names(1);
+    let registry = fixture.registry();
+    let (key, _) = fixture.key(1);
+    fixture.backup(Some("one"));
+    registry.revoke_key(one.id, key.id, Actor::Panel, fixture.clock.now()).unwrap();
+    registry.set_password(one.id, "$new", Actor::Panel, fixture.clock.now()).unwrap();
+    fixture.add(1, &["Drei", "Vier"]);
+    let changed = fixture.names(1);
+    let refused = fixture.restore(Some("one"), false).unwrap_err().to_string();
+    assert_eq!(refused, "the tenant one would be overwritten; say --force if that is meant");
+    assert_eq!(fixture.names(1), changed);
+    let restored = fixture.restore(Some("one"), true).unwrap();
+    assert!(restored.tenants[0].existed && !restored.litestream_restart_needed);
+    assert_eq!(fixture.names(1), before);
+    let keys = registry.list_keys(one.id).unwrap();
+    assert_eq!(keys[0].state(fixture.clock.now()), KeyState::Revoked);
+    assert_eq!(registry.tenant(one.id).unwrap().unwrap().password_hash, "$new");
+    fixture.add(1, &["Fünf"]);
+    assert_eq!(fixture.names(1).last().unwrap().0, 5);
+    assert_eq!(fixture.problems(), []);
+    fixture.assert_tidy();
+}
+
+#[test]
+fn a_deleted_tenant_is_restored_with_its_keys_next_to_the_others() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.tenant("two");
+    fixture.add(2, &["Zwei"]);
+    let registry = fixture.registry();
+    let (_, key) = fixture.key(2);
+    registry.suspend("two").unwrap();
+    let (before, row) = (fixture.names(2), registry.find_tenant("two").unwrap().unwrap());
+    fixture.backup(None);
+    registry.delete_tenant("two").unwrap();
+    let restored = fixture.restore(Some("two"), false).unwrap();
+    let tenant = &restored.tenants[0];
+    assert_eq!((tenant.id, tenant.keys), (TenantId(3), 1), "its id is not used again");
+    assert_eq!(fixture.names(3), before);
+    let found = registry.find_tenant("two").unwrap().unwrap();
+    assert_eq!(found, TenantRow { id: TenantId(3), ..row });
+    let principal = registry.find_principal(&secret::hash(&key)).unwrap().unwrap();
+    assert_eq!(principal.tenant_id, TenantId(3));
+    assert_eq!(key_ids(&registry, 3), (vec![2], vec![2]));
+    // Files exist for the next id and for the previous one. Neither is touched.
+    registry.delete_tenant("two").unwrap();
+    for id in [2, 4] {
+        fs::write(fixture.data().join(format!("tenants/{id}.db")), "a file of another").unwrap();
+    }
+    assert_eq!(fixture.restore(Some("two"), false).unwrap().tenants[0].id, TenantId(5));
+    assert_eq!(fixture.names(5), before);
+    assert_eq!(fs::read(fixture.data().join("tenants/2.db")).unwrap(), b"a file of another");
+}
+
+/// The ids of a tenant's keys, and of the keys in its events.
+fn key_ids(registry: &Registry, tenant: i64) -> (Vec<i64>, Vec<i64>) {
+    let tenant = TenantId(tenant);
+    let keys = registry.list_keys(tenant).unwrap().into_iter().map(|key| key.id.0);
+    let events = registry.key_events(tenant, 10).unwrap().into_iter();
+    let mut events: Vec<i64> = events.filter_map(|event| Some(event.key?.id.0)).collect();
+    events.sort_unstable();
+    (keys.collect(), events)
+}
+
+#[test]
+fn a_backup_from_elsewhere_does_not_use_deleted_ids_again() {
+    let elsewhere = Fixture::new();
+    elsewhere.tenant("other");
+    elsewhere.add(1, &["Other"]);
+    let keys: Vec<i64> = (0..4).map(|_| elsewhere.key(1).0.id.0).collect();
+    let (registry, now) = (elsewhere.registry(), elsewhere.clock.now());
+    let first = crate::model::KeyId(keys[0]);
+    registry.delete_key(TenantId(1), first, Actor::Panel, now).unwrap();
+    elsewhere.backup(None);
+    let here = Fixture::new();
+    for name in ["one", "two", "three"] {
+        here.tenant(name);
+    }
+    for _ in 0..2 {
+        here.key(2);
+    }
+    for name in ["one", "two", "three"] {
+        here.registry().delete_tenant(name).unwrap();
+    }
+    let restored = elsewhere.restore_into(&here.data(), Some("other"), None, false).unwrap();
+    assert_eq!((restored.tenants[0].id, restored.tenants[0].keys), (TenantId(4), 3));
+    // The events of the key that was deleted there name no key of this directory.
+    assert_eq!(key_ids(&here.registry(), 4), (vec![3, 4, 5], vec![0, 0, 3, 4, 5]));
+    assert_eq!(here.names(4), elsewhere.names(1));
+    assert_eq!((here.tenant("next").id, here.key(4).0.id.0), (TenantId(5), 6));
+    assert_eq!(here.problems(), []);
+    here.assert_tidy();
+}
+
+#[test]
+fn a_tenant_is_restored_under_another_name_and_keys_stay_where_they_are() {
+    let fixture = Fixture::new();
+    fixture.tenant("old");
+    fixture.add(1, &["Eins"]);
+    let (_, key) = fixture.key(1);
+    let before = fixture.names(1);
+    fixture.backup(None);
+    fixture.registry().rename_tenant("old", "new").unwrap();
+    let as_new = |name, force| fixture.restore_into(&fixture.data(), Some("old"), Some(name), force);
+    fixture.add(1, &["Zwei"]);
+    assert!(matches!(as_new("new", false), Err(ArchiveError::WouldOverwrite(_))));
+    assert_eq!(as_new("new", true).unwrap().tenants[0].id, TenantId(1));
+    assert_eq!(fixture.names(1), before);
+    let copy = as_new("copy", false).unwrap().tenants.remove(0);
+    assert_eq!((copy.id, copy.name.as_str(), copy.keys), (TenantId(2), "copy", 0));
+    assert_eq!(fixture.names(2), before);
+    let principal = fixture.registry().find_principal(&secret::hash(&key)).unwrap().unwrap();
+    assert_eq!(principal.tenant_id, TenantId(1));
+    assert!(as_new("No name", false).is_err());
+    assert_eq!(fixture.problems(), []);
+    fixture.assert_tidy();
+}
+
+#[test]
+fn a_restored_key_keeps_its_end_and_its_limit() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    let new = NewKey {
+        expires_at: Expiry::at_end_of("2027-01-31"),
+        rate_limit: std::num::NonZeroU32::new(7),
+        ..NewKey::new("a key", Scopes::every())
+    };
+    let (registry, now) = (fixture.registry(), fixture.clock.now());
+    let (row, _) = registry.create_key(TenantId(1), new, Actor::Panel, now).unwrap();
+    fixture.backup(Some("one"));
+    registry.delete_tenant("one").unwrap();
+    let id = fixture.restore(Some("one"), false).unwrap().tenants[0].id;
+    let restored = registry.list_keys(id).unwrap().remove(0);
+    assert_eq!((restored.expires_at, restored.rate_limit), (row.expires_at, row.rate_limit));
+}
+
+#[test]
+fn missing_and_damaged_files_are_replaced() {
+    let fixture = Fixture::new();
+    for (id, name) in [(1, "one"), (2, "two"), (3, "three")] {
+        fixture.tenant(name);
+        fixture.add(id, &[name]);
+    }
+    let before: Vec<_> = (1..=3).map(|id| fixture.names(id)).collect();
+    fixture.backup(None);
+    fixture.add(3, &["gone"]);
+    let file = |id: i64| fixture.data().join(format!("tenants/{id}.db"));
+    fs::remove_file(file(1)).unwrap();
+    fs::write(file(1).with_extension("db-wal"), "an old WAL").unwrap();
+    fs::write(file(2), "not a database, but long enough to have a header, were it one").unwrap();
+    fs::create_dir(fixture.data().join("tenants/.2.db-litestream")).unwrap();
+    // A page in the middle. The counters can still be read, or not: the file is replaced.
+    tenant_database(&fixture.data(), TenantId(3))
+        .open(Role::Bulk)
+        .unwrap()
+        .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
+        .unwrap();
+    let three = fs::OpenOptions::new().write(true).open(file(3)).unwrap();
+    three.write_all_at(&[0xaa; 4096], 2 * 4096).unwrap();
+    for (name, needs_restart) in [("one", false), ("two", true), ("three", false)] {
+        let restored = fixture.restore(Some(name), true).unwrap();
+        assert_eq!(restored.litestream_restart_needed, needs_restart, "{name}");
+    }
+    assert_eq!((1..=3).map(|id| fixture.names(id)).collect::<Vec<_>>(), before);
+    assert_eq!(fixture.problems(), []);
+    fixture.assert_tidy();
+}
+
+#[test]
+fn a_restore_over_a_damaged_registry_changes_nothing() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.backup(None);
+    let garbage = "not a database either, and long enough for a header of SQLite, surely";
+    fs::write(fixture.data().join("registry.db"), garbage).unwrap();
+    let damaged = fixture.restore(Some("one"), true).unwrap_err();
+    assert!(matches!(damaged, ArchiveError::Open(OpenError::Damaged { .. })), "{damaged}");
+    assert_eq!(fs::read(fixture.data().join("registry.db")).unwrap(), garbage.as_bytes());
+    fixture.assert_tidy();
+}
+
+#[test]
+fn the_counters_of_a_file_that_cannot_be_opened_go_on() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.backup(None);
+    fixture.add(1, &["Eins", "Zwei", "Drei"]);
+    let state = |connection: &Connection| -> (Vec<u8>, i64) {
+        let sql = "SELECT lineage, last_seq FROM changes_state";
+        connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
+    };
+    let live = fixture.live(1);
+    let before = state(&live);
+    live.pragma_update(None, "user_version", 99).unwrap();
+    drop(live);
+    fixture.restore(Some("one"), true).unwrap();
+    let after = state(&fixture.live(1));
+    assert!(after.1 > before.1 && after.0 != before.0);
+    fixture.add(1, &["Vier"]);
+    assert_eq!(fixture.names(1), [(4, "Vier".to_owned())]);
+}
+
+#[test]
+fn the_ids_of_a_file_of_an_older_schema_go_on() {
+    let fixture = Fixture::new();
+    let directory = older_backup(&fixture, 3);
+    let restored = fixture.restore(None, false).unwrap().tenants.remove(0);
+    let live = tenant_database(&fixture.data(), restored.id);
+    live.remove();
+    fs::copy(directory.join(format!("tenants/{}.db", restored.id)), live.path()).unwrap();
+    let old = open_plain(live.path()).unwrap();
+    old.execute_batch("UPDATE sqlite_sequence SET seq = 1000 WHERE name = 'customers'").unwrap();
+    drop(old);
+    fixture.restore(Some(&restored.name), true).unwrap();
+    fixture.add(restored.id.0, &["Next"]);
+    assert_eq!(fixture.names(restored.id.0).last().unwrap().0, 1001);
+}
+
+#[test]
+fn a_backup_is_verified_before_anything_changes() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.add(1, &["Eins"]);
+    let made = fixture.backup(None);
+    fixture.add(1, &["Zwei"]);
+    let saved = made.directory.join("tenants/1.db");
+    let intact = fs::read(&saved).unwrap();
+    let expect = |what: &str| {
+        let error = fixture.restore(Some("one"), true).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+        let other = fixture.path("other");
+        let error = fixture.restore_into(&other, None, None, false).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+        assert!(!other.exists());
+        assert_eq!(fixture.names(1).len(), 2);
+        fixture.assert_tidy();
+    };
+    let mut damaged = intact.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    fs::write(&saved, &damaged).unwrap();
+    expect("SHA-256");
+    fs::write(&saved, &intact[..4096]).unwrap();
+    expect("4096 bytes");
+    fs::remove_file(&saved).unwrap();
+    expect("cannot be read");
+    fs::write(&saved, &intact).unwrap();
+    let path = made.directory.join("manifest.json");
+    let manifest = fs::read_to_string(&path).unwrap();
+    let present = format!("\"schema\": {}", tenant::SCHEMA.version);
+    fs::write(&path, manifest.replace(&present, "\"schema\": 9")).unwrap();
+    expect("newer version");
+    fs::write(&path, manifest.replace("\"format\": 1", "\"format\": 2")).unwrap();
+    expect("newer version");
+    fs::write(&path, "{").unwrap();
+    expect("manifest.json");
+    fs::write(&path, manifest).unwrap();
+    let none = fixture.restore(Some("two"), true).unwrap_err().to_string();
+    assert!(none.contains("no backup of the tenant two"), "{none}");
+    fixture.restore(Some("one"), true).unwrap();
+    assert_eq!(fixture.names(1).len(), 1);
+}
+
+#[test]
+fn litestreams_tables_are_kept() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.add(1, &["Eins"]);
+    fixture
+        .live(1)
+        .execute_batch(
+            "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER);
+             INSERT INTO _litestream_seq VALUES (1, 7)",
+        )
+        .unwrap();
+    let before = fixture.names(1);
+    fixture.backup(None);
+    fixture
+        .live(1)
+        .execute_batch("UPDATE _litestream_seq SET seq = 8; CREATE TABLE _litestream_lock (id INTEGER)")
+        .unwrap();
+    fixture.add(1, &["Zwei"]);
+    fixture.restore(Some("one"), true).unwrap();
+    assert_eq!(fixture.names(1), before);
+    let seq = "SELECT seq FROM _litestream_seq";
+    assert_eq!(fixture.live(1).query_row(seq, [], |row| row.get::<_, i64>(0)).unwrap(), 8);
+    assert!(fixture.live(1).table_exists(None, "_litestream_lock").unwrap());
+    assert_eq!(fixture.problems(), []);
+    // Litestream does not know the file of another tenant.
+    fixture.restore_into(&fixture.data(), Some("one"), Some("copy"), false).unwrap();
+    assert!(!fixture.live(2).table_exists(None, "_litestream_seq").unwrap());
+}
+
+/// Moves a column to the end of its table, where a migration adds columns.
+fn move_column_to_the_end(file: &Path) {
+    let sql = "ALTER TABLE customers DROP COLUMN notes; ALTER TABLE customers ADD COLUMN notes TEXT";
+    open_plain(file).unwrap().execute_batch(sql).unwrap();
+}
+
+#[test]
+fn upgraded_and_new_files_replace_each_other() {
+    for is_backup_upgraded in [true, false] {
+        let fixture = Fixture::new();
+        fixture.tenant("one");
+        let live = tenant_database(&fixture.data(), TenantId(1));
+        if is_backup_upgraded {
+            move_column_to_the_end(live.path());
+        }
+        fixture.add(1, &["Eins"]);
+        let before = fixture.names(1);
+        fixture.backup(None);
+        live.remove();
+        live.create().unwrap();
+        if !is_backup_upgraded {
+            move_column_to_the_end(live.path());
+        }
+        fixture.add(1, &["Zwei", "Drei"]);
+        fixture.restore(Some("one"), true).unwrap();
+        assert_eq!(fixture.names(1), before);
+        assert_eq!(fixture.problems(), []);
+    }
+}
+
+/// A backup of files of an older version, as that version has made it.
+pub(super) fn older_backup(fixture: &Fixture, version: u32) -> PathBuf {
+    let released = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/schema-{version}"));
+    let directory = fixture.dir().join("2026-01-01T00-00-00Z");
+    fs::create_dir_all(tenants_dir(&directory)).unwrap();
+    fs::copy(released.join("registry.db"), directory.join("registry.db")).unwrap();
+    let registry = open_plain(&directory.join("registry.db")).unwrap();
+    let (id, name): (i64, String) =
+        registry.query_row("SELECT id, name FROM tenants", [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let registry_version: u32 = registry.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    drop(registry);
+    let file = format!("tenants/{id}.db");
+    fs::copy(released.join("tenant.db"), directory.join(&file)).unwrap();
+    let text = serde_json::json!({
+        "format": 1, "tenantdesk": "0.1.0", "created_at": "2026-01-01T00:00:00Z", "kind": "all",
+        "tenants": [{"id": id, "name": name, "records": {}}],
+        "files": [
+            {"path": "registry.db", "schema": registry_version, "bytes": 0, "sha256": ""},
+            {"path": file, "schema": version, "bytes": 0, "sha256": ""},
+        ],
+    });
+    fs::write(directory.join(manifest::NAME), text.to_string()).unwrap();
+    sign(&directory);
+    directory
+}
+
+#[test]
+fn backups_of_older_versions_are_migrated() {
+    for version in 1..tenant::SCHEMA.version {
+        let fixture = Fixture::new();
+        let directory = older_backup(&fixture, version);
+        let before = fs::read(directory.join("registry.db")).unwrap();
+        let restored = fixture.restore(None, false).unwrap();
+        let tenant = &restored.tenants[0];
+        assert!(tenant.records["customers"] > 0, "{version}: {tenant:?}");
+        assert_eq!(fixture.problems(), [], "{version}");
+        let name = tenant.name.clone();
+        fixture.restore(Some(&name), true).unwrap();
+        fixture.restore_into(&fixture.data(), Some(&name), Some("copy"), false).unwrap();
+        assert_eq!(fixture.problems(), [], "{version}");
+        assert_eq!(fs::read(directory.join("registry.db")).unwrap(), before);
+    }
+}
+
+#[test]
+fn one_tenant_but_not_everything_can_be_restored_while_a_server_runs() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.backup(None);
+    let _serving = ServeLock::acquire(&fixture.data()).unwrap();
+    assert!(fixture.restore(None, false).is_err());
+    fixture.restore(Some("one"), true).unwrap();
+    let empty = fixture.path("empty");
+    fs::create_dir(&empty).unwrap();
+    let _starting = ServeLock::acquire(&empty).unwrap();
+    fs::rename(empty.join("serve.lock"), empty.join(".hidden")).unwrap();
+    fs::hard_link(empty.join(".hidden"), empty.join("serve.lock")).unwrap();
+    assert!(fixture.restore_into(&empty, None, None, false).is_err());
+    assert!(!empty.join("registry.db").exists());
+}
+
+#[test]
+fn one_restore_at_a_time_and_the_next_one_removes_what_a_killed_one_left() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    let made = fixture.backup(None);
+    let source = staging::Source { directory: made.directory, manifest: made.manifest };
+    let running = staging::Staging::create(&fixture.data(), &source).unwrap();
+    running.add_registry().unwrap();
+    assert!(matches!(fixture.restore(Some("one"), true), Err(ArchiveError::UnderWay(_))));
+    assert!(fixture.data().join(".restore/registry.db").exists());
+    drop(running);
+    fixture.assert_tidy();
+    fs::create_dir_all(fixture.data().join(".restore/tenants")).unwrap();
+    fs::write(fixture.data().join(".restore/tenants/1.db"), "half").unwrap();
+    fixture.restore(Some("one"), true).unwrap();
+    fixture.assert_tidy();
+}
+
+#[test]
+fn a_restore_that_fails_leaves_nothing() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.backup(None);
+    let live = tenant_database(&fixture.data(), TenantId(1));
+    live.remove();
+    fs::create_dir_all(live.path().join("x")).unwrap();
+    assert!(fixture.restore(Some("one"), true).is_err());
+    assert!(live.path().join("x").exists());
+    fixture.assert_tidy();
+    let new = fixture.path("a/new");
+    let gone = fixture.restore_into(&new, Some("gone"), None, false);
+    assert!(matches!(gone, Err(ArchiveError::NoBackup { .. })), "{gone:?}");
+    assert!(!fixture.path("a").exists());
+}
+
+/// Four connections write and one reads during the restores. The reader sees only whole states, no
+/// id is used twice, and in the end the file has what the backup has and what was added since.
+#[test]
+fn a_tenant_is_restored_under_load() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.add(1, &["First"]);
+    let live = tenant_database(&fixture.data(), TenantId(1));
+    let stop = AtomicBool::new(false);
+    let write = |writer: usize| {
+        let mut connection = live.open(Role::Writer).unwrap();
+        let mut given = Vec::new();
+        for n in 0.. {
+            let name = format!("{writer}-{n}");
+            given.push((add_customer(&mut connection, &name), name));
+            thread::sleep(Duration::from_millis(2));
+            if stop.load(Ordering::SeqCst) {
+                break;
+            }
+        }
+        given
+    };
+    let read = || {
+        let connection = live.open(Role::Reader).unwrap();
+        let sql = "SELECT (SELECT count(*) FROM customers), (SELECT entries FROM changes_state)";
+        let mut states = 0;
+        while !stop.load(Ordering::SeqCst) {
+            let (records, entries): (i64, i64) =
+                connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+            assert_eq!(records, entries);
+            states += 1;
+        }
+        states
+    };
+    let (made, given) = thread::scope(|scope| {
+        let writers: Vec<_> = (0..4).map(|writer| scope.spawn(move || write(writer))).collect();
+        let reader = scope.spawn(read);
+        while names(&live.open(Role::Reader).unwrap()).len() < 50 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let made = fixture.backup(None);
+        for _ in 0..3 {
+            fixture.restore(Some("one"), true).unwrap();
+        }
+        stop.store(true, Ordering::SeqCst);
+        assert!(reader.join().unwrap() > 0);
+        (made, writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect::<Vec<_>>())
+    });
+    let ids: BTreeSet<i64> = given.iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids.len(), given.len(), "an id was used twice");
+    let in_backup = names(&open_plain(&made.directory.join("tenants/1.db")).unwrap());
+    let after = fixture.names(1);
+    assert!(in_backup.iter().all(|row| after.contains(row)));
+    assert!(after.iter().all(|row| in_backup.contains(row) || given.contains(row)));
+    assert_eq!(fixture.problems(), []);
+    fixture.assert_tidy();
+}
+
+#[test]
+fn intact_databases_have_no_problems() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.tenant("two");
+    let found: Vec<String> = check(&fixture.data()).unwrap().into_iter().map(|finding| finding.database).collect();
+    assert_eq!(found, ["registry.db", "tenants/1.db", "tenants/2.db"]);
+    assert_eq!(fixture.problems(), []);
+}
+
+#[test]
+fn a_tenant_without_a_file_and_a_file_without_a_tenant_are_found() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.tenant("two");
+    let tenants = tenants_dir(&fixture.data());
+    fs::copy(tenants.join("2.db"), tenants.join("9.db")).unwrap();
+    fs::remove_file(tenants.join("1.db")).unwrap();
+    let found = fixture.problems();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].0 == "tenants/1.db" && found[0].1.ends_with("does not exist"), "{found:?}");
+    let orphans = check(&fixture.data()).unwrap().into_iter().filter(|finding| finding.is_orphan);
+    assert_eq!(orphans.map(|finding| finding.database).collect::<Vec<_>>(), ["tenants/9.db"]);
+}
+
+#[test]
+fn damage_newer_schemas_and_broken_references_are_found() {
+    let fixture = Fixture::new();
+    for name in ["one", "two", "three", "four", "five"] {
+        fixture.tenant(name);
+    }
+    let file = |id: i64| fixture.data().join(format!("tenants/{id}.db"));
+    let damaged = fs::OpenOptions::new().write(true).open(file(1)).unwrap();
+    damaged.write_all_at(b"garbage, not SQLite", 0).unwrap();
+    fixture.live(2).pragma_update(None, "user_version", 99).unwrap();
+    let live = fixture.live(3);
+    live.pragma_update(None, "foreign_keys", false).unwrap();
+    live.execute_batch(
+        "INSERT INTO employees (customer_id, email, is_active, created_at, updated_at, search, version)
+         VALUES (7, 'a@b.c', 1, '', '', '', 1)",
+    )
+    .unwrap();
+    fixture
+        .live(4)
+        .execute_batch(
+            "INSERT INTO customers (name, status, created_at, updated_at, search, version)
+             VALUES (CAST(x'4eff' AS TEXT), 'active', '', '', '', 1)",
+        )
+        .unwrap();
+    fixture.live(5).execute_batch("ALTER TABLE hardware RENAME COLUMN notes TO nmtes").unwrap();
+    let found: Vec<String> = fixture.problems().into_iter().map(|(_, text)| text).collect();
+    assert_eq!(found.len(), 5, "{found:?}");
+    assert!(found[0].contains("damaged"), "{found:?}");
+    assert!(found[1].contains("newer version"), "{found:?}");
+    assert_eq!(found[2], "employees 1 refers to a row of customers that does not exist");
+    assert_eq!(found[3], "customers has a text that is not UTF-8");
+    assert_eq!(found[4], "the schema's hardware is not what this program makes");
+}
+
+#[test]
+fn a_change_log_that_does_not_fit_is_found() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.live(1).execute_batch("UPDATE changes_state SET entries = 7").unwrap();
+    assert_eq!(fixture.problems().len(), 1);
+}
+
+#[test]
+fn a_damaged_registry_is_a_finding_and_a_missing_one_an_error() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    let path = registry_database(&fixture.data()).path().to_owned();
+    fs::write(&path, "garbage, not SQLite at all, and long enough for a header ……").unwrap();
+    let found = fixture.problems();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].0, "registry.db");
+    fs::remove_file(path).unwrap();
+    assert!(matches!(check(&fixture.data()), Err(OpenError::Missing(_))));
+}

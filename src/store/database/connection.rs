@@ -1,0 +1,167 @@
+//! The only place that opens SQLite connections and sets their pragmas.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use memchr::memmem;
+use r2d2_sqlite::SqliteConnectionManager;
+use rusqlite::config::DbConfig;
+use rusqlite::functions::FunctionFlags;
+use rusqlite::{Connection, OpenFlags, ffi};
+
+use super::{Database, wal};
+use crate::files;
+use crate::store::error::OpenError;
+
+/// How long a connection waits for a lock that another one holds (contract section 6).
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a pool waits for a lock when it opens a connection, before it tries again. One thread
+/// opens the connections of all tenants.
+const OPENER_WAIT: Duration = Duration::from_millis(50);
+
+/// SQLite truncates a longer WAL to this many bytes when it starts the WAL again.
+const WAL_LIMIT: i64 = 32 << 20;
+
+/// Prepared statements that each connection keeps.
+const STATEMENTS: usize = 64;
+
+/// What a connection is for. Its page cache follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Reads of requests.
+    Reader,
+    /// The one that writes for requests. 100 changes touch about 1,000 pages.
+    Writer,
+    /// A command that reads or writes whole tables, and a dozen indexes with them.
+    Bulk,
+}
+
+impl Role {
+    const fn cache_kibibytes(self) -> i32 {
+        match self {
+            Role::Reader => 512,
+            Role::Writer => 4 << 10,
+            Role::Bulk => 64 << 10,
+        }
+    }
+}
+
+impl Database {
+    /// Opens an existing database of the program's schema version.
+    pub(crate) fn open(&self, role: Role) -> Result<Connection, OpenError> {
+        let connection = self.connect(role)?;
+        self.require_current(&connection)?;
+        Ok(connection)
+    }
+
+    /// Opens an existing database, whatever its version.
+    pub(super) fn connect(&self, role: Role) -> Result<Connection, OpenError> {
+        match fs::metadata(&self.path) {
+            Ok(_) => (),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(OpenError::Missing(self.path.clone()));
+            }
+            Err(error) => return Err(self.unusable(error)),
+        }
+        let is_new_wal = !self.companion("-wal").exists();
+        let connection = raw(&self.path).map_err(|error| self.error(&error))?;
+        configure(&connection, role, LOCK_WAIT)
+            .and_then(|()| self.limit_wal(&connection))
+            .inspect_err(wal::end_if_not_synced)
+            .map_err(|error| self.error(&error))?;
+        if is_new_wal {
+            // SQLite syncs the new name, too, but ignores a failure.
+            files::sync_parent(&self.path).unwrap_or_else(|error| wal::end(&error));
+        }
+        Ok(connection)
+    }
+
+    /// Bounds what SQLite keeps of the WAL's file when it starts the WAL again. Nothing, where
+    /// Litestream copies the database: a frame that is left there tells Litestream, when it runs
+    /// again, that it has missed nothing.
+    pub(super) fn limit_wal(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let limit = if self.litestream_directory().is_dir() { 0 } else { WAL_LIMIT };
+        connection.pragma_update(None, "journal_size_limit", limit)
+    }
+
+    /// Opens connections for reading. [`Database::open`] has accepted the file before.
+    pub(crate) fn reader_manager(&self) -> SqliteConnectionManager {
+        SqliteConnectionManager::file(&self.path).with_flags(FLAGS).with_init(|connection| {
+            configure(connection, Role::Reader, OPENER_WAIT)?;
+            connection.busy_timeout(LOCK_WAIT)?;
+            connection.pragma_update(None, "query_only", true)
+        })
+    }
+}
+
+/// A connection is never used by two threads at the same time, so SQLite needs no mutex for it.
+const FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
+
+#[expect(clippy::disallowed_methods, reason = "every connection is opened here")]
+fn raw(path: &Path) -> rusqlite::Result<Connection> {
+    Connection::open_with_flags(path, FLAGS)
+}
+
+/// The time-out comes first: the change to WAL mode may have to wait for a lock.
+fn configure(connection: &Connection, role: Role, lock_wait: Duration) -> rusqlite::Result<()> {
+    connection.busy_timeout(lock_wait)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Otherwise SQLite prepares a statement again for every value of `LIMIT ?`.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    // SQLite ignores a failed sync of the checkpoints that it makes by itself. The server makes
+    // them (wal.rs); a command leaves the WAL as it is.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "cache_size", -role.cache_kibibytes())?;
+    if role == Role::Writer {
+        // The journals of savepoints: a mutation changes a page of each index.
+        connection.pragma_update(None, "temp_store", "MEMORY")?;
+    }
+    add_contains(connection)
+}
+
+/// `contains(text, word)`: SQLite's own `instr` takes length × length on hostile text.
+fn add_contains(connection: &Connection) -> rusqlite::Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC | FunctionFlags::SQLITE_INNOCUOUS;
+    connection.create_scalar_function("contains", 2, flags, |arguments| {
+        let [text, word] = [0, 1].map(|at| arguments.get_raw(at).as_bytes());
+        Ok(memmem::find(text?, word?).is_some())
+    })
+}
+
+/// Opens a database without WAL mode and without a check of its schema: for copies.
+pub(crate) fn open_plain(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = raw(path)?;
+    connection.busy_timeout(LOCK_WAIT)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, true)?;
+    add_contains(&connection)?;
+    Ok(connection)
+}
+
+/// Reads the schema version from the file alone, without its WAL and without a lock.
+///
+/// SQLite reads the file here. If the program opened and closed it, the process would lose its
+/// POSIX locks on it.
+#[expect(clippy::disallowed_methods, reason = "every connection is opened here")]
+pub(super) fn version_in_file(path: &Path) -> rusqlite::Result<u32> {
+    let name = path.to_str().ok_or_else(|| rusqlite::Error::InvalidPath(path.to_owned()))?;
+    let escaped = name.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let connection = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?;
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Whether the disk refused to sync.
+pub(super) fn is_failed_sync(error: &rusqlite::Error) -> bool {
+    let codes = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC];
+    error.sqlite_error().is_some_and(|error| codes.contains(&error.extended_code))
+}

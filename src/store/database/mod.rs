@@ -1,0 +1,111 @@
+//! One type for the registry and for tenants' files: where it is, how it is opened, and how a
+//! commit reaches the disk.
+//!
+//! | file | its concern |
+//! |---|---|
+//! | `connection` | connections and their pragmas |
+//! | `schema` | creation, versions, migration, comparison |
+//! | `wal` | commits, checkpoints, and the end of the process at a failed sync |
+//! | `copy` | whole databases, page by page |
+//! | `sql_types` | ids and values as SQL |
+
+mod connection;
+mod copy;
+mod schema;
+mod sql_types;
+mod wal;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, ErrorCode};
+
+pub(crate) use connection::{LOCK_WAIT, Role, open_plain};
+pub(crate) use copy::{CopyError, copy_to, replace_content};
+pub(crate) use schema::{LITESTREAM_TABLES, Migration, Schema, differences};
+pub(crate) use wal::{commit, make_durable, recover, wal_frames};
+
+use super::error::OpenError;
+
+/// The registry or a tenant's file.
+#[derive(Clone, Debug)]
+pub(crate) struct Database {
+    path: PathBuf,
+    schema: &'static Schema,
+}
+
+impl Database {
+    pub(crate) fn new(path: impl Into<PathBuf>, schema: &'static Schema) -> Database {
+        Database { path: path.into(), schema }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path with a suffix that SQLite uses: `-wal`, `-shm`, `-journal`, or none.
+    pub(crate) fn companion(&self, suffix: &str) -> PathBuf {
+        companion(&self.path, suffix)
+    }
+
+    /// Where Litestream keeps what it knows of the database, if it copies it.
+    pub(crate) fn litestream_directory(&self) -> PathBuf {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        self.path.with_file_name(format!(".{name}-litestream"))
+    }
+
+    /// Removes the file and those that SQLite keeps beside it. Errors are ignored: the caller has
+    /// just created them, and nothing uses them.
+    pub(crate) fn remove(&self) {
+        remove(&self.path);
+    }
+
+    /// An error about this database with the text of `cause`.
+    pub(crate) fn unusable(&self, cause: impl ToString) -> OpenError {
+        OpenError::Unusable { path: self.path.clone(), cause: cause.to_string() }
+    }
+
+    /// The error for one of SQLite. Damage of the file is told apart.
+    pub(crate) fn error(&self, error: &rusqlite::Error) -> OpenError {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+                OpenError::Damaged { path: self.path.clone(), cause: error.to_string() }
+            }
+            _ => self.unusable(error),
+        }
+    }
+
+    /// Identifies the file that the path names now; `None` where there is none.
+    pub(crate) fn identity(&self) -> Option<FileIdentity> {
+        fs::metadata(&self.path).ok().map(|found| FileIdentity(found.dev(), found.ino()))
+    }
+}
+
+/// Device and inode. An open connection goes on with a file that was removed or replaced; two
+/// equal identities show that it was not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileIdentity(u64, u64);
+
+/// The path of a file that SQLite keeps beside the database at `path`.
+pub(crate) fn companion(path: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// See [`Database::remove`].
+pub(crate) fn remove(path: &Path) {
+    for suffix in ["", "-journal", "-wal", "-shm"] {
+        let _ = fs::remove_file(companion(path, suffix));
+    }
+}
+
+/// Runs a statement that returns nothing, prepared once for each connection.
+pub(crate) fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+#[cfg(test)]
+mod tests;

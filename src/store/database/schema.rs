@@ -1,0 +1,245 @@
+//! Schemas: creation, versions, migration, and comparison with what the program creates.
+//! `migrations/README.md` says how to add a migration.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::process;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::connection::{open_plain, version_in_file};
+use super::{Database, Role, companion, remove, wal};
+use crate::files;
+use crate::store::error::OpenError;
+
+/// The schema of one kind of database.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    /// The kind of database, for messages: `registry`, `tenant`.
+    pub(crate) name: &'static str,
+    /// The version of `sql`. A database has its version in `user_version`.
+    pub(crate) version: u32,
+    /// Creates the schema in an empty database.
+    pub(crate) sql: &'static str,
+    /// `migrations[n]` turns version `n + 1` into version `n + 2`.
+    pub(crate) migrations: &'static [Migration],
+}
+
+/// One step from a schema version to the next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Migration {
+    /// Runs first, without checks of foreign keys.
+    pub(crate) sql: &'static str,
+    /// What SQL cannot do.
+    pub(crate) then: fn(&Connection) -> rusqlite::Result<()>,
+}
+
+impl Migration {
+    pub(crate) const fn new(sql: &'static str) -> Migration {
+        Migration { sql, then: |_| Ok(()) }
+    }
+}
+
+impl Database {
+    /// Refuses a database of another version.
+    pub(super) fn require_current(&self, connection: &Connection) -> Result<(), OpenError> {
+        let (path, known) = (self.path.clone(), self.schema.version);
+        match version(connection).map_err(|error| self.error(&error))? {
+            0 => Err(OpenError::Damaged { path, cause: "it has no schema".to_owned() }),
+            found if found < known => Err(OpenError::Older { path, found, known }),
+            found if found > known => Err(OpenError::Newer { path, found, known }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Creates the database, private to the owner. There must be none. It is made under another
+    /// name, synced and renamed: a crash leaves the whole database under its name, or nothing.
+    pub(crate) fn create(&self) -> Result<(), OpenError> {
+        let partial = Database::new(companion(&self.path, format!(".partial-{}", process::id())), self.schema);
+        partial.remove();
+        let place = |partial: &Database| -> Result<(), OpenError> {
+            partial.write_schema()?;
+            let placed = fs::hard_link(&partial.path, &self.path)
+                .and_then(|()| fs::remove_file(&partial.path))
+                .and_then(|()| files::sync_parent(&self.path));
+            placed.map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => self.unusable("it exists already"),
+                _ => {
+                    remove(&self.path);
+                    self.unusable(error)
+                }
+            })
+        };
+        place(&partial).inspect_err(|_| partial.remove())
+    }
+
+    fn write_schema(&self) -> Result<(), OpenError> {
+        let file = files::create_private(&self.path).map_err(|error| self.unusable(error))?;
+        let write = || -> rusqlite::Result<()> {
+            let mut connection = open_plain(&self.path)?;
+            // Nobody reads the file before it is complete, and it is synced once.
+            connection.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF")?;
+            let transaction = connection.transaction()?;
+            transaction.execute_batch(self.schema.sql)?;
+            transaction.pragma_update(None, "user_version", self.schema.version)?;
+            transaction.commit()?;
+            connection.pragma_update(None, "journal_mode", "WAL")?;
+            connection.close().map_err(|(_, error)| error)
+        };
+        write().map_err(|error| self.error(&error))?;
+        file.sync_all().map_err(|error| self.unusable(error))
+    }
+
+    /// Migrates the database if its schema is older. Returns the version that it had then. After
+    /// an error the file is as it was.
+    pub(crate) fn migrate(&self) -> Result<Option<u32>, OpenError> {
+        // The version in the file is that of its WAL, too: nothing but a migration changes it.
+        match version_in_file(&self.path) {
+            Ok(found) if found == self.schema.version => return Ok(None),
+            _ => (),
+        }
+        let mut connection = self.connect(Role::Bulk)?;
+        match self.require_current(&connection) {
+            Err(OpenError::Older { found, .. }) => {
+                self.run_migrations(&mut connection, found).map_err(|error| {
+                    let known = self.schema.version;
+                    let cause = format!("migrating it from schema {found} to {known}: {error}");
+                    self.unusable(cause)
+                })?;
+                Ok(Some(found))
+            }
+            Ok(()) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn run_migrations(&self, connection: &mut Connection, found: u32) -> rusqlite::Result<()> {
+        // Dropping and renaming of tables would check and rewrite references.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, false)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false)?;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        wal::make_durable(&self.path)?;
+        let completed = usize::try_from(found.saturating_sub(1)).unwrap_or(usize::MAX);
+        for step in self.schema.migrations.iter().skip(completed) {
+            transaction.execute_batch(step.sql)?;
+            (step.then)(&transaction)?;
+        }
+        transaction.pragma_update(None, "user_version", self.schema.version)?;
+        wal::commit(transaction)?;
+        self.checkpoint(connection, true)
+    }
+}
+
+/// The schema version of a database, 0 of an empty one.
+fn version(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Tables that Litestream keeps in a database.
+pub(crate) const LITESTREAM_TABLES: [&str; 2] = ["_litestream_seq", "_litestream_lock"];
+
+/// What the database has that the program would not create, and what it lacks. Litestream's own
+/// tables do not count. No view and no trigger is evaluated.
+pub(crate) fn differences(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
+    let fresh = Connection::open_in_memory()?;
+    fresh.execute_batch(schema.sql)?;
+    let (expected, found) = (objects(&fresh)?, objects(connection)?);
+    let is = |object: &Object, what| format!("the schema's {} {what}", object.name);
+    let unknown = found.difference(&expected);
+    let missing = expected.iter().filter(|object| !found.iter().any(|other| object.is(other)));
+    Ok(unknown
+        .map(|object| is(object, "is not what this program makes"))
+        .chain(missing.map(|object| is(object, "is missing")))
+        .collect())
+}
+
+/// A row of `sqlite_schema`.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Object {
+    kind: String,
+    name: String,
+    /// See [`normalized_sql`].
+    sql: String,
+}
+
+impl Object {
+    /// Whether both have the same kind and name.
+    fn is(&self, other: &Object) -> bool {
+        (&self.kind, &self.name) == (&other.kind, &other.name)
+    }
+}
+
+fn objects(connection: &Connection) -> rusqlite::Result<BTreeSet<Object>> {
+    let sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema";
+    let mut statement = connection.prepare(sql)?;
+    let rows = statement.query_map([], |row| {
+        let sql = normalized_sql(&row.get::<_, String>(2)?);
+        Ok(Object { kind: row.get(0)?, name: row.get(1)?, sql })
+    })?;
+    let is_litestreams = |object: &Object| object.kind == "table" && LITESTREAM_TABLES.contains(&object.name.as_str());
+    rows.filter(|object| !object.as_ref().is_ok_and(is_litestreams)).collect()
+}
+
+/// The SQL without comments, quotation marks of plain names, and white space that separates
+/// nothing, and with the columns of a table in the order of their names. A migration that renames a
+/// table or adds a column leaves others than `schema.sql`.
+pub(crate) fn normalized_sql(sql: &str) -> String {
+    let tokens = tokens(sql);
+    if !tokens.starts_with(&["CREATE", "TABLE"]) {
+        return tokens.join(" ");
+    }
+    // What comes before the columns, each column, and what comes after them.
+    let mut parts = vec![Vec::new()];
+    let mut depth = 0_u32;
+    for token in tokens {
+        match (token, depth) {
+            (",", 1) => parts.push(Vec::new()),
+            (")", 1) => parts.push(vec![token]),
+            _ => parts.last_mut().into_iter().for_each(|part| part.push(token)),
+        }
+        if token == "(" && depth == 0 {
+            parts.push(Vec::new());
+        }
+        depth = match token {
+            "(" => depth + 1,
+            ")" => depth.saturating_sub(1),
+            _ => depth,
+        };
+    }
+    let mut parts: Vec<String> = parts.into_iter().map(|part| part.join(" ")).collect();
+    if let [_, columns @ .., _] = parts.as_mut_slice() {
+        columns.sort();
+    }
+    parts.join(" , ")
+}
+
+fn tokens(sql: &str) -> Vec<&str> {
+    let mut tokens = Vec::new();
+    let mut rest = sql.trim_ascii_start();
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '\'' | '"' => rest.get(1..).and_then(|rest| rest.find(first)).map(|end| end + 2),
+            _ if rest.starts_with("--") => rest.find('\n'),
+            _ if is_of_a_word(first) => rest.find(|other| !is_of_a_word(other)),
+            _ => Some(first.len_utf8()),
+        };
+        let (token, after) = rest.split_at(length.unwrap_or(rest.len()));
+        if !token.starts_with("--") {
+            tokens.push(without_quotation_marks(token));
+        }
+        rest = after.trim_ascii_start();
+    }
+    tokens
+}
+
+/// The name in quotation marks, if it would be the same name without them.
+fn without_quotation_marks(token: &str) -> &str {
+    let name = token.strip_prefix('"').and_then(|token| token.strip_suffix('"'));
+    name.filter(|name| name.chars().all(is_of_a_word)).unwrap_or(token)
+}
+
+fn is_of_a_word(character: char) -> bool {
+    character.is_ascii_alphanumeric() || character == '_'
+}

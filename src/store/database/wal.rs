@@ -1,0 +1,156 @@
+//! How a commit reaches the disk, and what happens where the disk refuses to sync.
+//!
+//! After a failed sync nobody knows what the disk holds, so the process ends, as PostgreSQL does
+//! (contract section 11). The next start finds frames in the page cache that may not be on the
+//! disk. It writes the WAL's bytes again in place, which makes their pages dirty, syncs them, and
+//! copies them into the database, before anything is committed behind them.
+
+use std::fmt::Display;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+use std::process;
+
+use rusqlite::{Connection, Transaction, ffi};
+
+use super::connection::is_failed_sync;
+use super::{Database, Role, companion};
+use crate::files;
+use crate::store::error::OpenError;
+
+/// Commits. Ends the process where the disk refuses to sync.
+pub(crate) fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
+    if transaction.is_autocommit() {
+        // SQLite has ended the transaction by itself, on a full disk for example.
+        let ended = ffi::Error::new(ffi::SQLITE_ABORT_ROLLBACK);
+        let cause = "the transaction was rolled back".to_owned();
+        return Err(rusqlite::Error::SqliteFailure(ended, Some(cause)));
+    }
+    transaction.commit().inspect_err(end_if_not_synced)
+}
+
+/// Ends the process if the error is a failed sync.
+pub(super) fn end_if_not_synced(error: &rusqlite::Error) {
+    if is_failed_sync(error) {
+        end(error);
+    }
+}
+
+/// Ends the process: the disk refused to sync.
+pub(super) fn end(error: &dyn Display) -> ! {
+    let message = format!(
+        "the disk refused to sync ({error}), so what it holds is unknown; the process ends, and \
+         its next start makes the data consistent"
+    );
+    if tracing::dispatcher::has_been_set() {
+        tracing::error!("{message}");
+    } else {
+        // A command has no log. If standard error is closed, the exit code has to do.
+        let _ = writeln!(io::stderr(), "error: {message}");
+    }
+    process::exit(1)
+}
+
+impl Database {
+    /// Copies the WAL into the database while others read and write. With `truncate` the WAL is
+    /// empty afterwards, unless another connection uses it. Ends the process where the disk refuses
+    /// to sync.
+    pub(crate) fn checkpoint(&self, connection: &Connection, truncate: bool) -> rusqlite::Result<()> {
+        self.limit_wal(connection)?;
+        let mode = if truncate { "TRUNCATE" } else { "PASSIVE" };
+        run_checkpoint(connection, mode).map(drop).inspect_err(end_if_not_synced)
+    }
+}
+
+/// The frames in the WAL.
+pub(crate) fn wal_frames(connection: &Connection) -> rusqlite::Result<u32> {
+    run_checkpoint(connection, "NOOP")
+}
+
+/// Returns the frames in the WAL.
+fn run_checkpoint(connection: &Connection, mode: &str) -> rusqlite::Result<u32> {
+    let mut statement = connection.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))?;
+    // -1 where the WAL is not in use.
+    statement.query_row([], |row| Ok(u32::try_from(row.get::<_, i64>(1)?).unwrap_or(0)))
+}
+
+/// Makes a WAL durable that an earlier process has left, and copies it into the database. No other
+/// process may use the database.
+///
+/// A WAL that cannot be made durable is an error: nothing may be committed behind it. If only the
+/// copy fails, the WAL stays, and whoever opens the database reports why.
+pub(crate) fn recover(database: &Database) -> Result<(), OpenError> {
+    if !write_again(&database.companion("-wal")).map_err(|error| database.unusable(error))? {
+        return Ok(());
+    }
+    let copied = database
+        .connect(Role::Writer)
+        .and_then(|connection| database.checkpoint(&connection, true).map_err(|error| database.error(&error)));
+    if let Err(error) = copied {
+        tracing::warn!(%error, "a WAL cannot be copied into its database");
+    }
+    Ok(())
+}
+
+/// Makes the WAL of the database at `path` durable. A connection that writes for the first time
+/// calls it, and holds the write lock, so that nobody else writes to the WAL.
+///
+/// Another process may have ended at a failed sync while this one did not have the database open.
+/// What it wrote is visible to whoever opens the database next.
+pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
+    let wal = companion(path, "-wal");
+    write_again(&wal).map(drop).map_err(|error| {
+        let cause = format!("{}: {error}", wal.display());
+        rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR), Some(cause))
+    })
+}
+
+/// Writes a file's bytes again in place, and syncs them and its name. Returns whether there are any.
+/// SQLite has no lock on a WAL, so it may be opened as a plain file.
+fn write_again(path: &Path) -> io::Result<bool> {
+    let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        file.seek(SeekFrom::Start(at))?;
+        let count = read_some(&mut file, &mut buffer)?;
+        let Some(part) = buffer.get(..count).filter(|part| !part.is_empty()) else { break };
+        file.seek(SeekFrom::Start(at))?;
+        file.write_all(part)?;
+        at += count as u64;
+    }
+    if at > 0 {
+        file.sync_all().and_then(|()| files::sync_parent(path)).unwrap_or_else(|error| end(&error));
+    }
+    Ok(at > 0)
+}
+
+fn read_some(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match file.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            read => return read,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_written_again_is_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a-wal");
+        assert!(!write_again(&path).unwrap());
+        std::fs::write(&path, b"").unwrap();
+        assert!(!write_again(&path).unwrap());
+        let bytes: Vec<u8> = (0..3_000_001).map(|n: u32| n.to_le_bytes()[0]).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(write_again(&path).unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    }
+}

@@ -1,0 +1,538 @@
+//! The plans of lists, and what lists and searches find, compared with a look at every record.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uuid::Uuid;
+
+use super::query::{Search, SqlQuery, stretches};
+use super::*;
+use crate::api::list::sortable;
+use crate::clock::Clock;
+use crate::model::{ALL, CUSTOMER, Column, HARDWARE, KeyId, KeysetPosition, Kind, ListQuery, Predicate};
+use crate::store::database::{Database, Role};
+use crate::store::schemas;
+
+fn tenant_file() -> (tempfile::TempDir, Connection) {
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::new(directory.path().join("1.db"), &schemas::TENANT);
+    database.create().unwrap();
+    let connection = database.open(Role::Bulk).unwrap();
+    connection.pragma_update(None, "synchronous", "OFF").unwrap();
+    (directory, connection)
+}
+
+/// A column: name, type, whether it is NOT NULL, and the table that it refers to.
+type Description = (String, String, bool, Option<String>);
+
+fn columns(connection: &Connection, table: &str) -> BTreeSet<Description> {
+    let sql = "SELECT c.name, c.type, c.\"notnull\", f.\"table\" FROM pragma_table_info(?1) c
+               LEFT JOIN pragma_foreign_key_list(?1) f ON f.\"from\" = c.name";
+    let mut statement = connection.prepare(sql).unwrap();
+    let rows = statement.query_map([table], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+fn declared(resource: &Resource) -> BTreeSet<Description> {
+    let column = |field: &Field| {
+        let kind = match field.kind {
+            Kind::Integer | Kind::Boolean => "INTEGER",
+            Kind::Text { .. } | Kind::Email | Kind::Date | Kind::Choice(_) => "TEXT",
+        };
+        let target = Resource::referenced(field).map(|target| target.plural.to_owned());
+        let is_never_null = field.required || field.default.is_some();
+        (field.name.to_owned(), kind.to_owned(), is_never_null, target)
+    };
+    let plain = |name: &str, kind: &str, is_never_null| (name.to_owned(), kind.to_owned(), is_never_null, None);
+    let own = [
+        plain("id", "INTEGER", false),
+        plain("created_at", "TEXT", true),
+        plain("updated_at", "TEXT", true),
+        plain("search", "TEXT", true),
+        plain("version", "INTEGER", false),
+    ];
+    resource.fields.iter().map(column).chain(own).collect()
+}
+
+#[test]
+fn the_schema_has_the_declared_columns() {
+    let (_directory, connection) = tenant_file();
+    for resource in ALL {
+        let found = columns(&connection, resource.plural);
+        assert_eq!(found, declared(resource), "{}", resource.plural);
+    }
+}
+
+/// What SQLite does for a statement, in one line.
+fn plan(connection: &Connection, sql: &str, values: &[Value]) -> Vec<String> {
+    let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let steps = plan.query_map(rusqlite::params_from_iter(values.iter()), |row| row.get(3)).unwrap();
+    steps.map(Result::unwrap).collect()
+}
+
+/// The plans of a page's statements, each with its SQL.
+fn plans(connection: &Connection, list: &ListQuery) -> Vec<(String, String)> {
+    let search = Search::new(list);
+    let access = Reading::new(connection).access(list, &search).unwrap();
+    let plan_of = |stretch| {
+        let query = SqlQuery::new(list, &search, access);
+        let (sql, values) = query.select(&stretch, list.limit + 1);
+        let steps = plan(connection, &sql, &values).join(", ");
+        (sql, steps)
+    };
+    stretches(list).into_iter().map(plan_of).collect()
+}
+
+fn column(resource: &'static Resource, name: &str) -> Column {
+    sortable(resource).find(|column| column.name() == name).unwrap()
+}
+
+fn list_of(resource: &'static Resource, sort: Column) -> ListQuery {
+    ListQuery {
+        resource,
+        sort,
+        descending: false,
+        filters: Vec::new(),
+        words: Vec::new(),
+        limit: 50,
+        after: None,
+        total: false,
+    }
+}
+
+fn equals(text: &str) -> Predicate {
+    Predicate::Equals(Value::Text(text.to_owned()))
+}
+
+#[test]
+fn every_sort_reads_in_the_order_of_an_index() {
+    let (_directory, connection) = tenant_file();
+    for resource in ALL {
+        for sort in sortable(resource) {
+            for descending in [false, true] {
+                let null = sort.is_nullable().then_some(Value::Null);
+                for value in [None, null, Some(Value::Text("m".to_owned()))] {
+                    let after = value.map(|value| KeysetPosition { value, id: RecordId(7) });
+                    let list = ListQuery { descending, after, ..list_of(resource, sort) };
+                    for (sql, steps) in plans(&connection, &list) {
+                        assert!(!steps.contains("TEMP B-TREE"), "{sql}: {steps}");
+                        let begins_at = !sql.contains("WHERE") || steps.starts_with("SEARCH");
+                        assert!(begins_at, "{sql}: {steps}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_filter_is_read_along_its_index_in_the_order_of_ids() {
+    let (_directory, connection) = tenant_file();
+    for resource in ALL {
+        for filtered in sortable(resource).filter(|column| *column != Column::Id) {
+            for after in [None, Some(KeysetPosition { value: Value::Null, id: RecordId(7) })] {
+                let filters = vec![(filtered, equals("x"))];
+                let list = ListQuery { filters, after, ..list_of(resource, Column::Id) };
+                for (sql, steps) in plans(&connection, &list) {
+                    let index = format!("{}_by_{}", resource.plural, filtered.name());
+                    let expected = format!("SEARCH r USING INDEX {index} ");
+                    assert!(steps.starts_with(&expected), "{sql}: {steps}");
+                    assert!(!steps.contains("TEMP B-TREE"), "{sql}: {steps}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_narrow_filter_is_read_along_its_index_and_a_wide_one_in_the_order_of_the_list() {
+    let (_directory, connection) = tenant_file();
+    connection
+        .execute_batch(
+            "WITH RECURSIVE n (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n LIMIT 10000)
+             INSERT INTO customers (name, status, customer_since, created_at, updated_at, search,
+                                    version)
+             SELECT 'Name', 'active', date('2000-01-01', id || ' days'), '', '', '', 1 FROM n",
+        )
+        .unwrap();
+    let since = column(&CUSTOMER, "customer_since");
+    let active = (column(&CUSTOMER, "status"), equals("active"));
+    for name in ["id", "name"] {
+        for value in [None, Some(Value::Text("m".to_owned()))] {
+            let after = value.map(|value| KeysetPosition { value, id: RecordId(7) });
+            for (from, is_narrow) in [("2000-03-01", false), ("2026-01-01", true)] {
+                let from = (since, Predicate::AtLeast(from.to_owned()));
+                let filters = vec![from, active.clone()];
+                let list = list_of(&CUSTOMER, column(&CUSTOMER, name));
+                let list = ListQuery { filters, after: after.clone(), ..list };
+                for (sql, steps) in plans(&connection, &list) {
+                    let is_along = steps.contains("customers_by_customer_since");
+                    assert_eq!(is_along, is_narrow, "{sql}: {steps}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_of_the_change_log_is_read_along_its_indexes() {
+    let (_directory, connection) = tenant_file();
+    for count in 1..=ALL.len() {
+        for record in [None, Some(RecordId(3))] {
+            let readable = ALL[..count].to_vec();
+            let query = ChangesQuery {
+                readable: readable.clone(),
+                resource: None,
+                record,
+                start: Start::Oldest,
+                limit: 50,
+                oldest: Timestamp::from_unix(0),
+            };
+            let (sql, values) = changes::select(&query, &readable, Version(7));
+            let steps = plan(&connection, &sql, &values);
+            let reads: Vec<_> = steps.iter().filter(|step| step.contains(" changes ")).collect();
+            assert!(reads.len() >= count, "{sql}: {steps:?}");
+            assert!(reads.iter().all(|step| step.starts_with("SEARCH")), "{sql}: {steps:?}");
+        }
+    }
+}
+
+/// The first 5,000 pieces are nobody's, the next 51,000 are the first customer's, then 4,500 the
+/// second's, and the last is the third's. Names are in the opposite order, two pieces to a name.
+/// Every piece has the word `everywhere`, every 20,000th `rarely`, and the last by name `last`.
+fn hardware_of_customers(connection: &Connection) -> Vec<(i64, Option<i64>)> {
+    connection
+        .execute_batch(
+            "INSERT INTO customers (name, status, created_at, updated_at, search, version)
+             VALUES ('A', 'active', '', '', '', 1), ('B', 'active', '', '', '', 2),
+                    ('C', 'active', '', '', '', 3);
+             INSERT INTO employees (customer_id, email, is_active, created_at, updated_at, search,
+                                    version)
+             VALUES (3, '', 1, '', '', '', 4), (1, '', 1, '', '', '', 5), (2, '', 1, '', '', '', 6),
+                    (1, '', 1, '', '', '', 7);
+             WITH RECURSIVE n (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n LIMIT 60501)
+             INSERT INTO hardware (name, employee_id, type, status, is_leased, created_at,
+                                   updated_at, search, version)
+             SELECT printf('%06d', (60501 - id) / 2),
+               CASE WHEN id <= 5000 THEN NULL WHEN id <= 56000 THEN 2 + id % 2 * 2
+                    WHEN id <= 60500 THEN 3 ELSE 1 END,
+               'other', 'lost', 0, '', '',
+               iif(id % 20000 = 0, 'rarely ', '') || iif(id <= 10000, 'last ', '') || 'everywhere',
+               8 FROM n",
+        )
+        .unwrap();
+    build_search(connection).unwrap();
+    let customer = |id| match id {
+        1..=5_000 => None,
+        5_001..=56_000 => Some(1),
+        56_001..=60_500 => Some(2),
+        _ => Some(3),
+    };
+    (1..=60_501).map(|id| (id, customer(id))).collect()
+}
+
+/// The ids on the first `pages` pages. Each page has the same total.
+fn first_ids(connection: &Connection, mut list: ListQuery, total: usize, pages: usize) -> Vec<i64> {
+    let mut ids = Vec::new();
+    for _ in 0..pages {
+        let page = Reading::new(connection).page(&list).unwrap();
+        assert_eq!(page.total, Some(i64::try_from(total).unwrap()), "{list:?}");
+        let records: Vec<serde_json::Value> = serde_json::from_slice(&page.json).unwrap();
+        ids.extend(records.iter().map(|record| record["id"].as_i64().unwrap()));
+        list.after = page.next;
+        if list.after.is_none() {
+            break;
+        }
+    }
+    ids
+}
+
+const SORTS: [(&str, bool); 4] = [("id", false), ("id", true), ("name", false), ("name", true)];
+
+/// The ids in the order of a list of the hardware above.
+fn sorted(mut ids: Vec<i64>, sort: &str, descending: bool) -> Vec<i64> {
+    ids.sort_by_key(|id| (if sort == "id" { 0 } else { (60_501 - id) / 2 }, *id));
+    if descending {
+        ids.reverse();
+    }
+    ids
+}
+
+#[test]
+fn a_list_finds_the_same_however_its_records_are_found() {
+    let (_directory, connection) = tenant_file();
+    let hardware = hardware_of_customers(&connection);
+    let customer_id = column(&HARDWARE, "employee_id").referenced().unwrap();
+    let lost = (column(&HARDWARE, "status"), equals("lost"));
+    let of = |customer: Option<i64>| (customer_id, Predicate::Equals(customer.map_or(Value::Null, Value::Integer)));
+    let customers = [None, Some(1), Some(2), Some(3), Some(4)];
+    let filters = customers.map(|customer| (vec![of(customer)], Some(customer)));
+    let filters = filters.into_iter().chain([(vec![], None), (vec![lost], None)]);
+    for (filters, customer) in filters {
+        for (word, has) in HAVING {
+            let is_wanted = |(id, of): &&(i64, Option<i64>)| has(*id) && customer.is_none_or(|only| only == *of);
+            let ids: Vec<i64> = hardware.iter().filter(is_wanted).map(|(id, _)| *id).collect();
+            for (sort, descending) in SORTS {
+                let words = word.split_whitespace().map(str::to_owned).collect();
+                let (sort_by, filters) = (column(&HARDWARE, sort), filters.clone());
+                let list = list_of(&HARDWARE, sort_by);
+                let list = ListQuery { descending, filters, words, total: true, ..list };
+                let mut expected = sorted(ids.clone(), sort, descending);
+                let found = first_ids(&connection, list, expected.len(), 2);
+                expected.truncate(100);
+                assert_eq!(found, expected, "{customer:?} {sort} {descending} {word}");
+            }
+        }
+    }
+}
+
+/// Words, and a rule for the ids of the records that have them.
+type Having = (&'static str, fn(i64) -> bool);
+
+const HAVING: [Having; 8] = [
+    ("", |_| true),
+    ("everywhere", |_| true),
+    ("ev", |_| true),
+    ("rarely", |id| id % 20_000 == 0),
+    ("ra", |id| id % 20_000 == 0),
+    ("last", |id| id <= 10_000),
+    ("last rarely", |_| false),
+    ("nowhere", |_| false),
+];
+
+/// Words of decreasing frequency.
+const WORDS: [&str; 24] = [
+    "with",
+    "the",
+    "Station",
+    "with,",
+    "charger",
+    "Straße",
+    "it's",
+    "语言",
+    "A-1",
+    "é",
+    "x",
+    "+49",
+    "under_score",
+    "say\"",
+    "🦀🦀",
+    "ОФИС",
+    "ab",
+    "100%",
+    "of\u{1}fice",
+    "a\\b",
+    "q",
+    "(paren)",
+    "ﬁnal",
+    "-",
+];
+
+/// A xorshift generator: the same records in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % end as u64).unwrap()
+    }
+
+    /// A frequent word, or one that hardly another record has.
+    fn word(&mut self) -> String {
+        if self.below(4) == 0 {
+            return format!("S{:x}-{}", self.below(1 << 20), self.below(1_000));
+        }
+        let (one, other) = (self.below(WORDS.len()), self.below(WORDS.len()));
+        WORDS[one.min(other)].to_owned()
+    }
+
+    fn words(&mut self) -> String {
+        let count = 1 + self.below(12);
+        let words: Vec<String> = (0..count).map(|_| self.word()).collect();
+        words.join([" ", "\n", "\u{3000}"][count % 3])
+    }
+
+    /// A few neighbouring letters of a word.
+    fn part(&mut self) -> String {
+        let word: Vec<char> = self.word().chars().collect();
+        let start = self.below(word.len());
+        let length = 1 + self.below(word.len() - start);
+        word.iter().skip(start).take(length).collect()
+    }
+}
+
+fn values(name: &str, notes: &str, status: &str) -> Vec<Value> {
+    let text = |field: &Field| match field.name {
+        "name" => Some(name),
+        "notes" => Some(notes),
+        "status" => Some(status),
+        _ => None,
+    };
+    let value = |field: &Field| match text(field) {
+        Some(text) => Value::Text(text.to_owned()),
+        None => field.default_value(),
+    };
+    CUSTOMER.fields.iter().map(value).collect()
+}
+
+/// Name, notes and status.
+type Texts = [String; 3];
+
+/// Customers, as the file has them and as they should be.
+struct Customers {
+    _directory: tempfile::TempDir,
+    connection: Connection,
+    expected: BTreeMap<i64, Texts>,
+    context: ChangeContext,
+}
+
+impl Customers {
+    fn new() -> Customers {
+        let (directory, connection) = tenant_file();
+        let key = KeyLabel { id: KeyId(1), name: "key".to_owned(), prefix: "tdk_abcd".to_owned() };
+        let actor = Actor::Key { key, request_id: Uuid::nil() };
+        let context = ChangeContext { at: Clock::system().now().timestamp(), actor };
+        Customers { _directory: directory, connection, expected: BTreeMap::new(), context }
+    }
+
+    fn in_transaction(&mut self, work: impl FnOnce(&Writing<'_>, &ChangeContext, &mut BTreeMap<i64, Texts>)) {
+        let transaction = self.connection.unchecked_transaction().unwrap();
+        let writing = Writing::new(&transaction);
+        work(&writing, &self.context, &mut self.expected);
+        writing.finish().unwrap();
+        transaction.commit().unwrap();
+    }
+
+    fn add(&mut self, random: &mut Random, count: usize) {
+        self.in_transaction(|writing, context, expected| {
+            for _ in 0..count {
+                let status = ["active", "prospect"][random.below(2)];
+                let record = [random.words(), random.words(), status.to_owned()];
+                let values = values(&record[0], &record[1], &record[2]);
+                let id = writing.insert(&CUSTOMER, None, values, context).unwrap().id;
+                expected.insert(id.0, record);
+            }
+        });
+    }
+
+    /// Deletes one of a few records and changes the others.
+    fn change(&mut self, random: &mut Random) {
+        let ids: Vec<i64> = self.expected.keys().copied().collect();
+        let field = CUSTOMER.field("notes").unwrap();
+        self.in_transaction(|writing, context, expected| {
+            for _ in 0..1 + random.below(5) {
+                let id = ids[random.below(ids.len())];
+                let Some([_, notes, _]) = expected.get_mut(&id) else { continue };
+                if random.below(4) == 0 {
+                    writing.delete(&CUSTOMER, RecordId(id), context).unwrap();
+                    expected.remove(&id);
+                } else {
+                    *notes = random.words();
+                    let change = [(field, Value::Text(notes.clone()))];
+                    writing.update(&CUSTOMER, RecordId(id), &change, context).unwrap().unwrap();
+                }
+            }
+        });
+    }
+
+    /// The ids of the records that should be found, in the order of the list.
+    fn expected(&self, list: &ListQuery) -> Vec<i64> {
+        let words: Vec<String> = list.words.iter().map(|word| fold(word)).collect();
+        let is_wanted = |(_, [name, notes, status]): &(&i64, &Texts)| {
+            let text = format!("{}\n{}", fold(name), fold(notes));
+            words.iter().all(|word| text.contains(word.as_str())) && (list.filters.is_empty() || status == "active")
+        };
+        let sort_value = |[name, ..]: &Texts| match list.sort {
+            Column::Id => String::new(),
+            _ => name.clone(),
+        };
+        let found = self.expected.iter().filter(is_wanted);
+        let mut found: Vec<(String, i64)> = found.map(|(id, texts)| (sort_value(texts), *id)).collect();
+        found.sort_unstable();
+        if list.descending {
+            found.reverse();
+        }
+        found.into_iter().map(|(_, id)| id).collect()
+    }
+
+    fn compare(&self, random: &mut Random, words: Vec<String>) {
+        let sort = [Column::Id, column(&CUSTOMER, "name")][random.below(2)];
+        let is_active = (column(&CUSTOMER, "status"), equals("active"));
+        let filters = if random.below(3) == 0 { vec![is_active] } else { Vec::new() };
+        let descending = random.below(2) == 0;
+        let list = list_of(&CUSTOMER, sort);
+        let list = ListQuery { descending, filters, words, limit: 400, total: true, ..list };
+        let expected = self.expected(&list);
+        let found = first_ids(&self.connection, list.clone(), expected.len(), usize::MAX);
+        assert_eq!(found, expected, "{list:?}");
+    }
+}
+
+#[test]
+fn a_search_finds_what_a_look_at_every_text_finds() {
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut customers = Customers::new();
+    while customers.expected.len() < 1_200 {
+        let count = [1, 7, 100][random.below(3)];
+        customers.add(&mut random, count);
+        if random.below(4) == 0 {
+            customers.change(&mut random);
+        }
+    }
+    for n in 0..100 {
+        customers.change(&mut random);
+        if n % 10 == 0 {
+            merge_step(&customers.connection, 64).unwrap();
+        }
+    }
+    assert_eq!(problems(&customers.connection).unwrap(), [""; 0]);
+    for _ in 0..200 {
+        let count = [1, 1, 1, 2, 3, 20][random.below(6)];
+        let words = (0..count).map(|_| random.part()).collect();
+        customers.compare(&mut random, words);
+    }
+    for nothing in ["ж", "zz", "\0", "withal", "s\0", "\u{2002}d"] {
+        customers.compare(&mut random, vec![nothing.to_owned()]);
+    }
+}
+
+#[test]
+fn words_of_any_length_are_found_by_each_of_their_parts() {
+    let mut random = Random(7);
+    let mut customers = Customers::new();
+    customers.add(&mut random, 20);
+    let long: String = (0..5_000_u64).map(|n| char::from(b'a' + (n * n % 26) as u8)).collect();
+    let texts = [long.clone(), format!("{}!{}", &long[..2_500], &long[2_500..4_999]), "🦀".repeat(5_000)];
+    customers.in_transaction(|writing, context, expected| {
+        for text in &texts {
+            let record = ["Long".to_owned(), text.clone(), "active".to_owned()];
+            let values = values(&record[0], &record[1], &record[2]);
+            let id = writing.insert(&CUSTOMER, None, values, context).unwrap().id;
+            expected.insert(id.0, record);
+        }
+    });
+    let (start, end) = (&long[..200], &long[4_900..]);
+    for part in [start, end, &texts[1][2_400..2_600], "!", "z!", "🦀", "🦀🦀🦀🦀", "🦀!"] {
+        customers.compare(&mut random, vec![part.to_owned()]);
+    }
+    assert_eq!(problems(&customers.connection).unwrap(), [""; 0]);
+}
+
+#[test]
+fn what_does_not_fit_in_an_intact_file_is_found() {
+    for change in [
+        "UPDATE customers SET search = search || 'more' WHERE id = 3",
+        "INSERT INTO customers_search (rowid, search) VALUES (4, 'abc')",
+        "DELETE FROM customers WHERE id = 5",
+        "UPDATE changes_state SET entries = entries + 1",
+        "UPDATE changes_state SET last_seq = last_seq - 1",
+        "DELETE FROM changes WHERE record_id = 2",
+    ] {
+        let mut customers = Customers::new();
+        customers.add(&mut Random(3), 5);
+        assert_eq!(problems(&customers.connection).unwrap(), [""; 0]);
+        customers.connection.execute_batch(change).unwrap();
+        assert_eq!(problems(&customers.connection).unwrap().len(), 1, "{change}");
+    }
+}

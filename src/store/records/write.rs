@@ -1,0 +1,175 @@
+//! Changes of records inside a write transaction.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Write as _;
+use std::ops::Deref;
+
+use rusqlite::types::ToSql;
+use rusqlite::{Connection, ffi};
+
+use super::change_log::ChangeContext;
+use super::search::{SearchChange, search_text};
+use super::statements::Statements;
+use super::{Reading, Record};
+use crate::model::{Field, RecordId, Resource, Value};
+use crate::store::database;
+use crate::store::error::DatabaseError;
+
+/// A connection inside a write transaction. It can read, too.
+#[derive(Debug)]
+pub struct Writing<'a> {
+    reading: Reading<'a>,
+    /// What is yet to be done to the search tables. FTS5 writes a segment at each savepoint, so
+    /// they are brought up to date once a transaction.
+    pub(super) search: RefCell<Vec<SearchChange>>,
+    /// The length of its texts.
+    pub(super) pending_bytes: Cell<usize>,
+}
+
+impl<'a> Deref for Writing<'a> {
+    type Target = Reading<'a>;
+
+    fn deref(&self) -> &Reading<'a> {
+        &self.reading
+    }
+}
+
+/// The outcome of a deletion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeleteOutcome {
+    Deleted,
+    NotFound,
+    /// Other records refer to it. The database's own message.
+    Referenced(String),
+}
+
+impl<'a> Writing<'a> {
+    /// [`Writing::finish`] must be called before the transaction commits.
+    pub(in crate::store) fn new(connection: &'a Connection) -> Writing<'a> {
+        Writing { reading: Reading::new(connection), search: RefCell::default(), pending_bytes: Cell::default() }
+    }
+
+    pub(in crate::store) fn connection(&self) -> &'a Connection {
+        self.reading.connection
+    }
+
+    /// Undoes what the present mutation has written. The mutation must be rejected then.
+    pub fn undo(&self) -> Result<(), DatabaseError> {
+        Ok(database::execute(self.connection(), "ROLLBACK TO mutation")?)
+    }
+
+    /// Adds a record with the next id, or with `id`.
+    pub fn insert(
+        &self,
+        resource: &Resource,
+        id: Option<RecordId>,
+        values: Vec<Value>,
+        context: &ChangeContext,
+    ) -> Result<Record, DatabaseError> {
+        let version = self.next_version()?;
+        let search = search_text(resource, &values);
+        let now = context.at;
+        let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(values.len() + 5);
+        bound.push(&id);
+        bound.extend(values.iter().map(|value| value as &dyn ToSql));
+        bound.extend([&now as &dyn ToSql, &now, &search, &version]);
+        let sql = &Statements::of(resource).insert;
+        self.connection().prepare_cached(sql)?.execute(bound.as_slice())?;
+        let id = RecordId(self.connection().last_insert_rowid());
+        let record = Record { id, values, created_at: now, updated_at: now, version };
+        self.log_created(resource, &record, context)?;
+        self.change_search(resource, id, None, Some(search));
+        Ok(record)
+    }
+
+    /// Sets the named fields, and `updated_at` if that changes a value. A record that has these
+    /// values already stays as it is. `None` where there is no such record.
+    pub fn update(
+        &self,
+        resource: &Resource,
+        id: RecordId,
+        changes: &[(&'static Field, Value)],
+        context: &ChangeContext,
+    ) -> Result<Option<Record>, DatabaseError> {
+        let Some(mut record) = self.record(resource, id)? else { return Ok(None) };
+        let before = replace_values(resource, &mut record, changes);
+        if before.is_empty() {
+            return Ok(Some(record));
+        }
+        record.updated_at = context.at;
+        record.version = self.next_version()?;
+        let (old, new) = (self.stored_text(resource, id)?, search_text(resource, &record.values));
+        self.store(resource, &record, &before, &new)?;
+        self.log_updated(resource, &record, &before, context)?;
+        if old != new {
+            self.change_search(resource, id, Some(old), Some(new));
+        }
+        Ok(Some(record))
+    }
+
+    /// Stores the fields in `before` of a changed record, and what changes with them.
+    fn store(
+        &self,
+        resource: &Resource,
+        record: &Record,
+        before: &[(&'static Field, Value)],
+        search: &str,
+    ) -> rusqlite::Result<()> {
+        let mut sql = format!("UPDATE {} SET ", resource.plural);
+        let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(before.len() + 4);
+        for (field, value) in resource.fields.iter().zip(&record.values) {
+            if before.iter().any(|(changed, _)| changed.name == field.name) {
+                write!(sql, "{} = ?, ", field.name).map_err(|_| rusqlite::Error::InvalidQuery)?;
+                bound.push(value);
+            }
+        }
+        sql.push_str("updated_at = ?, search = ?, version = ? WHERE id = ?");
+        bound.extend([&record.updated_at as &dyn ToSql, &search, &record.version, &record.id]);
+        self.connection().prepare_cached(&sql)?.execute(bound.as_slice()).map(drop)
+    }
+
+    pub fn delete(
+        &self,
+        resource: &Resource,
+        id: RecordId,
+        context: &ChangeContext,
+    ) -> Result<DeleteOutcome, DatabaseError> {
+        let Some(record) = self.record(resource, id)? else { return Ok(DeleteOutcome::NotFound) };
+        let text = self.stored_text(resource, id)?;
+        match self.connection().prepare_cached(&Statements::of(resource).delete)?.execute([id]) {
+            Ok(_) => {
+                self.log_deleted(resource, &record, context)?;
+                self.change_search(resource, id, Some(text), None);
+                Ok(DeleteOutcome::Deleted)
+            }
+            Err(rusqlite::Error::SqliteFailure(cause, message))
+                if cause.extended_code == ffi::SQLITE_CONSTRAINT_FOREIGNKEY =>
+            {
+                Ok(DeleteOutcome::Referenced(message.unwrap_or_else(|| cause.to_string())))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn stored_text(&self, resource: &Resource, id: RecordId) -> rusqlite::Result<String> {
+        let sql = &Statements::of(resource).search;
+        self.connection().prepare_cached(sql)?.query_row([id], |row| row.get(0))
+    }
+}
+
+/// Sets the named fields of `record`. Returns those whose values differ, with the values before, in
+/// the order of the resource.
+fn replace_values(
+    resource: &Resource,
+    record: &mut Record,
+    changes: &[(&'static Field, Value)],
+) -> Vec<(&'static Field, Value)> {
+    let mut before = Vec::new();
+    for (declared, stored) in resource.fields.iter().zip(&mut record.values) {
+        let changed = changes.iter().find(|(field, _)| field.name == declared.name);
+        if let Some((field, value)) = changed.filter(|(_, value)| value != stored) {
+            before.push((*field, std::mem::replace(stored, value.clone())));
+        }
+    }
+    before
+}

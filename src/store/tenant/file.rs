@@ -1,0 +1,168 @@
+//! A tenant's file as commands use it, for whole tables at once. A server may use the same file
+//! meanwhile.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
+
+use crate::clock::Timestamp;
+use crate::model::{RecordId, Resource, TenantId};
+use crate::store::data_dir::tenant_database;
+use crate::store::database::{self, Database, Role};
+use crate::store::error::{DatabaseError, OpenError};
+use crate::store::records::{self, Reading, Writing};
+
+/// A tenant's file, open for one command.
+#[derive(Debug)]
+pub struct TenantFile {
+    database: Database,
+    connection: Connection,
+}
+
+/// A row more than one in so many of a table are worth building its indexes anew for.
+const REBUILD_SHARE: i64 = 50;
+
+/// Fewer rows than these never are.
+const REBUILD_FEWEST: u64 = 10_000;
+
+impl TenantFile {
+    pub fn open(data_dir: &Path, id: TenantId) -> Result<TenantFile, OpenError> {
+        let database = tenant_database(data_dir, id);
+        let connection = database.open(Role::Bulk)?;
+        Ok(TenantFile { database, connection })
+    }
+
+    /// Runs `work` in a read transaction: all that it reads is of one snapshot.
+    pub fn read<T, E: From<DatabaseError>>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, E>) -> Result<T, E> {
+        let transaction = self.connection.unchecked_transaction().map_err(DatabaseError)?;
+        let result = work(&Reading::new(&self.connection));
+        transaction.finish().map_err(DatabaseError)?;
+        result
+    }
+
+    /// Begins the one write transaction of an import that adds about `rows` records to `resource`.
+    /// Waits for another writer, and calls `wait` first if that takes long.
+    pub fn begin_import(
+        &mut self,
+        resource: &'static Resource,
+        rows: u64,
+        wait: impl FnOnce(),
+    ) -> Result<ImportTransaction<'_>, DatabaseError> {
+        let transaction = begin(&mut self.connection, wait)?;
+        database::make_durable(self.database.path())?;
+        let present = records::count(&transaction, resource)?;
+        let many = i64::try_from(rows).unwrap_or(i64::MAX).saturating_mul(REBUILD_SHARE);
+        let indexes = if rows >= REBUILD_FEWEST && many >= present {
+            Indexes::drop_from(&transaction, resource)?
+        } else {
+            Indexes::default()
+        };
+        records::import_settings(&transaction, resource, true)?;
+        Ok(ImportTransaction { transaction, resource, indexes })
+    }
+
+    /// An empty set of ids, which may be larger than memory. It goes with the connection.
+    pub fn id_set(&self) -> Result<IdSet<'_>, DatabaseError> {
+        self.connection.execute_batch(
+            "CREATE TEMP TABLE IF NOT EXISTS id_set (id INTEGER PRIMARY KEY);
+             DELETE FROM temp.id_set",
+        )?;
+        Ok(IdSet(&self.connection))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.database.path()
+    }
+}
+
+/// The transaction of an import. Dropping it rolls everything back.
+#[derive(Debug)]
+pub struct ImportTransaction<'a> {
+    transaction: Transaction<'a>,
+    resource: &'static Resource,
+    indexes: Indexes,
+}
+
+impl ImportTransaction<'_> {
+    /// [`Writing::flush`] must be called after the last change.
+    pub fn writing(&self) -> Writing<'_> {
+        Writing::new(&self.transaction)
+    }
+
+    pub fn commit(self, now: Timestamp) -> Result<(), DatabaseError> {
+        let ImportTransaction { transaction, resource, indexes } = self;
+        records::import_settings(&transaction, resource, false)?;
+        indexes.create(&transaction)?;
+        // What is too old, the server removes.
+        records::remove_old_entries(&transaction, now, None, i64::MAX)?;
+        Ok(database::commit(transaction)?)
+    }
+}
+
+/// Begins to write. SQLite's own wait between two tries grows to 100 ms, in which a busy server
+/// always comes first.
+fn begin(connection: &mut Connection, wait: impl FnOnce()) -> rusqlite::Result<Transaction<'_>> {
+    connection.busy_handler(Some(wait_for_server))?;
+    let is_locked = |outcome: &rusqlite::Result<()>| {
+        let error = outcome.as_ref().err().and_then(rusqlite::Error::sqlite_error_code);
+        error == Some(ErrorCode::DatabaseBusy)
+    };
+    // Tried first, since a transaction that is begun borrows the connection.
+    let begun = connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK");
+    if is_locked(&begun) {
+        wait();
+        connection.busy_handler(Some(wait_for_import))?;
+    }
+    connection.transaction_with_behavior(TransactionBehavior::Immediate)
+}
+
+/// A server leaves the file within two seconds.
+fn wait_for_server(tries: i32) -> bool {
+    thread::sleep(Duration::from_millis(1));
+    tries < 2_000
+}
+
+/// Another import may take an hour.
+fn wait_for_import(tries: i32) -> bool {
+    thread::sleep(Duration::from_millis(1));
+    tries < 3_600_000
+}
+
+/// The indexes of a table that were dropped. An index that is built from all rows is written once;
+/// one that is kept up row by row has each of its pages written many times.
+#[derive(Debug, Default)]
+struct Indexes {
+    statements: Vec<String>,
+}
+
+impl Indexes {
+    fn drop_from(transaction: &Transaction<'_>, resource: &Resource) -> rusqlite::Result<Indexes> {
+        let sql = "SELECT name, sql FROM sqlite_schema
+                   WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL";
+        let mut found = transaction.prepare(sql)?;
+        let rows = found.query_map([resource.plural], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let indexes: Vec<(String, String)> = rows.collect::<rusqlite::Result<_>>()?;
+        for (name, _) in &indexes {
+            transaction.execute_batch(&format!("DROP INDEX {name}"))?;
+        }
+        Ok(Indexes { statements: indexes.into_iter().map(|(_, sql)| sql).collect() })
+    }
+
+    fn create(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        self.statements.iter().try_for_each(|sql| transaction.execute_batch(sql))
+    }
+}
+
+/// A set of ids on disk. See [`TenantFile::id_set`].
+#[derive(Debug)]
+pub struct IdSet<'a>(&'a Connection);
+
+impl IdSet<'_> {
+    /// Returns whether `id` is new.
+    pub fn insert(&self, id: RecordId) -> Result<bool, DatabaseError> {
+        let sql = "INSERT OR IGNORE INTO temp.id_set (id) VALUES (?)";
+        Ok(self.0.prepare_cached(sql)?.execute([id])? == 1)
+    }
+}

@@ -1,0 +1,160 @@
+//! One tenant's open file.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use r2d2::Pool;
+use r2d2_sqlite::SqliteConnectionManager;
+use rusqlite::ErrorCode;
+
+use super::Shared;
+use super::health::Health;
+use super::mutation::{Demand, Mutation, Queued};
+use super::writer::Writer;
+use crate::store::database::{Database, FileIdentity, LOCK_WAIT, Role};
+use crate::store::error::{DatabaseError, MutationError, OpenError, StoreError};
+use crate::store::records::{Reading, Writing};
+
+/// The most reading connections of one tenant.
+const MAX_READERS: u32 = 4;
+
+/// How long a read of a request may run (contract section 4).
+const READ_TIME: Duration = Duration::from_secs(5);
+
+/// SQLite's instructions between two looks at the deadline: well under a millisecond.
+const INSTRUCTIONS: i32 = 4_000;
+
+/// When a read is to end.
+#[derive(Clone, Debug)]
+pub struct Deadline {
+    at: Instant,
+    is_abandoned: Arc<AtomicBool>,
+}
+
+impl Deadline {
+    /// Five seconds from now, or as soon as `is_abandoned` is true: the client has gone.
+    pub fn new(is_abandoned: Arc<AtomicBool>) -> Deadline {
+        Deadline { at: Instant::now() + READ_TIME, is_abandoned }
+    }
+
+    /// Ends at `at`, for tests.
+    #[cfg(test)]
+    pub(super) fn at(at: Instant) -> Deadline {
+        Deadline { at, is_abandoned: Arc::default() }
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.at || self.is_abandoned.load(Ordering::Relaxed)
+    }
+}
+
+/// One tenant's open file.
+pub struct Tenant {
+    database: Database,
+    identity: FileIdentity,
+    readers: Pool<SqliteConnectionManager>,
+    /// Started with the first mutation: a tenant that is only read needs none.
+    writer: Mutex<Option<Writer>>,
+    shared: Arc<Shared>,
+    health: Arc<Health>,
+}
+
+impl std::fmt::Debug for Tenant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tenant").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
+impl Tenant {
+    pub(super) fn open(database: Database, shared: Arc<Shared>, health: Arc<Health>) -> Result<Tenant, OpenError> {
+        // Opened here, not in the pool: the pool would try again in the background and keep the
+        // caller waiting.
+        drop(database.open(Role::Reader)?);
+        let missing = || OpenError::Missing(database.path().to_owned());
+        let identity = database.identity().ok_or_else(missing)?;
+        let readers = Pool::builder()
+            .max_size(MAX_READERS)
+            .min_idle(Some(0))
+            .test_on_check_out(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connection_timeout(LOCK_WAIT)
+            .thread_pool(Arc::clone(&shared.opener))
+            .build_unchecked(database.reader_manager());
+        Ok(Tenant { database, identity, readers, writer: Mutex::new(None), shared, health })
+    }
+
+    /// Whether the path still names the file that is open. An open connection goes on with a file
+    /// that was removed or replaced.
+    pub(super) fn is_current(&self) -> bool {
+        self.database.identity() == Some(self.identity)
+    }
+
+    /// Runs `work` on a connection that only reads, until the deadline.
+    pub fn read<T>(
+        &self,
+        deadline: Deadline,
+        work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>,
+    ) -> Result<T, StoreError> {
+        let connection = self.readers.get().map_err(|error| {
+            self.health.cannot_read(&error);
+            StoreError::Unavailable
+        })?;
+        let is_over = move || deadline.is_over();
+        let outcome = connection
+            .progress_handler(INSTRUCTIONS, Some(is_over))
+            .map_err(DatabaseError)
+            .and_then(|()| work(&Reading::new(&connection)));
+        // Without a handler nothing is left to fail.
+        let _ = connection.progress_handler(0, None::<fn() -> bool>);
+        match outcome {
+            Ok(value) => {
+                self.health.could_read();
+                Ok(value)
+            }
+            Err(DatabaseError(error)) => Err(match error.sqlite_error_code() {
+                Some(ErrorCode::OperationInterrupted) => StoreError::TimedOut,
+                _ => self.health.read_failed(&error),
+            }),
+        }
+    }
+
+    /// Runs `work` in a transaction of the tenant's one writer and passes the outcome to `done`, on
+    /// another thread: what `work` returned once it is on disk, what it rejected, or why nothing
+    /// was changed.
+    pub fn mutate<T, E>(
+        &self,
+        demand: Demand,
+        work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
+        done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
+    ) where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let job = Box::new(Mutation::new(work, done));
+        let queued = Queued { job, demand, since: Instant::now() };
+        let mut writer = self.writer.lock();
+        let started = match writer.take() {
+            Some(writer) => Ok(writer),
+            None => {
+                let (shared, health) = (Arc::clone(&self.shared), Arc::clone(&self.health));
+                Writer::start(self.database.clone(), shared, health)
+            }
+        };
+        match started {
+            Ok(started) => writer.insert(started).submit(queued),
+            Err(error) => {
+                self.health.cannot_write(&error);
+                queued.finish(Err(StoreError::Unavailable));
+            }
+        }
+    }
+
+    /// Ends the writer once it has done what is queued.
+    pub(super) fn stop(&self) -> Option<JoinHandle<()>> {
+        self.writer.lock().take().map(Writer::stop)
+    }
+}

@@ -1,0 +1,415 @@
+//! The writer, reads with a deadline, limits of size, and imports.
+
+use std::fs;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use rusqlite::Connection;
+use uuid::Uuid;
+
+use super::*;
+use crate::clock::Clock;
+use crate::model::{CUSTOMER, Column, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, Value};
+use crate::store::data_dir::tenants_dir;
+use crate::store::database::{Role, differences};
+use crate::store::error::{DatabaseError, MutationError};
+use crate::store::records::{Actor, ChangeContext, KeyLabel, Writing, problems};
+use crate::store::schemas;
+
+type Outcome = Result<Result<(), &'static str>, StoreError>;
+
+const ONE: TenantId = TenantId(1);
+
+/// A data directory with the tenants 1 to `count`, without records.
+fn data_dir(count: i64) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(tenants_dir(directory.path())).unwrap();
+    for id in 1..=count {
+        tenant_database(directory.path(), TenantId(id)).create().unwrap();
+    }
+    directory
+}
+
+fn tenants_with(directory: &tempfile::TempDir, limits: TenantLimits) -> Tenants {
+    Tenants::new(directory.path(), limits, Metrics::new(|_| "").into())
+}
+
+fn tenants(directory: &tempfile::TempDir) -> Tenants {
+    tenants_with(directory, TenantLimits::default())
+}
+
+/// The file as a command opens it.
+fn connect(directory: &tempfile::TempDir) -> Connection {
+    tenant_database(directory.path(), ONE).open(Role::Bulk).unwrap()
+}
+
+fn context() -> ChangeContext {
+    let key = KeyLabel { id: KeyId(1), name: "test".to_owned(), prefix: "tdk_test".to_owned() };
+    let actor = Actor::Key { key, request_id: Uuid::nil() };
+    ChangeContext { at: Clock::system().now().timestamp(), actor }
+}
+
+fn customer(name: &str, notes: &str) -> Vec<Value> {
+    let value = |field: &Field| match field.name {
+        "name" => Value::Text(name.to_owned()),
+        "notes" => Value::Text(notes.to_owned()),
+        _ => field.default_value(),
+    };
+    CUSTOMER.fields.iter().map(value).collect()
+}
+
+fn add(writing: &Writing<'_>, name: &str) -> Result<(), MutationError<&'static str>> {
+    writing.insert(&CUSTOMER, None, customer(name, ""), &context())?;
+    Ok(())
+}
+
+const CHANGES: Demand = Demand { operations: 1, frees_space: false };
+const DELETES: Demand = Demand { operations: 1, frees_space: true };
+
+/// Runs a mutation in a commit of its own.
+fn run(
+    tenant: &Tenant,
+    demand: Demand,
+    work: impl FnOnce(&Writing<'_>) -> Result<(), MutationError<&'static str>> + Send + 'static,
+) -> Outcome {
+    let (report, outcome) = mpsc::channel();
+    tenant.mutate(demand, work, move |outcome| report.send(outcome).unwrap());
+    outcome.recv().unwrap()
+}
+
+fn add_customer(tenant: &Tenant, notes: String) -> Outcome {
+    run(tenant, CHANGES, move |writing| {
+        writing.insert(&CUSTOMER, None, customer("Customer", &notes), &context())?;
+        Ok(())
+    })
+}
+
+/// Waits until `condition` holds, for at most half a minute.
+#[track_caller]
+fn wait_until(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < deadline, "the condition does not become true");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn soon() -> Deadline {
+    Deadline::new(Arc::default())
+}
+
+fn exists(tenant: &Tenant, id: i64) -> bool {
+    tenant.read(soon(), |reading| reading.exists(&CUSTOMER, RecordId(id))).unwrap()
+}
+
+#[test]
+fn the_least_recently_used_is_closed_for_the_next() {
+    let directory = data_dir(5);
+    let tenants = tenants_with(&directory, TenantLimits { open: 3, ..TenantLimits::default() });
+    for id in (1..=5).chain(1..=5) {
+        let tenant = tenants.open(TenantId(id)).unwrap();
+        assert_eq!(add_customer(&tenant, String::new()), Ok(Ok(())));
+        assert!(tenants.open_count() <= 3);
+    }
+    tenants.close();
+    for id in 1..=5 {
+        assert!(exists(&tenants.open(TenantId(id)).unwrap(), 2), "tenant {id}");
+    }
+}
+
+#[test]
+fn closing_a_tenant_leaves_its_wal_empty() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    add_customer(&tenants.open(ONE).unwrap(), String::new()).unwrap().unwrap();
+    let wal = tenant_database(directory.path(), ONE).companion("-wal");
+    assert!(fs::metadata(&wal).unwrap().len() > 0);
+    tenants.close();
+    assert_eq!(fs::metadata(&wal).unwrap().len(), 0);
+    assert!(exists(&tenants.open(ONE).unwrap(), 1));
+}
+
+/// The segments of the customers' search table.
+fn segments(connection: &Connection) -> i64 {
+    let sql = "SELECT count(DISTINCT segid) FROM customers_search_idx";
+    connection.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn search_segments_are_bounded_while_commits_never_pause_and_merged_afterwards() {
+    let directory = data_dir(1);
+    let (tenants, file) = (tenants(&directory), connect(&directory));
+    let tenant = tenants.open(ONE).unwrap();
+    let mut most = 0;
+    for n in 0..800 {
+        add_customer(&tenant, format!("note {n}")).unwrap().unwrap();
+        most = most.max(segments(&file));
+    }
+    assert!(most < 100, "{most} segments of 800 commits");
+    wait_until(|| segments(&file) < 48);
+    drop(tenants);
+    assert_eq!(problems(&file).unwrap(), [""; 0]);
+}
+
+#[test]
+fn the_wal_starts_again_although_commits_never_pause() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    let database = tenant_database(directory.path(), ONE);
+    let length = |suffix| fs::metadata(database.companion(suffix)).unwrap().len();
+    let notes = "x".repeat(100_000);
+    let mut longest = 0;
+    for _ in 0..500 {
+        add_customer(&tenant, notes.clone()).unwrap().unwrap();
+        longest = longest.max(length("-wal"));
+    }
+    assert!(longest < 40 << 20, "{longest} bytes for 100 MB");
+    assert!(length("") > 50 << 20);
+}
+
+/// Adds a first customer, and runs the mutations that `submit` submits as one batch with it.
+/// Returns the outcomes of all.
+fn outcomes_of_batch(tenant: &Tenant, submit: impl FnOnce(&Sender<Outcome>)) -> Vec<Outcome> {
+    let (running, is_running) = mpsc::channel();
+    let (go, may_go): (Sender<()>, Receiver<()>) = mpsc::channel();
+    let (report, outcomes) = mpsc::channel();
+    // It holds the writer until all others wait.
+    let hold = move |writing: &Writing<'_>| {
+        running.send(()).unwrap();
+        may_go.recv().unwrap();
+        add(writing, "the first")
+    };
+    tenant.mutate(CHANGES, hold, done(&report));
+    is_running.recv().unwrap();
+    submit(&report);
+    go.send(()).unwrap();
+    drop(report);
+    outcomes.iter().collect()
+}
+
+fn done(report: &Sender<Outcome>) -> impl FnOnce(Outcome) + Send + 'static {
+    let report = report.clone();
+    move |outcome| report.send(outcome).unwrap()
+}
+
+#[test]
+fn a_rejection_beside_a_change_that_cannot_be_committed_is_not_reported() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let outcomes = outcomes_of_batch(&tenants.open(ONE).unwrap(), |report| {
+        let deletes = |writing: &Writing<'_>| {
+            // The commit finds a reference to a record that is missing.
+            let statements = "PRAGMA defer_foreign_keys = ON;
+                INSERT INTO employees (customer_id, email, is_active, created_at, updated_at,
+                                       search, version)
+                VALUES (9, '', 1, '', '', '', 1)";
+            writing.connection().execute_batch(statements).map_err(DatabaseError)?;
+            Ok(writing.delete(&CUSTOMER, RecordId(1), &context()).map(drop)?)
+        };
+        let rejected = |writing: &Writing<'_>| {
+            assert!(!writing.exists(&CUSTOMER, RecordId(1))?);
+            Err(MutationError::Rejected("no such record"))
+        };
+        let tenant = tenants.open(ONE).unwrap();
+        tenant.mutate(CHANGES, deletes, done(report));
+        tenant.mutate(CHANGES, rejected, done(report));
+    });
+    let is_success = |outcome: &Outcome| matches!(outcome, Ok(Ok(())));
+    assert_eq!(outcomes.len(), 3);
+    assert!(outcomes[1..].iter().all(Result::is_err), "{outcomes:?}");
+    let expected = i64::from(is_success(&outcomes[0]));
+    let sql = "SELECT count(*) FROM customers";
+    let count: i64 = connect(&directory).query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(count, expected, "{outcomes:?}");
+}
+
+#[test]
+fn what_a_failed_mutation_wrote_is_gone_from_the_search_and_the_change_log_too() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    let outcomes = outcomes_of_batch(&tenant, |report| {
+        tenant.mutate(CHANGES, |writing| add(writing, "second kept"), done(report));
+        let rejected = |writing: &Writing<'_>| {
+            add(writing, "third refused")?;
+            Err(MutationError::Rejected("no"))
+        };
+        tenant.mutate(CHANGES, rejected, done(report));
+        let panics = |writing: &Writing<'_>| {
+            add(writing, "fourth panics")?;
+            panic!("on purpose")
+        };
+        tenant.mutate(CHANGES, panics, done(report));
+        let renames = |writing: &Writing<'_>| {
+            add(writing, "fifth removed")?;
+            let change = [(&CUSTOMER.fields[0], Value::Text("fifth renamed".to_owned()))];
+            writing.update(&CUSTOMER, RecordId(3), &change, &context())?;
+            add(writing, "sixth kept")
+        };
+        tenant.mutate(CHANGES, renames, done(report));
+        let deletes = |writing: &Writing<'_>| Ok(writing.delete(&CUSTOMER, RecordId(2), &context()).map(drop)?);
+        tenant.mutate(DELETES, deletes, done(report));
+    });
+    let done = Ok(Ok(()));
+    assert_eq!(outcomes, [done, done, Ok(Err("no")), Err(StoreError::Internal), done, done]);
+    let file = connect(&directory);
+    let sql = "SELECT group_concat(substr(action, 1, 1) || record_id, ' ') FROM changes";
+    let entries: String = file.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(entries, "c1 c2 c3 u3 c4 d2");
+    assert_eq!(problems(&file).unwrap(), [""; 0]);
+}
+
+/// A list of all customers with these words, with its total.
+fn list(words: Vec<String>) -> ListQuery {
+    ListQuery {
+        resource: &CUSTOMER,
+        sort: Column::Id,
+        descending: false,
+        filters: Vec::new(),
+        words,
+        limit: 1,
+        after: None,
+        total: true,
+    }
+}
+
+#[test]
+fn a_read_that_takes_too_long_is_ended_and_its_connection_works_afterwards() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    add_customer(&tenant, String::new()).unwrap().unwrap();
+    connect(&directory)
+        .execute_batch(
+            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 300000)
+             INSERT INTO customers (name, status, created_at, updated_at, search, version)
+             SELECT 'Name', 'active', '', '', 'ab', 1 FROM n",
+        )
+        .unwrap();
+    let slow = list((0..20).map(|n| format!("{n}")).collect());
+    // More often than there are connections.
+    for _ in 0..6 {
+        let begun = Instant::now();
+        let deadline = Deadline::at(begun + Duration::from_millis(1));
+        let outcome = tenant.read(deadline, |reading| {
+            for _ in 0..1_000 {
+                reading.page(&slow)?;
+            }
+            Ok(())
+        });
+        assert_eq!(outcome, Err(StoreError::TimedOut));
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert!(exists(&tenant, 1));
+    }
+    let is_abandoned = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let outcome = tenant.read(Deadline::new(is_abandoned), |reading| reading.page(&slow));
+    assert_eq!(outcome, Err(StoreError::TimedOut), "the client has gone");
+    assert!(exists(&tenant, 1));
+}
+
+#[test]
+fn records_and_words_that_compare_slowly_are_searched_in_linear_time() {
+    let directory = data_dir(1);
+    let mut file = TenantFile::open(directory.path(), ONE).unwrap();
+    let import = file.begin_import(&CUSTOMER, 1_000, || ()).unwrap();
+    let writing = import.writing();
+    let notes = format!("{}b", "a".repeat(4_990));
+    for _ in 0..1_000 {
+        writing.insert(&CUSTOMER, None, customer("Hostile", &notes), &context()).unwrap();
+    }
+    writing.flush().unwrap();
+    drop(writing);
+    import.commit(context().at).unwrap();
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    let words = (0..20).map(|n| format!("{}b", "a".repeat(370 + n))).collect();
+    let begun = Instant::now();
+    let page = tenant.read(soon(), |reading| reading.page(&list(words))).unwrap();
+    assert_eq!(page.total, Some(1_000));
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn at_its_size_limit_a_tenant_is_read_and_deleted_from_but_not_added_to() {
+    let directory = data_dir(1);
+    let limits = TenantLimits { max_size: 2 << 20, ..TenantLimits::default() };
+    let tenants = tenants_with(&directory, limits);
+    let tenant = tenants.open(ONE).unwrap();
+    let notes: String = (0..20_000_u32).map(|n| char::from(b'a' + (n % 26) as u8)).collect();
+    let mut kept = 0;
+    let refused = loop {
+        match add_customer(&tenant, notes.clone()) {
+            Ok(Ok(())) => kept += 1,
+            refused => break refused,
+        }
+        assert!(kept < 1_000, "it grows without a limit");
+    };
+    assert_eq!(refused, Err(StoreError::SizeLimit));
+    assert!(exists(&tenant, kept));
+    let mut id = 0;
+    wait_until_accepted(&tenant, &mut id, &notes);
+    assert!(id < kept, "{id} of {kept} were deleted");
+    assert!(exists(&tenant, kept + 1));
+}
+
+/// Deletes records until one is accepted again.
+fn wait_until_accepted(tenant: &Tenant, id: &mut i64, notes: &str) {
+    while add_customer(tenant, notes.to_owned()) == Err(StoreError::SizeLimit) {
+        *id += 1;
+        let deleted = RecordId(*id);
+        let outcome =
+            run(tenant, DELETES, move |writing| Ok(writing.delete(&CUSTOMER, deleted, &context()).map(drop)?));
+        assert_eq!(outcome, Ok(Ok(())), "deletion of {id}");
+        assert!(*id < 1_000);
+    }
+}
+
+#[test]
+fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
+    let directory = data_dir(1);
+    add_customer(&tenants(&directory).open(ONE).unwrap(), String::new()).unwrap().unwrap();
+    let mut file = TenantFile::open(directory.path(), ONE).unwrap();
+    let at = context().at;
+    let context = ChangeContext { at, actor: Actor::Command("import") };
+    let employee = |n: usize| -> Vec<Value> {
+        let value = |field: &Field| match (field.kind, field.required) {
+            (Kind::Integer, _) => Value::Integer(1),
+            (_, true) => Value::Text(format!("e{n}@shop.example")),
+            _ => field.default_value(),
+        };
+        EMPLOYEE.fields.iter().map(value).collect()
+    };
+    // So many that indexes are built anew.
+    for rows in [20_000_usize, 10] {
+        let import = file.begin_import(&EMPLOYEE, rows as u64, || ()).unwrap();
+        let writing = import.writing();
+        for n in 0..rows {
+            writing.insert(&EMPLOYEE, None, employee(n), &context).unwrap();
+            if n % 1_000 == 0 {
+                writing.flush().unwrap();
+            }
+        }
+        writing.flush().unwrap();
+        drop(writing);
+        import.commit(at).unwrap();
+    }
+    let file = connect(&directory);
+    assert_eq!(differences(&file, &schemas::TENANT).unwrap(), [""; 0]);
+    assert_eq!(problems(&file).unwrap(), [""; 0]);
+    let check: String = file.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(check, "ok");
+}
+
+#[test]
+fn an_import_that_is_dropped_changes_nothing() {
+    let directory = data_dir(1);
+    let mut file = TenantFile::open(directory.path(), ONE).unwrap();
+    let import = file.begin_import(&CUSTOMER, 20_000, || ()).unwrap();
+    add(&import.writing(), "Dropped").unwrap();
+    drop(import);
+    let held = |file: &TenantFile| file.read(|reading| reading.has_ever_held(&CUSTOMER));
+    assert!(!held(&file).unwrap());
+    let file = connect(&directory);
+    assert_eq!(differences(&file, &schemas::TENANT).unwrap(), [""; 0]);
+    assert_eq!(problems(&file).unwrap(), [""; 0]);
+}

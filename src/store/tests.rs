@@ -1,0 +1,213 @@
+//! Migrations: files of every released schema version become files of the present one.
+
+use std::fs;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+use serde_json::{Map, Value as Json};
+
+use super::database::{Role, differences};
+use super::registry::Actor as KeyActor;
+use super::*;
+use crate::clock::{Clock, Timestamp};
+use crate::config::TenantLimits;
+use crate::metrics::Metrics;
+use crate::model::{ALL, CUSTOMER, RecordId, TenantId};
+
+/// Every schema version of a tenant's file that has fixtures. The last one is the present one.
+const RELEASED: [u32; 4] = [1, 2, 3, 4];
+
+const ACME: TenantId = TenantId(1);
+
+fn fixture(version: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/schema-{version}"))
+}
+
+/// A data directory of a version: its registry, and `tenants` copies of its tenant's file.
+fn data_dir(version: u32, tenants: i64) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    let registry = data_dir::registry_database(data);
+    fs::copy(fixture(version).join("registry.db"), registry.path()).unwrap();
+    fs::create_dir(data_dir::tenants_dir(data)).unwrap();
+    for id in 1..=tenants {
+        let file = data_dir::tenant_database(data, TenantId(id));
+        fs::copy(fixture(version).join("tenant.db"), file.path()).unwrap();
+    }
+    directory
+}
+
+/// The file as another program opens it.
+#[expect(clippy::disallowed_methods, reason = "the file is of another version")]
+fn open_as_it_is(path: &Path) -> Connection {
+    Connection::open(path).unwrap()
+}
+
+fn records(data: &Path) -> Vec<Map<String, Json>> {
+    let file = TenantFile::open(data, ACME).unwrap();
+    let mut records = Vec::new();
+    for resource in ALL {
+        file.read(|reading| {
+            reading.each(resource, |record| {
+                records.push(serde_json::from_slice(&record.json(resource)).unwrap());
+                Ok::<(), DatabaseError>(())
+            })
+        })
+        .unwrap();
+    }
+    records
+}
+
+/// Compares the members that the records had. Fields that were added later are not `expected`.
+#[track_caller]
+fn assert_has_records(data: &Path, version: u32) {
+    let text = fs::read_to_string(fixture(version).join("records.jsonl")).unwrap();
+    let expected: Vec<Map<String, Json>> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut found = records(data);
+    for (found, expected) in found.iter_mut().zip(&expected) {
+        found.retain(|name, _| expected.contains_key(name));
+    }
+    assert_eq!(found, expected, "schema {version}");
+}
+
+/// The rows of a statement, one text each.
+fn rows(connection: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = connection.prepare(sql).unwrap();
+    let rows = statement.query_map([], |row| row.get(0)).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+#[test]
+fn files_of_every_released_version_get_the_present_schema_and_keep_their_content() {
+    for version in RELEASED {
+        let directory = data_dir(version, 1);
+        let data = directory.path();
+        let file = data_dir::tenant_database(data, ACME);
+        let counters = "SELECT name || ' ' || seq FROM sqlite_sequence
+             WHERE name IN ('customers', 'employees', 'hardware') ORDER BY name";
+        let stored = "SELECT hex(key) || hex(request) || status || body FROM idempotency ORDER BY id";
+        let kept = |connection: &Connection| [rows(connection, counters), rows(connection, stored)];
+        let before = kept(&open_as_it_is(file.path()));
+        assert!(!before[0].is_empty(), "{before:?}");
+        drop(DataDir::open_to_serve(data).unwrap());
+        for (database, schema) in [(&file, &schemas::TENANT), (&data_dir::registry_database(data), &schemas::REGISTRY)]
+        {
+            let connection = database.open(Role::Reader).unwrap();
+            let differences = differences(&connection, schema).unwrap();
+            assert_eq!(differences, [""; 0], "{} of schema {version}", schema.name);
+        }
+        let connection = file.open(Role::Reader).unwrap();
+        assert_eq!(kept(&connection), before, "schema {version}");
+        assert_eq!(records::problems(&connection).unwrap(), [""; 0], "schema {version}");
+        assert_eq!(rows(&connection, "PRAGMA integrity_check"), ["ok"]);
+        assert_eq!(rows(&connection, "SELECT name FROM pragma_foreign_key_check, sqlite_schema"), [""; 0]);
+        assert_has_records(data, version);
+    }
+}
+
+#[test]
+fn the_registry_of_every_released_version_is_used_as_a_new_one_is() {
+    for version in RELEASED {
+        let directory = data_dir(version, 1);
+        let data = directory.path();
+        drop(DataDir::open_to_serve(data).unwrap());
+        let registry = Registry::open(data).unwrap();
+        assert_eq!(registry.find_tenant("acme").unwrap().unwrap().id, ACME);
+        let key = registry.list_keys(ACME).unwrap().remove(0);
+        assert_eq!((key.expires_at, key.rate_limit), (None, None), "schema {version}");
+        let now = Clock::system().now();
+        let actor = KeyActor::CommandLine;
+        registry.set_password(ACME, "$new", actor, now).unwrap();
+        let overlap = jiff::Span::new();
+        let replaced = registry.replace_key(ACME, key.id, overlap, actor, now).unwrap();
+        registry.set_rate_limit(ACME, replaced.new.id, NonZeroU32::new(7), actor, now).unwrap();
+        let events = registry.key_events(ACME, 10).unwrap();
+        let actions: Vec<_> = events.iter().map(|event| event.action.as_str()).collect();
+        let expected = ["limit changed", "replaced", "created", "password changed", "created"];
+        assert_eq!(actions, expected, "schema {version}");
+    }
+}
+
+/// An entry of the change log, in the names of schema 4.
+const ENTRIES: &str = "SELECT json_array(seq, at, resource, record_id, action, fields, before,
+    by_key, by_name, by_prefix, hex(request_id)) FROM changes ORDER BY seq";
+
+#[test]
+fn the_change_log_of_schema_3_stays_with_the_versions_of_its_records() {
+    let directory = data_dir(3, 1);
+    let data = directory.path();
+    let file = data_dir::tenant_database(data, ACME);
+    let versions = ALL.map(|resource| format!("SELECT '{0} ' || id || ' ' || version FROM {0}", resource.plural));
+    let versions = versions.join(" UNION ALL ");
+    let state = |table: &str| format!("SELECT hex(lineage) || last_seq || ' ' || keep_seconds FROM {table}");
+    let old = open_as_it_is(file.path());
+    let expected =
+        [rows(&old, &ENTRIES.replace("before", "former")), rows(&old, &versions), rows(&old, &state("journal"))];
+    drop(old);
+    drop(DataDir::open_to_serve(data).unwrap());
+    let new = file.open(Role::Reader).unwrap();
+    let found = [rows(&new, ENTRIES), rows(&new, &versions), rows(&new, &state("changes_state"))];
+    assert_eq!(found, expected);
+    assert_eq!(found[0].len(), 7);
+    let now: Timestamp = "2026-11-22T12:00:00Z".parse().unwrap();
+    let json = TenantFile::open(data, ACME).unwrap().read(|reading| reading.last_changes(None, None, 50, now)).unwrap();
+    let entries: Vec<Json> = serde_json::from_slice(&json).unwrap();
+    let actions: Vec<_> = entries.iter().map(|entry| entry["action"].as_str().unwrap()).collect();
+    let expected = ["created", "created", "created", "created", "updated", "created", "deleted"];
+    assert_eq!(actions, expected);
+    assert!(entries.iter().all(|entry| entry["by"]["name"] == "first key"), "{entries:?}");
+}
+
+#[test]
+fn the_present_version_has_fixtures_and_a_migration_for_each_step() {
+    assert_eq!(RELEASED.last(), Some(&schemas::TENANT.version));
+    for schema in [&schemas::TENANT, &schemas::REGISTRY] {
+        assert_eq!(schema.migrations.len() + 1, schema.version as usize, "{}", schema.name);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_migrated_is_left_as_it_was_and_others_are_served() {
+    for version in [1, 2, 3] {
+        let directory = data_dir(version, 2);
+        let data = directory.path();
+        let file = data_dir::tenant_database(data, ACME);
+        // The last step of the migration makes a table of this name.
+        let in_the_way = "CREATE TABLE changes_state (id INTEGER)";
+        open_as_it_is(file.path()).execute_batch(in_the_way).unwrap();
+        let content = || -> Vec<String> {
+            let old = open_as_it_is(file.path());
+            let schema = "SELECT name || coalesce(sql, '') FROM sqlite_schema ORDER BY name";
+            let customers = "SELECT id || name || updated_at || search FROM customers ORDER BY id";
+            let version = "SELECT CAST(user_version AS TEXT) FROM pragma_user_version";
+            [schema, customers, version].into_iter().flat_map(|sql| rows(&old, sql)).collect()
+        };
+        let before = content();
+        drop(DataDir::open_to_serve(data).unwrap());
+        assert_eq!(content(), before, "schema {version}");
+        let refused = TenantFile::open(data, ACME).unwrap_err();
+        assert!(matches!(refused, OpenError::Older { found, .. } if found == version), "{refused}");
+        let tenants = Tenants::new(data, TenantLimits::default(), Metrics::new(|_| "").into());
+        assert_eq!(tenants.open(ACME).unwrap_err(), StoreError::Unavailable);
+        let other = tenants.open(TenantId(2)).unwrap();
+        let deadline = Deadline::new(std::sync::Arc::default());
+        assert!(other.read(deadline, |reading| reading.exists(&CUSTOMER, RecordId(1))).unwrap());
+    }
+}
+
+#[test]
+fn files_of_other_versions_are_refused_by_commands() {
+    let directory = data_dir(3, 1);
+    let data = directory.path();
+    let refused = TenantFile::open(data, ACME).unwrap_err().to_string();
+    assert!(refused.contains("start the service once"), "{refused}");
+    drop(DataDir::open_to_serve(data).unwrap());
+    let file = data_dir::tenant_database(data, ACME);
+    open_as_it_is(file.path()).pragma_update(None, "user_version", 5).unwrap();
+    let refused = TenantFile::open(data, ACME).unwrap_err();
+    assert!(matches!(refused, OpenError::Newer { found: 5, known: 4, .. }), "{refused}");
+    drop(DataDir::open_to_serve(data).unwrap());
+    let refused = TenantFile::open(data, ACME).unwrap_err();
+    assert!(matches!(refused, OpenError::Newer { .. }), "{refused}");
+}

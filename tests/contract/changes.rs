@@ -1,0 +1,473 @@
+//! Contract section 12: the change log.
+
+use serde_json::{Value, json};
+
+use crate::support::contract::{RESOURCES, is_timestamp};
+use crate::support::{ALL, Api, InProcess, Setup, TestServer, database, until, uuid};
+
+const CHANGES: &str = "/changes.php";
+
+/// The entries of a page.
+#[track_caller]
+fn entries(api: &Api, query: &str) -> Vec<Value> {
+    api.get(&format!("{CHANGES}{query}")).found()["data"].as_array().unwrap().clone()
+}
+
+/// The cursor of a page.
+#[track_caller]
+fn cursor(api: &Api, query: &str) -> String {
+    api.get(&format!("{CHANGES}{query}")).found()["next_cursor"].as_str().unwrap().to_owned()
+}
+
+/// Action, resource and id of each entry.
+fn outline(entries: &[Value]) -> Vec<String> {
+    let text = |entry: &Value| {
+        format!("{} {} {}", entry["action"].as_str().unwrap(), entry["resource"].as_str().unwrap(), entry["id"])
+    };
+    entries.iter().map(text).collect()
+}
+
+#[test]
+fn each_change_has_an_entry() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let key = tenant.key(ALL);
+    let api = server.with_key(&key.key);
+    let id = uuid();
+    let call = api.call("POST", "/customers.php").header("X-Request-Id", &id);
+    let created = call.json(&json!({"name": "Eins \"&\" Söhne", "city": "Bremen"})).send().created();
+    let changed =
+        api.put("/customers.php?id=1", json!({"notes": "x\ny", "city": "Köln", "name": created["name"]})).found();
+    let unchanged = api.put("/customers.php?id=1", json!({"city": "Köln"})).found();
+    assert_eq!(unchanged, changed, "a PUT that changes no value has no entry");
+    let by = json!({"kind": "key", "id": key.id, "name": "a test's", "prefix": key.prefix});
+    let found = entries(&api, "");
+    assert_eq!(outline(&found), ["created customers 1", "updated customers 1"]);
+    let parts = |n: usize| (found[n]["fields"].clone(), found[n]["before"].clone());
+    assert_eq!(parts(0), (json!(["name", "city", "status"]), Value::Null), "the fields that are not null");
+    assert_eq!(
+        parts(1),
+        (json!(["city", "notes"]), json!({"city": "Bremen", "notes": null})),
+        "in the order of section 2"
+    );
+    assert_eq!(found[0]["request_id"], id);
+    assert_eq!(found[1]["at"], changed["updated_at"]);
+    assert!(found.iter().all(|entry| entry["by"] == by && is_timestamp(entry["at"].as_str().unwrap())));
+    assert!(found.iter().all(|entry| entry["record"] == changed), "the record as it is now");
+    api.delete("/customers.php?id=1").is(204);
+    let found = entries(&api, "");
+    assert_eq!(found.len(), 3);
+    let last = &found[2];
+    assert_eq!((&last["action"], &last["fields"], &last["before"]), (&json!("deleted"), &json!([]), &changed));
+    assert!(found.iter().all(|entry| entry["record"].is_null()), "null once it is deleted");
+}
+
+#[test]
+fn values_keep_their_types_in_an_entry() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.create("/hardware.php", json!({"name": "Laptop", "is_leased": 1, "purchase_cost_cents": -5}));
+    let change = json!({"is_leased": false, "purchase_cost_cents": null, "purchase_date": "2026-02-28"});
+    api.put("/hardware.php?id=1", change).is(200);
+    let entry = entries(&api, "")[1].clone();
+    assert_eq!(entry["fields"], json!(["purchase_date", "purchase_cost_cents", "is_leased"]));
+    assert_eq!(entry["before"], json!({"purchase_date": null, "purchase_cost_cents": -5, "is_leased": true}));
+}
+
+#[test]
+fn what_changes_nothing_has_no_entry() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let key = uuid();
+    for _ in 0..3 {
+        api.call("POST", "/customers.php").key(&key).json(&json!({"name": "Once"})).send().is(201);
+    }
+    api.employee(1);
+    api.delete("/customers.php?id=1").fails_with(409, "has_dependents");
+    api.put("/employees.php?id=1", json!({"customer_id": 9})).is(422);
+    api.put("/customers.php?id=9", json!({"name": "Nobody"})).is(404);
+    api.post("/customers.php", json!({"name": ""})).is(422);
+    api.call("PUT", "/customers.php?id=1").header("If-Match", "\"1\"").json(&json!({"name": "Lost"})).send().is(412);
+    let found = entries(&api, "");
+    assert_eq!(outline(&found), ["created customers 1", "created employees 1"]);
+    assert_eq!(found[1]["seq"].as_i64().unwrap() - found[0]["seq"].as_i64().unwrap(), 1, "not even a number");
+}
+
+#[test]
+fn pages_follow_each_other() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    for n in 1..=7 {
+        api.customer(&format!("Customer {n}"));
+    }
+    let first = api.get("/changes.php?limit=3").is(200);
+    let page = first.json();
+    assert_eq!((page["data"].as_array().unwrap().len(), &page["more"]), (3, &json!(true)));
+    let link = first.header("Link").unwrap().to_owned();
+    let next = link.strip_prefix('<').and_then(|link| link.strip_suffix(">; rel=\"next\"")).unwrap();
+    assert_eq!(next, format!("/changes.php?limit=3&cursor={}", page["next_cursor"].as_str().unwrap()));
+    let second = api.get(next).found();
+    assert_eq!(outline(second["data"].as_array().unwrap())[0], "created customers 4");
+    let rest = format!("?limit=200&cursor={}", second["next_cursor"].as_str().unwrap());
+    let third = api.get(&format!("{CHANGES}{rest}")).found();
+    assert_eq!((third["data"].as_array().unwrap().len(), &third["more"]), (1, &json!(false)));
+    let end = third["next_cursor"].as_str().unwrap();
+    assert_eq!(api.get(&format!("{CHANGES}?cursor={end}")).found()["next_cursor"], end, "nothing came since");
+    api.below_v1().put("/customers.php?id=2", json!({"city": "Bremen"})).is(200);
+    let since = api.below_v1().get(&format!("{CHANGES}?cursor={end}")).found();
+    assert_eq!(outline(since["data"].as_array().unwrap()), ["updated customers 2"]);
+    assert_eq!(entries(&api, "?limit=7").len(), 7);
+    assert_eq!(api.get("/changes.php?limit=8").found()["more"], false);
+}
+
+#[test]
+fn a_cursor_is_good_with_another_resource_and_record() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.customer("Before");
+    let now = api.get("/changes.php?cursor=now").found();
+    assert_eq!((&now["data"], &now["more"]), (&json!([]), &json!(false)));
+    let now = now["next_cursor"].as_str().unwrap();
+    let (two, three) = (api.customer("Two"), api.customer("Three"));
+    api.employee(two);
+    api.put(&format!("/customers.php?id={three}"), json!({"city": "Bremen"})).is(200);
+    let seen = |query: &str| outline(&entries(&api, &format!("?cursor={now}{query}")));
+    assert_eq!(seen(""), ["created customers 2", "created customers 3", "created employees 1", "updated customers 3"]);
+    assert_eq!(seen("&resource=employees"), ["created employees 1"]);
+    assert_eq!(seen("&resource=hardware"), [""; 0]);
+    assert_eq!(seen("&resource=customers&id=3"), ["created customers 3", "updated customers 3"]);
+    assert_eq!(seen("&resource=customers&id=1"), [""; 0]);
+    assert_eq!(seen("&resource=customers&id=99999999999999999999"), [""; 0], "no record has this id");
+    assert_eq!(outline(&entries(&api, "?resource=customers&id=1")), ["created customers 1"]);
+}
+
+#[test]
+fn parameters_are_checked() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.customer("Eins");
+    api.customer("Zwei");
+    let list = api.get("/customers.php?limit=1").found()["next_cursor"].as_str().unwrap().to_owned();
+    let good = cursor(&api, "");
+    let changed: String = good.chars().rev().collect();
+    for (query, said) in [
+        ("limit=0".to_owned(), "limit"),
+        ("limit=201".to_owned(), "limit"),
+        ("limit=1&limit=1".to_owned(), "twice"),
+        ("cursor=".to_owned(), "cursor"),
+        ("cursor=NOW".to_owned(), "cursor"),
+        (format!("cursor={list}"), "cursor"),
+        (format!("cursor={changed}"), "cursor"),
+        (format!("cursor={}", "A".repeat(3_000)), "cursor"),
+        ("resource=customer".to_owned(), "customers, employees, hardware"),
+        ("resource=".to_owned(), "resource"),
+        ("id=1".to_owned(), "resource"),
+        ("resource=customers&id=0".to_owned(), "positive"),
+        ("resource=customers&id=x".to_owned(), "positive"),
+        ("sort=seq".to_owned(), "sort"),
+        ("ressource=customers".to_owned(), "\"resource\""),
+        ("total=true".to_owned(), "total"),
+    ] {
+        api.get(&format!("{CHANGES}?{query}")).fails_with(400, "bad_request").saying(said);
+    }
+    api.get(&format!("/customers.php?cursor={good}")).fails_with(400, "bad_request");
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+        let reply = api.call(method, CHANGES).send().fails_with(405, "method_not_allowed");
+        assert_eq!(reply.header("Allow"), Some("GET, HEAD"));
+    }
+    let head = api.head(CHANGES).is(200);
+    assert_eq!(head.header("Content-Length").unwrap(), api.get(CHANGES).body.len().to_string());
+    api.get("/changes.php/").fails_with(404, "endpoint_not_found");
+    api.get("/changes").fails_with(404, "endpoint_not_found");
+    server.anonymous().get(CHANGES).fails_with(401, "missing_authorization");
+}
+
+#[test]
+fn requests_count_against_the_rate_limit() {
+    let server = InProcess::at(START);
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.customer("Eins");
+    (0..99).for_each(|_| drop(api.get(CHANGES).is(200)));
+    api.get(CHANGES).fails_with(429, "rate_limited");
+    api.get("/customers.php").fails_with(429, "rate_limited");
+}
+
+#[test]
+fn a_key_sees_entries_of_its_resources_alone() {
+    let server = TestServer::without_rate_limit();
+    let tenant = server.tenant("acme");
+    let all = tenant.with_scopes(ALL);
+    for (at, resource) in RESOURCES.iter().enumerate() {
+        let scope = format!("{}:read", resource.plural);
+        let reader = tenant.with_scopes(&[&scope]);
+        let others: Vec<_> = RESOURCES.iter().enumerate().filter(|(other, _)| *other != at).collect();
+        let (now, page) = (cursor(&reader, "?cursor=now"), reader.get(CHANGES).body);
+        for (_, other) in &others {
+            let body = if other.plural == "employees" {
+                json!({"customer_id": 1, "email": "a@b.example"})
+            } else {
+                json!({"name": "Other"})
+            };
+            if other.plural != "employees" || all.get("/customers.php?id=1").status == 200 {
+                all.create(other.path, body);
+            }
+        }
+        assert_eq!(reader.get(CHANGES).body, page, "changes of other resources make no difference to a page");
+        assert_eq!(cursor(&reader, "?cursor=now"), now, "nor to a cursor");
+        let since = reader.get(&format!("{CHANGES}?cursor={now}&limit=1")).found();
+        assert_eq!((&since["data"], &since["more"]), (&json!([]), &json!(false)), "nor to what follows");
+        for (_, other) in &others {
+            let filtered = reader.get(&format!("{CHANGES}?resource={}", other.plural)).found();
+            assert_eq!((&filtered["data"], &filtered["more"]), (&json!([]), &json!(false)));
+        }
+        if at == 0 {
+            all.create(resource.path, json!({"name": "Own"}));
+            assert_eq!(entries(&reader, &format!("?cursor={now}")).len(), 1);
+        }
+    }
+    let two = tenant.with_scopes(&["customers:read", "hardware:read"]);
+    let seen = outline(&entries(&two, "?limit=200"));
+    let expected = outline(&entries(&all, "?limit=200"));
+    let expected: Vec<&String> = expected.iter().filter(|line| !line.contains("employees")).collect();
+    assert_eq!(seen.iter().collect::<Vec<_>>(), expected, "in the order of the commits");
+}
+
+#[test]
+fn a_key_without_a_scope_for_reading_is_refused() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let writer = tenant.with_scopes(&["customers:write", "hardware:write"]);
+    let reply = writer.get(CHANGES).fails_with(403, "insufficient_scope");
+    for scope in ["customers:read", "employees:read", "hardware:read"] {
+        assert!(reply.message().contains(&format!("\"{scope}\"")), "{reply}");
+    }
+    writer.head(CHANGES).is(403);
+    writer.call("POST", CHANGES).send().fails_with(405, "method_not_allowed");
+}
+
+#[test]
+fn every_row_of_an_import_has_an_entry() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    api.customer("Before");
+    std::fs::write(server.home().join("c.csv"), "name,city\nImported 1,Bremen\nImported 2,\n").unwrap();
+    server.cli(&["import", "acme", "customers", "c.csv", "--dry-run"]).done();
+    server.cli(&["import", "acme", "customers", "c.csv"]).done();
+    let found = entries(&api, "");
+    assert_eq!(outline(&found), ["created customers 1", "created customers 2", "created customers 3"]);
+    for (entry, fields) in found[1..].iter().zip([json!(["name", "city", "status"]), json!(["name", "status"])]) {
+        assert_eq!(entry["by"], json!({"kind": "command", "name": "import"}));
+        assert_eq!((&entry["request_id"], &entry["before"], &entry["fields"]), (&Value::Null, &Value::Null, &fields));
+        assert_eq!((&entry["at"], &entry["record"]["id"]), (&entry["record"]["created_at"], &entry["id"]));
+        let version = api.get(&format!("/customers.php?id={}", entry["id"])).header("ETag").unwrap().to_owned();
+        assert_eq!(version, format!("\"{}\"", entry["seq"]));
+    }
+    api.customer("After");
+    server.cli(&["check"]).done();
+}
+
+#[test]
+fn the_command_prints_the_newest_entries_last() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let print = |options: &[&str]| server.cli(&[&["--json", "changes", "acme"], options].concat()).done().json();
+    assert_eq!(print(&[]), json!([]));
+    server.cli(&["changes", "acme"]).done();
+    let customer = api.customer("Eins");
+    api.employee(customer);
+    api.put("/customers.php?id=1", json!({"city": "Bremen"})).is(200);
+    assert_eq!(print(&[]), json!(entries(&api, "")));
+    assert_eq!(print(&["--last", "2"]), json!(entries(&api, "")[1..]));
+    assert_eq!(print(&["--resource", "employees"]), json!(entries(&api, "?resource=employees")));
+    assert_eq!(print(&["--resource", "customers", "--id", "1", "--last", "1"]), json!(entries(&api, "")[2..]));
+    let table = server.cli(&["changes", "acme"]).done().stdout;
+    let last = table.trim_end().lines().last().unwrap().to_owned();
+    assert!(last.contains("updated") && last.contains("city") && last.contains("a test's (key 1, tdk_"), "{table}");
+    server.cli(&["changes", "acme", "--id", "1"]).ends_with(2);
+    server.cli(&["changes", "acme", "--last", "0"]).ends_with(2);
+    server.cli(&["changes", "acme", "--resource", "cars"]).ends_with(2);
+    server.cli(&["changes", "nobody"]).fails_saying("nobody");
+}
+
+const DAY: u64 = 24 * 60 * 60;
+
+/// Later than the system's clock, by which entries are removed.
+const START: &str = "2096-11-20T19:30:00Z";
+
+/// The number of entries in the tenant's file.
+fn kept(file: &std::path::Path) -> i64 {
+    database(file).query_row("SELECT count(*) FROM changes", [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn entries_are_shown_for_their_time() {
+    let server = InProcess::at(START);
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    let start = cursor(&api, "?cursor=now");
+    for n in 0..30 {
+        api.customer(&format!("Old {n}"));
+    }
+    let seen = cursor(&api, "?limit=10");
+    let end = cursor(&api, "?limit=30");
+    server.advance(90 * DAY);
+    assert_eq!(entries(&api, &format!("?cursor={start}")).len(), 30, "still there after 90 days");
+    server.advance(1);
+    assert_eq!(entries(&api, ""), [0; 0], "never shown after its time");
+    for missed in [&start, &seen] {
+        api.get(&format!("{CHANGES}?cursor={missed}")).fails_with(410, "changes_gone").saying("lists");
+    }
+    api.head(&format!("{CHANGES}?cursor={start}")).is(410);
+    assert_eq!(entries(&api, &format!("?cursor={end}")), [0; 0], "old, but it has missed nothing");
+    let now = cursor(&api, "?cursor=now");
+    assert_eq!(cursor(&api, ""), now);
+    api.customer("New");
+    for list in ["", "?limit=1", &format!("?cursor={end}"), &format!("?cursor={now}")] {
+        assert_eq!(outline(&entries(&api, list)), ["created customers 31"], "{list}");
+    }
+    api.get(&format!("{CHANGES}?cursor={seen}")).fails_with(410, "changes_gone");
+}
+
+/// A server that keeps entries for a day.
+fn keeping_a_day() -> TestServer {
+    Setup::plain().option("--keep-changes").option("1d").start()
+}
+
+/// Dates all entries to the day before yesterday.
+fn make_old(file: &std::path::Path) {
+    let sql = "UPDATE changes SET at = strftime('%Y-%m-%dT%H:%M:%SZ', 'now', '-49 hours')";
+    database(file).execute(sql, []).unwrap();
+}
+
+#[test]
+fn entries_are_removed_after_their_time() {
+    let server = keeping_a_day();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    let start = cursor(&api, "?cursor=now");
+    for n in 0..30 {
+        api.customer(&format!("Old {n}"));
+    }
+    let end = cursor(&api, "?limit=30");
+    make_old(&tenant.file());
+    for n in 0..8 {
+        api.customer(&format!("New {n}"));
+    }
+    until("the old entries are removed", || (kept(&tenant.file()) == 8).then_some(()));
+    api.get(&format!("{CHANGES}?cursor={start}")).fails_with(410, "changes_gone");
+    assert_eq!(entries(&api, &format!("?cursor={end}")).len(), 8);
+    server.cli(&["check"]).done();
+}
+
+#[test]
+fn a_cursor_misses_nothing_by_the_end_of_entries_that_its_key_may_not_see() {
+    let server = keeping_a_day();
+    let tenant = server.tenant("acme");
+    let (all, reader) = (tenant.with_scopes(ALL), tenant.with_scopes(&["hardware:read"]));
+    let old = cursor(&reader, "?cursor=now");
+    for n in 0..5 {
+        all.customer(&format!("Old {n}"));
+    }
+    make_old(&tenant.file());
+    assert_eq!(entries(&reader, &format!("?cursor={old}")), [0; 0]);
+    for n in 0..8 {
+        all.create("/hardware.php", json!({"name": format!("New {n}")}));
+    }
+    until("the old entries are removed", || (kept(&tenant.file()) == 8).then_some(()));
+    assert_eq!(entries(&reader, &format!("?cursor={old}")).len(), 8);
+    assert_eq!(entries(&all, &format!("?cursor={old}&resource=hardware")).len(), 8);
+    all.get(&format!("{CHANGES}?cursor={old}")).fails_with(410, "changes_gone");
+}
+
+#[test]
+fn a_tenant_keeps_a_million_entries() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    let first = cursor(&api, "?cursor=now");
+    for n in 0..3 {
+        api.customer(&format!("Customer {n}"));
+    }
+    let file = database(&tenant.file());
+    // Two entries short of the limit.
+    file.execute_batch(
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 999995)
+         INSERT INTO changes (seq, at, resource, record_id, action, fields, by_name)
+           SELECT (SELECT last_seq FROM changes_state) + n, '2099-01-01T00:00:00Z', 'customers', 1, 'updated', '[]', 'import' FROM n;
+         UPDATE changes_state SET last_seq = last_seq + 999995, entries = entries + 999995;",
+    )
+    .unwrap();
+    assert_eq!(entries(&api, &format!("?cursor={first}&limit=1"))[0]["id"], 1);
+    for _ in 0..2 {
+        api.create("/hardware.php", json!({"name": "Rare"}));
+    }
+    assert_eq!(entries(&api, "?limit=1")[0]["record"]["id"], 1, "a million are kept");
+    api.get(&format!("{CHANGES}?cursor={first}")).is(200);
+    for _ in 0..8 {
+        api.create("/hardware.php", json!({"name": "Rare"}));
+    }
+    until("the oldest are removed", || (kept(&tenant.file()) == 1_000_000).then_some(()));
+    assert_eq!(entries(&api, "?limit=1")[0]["action"], "updated", "the oldest have gone");
+    api.get(&format!("{CHANGES}?cursor={first}")).fails_with(410, "changes_gone");
+    let rare = outline(&entries(&api, "?resource=hardware"));
+    assert_eq!(rare.len(), 10);
+    std::fs::write(server.home().join("c.csv"), "name\nImported 1\nImported 2\n").unwrap();
+    server.cli(&["import", "acme", "customers", "c.csv"]).done();
+    assert_eq!(kept(&tenant.file()), 1_000_000);
+}
+
+#[test]
+fn a_cursor_from_before_a_restore_is_gone() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    api.customer("Eins");
+    server.cli(&["backup", "backups"]).done();
+    let (start, end) = (cursor(&api, "?limit=1"), cursor(&api, "?cursor=now"));
+    api.customer("Zwei");
+    let last = entries(&api, "")[1]["seq"].as_i64();
+    server.cli(&["restore", "backups", "acme", "--force"]).done();
+    until("the tenant is served again", || (api.get(CHANGES).status == 200).then_some(()));
+    for cursor in [&start, &end] {
+        api.get(&format!("{CHANGES}?cursor={cursor}")).fails_with(410, "changes_gone");
+        api.get(&format!("{CHANGES}?cursor={cursor}&resource=hardware")).fails_with(410, "changes_gone");
+    }
+    let now = cursor(&api, "?cursor=now");
+    api.customer("Drei");
+    let since = entries(&api, &format!("?cursor={now}"));
+    assert_eq!(outline(&since), ["created customers 3"]);
+    assert!(since[0]["seq"].as_i64() > last, "numbers go on");
+    assert_eq!(outline(&entries(&api, "")), ["created customers 1", "created customers 3"]);
+    server.cli(&["check"]).done();
+}
+
+#[test]
+fn names_are_those_of_the_moment_of_the_change() {
+    let server = TestServer::start();
+    let tenant = server.tenant("acme");
+    let made =
+        server.cli(&["--json", "key", "create", "acme", "--name", "Büro \"1\" \\", "--scope", "all"]).done().json();
+    server.with_key(made["key"].as_str().unwrap()).customer("Eins");
+    server.cli(&["key", "delete", "acme", &made["id"].to_string()]).done();
+    let by = entries(&tenant.with_scopes(ALL), "")[0]["by"].clone();
+    assert_eq!(by, json!({"kind": "key", "id": made["id"], "name": "Büro \"1\" \\", "prefix": made["prefix"]}));
+}
+
+#[test]
+fn the_time_for_which_entries_are_kept_is_an_option() {
+    for (value, code) in [("23h", 2), ("3651d", 2), ("90", 2), ("0d", 2)] {
+        let data_dir = crate::support::DataDir::new(false);
+        data_dir.cli(&["serve", "--listen", "127.0.0.1:0", "--keep-changes", value]).ends_with(code);
+    }
+    let server = keeping_a_day();
+    let tenant = server.tenant("acme");
+    let api = tenant.with_scopes(ALL);
+    api.customer("Eins");
+    api.customer("Zwei");
+    let file = database(&tenant.file());
+    file.execute("UPDATE changes SET at = strftime('%Y-%m-%dT%H:%M:%SZ', 'now', '-25 hours') WHERE record_id = 1", [])
+        .unwrap();
+    assert_eq!(outline(&entries(&api, "")), ["created customers 2"]);
+    let printed = server.cli(&["--json", "changes", "acme"]).done().json();
+    assert_eq!(outline(printed.as_array().unwrap()), ["created customers 2"], "the command knows the server's option");
+}

@@ -1,0 +1,110 @@
+//! Contract section 6: a tenant at its size, and a disk that is nearly full, take deletions alone.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::support::{ALL, Api, Setup, TestServer, encoded, until};
+
+const RECORDS: &str = "/customers.php";
+const PANEL: &str = "/api_keys.php";
+const RESERVE: u64 = 64 << 20;
+
+fn post(api: &Api) -> u16 {
+    api.post(RECORDS, json!({"name": "Long", "notes": "x".repeat(5_000)})).status
+}
+
+#[test]
+fn a_tenant_at_its_size_is_read_and_takes_deletions() {
+    let server = Setup::without_rate_limit().option("--max-tenant-size").option("1MiB").start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let other = server.tenant("other").with_scopes(ALL);
+    until("the tenant is at its size", || (post(&api) == 503).then_some(()));
+    let refused = api.post(RECORDS, json!({"name": "More"})).fails_with(503, "tenant_unavailable");
+    assert!(refused.message().contains("size"), "{refused}");
+    api.put(&format!("{RECORDS}?id=1"), json!({"name": "Other"})).fails_with(503, "tenant_unavailable");
+    let total = api.total(RECORDS);
+    for id in 1..=total / 2 {
+        api.delete(&format!("{RECORDS}?id={id}")).is(204);
+    }
+    until("there is room again", || (post(&api) == 201).then_some(()));
+    other.customer("Undisturbed");
+    server.cli(&["check"]).done();
+}
+
+/// In mounts of its own, with a small file system for everything. Only root can make them.
+#[test]
+fn a_disk_that_is_nearly_full_leaves_room_for_what_an_operator_must_do() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = "mount -t tmpfs -o size=160m none \"$TMPDIR\"; exec \"$0\" --exact --ignored --nocapture \
+                  space::on_a_small_disk";
+    let this = std::env::current_exe().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-ec", script]).arg(&this).env("TMPDIR", folder.path());
+    let child = command.output().unwrap();
+    assert!(
+        child.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&child.stdout),
+        String::from_utf8_lossy(&child.stderr)
+    );
+}
+
+fn available(path: &Path) -> u64 {
+    let disk = rustix::fs::statvfs(path).unwrap();
+    disk.f_bavail * disk.f_frsize
+}
+
+/// Fills the disk of `folder` until `left` bytes are free.
+fn fill(folder: &Path, left: u64) {
+    let size = available(folder) - left;
+    let ballast = File::create(folder.join("ballast")).unwrap();
+    rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, size).unwrap();
+}
+
+#[test]
+#[ignore = "runs in mounts of its own"]
+fn on_a_small_disk() {
+    let server = TestServer::without_rate_limit();
+    let acme = server.tenant("acme");
+    let (key, api) = (acme.key(ALL), acme.with_scopes(ALL));
+    let other = server.tenant("other");
+    let others = other.with_scopes(ALL);
+    let customer = api.customer("Before");
+    let folder = std::env::temp_dir();
+    assert_ne!(folder.metadata().unwrap().dev(), Path::new("/").metadata().unwrap().dev());
+    fill(&folder, RESERVE - (1 << 20));
+    for api in [&api, &others] {
+        let refused = api.post(RECORDS, json!({"name": "More"})).fails_with(503, "tenant_unavailable");
+        assert!(refused.message().contains("disk"), "{refused}");
+        api.get(RECORDS).is(200);
+    }
+    api.delete(&format!("{RECORDS}?id={customer}")).is(204);
+    sign_in(&server.anonymous(), &acme.password);
+    acme.key_command("revoke", &key);
+    server.with_key(&key.key).get(RECORDS).fails_with(401, "revoked_api_key");
+    other.ask("suspend", &[]);
+    others.get(RECORDS).fails_with(403, "tenant_inactive");
+    other.ask("delete", &["--yes"]);
+    others.get(RECORDS).fails_with(401, "invalid_api_key");
+    fs::remove_file(folder.join("ballast")).unwrap();
+    until("there is room again", || (post(&api) == 201).then_some(()));
+    server.cli(&["check"]).done();
+}
+
+/// Signs in to the panel as a browser does.
+fn sign_in(anonymous: &Api, password: &str) {
+    let page = anonymous.get(PANEL).is(200);
+    let text = page.text();
+    let token = text.split("name=\"token\" value=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let cookie = page.header("Set-Cookie").and_then(|cookie| cookie.split(';').next()).unwrap();
+    let form = format!("action=sign-in&token={}&tenant=acme&password={}", encoded(token), encoded(password));
+    let call = anonymous.call("POST", PANEL).header("Content-Type", "application/x-www-form-urlencoded");
+    call.header("Cookie", cookie).body(form).send().is(303);
+}
