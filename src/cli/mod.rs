@@ -15,6 +15,7 @@ mod logging;
 mod openapi;
 mod output;
 mod prompt;
+mod repetition;
 mod restore;
 mod serve;
 mod supervisor;

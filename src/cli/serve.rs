@@ -5,7 +5,6 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use signal_hook::iterator::Signals;
 
 use super::logging::{self, LogFormat};
 use super::output::{print, print_json};
+use super::repetition::Repetition;
 use super::supervisor::Supervisor;
 use super::{GlobalOptions, tenant_name};
 use crate::app::App;
@@ -115,7 +115,8 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     drop(starting);
     let tenants = NewTenants::create(&app, &arguments.create_tenants)?;
     let server = bound.start(Arc::clone(&app))?;
-    let flusher = Flusher::start(Arc::clone(&app))?;
+    let flushed = Arc::clone(&app);
+    let flusher = Repetition::start("last-uses", FLUSH_INTERVAL, move || flush_uses(&flushed))?;
     handle_signals(signals, &server, Arc::clone(&supervisor))?;
 
     let printed = print_startup(options, &server, &tenants.created);
@@ -131,7 +132,8 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     let watchdog = supervisor.start_watchdog(move || heartbeat.load(Ordering::Relaxed))?;
     let result = server.wait();
     drop(watchdog);
-    flusher.stop();
+    drop(flusher);
+    flush_uses(&app);
     app.tenants.close();
     app.registry.close();
     printed?;
@@ -177,34 +179,10 @@ fn raise_descriptor_limit() -> u64 {
     effective.current.unwrap_or(u64::MAX)
 }
 
-/// A thread that writes the last uses of keys once a minute and when it is stopped.
-struct Flusher {
-    /// The thread ends when this is dropped.
-    stop: mpsc::Sender<()>,
-    thread: thread::JoinHandle<()>,
-}
-
-impl Flusher {
-    fn start(app: Arc<App>) -> anyhow::Result<Flusher> {
-        let (stop, stopped) = mpsc::channel();
-        let thread = thread::Builder::new().name("last-uses".to_owned()).spawn(move || {
-            loop {
-                let is_running = stopped.recv_timeout(FLUSH_INTERVAL) == Err(RecvTimeoutError::Timeout);
-                if let Err(error) = app.registry.flush_uses() {
-                    tracing::warn!(%error, "the last uses of keys cannot be written");
-                }
-                if !is_running {
-                    return;
-                }
-            }
-        })?;
-        Ok(Flusher { stop, thread })
-    }
-
-    fn stop(self) {
-        drop(self.stop);
-        // If the thread panicked, the panic was logged, and the uses of the last minute are lost.
-        let _ = self.thread.join();
+/// After an error the uses are kept for the next call.
+fn flush_uses(app: &App) {
+    if let Err(error) = app.registry.flush_uses() {
+        tracing::warn!(%error, "the last uses of keys cannot be written");
     }
 }
 

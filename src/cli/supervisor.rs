@@ -9,11 +9,11 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+
+use super::repetition::Repetition;
 
 /// The supervisor that started this process, such as systemd, if there is one.
 #[derive(Debug)]
@@ -45,21 +45,13 @@ impl Supervisor {
     /// Has the supervisor wait while the databases are recovered and migrated, until the returned
     /// value is dropped. `None` without a supervisor.
     pub fn starting(self: &Arc<Self>) -> io::Result<Option<Repetition>> {
-        if self.socket.is_none() {
-            return Ok(None);
-        }
         let supervisor = Arc::clone(self);
-        let (stop, stopped) = mpsc::channel::<()>();
-        let thread = thread::Builder::new().name("starting".to_owned()).spawn(move || {
-            loop {
-                let time = START_TIMEOUT.as_micros();
-                supervisor.send(&format!("EXTEND_TIMEOUT_USEC={time}\nSTATUS=opening the databases"));
-                if stopped.recv_timeout(START_TIMEOUT / 3) != Err(RecvTimeoutError::Timeout) {
-                    return;
-                }
-            }
-        })?;
-        Ok(Some(Repetition { _stop: stop, _thread: thread }))
+        let prolong = move || {
+            let time = START_TIMEOUT.as_micros();
+            supervisor.send(&format!("EXTEND_TIMEOUT_USEC={time}\nSTATUS=opening the databases"));
+        };
+        let start = || Repetition::start("starting", START_TIMEOUT / 3, prolong);
+        self.socket.is_some().then(start).transpose()
     }
 
     /// Reports that the service is ready. `status` is shown to the operator.
@@ -93,33 +85,18 @@ impl Supervisor {
     ) -> io::Result<Option<Repetition>> {
         let Some(timeout) = self.watchdog_timeout.filter(|_| self.socket.is_some()) else { return Ok(None) };
         let supervisor = Arc::clone(self);
-        let (stop, stopped) = mpsc::channel::<()>();
-        let thread = thread::Builder::new().name("watchdog".to_owned()).spawn(move || {
-            let mut last = None;
-            loop {
-                let count = heartbeat();
-                if last != Some(count) {
-                    supervisor.send("WATCHDOG=1");
-                } else {
-                    tracing::warn!(
-                        "no health check has succeeded since the last watchdog ping; the next ping is omitted"
-                    );
-                }
-                last = Some(count);
-                if stopped.recv_timeout(timeout / PINGS_PER_TIMEOUT) != Err(RecvTimeoutError::Timeout) {
-                    return;
-                }
+        let mut last = None;
+        let ping = move || {
+            let count = heartbeat();
+            if last != Some(count) {
+                supervisor.send("WATCHDOG=1");
+            } else {
+                tracing::warn!("no health check has succeeded since the last watchdog ping; the next ping is omitted");
             }
-        })?;
-        Ok(Some(Repetition { _stop: stop, _thread: thread }))
+            last = Some(count);
+        };
+        Repetition::start("watchdog", timeout / PINGS_PER_TIMEOUT, ping).map(Some)
     }
-}
-
-/// A thread that sends a message again and again. Dropping the value stops it.
-#[derive(Debug)]
-pub struct Repetition {
-    _stop: mpsc::Sender<()>,
-    _thread: JoinHandle<()>,
 }
 
 /// Connects to a socket: a path, or `@` and a name in the abstract namespace.
