@@ -26,14 +26,13 @@ pub fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Opens the folder that holds `path`.
+/// Syncs a file or a folder.
 ///
 /// # Errors
 ///
 /// Those of the file system.
-pub fn open_parent(path: &Path) -> io::Result<File> {
-    let parent = path.parent().unwrap_or(path);
-    File::open(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+pub fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
 }
 
 /// Syncs the folder that holds `path`. A new, renamed or removed name is durable from then on.
@@ -42,5 +41,6 @@ pub fn open_parent(path: &Path) -> io::Result<File> {
 ///
 /// Those of the file system.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
-    open_parent(path)?.sync_all()
+    let parent = path.parent().unwrap_or(path);
+    sync(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
 }

@@ -54,9 +54,8 @@ pub(crate) fn tenant_file_ids(data_dir: &Path) -> io::Result<BTreeSet<TenantId>>
 
 /// Whether there is the database, or a file that SQLite keeps beside one.
 pub(crate) fn has_files(database: &Database) -> bool {
-    let names = ["", "-wal", "-shm", "-journal"].map(|suffix| database.companion(suffix));
     // A name that cannot be looked up may be there.
-    names.iter().any(|name| name.try_exists().unwrap_or(true))
+    database.files().any(|name| name.try_exists().unwrap_or(true))
 }
 
 /// Whether the directory has no files but hidden ones, such as a `.gitignore`.
@@ -83,10 +82,6 @@ pub(crate) fn remove_tenant_files(database: &Database) -> io::Result<()> {
     files::sync_parent(path)
 }
 
-fn unusable(path: &Path, cause: impl ToString) -> OpenError {
-    OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() }
-}
-
 /// A data directory that this process uses, until this is dropped.
 #[derive(Debug)]
 pub struct DataDir {
@@ -109,7 +104,7 @@ impl DataDir {
     pub fn open_to_serve(path: &Path) -> Result<DataDir, OpenError> {
         let data_dir = DataDir::enter(path, true)?;
         migrate(&registry_database(path))?;
-        for id in tenant_file_ids(path).map_err(|error| unusable(path, error))? {
+        for id in tenant_file_ids(path).map_err(|error| OpenError::unusable(path, error))? {
             if let Err(error) = migrate(&tenant_database(path, id)) {
                 tracing::error!(tenant = %id, %error, "the tenant is unavailable");
             }
@@ -122,7 +117,7 @@ impl DataDir {
     }
 
     fn enter(path: &Path, must_recover: bool) -> Result<DataDir, OpenError> {
-        let failed = |error| unusable(path, error);
+        let failed = |error| OpenError::unusable(path, error);
         let directory = File::open(path).map_err(failed)?;
         match directory.try_lock() {
             Ok(()) => recover(path)?,
@@ -171,11 +166,13 @@ impl ServeLock {
         let path = data_dir.join(LOCK_FILE);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(&path).map_err(|error| unusable(&path, error))?;
+        let file = options.open(&path).map_err(|error| OpenError::unusable(&path, error))?;
         match file.try_lock() {
             Ok(()) => Ok(ServeLock { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(unusable(data_dir, "another tenantdesk serves this data directory")),
-            Err(TryLockError::Error(error)) => Err(unusable(&path, error)),
+            Err(TryLockError::WouldBlock) => {
+                Err(OpenError::unusable(data_dir, "another tenantdesk serves this data directory"))
+            }
+            Err(TryLockError::Error(error)) => Err(OpenError::unusable(&path, error)),
         }
     }
 }
@@ -198,8 +195,8 @@ impl NewDataDir {
         if registry.path().exists() {
             return Ok(created);
         }
-        if !tenant_file_ids(path).map_err(|error| unusable(path, error))?.is_empty() {
-            return Err(unusable(
+        if !tenant_file_ids(path).map_err(|error| OpenError::unusable(path, error))?.is_empty() {
+            return Err(OpenError::unusable(
                 registry.path(),
                 "it is missing beside tenants' files; restore a backup into an empty directory",
             ));
@@ -228,7 +225,7 @@ impl NewDataDir {
             let path = path.to_owned();
             Ok(NewDataDir { path, directories, has_new_registry: false, has_new_lock })
         };
-        create().map_err(|error| unusable(path, error))
+        create().map_err(|error| OpenError::unusable(path, error))
     }
 
     pub fn keep(mut self) {

@@ -1,7 +1,7 @@
 //! Why the store did not do what it was asked. No type of the database library appears outside
 //! `store/`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a database cannot be opened. The texts are for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +24,12 @@ pub enum OpenError {
     /// Permissions, locks, a full disk, a failed migration.
     #[error("{} cannot be used: {cause}", .path.display())]
     Unusable { path: PathBuf, cause: String },
+}
+
+impl OpenError {
+    pub(super) fn unusable(path: &Path, cause: impl ToString) -> OpenError {
+        OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() }
+    }
 }
 
 /// A statement failed. The text is SQLite's own.

@@ -290,8 +290,8 @@ fn write_manifest(partial: &Path, manifest: &Manifest) -> Result<(), ArchiveErro
     write().map_err(at(&path))
 }
 
-fn sync(path: &Path) -> Result<(), ArchiveError> {
-    File::open(path).and_then(|file| file.sync_all()).map_err(at(path))
+pub(super) fn sync(path: &Path) -> Result<(), ArchiveError> {
+    files::sync(path).map_err(at(path))
 }
 
 /// The backups in `dir`, the newest first. Their order is that of their sequence numbers, because

@@ -39,8 +39,7 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     let _in_use = DataDir::open(data_dir)?;
     // Files are listed first: the row of a tenant that is created meanwhile is committed when the
     // rows are read.
-    let files = tenant_file_ids(data_dir)
-        .map_err(|error| OpenError::Unusable { path: tenants_dir(data_dir), cause: error.to_string() })?;
+    let files = tenant_file_ids(data_dir).map_err(|error| OpenError::unusable(&tenants_dir(data_dir), error))?;
     let (registry_finding, rows) = check_registry(data_dir);
     let mut findings = vec![registry_finding];
     let known = rows.clone().unwrap_or_default();

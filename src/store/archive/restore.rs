@@ -6,16 +6,14 @@
 //! the registry. A restore that fails or is killed before that step has changed nothing.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
-use super::backup::{self, count};
+use super::backup::{self, count, sync};
 use super::error::{ArchiveError, at};
 use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedTenant};
 use super::staging::{Source, Staging};
@@ -25,7 +23,7 @@ use crate::model::TenantId;
 use crate::store::data_dir::{
     NewDataDir, ServeLock, has_files, is_empty, registry_database, tenant_database, tenants_dir,
 };
-use crate::store::database::{Database, LITESTREAM_TABLES, Role, replace_content};
+use crate::store::database::{COMPANIONS, Database, LITESTREAM_TABLES, Role, replace_content, wait_for};
 use crate::store::error::OpenError;
 use crate::store::records;
 use crate::store::registry::{Registry, RegistryError, TENANT_COLUMNS, TenantRow, check_tenant_name};
@@ -157,8 +155,7 @@ fn restore_everything(data_dir: &Path, source: &Source, restored: &mut Restored)
 /// Closes a staged database and makes it durable.
 fn finish(connection: Connection, staged: &Database) -> Result<(), ArchiveError> {
     connection.close().map_err(|(_, error)| error)?;
-    let synced = File::open(staged.path()).and_then(|file| file.sync_all());
-    synced.map_err(at(staged.path()))
+    sync(staged.path())
 }
 
 /// Renames the files to where they belong, the registry last: without it there is no data.
@@ -167,7 +164,7 @@ fn place_everything(data_dir: &Path, staging: &Staging<'_>, tenants: &[SavedTena
         for saved in tenants {
             fs::rename(staging.tenant(saved).path(), tenant_database(data_dir, saved.id).path())?;
         }
-        File::open(tenants_dir(data_dir))?.sync_all()?;
+        files::sync(&tenants_dir(data_dir))?;
         rename_synced(&staging.registry(), &registry_database(data_dir))
     };
     place().map_err(|error| {
@@ -263,7 +260,8 @@ fn replace(connection: Connection, staged: &Database, live: &Database) -> Result
     let attached = attach(&connection, live.path());
     match live.open(Role::Bulk) {
         Ok(mut target) => {
-            target.busy_handler(Some(wait_for_a_busy_server))?;
+            // A busy server releases its lock for moments only.
+            target.busy_handler(Some(wait_for::<30_000>))?;
             let replaced = attached.and_then(|()| replace_content(&connection, &mut target, || take_over(&connection)));
             match replaced.map_err(|error| live.error(&error)) {
                 Ok(()) => return Ok(false),
@@ -281,7 +279,7 @@ fn replace(connection: Connection, staged: &Database, live: &Database) -> Result
     }
     finish(connection, staged)?;
     // SQLite would apply the old WAL to the new file.
-    for suffix in ["-wal", "-shm", "-journal"] {
+    for suffix in COMPANIONS {
         let path = live.companion(suffix);
         files::ignore_missing(fs::remove_file(&path)).map_err(at(&path))?;
     }
@@ -294,12 +292,6 @@ fn attach(connection: &Connection, live: &Path) -> rusqlite::Result<()> {
     // As every command, it leaves the live WAL as it is (database/wal.rs).
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.execute("ATTACH ? AS live", [name]).map(drop)
-}
-
-/// A busy server releases its lock for moments only.
-fn wait_for_a_busy_server(tries: i32) -> bool {
-    thread::sleep(Duration::from_millis(1));
-    tries < 30_000
 }
 
 /// Takes over what has to go on from the attached live file: the counters of ids and of the change

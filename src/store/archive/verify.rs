@@ -90,7 +90,7 @@ fn refuse(mut found: impl Iterator<Item = String>) -> Result<(), Fault> {
 /// Returns it open, without Litestream's tables.
 pub(super) fn prepare(staged: &Database, schema: &Schema, claimed: u32) -> Result<Connection, Fault> {
     let connection = open_staged(staged.path())?;
-    let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let version = database::version(&connection)?;
     if version != claimed {
         return Err(Fault(format!("has schema {version}, the manifest says {claimed}")));
     }

@@ -3,13 +3,17 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use memchr::memmem;
+use r2d2::Pool;
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::config::DbConfig;
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OpenFlags, ffi};
+use scheduled_thread_pool::ScheduledThreadPool;
 
 use super::{Database, wal};
 use crate::files;
@@ -87,8 +91,21 @@ impl Database {
         connection.pragma_update(None, "journal_size_limit", limit)
     }
 
-    /// Opens connections for reading. [`Database::open`] has accepted the file before.
-    pub(crate) fn reader_manager(&self) -> SqliteConnectionManager {
+    /// A pool of at most `most` connections for reading, which the threads of `opener` open.
+    /// [`Database::open`] has accepted the file before.
+    pub(crate) fn readers(&self, most: u32, opener: Arc<ScheduledThreadPool>) -> Pool<SqliteConnectionManager> {
+        Pool::builder()
+            .max_size(most)
+            .min_idle(Some(0))
+            .test_on_check_out(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connection_timeout(LOCK_WAIT)
+            .thread_pool(opener)
+            .build_unchecked(self.reader_manager())
+    }
+
+    pub(super) fn reader_manager(&self) -> SqliteConnectionManager {
         SqliteConnectionManager::file(&self.path).with_flags(FLAGS).with_init(|connection| {
             configure(connection, Role::Reader, OPENER_WAIT)?;
             connection.busy_timeout(LOCK_WAIT)?;
@@ -156,8 +173,19 @@ pub(super) fn version_in_file(path: &Path) -> rusqlite::Result<u32> {
     let name = path.to_str().ok_or_else(|| rusqlite::Error::InvalidPath(path.to_owned()))?;
     let escaped = name.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
-    let connection = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?;
+    version(&Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?)
+}
+
+/// The schema version of a database, 0 of an empty one.
+pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// A busy handler that waits for about `MILLISECONDS`. SQLite's own wait between two tries grows to
+/// 100 ms, in which a busy server always comes first.
+pub(crate) fn wait_for<const MILLISECONDS: i32>(tries: i32) -> bool {
+    thread::sleep(Duration::from_millis(1));
+    tries < MILLISECONDS
 }
 
 /// Whether the disk refused to sync.

@@ -31,7 +31,7 @@ pub(crate) enum CopyError {
 /// All pages are copied in one step: in several steps, each commit of another connection would
 /// begin the copy anew.
 pub(crate) fn copy_to(source: &Connection, path: &Path) -> Result<(), CopyError> {
-    let cannot_write = |cause: io::Error| CopyError::Target(unusable(path, &cause));
+    let cannot_write = |cause: io::Error| CopyError::Target(OpenError::unusable(path, cause));
     let file = files::create_private(path).map_err(cannot_write)?;
     copy_pages(source, path).and_then(|()| file.sync_all().map_err(cannot_write)).inspect_err(|_| remove(path))
 }
@@ -39,10 +39,10 @@ pub(crate) fn copy_to(source: &Connection, path: &Path) -> Result<(), CopyError>
 fn copy_pages(source: &Connection, path: &Path) -> Result<(), CopyError> {
     let failed = |error: rusqlite::Error| {
         if is_write_error(&error) {
-            CopyError::Target(unusable(path, &error))
+            CopyError::Target(OpenError::unusable(path, error))
         } else {
             let source = Path::new(source.path().unwrap_or_default());
-            CopyError::Source(unusable(source, &error))
+            CopyError::Source(OpenError::unusable(source, error))
         }
     };
     let mut target = open_plain(path).map_err(failed)?;
@@ -51,10 +51,6 @@ fn copy_pages(source: &Connection, path: &Path) -> Result<(), CopyError> {
     run_to_end(&Backup::new(source, &mut target).map_err(failed)?).map_err(failed)?;
     // A reader of a database in WAL mode must be able to create files beside it.
     target.pragma_update(None, "journal_mode", "DELETE").map_err(failed)
-}
-
-fn unusable(path: &Path, cause: &dyn std::fmt::Display) -> OpenError {
-    OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() }
 }
 
 /// Whether a step of the copy failed at its target. The source is only read.

@@ -17,12 +17,13 @@ mod wal;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::iter;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, ErrorCode};
 
-pub(crate) use connection::{LOCK_WAIT, Role, open_plain};
+pub(crate) use connection::{LOCK_WAIT, Role, open_plain, version, wait_for};
 pub(crate) use copy::{CopyError, copy_to, replace_content};
 pub(crate) use schema::{LITESTREAM_TABLES, Migration, Schema, differences};
 pub(crate) use wal::{commit, make_durable, recover, wal_frames};
@@ -45,9 +46,14 @@ impl Database {
         &self.path
     }
 
-    /// The path with a suffix that SQLite uses: `-wal`, `-shm`, `-journal`, or none.
+    /// The path with a suffix of [`COMPANIONS`].
     pub(crate) fn companion(&self, suffix: &str) -> PathBuf {
         companion(&self.path, suffix)
+    }
+
+    /// The database and what SQLite keeps beside it.
+    pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> {
+        iter::once(self.path.clone()).chain(COMPANIONS.map(|suffix| self.companion(suffix)))
     }
 
     /// Where Litestream keeps what it knows of the database, if it copies it.
@@ -64,7 +70,7 @@ impl Database {
 
     /// An error about this database with the text of `cause`.
     pub(crate) fn unusable(&self, cause: impl ToString) -> OpenError {
-        OpenError::Unusable { path: self.path.clone(), cause: cause.to_string() }
+        OpenError::unusable(&self.path, cause)
     }
 
     /// The error for one of SQLite. Damage of the file is told apart.
@@ -88,6 +94,9 @@ impl Database {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity(u64, u64);
 
+/// The ends of the names of the files that SQLite keeps beside a database.
+pub(crate) const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
+
 /// The path of a file that SQLite keeps beside the database at `path`.
 pub(crate) fn companion(path: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -97,7 +106,8 @@ pub(crate) fn companion(path: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
 
 /// See [`Database::remove`].
 pub(crate) fn remove(path: &Path) {
-    for suffix in ["", "-journal", "-wal", "-shm"] {
+    let _ = fs::remove_file(path);
+    for suffix in COMPANIONS {
         let _ = fs::remove_file(companion(path, suffix));
     }
 }

@@ -9,7 +9,7 @@ use std::process;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::connection::{open_plain, version_in_file};
+use super::connection::{open_plain, version, version_in_file};
 use super::{Database, Role, companion, remove, wal};
 use crate::files;
 use crate::store::error::OpenError;
@@ -96,23 +96,18 @@ impl Database {
     /// an error the file is as it was.
     pub(crate) fn migrate(&self) -> Result<Option<u32>, OpenError> {
         // The version in the file is that of its WAL, too: nothing but a migration changes it.
-        match version_in_file(&self.path) {
-            Ok(found) if found == self.schema.version => return Ok(None),
-            _ => (),
+        let known = self.schema.version;
+        if version_in_file(&self.path).is_ok_and(|found| found == known) {
+            return Ok(None);
         }
         let mut connection = self.connect(Role::Bulk)?;
-        match self.require_current(&connection) {
-            Err(OpenError::Older { found, .. }) => {
-                self.run_migrations(&mut connection, found).map_err(|error| {
-                    let known = self.schema.version;
-                    let cause = format!("migrating it from schema {found} to {known}: {error}");
-                    self.unusable(cause)
-                })?;
-                Ok(Some(found))
-            }
-            Ok(()) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let found = match self.require_current(&connection) {
+            Err(OpenError::Older { found, .. }) => found,
+            other => return other.map(|()| None),
+        };
+        let migrated = self.run_migrations(&mut connection, found);
+        migrated.map_err(|error| self.unusable(format!("migrating it from schema {found} to {known}: {error}")))?;
+        Ok(Some(found))
     }
 
     fn run_migrations(&self, connection: &mut Connection, found: u32) -> rusqlite::Result<()> {
@@ -130,11 +125,6 @@ impl Database {
         wal::commit(transaction)?;
         self.checkpoint(connection, true)
     }
-}
-
-/// The schema version of a database, 0 of an empty one.
-fn version(connection: &Connection) -> rusqlite::Result<u32> {
-    connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
 /// Tables that Litestream keeps in a database.

@@ -6,8 +6,9 @@
 //! copies them into the database, before anything is committed behind them.
 
 use std::fmt::Display;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process;
 
@@ -108,33 +109,25 @@ pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
 /// Writes a file's bytes again in place, and syncs them and its name. Returns whether there are any.
 /// SQLite has no lock on a WAL, so it may be opened as a plain file.
 fn write_again(path: &Path) -> io::Result<bool> {
-    let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         opened => opened?,
     };
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;
     loop {
-        file.seek(SeekFrom::Start(at))?;
-        let count = read_some(&mut file, &mut buffer)?;
+        let count = match file.read_at(&mut buffer, at) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
         let Some(part) = buffer.get(..count).filter(|part| !part.is_empty()) else { break };
-        file.seek(SeekFrom::Start(at))?;
-        file.write_all(part)?;
+        file.write_all_at(part, at)?;
         at += count as u64;
     }
     if at > 0 {
         file.sync_all().and_then(|()| files::sync_parent(path)).unwrap_or_else(|error| end(&error));
     }
     Ok(at > 0)
-}
-
-fn read_some(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match file.read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-            read => return read,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -50,7 +50,6 @@ impl Reading<'_> {
 
     /// How to find the rows. SQLite plans without knowing how many records pass a filter.
     pub(super) fn access(&self, list: &ListQuery, search: &Search) -> rusqlite::Result<Access> {
-        let in_order = if list.sort == Column::Id { Access::Id } else { Access::Sort };
         let is_decided = match list.filters.as_slice() {
             [] => true,
             // One index has the rows, in the list's order.
@@ -70,13 +69,10 @@ impl Reading<'_> {
                 }
             }
         }
-        let has_expression = search.expression.is_some();
-        Ok(if has_expression {
-            Access::Search
-        } else if is_decided {
-            in_order
-        } else {
-            Access::Sort
+        Ok(match search.expression {
+            Some(_) => Access::Search,
+            None if is_decided && list.sort == Column::Id => Access::Id,
+            None => Access::Sort,
         })
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span};
 use rusqlite::ToSql;
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
+use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
 
 use crate::clock::{Moment, Timestamp};
 
@@ -48,19 +48,19 @@ impl Expiry {
 /// RFC 3339 in UTC and whole seconds, which is also the stored form.
 impl fmt::Display for Expiry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.to_string())
+        self.0.fmt(f)
     }
 }
 
 impl ToSql for Expiry {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(self.to_string().into())
+        self.0.to_sql()
     }
 }
 
 impl FromSql for Expiry {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Expiry> {
-        value.as_str()?.parse().map(Expiry::at).map_err(FromSqlError::other)
+        Timestamp::column_result(value).map(Expiry)
     }
 }
 

@@ -106,8 +106,7 @@ impl Registry {
         actor: Actor,
         now: Moment,
     ) -> Result<KeyRow, RegistryError> {
-        self.change(|transaction| {
-            let key = find(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
+        self.change_key(tenant_id, key_id, |transaction, key| {
             if key.revoked_at.is_some() {
                 return Ok(key);
             }
@@ -130,8 +129,7 @@ impl Registry {
         now: Moment,
     ) -> Result<KeyRow, RegistryError> {
         check_rate_limit(rate_limit).map_err(RegistryError::Invalid)?;
-        self.change(|transaction| {
-            let key = find(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
+        self.change_key(tenant_id, key_id, |transaction, key| {
             if key.rate_limit != rate_limit {
                 let sql = "UPDATE keys SET rate_limit = ?2 WHERE id = ?1";
                 transaction.prepare_cached(sql)?.execute(params![key_id, rate_limit])?;
@@ -149,14 +147,26 @@ impl Registry {
         actor: Actor,
         now: Moment,
     ) -> Result<KeyRow, RegistryError> {
-        let key = self.change(|transaction| {
-            let key = find(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
+        let key = self.change_key(tenant_id, key_id, |transaction, key| {
             delete(transaction, key_id)?;
             insert_event(transaction, tenant_id, Action::Deleted, Some(&key), actor, now)?;
-            Ok::<_, RegistryError>(key)
+            Ok(key)
         })?;
         self.uses.lock().remove(&key_id);
         Ok(key)
+    }
+
+    /// Runs `work` with a key of this tenant in a write transaction.
+    pub(super) fn change_key<T>(
+        &self,
+        tenant_id: TenantId,
+        key_id: KeyId,
+        work: impl FnOnce(&Transaction<'_>, KeyRow) -> Result<T, RegistryError>,
+    ) -> Result<T, RegistryError> {
+        self.change(|transaction| {
+            let key = find(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
+            work(transaction, key)
+        })
     }
 
     /// Records in memory that a key was used. [`Registry::flush_uses`] writes it.
@@ -233,7 +243,7 @@ pub(super) fn delete(transaction: &Transaction<'_>, key_id: KeyId) -> rusqlite::
     transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key_id]).map(drop)
 }
 
-pub(super) fn find(connection: &Connection, tenant_id: TenantId, key_id: KeyId) -> rusqlite::Result<Option<KeyRow>> {
+fn find(connection: &Connection, tenant_id: TenantId, key_id: KeyId) -> rusqlite::Result<Option<KeyRow>> {
     let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
     connection.prepare_cached(&sql)?.query_row(params![tenant_id, key_id], KeyRow::read).optional()
 }

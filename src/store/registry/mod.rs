@@ -36,7 +36,7 @@ pub use tenants::{DeletedTenant, Inactive, TenantRow, TenantState, check_tenant_
 
 pub(crate) use super::data_dir::REGISTRY_FILE as FILE;
 use super::data_dir::{self, DataDir};
-use super::database::{self, Database, FileIdentity, LOCK_WAIT, Role};
+use super::database::{self, Database, FileIdentity, Role};
 use super::error::{DatabaseError, OpenError};
 pub(crate) use super::schemas::REGISTRY as SCHEMA;
 use crate::clock::Timestamp;
@@ -108,36 +108,27 @@ impl From<rusqlite::Error> for RegistryError {
 impl Registry {
     /// Opens the registry for a command.
     pub fn open(data_dir: &Path) -> Result<Registry, OpenError> {
-        Registry::with_data_dir(DataDir::open(data_dir)?)
+        Registry::new(DataDir::open(data_dir)?, false)
     }
 
     /// Opens the registry for the server, which has migrated it.
     pub fn open_to_serve(data_dir: DataDir) -> Result<Registry, OpenError> {
-        let registry = Registry::with_data_dir(data_dir)?;
-        Ok(Registry { makes_checkpoints: true, ..registry })
+        Registry::new(data_dir, true)
     }
 
-    pub fn with_data_dir(data_dir: DataDir) -> Result<Registry, OpenError> {
+    fn new(data_dir: DataDir, makes_checkpoints: bool) -> Result<Registry, OpenError> {
         let database = data_dir::registry_database(data_dir.path());
         let writer = database.open(Role::Writer)?;
         let missing = || OpenError::Missing(database.path().to_owned());
         let opener = ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("registry");
-        let readers = Pool::builder()
-            .max_size(READERS)
-            .min_idle(Some(0))
-            .test_on_check_out(false)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connection_timeout(LOCK_WAIT)
-            .thread_pool(Arc::new(opener.build()))
-            .build_unchecked(database.reader_manager());
+        let readers = database.readers(READERS, Arc::new(opener.build()));
         Ok(Registry {
             data_dir: Arc::new(data_dir),
             identity: database.identity().ok_or_else(missing)?,
             database,
             readers,
             writer: Mutex::new(writer),
-            makes_checkpoints: false,
+            makes_checkpoints,
             uses: Mutex::default(),
         })
     }

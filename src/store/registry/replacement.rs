@@ -37,8 +37,7 @@ impl Registry {
         now: Moment,
     ) -> Result<Replacement, RegistryError> {
         let overlap_end = Expiry::after(now, overlap).ok_or(RegistryError::Invalid("the overlap is too long"))?;
-        self.change(|transaction| {
-            let old = keys::find(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
+        self.change_key(tenant_id, key_id, |transaction, old| {
             let state = old.state(now);
             if state != KeyState::Active {
                 return Err(RegistryError::NotReplaceable { id: key_id, state: state.as_str() });

@@ -2,15 +2,13 @@
 //! meanwhile.
 
 use std::path::Path;
-use std::thread;
-use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use crate::clock::Timestamp;
 use crate::model::{RecordId, Resource, TenantId};
 use crate::store::data_dir::tenant_database;
-use crate::store::database::{self, Database, Role};
+use crate::store::database::{self, Database, Role, wait_for};
 use crate::store::error::{DatabaseError, OpenError};
 use crate::store::records::{self, Reading, Writing};
 
@@ -101,10 +99,9 @@ impl ImportTransaction<'_> {
     }
 }
 
-/// Begins to write. SQLite's own wait between two tries grows to 100 ms, in which a busy server
-/// always comes first.
+/// Begins to write. A server leaves the file within two seconds; another import may take an hour.
 fn begin(connection: &mut Connection, wait: impl FnOnce()) -> rusqlite::Result<Transaction<'_>> {
-    connection.busy_handler(Some(wait_for_server))?;
+    connection.busy_handler(Some(wait_for::<2_000>))?;
     let is_locked = |outcome: &rusqlite::Result<()>| {
         let error = outcome.as_ref().err().and_then(rusqlite::Error::sqlite_error_code);
         error == Some(ErrorCode::DatabaseBusy)
@@ -113,21 +110,9 @@ fn begin(connection: &mut Connection, wait: impl FnOnce()) -> rusqlite::Result<T
     let begun = connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK");
     if is_locked(&begun) {
         wait();
-        connection.busy_handler(Some(wait_for_import))?;
+        connection.busy_handler(Some(wait_for::<3_600_000>))?;
     }
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
-}
-
-/// A server leaves the file within two seconds.
-fn wait_for_server(tries: i32) -> bool {
-    thread::sleep(Duration::from_millis(1));
-    tries < 2_000
-}
-
-/// Another import may take an hour.
-fn wait_for_import(tries: i32) -> bool {
-    thread::sleep(Duration::from_millis(1));
-    tries < 3_600_000
 }
 
 /// The indexes of a table that were dropped. An index that is built from all rows is written once;

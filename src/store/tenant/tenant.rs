@@ -14,7 +14,7 @@ use super::Shared;
 use super::health::Health;
 use super::mutation::{Demand, Mutation, Queued};
 use super::writer::Writer;
-use crate::store::database::{Database, FileIdentity, LOCK_WAIT, Role};
+use crate::store::database::{Database, FileIdentity, Role};
 use crate::store::error::{DatabaseError, MutationError, OpenError, StoreError};
 use crate::store::records::{Reading, Writing};
 
@@ -75,15 +75,7 @@ impl Tenant {
         drop(database.open(Role::Reader)?);
         let missing = || OpenError::Missing(database.path().to_owned());
         let identity = database.identity().ok_or_else(missing)?;
-        let readers = Pool::builder()
-            .max_size(MAX_READERS)
-            .min_idle(Some(0))
-            .test_on_check_out(false)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connection_timeout(LOCK_WAIT)
-            .thread_pool(Arc::clone(&shared.opener))
-            .build_unchecked(database.reader_manager());
+        let readers = database.readers(MAX_READERS, Arc::clone(&shared.opener));
         Ok(Tenant { database, identity, readers, writer: Mutex::new(None), shared, health })
     }
 
