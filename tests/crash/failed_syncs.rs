@@ -78,6 +78,17 @@ impl<'a> Scene<'a> {
     /// after the restart.
     fn restart_and_repeat(&mut self, server: &mut TestServer) {
         server.ended_at_failed_sync();
+        self.repair_and_repeat(server);
+    }
+
+    /// The same where the first restart ends at a failed sync, too.
+    fn restart_twice_and_repeat(&mut self, server: &mut TestServer) {
+        let code = server.try_restart();
+        server.assert_failed_sync(code);
+        self.repair_and_repeat(server);
+    }
+
+    fn repair_and_repeat(&mut self, server: &mut TestServer) {
         self.recorder.end_fault();
         server.restart();
         self.clients[0].0.repeat();
@@ -176,23 +187,13 @@ pub fn by_server() -> Run {
     scene.fail("tenants/1.db-wal$", true);
     assert!(scene.clients[0].0.attempt().is_none());
     server.ended_at_failed_sync();
-    let code = server.try_restart();
-    server.assert_failed_sync(code);
-    recorder.end_fault();
-    server.restart();
-    scene.clients[0].0.repeat();
-    scene.go_on();
+    scene.restart_twice_and_repeat(&mut server);
     // At a commit, and when the next start copies the log into the file.
     scene.fail("tenants/1.db-wal$", false);
     assert!(scene.clients[0].0.attempt().is_none());
     server.ended_at_failed_sync();
     scene.fail("tenants/1.db$", false);
-    let code = server.try_restart();
-    server.assert_failed_sync(code);
-    recorder.end_fault();
-    server.restart();
-    scene.clients[0].0.repeat();
-    scene.go_on();
+    scene.restart_twice_and_repeat(&mut server);
     // At a checkpoint.
     scene.fail("tenants/1.db$", false);
     while scene.clients[0].0.attempt_large_customer().is_some() {}
