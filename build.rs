@@ -1,5 +1,6 @@
-//! Finds the commit that `tenantdesk --version` prints: `TENANTDESK_COMMIT` of the environment, else the file `release/commit`, which
-//! `git archive` fills, else git. A debug build does not ask git: each commit would compile it again.
+//! Finds the commit that `tenantdesk --version` prints: `TENANTDESK_COMMIT` of the environment,
+//! else the file `release/commit`, which `git archive` fills, else git. A debug build does not ask
+//! git: each commit would compile it again.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +10,8 @@ fn main() {
     println!("cargo::rerun-if-env-changed=TENANTDESK_COMMIT");
     println!("cargo::rerun-if-changed=release/commit");
     let release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
-    let commit = from_environment().or_else(from_archive).or_else(|| release.then(from_git).flatten());
+    let commit =
+        from_environment().or_else(from_archive).or_else(|| release.then(from_git).flatten());
     if let Some(commit) = commit {
         println!("cargo::rustc-env=TENANTDESK_COMMIT={:.12}", commit.trim());
     }
@@ -25,7 +27,7 @@ fn from_archive() -> Option<String> {
 }
 
 fn from_git() -> Option<String> {
-    // Without this, git would look in the folders above.
+    // Without this, git would look in the directories above.
     if !Path::new(".git").exists() {
         return None;
     }

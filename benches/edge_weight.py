@@ -80,8 +80,8 @@ def main():
     print(f"crates: {len(every) - 1}, of these {len(for_edge)} for the edge, {len(for_tls)} of them for TLS")
     for label, some in (("TLS", for_tls), ("the rest of the edge", for_edge - for_tls)):
         print(f"  {label}: {', '.join(sorted(name for name, _ in some))}")
-    folder = os.path.join(ROOT, "src", "edge")
-    lines = sum(len(open(os.path.join(folder, name)).readlines()) for name in os.listdir(folder))
+    directory = os.path.join(ROOT, "src", "edge")
+    lines = sum(len(open(os.path.join(directory, name)).readlines()) for name in os.listdir(directory))
     print(f"lines of src/edge: {lines:,}")
     if sys.argv[1:] != ["--bytes"]:
         return

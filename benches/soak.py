@@ -4,7 +4,7 @@
     cargo build --release && benches/soak.py --minutes 60
 
 Meanwhile keys are revoked, tenants suspended and files locked; files are imported, and some imports killed; every minute a backup is
-made, restored into an empty folder and examined, and tenants that nobody else uses are restored from it; the disk refuses writes for
+made, restored into an empty directory and examined, and tenants that nobody else uses are restored from it; the disk refuses writes for
 moments; the server is killed and started again. `--undisturbed` leaves out the last two, for the growth of memory.
 
 A client repeats a change with its idempotency key until the answer is definite. Needs nothing but Python 3 on Linux. It fails (exit
@@ -90,7 +90,7 @@ class Connection:
 class Soak:
     def __init__(self, options):
         self.options = options
-        self.home = tempfile.mkdtemp(prefix="soak-", dir=options.folder)
+        self.home = tempfile.mkdtemp(prefix="soak-", dir=options.directory)
         self.data = os.path.join(self.home, "data")
         self.tenants = []
         self.counts = Counter()
@@ -211,21 +211,21 @@ class Soak:
     def back_up(self):
         """Makes a backup every minute, restores it elsewhere, and restores tenants of its own from it."""
         rng = random.Random(self.options.seed + 3)
-        folder, elsewhere = os.path.join(self.home, "backups"), os.path.join(self.home, "restored")
-        os.makedirs(folder)
+        directory, elsewhere = os.path.join(self.home, "backups"), os.path.join(self.home, "restored")
+        os.makedirs(directory)
         connection = Connection(self)
         while not self.over.wait(self.options.backup_seconds):
             for tenant in self.restored:
                 self.change_some(rng, connection, tenant)
             before = {tenant.name: self.names(connection, tenant) for tenant in self.restored}
             try:
-                self.cli("backup", folder, "--keep", "3")
+                self.cli("backup", directory, "--keep", "3")
                 shutil.rmtree(elsewhere, ignore_errors=True)
-                for command in (["restore", folder], ["check"]):
+                for command in (["restore", directory], ["check"]):
                     subprocess.run([self.options.binary, "--data-dir", elsewhere, *command], check=True, capture_output=True, text=True)
                 for tenant in self.restored:
                     self.change_some(rng, connection, tenant)
-                    self.cli("restore", folder, tenant.name, "--force")
+                    self.cli("restore", directory, tenant.name, "--force")
                     if self.names(connection, tenant) != before[tenant.name]:
                         self.fault(f"{tenant.name} differs from the backup that was restored")
                 self.counts["backups restored"] += 1
@@ -376,11 +376,11 @@ class Soak:
         return self.away_until >= since - 1.0
 
     def sample(self):
-        folder = f"/proc/{self.server.pid}"
-        with open(f"{folder}/status") as file:
+        directory = f"/proc/{self.server.pid}"
+        with open(f"{directory}/status") as file:
             fields = dict(line.split(":", 1) for line in file)
         memory = int(fields["VmRSS"].split()[0]) / 1000
-        return memory, len(os.listdir(f"{folder}/fd")), int(fields["Threads"])
+        return memory, len(os.listdir(f"{directory}/fd")), int(fields["Threads"])
 
     def watch(self):
         begun = time.monotonic()
@@ -479,12 +479,12 @@ def main():
     parser.add_argument("--tenants", type=int, default=200)
     parser.add_argument("--connections", type=int, default=50)
     parser.add_argument("--binary", default="target/release/tenantdesk")
-    parser.add_argument("--folder", default="target/tmp", help="where the temporary data lies; on a real disk")
+    parser.add_argument("--directory", default="target/tmp", help="where the temporary data lies; on a real disk")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--backup-seconds", type=float, default=60, help="the time between two backups")
     parser.add_argument("--undisturbed", action="store_true", help="neither kill the server nor refuse its writes")
     options = parser.parse_args()
-    os.makedirs(options.folder, exist_ok=True)
+    os.makedirs(options.directory, exist_ok=True)
     options.binary = os.path.abspath(options.binary)
     return Soak(options).run()
 

@@ -1,4 +1,5 @@
-//! The application: it opens the store and dispatches each request to the API, the panel or the reference.
+//! The application: it opens the store and dispatches each request to the API, the panel or the
+//! reference.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,7 +52,12 @@ impl App {
         let (api_registry, api_tenants) = (Arc::clone(&registry), Arc::clone(&tenants));
         Ok(Arc::new(App {
             panel: Panel::new(Arc::clone(&registry)),
-            api: Arc::new(Api::new(api_registry, api_tenants, config.rate_limit, Arc::clone(&metrics))),
+            api: Arc::new(Api::new(
+                api_registry,
+                api_tenants,
+                config.rate_limit,
+                Arc::clone(&metrics),
+            )),
             registry,
             tenants,
             clock,
@@ -71,7 +77,8 @@ impl App {
         match routes::find(&request.path) {
             None => reply.send(ApiError::endpoint_not_found().into()),
             Some(Route::Page(page)) => {
-                // `/docs` contains the request's host and `/readyz` the present state, so no cache may store a page.
+                // `/docs` contains the request's host and `/readyz` the present state, so no cache
+                // may store a page.
                 reply.add_headers(no_store());
                 reply.send(self.page(page, &request));
             }
@@ -107,7 +114,8 @@ impl App {
         }
     }
 
-    /// Probes the registry and the data directory at most once a second; other calls return the last result.
+    /// Probes the registry and the data directory at most once a second; other calls return the
+    /// last result.
     fn ready(&self, now: Moment) -> Result<(), String> {
         self.readiness.check(now.monotonic, || probe(&self.registry, &self.data_dir))
     }
@@ -120,5 +128,6 @@ fn no_store() -> [(&'static str, String); 1] {
 
 fn probe(registry: &Registry, data_dir: &Path) -> Result<(), String> {
     registry.ready()?;
-    readiness::probe_write(data_dir).map_err(|error| format!("the data directory does not take a write ({error})"))
+    readiness::probe_write(data_dir)
+        .map_err(|error| format!("the data directory does not take a write ({error})"))
 }

@@ -1,4 +1,5 @@
-//! The configuration of a service: plain values with their defaults. `docs/operations.md` lists the options that set them.
+//! The configuration of a service: plain values with their defaults. `docs/operations.md` lists the
+//! options that set them.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -23,7 +24,8 @@ pub struct Config {
     pub workers: usize,
     /// Requests a minute for each key.
     pub rate_limit: NonZeroU32,
-    /// Networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, in addition to loopback.
+    /// Networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, in addition to
+    /// loopback.
     pub trusted_proxies: Vec<IpNet>,
     /// Certificate and key for HTTPS. Without them the service speaks HTTP.
     pub tls: Option<TlsFiles>,
@@ -45,7 +47,8 @@ pub struct TlsFiles {
 /// Timeouts and the number of client connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// A connection between two requests. Longer than the 60 s for which nginx keeps its upstream connections.
+    /// A connection between two requests. Longer than the 60 s for which nginx keeps its upstream
+    /// connections.
     pub idle_timeout: Duration,
     /// From the first byte of a head to its end; also a TLS handshake.
     pub head_timeout: Duration,
@@ -75,7 +78,8 @@ impl Config {
             data_dir: data_dir.into(),
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             metrics_listen: None,
-            workers: (std::thread::available_parallelism().map_or(1, usize::from) + 2).max(MIN_WORKERS),
+            workers: (std::thread::available_parallelism().map_or(1, usize::from) + 2)
+                .max(MIN_WORKERS),
             rate_limit: const { NonZeroU32::new(100).unwrap() },
             trusted_proxies: Vec::new(),
             tls: None,

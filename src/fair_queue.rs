@@ -1,4 +1,5 @@
-//! A queue that is dequeued round-robin by client address, so that a client with many items does not delay the others.
+//! A queue that is dequeued round-robin by client address, so that a client with many items does
+//! not delay the others.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,7 +7,8 @@ use std::net::{IpAddr, Ipv6Addr};
 /// A queue with one list of items for each client address.
 #[derive(Debug)]
 pub struct FairQueue<T> {
-    /// The address that is served next is at the front. No list is empty. There are few addresses, so a linear search is fast.
+    /// The address that is served next is at the front. No list is empty. There are few addresses,
+    /// so a linear search is fast.
     clients: VecDeque<(IpAddr, VecDeque<T>)>,
     len: usize,
 }
@@ -67,7 +69,11 @@ impl<T> FairQueue<T> {
     /// removes nothing if that address has at most one item more than `client`.
     fn evict_for(&mut self, client: IpAddr) -> Option<T> {
         let client = address_of(client);
-        let own = self.clients.iter().find(|(address, _)| *address == client).map_or(0, |(_, items)| items.len());
+        let own = self
+            .clients
+            .iter()
+            .find(|(address, _)| *address == client)
+            .map_or(0, |(_, items)| items.len());
         let (_, longest) = self.clients.iter_mut().max_by_key(|(_, items)| items.len())?;
         if longest.len() <= own + 1 {
             return None;
@@ -84,8 +90,8 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// Returns the address that identifies a client: an IPv4 address, or the /64 network of an IPv6 address, since a provider assigns
-/// at least a /64 to each customer.
+/// Returns the address that identifies a client: an IPv4 address, or the /64 network of an IPv6
+/// address, since a provider assigns at least a /64 to each customer.
 pub fn address_of(client: IpAddr) -> IpAddr {
     match client {
         IpAddr::V4(_) => client,
@@ -118,8 +124,13 @@ mod tests {
 
     #[test]
     fn addresses_are_served_round_robin() {
-        let mut queue =
-            filled(&[("192.0.2.1", 1), ("192.0.2.1", 2), ("192.0.2.1", 3), ("192.0.2.2", 4), ("192.0.2.3", 5)]);
+        let mut queue = filled(&[
+            ("192.0.2.1", 1),
+            ("192.0.2.1", 2),
+            ("192.0.2.1", 3),
+            ("192.0.2.2", 4),
+            ("192.0.2.3", 5),
+        ]);
         assert_eq!(queue.pop(), Some(1));
         queue.push(ip("192.0.2.2"), 6);
         assert_eq!(drained(queue), [4, 5, 2, 6, 3]);
@@ -133,7 +144,8 @@ mod tests {
 
     #[test]
     fn items_of_the_address_with_the_most_are_evicted() {
-        let mut queue = filled(&[("192.0.2.1", 1), ("192.0.2.1", 2), ("192.0.2.1", 3), ("192.0.2.2", 4)]);
+        let mut queue =
+            filled(&[("192.0.2.1", 1), ("192.0.2.1", 2), ("192.0.2.1", 3), ("192.0.2.2", 4)]);
         assert_eq!(queue.evict_for(ip("192.0.2.1")), None);
         assert_eq!(queue.evict_for(ip("192.0.2.3")), Some(3));
         assert_eq!(queue.evict_for(ip("192.0.2.2")), None);
@@ -144,7 +156,8 @@ mod tests {
 
     #[test]
     fn retain_keeps_the_order() {
-        let mut queue = filled(&[("192.0.2.1", 1), ("192.0.2.2", 2), ("192.0.2.1", 3), ("192.0.2.3", 4)]);
+        let mut queue =
+            filled(&[("192.0.2.1", 1), ("192.0.2.2", 2), ("192.0.2.1", 3), ("192.0.2.3", 4)]);
         queue.retain(|item| *item > 2);
         assert_eq!(queue.len(), 2);
         assert_eq!(drained(queue), [3, 4]);

@@ -1,10 +1,12 @@
 //! TenantDesk: a JSON REST API for customers, employees and hardware, one SQLite file per tenant.
 //!
-//! A request goes through the modules in one direction: [`edge`] reads it from the client and validates the HTTP message,
-//! [`http`] brings it to a worker, [`api`] takes it through the checks of contract section 5 in their order,
-//! [`model`] says what a record is, and [`store`] keeps it. [`cli`] is the command line. No layer calls upward.
+//! A request goes through the modules in one direction: [`edge`] reads it from the client and
+//! validates the HTTP message, [`http`] brings it to a worker, [`api`] takes it through the checks
+//! of contract section 5 in their order, [`model`] says what a record is, and [`store`] keeps it.
+//! [`cli`] is the command line. No layer calls upward.
 //!
-//! Absent on purpose: async code outside the edge, an ORM, global state, caches of keys or records. ARCHITECTURE.md says why.
+//! Absent on purpose: async code outside the edge, an ORM, global state, caches of keys or records.
+//! ARCHITECTURE.md says why.
 
 mod allocator;
 pub mod api;
@@ -20,7 +22,7 @@ pub mod html;
 pub mod http;
 pub mod metrics;
 pub mod model;
-mod new_folders;
+mod new_directories;
 pub mod panel;
 pub mod panics;
 pub mod password;

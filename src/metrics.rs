@@ -1,7 +1,8 @@
 //! The metrics of the service in the text format of Prometheus.
 //!
-//! The application owns the metrics and passes them down. Label values come from fixed sets: routes, methods and statuses. They
-//! never contain a tenant's name, a key or other input of a client.
+//! The application owns the metrics and passes them down. Label values come from fixed sets:
+//! routes, methods and statuses. They never contain a tenant's name, a key or other input of a
+//! client.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,7 +23,8 @@ pub const OTHER: &str = "other";
 const METHODS: [&str; 5] = ["GET", "HEAD", "POST", "PUT", "DELETE"];
 
 /// Upper bounds of the latency histogram, in seconds.
-const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
+const BUCKETS: [f64; 13] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
 /// A counter: its value never decreases.
 #[derive(Debug, Default)]
@@ -114,13 +116,15 @@ pub struct StoreGauges {
 #[derive(Debug, Default)]
 struct RouteMetrics {
     by_status: BTreeMap<u16, u64>,
-    /// Requests by bucket: up to [`BUCKETS`]`[n]` seconds, but longer than the previous bound. The last bucket has no bound.
+    /// Requests by bucket: up to [`BUCKETS`]`[n]` seconds, but longer than the previous bound. The
+    /// last bucket has no bound.
     by_time: [u64; BUCKETS.len() + 1],
     seconds: f64,
 }
 
 impl Metrics {
-    /// Metrics without any requests. `route_of` maps a path to its label, unknown paths to [`OTHER`].
+    /// Metrics without any requests. `route_of` maps a path to its label, unknown paths to
+    /// [`OTHER`].
     pub fn new(route_of: fn(&str) -> &'static str) -> Metrics {
         Metrics {
             route_of,
@@ -152,18 +156,39 @@ impl Metrics {
     pub fn render(&self, store: StoreGauges) -> String {
         let mut page = Exposition::default();
         page.head("tenantdesk_build_info", "gauge", "The running version.");
-        page.sample("tenantdesk_build_info", concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1);
+        page.sample(
+            "tenantdesk_build_info",
+            concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}"),
+            1,
+        );
         self.render_requests(&mut page);
         let counters = [
-            ("tenantdesk_rate_limited_total", "Requests refused by the rate limit.", &self.rate_limited),
-            ("tenantdesk_replays_total", "Responses replayed for a known idempotency key.", &self.replays),
+            (
+                "tenantdesk_rate_limited_total",
+                "Requests refused by the rate limit.",
+                &self.rate_limited,
+            ),
+            (
+                "tenantdesk_replays_total",
+                "Responses replayed for a known idempotency key.",
+                &self.replays,
+            ),
         ];
         for (name, help, counter) in counters {
             page.metric(name, "counter", help, counter.value());
         }
-        page.timed("tenantdesk_search_merge", "Bounded steps of merging search segments.", &self.search_merges);
+        page.timed(
+            "tenantdesk_search_merge",
+            "Bounded steps of merging search segments.",
+            &self.search_merges,
+        );
         page.timed("tenantdesk_checkpoint", "Checkpoints of tenants' WALs.", &self.checkpoints);
-        page.metric("tenantdesk_open_tenants", "gauge", "Tenants whose file is open.", store.open_tenants);
+        page.metric(
+            "tenantdesk_open_tenants",
+            "gauge",
+            "Tenants whose file is open.",
+            store.open_tenants,
+        );
         let busy = self.busy_workers.value();
         page.metric("tenantdesk_workers_busy", "gauge", "Workers that handle a request.", busy);
         render_process(&mut page);
@@ -176,7 +201,8 @@ impl Metrics {
         page.head(REQUESTS, "counter", "Requests by route, method and status.");
         for ((route, method), route_metrics) in requests.iter() {
             for (status, count) in &route_metrics.by_status {
-                let labels = format!("{{route=\"{route}\",method=\"{method}\",status=\"{status}\"}}");
+                let labels =
+                    format!("{{route=\"{route}\",method=\"{method}\",status=\"{status}\"}}");
                 page.sample(REQUESTS, &labels, count);
             }
         }
@@ -188,10 +214,22 @@ impl Metrics {
             let mut count = 0;
             for (end, more) in ends.zip(route_metrics.by_time) {
                 count += more;
-                page.sample("tenantdesk_request_duration_seconds_bucket", &format!("{{{labels},le=\"{end}\"}}"), count);
+                page.sample(
+                    "tenantdesk_request_duration_seconds_bucket",
+                    &format!("{{{labels},le=\"{end}\"}}"),
+                    count,
+                );
             }
-            page.sample("tenantdesk_request_duration_seconds_sum", &format!("{{{labels}}}"), route_metrics.seconds);
-            page.sample("tenantdesk_request_duration_seconds_count", &format!("{{{labels}}}"), count);
+            page.sample(
+                "tenantdesk_request_duration_seconds_sum",
+                &format!("{{{labels}}}"),
+                route_metrics.seconds,
+            );
+            page.sample(
+                "tenantdesk_request_duration_seconds_count",
+                &format!("{{{labels}}}"),
+                count,
+            );
         }
     }
 }
@@ -203,11 +241,13 @@ impl Default for Metrics {
     }
 }
 
-/// Renders the metrics of the process under the standard names of Prometheus clients. Unavailable values are omitted.
+/// Renders the metrics of the process under the standard names of Prometheus clients. Unavailable
+/// values are omitted.
 fn render_process(page: &mut Exposition) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let resident =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let resident = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok());
     if let Some(kilobytes) = resident {
         let bytes: u64 = u64::saturating_mul(kilobytes, 1024);
         page.metric("process_resident_memory_bytes", "gauge", "Memory in use.", bytes);
@@ -264,7 +304,12 @@ mod tests {
     fn unknown_paths_and_methods_share_one_series() {
         let metrics = Metrics::new(|path| if path == "/known" { "/known" } else { OTHER });
         for n in 0..100 {
-            metrics.record_response("PATCH", &format!("/secret-{n}"), 404, Duration::from_millis(1));
+            metrics.record_response(
+                "PATCH",
+                &format!("/secret-{n}"),
+                404,
+                Duration::from_millis(1),
+            );
         }
         let page = metrics.render(StoreGauges::default());
         assert!(!page.contains("secret"), "{page}");
@@ -284,10 +329,18 @@ mod tests {
             let labels = format!("{{route=\"/known\",method=\"GET\",le=\"{end}\"}}");
             value(&page, &format!("tenantdesk_request_duration_seconds_bucket{labels}")).unwrap()
         };
-        assert_eq!(["0.0005", "0.001", "0.0025", "0.005", "5", "+Inf"].map(bucket), [1.0, 2.0, 2.0, 3.0, 3.0, 4.0]);
+        assert_eq!(
+            ["0.0005", "0.001", "0.0025", "0.005", "5", "+Inf"].map(bucket),
+            [1.0, 2.0, 2.0, 3.0, 3.0, 4.0]
+        );
         let all = "{route=\"/known\",method=\"GET\"}";
-        assert_eq!(value(&page, &format!("tenantdesk_request_duration_seconds_count{all}")), Some(4.0));
-        assert!(value(&page, &format!("tenantdesk_request_duration_seconds_sum{all}")).unwrap() > 60.0);
+        assert_eq!(
+            value(&page, &format!("tenantdesk_request_duration_seconds_count{all}")),
+            Some(4.0)
+        );
+        assert!(
+            value(&page, &format!("tenantdesk_request_duration_seconds_sum{all}")).unwrap() > 60.0
+        );
         assert_eq!(value(&page, "tenantdesk_open_tenants"), Some(3.0));
         assert!(value(&page, "process_resident_memory_bytes").unwrap() > 100_000.0);
         assert!(value(&page, "process_open_fds").unwrap() >= 3.0);

@@ -19,12 +19,12 @@ const MAX_LANES: u32 = 4;
 /// The minimum and maximum length of a password, in characters.
 pub const LENGTH: std::ops::RangeInclusive<usize> = 12..=128;
 
-/// A hash that no password matches, with the parameters of real hashes. Verification against it takes the same time, so that
-/// response times do not reveal which tenants exist.
-const DUMMY_HASH: &str =
-    "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+/// A hash that no password matches, with the parameters of real hashes. Verification against it
+/// takes the same time, so that response times do not reveal which tenants exist.
+const DUMMY_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// 32 letters and digits that are hard to confuse. Five random bits select one with uniform probability.
+/// 32 letters and digits that are hard to confuse. Five random bits select one with uniform
+/// probability.
 const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
 /// The password violates the policy.
@@ -59,8 +59,8 @@ pub fn check(password: &str) -> Result<(), PolicyError> {
     }
 }
 
-/// The 19 MiB of memory that one hash computation needs. It is reused because the allocator would otherwise retain a copy for
-/// every thread that has computed a hash.
+/// The 19 MiB of memory that one hash computation needs. It is reused because the allocator would
+/// otherwise retain a copy for every thread that has computed a hash.
 #[derive(Default)]
 pub struct HashBuffer(Vec<Block>);
 
@@ -112,14 +112,15 @@ pub fn hash_in(password: &str, buffer: &mut HashBuffer) -> Result<String, HashEr
     Ok(hash.to_string())
 }
 
-/// Returns whether `password` matches `stored`, a PHC string. `None` stands for an unknown tenant: the result is `false`, after
-/// the same amount of work. One call takes 19 MiB and about 20 ms of processor time; the caller limits concurrency.
+/// Returns whether `password` matches `stored`, a PHC string. `None` stands for an unknown tenant:
+/// the result is `false`, after the same amount of work. One call takes 19 MiB and about 20 ms of
+/// processor time; the caller limits concurrency.
 pub fn verify(password: &str, stored: Option<&str>, buffer: &mut HashBuffer) -> bool {
     matches(password, stored.unwrap_or(DUMMY_HASH), buffer).unwrap_or(false) && stored.is_some()
 }
 
-/// Whether `stored` is a hash that [`verify`] computes. Its parameters decide what one sign-in costs, so a backup may not bring
-/// others.
+/// Whether `stored` is a hash that [`verify`] computes. Its parameters decide what one sign-in
+/// costs, so a backup may not bring others.
 pub fn is_acceptable(stored: &str) -> bool {
     PasswordHash::new(stored).is_ok_and(|stored| acceptable_params(&stored).is_some())
 }
@@ -131,7 +132,9 @@ fn acceptable_params(stored: &PasswordHash) -> Option<Params> {
         && stored.salt.is_some()
         && stored.hash.is_some();
     let params = Params::try_from(stored).ok().filter(|_| is_known)?;
-    let is_small = params.m_cost() <= MAX_MEMORY && params.t_cost() <= MAX_PASSES && params.p_cost() <= MAX_LANES;
+    let is_small = params.m_cost() <= MAX_MEMORY
+        && params.t_cost() <= MAX_PASSES
+        && params.p_cost() <= MAX_LANES;
     is_small.then_some(params)
 }
 
@@ -186,7 +189,9 @@ mod tests {
         for params in ["m=262144,t=10,p=4", "m=64,t=1,p=1"] {
             assert!(is_acceptable(&with(params)), "{params}");
         }
-        for params in ["m=262145,t=2,p=1", "m=4194303,t=2,p=1", "m=19456,t=11,p=1", "m=19456,t=2,p=5"] {
+        for params in
+            ["m=262145,t=2,p=1", "m=4194303,t=2,p=1", "m=19456,t=11,p=1", "m=19456,t=2,p=5"]
+        {
             assert!(!is_acceptable(&with(params)), "{params}");
             assert_eq!(matches("", &with(params), &mut HashBuffer::default()), None, "{params}");
         }
@@ -199,7 +204,8 @@ mod tests {
     fn hashes_are_those_of_the_reference() {
         use argon2::{PasswordHasher as _, PasswordVerifier as _};
         let buffer = &mut HashBuffer::default();
-        let reference: PasswordHash = Argon2::default().hash_password(b"correct horse battery").unwrap();
+        let reference: PasswordHash =
+            Argon2::default().hash_password(b"correct horse battery").unwrap();
         assert!(verify("correct horse battery", Some(&reference.to_string()), buffer));
         let ours = hash_in("correct horse battery", buffer).unwrap();
         let ours = PasswordHash::new(&ours).unwrap();

@@ -14,10 +14,12 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// A probe that runs longer counts as failed.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The file that a probe writes. The name is always the same, so a probe removes what a killed process left behind.
+/// The file that a probe writes. The name is always the same, so a probe removes what a killed
+/// process left behind.
 const FILE: &str = ".ready";
 
-/// Bytes that a probe writes: a whole block, since some file systems store less in the inode, even on a full disk.
+/// Bytes that a probe writes: a whole block, since some file systems store less in the inode, even
+/// on a full disk.
 const SIZE: usize = 4096;
 
 /// The last probe and its result.
@@ -39,9 +41,14 @@ impl Readiness {
         Readiness(Mutex::new(ProbeState { started_at: now, is_running: false, result: probe() }))
     }
 
-    /// Returns the result of a probe, or what failed. Runs `probe` if the last one began at least a second before `now`, which
-    /// is monotonic time, and none is running. Otherwise it returns the last result without waiting.
-    pub fn check(&self, now: Duration, probe: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    /// Returns the result of a probe, or what failed. Runs `probe` if the last one began at least a
+    /// second before `now`, which is monotonic time, and none is running. Otherwise it returns the
+    /// last result without waiting.
+    pub fn check(
+        &self,
+        now: Duration,
+        probe: impl FnOnce() -> Result<(), String>,
+    ) -> Result<(), String> {
         if let Some(result) = self.begin(now) {
             return result;
         }
@@ -57,7 +64,10 @@ impl Readiness {
         let mut state = self.0.lock();
         let age = now.saturating_sub(state.started_at);
         if state.is_running && age >= DEADLINE {
-            return Some(Err(format!("a probe has not ended for {} s; the disk does not respond", age.as_secs())));
+            return Some(Err(format!(
+                "a probe has not ended for {} s; the disk does not respond",
+                age.as_secs()
+            )));
         }
         if state.is_running || age < PERIOD {
             return Some(state.result.clone());
@@ -82,7 +92,8 @@ pub fn probe_write(directory: &Path) -> io::Result<()> {
 }
 
 fn write_synced(path: &Path) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(&[b'.'; SIZE])?;
     file.sync_all()
 }
@@ -129,10 +140,10 @@ mod tests {
 
     #[test]
     fn a_file_of_a_killed_process_is_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join(FILE), "left").unwrap();
-        probe_write(folder.path()).unwrap();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        assert!(probe_write(&folder.path().join("missing")).is_err());
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(FILE), "left").unwrap();
+        probe_write(directory.path()).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        assert!(probe_write(&directory.path().join("missing")).is_err());
     }
 }

@@ -7,7 +7,8 @@ use sha2::{Digest as _, Sha256};
 /// The first characters of every API key.
 pub const KEY_START: &str = "tdk_";
 
-/// The length of the stored key prefix, in characters: `tdk_` and four more. People identify a key by it.
+/// The length of the stored key prefix, in characters: `tdk_` and four more. People identify a key
+/// by it.
 pub const PREFIX_LENGTH: usize = 8;
 
 /// The minimum length of a well-formed key, in characters (contract section 5).
@@ -29,7 +30,8 @@ pub fn random<const N: usize>() -> Result<[u8; N], RandomnessError> {
     Ok(bytes)
 }
 
-/// Returns 256 random bits as 43 characters of unpadded base64url: a session token, or the second part of a key.
+/// Returns 256 random bits as 43 characters of unpadded base64url: a session token, or the second
+/// part of a key.
 ///
 /// # Errors
 ///
@@ -47,8 +49,8 @@ pub fn generate_key() -> Result<String, RandomnessError> {
     generate_token().map(|token| format!("{KEY_START}{token}"))
 }
 
-/// Returns whether `token` has the form of an API key: the prefix `tdk_`, and at least 40 characters in all (contract
-/// section 5, check 2).
+/// Returns whether `token` has the form of an API key: the prefix `tdk_`, and at least 40
+/// characters in all (contract section 5, check 2).
 pub fn is_well_formed_key(token: &str) -> bool {
     token.starts_with(KEY_START) && token.chars().count() >= MIN_KEY_LENGTH
 }

@@ -36,7 +36,8 @@ impl BoundServer {
     pub fn start(self, app: Arc<App>) -> Result<Server, EdgeError> {
         let (clock, metrics) = (app.clock.clone(), Arc::clone(&app.metrics));
         let page = metrics_page(Arc::clone(&app));
-        let handler: Handler = Arc::new(move |request, reply, turns| app.respond(request, reply, turns));
+        let handler: Handler =
+            Arc::new(move |request, reply, turns| app.respond(request, reply, turns));
         self.run(handler, routes::max_body, clock, metrics, Some(page))
     }
 
@@ -69,7 +70,8 @@ impl Server {
     /// Loads the certificate and binds the addresses. Clients can connect from then on, and wait.
     pub fn bind(config: Config) -> Result<BoundServer, EdgeError> {
         let files = config.tls.clone();
-        let tls = files.map(|files| Tls::load(files.certificate, files.key)).transpose()?.map(Arc::new);
+        let tls =
+            files.map(|files| Tls::load(files.certificate, files.key)).transpose()?.map(Arc::new);
         let listeners = Listeners::bind(config.listen, config.metrics_listen)?;
         Ok(BoundServer { config, listeners, tls })
     }

@@ -1,18 +1,24 @@
 //! Error messages about unknown names, with suggestions.
 
-/// Returns the message about the unknown `name`. It suggests the most similar of the `known` names, or lists all of them. `what`
-/// says what is named, such as `column`.
+/// Returns the message about the unknown `name`. It suggests the most similar of the `known` names,
+/// or lists all of them. `what` says what is named, such as `column`.
 pub fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     match closest(name, known.clone()) {
         Some(similar) => format!("Unknown {what} {name:?}. Did you mean \"{similar}\"?"),
-        None if known.clone().next().is_none() => format!("Unknown {what} {name:?}. None is known here; leave it out."),
-        None => format!("Unknown {what} {name:?}. Known here: {}.", known.collect::<Vec<_>>().join(", ")),
+        None if known.clone().next().is_none() => {
+            format!("Unknown {what} {name:?}. None is known here; leave it out.")
+        }
+        None => format!(
+            "Unknown {what} {name:?}. Known here: {}.",
+            known.collect::<Vec<_>>().join(", ")
+        ),
     }
 }
 
 /// Returns the most similar known name, if one is similar enough.
 fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    /// The minimum similarity of a suggestion, from 0 to 1. It accepts `cutsomer_id` for `customer_id`, but not `page` for `name`.
+    /// The minimum similarity of a suggestion, from 0 to 1. It accepts `cutsomer_id` for
+    /// `customer_id`, but not `page` for `name`.
     const MIN_SIMILARITY: f64 = 0.6;
     /// Longer names, in bytes, get no suggestion: the comparison takes quadratic time.
     const MAX_LENGTH: usize = 100;

@@ -61,7 +61,12 @@ impl Turns {
 
     /// Runs `job` now, or keeps it until [`Turns::run_next`] if `owner` runs as many as it may.
     /// Those that wait take turns by `client`; the job that finds no room is told so.
-    pub fn run(&self, owner: Owner, client: IpAddr, job: impl FnOnce(Result<(), QueueFull>) + Send + 'static) {
+    pub fn run(
+        &self,
+        owner: Owner,
+        client: IpAddr,
+        job: impl FnOnce(Result<(), QueueFull>) + Send + 'static,
+    ) {
         let (most, most_waiting) = self.limits(owner);
         let mut lanes = self.lanes.lock();
         let lane = lanes.entry(owner).or_default();
@@ -82,7 +87,8 @@ impl Turns {
     pub fn run_next(&self) {
         let mut lanes = self.lanes.lock();
         let next = lanes.iter_mut().find_map(|(owner, lane)| {
-            let job = (lane.running < self.limits(*owner).0).then(|| lane.waiting.pop()).flatten()?;
+            let job =
+                (lane.running < self.limits(*owner).0).then(|| lane.waiting.pop()).flatten()?;
             lane.running += 1;
             Some((*owner, job))
         });
@@ -96,7 +102,10 @@ impl Turns {
     /// How many jobs wait that may run.
     pub fn ready(&self) -> usize {
         let lanes = self.lanes.lock();
-        lanes.iter().map(|(owner, lane)| (self.limits(*owner).0 - lane.running).min(lane.waiting.len())).sum()
+        lanes
+            .iter()
+            .map(|(owner, lane)| (self.limits(*owner).0 - lane.running).min(lane.waiting.len()))
+            .sum()
     }
 }
 
@@ -172,7 +181,9 @@ mod tests {
             for number in 0..MAX_WAITING_FORMS + 2 {
                 let ended = ended.clone();
                 let address = if number <= MAX_WAITING_FORMS { 1 } else { 2 };
-                inner.run(Owner::Panel, client(address), move |turn| ended.send((number, turn)).unwrap());
+                inner.run(Owner::Panel, client(address), move |turn| {
+                    ended.send((number, turn)).unwrap()
+                });
             }
         });
         let refused = Err(QueueFull);
@@ -182,13 +193,17 @@ mod tests {
         );
         turns.run_next();
         turns.run_next();
-        assert_eq!(ends.try_iter().collect::<Vec<_>>(), [(0, Ok(())), (MAX_WAITING_FORMS + 1, Ok(()))]);
+        assert_eq!(
+            ends.try_iter().collect::<Vec<_>>(),
+            [(0, Ok(())), (MAX_WAITING_FORMS + 1, Ok(()))]
+        );
     }
 
     #[test]
     fn a_job_that_panics_gives_its_turn_back() {
         let turns = Turns::new(2);
-        let panicked = catch_unwind(AssertUnwindSafe(|| turns.run(OWNER, client(1), |_| panic!("as asked"))));
+        let panicked =
+            catch_unwind(AssertUnwindSafe(|| turns.run(OWNER, client(1), |_| panic!("as asked"))));
         assert!(panicked.is_err());
         assert!(turns.lanes.lock().is_empty());
     }

@@ -6,14 +6,14 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a script. Needs Chromium, Node.js and `npm ci` in `tests/browser`. If one is missing, the test is left out with a
-/// message, or fails if `CI` is set.
+/// Runs a script. Needs Chromium, Node.js and `npm ci` in `tests/browser`. If one is missing, the
+/// test is left out with a message, or fails if `CI` is set.
 fn run(script: &str, arguments: &[&str]) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
     let chromium = std::env::var("CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".to_owned());
     let missing = if !Path::new(&chromium).exists() {
         Some(format!("there is no {chromium}"))
-    } else if !folder.join("node_modules").exists() {
+    } else if !directory.join("node_modules").exists() {
         Some("there is no tests/browser/node_modules: run npm ci there".to_owned())
     } else {
         None
@@ -26,9 +26,10 @@ fn run(script: &str, arguments: &[&str]) {
         return;
     }
     let mut node = Command::new("node");
-    node.arg(script).arg(env!("CARGO_BIN_EXE_tenantdesk")).args(arguments).current_dir(&folder);
+    node.arg(script).arg(env!("CARGO_BIN_EXE_tenantdesk")).args(arguments).current_dir(&directory);
     let output = node.output().expect("Node.js");
-    let (report, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (report, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{report}{errors}");
     print!("{report}");
 }

@@ -1,10 +1,11 @@
-//! The documents agree with the service: the tables of errors in `docs/contract.md`, and the paths of files.
+//! The documents agree with the service: the tables of errors in `docs/contract.md`, and the paths
+//! of files.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 
-use tenantdesk::http::Condition;
+use tenantdesk::http::ErrorCode;
 use tenantdesk::model::FieldCode;
 
 fn root() -> &'static Path {
@@ -28,7 +29,7 @@ fn code_spans(text: &str) -> Vec<&str> {
 }
 
 /// Code and status of a row `| number | code | status | also |` or `| code | status | also |`.
-fn condition(row: &str) -> Option<(&str, u16)> {
+fn error_code(row: &str) -> Option<(&str, u16)> {
     let cells: Vec<&str> = row.strip_prefix('|')?.split('|').map(str::trim).collect();
     let rest = if cells.first()?.starts_with('`') { cells.as_slice() } else { cells.get(1..)? };
     let [code, status, ..] = rest else { return None };
@@ -38,9 +39,11 @@ fn condition(row: &str) -> Option<(&str, u16)> {
 #[test]
 fn the_contract_lists_the_conditions_of_the_catalogue() {
     let text = read("docs/contract.md");
-    let mut listed: Vec<(&str, u16)> = text.lines().filter_map(condition).collect();
-    let mut catalogue: Vec<(&str, u16)> =
-        Condition::all().map(Condition::describe).map(|described| (described.code, described.status)).collect();
+    let mut listed: Vec<(&str, u16)> = text.lines().filter_map(error_code).collect();
+    let mut catalogue: Vec<(&str, u16)> = ErrorCode::all()
+        .map(ErrorCode::describe)
+        .map(|described| (described.code, described.status))
+        .collect();
     listed.sort_unstable();
     catalogue.sort_unstable();
     assert_eq!(listed, catalogue);
@@ -49,7 +52,8 @@ fn the_contract_lists_the_conditions_of_the_catalogue() {
 #[test]
 fn the_contract_lists_the_codes_of_fields() {
     let section = errors_section();
-    let line = section.iter().find(|line| line.starts_with("Field codes, exactly these: ")).unwrap();
+    let line =
+        section.iter().find(|line| line.starts_with("Field codes, exactly these: ")).unwrap();
     assert_eq!(code_spans(line), FieldCode::ALL.map(|(code, _)| code.as_str()));
 }
 
@@ -68,7 +72,8 @@ const DOCUMENTS: [&str; 11] = [
     "tests/fixtures/README.md",
 ];
 
-/// The paths in `text`: what begins with `src/`, and what contains a slash and ends like a source file or document.
+/// The paths in `text`: what begins with `src/`, and what contains a slash and ends like a source
+/// file or document.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "/._-".contains(c)));
     let is_source = |word: &str| [".rs", ".md", "schema.sql"].iter().any(|end| word.ends_with(end));
@@ -81,11 +86,14 @@ fn paths(text: &str) -> impl Iterator<Item = &str> {
 fn the_documents_name_files_that_exist() {
     for document in DOCUMENTS {
         let text = read(document);
-        let folder = root().join(document).parent().unwrap().to_owned();
-        let bases = [root().to_owned(), root().join("src"), root().join("tests"), folder];
+        let directory = root().join(document).parent().unwrap().to_owned();
+        let bases = [root().to_owned(), root().join("src"), root().join("tests"), directory];
         for path in paths(&text) {
             assert!(bases.iter().any(|base| base.join(path).exists()), "{document} names {path}");
         }
     }
-    assert!(paths(&read("schema.sql")).any(|path| path == "src/store/migrations/README.md"), "paths are recognised");
+    assert!(
+        paths(&read("schema.sql")).any(|path| path == "src/store/migrations/README.md"),
+        "paths are recognised"
+    );
 }

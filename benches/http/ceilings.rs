@@ -13,8 +13,9 @@ use rusqlite::{Connection, params};
 use crate::data::{self, Customer};
 
 /// The median cost of a write of 4 KiB and its fsync, in microseconds.
-pub fn fsync(folder: &Path) -> io::Result<f64> {
-    let file = OpenOptions::new().create(true).truncate(true).write(true).open(folder.join("fsync"))?;
+pub(crate) fn fsync(directory: &Path) -> io::Result<f64> {
+    let file =
+        OpenOptions::new().create(true).truncate(true).write(true).open(directory.join("fsync"))?;
     file.write_all_at(&[0; 4096 * 64], 0)?;
     file.sync_all()?;
     let mut costs = Vec::new();
@@ -28,9 +29,14 @@ pub fn fsync(folder: &Path) -> io::Result<f64> {
     Ok(costs[costs.len() / 2])
 }
 
-/// Writes and syncs 4 KiB every 10 ms while `work` runs. Returns its result and the longest of these syncs in microseconds.
-pub fn longest_fsync_beside<T>(folder: &Path, work: impl FnOnce() -> io::Result<T>) -> io::Result<(T, f64)> {
-    let file = OpenOptions::new().create(true).truncate(true).write(true).open(folder.join("fsync"))?;
+/// Writes and syncs 4 KiB every 10 ms while `work` runs. Returns its result and the longest of
+/// these syncs in microseconds.
+pub(crate) fn longest_fsync_beside<T>(
+    directory: &Path,
+    work: impl FnOnce() -> io::Result<T>,
+) -> io::Result<(T, f64)> {
+    let file =
+        OpenOptions::new().create(true).truncate(true).write(true).open(directory.join("fsync"))?;
     file.write_all_at(&[0; 4096 * 64], 0)?;
     file.sync_all()?;
     let done = AtomicBool::new(false);
@@ -58,20 +64,28 @@ fn longest_fsync(file: &File, done: &AtomicBool) -> io::Result<Duration> {
     Ok(longest)
 }
 
-/// Commit-each: `threads` loops that write the rows that the load sends, with their idempotency rows, one commit a row,
-/// each thread into its own share of `files`. Rows a second.
-pub fn commit_each(files: &[PathBuf], threads: usize, time: Duration, numbers: &AtomicU64) -> f64 {
+/// Commit-each: `threads` loops that write the rows that the load sends, with their idempotency
+/// rows, one commit a row, each thread into its own share of `files`. Rows a second.
+pub(crate) fn commit_each(
+    files: &[PathBuf],
+    threads: usize,
+    time: Duration,
+    numbers: &AtomicU64,
+) -> f64 {
     let written = AtomicUsize::new(0);
     let begun = Instant::now();
     thread::scope(|scope| {
         for thread in 0..threads {
             let written = &written;
             scope.spawn(move || {
-                let opened = files.iter().skip(thread).step_by(threads).map(|file| data::open(file));
-                let mut connections: Vec<Connection> = opened.collect::<Result<_, _>>().expect("the files are there");
+                let opened =
+                    files.iter().skip(thread).step_by(threads).map(|file| data::open(file));
+                let mut connections: Vec<Connection> =
+                    opened.collect::<Result<_, _>>().expect("the files are there");
                 while begun.elapsed() < time {
                     for connection in &mut connections {
-                        write_one(connection, numbers.fetch_add(1, Ordering::Relaxed)).expect("a row is written");
+                        write_one(connection, numbers.fetch_add(1, Ordering::Relaxed))
+                            .expect("a row is written");
                         written.fetch_add(1, Ordering::Relaxed);
                         if begun.elapsed() >= time {
                             break;
@@ -85,7 +99,8 @@ pub fn commit_each(files: &[PathBuf], threads: usize, time: Duration, numbers: &
 }
 
 fn write_one(connection: &mut Connection, n: u64) -> rusqlite::Result<()> {
-    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let transaction =
+        connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let customer = Customer::nth(n);
     let id = customer.insert(&transaction, "2026-11-20T19:30:00Z")?;
     data::index(&transaction, "customers", id, id)?;

@@ -25,20 +25,32 @@ struct Diagram {
 }
 
 /// Measures all curves, adds their points to the table, and draws them where that was asked for.
-pub fn growth(settings: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn growth(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let diagrams = [by_tenants(settings)?, by_records(settings)?, by_connections(settings)?];
     for diagram in &diagrams {
         for curve in &diagram.curves {
-            let points = curve.points.iter().map(|(at, rate)| format!("{}: {}", thousands(*at), thousands(*rate)));
-            table.note(&format!("{}/s, {}", curve.name, diagram.title), points.collect::<Vec<_>>().join(" · "));
+            let points = curve
+                .points
+                .iter()
+                .map(|(at, rate)| format!("{}: {}", thousands(*at), thousands(*rate)));
+            table.note(
+                &format!("{}/s, {}", curve.name, diagram.title),
+                points.collect::<Vec<_>>().join(" · "),
+            );
         }
     }
     settings.chart.as_deref().map_or(Ok(()), |path| std::fs::write(path, draw(&diagrams)))
 }
 
 /// The middle of the rounds.
-fn rate(settings: &Settings, process: &Process, connections: usize, requests: &[Vec<u8>]) -> io::Result<f64> {
-    let rates = (0..settings.rounds).map(|_| Ok(load_gets(process, connections, settings.time, requests)?.rate()));
+fn rate(
+    settings: &Settings,
+    process: &Process,
+    connections: usize,
+    requests: &[Vec<u8>],
+) -> io::Result<f64> {
+    let rates = (0..settings.rounds)
+        .map(|_| Ok(load_gets(process, connections, settings.time, requests)?.rate()));
     Ok(table::median(rates.collect::<io::Result<_>>()?))
 }
 
@@ -50,8 +62,9 @@ fn by_tenants(settings: &Settings) -> io::Result<Diagram> {
         rustix::fs::sync();
         let server = Process::serve(&data.dir)?;
         let mut tenant = scattered(count);
-        let requests: Vec<_> =
-            (0..20_000).map(|n| get(&data.keys[tenant()], &format!("/customers.php?id={}", n % 20 + 1))).collect();
+        let requests: Vec<_> = (0..20_000)
+            .map(|n| get(&data.keys[tenant()], &format!("/customers.php?id={}", n % 20 + 1)))
+            .collect();
         curve.points.push((count as f64, rate(settings, &server, 32, &requests)?));
     }
     Ok(Diagram { title: "tenants, evenly asked", curves: vec![curve] })
@@ -76,9 +89,12 @@ fn by_records(settings: &Settings) -> io::Result<Diagram> {
         filled = count;
         let server = Process::serve(&data.dir)?;
         let mut id = scattered(count as usize);
-        let one: Vec<_> = (0..10_000).map(|_| get(&data.keys[0], &format!("/customers.php?id={}", id() + 1))).collect();
+        let one: Vec<_> = (0..10_000)
+            .map(|_| get(&data.keys[0], &format!("/customers.php?id={}", id() + 1)))
+            .collect();
         for (curve, (_, target)) in curves.iter_mut().zip(targets) {
-            let requests = if target.is_empty() { one.clone() } else { vec![get(&data.keys[0], target)] };
+            let requests =
+                if target.is_empty() { one.clone() } else { vec![get(&data.keys[0], target)] };
             curve.points.push((count as f64, rate(settings, &server, 32, &requests)?));
         }
     }
@@ -89,7 +105,8 @@ fn by_connections(settings: &Settings) -> io::Result<Diagram> {
     let data_dir = data_dir()?;
     let data = Data::make(&data_dir.path().join("data"), 1, 1_000)?;
     let server = Process::serve(&data.dir)?;
-    let one: Vec<_> = (1..=1_000).map(|id| get(&data.keys[0], &format!("/customers.php?id={id}"))).collect();
+    let one: Vec<_> =
+        (1..=1_000).map(|id| get(&data.keys[0], &format!("/customers.php?id={id}"))).collect();
     let mut curve = Curve { name: "GET one record", points: Vec::new() };
     for count in [1, 2, 4, 8, 16, 32, 64, 128, 256] {
         curve.points.push((count as f64, rate(settings, &server, count, &one)?));
@@ -113,7 +130,12 @@ fn draw(diagrams: &[Diagram]) -> String {
         draw_one(&mut svg, diagram);
         svg.push_str("</g>\n");
     }
-    let _ = writeln!(svg, "<text x=\"10\" y=\"{}\" fill=\"#666\">{}</text>\n</svg>", height - 8.0, footnote());
+    let _ = writeln!(
+        svg,
+        "<text x=\"10\" y=\"{}\" fill=\"#666\">{}</text>\n</svg>",
+        height - 8.0,
+        footnote()
+    );
     svg
 }
 
@@ -123,10 +145,15 @@ fn draw_one(svg: &mut String, diagram: &Diagram) {
     let highest = points().map(|(_, rate)| *rate).fold(1.0, f64::max);
     let step = nice_step(highest);
     let ceiling = (highest / step).ceil() * step;
-    let (first, last) = points().fold((f64::MAX, 1.0_f64), |(low, high), (at, _)| (low.min(*at), high.max(*at)));
+    let (first, last) =
+        points().fold((f64::MAX, 1.0_f64), |(low, high), (at, _)| (low.min(*at), high.max(*at)));
     let x = |at: f64| left + (right - left) * (at / first).ln() / (last / first).ln().max(1e-9);
     let y = |rate: f64| bottom - (bottom - top) * rate / ceiling;
-    let _ = writeln!(svg, "<text x=\"{left}\" y=\"16\" font-size=\"12\">answers a second by {}</text>", diagram.title);
+    let _ = writeln!(
+        svg,
+        "<text x=\"{left}\" y=\"16\" font-size=\"12\">answers a second by {}</text>",
+        diagram.title
+    );
     let mut mark = 0.0;
     while mark <= ceiling {
         let at = y(mark);
@@ -149,8 +176,11 @@ fn draw_one(svg: &mut String, diagram: &Diagram) {
         );
     }
     for (number, (curve, colour)) in diagram.curves.iter().zip(COLOURS).enumerate() {
-        let line: Vec<String> =
-            curve.points.iter().map(|(at, rate)| format!("{:.1},{:.1}", x(*at), y(*rate))).collect();
+        let line: Vec<String> = curve
+            .points
+            .iter()
+            .map(|(at, rate)| format!("{:.1},{:.1}", x(*at), y(*rate)))
+            .collect();
         let _ = writeln!(
             svg,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\n<text x=\"{}\" y=\"32\" fill=\"{colour}\">{}</text>",
@@ -188,11 +218,13 @@ fn short(number: f64) -> String {
 fn footnote() -> String {
     let read = |path: &str| std::fs::read_to_string(Path::new(path)).unwrap_or_default();
     let processors = read("/proc/cpuinfo");
-    let model = processors.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model =
+        processors.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let kernel = read("/proc/sys/kernel/osrelease");
     let date = tenantdesk::clock::Clock::system().now().date();
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     format!(
         "{} ({cores} cores, shared with the load), Linux {}, {date}; cargo bench --bench http -- {}",
         model.map_or("unknown processor", |(_, name)| name).trim(),

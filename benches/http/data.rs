@@ -1,4 +1,5 @@
-//! Temporary data directories: tenants by the thousand, records by the million, made without the service.
+//! Temporary data directories: tenants by the thousand, records by the million, made without the
+//! service.
 
 use std::fs;
 use std::io;
@@ -10,21 +11,23 @@ use tenantdesk::store::NewDataDir;
 
 /// A data directory with its tenants' keys; tenant `n` has the id `n + 1`.
 #[derive(Debug)]
-pub struct Data {
+pub(crate) struct Data {
     pub dir: PathBuf,
     pub keys: Vec<String>,
 }
 
-const CITIES: [&str; 8] = ["Leipzig", "Kassel", "Zürich", "Graz", "Bremen", "Lyon", "Oslo", "Porto"];
-const TRADES: [&str; 8] = ["Bakery", "Garage", "Pharmacy", "Bookshop", "Brewery", "Nursery", "Foundry", "Press"];
+const CITIES: [&str; 8] =
+    ["Leipzig", "Kassel", "Zürich", "Graz", "Bremen", "Lyon", "Oslo", "Porto"];
+const TRADES: [&str; 8] =
+    ["Bakery", "Garage", "Pharmacy", "Bookshop", "Brewery", "Nursery", "Foundry", "Press"];
 const NAMES: [&str; 16] = [
-    "Alder", "Birch", "Cedar", "Dogwood", "Elm", "Fir", "Gorse", "Hazel", "Ivy", "Juniper", "Larch", "Maple", "Oak",
-    "Pine", "Rowan", "Spruce",
+    "Alder", "Birch", "Cedar", "Dogwood", "Elm", "Fir", "Gorse", "Hazel", "Ivy", "Juniper",
+    "Larch", "Maple", "Oak", "Pine", "Rowan", "Spruce",
 ];
 
 /// One customer as the bench writes it, the same for every way of writing.
 #[derive(Clone, Debug)]
-pub struct Customer {
+pub(crate) struct Customer {
     pub name: String,
     pub number: String,
     pub email: String,
@@ -39,7 +42,7 @@ pub struct Customer {
 
 impl Customer {
     /// The `n`th of an endless row of customers.
-    pub fn nth(n: u64) -> Customer {
+    pub(crate) fn nth(n: u64) -> Customer {
         let mixed = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
         let pick = |from: u64, count: usize| (mixed >> from) as usize % count;
         let (city, trade, name) = (CITIES[pick(0, 8)], TRADES[pick(3, 8)], NAMES[pick(6, 16)]);
@@ -58,7 +61,7 @@ impl Customer {
     }
 
     /// As the API takes it.
-    pub fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         format!(
             r#"{{"name":"{}","customer_number":"{}","email":"{}","phone":"{}","street":"{}","postal_code":"{}","city":"{}","country":"{}","status":"{}","customer_since":"{}"}}"#,
             self.name,
@@ -76,14 +79,23 @@ impl Customer {
 
     /// The folded text that search works on.
     fn search(&self) -> String {
-        [&self.name, &self.number, &self.email, &self.phone, &self.street, &self.postal_code, self.city, self.country]
-            .iter()
-            .map(|text: &&str| text.to_lowercase() + "\n")
-            .collect()
+        [
+            &self.name,
+            &self.number,
+            &self.email,
+            &self.phone,
+            &self.street,
+            &self.postal_code,
+            self.city,
+            self.country,
+        ]
+        .iter()
+        .map(|text: &&str| text.to_lowercase() + "\n")
+        .collect()
     }
 
     /// Writes the row without its search entry, as version 1 of the record.
-    pub fn insert(&self, connection: &Connection, now: &str) -> rusqlite::Result<i64> {
+    pub(crate) fn insert(&self, connection: &Connection, now: &str) -> rusqlite::Result<i64> {
         let search = self.search();
         connection
             .prepare_cached(
@@ -100,13 +112,14 @@ impl Customer {
 }
 
 /// A key for the `n`th write that lies as scattered as a client's random one.
-pub fn idempotency_key(n: u64) -> [u8; 16] {
+pub(crate) fn idempotency_key(n: u64) -> [u8; 16] {
     u128::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835).to_be_bytes()
 }
 
 impl Data {
-    /// `count` tenants of `records` customers each: the first is written, the others are copies of its file.
-    pub fn make(dir: &Path, count: usize, records: u64) -> io::Result<Data> {
+    /// `count` tenants of `records` customers each: the first is written, the others are copies of
+    /// its file.
+    pub(crate) fn make(dir: &Path, count: usize, records: u64) -> io::Result<Data> {
         NewDataDir::create(dir).map_err(io::Error::other)?.keep();
         let first = tenant_file(dir, 1);
         create(&first).map_err(io::Error::other)?;
@@ -143,17 +156,19 @@ fn register(dir: &Path, count: usize) -> rusqlite::Result<Vec<String>> {
 }
 
 /// Adds the customers `from..to`, leaving no write-ahead log behind.
-pub fn fill(file: &Path, from: u64, to: u64) -> rusqlite::Result<()> {
+pub(crate) fn fill(file: &Path, from: u64, to: u64) -> rusqlite::Result<()> {
     let mut connection = open(file)?;
     connection.pragma_update(None, "synchronous", "OFF")?;
     connection.pragma_update(None, "cache_size", -200_000)?;
     let transaction = connection.transaction()?;
     for n in from..to {
         let customer = Customer::nth(n);
-        customer.insert(&transaction, &format!("2026-{:02}-{:02}T08:00:00Z", n % 12 + 1, n % 28 + 1))?;
+        customer
+            .insert(&transaction, &format!("2026-{:02}-{:02}T08:00:00Z", n % 12 + 1, n % 28 + 1))?;
     }
     if from == 0 {
-        transaction.execute_batch("INSERT INTO customers_search (customers_search) VALUES ('rebuild')")?;
+        transaction
+            .execute_batch("INSERT INTO customers_search (customers_search) VALUES ('rebuild')")?;
     } else {
         index(&transaction, "customers", from as i64 + 1, to as i64)?;
     }
@@ -161,7 +176,7 @@ pub fn fill(file: &Path, from: u64, to: u64) -> rusqlite::Result<()> {
 }
 
 /// The file of the tenant `id`.
-pub fn tenant_file(dir: &Path, id: usize) -> PathBuf {
+pub(crate) fn tenant_file(dir: &Path, id: usize) -> PathBuf {
     dir.join("tenants").join(format!("{id}.db"))
 }
 
@@ -173,22 +188,31 @@ fn create(file: &Path) -> rusqlite::Result<()> {
 }
 
 /// Adds the search entries of the records `from..=to`.
-pub fn index(connection: &Connection, table: &str, from: i64, to: i64) -> rusqlite::Result<()> {
-    let sql =
-        format!("INSERT INTO {table}_search (rowid, search) SELECT id, search FROM {table} WHERE id BETWEEN ? AND ?");
+pub(crate) fn index(
+    connection: &Connection,
+    table: &str,
+    from: i64,
+    to: i64,
+) -> rusqlite::Result<()> {
+    let sql = format!(
+        "INSERT INTO {table}_search (rowid, search) SELECT id, search FROM {table} WHERE id BETWEEN ? AND ?"
+    );
     connection.prepare_cached(&sql)?.execute([from, to]).map(drop)
 }
 
 /// A connection with the durability of the service's own.
 #[expect(clippy::disallowed_methods, reason = "the bench is another program")]
-pub fn open(file: &Path) -> rusqlite::Result<Connection> {
+pub(crate) fn open(file: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(file)?;
-    connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON")?;
+    connection.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON",
+    )?;
     Ok(connection)
 }
 
-/// Employees and hardware, as many of each as there are customers; a customer has 100 employees, an employee 10 pieces.
-pub fn fill_others(file: &Path, count: u64) -> rusqlite::Result<()> {
+/// Employees and hardware, as many of each as there are customers; a customer has 100 employees, an
+/// employee 10 pieces.
+pub(crate) fn fill_others(file: &Path, count: u64) -> rusqlite::Result<()> {
     let mut connection = open(file)?;
     connection.pragma_update(None, "synchronous", "OFF")?;
     connection.pragma_update(None, "cache_size", -200_000)?;

@@ -1,5 +1,5 @@
-//! Records of real width: every field has a value, notes have some hundred characters, and values are as unevenly frequent as in
-//! a real inventory. A number makes a record, the same every time.
+//! Records of real width: every field has a value, notes have some hundred characters, and values
+//! are as unevenly frequent as in a real inventory. A number makes a record, the same every time.
 
 use std::io;
 use std::path::Path;
@@ -193,10 +193,11 @@ const WORDS: [&str; 80] = [
     "trunk",
     "rack",
 ];
-/// Makers leave out what looks like another character. Nothing contains a Q and an X beside each other.
+/// Makers leave out what looks like another character. Nothing contains a Q and an X beside each
+/// other.
 const SERIAL: [char; 32] = [
-    '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F', 'G', 'H', 'J', 'K', 'L', 'M', 'N',
-    'P', 'R', 'S', 'T', 'U', 'V', 'W', 'X', 'Y',
+    '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F', 'G', 'H', 'J',
+    'K', 'L', 'M', 'N', 'P', 'R', 'S', 'T', 'U', 'V', 'W', 'X', 'Y',
 ];
 
 /// Numbers without order, the same for the same seed.
@@ -222,12 +223,18 @@ impl Random {
     }
 
     fn date(&mut self, first_year: u64) -> String {
-        format!("{}-{:02}-{:02}", first_year + self.below(10), 1 + self.below(12), 1 + self.below(28))
+        format!(
+            "{}-{:02}-{:02}",
+            first_year + self.below(10),
+            1 + self.below(12),
+            1 + self.below(28)
+        )
     }
 
     fn notes(&mut self) -> String {
         let length = 200 + self.below(300) as usize;
-        let mut text = format!("Handed over on {} with ticket {}.", self.date(2016), self.below(1_000_000));
+        let mut text =
+            format!("Handed over on {} with ticket {}.", self.date(2016), self.below(1_000_000));
         while text.len() < length {
             text.push(' ');
             text.push_str(self.of(&WORDS));
@@ -237,22 +244,23 @@ impl Random {
 }
 
 /// The `n`th text of some hundred characters.
-pub fn notes(n: u64) -> String {
+pub(crate) fn notes(n: u64) -> String {
     Random(!n).notes()
 }
 
 /// The `n`th name of a device.
-pub fn name(n: u64) -> String {
+pub(crate) fn name(n: u64) -> String {
     let mut random = Random(!n);
     format!("{}'s {} {}", random.of(&FIRST_NAMES), random.of(&MODELS).1, random.below(1000))
 }
 
 /// The `n`th piece of hardware. It belongs to one of the employees 1 to `employees`.
-pub fn hardware(n: u64, employees: u64) -> Value {
+pub(crate) fn hardware(n: u64, employees: u64) -> Value {
     let mut random = Random(n);
     let (manufacturer, kind, model, prefix) = random.of(&MODELS);
     let serial = random.next();
-    let serial: String = (0..10).map(|digit| SERIAL[(serial >> (digit * 5)) as usize % 32]).collect();
+    let serial: String =
+        (0..10).map(|digit| SERIAL[(serial >> (digit * 5)) as usize % 32]).collect();
     json!({
         "name": name(n),
         "employee_id": 1 + random.below(employees),
@@ -271,7 +279,7 @@ pub fn hardware(n: u64, employees: u64) -> Value {
 }
 
 /// The `n`th employee. He works for one of the customers 1 to `customers`.
-pub fn employee(n: u64, customers: u64) -> Value {
+pub(crate) fn employee(n: u64, customers: u64) -> Value {
     let mut random = Random(n);
     let (first_name, last_name) = (random.of(&FIRST_NAMES), random.of(&LAST_NAMES));
     json!({
@@ -290,14 +298,14 @@ pub fn employee(n: u64, customers: u64) -> Value {
 }
 
 /// The `n`th customer.
-pub fn customer(n: u64) -> Value {
+pub(crate) fn customer(n: u64) -> Value {
     let mut record: Value = serde_json::from_str(&Customer::nth(n).json()).expect("it is JSON");
     record["notes"] = notes(n).into();
     record
 }
 
 /// Writes the records 0 to `count` as `import` takes them.
-pub fn write_csv(path: &Path, count: u64, record: impl Fn(u64) -> Value) -> io::Result<()> {
+pub(crate) fn write_csv(path: &Path, count: u64, record: impl Fn(u64) -> Value) -> io::Result<()> {
     let mut file = csv::Writer::from_path(path)?;
     for n in 0..count {
         let record = record(n);
@@ -306,7 +314,9 @@ pub fn write_csv(path: &Path, count: u64, record: impl Fn(u64) -> Value) -> io::
             file.write_record(fields.keys())?;
         }
         file.write_record(
-            fields.values().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
+            fields
+                .values()
+                .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
         )?;
     }
     file.flush()

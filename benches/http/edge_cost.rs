@@ -1,4 +1,5 @@
-//! The cost of the edge: the same handler, workers and log entry behind the edge and behind tiny_http alone, alternately.
+//! The cost of the edge: the same handler, workers and log entry behind the edge and behind
+//! tiny_http alone, alternately.
 
 use std::io;
 use std::time::Duration;
@@ -7,7 +8,9 @@ use crate::Settings;
 use crate::data::Data;
 use crate::load::{Outcome, once};
 use crate::process::{Edge, Process, ProcessorTime};
-use crate::sections::{CONNECTIONS, body_length, data_dir, each, get, latency, load_gets, milliseconds, per_second};
+use crate::sections::{
+    CONNECTIONS, body_length, data_dir, each, get, latency, load_gets, milliseconds, per_second,
+};
 use crate::table::{Bar, Table, median};
 
 /// One load on one of the two processes.
@@ -18,7 +21,7 @@ struct Round {
     alone: f64,
 }
 
-pub fn edge_cost(settings: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn edge_cost(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let data_dir = data_dir()?;
     let data = Data::make(&data_dir.path().join("one"), 1, 20)?;
     let request = get(&data.keys[0], "/customers.php?id=1");
@@ -31,7 +34,8 @@ pub fn edge_cost(settings: &Settings, table: &mut Table) -> io::Result<()> {
         theirs.push(round(settings, &without, &request)?);
     }
     let mut compare = |figure: &str, of: &dyn Fn(&Round) -> f64, show: &dyn Fn(f64) -> String| {
-        let (ours, theirs): (Vec<f64>, Vec<f64>) = (ours.iter().map(of).collect(), theirs.iter().map(of).collect());
+        let (ours, theirs): (Vec<f64>, Vec<f64>) =
+            (ours.iter().map(of).collect(), theirs.iter().map(of).collect());
         let ratio = median(ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect());
         let ceiling = format!("tiny_http alone {}", show(median(theirs)));
         table.add(&format!("bare edge{figure}"), show(median(ours)), ceiling, ratio, Bar::None);
@@ -40,7 +44,11 @@ pub fn edge_cost(settings: &Settings, table: &mut Table) -> io::Result<()> {
     compare("", &|round| round.outcome.rate(), &per_second);
     compare(", p99", &|round| round.outcome.percentile(0.99), &milliseconds);
     compare(", one connection", &|round| round.alone, &milliseconds);
-    compare(", processor time of a request", &|round| each(round.spent.sum(), &round.outcome), &microseconds);
+    compare(
+        ", processor time of a request",
+        &|round| each(round.spent.sum(), &round.outcome),
+        &microseconds,
+    );
     let more = |stage: &dyn Fn(&ProcessorTime) -> Duration| {
         let of = |round: &Round| each(stage(&round.spent), &round.outcome);
         median(ours.iter().zip(&theirs).map(|(ours, theirs)| of(ours) - of(theirs)).collect())
@@ -64,7 +72,13 @@ fn round(settings: &Settings, process: &Process, request: &[u8]) -> io::Result<R
 }
 
 /// The cost of the log entry, which both write.
-fn log_entry(settings: &Settings, table: &mut Table, edge: &Process, request: &[u8], size: usize) -> io::Result<()> {
+fn log_entry(
+    settings: &Settings,
+    table: &mut Table,
+    edge: &Process,
+    request: &[u8],
+    size: usize,
+) -> io::Result<()> {
     let silent = Process::edge(Edge::Silent, size)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..settings.rounds {
@@ -77,7 +91,8 @@ fn log_entry(settings: &Settings, table: &mut Table, edge: &Process, request: &[
     Ok(())
 }
 
-/// Checks that both send the same response, except for the date that the edge adds and the request id.
+/// Checks that both send the same response, except for the date that the edge adds and the request
+/// id.
 fn answers_are_alike(ours: &[u8], theirs: &[u8]) -> io::Result<()> {
     let essence = |answer: &[u8]| {
         let text = String::from_utf8_lossy(answer).to_lowercase();

@@ -1,4 +1,5 @@
-//! An import into a tenant that a server serves meanwhile: its time and memory, and how long the tenant's clients wait.
+//! An import into a tenant that a server serves meanwhile: its time and memory, and how long the
+//! tenant's clients wait.
 
 use std::fs;
 use std::io;
@@ -29,10 +30,10 @@ const MEMORY: f64 = 200.0;
 /// How long a writer may wait, in microseconds.
 const WAIT: f64 = 2e6;
 
-pub fn import_beside(settings: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn import_beside(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let rows = settings.records.iter().copied().max().unwrap_or(SMALL);
     let prepared = Prepared::copy(SMALL)?;
-    let csv = prepared.folder.path().join("hardware.csv");
+    let csv = prepared.directory.path().join("hardware.csv");
     // Records that the tenant does not have yet.
     device::write_csv(&csv, rows, |n| device::hardware(n + 10 * SMALL, employees(SMALL)))?;
     rustix::fs::sync();
@@ -56,13 +57,32 @@ pub fn import_beside(settings: &Settings, table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
-fn show(table: &mut Table, rows: u64, (seconds, memory): (f64, f64), writes: &Outcome, reads: &Outcome) {
-    let figure = |text: &str| format!("import of {} rows beside a server, {text}", thousands(rows as f64));
+fn show(
+    table: &mut Table,
+    rows: u64,
+    (seconds, memory): (f64, f64),
+    writes: &Outcome,
+    reads: &Outcome,
+) {
+    let figure =
+        |text: &str| format!("import of {} rows beside a server, {text}", thousands(rows as f64));
     let longest = SECONDS * rows as f64 / 1e6;
     let against = format!("{longest:.1} s");
-    table.add(&figure("time"), format!("{seconds:.1} s"), against, seconds / longest, Bar::AtMost(1.0));
+    table.add(
+        &figure("time"),
+        format!("{seconds:.1} s"),
+        against,
+        seconds / longest,
+        Bar::AtMost(1.0),
+    );
     let against = format!("{MEMORY} MB");
-    table.add(&figure("peak memory"), format!("{memory:.0} MB"), against, memory / MEMORY, Bar::AtMost(1.0));
+    table.add(
+        &figure("peak memory"),
+        format!("{memory:.0} MB"),
+        against,
+        memory / MEMORY,
+        Bar::AtMost(1.0),
+    );
     let wait = writes.percentile(1.0);
     table.add(&figure("longest write"), milliseconds(wait), "2 s", wait / WAIT, Bar::AtMost(1.0));
     let refused = writes.others as f64;
@@ -81,14 +101,24 @@ fn peak_memory(mut child: Child) -> io::Result<f64> {
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         peak = line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(peak);
         if let Some(status) = child.try_wait()? {
-            return if status.success() { Ok(megabytes(peak)) } else { Err(io::Error::other("the import failed")) };
+            return if status.success() {
+                Ok(megabytes(peak))
+            } else {
+                Err(io::Error::other("the import failed"))
+            };
         }
         sleep(Duration::from_millis(20));
     }
 }
 
-/// Sends one request at a time at a steady interval until `done`. A response of another status, or none, counts as refused.
-fn paced(address: SocketAddr, expected: u16, done: &AtomicBool, next: &dyn Fn() -> Vec<u8>) -> io::Result<Outcome> {
+/// Sends one request at a time at a steady interval until `done`. A response of another status, or
+/// none, counts as refused.
+fn paced(
+    address: SocketAddr,
+    expected: u16,
+    done: &AtomicBool,
+    next: &dyn Fn() -> Vec<u8>,
+) -> io::Result<Outcome> {
     let (mut stream, mut latencies, mut refused) = (connect(address, None)?, Vec::new(), 0);
     let begun = Instant::now();
     while !done.load(Ordering::Relaxed) {

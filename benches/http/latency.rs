@@ -1,4 +1,5 @@
-//! Whether writes stall: the latencies of one client that sends one mutation at a time, and what a checkpoint adds to one.
+//! Whether writes stall: the latencies of one client that sends one mutation at a time, and what a
+//! checkpoint adds to one.
 
 use std::fs;
 use std::io;
@@ -33,17 +34,22 @@ const MUTATIONS: [(&str, Mutation); 4] = [
 ];
 
 /// Every mutation at every size.
-pub fn latency(settings: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn latency(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let mut medians = Vec::new();
     for records in &settings.records {
         let prepared = Prepared::copy(*records)?;
         let server = prepared.serve()?;
         let mut row = Vec::new();
         for (name, mutation) in MUTATIONS {
-            let folder = prepared.folder.path();
+            let directory = prepared.directory.path();
             let work = || mutation.run(&prepared, &server, settings.long_time);
-            let (outcome, fsync) = longest_fsync_beside(folder, work)?;
-            show(table, &format!("{name}, {} records", thousands(*records as f64)), &outcome, fsync);
+            let (outcome, fsync) = longest_fsync_beside(directory, work)?;
+            show(
+                table,
+                &format!("{name}, {} records", thousands(*records as f64)),
+                &outcome,
+                fsync,
+            );
             row.push(outcome.percentile(0.5));
         }
         medians.push(row);
@@ -65,7 +71,9 @@ impl Mutation {
             Mutation::Delete => {
                 let first = prepared.records + 1;
                 let mut ids: Vec<u64> = (first..first + prepared.posted()).collect();
-                let mut next = || (!ids.is_empty()).then(|| prepared.delete(ids.swap_remove(id() % ids.len())));
+                let mut next = || {
+                    (!ids.is_empty()).then(|| prepared.delete(ids.swap_remove(id() % ids.len())))
+                };
                 one_by_one(server.address, 204, time, &mut next)
             }
         }
@@ -73,17 +81,27 @@ impl Mutation {
 }
 
 /// Median, p99, p999 and the longest.
-pub fn spread(outcome: &Outcome) -> String {
-    let [median, p99, p999, worst] = [0.5, 0.99, 0.999, 1.0].map(|part| milliseconds(outcome.percentile(part)));
+pub(crate) fn spread(outcome: &Outcome) -> String {
+    let [median, p99, p999, worst] =
+        [0.5, 0.99, 0.999, 1.0].map(|part| milliseconds(outcome.percentile(part)));
     let count = thousands(outcome.answered as f64);
-    format!("median {median}, p99 {p99}, p999 {p999}, worst {worst}, {count} in {:.1} s", outcome.seconds)
+    format!(
+        "median {median}, p99 {p99}, p999 {p999}, worst {worst}, {count} in {:.1} s",
+        outcome.seconds
+    )
 }
 
 fn show(table: &mut Table, figure: &str, outcome: &Outcome, fsync: f64) {
     let [median, p999, worst] = [0.5, 0.999, 1.0].map(|part| outcome.percentile(part));
     table.note(figure, spread(outcome));
     let against = format!("median {}", milliseconds(median));
-    table.add(&format!("{figure}, p999"), milliseconds(p999), against, p999 / median, Bar::AtMost(10.0));
+    table.add(
+        &format!("{figure}, p999"),
+        milliseconds(p999),
+        against,
+        p999 / median,
+        Bar::AtMost(10.0),
+    );
     let against = format!("longest fsync {} and 50 ms", milliseconds(fsync));
     let ratio = worst / (fsync + BEYOND_FSYNC);
     table.add(&format!("{figure}, worst"), milliseconds(worst), against, ratio, Bar::AtMost(1.0));
@@ -100,28 +118,45 @@ fn show_growth(settings: &Settings, table: &mut Table, medians: &[Vec<f64>]) {
     }
 }
 
-/// POSTs during which the tenant's file was written, beside the others. In WAL mode only a checkpoint writes to it.
-pub fn checkpoint(settings: &Settings, table: &mut Table) -> io::Result<()> {
+/// POSTs during which the tenant's file was written, beside the others. In WAL mode only a
+/// checkpoint writes to it.
+pub(crate) fn checkpoint(settings: &Settings, table: &mut Table) -> io::Result<()> {
     for records in &settings.records {
         let prepared = Prepared::copy(*records)?;
         let server = prepared.serve()?;
         let work = || checkpointing(&prepared, &server, settings.long_time);
-        let ((with, without), fsync) = longest_fsync_beside(prepared.folder.path(), work)?;
+        let ((with, without), fsync) = longest_fsync_beside(prepared.directory.path(), work)?;
         let size = thousands(*records as f64);
         table.note(&format!("POST with a checkpoint, {size} records"), spread(&with));
         table.note(&format!("POST without, {size} records"), spread(&without));
         let (slow, fast) = (with.percentile(0.5), without.percentile(0.5));
         let figure = format!("POST with a checkpoint, median, {size} records");
-        table.add(&figure, milliseconds(slow), format!("without {}", milliseconds(fast)), slow / fast, Bar::None);
+        table.add(
+            &figure,
+            milliseconds(slow),
+            format!("without {}", milliseconds(fast)),
+            slow / fast,
+            Bar::None,
+        );
         let worst = with.percentile(1.0);
         let figure = format!("POST with a checkpoint, worst, {size} records");
         let against = format!("longest fsync {} and 50 ms", milliseconds(fsync));
-        table.add(&figure, milliseconds(worst), against, worst / (fsync + BEYOND_FSYNC), Bar::AtMost(1.0));
+        table.add(
+            &figure,
+            milliseconds(worst),
+            against,
+            worst / (fsync + BEYOND_FSYNC),
+            Bar::AtMost(1.0),
+        );
     }
     Ok(())
 }
 
-fn checkpointing(prepared: &Prepared, server: &Process, time: Duration) -> io::Result<(Outcome, Outcome)> {
+fn checkpointing(
+    prepared: &Prepared,
+    server: &Process,
+    time: Duration,
+) -> io::Result<(Outcome, Outcome)> {
     let file = tenant_file(&prepared.data, 1);
     let mut stream = connect(server.address, None)?;
     expect(&mut stream, &prepared.post(), 201)?;

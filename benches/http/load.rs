@@ -1,5 +1,6 @@
-//! The load: keep-alive connections that each send the next request when the last is answered, on one thread over epoll.
-//! It checks the status of every answer and keeps every latency, and is cheap enough not to be what is measured.
+//! The load: keep-alive connections that each send the next request when the last is answered, on
+//! one thread over epoll. It checks the status of every answer and keeps every latency, and is
+//! cheap enough not to be what is measured.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -8,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// What is sent to whom, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
+pub(crate) struct Load {
     pub address: SocketAddr,
     /// The address that the connections come from, if it matters.
     pub from: Option<IpAddr>,
@@ -27,7 +29,7 @@ pub struct Load {
 
 /// What came of it.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub answered: usize,
     pub seconds: f64,
     /// All answers, those outside of the measured time included.
@@ -42,19 +44,25 @@ pub struct Outcome {
 
 impl Outcome {
     /// Of latencies that were measured one at a time in so many seconds.
-    pub fn of(mut latencies: Vec<Duration>, seconds: f64) -> Outcome {
+    pub(crate) fn of(mut latencies: Vec<Duration>, seconds: f64) -> Outcome {
         latencies.sort_unstable();
-        let microseconds: Vec<u32> = latencies.iter().map(|latency| latency.as_micros() as u32).collect();
-        Outcome { answered: latencies.len(), seconds, latencies: microseconds, ..Outcome::default() }
+        let microseconds: Vec<u32> =
+            latencies.iter().map(|latency| latency.as_micros() as u32).collect();
+        Outcome {
+            answered: latencies.len(),
+            seconds,
+            latencies: microseconds,
+            ..Outcome::default()
+        }
     }
 
     /// Answers a second.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.answered as f64 / self.seconds
     }
 
     /// The latency that the share `part` of all answers does not exceed, in microseconds.
-    pub fn percentile(&self, part: f64) -> f64 {
+    pub(crate) fn percentile(&self, part: f64) -> f64 {
         let last = self.latencies.len().saturating_sub(1);
         let at = (last as f64 * part).round() as usize;
         self.latencies.get(at).copied().map_or(0.0, f64::from)
@@ -77,7 +85,7 @@ struct Answer {
 
 impl Load {
     /// Sends what `next` writes into its buffer, as fast as it is answered.
-    pub fn run(&self, next: &mut dyn FnMut(&mut Vec<u8>)) -> io::Result<Outcome> {
+    pub(crate) fn run(&self, next: &mut dyn FnMut(&mut Vec<u8>)) -> io::Result<Outcome> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut clients = self.connect_all(&poll, next)?;
         let measured_from = Instant::now() + self.time / 4;
@@ -85,7 +93,11 @@ impl Load {
         for client in &mut clients {
             client.send(next)?;
         }
-        let mut outcome = Outcome { seconds: self.time.as_secs_f64(), total: clients.len(), ..Outcome::default() };
+        let mut outcome = Outcome {
+            seconds: self.time.as_secs_f64(),
+            total: clients.len(),
+            ..Outcome::default()
+        };
         let mut under_way = clients.len();
         let mut events = Vec::with_capacity(clients.len());
         while under_way > 0 {
@@ -104,7 +116,10 @@ impl Load {
                 if answer.status != self.status {
                     outcome.others += 1;
                     if outcome.others == 1 {
-                        eprintln!("unexpected: {}", String::from_utf8_lossy(&client.answer[..client.filled.min(800)]));
+                        eprintln!(
+                            "unexpected: {}",
+                            String::from_utf8_lossy(&client.answer[..client.filled.min(800)])
+                        );
                     }
                 }
                 client.filled = 0;
@@ -119,9 +134,14 @@ impl Load {
         Ok(outcome)
     }
 
-    /// Sends `rate` requests a second on a fixed schedule, each on any free connection at its time or, if none is free, as soon as
-    /// one is. Latencies count from the scheduled time. The first response of another status is an error.
-    pub fn run_at(&self, rate: f64, next: &mut dyn FnMut(&mut Vec<u8>)) -> io::Result<Outcome> {
+    /// Sends `rate` requests a second on a fixed schedule, each on any free connection at its time
+    /// or, if none is free, as soon as one is. Latencies count from the scheduled time. The first
+    /// response of another status is an error.
+    pub(crate) fn run_at(
+        &self,
+        rate: f64,
+        next: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> io::Result<Outcome> {
         const TIMER: u64 = u64::MAX;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut clients = self.connect_all(&poll, next)?;
@@ -156,16 +176,26 @@ impl Load {
     }
 
     /// Connects all clients. Each sends one request, which is not measured.
-    fn connect_all(&self, poll: &OwnedFd, next: &mut dyn FnMut(&mut Vec<u8>)) -> io::Result<Vec<Client>> {
+    fn connect_all(
+        &self,
+        poll: &OwnedFd,
+        next: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> io::Result<Vec<Client>> {
         let mut clients = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
             let mut stream = connect(self.address, self.from)?;
-            // tiny_http alone leaves connections that come in a burst unserved: each is proved before the next.
+            // tiny_http alone leaves connections that come in a burst unserved: each is proved
+            // before the next.
             let mut first = Vec::new();
             next(&mut first);
             exchange(&mut stream, &first)?;
             stream.set_nonblocking(true)?;
-            epoll::add(poll, &stream, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
+            epoll::add(
+                poll,
+                &stream,
+                epoll::EventData::new_u64(number as u64),
+                epoll::EventFlags::IN,
+            )?;
             clients.push(Client {
                 stream,
                 out: Vec::with_capacity(1024),
@@ -191,7 +221,11 @@ struct Schedule {
 
 impl Schedule {
     /// Sends what is due, as far as clients are free.
-    fn send_due(&mut self, clients: &mut [Client], next: &mut dyn FnMut(&mut Vec<u8>)) -> io::Result<()> {
+    fn send_due(
+        &mut self,
+        clients: &mut [Client],
+        next: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> io::Result<()> {
         while self.sent < self.count {
             let due = self.start + Duration::from_secs_f64(self.sent as f64 / self.rate);
             if due > Instant::now() {
@@ -224,7 +258,8 @@ impl Client {
         self.stream.write_all(&self.out)
     }
 
-    /// Returns the time since the scheduled time, once the whole response is there. Fails if it has another status.
+    /// Returns the time since the scheduled time, once the whole response is there. Fails if it has
+    /// another status.
     fn receive_scheduled(&mut self, expected: u16) -> io::Result<Option<Duration>> {
         let Some(answer) = self.receive()? else { return Ok(None) };
         if answer.status != expected {
@@ -255,13 +290,15 @@ impl Client {
     }
 }
 
-/// The bytes that a body in chunks takes, once the line of its last chunk is there. Peers send such; we do not.
+/// The bytes that a body in chunks takes, once the line of its last chunk is there. Peers send
+/// such; we do not.
 fn chunked(body: &[u8]) -> Option<usize> {
     let mut taken = 0;
     loop {
         let rest = body.get(taken..)?;
         let line = rest.iter().position(|byte| *byte == b'\n')?;
-        let size = usize::from_str_radix(std::str::from_utf8(&rest[..line]).ok()?.trim(), 16).ok()?;
+        let size =
+            usize::from_str_radix(std::str::from_utf8(&rest[..line]).ok()?.trim(), 16).ok()?;
         taken += line + 1 + size + 2;
         if size == 0 {
             return Some(taken);
@@ -286,8 +323,9 @@ fn whole(bytes: &[u8]) -> Option<Answer> {
     (bytes.len() >= head + body).then_some(Answer { status, body })
 }
 
-/// A connection that sends at once what is written, from a certain address of this machine if one is named.
-pub fn connect(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
+/// A connection that sends at once what is written, from a certain address of this machine if one
+/// is named.
+pub(crate) fn connect(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if let Some(from) = from {
         socket.bind(&SocketAddr::new(from, 0).into())?;
@@ -298,12 +336,12 @@ pub fn connect(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStrea
 }
 
 /// One request and its answer, on a connection of its own.
-pub fn once(address: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
+pub(crate) fn once(address: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
     exchange(&mut connect(address, None)?, request)
 }
 
 /// One request and its answer, head and body.
-pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> io::Result<Vec<u8>> {
+pub(crate) fn exchange(stream: &mut TcpStream, request: &[u8]) -> io::Result<Vec<u8>> {
     stream.write_all(request)?;
     let mut answer = vec![0; 16 * 1024];
     let mut filled = 0;
@@ -323,12 +361,12 @@ pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// The status of a response.
-pub fn status(answer: &[u8]) -> Option<u16> {
+pub(crate) fn status(answer: &[u8]) -> Option<u16> {
     whole(answer).map(|answer| answer.status)
 }
 
 /// One request and its response. Fails if the response has another status.
-pub fn expect(stream: &mut TcpStream, request: &[u8], expected: u16) -> io::Result<()> {
+pub(crate) fn expect(stream: &mut TcpStream, request: &[u8], expected: u16) -> io::Result<()> {
     let answer = exchange(stream, request)?;
     match status(&answer) {
         Some(status) if status == expected => Ok(()),
@@ -336,9 +374,9 @@ pub fn expect(stream: &mut TcpStream, request: &[u8], expected: u16) -> io::Resu
     }
 }
 
-/// Sends one request after the other on one connection, for `time` or until there is none left. The first is not measured: for it
-/// the server may have to open files.
-pub fn one_by_one(
+/// Sends one request after the other on one connection, for `time` or until there is none left. The
+/// first is not measured: for it the server may have to open files.
+pub(crate) fn one_by_one(
     address: SocketAddr,
     expected: u16,
     time: Duration,

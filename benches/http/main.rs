@@ -1,10 +1,17 @@
-//! `cargo bench --bench http`: every figure is compared with a ceiling that is measured in the same run.
+//! `cargo bench --bench http`: every figure is compared with a ceiling that is measured in the same
+//! run.
 //!
-//! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--records N,…] [--chart FILE] [--full]`
-//! with the sections reads, edge_cost, slow_clients, writes, batch, synced, memory, lists, start, tenants; and those that run only when they
-//! are named: growth, latency, open-loop, search, checkpoint, import-beside. `benches/README.md` has the results.
+//! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--records N,…] [--chart
+//! FILE] [--full]` with the sections reads, edge_cost, slow_clients, writes, batch, synced, memory,
+//! lists, start, tenants; and those that run only when they are named: growth, latency, open-loop,
+//! search, checkpoint, import-beside. `benches/README.md` has the results.
 
-#![expect(clippy::expect_used, clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
 
 mod ceilings;
 mod chart;
@@ -75,7 +82,8 @@ const SECTIONS: [(&str, Section); 16] = [
 ];
 
 /// The sections that take minutes.
-const ONLY_NAMED: [&str; 6] = ["growth", "latency", "open-loop", "search", "checkpoint", "import-beside"];
+const ONLY_NAMED: [&str; 6] =
+    ["growth", "latency", "open-loop", "search", "checkpoint", "import-beside"];
 
 impl Default for Settings {
     fn default() -> Settings {
@@ -101,7 +109,8 @@ impl Settings {
                 // Passed by cargo.
                 "--bench" => (),
                 "--seconds" => {
-                    settings.time = Duration::from_secs_f64(value()?.parse().map_err(|_| "no number")?);
+                    settings.time =
+                        Duration::from_secs_f64(value()?.parse().map_err(|_| "no number")?);
                     settings.long_time = settings.time;
                 }
                 "--records" => {
@@ -111,9 +120,14 @@ impl Settings {
                 "--rounds" => settings.rounds = value()?.parse().map_err(|_| "no number")?,
                 "--chart" => settings.chart = Some(value()?.into()),
                 "--full" => settings.full = true,
-                name if SECTIONS.iter().any(|(known, _)| *known == name) => settings.sections.push(name.to_owned()),
+                name if SECTIONS.iter().any(|(known, _)| *known == name) => {
+                    settings.sections.push(name.to_owned())
+                }
                 other => {
-                    return Err(format!("{other} is unknown; sections: {}", SECTIONS.map(|(name, _)| name).join(", ")));
+                    return Err(format!(
+                        "{other} is unknown; sections: {}",
+                        SECTIONS.map(|(name, _)| name).join(", ")
+                    ));
                 }
             }
         }
@@ -128,10 +142,13 @@ impl Settings {
     }
 }
 
-/// `--put-load ADDRESS CONNECTIONS SECONDS STATUS REQUEST`: only the load, for `peers/run.py`. The request is a JSON object of
-/// `method`, `target`, `headers` and `body`. Prints the results as a JSON object.
+/// `--put-load ADDRESS CONNECTIONS SECONDS STATUS REQUEST`: only the load, for `peers/run.py`. The
+/// request is a JSON object of `method`, `target`, `headers` and `body`. Prints the results as a
+/// JSON object.
 fn put_load(arguments: &[String]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let [_, address, connections, seconds, status, request] = arguments else { return Err("five arguments".into()) };
+    let [_, address, connections, seconds, status, request] = arguments else {
+        return Err("five arguments".into());
+    };
     let request: serde_json::Value = serde_json::from_str(request)?;
     let text = |name: &str| request[name].as_str().unwrap_or_default().to_owned();
     let (method, target, body) = (text("method"), text("target"), text("body"));
@@ -159,7 +176,10 @@ fn put_load(arguments: &[String]) -> Result<(), Box<dyn std::error::Error + Send
         return Err(format!("{} responses had another status", outcome.others).into());
     }
     let (median, p99) = (outcome.percentile(0.5), outcome.percentile(0.99));
-    println!("{}", serde_json::json!({"rate": outcome.rate(), "sent": sent, "median_us": median, "p99_us": p99}));
+    println!(
+        "{}",
+        serde_json::json!({"rate": outcome.rate(), "sent": sent, "median_us": median, "p99_us": p99})
+    );
     Ok(())
 }
 

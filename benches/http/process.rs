@@ -1,4 +1,5 @@
-//! What is measured, each a process of its own: the real binary, and the bare edges that it is held against.
+//! What is measured, each a process of its own: the real binary, and the bare edges that it is held
+//! against.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,7 +21,7 @@ use crate::process_stats::ProcessStats;
 
 /// A process that listens. It ends when dropped.
 #[derive(Debug)]
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     pub address: SocketAddr,
     pub started: Instant,
@@ -28,7 +29,7 @@ pub struct Process {
 
 /// Something with the service's edge, but nothing behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edge {
+pub(crate) enum Edge {
     /// The edge, tiny_http, the workers and the log line, with a handler that sends fixed bytes.
     Bare,
     /// The same without its log line.
@@ -38,34 +39,44 @@ pub enum Edge {
 }
 
 impl Edge {
-    const ALL: [(&'static str, Edge); 3] =
-        [("--bare-edge", Edge::Bare), ("--silent-edge", Edge::Silent), ("--tiny-http", Edge::TinyHttp)];
+    const ALL: [(&'static str, Edge); 3] = [
+        ("--bare-edge", Edge::Bare),
+        ("--silent-edge", Edge::Silent),
+        ("--tiny-http", Edge::TinyHttp),
+    ];
 }
 
 /// The binary that is measured: cargo's, unless the environment names another to compare with.
-pub fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     std::env::var_os("TENANTDESK_BENCH_BINARY")
         .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_tenantdesk")), PathBuf::from)
 }
 
 impl Process {
     /// The service on a data directory. Its log goes where it costs least, but it is written.
-    pub fn serve(data: &Path) -> io::Result<Process> {
+    pub(crate) fn serve(data: &Path) -> io::Result<Process> {
         let mut command = Command::new(binary());
-        command.arg("--data-dir").arg(data).args(["serve", "--listen", "127.0.0.1:0", "--rate-limit", "4000000000"]);
+        command.arg("--data-dir").arg(data).args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--rate-limit",
+            "4000000000",
+        ]);
         Process::start(command)
     }
 
     /// An edge that answers with a body of `size` bytes.
-    pub fn edge(edge: Edge, size: usize) -> io::Result<Process> {
+    pub(crate) fn edge(edge: Edge, size: usize) -> io::Result<Process> {
         let mut command = Command::new(std::env::current_exe()?);
-        let (name, _) = Edge::ALL.into_iter().find(|(_, other)| *other == edge).unwrap_or(Edge::ALL[0]);
+        let (name, _) =
+            Edge::ALL.into_iter().find(|(_, other)| *other == edge).unwrap_or(Edge::ALL[0]);
         command.arg(name).arg(size.to_string());
         Process::start(command)
     }
 
     /// Any command that says `listening on http://ADDRESS` once it does.
-    pub fn start(mut command: Command) -> io::Result<Process> {
+    pub(crate) fn start(mut command: Command) -> io::Result<Process> {
         command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let started = Instant::now();
         let mut child = command.spawn()?;
@@ -78,36 +89,50 @@ impl Process {
             Some(address) => Ok(Process { child, address, started }),
             None => {
                 let _ = child.kill();
-                Err(io::Error::other(format!("{command:?} did not say where it listens: {:?}", child.wait())))
+                Err(io::Error::other(format!(
+                    "{command:?} did not say where it listens: {:?}",
+                    child.wait()
+                )))
             }
         }
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Threads, descriptors and memory, now.
-    pub fn stats(&self) -> ProcessStats {
+    pub(crate) fn stats(&self) -> ProcessStats {
         ProcessStats::of(self.id())
     }
 
     /// Resident memory in megabytes (of 1,000,000 bytes).
-    pub fn memory(&self) -> f64 {
+    pub(crate) fn memory(&self) -> f64 {
         megabytes(self.stats().memory)
     }
 
-    /// Processor time so far. Threads are told apart by their names; those that have ended count too.
-    pub fn processor_time(&self) -> ProcessorTime {
-        let folder = format!("/proc/{}/task", self.id());
-        let mut tasks: Vec<_> =
-            std::fs::read_dir(folder).into_iter().flatten().flatten().map(|task| task.path()).collect();
+    /// Processor time so far. Threads are told apart by their names; those that have ended count
+    /// too.
+    pub(crate) fn processor_time(&self) -> ProcessorTime {
+        let directory = format!("/proc/{}/task", self.id());
+        let mut tasks: Vec<_> = std::fs::read_dir(directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|task| task.path())
+            .collect();
         // tiny_http's threads are started by the edge's and have its name, but higher numbers.
-        tasks.sort_by_key(|path| path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()));
+        tasks.sort_by_key(|path| {
+            path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok())
+        });
         let (mut edge, mut workers) = (None, Duration::ZERO);
         for task in tasks {
             let read = |name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default();
-            let nanoseconds = read("schedstat").split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0);
+            let nanoseconds = read("schedstat")
+                .split(' ')
+                .next()
+                .and_then(|first| first.parse().ok())
+                .unwrap_or(0);
             let spent = Duration::from_nanos(nanoseconds);
             match read("comm").trim() {
                 "edge" if edge.is_none() => edge = Some(spent),
@@ -118,14 +143,15 @@ impl Process {
         let edge = edge.unwrap_or_default();
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap_or_default();
         // User and system time are the 14th and 15th field; the second, a name, is in parentheses.
-        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
+        let fields =
+            stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
         let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
         let tiny_http = (TICK * ticks as u32).saturating_sub(edge + workers);
         ProcessorTime { edge, tiny_http, workers }
     }
 
     /// Asks it to end, and waits until it has.
-    pub fn end(mut self) -> io::Result<()> {
+    pub(crate) fn end(mut self) -> io::Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         self.child.wait().map(drop)
     }
@@ -136,7 +162,7 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// Processor time by stage.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ProcessorTime {
+pub(crate) struct ProcessorTime {
     pub edge: Duration,
     /// tiny_http's threads, with what little the rest takes.
     pub tiny_http: Duration,
@@ -145,7 +171,7 @@ pub struct ProcessorTime {
 
 impl ProcessorTime {
     /// What was spent since `before`.
-    pub fn since(self, before: ProcessorTime) -> ProcessorTime {
+    pub(crate) fn since(self, before: ProcessorTime) -> ProcessorTime {
         ProcessorTime {
             edge: self.edge.saturating_sub(before.edge),
             tiny_http: self.tiny_http.saturating_sub(before.tiny_http),
@@ -153,13 +179,13 @@ impl ProcessorTime {
         }
     }
 
-    pub fn sum(self) -> Duration {
+    pub(crate) fn sum(self) -> Duration {
         self.edge + self.tiny_http + self.workers
     }
 }
 
 /// Megabytes (of 1,000,000 bytes) in so many KiB.
-pub fn megabytes(kibibytes: usize) -> f64 {
+pub(crate) fn megabytes(kibibytes: usize) -> f64 {
     kibibytes as f64 * 1024.0 / 1e6
 }
 
@@ -171,9 +197,11 @@ impl Drop for Process {
 }
 
 /// Where this process was started as an edge, it is one until it is killed.
-pub fn be_an_edge(arguments: &[String]) -> io::Result<bool> {
+pub(crate) fn be_an_edge(arguments: &[String]) -> io::Result<bool> {
     let [name, size] = arguments else { return Ok(false) };
-    let Some((_, edge)) = Edge::ALL.into_iter().find(|(other, _)| other == name) else { return Ok(false) };
+    let Some((_, edge)) = Edge::ALL.into_iter().find(|(other, _)| other == name) else {
+        return Ok(false);
+    };
     let size = size.parse().map_err(io::Error::other)?;
     if edge != Edge::Silent {
         log();
@@ -187,7 +215,8 @@ pub fn be_an_edge(arguments: &[String]) -> io::Result<bool> {
 
 /// As `serve` does.
 fn log() {
-    let log = tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(tracing::Level::INFO);
+    let log =
+        tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(tracing::Level::INFO);
     log.log_internal_errors(false).init();
 }
 
@@ -207,7 +236,8 @@ fn fixed(size: usize) -> Handler {
 
 fn bare_edge(size: usize) -> io::Result<()> {
     let config = Config { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::new("unused") };
-    let service = Server::start_with(fixed(size), config, Clock::system()).map_err(io::Error::other)?;
+    let service =
+        Server::start_with(fixed(size), config, Clock::system()).map_err(io::Error::other)?;
     println!("listening on http://{}", service.address());
     service.wait().map_err(io::Error::other)
 }
@@ -233,8 +263,12 @@ fn tiny_http(size: usize) -> io::Result<()> {
         }
     };
     thread::scope(|scope| {
-        let started = (0..workers)
-            .map(|number| thread::Builder::new().name(format!("worker-{number}")).spawn_scoped(scope, work).map(drop));
+        let started = (0..workers).map(|number| {
+            thread::Builder::new()
+                .name(format!("worker-{number}"))
+                .spawn_scoped(scope, work)
+                .map(drop)
+        });
         started.collect()
     })
 }
@@ -242,7 +276,8 @@ fn tiny_http(size: usize) -> io::Result<()> {
 /// Writes a response at once: tiny_http itself writes it in pieces.
 fn respond(arrived: tiny_http::Request, response: &Response) {
     let mut bytes =
-        format!("HTTP/1.1 {} \r\nContent-Length: {}\r\n", response.status(), response.body().len()).into_bytes();
+        format!("HTTP/1.1 {} \r\nContent-Length: {}\r\n", response.status(), response.body().len())
+            .into_bytes();
     for (name, value) in response.headers() {
         bytes.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
     }

@@ -30,7 +30,7 @@ const WORDS: [(&str, &str); 5] = [
 const LISTS: [(&str, &str); 3] =
     [("", ""), (", by serial number", "&sort=-serial_number"), (", with total", "&total=true")];
 
-pub fn search(settings: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn search(settings: &Settings, table: &mut Table) -> io::Result<()> {
     for records in &settings.records {
         let prepared = Prepared::copy(*records)?;
         let server = prepared.serve()?;
@@ -38,12 +38,19 @@ pub fn search(settings: &Settings, table: &mut Table) -> io::Result<()> {
         let mut requests = Vec::new();
         for (word, q) in WORDS {
             for (list, parameters) in LISTS {
-                let request = get(&prepared.data.keys[0], &format!("/hardware.php?q={q}{parameters}"));
+                let request =
+                    get(&prepared.data.keys[0], &format!("/hardware.php?q={q}{parameters}"));
                 // The first reads the file into the caches.
                 latency(&server, &request, 1)?;
                 let spent = latency(&server, &request, settings.rounds)?;
                 let figure = format!("q, {word}{list}, {size} records");
-                table.add(&figure, milliseconds(spent), "100 ms", spent / LONGEST, Bar::AtMost(1.0));
+                table.add(
+                    &figure,
+                    milliseconds(spent),
+                    "100 ms",
+                    spent / LONGEST,
+                    Bar::AtMost(1.0),
+                );
                 requests.push(request);
             }
         }
@@ -52,7 +59,8 @@ pub fn search(settings: &Settings, table: &mut Table) -> io::Result<()> {
     Ok(())
 }
 
-/// The second tenant's GETs without and with a client of the first that searches in a loop, alternately.
+/// The second tenant's GETs without and with a client of the first that searches in a loop,
+/// alternately.
 fn neighbour(
     settings: &Settings,
     table: &mut Table,
@@ -66,7 +74,10 @@ fn neighbour(
         beside.push(while_searching(server, searches, || read(prepared, server))?.percentile(0.99));
     }
     let ratio = median(beside.iter().zip(&alone).map(|(beside, alone)| beside / alone).collect());
-    let figure = format!("another tenant's GET beside searches, p99, {} records", thousands(prepared.records as f64));
+    let figure = format!(
+        "another tenant's GET beside searches, p99, {} records",
+        thousands(prepared.records as f64)
+    );
     let against = format!("without {}", milliseconds(median(alone)));
     table.add(&figure, milliseconds(median(beside)), against, ratio, Bar::AtMost(2.0));
     Ok(())
@@ -79,7 +90,11 @@ fn read(prepared: &Prepared, server: &Process) -> io::Result<Outcome> {
     one_by_one(server.address, 200, ROUND, &mut next)
 }
 
-fn while_searching<T>(server: &Process, searches: &[Vec<u8>], work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+fn while_searching<T>(
+    server: &Process,
+    searches: &[Vec<u8>],
+    work: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let searching = scope.spawn(|| {

@@ -16,29 +16,30 @@ use crate::process::{Edge, Process, binary};
 use crate::table::{Bar, Table, median, thousands};
 
 /// The connections of every figure without another number.
-pub const CONNECTIONS: usize = 32;
+pub(crate) const CONNECTIONS: usize = 32;
 
 /// The number of the next customer, unique in a run, so that no row is inserted twice.
 static NUMBERS: AtomicU64 = AtomicU64::new(1_000_000);
 
-/// A folder on the disk of the build. A temporary folder may be in memory, where an fsync costs nothing.
-pub fn data_dir() -> io::Result<TempDir> {
+/// A directory on the disk of the build. A temporary directory may be in memory, where an fsync
+/// costs nothing.
+pub(crate) fn data_dir() -> io::Result<TempDir> {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
 }
 
 /// The file of the tenant `id`.
-pub fn tenant_file(data: &Data, id: usize) -> PathBuf {
+pub(crate) fn tenant_file(data: &Data, id: usize) -> PathBuf {
     data::tenant_file(&data.dir, id)
 }
 
 /// A GET request.
-pub fn get(key: &str, target: &str) -> Vec<u8> {
+pub(crate) fn get(key: &str, target: &str) -> Vec<u8> {
     format!("GET {target} HTTP/1.1\r\nHost: desk.example\r\nAuthorization: Bearer {key}\r\nAccept: */*\r\n\r\n")
         .into_bytes()
 }
 
 /// The next customer as a POST with an idempotency key.
-pub fn post(key: &str, out: &mut Vec<u8>) {
+pub(crate) fn post(key: &str, out: &mut Vec<u8>) {
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
     let body = Customer::nth(number).json();
     let id = uuid::Uuid::from_bytes(data::idempotency_key(number));
@@ -52,7 +53,7 @@ pub fn post(key: &str, out: &mut Vec<u8>) {
 }
 
 /// A fast pseudo-random sequence of numbers below `below`.
-pub fn scattered(below: usize) -> impl FnMut() -> usize {
+pub(crate) fn scattered(below: usize) -> impl FnMut() -> usize {
     let mut state = 0x2545_F491_4F6C_DD1D_u64;
     move || {
         state ^= state << 13;
@@ -63,12 +64,17 @@ pub fn scattered(below: usize) -> impl FnMut() -> usize {
 }
 
 /// Loads a process with GETs, which cycle through `requests`.
-pub fn load_gets(process: &Process, connections: usize, time: Duration, requests: &[Vec<u8>]) -> io::Result<Outcome> {
+pub(crate) fn load_gets(
+    process: &Process,
+    connections: usize,
+    time: Duration,
+    requests: &[Vec<u8>],
+) -> io::Result<Outcome> {
     load_gets_from(process, None, connections, time, requests)
 }
 
 /// The same from a given address of this machine.
-pub fn load_gets_from(
+pub(crate) fn load_gets_from(
     process: &Process,
     from: Option<IpAddr>,
     connections: usize,
@@ -77,7 +83,8 @@ pub fn load_gets_from(
 ) -> io::Result<Outcome> {
     let mut next = requests.iter().cycle();
     let load = Load { address: process.address, from, connections, time, status: 200 };
-    let outcome = load.run(&mut |out| out.extend_from_slice(next.next().map_or(&[][..], Vec::as_slice)))?;
+    let outcome =
+        load.run(&mut |out| out.extend_from_slice(next.next().map_or(&[][..], Vec::as_slice)))?;
     complete(outcome)
 }
 
@@ -91,11 +98,12 @@ fn complete(outcome: Outcome) -> io::Result<Outcome> {
 
 fn load_posts(process: &Process, keys: &[String], time: Duration) -> io::Result<Outcome> {
     let mut next = keys.iter().cycle();
-    let load = Load { address: process.address, from: None, connections: CONNECTIONS, time, status: 201 };
+    let load =
+        Load { address: process.address, from: None, connections: CONNECTIONS, time, status: 201 };
     complete(load.run(&mut |out| post(next.next().map_or("", String::as_str), out))?)
 }
 
-pub fn body_length(answer: &[u8]) -> usize {
+pub(crate) fn body_length(answer: &[u8]) -> usize {
     answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |at| answer.len() - at - 4)
 }
 
@@ -106,7 +114,12 @@ struct Duel {
 }
 
 impl Duel {
-    fn fight(settings: &Settings, ours: &Process, theirs: &Process, requests: &[Vec<u8>]) -> io::Result<Duel> {
+    fn fight(
+        settings: &Settings,
+        ours: &Process,
+        theirs: &Process,
+        requests: &[Vec<u8>],
+    ) -> io::Result<Duel> {
         let mut duel = Duel { ours: Vec::new(), theirs: Vec::new() };
         for _ in 0..settings.rounds {
             duel.ours.push(load_gets(ours, CONNECTIONS, settings.time, requests)?);
@@ -124,20 +137,21 @@ impl Duel {
     }
 }
 
-pub fn per_second(rate: f64) -> String {
+pub(crate) fn per_second(rate: f64) -> String {
     format!("{}/s", thousands(rate))
 }
 
-pub fn milliseconds(microseconds: f64) -> String {
+pub(crate) fn milliseconds(microseconds: f64) -> String {
     format!("{:.2} ms", microseconds / 1e3)
 }
 
 /// GET one record and a page of 50.
-pub fn reads(settings: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn reads(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let data_dir = data_dir()?;
     let data = Data::make(&data_dir.path().join("one"), 1, 1000)?;
     let server = Process::serve(&data.dir)?;
-    let one: Vec<Vec<u8>> = (1..=997).map(|id| get(&data.keys[0], &format!("/customers.php?id={id}"))).collect();
+    let one: Vec<Vec<u8>> =
+        (1..=997).map(|id| get(&data.keys[0], &format!("/customers.php?id={id}"))).collect();
     let edge = Process::edge(Edge::Bare, body_length(&once(server.address, &one[0])?))?;
     let duel = Duel::fight(settings, &server, &edge, &one)?;
     let (ours, theirs, ratio) = duel.compare(Outcome::rate);
@@ -185,19 +199,20 @@ fn stages(
     let before = process.processor_time();
     let outcome = load_gets(process, CONNECTIONS, settings.time, requests)?;
     let spent = process.processor_time().since(before);
-    let [edge, tiny_http, workers] = [spent.edge, spent.tiny_http, spent.workers].map(|spent| each(spent, &outcome));
+    let [edge, tiny_http, workers] =
+        [spent.edge, spent.tiny_http, spent.workers].map(|spent| each(spent, &outcome));
     let text = format!("{edge:.0} µs edge, {tiny_http:.0} µs tiny_http, {workers:.0} µs workers");
     table.note(&format!("processor time of {figure}"), text);
     Ok(())
 }
 
 /// Microseconds for each response.
-pub fn each(spent: Duration, outcome: &Outcome) -> f64 {
+pub(crate) fn each(spent: Duration, outcome: &Outcome) -> f64 {
     spent.as_secs_f64() * 1e6 / outcome.total as f64
 }
 
 /// POST into one tenant and into 200.
-pub fn writes(settings: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn writes(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let data_dir = data_dir()?;
     table.note("one fsync of 4 KiB", milliseconds(ceilings::fsync(data_dir.path())?));
     for (tenants, threads, bar) in [(1, 1, 1.0), (200, 8, 0.6)] {
@@ -217,7 +232,8 @@ pub fn writes(settings: &Settings, table: &mut Table) -> io::Result<()> {
             medians.push(outcome.percentile(0.5));
             slowest.push(outcome.percentile(1.0));
         }
-        let name = if tenants == 1 { "one tenant".to_owned() } else { format!("{tenants} tenants") };
+        let name =
+            if tenants == 1 { "one tenant".to_owned() } else { format!("{tenants} tenants") };
         let ceiling = format!("commit-each, {threads} threads {}", per_second(median(ceilings)));
         table.add(
             &format!("POST, {name}, durable"),
@@ -226,7 +242,9 @@ pub fn writes(settings: &Settings, table: &mut Table) -> io::Result<()> {
             median(ratios),
             Bar::AtLeast(bar),
         );
-        let ratio = median(slowest.iter().zip(&medians).map(|(slowest, median)| slowest / median).collect());
+        let ratio = median(
+            slowest.iter().zip(&medians).map(|(slowest, median)| slowest / median).collect(),
+        );
         let ceiling = format!("median {}", milliseconds(median(medians)));
         let figure = format!("slowest POST, {name}");
         table.add(&figure, milliseconds(median(slowest)), ceiling, ratio, Bar::AtMost(20.0));
@@ -235,13 +253,19 @@ pub fn writes(settings: &Settings, table: &mut Table) -> io::Result<()> {
 }
 
 /// Batches of 100 POSTs on one connection.
-pub fn batch(settings: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn batch(settings: &Settings, table: &mut Table) -> io::Result<()> {
     const OPERATIONS: usize = 100;
     const WANTED: f64 = 20_000.0;
     let data_dir = data_dir()?;
     let data = Data::make(&data_dir.path().join("one"), 1, 200)?;
     let server = Process::serve(&data.dir)?;
-    let load = Load { address: server.address, from: None, connections: 1, time: settings.time, status: 200 };
+    let load = Load {
+        address: server.address,
+        from: None,
+        connections: 1,
+        time: settings.time,
+        status: 200,
+    };
     let (mut rates, mut medians) = (Vec::new(), Vec::new());
     for _ in 0..settings.rounds {
         let outcome = complete(load.run(&mut |out| post_batch(&data.keys[0], OPERATIONS, out))?)?;
@@ -258,8 +282,12 @@ pub fn batch(settings: &Settings, table: &mut Table) -> io::Result<()> {
 /// The next `operations` customers as a batch with an idempotency key.
 fn post_batch(key: &str, operations: usize, out: &mut Vec<u8>) {
     let first = NUMBERS.fetch_add(operations as u64, Ordering::Relaxed);
-    let operation =
-        |number: u64| format!(r#"{{"method":"POST","path":"/customers.php","body":{}}}"#, Customer::nth(number).json());
+    let operation = |number: u64| {
+        format!(
+            r#"{{"method":"POST","path":"/customers.php","body":{}}}"#,
+            Customer::nth(number).json()
+        )
+    };
     let operations: Vec<String> = (first..first + operations as u64).map(operation).collect();
     let body = format!(r#"{{"operations":[{}]}}"#, operations.join(","));
     let id = uuid::Uuid::from_bytes(data::idempotency_key(first));
@@ -273,7 +301,7 @@ fn post_batch(key: &str, operations: usize, out: &mut Vec<u8>) {
 }
 
 /// Requests to a thousand, and to all, of ten thousand tenants.
-pub fn tenants(settings: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn tenants(settings: &Settings, table: &mut Table) -> io::Result<()> {
     const RECORDS: u64 = 20;
     let data_dir = data_dir()?;
     let few = Data::make(&data_dir.path().join("few"), 10, RECORDS)?;
@@ -283,7 +311,8 @@ pub fn tenants(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let of = |keys: &[String]| {
         let mut record = scattered(RECORDS as usize);
         let mut key = scattered(keys.len());
-        let requests = (0..20_000).map(|_| get(&keys[key()], &format!("/customers.php?id={}", record() + 1)));
+        let requests =
+            (0..20_000).map(|_| get(&keys[key()], &format!("/customers.php?id={}", record() + 1)));
         requests.collect::<Vec<_>>()
     };
     let (ten, active, all) = (of(&few.keys), of(&many.keys[..1000]), of(&many.keys));
@@ -294,7 +323,8 @@ pub fn tenants(settings: &Settings, table: &mut Table) -> io::Result<()> {
     // The first request to a tenant creates its write-ahead log, which stays.
     touch(&many.keys, 12)?;
     touch(&many.keys[..1000], 3)?;
-    // The ceiling is measured again for each figure, alternately with it, because the speed of a machine varies.
+    // The ceiling is measured again for each figure, alternately with it, because the speed of a
+    // machine varies.
     let mut add = |figure: &str, requests: &[Vec<u8>], bar: f64| -> io::Result<()> {
         let (mut few, mut many) = (Vec::new(), Vec::new());
         for _ in 0..settings.rounds {
@@ -302,19 +332,31 @@ pub fn tenants(settings: &Settings, table: &mut Table) -> io::Result<()> {
             many.push(load_gets(&many_server, CONNECTIONS, settings.time, requests)?.rate());
         }
         let (few, many) = (median(few), median(many));
-        table.add(figure, per_second(many), format!("10 tenants {}", per_second(few)), many / few, Bar::AtLeast(bar));
+        table.add(
+            figure,
+            per_second(many),
+            format!("10 tenants {}", per_second(few)),
+            many / few,
+            Bar::AtLeast(bar),
+        );
         Ok(())
     };
     add("GET, 1,000 of 10,000 tenants", &active, 0.5)?;
     let memory = many_server.memory();
     add("GET, evenly over 10,000 tenants", &all, 0.07)?;
-    table.add("memory with 1,000 of 10,000", format!("{memory:.0} MB"), "150 MB", memory / 150.0, Bar::AtMost(1.0));
+    table.add(
+        "memory with 1,000 of 10,000",
+        format!("{memory:.0} MB"),
+        "150 MB",
+        memory / 150.0,
+        Bar::AtMost(1.0),
+    );
     table.note("memory after all 10,000", format!("{:.0} MB", many_server.memory()));
     Ok(())
 }
 
 /// The time from the start of the process to the first response.
-pub fn start(settings: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn start(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let data_dir = data_dir()?;
     let one = Data::make(&data_dir.path().join("one"), 1, 20)?;
     let many = Data::make(&data_dir.path().join("many"), 10_000, 0)?;
@@ -331,13 +373,19 @@ pub fn start(settings: &Settings, table: &mut Table) -> io::Result<()> {
     }
     let (ones, manys) = (median(ones), median(manys));
     let figure = "start to first response, 10,000 tenants";
-    table.add(figure, milliseconds(manys), format!("1 tenant {}", milliseconds(ones)), manys / ones, Bar::AtMost(2.0));
+    table.add(
+        figure,
+        milliseconds(manys),
+        format!("1 tenant {}", milliseconds(ones)),
+        manys / ones,
+        Bar::AtMost(2.0),
+    );
     table.add(figure, milliseconds(manys), "100 ms", manys / 100_000.0, Bar::AtMost(1.0));
     Ok(())
 }
 
 /// The median latency of many requests on one connection, in microseconds.
-pub fn latency(process: &Process, request: &[u8], times: usize) -> io::Result<f64> {
+pub(crate) fn latency(process: &Process, request: &[u8], times: usize) -> io::Result<f64> {
     let mut stream = connect(process.address, None)?;
     let mut costs = Vec::with_capacity(times);
     for _ in 0..times {
@@ -372,7 +420,7 @@ fn cursor(answer: &[u8]) -> Option<&str> {
 }
 
 /// The records of the lists' figures.
-pub const RECORDS: u64 = 100_000;
+pub(crate) const RECORDS: u64 = 100_000;
 
 /// A tenant of 100,000 customers, as many employees and pieces of hardware.
 fn large_tenant(data_dir: &TempDir) -> io::Result<Data> {
@@ -384,7 +432,7 @@ fn large_tenant(data_dir: &TempDir) -> io::Result<Data> {
 }
 
 /// Pages, searches and filters over 100,000 records.
-pub fn lists(settings: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn lists(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let data_dir = data_dir()?;
     let data = large_tenant(&data_dir)?;
     let server = Process::serve(&data.dir)?;
@@ -392,7 +440,10 @@ pub fn lists(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let (mut worst, mut at) = ((0.0, 0.0, 0.0), String::new());
     for sort in SORTS.iter().flat_map(|name| [(*name).to_owned(), format!("-{name}")]) {
         let first = get(key, &format!("/customers.php?sort={sort}"));
-        let deep = get(key, &format!("/customers.php?sort={sort}&cursor={}", thousandth(&server, key, &sort)?));
+        let deep = get(
+            key,
+            &format!("/customers.php?sort={sort}&cursor={}", thousandth(&server, key, &sort)?),
+        );
         let found = in_turn(settings, &server, [&deep, &first], 40)?;
         if found.2 > worst.2 {
             (worst, at) = (found, sort);
@@ -400,7 +451,13 @@ pub fn lists(settings: &Settings, table: &mut Table) -> io::Result<()> {
     }
     let (deep, first, ratio) = worst;
     let figure = format!("page 1,000 of 100,000, worst sort ({at})");
-    table.add(&figure, milliseconds(deep), format!("page 1 {}", milliseconds(first)), ratio, Bar::AtMost(1.3));
+    table.add(
+        &figure,
+        milliseconds(deep),
+        format!("page 1 {}", milliseconds(first)),
+        ratio,
+        Bar::AtMost(1.3),
+    );
     searches(settings, table, &server, key)?;
     filters(settings, table, &server, key)
 }
@@ -429,7 +486,10 @@ fn thousandth(server: &Process, key: &str, sort: &str) -> io::Result<String> {
     // 1,000 pages of 50 in steps of 200.
     for _ in 0..999 * 50 / 200 {
         let from = next.map_or(String::new(), |cursor| format!("&cursor={cursor}"));
-        let answer = exchange(&mut stream, &get(key, &format!("/customers.php?limit=200&sort={sort}{from}")))?;
+        let answer = exchange(
+            &mut stream,
+            &get(key, &format!("/customers.php?limit=200&sort={sort}{from}")),
+        )?;
         next = cursor(&answer).map(str::to_owned);
     }
     next.ok_or_else(|| io::Error::other("the list ended early"))
@@ -442,24 +502,40 @@ fn searches(settings: &Settings, table: &mut Table, server: &Process, key: &str)
         let request = get(key, &format!("/customers.php?q={word}"));
         let (found, listed, ratio) = in_turn(settings, server, [&request, &list], 30)?;
         let ceiling = format!("a list of 50 {}", milliseconds(listed));
-        table.add(&format!("q={word} over 100,000"), milliseconds(found), ceiling, ratio, Bar::AtMost(5.0));
+        table.add(
+            &format!("q={word} over 100,000"),
+            milliseconds(found),
+            ceiling,
+            ratio,
+            Bar::AtMost(5.0),
+        );
     }
     Ok(())
 }
 
 fn filters(settings: &Settings, table: &mut Table, server: &Process, key: &str) -> io::Result<()> {
     let one = get(key, "/customers.php?id=777");
-    for target in ["/customers.php?status=active", "/employees.php?customer_id=777", "/hardware.php?employee_id=777"] {
+    for target in [
+        "/customers.php?status=active",
+        "/employees.php?customer_id=777",
+        "/hardware.php?employee_id=777",
+    ] {
         let request = get(key, target);
         let (filtered, single, ratio) = in_turn(settings, server, [&request, &one], 50)?;
         let ceiling = format!("GET one record {}", milliseconds(single));
-        table.add(&format!("{target} of 100,000"), milliseconds(filtered), ceiling, ratio, Bar::AtMost(5.0));
+        table.add(
+            &format!("{target} of 100,000"),
+            milliseconds(filtered),
+            ceiling,
+            ratio,
+            Bar::AtMost(5.0),
+        );
     }
     Ok(())
 }
 
 /// The memory of an idle server, and the size of the binary.
-pub fn memory(_: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn memory(_: &Settings, table: &mut Table) -> io::Result<()> {
     let data_dir = data_dir()?;
     let data = Data::make(&data_dir.path().join("one"), 1, 20)?;
     let server = Process::serve(&data.dir)?;
@@ -468,8 +544,20 @@ pub fn memory(_: &Settings, table: &mut Table) -> io::Result<()> {
     post(&data.keys[0], &mut request);
     once(server.address, &request)?;
     let idle = server.memory();
-    table.add("idle memory, one tenant", format!("{idle:.1} MB"), "15 MB", idle / 15.0, Bar::AtMost(1.0));
+    table.add(
+        "idle memory, one tenant",
+        format!("{idle:.1} MB"),
+        "15 MB",
+        idle / 15.0,
+        Bar::AtMost(1.0),
+    );
     let size = binary().metadata()?.len() as f64 / 1e6;
-    table.add("the binary, stripped", format!("{size:.1} MB"), "10 MB", size / 10.0, Bar::AtMost(1.0));
+    table.add(
+        "the binary, stripped",
+        format!("{size:.1} MB"),
+        "10 MB",
+        size / 10.0,
+        Bar::AtMost(1.0),
+    );
     Ok(())
 }

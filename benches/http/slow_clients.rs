@@ -1,8 +1,10 @@
-//! Many slow clients: their effect on the latency of others, their memory, and what remains after them.
+//! Many slow clients: their effect on the latency of others, their memory, and what remains after
+//! them.
 //!
-//! The server has its default limits. A client whose connection it closes connects again, evenly spread over time, so the group
-//! stays for the whole measurement. The group has an address of its own, because the edge queues requests by address; the other
-//! clients have a different address in one load and the same in another.
+//! The server has its default limits. A client whose connection it closes connects again, evenly
+//! spread over time, so the group stays for the whole measurement. The group has an address of its
+//! own, because the edge queues requests by address; the other clients have a different address in
+//! one load and the same in another.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -19,7 +21,8 @@ use crate::load::{Outcome, connect, once};
 use crate::process::{Process, megabytes};
 use crate::process_stats::ProcessStats;
 use crate::sections::{
-    CONNECTIONS, body_length, data_dir, get, load_gets, load_gets_from, milliseconds, per_second, tenant_file,
+    CONNECTIONS, body_length, data_dir, get, load_gets, load_gets_from, milliseconds, per_second,
+    tenant_file,
 };
 use crate::table::{Bar, Table, median};
 
@@ -29,7 +32,8 @@ const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 /// The records of each of the two tenants. The group reads the second one's, which are long.
 const RECORDS: u64 = 1000;
 
-/// The default timeout of the server for slow clients. A client that does not read cannot see its connection close.
+/// The default timeout of the server for slow clients. A client that does not read cannot see its
+/// connection close.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longer than the server keeps idle upstream connections and threads.
@@ -74,7 +78,7 @@ struct Client {
     leaves: Option<Instant>,
 }
 
-pub fn slow_clients(settings: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn slow_clients(settings: &Settings, table: &mut Table) -> io::Result<()> {
     // The clients are descriptors of this process.
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard })?;
@@ -97,7 +101,13 @@ fn groups(data: &Data) -> [Group; 4] {
     );
     let (seldom, often) = (Duration::from_secs(3), Duration::from_millis(100));
     [
-        Group { name: "2,000 idle", clients: 2000, first: Vec::new(), then: Then::Nothing, pace: seldom },
+        Group {
+            name: "2,000 idle",
+            clients: 2000,
+            first: Vec::new(),
+            then: Then::Nothing,
+            pace: seldom,
+        },
         Group {
             name: "2,000 slow heads",
             clients: 2000,
@@ -105,7 +115,13 @@ fn groups(data: &Data) -> [Group; 4] {
             then: Then::Send(b'a'),
             pace: seldom,
         },
-        Group { name: "200 slow bodies", clients: 200, first: body.into(), then: Then::Send(b' '), pace: often },
+        Group {
+            name: "200 slow bodies",
+            clients: 200,
+            first: body.into(),
+            then: Then::Send(b' '),
+            pace: often,
+        },
         Group {
             name: "200 unread pages",
             clients: 200,
@@ -137,8 +153,9 @@ impl Group {
     ) -> io::Result<usize> {
         // At first they leave one after the other.
         let share = TIMEOUT / self.clients as u32;
-        let mut clients =
-            (1..=self.clients as u32).map(|n| self.connect(address, share * n)).collect::<io::Result<Vec<_>>>()?;
+        let mut clients = (1..=self.clients as u32)
+            .map(|n| self.connect(address, share * n))
+            .collect::<io::Result<Vec<_>>>()?;
         if matches!(self.then, Then::NeverRead) {
             // Every response has begun before the measurement.
             clients.iter().try_for_each(|client| client.await_response())?;
@@ -147,7 +164,8 @@ impl Group {
         let began = Instant::now();
         let (mut actions, mut reconnections) = (0, 0);
         while !leave.load(Ordering::Relaxed) {
-            let due = (began.elapsed().as_secs_f64() / self.pace.as_secs_f64() * self.clients as f64) as usize;
+            let due = (began.elapsed().as_secs_f64() / self.pace.as_secs_f64()
+                * self.clients as f64) as usize;
             while actions < due {
                 let client = &mut clients[actions % self.clients];
                 if !client.stays(self.then) {
@@ -179,10 +197,12 @@ impl Connected {
 }
 
 impl Client {
-    /// Acts once. Returns false if the server has closed the connection, or the client's time is over.
+    /// Acts once. Returns false if the server has closed the connection, or the client's time is
+    /// over.
     fn stays(&mut self, then: Then) -> bool {
-        let blocked =
-            |outcome: io::Result<usize>| outcome.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        let blocked = |outcome: io::Result<usize>| {
+            outcome.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        };
         if self.leaves.is_some_and(|leaves| leaves <= Instant::now()) {
             return false;
         }
@@ -190,7 +210,9 @@ impl Client {
             Then::NeverRead => true,
             // Any bytes are an error response, or the end.
             Then::Nothing => blocked(self.stream.peek(&mut [0])),
-            Then::Send(byte) => blocked(self.stream.peek(&mut [0])) && self.stream.write(&[byte]).is_ok(),
+            Then::Send(byte) => {
+                blocked(self.stream.peek(&mut [0])) && self.stream.write(&[byte]).is_ok()
+            }
         }
     }
 
@@ -220,7 +242,8 @@ fn beside(settings: &Settings, table: &mut Table, data: &Data, group: &Group) ->
     if page < 1024 * 1024 {
         return Err(io::Error::other(format!("a page has {page} bytes, not a mebibyte")));
     }
-    let requests: Vec<Vec<u8>> = (1..=997).map(|id| get(&data.keys[0], &format!("/customers.php?id={id}"))).collect();
+    let requests: Vec<Vec<u8>> =
+        (1..=997).map(|id| get(&data.keys[0], &format!("/customers.php?id={id}"))).collect();
     let both = [requests[0].clone(), get(&data.keys[1], "/customers.php?id=1")];
     load_gets(&server, CONNECTIONS, settings.time, &both)?;
     let before = settled(&server, IDLE);
@@ -252,9 +275,15 @@ fn beside(settings: &Settings, table: &mut Table, data: &Data, group: &Group) ->
     let name = group.name;
     let peak = megabytes(after.peak_memory);
     let against = format!("{MOST_MEMORY} MB");
-    table.add(&format!("most memory, {name}"), format!("{peak:.0} MB"), against, peak / MOST_MEMORY, Bar::AtMost(1.0));
-    let ratio =
-        (after.threads as f64 / before.threads as f64).max(after.descriptors as f64 / before.descriptors as f64);
+    table.add(
+        &format!("most memory, {name}"),
+        format!("{peak:.0} MB"),
+        against,
+        peak / MOST_MEMORY,
+        Bar::AtMost(1.0),
+    );
+    let ratio = (after.threads as f64 / before.threads as f64)
+        .max(after.descriptors as f64 / before.descriptors as f64);
     let count = |stats: ProcessStats| format!("{} and {}", stats.threads, stats.descriptors);
     let figure = format!("threads and descriptors after {name}");
     table.add(&figure, count(after), format!("before {}", count(before)), ratio, Bar::AtMost(1.1));
@@ -285,7 +314,10 @@ fn at_rest(
     table.note(&format!("{} and no other client", group.name), text);
     // Clients that do not read are disconnected at once if the memory budget is used up.
     if connections < group.clients * 9 / 10 && !matches!(group.then, Then::NeverRead) {
-        return Err(io::Error::other(format!("only {connections} of {} connections are open", group.clients)));
+        return Err(io::Error::other(format!(
+            "only {connections} of {} connections are open",
+            group.clients
+        )));
     }
     Ok(())
 }
@@ -298,10 +330,19 @@ impl Measured {
             format!("{}, {}", milliseconds(middle(&p99)), per_second(middle(&Outcome::rate)))
         };
         for (address, beside) in [("", &self.other), (", same address", &self.same)] {
-            let without = self.without.windows(2).map(|pair| pair.iter().map(p99).sum::<f64>() / 2.0);
-            let ratio = median(beside.iter().zip(without).map(|(beside, without)| p99(beside) / without).collect());
+            let without =
+                self.without.windows(2).map(|pair| pair.iter().map(p99).sum::<f64>() / 2.0);
+            let ratio = median(
+                beside.iter().zip(without).map(|(beside, without)| p99(beside) / without).collect(),
+            );
             let figure = format!("GET beside {}{address}, p99", group.name);
-            table.add(&figure, show(beside), format!("without {}", show(&self.without)), ratio, Bar::AtMost(3.0));
+            table.add(
+                &figure,
+                show(beside),
+                format!("without {}", show(&self.without)),
+                ratio,
+                Bar::AtMost(3.0),
+            );
         }
     }
 }

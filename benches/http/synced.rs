@@ -1,8 +1,9 @@
 //! Counts how many acknowledged writes were on disk before their response.
 //!
-//! The server runs under strace, which names the file of each descriptor. For each response 201, the write-ahead log of its
-//! tenant must have been written after the request was read, and synced successfully before the response was written to the
-//! edge. Without strace the section is left out.
+//! The server runs under strace, which names the file of each descriptor. For each response 201,
+//! the write-ahead log of its tenant must have been written after the request was read, and synced
+//! successfully before the response was written to the edge. Without strace the section is left
+//! out.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +18,8 @@ use crate::process::{Process, binary};
 use crate::sections::{data_dir, post, tenant_file};
 use crate::table::{Bar, Table, thousands};
 
-/// A system call in the trace: its start and end in seconds, and its text after the thread's number.
+/// A system call in the trace: its start and end in seconds, and its text after the thread's
+/// number.
 struct Call<'a> {
     began: f64,
     ended: f64,
@@ -43,33 +45,43 @@ struct Count {
     syncs: usize,
 }
 
-pub fn synced(_: &Settings, table: &mut Table) -> io::Result<()> {
+pub(crate) fn synced(_: &Settings, table: &mut Table) -> io::Result<()> {
     if Command::new("strace").arg("-V").output().is_err() {
         table.note("writes synced before their response", "not counted: strace is not installed");
         return Ok(());
     }
-    for (name, tenants, connections) in
-        [("one tenant", 1, 32), ("one tenant, one connection", 1, 1), ("4 tenants", 4, 32), ("20 tenants", 20, 32)]
-    {
+    for (name, tenants, connections) in [
+        ("one tenant", 1, 32),
+        ("one tenant, one connection", 1, 1),
+        ("4 tenants", 4, 32),
+        ("20 tenants", 20, 32),
+    ] {
         let data_dir = data_dir()?;
         let data = Data::make(&data_dir.path().join("data"), tenants, 20)?;
         let trace = data_dir.path().join("trace");
         let answered = trace_posts(&data, &trace, connections)?;
         let count = read_trace(&std::fs::read(&trace)?, &data)?;
         let ratio = count.synced as f64 / answered as f64;
-        let against = format!("{} responses, {} syncs", thousands(answered as f64), thousands(count.syncs as f64));
+        let against = format!(
+            "{} responses, {} syncs",
+            thousands(answered as f64),
+            thousands(count.syncs as f64)
+        );
         let figure = format!("POSTs whose tenant's file was synced before their response, {name}");
         table.add(&figure, thousands(count.synced as f64), against, ratio, Bar::AtLeast(1.0));
     }
     Ok(())
 }
 
-/// Sends POSTs to a traced server for two seconds, to the tenants round-robin. Returns the number of responses 201.
+/// Sends POSTs to a traced server for two seconds, to the tenants round-robin. Returns the number
+/// of responses 201.
 fn trace_posts(data: &Data, trace: &Path, connections: usize) -> io::Result<usize> {
     let mut command = Command::new("/usr/bin/env");
-    // 256 bytes of each text reach beyond a request's key. With `-I2` a signal ends strace, which passes it on.
+    // 256 bytes of each text reach beyond a request's key. With `-I2` a signal ends strace, which
+    // passes it on.
     let calls = "trace=recvfrom,read,sendto,write,pwrite64,fdatasync,fsync";
-    command.args(["strace", "-f", "-qq", "-I2", "-y", "-T", "-ttt", "-s", "256", "-e", calls, "-o"]);
+    command
+        .args(["strace", "-f", "-qq", "-I2", "-y", "-T", "-ttt", "-s", "256", "-e", calls, "-o"]);
     command.arg(trace).arg(binary()).arg("--data-dir").arg(&data.dir);
     command.args(["serve", "--listen", "127.0.0.1:0", "--rate-limit", "4000000000"]);
     let server = Process::start(command)?;
@@ -106,7 +118,8 @@ fn read_trace(trace: &[u8], data: &Data) -> io::Result<Count> {
                 let written = log.written.filter(|(_, ended)| *ended <= call.began);
                 log.synced.extend(written.map(|(began, _)| (began, call.ended)));
             }
-        } else if let Some((_, request)) = call.text.split_once("POST /customers.php HTTP/1.1\\r\\nrequest-metadata: ")
+        } else if let Some((_, request)) =
+            call.text.split_once("POST /customers.php HTTP/1.1\\r\\nrequest-metadata: ")
             && let Some((_, key)) = request.split_once("authorization: Bearer ")
             && let (Some(id), Some((key, _))) = (request.get(..36), key.split_once("\\r\\n"))
         {
@@ -133,13 +146,14 @@ fn written(text: &str) -> Option<&str> {
     if !is_sync(text) && !text.starts_with("write(") && !text.starts_with("pwrite64(") {
         return None;
     }
-    // `fdatasync(23</folder/1.db-wal>)`: what is written may contain any character, but comes after the file.
+    // `fdatasync(23</directory/1.db-wal>)`: what is written may contain any character, but comes
+    // after the file.
     let (_, path) = text.split_once('<')?;
     path.split_once('>').map(|(path, _)| path)
 }
 
-/// Joins a call that strace shows in two pieces. The text is that of the first piece, or for reads, whose data is only in the
-/// second, that of the second.
+/// Joins a call that strace shows in two pieces. The text is that of the first piece, or for reads,
+/// whose data is only in the second, that of the second.
 fn finished<'a>(line: &'a str, begun: &mut HashMap<&'a str, (f64, &'a str)>) -> Option<Call<'a>> {
     let (thread, rest) = line.split_once(' ')?;
     let (time, text) = rest.trim_start().split_once(' ')?;

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// What a ratio has to be.
 #[derive(Clone, Copy, Debug)]
-pub enum Bar {
+pub(crate) enum Bar {
     AtLeast(f64),
     AtMost(f64),
     /// Reported only.
@@ -13,7 +13,7 @@ pub enum Bar {
 
 /// One line: a figure, what it is held against, and by how much it keeps to it.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub(crate) struct Line {
     figure: String,
     value: String,
     ceiling: String,
@@ -23,7 +23,7 @@ pub struct Line {
 
 /// All lines.
 #[derive(Debug, Default)]
-pub struct Table(Vec<Line>);
+pub(crate) struct Table(Vec<Line>);
 
 impl Bar {
     fn holds(self, ratio: f64) -> bool {
@@ -47,7 +47,14 @@ impl fmt::Display for Bar {
 
 impl Table {
     /// A line with a ratio and its bar. It is also shown at once: a bench takes minutes.
-    pub fn add(&mut self, figure: &str, value: impl Into<String>, ceiling: impl Into<String>, ratio: f64, bar: Bar) {
+    pub(crate) fn add(
+        &mut self,
+        figure: &str,
+        value: impl Into<String>,
+        ceiling: impl Into<String>,
+        ratio: f64,
+        bar: Bar,
+    ) {
         self.push(Line {
             figure: figure.into(),
             value: value.into(),
@@ -58,9 +65,14 @@ impl Table {
     }
 
     /// A line that is only reported.
-    pub fn note(&mut self, figure: &str, value: impl Into<String>) {
-        let line =
-            Line { figure: figure.into(), value: value.into(), ceiling: String::new(), ratio: None, bar: Bar::None };
+    pub(crate) fn note(&mut self, figure: &str, value: impl Into<String>) {
+        let line = Line {
+            figure: figure.into(),
+            value: value.into(),
+            ceiling: String::new(),
+            ratio: None,
+            bar: Bar::None,
+        };
         self.push(line);
     }
 
@@ -70,7 +82,7 @@ impl Table {
     }
 
     /// How many lines miss their bar.
-    pub fn missed(&self) -> usize {
+    pub(crate) fn missed(&self) -> usize {
         self.0.iter().filter(|line| line.ratio.is_some_and(|ratio| !line.bar.holds(ratio))).count()
     }
 }
@@ -90,7 +102,8 @@ impl fmt::Display for Table {
             let bar = line.bar.to_string();
             [line.figure.clone(), line.value.clone(), line.ceiling.clone(), line.ratio_text(), bar]
         }));
-        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let width =
+            |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths = [0, 1, 2, 3, 4].map(width);
         for (number, row) in rows.iter().enumerate() {
             let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
@@ -104,7 +117,7 @@ impl fmt::Display for Table {
 }
 
 /// `12,345`.
-pub fn thousands(number: f64) -> String {
+pub(crate) fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -117,7 +130,7 @@ pub fn thousands(number: f64) -> String {
 }
 
 /// The middle value.
-pub fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

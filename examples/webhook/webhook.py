@@ -58,11 +58,11 @@ class State:
             file.flush()
             os.fsync(file.fileno())
         os.replace(self.path + ".new", self.path)
-        folder = os.open(os.path.dirname(self.path), os.O_RDONLY)
+        directory = os.open(os.path.dirname(self.path), os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(directory)
         finally:
-            os.close(folder)
+            os.close(directory)
 
 
 class Follower:

@@ -12,13 +12,15 @@ use crate::store::registry::{Principal, Registry};
 ///
 /// # Errors
 ///
-/// The header is missing or malformed, the key is unknown, revoked or expired, or its tenant is inactive.
-pub fn authenticate(registry: &Registry, request: &Request) -> Result<Principal, ApiError> {
+/// The header is missing or malformed, the key is unknown, revoked or expired, or its tenant is
+/// inactive.
+pub(super) fn authenticate(registry: &Registry, request: &Request) -> Result<Principal, ApiError> {
     let key = bearer_token(&request.headers)?;
     if !secret::is_well_formed_key(key) {
         return Err(errors::malformed_api_key());
     }
-    let caller = registry.find_principal(&secret::hash(key))?.ok_or_else(errors::invalid_api_key)?;
+    let caller =
+        registry.find_principal(&secret::hash(key))?.ok_or_else(errors::invalid_api_key)?;
     if caller.revoked {
         return Err(errors::revoked_api_key());
     }
@@ -32,18 +34,23 @@ pub fn authenticate(registry: &Registry, request: &Request) -> Result<Principal,
 }
 
 /// Whether the headers have a key of the right form. Without one, no body is read.
-pub fn has_well_formed_key(headers: &HeaderMap) -> bool {
+pub(super) fn has_well_formed_key(headers: &HeaderMap) -> bool {
     bearer_token(headers).is_ok_and(secret::is_well_formed_key)
 }
 
-/// The scheme is case-insensitive (RFC 9110 section 11.1). Spaces and tabs may follow it, but no other white space (contract
-/// section 5).
+/// The scheme is case-insensitive (RFC 9110 section 11.1). Spaces and tabs may follow it, but no
+/// other white space (contract section 5).
 fn bearer_token(headers: &HeaderMap) -> Result<&str, ApiError> {
     const SEPARATORS: [char; 2] = [' ', '\t'];
     let mut values = headers.get_all(AUTHORIZATION).iter();
-    let value = values.next().and_then(|value| value.to_str().ok()).ok_or_else(errors::missing_authorization)?;
+    let value = values
+        .next()
+        .and_then(|value| value.to_str().ok())
+        .ok_or_else(errors::missing_authorization)?;
     if values.next().is_some() {
-        return Err(ApiError::bad_request("The header \"Authorization\" is given twice. Send it once."));
+        return Err(ApiError::bad_request(
+            "The header \"Authorization\" is given twice. Send it once.",
+        ));
     }
     let (scheme, rest) = value.split_once(SEPARATORS).ok_or_else(errors::missing_authorization)?;
     let token = rest.trim_matches(SEPARATORS);

@@ -10,7 +10,8 @@ use crate::model::field::{Input, ValueError};
 use crate::model::{Field, FieldError, JsonObject, RecordId, Resource, Value};
 use crate::store::{ChangeContext, DeleteOutcome, MutationError, Reading, Record, Writing};
 
-/// A change whose values are valid. Its last checks, from `not_found` on (contract section 5), need the transaction.
+/// A change whose values are valid. Its last checks, from `not_found` on (contract section 5), need
+/// the transaction.
 #[derive(Debug)]
 pub enum Change {
     /// POST.
@@ -63,7 +64,11 @@ pub struct Applied {
 impl From<Applied> for Response {
     fn from(applied: Applied) -> Response {
         let Applied { status, location, etag, body, .. } = applied;
-        let response = if body.is_empty() { Response::empty(status) } else { Response::json_bytes(status, body) };
+        let response = if body.is_empty() {
+            Response::empty(status)
+        } else {
+            Response::json_bytes(status, body)
+        };
         let headers = [("Location", location), ("ETag", etag)];
         response.with(headers.into_iter().filter_map(|(name, value)| Some((name, value?))))
     }
@@ -75,7 +80,10 @@ impl Change {
     /// # Errors
     ///
     /// `bad_request` or `validation_failed`.
-    pub fn create(resource: &'static Resource, object: &JsonObject<'_>) -> Result<Change, ApiError> {
+    pub fn create(
+        resource: &'static Resource,
+        object: &JsonObject<'_>,
+    ) -> Result<Change, ApiError> {
         let checked = resource.fields.iter().map(|field| match object.get(field.name) {
             Some(input) => field.check(input),
             None if field.required => Err(ValueError::Invalid(field.missing())),
@@ -97,7 +105,10 @@ impl Change {
             return Err(errors::no_updatable_fields(target.resource));
         }
         let values = all_valid(named.iter().map(|(field, input)| field.check_update(input)))?;
-        Ok(Change::Update { target, values: named.into_iter().map(|(field, _)| field).zip(values).collect() })
+        Ok(Change::Update {
+            target,
+            values: named.into_iter().map(|(field, _)| field).zip(values).collect(),
+        })
     }
 
     /// Has `field` refer to the record `id`, if the change sets the field.
@@ -107,9 +118,10 @@ impl Change {
                 let position = resource.fields.iter().position(|known| known.name == field.name);
                 position.and_then(|position| values.get_mut(position))
             }
-            Change::Update { values, .. } => {
-                values.iter_mut().find(|(known, _)| known.name == field.name).map(|(_, value)| value)
-            }
+            Change::Update { values, .. } => values
+                .iter_mut()
+                .find(|(known, _)| known.name == field.name)
+                .map(|(_, value)| value),
             Change::Delete { .. } => None,
         };
         if let Some(value) = value {
@@ -117,7 +129,8 @@ impl Change {
         }
     }
 
-    /// Makes the last checks and the change. `prefix` is `/v1` if the request's path begins with it.
+    /// Makes the last checks and the change. `prefix` is `/v1` if the request's path begins with
+    /// it.
     ///
     /// # Errors
     ///
@@ -129,7 +142,9 @@ impl Change {
         context: &ChangeContext,
     ) -> Result<Applied, MutationError<ApiError>> {
         match self {
-            Change::Create { resource, values } => create(writing, resource, values, prefix, context),
+            Change::Create { resource, values } => {
+                create(writing, resource, values, prefix, context)
+            }
             Change::Update { target, values } => update(writing, &target, &values, context),
             Change::Delete { target } => delete(writing, &target, context),
         }
@@ -163,10 +178,16 @@ fn update(
     }
 }
 
-fn delete(writing: &Writing<'_>, target: &Target, context: &ChangeContext) -> Result<Applied, MutationError<ApiError>> {
+fn delete(
+    writing: &Writing<'_>,
+    target: &Target,
+    context: &ChangeContext,
+) -> Result<Applied, MutationError<ApiError>> {
     let id = target.check(writing)?;
     match writing.delete(target.resource, id, context)? {
-        DeleteOutcome::Deleted => Ok(Applied { status: 204, id, location: None, etag: None, body: Vec::new() }),
+        DeleteOutcome::Deleted => {
+            Ok(Applied { status: 204, id, location: None, etag: None, body: Vec::new() })
+        }
         DeleteOutcome::NotFound => Err(target.not_found().into()),
         DeleteOutcome::Referenced(details) => Err(errors::has_dependents(details).into()),
     }
@@ -188,7 +209,8 @@ impl Target {
         if self.if_match.is_met_by(version)? {
             return Ok(id);
         }
-        // Earlier operations of a batch may have changed the record. They are rolled back, and their versions are used again.
+        // Earlier operations of a batch may have changed the record. They are rolled back, and
+        // their versions are used again.
         writing.undo()?;
         let present = writing.version(self.resource, id)?.ok_or_else(|| self.not_found())?;
         Err(errors::precondition_failed(etag(present)).into())
@@ -199,9 +221,11 @@ impl Target {
     }
 }
 
-/// Returns the values, or one error for all fields. A text of the wrong type makes it `bad_request`,
-/// whose message names every field that fails.
-fn all_valid(checked: impl Iterator<Item = Result<Value, ValueError>>) -> Result<Vec<Value>, ApiError> {
+/// Returns the values, or one error for all fields. A text of the wrong type makes it
+/// `bad_request`, whose message names every field that fails.
+fn all_valid(
+    checked: impl Iterator<Item = Result<Value, ValueError>>,
+) -> Result<Vec<Value>, ApiError> {
     let mut values = Vec::new();
     let mut faults: Vec<FieldError> = Vec::new();
     let mut wrong_types: Vec<String> = Vec::new();

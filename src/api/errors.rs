@@ -1,8 +1,9 @@
-//! Constructors of the API's errors: one for each condition that arises in more than one place or that has headers.
+//! Constructors of the API's errors: one for each code that arises in more than one place or that
+//! has headers.
 
 use serde_json::{Map, Value, json};
 
-use crate::http::{ApiError, Condition};
+use crate::http::{ApiError, ErrorCode};
 use crate::model::{Field, FieldError, JsonError, Resource, Scope};
 use crate::store::StoreError;
 use crate::store::registry::{Inactive, RegistryError};
@@ -11,56 +12,60 @@ const INVALID_TOKEN: &str = "Bearer error=\"invalid_token\"";
 
 /// `missing_authorization`
 pub fn missing_authorization() -> ApiError {
-    let message =
-        "The header \"Authorization\" is missing or has no Bearer token. Send \"Authorization: Bearer <API key>\".";
-    ApiError::new(Condition::MissingAuthorization, message).header("WWW-Authenticate", "Bearer")
+    let message = "The header \"Authorization\" is missing or has no Bearer token. Send \"Authorization: Bearer <API key>\".";
+    ApiError::new(ErrorCode::MissingAuthorization, message).header("WWW-Authenticate", "Bearer")
 }
 
 /// `malformed_api_key`
 pub fn malformed_api_key() -> ApiError {
-    let message =
-        "The API key is malformed: it must start with \"tdk_\" and have at least 40 characters. Send the complete key.";
-    ApiError::new(Condition::MalformedApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
+    let message = "The API key is malformed: it must start with \"tdk_\" and have at least 40 characters. Send the complete key.";
+    ApiError::new(ErrorCode::MalformedApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
 }
 
 /// `invalid_api_key`
 pub fn invalid_api_key() -> ApiError {
-    let message = "This API key does not exist. Check it, or make a new one in the panel if it was deleted.";
-    ApiError::new(Condition::InvalidApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
+    let message =
+        "This API key does not exist. Check it, or make a new one in the panel if it was deleted.";
+    ApiError::new(ErrorCode::InvalidApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
 }
 
 /// `revoked_api_key`
 pub fn revoked_api_key() -> ApiError {
     let message = "This API key has been revoked. Make a new one in the panel.";
-    ApiError::new(Condition::RevokedApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
+    ApiError::new(ErrorCode::RevokedApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
 }
 
 /// `expired_api_key`
 pub fn expired_api_key() -> ApiError {
     let message = "This API key has expired. Make a new one in the panel.";
-    ApiError::new(Condition::ExpiredApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
+    ApiError::new(ErrorCode::ExpiredApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
 }
 
 /// `tenant_inactive`
 pub fn tenant_inactive(reason: Inactive) -> ApiError {
     let message = match reason {
-        Inactive::Suspended => "The tenant has been suspended by the operator. Ask the operator to activate it.",
-        Inactive::TrialOver => "The tenant's trial is over. Ask the operator to activate the tenant.",
+        Inactive::Suspended => {
+            "The tenant has been suspended by the operator. Ask the operator to activate it."
+        }
+        Inactive::TrialOver => {
+            "The tenant's trial is over. Ask the operator to activate the tenant."
+        }
     };
-    ApiError::new(Condition::TenantInactive, message)
+    ApiError::new(ErrorCode::TenantInactive, message)
 }
 
 /// `tenant_unavailable`
 pub fn tenant_unavailable() -> ApiError {
-    let message =
-        "The tenant's database cannot be used at the moment, and nothing was changed. Try again in 5 seconds.";
-    ApiError::new(Condition::TenantUnavailable, message).header("Retry-After", "5")
+    let message = "The tenant's database cannot be used at the moment, and nothing was changed. Try again in 5 seconds.";
+    ApiError::new(ErrorCode::TenantUnavailable, message).header("Retry-After", "5")
 }
 
 /// `tenant_unavailable`: there is no space for a change.
 fn no_space(reason: &str) -> ApiError {
-    let message = format!("{reason}, so nothing was changed. Delete records, or ask the operator for more space.");
-    ApiError::new(Condition::TenantUnavailable, message).header("Retry-After", "5")
+    let message = format!(
+        "{reason}, so nothing was changed. Delete records, or ask the operator for more space."
+    );
+    ApiError::new(ErrorCode::TenantUnavailable, message).header("Retry-After", "5")
 }
 
 /// `bad_request`: a read has run into its deadline.
@@ -75,38 +80,50 @@ fn read_timed_out() -> ApiError {
 pub fn insufficient_scope(scopes: &[Scope]) -> ApiError {
     let names: Vec<String> = scopes.iter().map(Scope::to_string).collect();
     let message = match names.as_slice() {
-        [name] => format!("This API key lacks the scope \"{name}\". Use a key that was made with it."),
+        [name] => {
+            format!("This API key lacks the scope \"{name}\". Use a key that was made with it.")
+        }
         names => {
             let names = names.join("\", \"");
-            format!("This API key has none of the scopes \"{names}\". Use a key that was made with one of them.")
+            format!(
+                "This API key has none of the scopes \"{names}\". Use a key that was made with one of them."
+            )
         }
     };
     let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{}\"", names.join(" "));
-    ApiError::new(Condition::InsufficientScope, message).header("WWW-Authenticate", challenge)
+    ApiError::new(ErrorCode::InsufficientScope, message).header("WWW-Authenticate", challenge)
 }
 
 /// `not_found`; `id` is the id as it was sent.
 pub fn not_found(resource: &Resource, id: &str) -> ApiError {
-    ApiError::new(Condition::NotFound, format!("There is no {} with the id {id}. Check the id.", resource.name))
+    ApiError::new(
+        ErrorCode::NotFound,
+        format!("There is no {} with the id {id}. Check the id.", resource.name),
+    )
 }
 
 /// `invalid_json`; the message names line and column.
 pub fn invalid_json(error: &JsonError) -> ApiError {
     let message = format!("The body is not valid JSON {error}. Send one JSON object in UTF-8.");
-    ApiError::new(Condition::InvalidJson, message)
+    ApiError::new(ErrorCode::InvalidJson, message)
 }
 
 /// `missing_id`
 pub fn missing_id() -> ApiError {
-    ApiError::new(Condition::MissingId, "The query parameter \"id\" is missing. Add \"?id=<integer>\".")
+    ApiError::new(
+        ErrorCode::MissingId,
+        "The query parameter \"id\" is missing. Add \"?id=<integer>\".",
+    )
 }
 
 /// `no_updatable_fields`
 pub fn no_updatable_fields(resource: &Resource) -> ApiError {
     let names: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
-    let message =
-        format!("The body names no field that can be changed. Include at least one of: {}.", names.join(", "));
-    ApiError::new(Condition::NoUpdatableFields, message)
+    let message = format!(
+        "The body names no field that can be changed. Include at least one of: {}.",
+        names.join(", ")
+    );
+    ApiError::new(ErrorCode::NoUpdatableFields, message)
 }
 
 /// `validation_failed` with the members `errors` and `fields`.
@@ -114,55 +131,63 @@ pub fn validation_failed(faults: &[FieldError]) -> ApiError {
     let names: Vec<&str> = faults.iter().map(|fault| fault.field).collect();
     let errors: Map<String, Value> = faults
         .iter()
-        .map(|fault| (fault.field.to_owned(), json!({"code": fault.code.as_str(), "message": fault.message})))
+        .map(|fault| {
+            (fault.field.to_owned(), json!({"code": fault.code.as_str(), "message": fault.message}))
+        })
         .collect();
-    let message = format!("These fields are not valid: {}. Correct what \"errors\" says of each.", names.join(", "));
-    ApiError::new(Condition::ValidationFailed, message).member("errors", errors).member("fields", names)
+    let message = format!(
+        "These fields are not valid: {}. Correct what \"errors\" says of each.",
+        names.join(", ")
+    );
+    ApiError::new(ErrorCode::ValidationFailed, message)
+        .member("errors", errors)
+        .member("fields", names)
 }
 
-/// `customer_not_found` or `employee_not_found`: `field` refers to the record `id` of `target`, which does not exist.
+/// `customer_not_found` or `employee_not_found`: `field` refers to the record `id` of `target`,
+/// which does not exist.
 pub fn missing_reference(field: &Field, target: &Resource, id: i64) -> ApiError {
-    match missing_reference_condition(target) {
-        Some(condition) => ApiError::new(condition, target.missing_message(field, id)),
-        // Unreachable: a unit test checks that every referenced resource has a condition.
+    match missing_reference_code(target) {
+        Some(code) => ApiError::new(code, target.missing_message(field, id)),
+        // Unreachable: a unit test checks that every referenced resource has a code.
         None => ApiError::internal(),
     }
 }
 
-/// The condition of a reference to a record of `target` that does not exist.
-pub fn missing_reference_condition(target: &Resource) -> Option<Condition> {
-    Condition::all().find(|condition| Some(condition.describe().code) == target.missing_code)
+/// The code of a reference to a record of `target` that does not exist.
+pub fn missing_reference_code(target: &Resource) -> Option<ErrorCode> {
+    ErrorCode::all().find(|code| Some(code.describe().code) == target.missing_code)
 }
 
 /// `has_dependents`; `details` is the message of the database.
 pub fn has_dependents(details: String) -> ApiError {
-    let message = "Other records refer to this one, so it was not deleted. Delete or reassign them first.";
-    ApiError::new(Condition::HasDependents, message).member("details", details)
+    let message =
+        "Other records refer to this one, so it was not deleted. Delete or reassign them first.";
+    ApiError::new(ErrorCode::HasDependents, message).member("details", details)
 }
 
 /// `precondition_failed`; `etag` is the record's present one.
 pub fn precondition_failed(etag: String) -> ApiError {
-    let message =
-        "The record has changed: its version is none of those in \"If-Match\". Read it again and send its \"ETag\".";
-    ApiError::new(Condition::PreconditionFailed, message).header("ETag", etag)
+    let message = "The record has changed: its version is none of those in \"If-Match\". Read it again and send its \"ETag\".";
+    ApiError::new(ErrorCode::PreconditionFailed, message).header("ETag", etag)
 }
 
 /// `changes_gone`
 pub fn changes_gone() -> ApiError {
     let message = "Changes after this cursor are not kept any more, or the tenant was restored. Ask with \"cursor=now\", then read \
                    the lists again.";
-    ApiError::new(Condition::ChangesGone, message)
+    ApiError::new(ErrorCode::ChangesGone, message)
 }
 
 /// `invalid_idempotency_key`
 pub fn invalid_idempotency_key(message: &'static str) -> ApiError {
-    ApiError::new(Condition::InvalidIdempotencyKey, message)
+    ApiError::new(ErrorCode::InvalidIdempotencyKey, message)
 }
 
 /// `idempotency_key_reused`
 pub fn idempotency_key_reused() -> ApiError {
     let message = "This \"Idempotency-Key\" was used for another request in the last 24 hours. Make a new UUID for a new request.";
-    ApiError::new(Condition::IdempotencyKeyReused, message)
+    ApiError::new(ErrorCode::IdempotencyKeyReused, message)
 }
 
 impl From<StoreError> for ApiError {
@@ -178,7 +203,8 @@ impl From<StoreError> for ApiError {
 }
 
 impl From<RegistryError> for ApiError {
-    /// Every error of the registry is an `internal_error`. The cause goes to the log, not to the client.
+    /// Every error of the registry is an `internal_error`. The cause goes to the log, not to the
+    /// client.
     fn from(error: RegistryError) -> ApiError {
         tracing::error!(%error, "the registry failed");
         ApiError::internal()
@@ -194,7 +220,7 @@ mod tests {
     fn every_reference_has_its_condition() {
         for field in ALL.into_iter().flat_map(|resource| resource.fields) {
             if let Some(target) = Resource::referenced(field) {
-                assert!(missing_reference_condition(target).is_some(), "{}", field.name);
+                assert!(missing_reference_code(target).is_some(), "{}", field.name);
             }
         }
     }

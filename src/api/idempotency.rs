@@ -20,7 +20,8 @@ pub struct IdempotencyKey {
 
 /// Returns the bytes of the UUID in the header `Idempotency-Key`, or `None` without the header.
 ///
-/// The form is 8-4-4-4-12 hexadecimal digits in any case, of any UUID version. One pair of double quotes around it is removed.
+/// The form is 8-4-4-4-12 hexadecimal digits in any case, of any UUID version. One pair of double
+/// quotes around it is removed.
 ///
 /// # Errors
 ///
@@ -29,7 +30,9 @@ pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
     let mut values = request.headers("idempotency-key");
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(errors::invalid_idempotency_key("The header \"Idempotency-Key\" is given twice. Send it once."));
+        return Err(errors::invalid_idempotency_key(
+            "The header \"Idempotency-Key\" is given twice. Send it once.",
+        ));
     }
     let bare = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
     match Hyphenated::from_str(bare) {
@@ -51,8 +54,8 @@ pub fn fingerprint(method: &Method, path: &str, id: &str, body: &[u8]) -> [u8; 3
     hash.finalize().into()
 }
 
-/// Runs `work` and stores its response under the idempotency key, or replays the response stored there. Without a key it only runs
-/// `work`. It runs inside a write transaction.
+/// Runs `work` and stores its response under the idempotency key, or replays the response stored
+/// there. Without a key it only runs `work`. It runs inside a write transaction.
 ///
 /// # Errors
 ///
@@ -66,7 +69,11 @@ pub fn once(
     let Some(IdempotencyKey { key, request }) = key else { return work() };
     if let Some(stored) = writing.stored_response(&key, context.at)? {
         let is_repeat = stored.request == request;
-        return if is_repeat { Ok(replay(stored)) } else { Err(errors::idempotency_key_reused().into()) };
+        return if is_repeat {
+            Ok(replay(stored))
+        } else {
+            Err(errors::idempotency_key_reused().into())
+        };
     }
     let response = work()?;
     let header = |name: &str| response.find_header(name).map(str::to_owned);

@@ -1,4 +1,5 @@
-//! The JSON API: the checks of contract section 5 in their order, the operations on records, batches, the change log, and `/whoami.php`.
+//! The JSON API: the checks of contract section 5 in their order, the operations on records,
+//! batches, the change log, and `/whoami.php`.
 
 pub mod batch;
 pub mod change;
@@ -45,7 +46,12 @@ pub struct Api {
 
 impl Api {
     /// An API that allows each key without a limit of its own `rate_limit` requests a minute.
-    pub fn new(registry: Arc<Registry>, tenants: Arc<Tenants>, rate_limit: NonZeroU32, metrics: Arc<Metrics>) -> Api {
+    pub fn new(
+        registry: Arc<Registry>,
+        tenants: Arc<Tenants>,
+        rate_limit: NonZeroU32,
+        metrics: Arc<Metrics>,
+    ) -> Api {
         Api { registry, tenants, limiter: RateLimiter::new(rate_limit), metrics }
     }
 }

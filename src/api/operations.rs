@@ -10,20 +10,24 @@ use super::precondition::{IfMatch, etag, is_unchanged};
 use super::query::Query;
 use super::record_id::RequestedId;
 use crate::http::request::MAX_BODY;
-use crate::http::{ApiError, Body, Condition, Method, Request, Response};
+use crate::http::{ApiError, Body, ErrorCode, Method, Request, Response};
 use crate::model::field::shorten;
 use crate::model::{JsonObject, Resource};
 use crate::store::{ChangeContext, Demand, MutationError, Tenant, Writing};
 
 /// A change after the checks that need no database, with the idempotency key of its request.
 #[derive(Debug)]
-pub struct CheckedChange {
+pub(super) struct CheckedChange {
     change: Change,
     key: Option<IdempotencyKey>,
 }
 
 /// GET and HEAD: one record, or a page of records.
-pub fn read(tenant: &Tenant, request: &Request, resource: &'static Resource) -> Result<Response, ApiError> {
+pub(super) fn read(
+    tenant: &Tenant,
+    request: &Request,
+    resource: &'static Resource,
+) -> Result<Response, ApiError> {
     let query = Query::parse(request.query.as_deref())?;
     match query.get("id") {
         Some(_) => record(tenant, request, resource, &RequestedId::alone_in(&query)?),
@@ -41,11 +45,20 @@ fn record(
     let found = tenant.read(super::deadline(request), |reading| reading.json(resource, number))?;
     let (json, version) = found.ok_or_else(|| id.not_found(resource))?;
     let etag = etag(version);
-    let response = if is_unchanged(request, &etag) { Response::empty(304) } else { Response::json_bytes(200, json) };
+    let response = if is_unchanged(request, &etag) {
+        Response::empty(304)
+    } else {
+        Response::json_bytes(200, json)
+    };
     Ok(response.header("ETag", etag))
 }
 
-fn page(tenant: &Tenant, request: &Request, resource: &'static Resource, query: &Query) -> Result<Response, ApiError> {
+fn page(
+    tenant: &Tenant,
+    request: &Request,
+    resource: &'static Resource,
+    query: &Query,
+) -> Result<Response, ApiError> {
     let list = list::parse(resource, query)?;
     let page = tenant.read(super::deadline(request), |reading| reading.page(&list))?;
     let cursor = page.next.map(|position| list::write_cursor(&position, &list));
@@ -73,17 +86,26 @@ fn page_body(records: Vec<u8>, next_cursor: Option<&str>, total: Option<i64>) ->
 }
 
 /// POST.
-pub fn create(request: &Request, resource: &'static Resource) -> Result<CheckedChange, ApiError> {
+pub(super) fn create(
+    request: &Request,
+    resource: &'static Resource,
+) -> Result<CheckedChange, ApiError> {
     let key = idempotency::parse_key(request)?;
     let body = json_body(request, MAX_BODY)?;
     let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
     Query::parse(request.query.as_deref())?.only([].into_iter())?;
     let change = Change::create(resource, &object)?;
-    Ok(CheckedChange { change, key: key.map(|key| idempotency_key(key, &request.method, resource, "", body)) })
+    Ok(CheckedChange {
+        change,
+        key: key.map(|key| idempotency_key(key, &request.method, resource, "", body)),
+    })
 }
 
 /// PUT: changes only the fields that the body names.
-pub fn update(request: &Request, resource: &'static Resource) -> Result<CheckedChange, ApiError> {
+pub(super) fn update(
+    request: &Request,
+    resource: &'static Resource,
+) -> Result<CheckedChange, ApiError> {
     let key = idempotency::parse_key(request)?;
     let body = json_body(request, MAX_BODY)?;
     let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
@@ -94,7 +116,10 @@ pub fn update(request: &Request, resource: &'static Resource) -> Result<CheckedC
 }
 
 /// DELETE. A body is ignored.
-pub fn delete(request: &Request, resource: &'static Resource) -> Result<CheckedChange, ApiError> {
+pub(super) fn delete(
+    request: &Request,
+    resource: &'static Resource,
+) -> Result<CheckedChange, ApiError> {
     let key = idempotency::parse_key(request)?;
     let id = RequestedId::of(request)?;
     let key = key.map(|key| idempotency_key(key, &request.method, resource, id.text(), b""));
@@ -102,29 +127,41 @@ pub fn delete(request: &Request, resource: &'static Resource) -> Result<CheckedC
     Ok(CheckedChange { change: Change::Delete { target }, key })
 }
 
-fn idempotency_key(key: [u8; 16], method: &Method, resource: &Resource, id: &str, body: &[u8]) -> IdempotencyKey {
+fn idempotency_key(
+    key: [u8; 16],
+    method: &Method,
+    resource: &Resource,
+    id: &str,
+    body: &[u8],
+) -> IdempotencyKey {
     IdempotencyKey { key, request: idempotency::fingerprint(method, resource.path, id, body) }
 }
 
 fn unsupported(message: impl Into<Cow<'static, str>>) -> ApiError {
-    ApiError::new(Condition::UnsupportedMediaType, message)
+    ApiError::new(ErrorCode::UnsupportedMediaType, message)
 }
 
-/// Returns the body. The content type is checked before the size. `limit` is the size that the path takes, for the message.
-pub fn json_body(request: &Request, limit: usize) -> Result<&[u8], ApiError> {
+/// Returns the body. The content type is checked before the size. `limit` is the size that the path
+/// takes, for the message.
+pub(super) fn json_body(request: &Request, limit: usize) -> Result<&[u8], ApiError> {
     let remedy = "Send \"Content-Type: application/json\"";
     let mut values = request.headers("content-type");
-    let declared =
-        values.next().ok_or_else(|| unsupported(format!("The header \"Content-Type\" is missing. {remedy}.")))?;
+    let declared = values
+        .next()
+        .ok_or_else(|| unsupported(format!("The header \"Content-Type\" is missing. {remedy}.")))?;
     let media_type = declared.split(';').next().unwrap_or_default().trim();
     if values.next().is_some() {
-        return Err(unsupported("The header \"Content-Type\" is given twice. Send it once.".to_owned()));
+        return Err(unsupported(
+            "The header \"Content-Type\" is given twice. Send it once.".to_owned(),
+        ));
     }
     if !media_type.eq_ignore_ascii_case("application/json") {
         return Err(unsupported(format!("The body's type is {:?}. {remedy}.", shorten(declared))));
     }
     if request.header("content-encoding").is_some() {
-        return Err(unsupported("The body has a \"Content-Encoding\". Send it plain, without that header.".to_owned()));
+        return Err(unsupported(
+            "The body has a \"Content-Encoding\". Send it plain, without that header.".to_owned(),
+        ));
     }
     match &request.body {
         Body::Whole(body) => Ok(body),
@@ -134,23 +171,25 @@ pub fn json_body(request: &Request, limit: usize) -> Result<&[u8], ApiError> {
 
 impl CheckedChange {
     /// What the change needs of the tenant's file.
-    pub fn demand(&self) -> Demand {
+    pub(super) fn demand(&self) -> Demand {
         Demand { operations: 1, frees_space: matches!(self.change, Change::Delete { .. }) }
     }
 
-    /// Makes the change and stores its response, or replays the response stored under the idempotency key. It runs inside a write
-    /// transaction.
+    /// Makes the change and stores its response, or replays the response stored under the
+    /// idempotency key. It runs inside a write transaction.
     ///
     /// # Errors
     ///
     /// The reason why the request is rejected. The caller rolls back.
-    pub fn run(
+    pub(super) fn run(
         self,
         writing: &Writing<'_>,
         prefix: &str,
         context: &ChangeContext,
     ) -> Result<Response, MutationError<ApiError>> {
         let CheckedChange { change, key } = self;
-        idempotency::once(writing, key, context, || Ok(change.apply(writing, prefix, context)?.into()))
+        idempotency::once(writing, key, context, || {
+            Ok(change.apply(writing, prefix, context)?.into())
+        })
     }
 }

@@ -20,7 +20,13 @@ impl Api {
     /// Responds to a request that needs a key, now or when its tenant has a turn.
     ///
     /// The response to a mutation is sent from another thread after the commit.
-    pub fn respond(self: &Arc<Api>, endpoint: Endpoint, request: Request, mut reply: Responder, turns: &Turns) {
+    pub fn respond(
+        self: &Arc<Api>,
+        endpoint: Endpoint,
+        request: Request,
+        mut reply: Responder,
+        turns: &Turns,
+    ) {
         let caller = match authentication::authenticate(&self.registry, &request) {
             Ok(caller) => caller,
             Err(error) => return reply.send(error.into()),
@@ -59,7 +65,9 @@ impl Call<'_> {
         let operation = routes::find_operation(&self.request.method);
         let scope = operation.map(|(_, access)| Scope { resource, access });
         match self.admit(scope.as_slice()) {
-            Ok(tenant) => self.perform(&tenant, operation.map(|(operation, _)| operation), resource, prefix),
+            Ok(tenant) => {
+                self.perform(&tenant, operation.map(|(operation, _)| operation), resource, prefix)
+            }
             Err(error) => self.reply.send(error.into()),
         }
     }
@@ -122,7 +130,13 @@ impl Call<'_> {
 
     /// Runs the operation, `None` if the endpoint lacks the method. The operation checks the rest:
     /// idempotency key, content type, body, query and fields.
-    fn perform(self, tenant: &Tenant, operation: Option<Operation>, resource: &'static Resource, prefix: &'static str) {
+    fn perform(
+        self,
+        tenant: &Tenant,
+        operation: Option<Operation>,
+        resource: &'static Resource,
+        prefix: &'static str,
+    ) {
         let request = self.request;
         let checked = match operation {
             None => Err(ApiError::method_not_allowed(RECORD_METHODS)),
@@ -137,7 +151,9 @@ impl Call<'_> {
         match checked {
             Ok(change) => {
                 let demand = change.demand();
-                self.mutate(tenant, demand, move |writing, context| change.run(writing, prefix, context));
+                self.mutate(tenant, demand, move |writing, context| {
+                    change.run(writing, prefix, context)
+                });
             }
             Err(error) => self.reply.send(Response::from(error)),
         }
@@ -148,7 +164,9 @@ impl Call<'_> {
         self,
         tenant: &Tenant,
         demand: Demand,
-        work: impl FnOnce(&Writing<'_>, &ChangeContext) -> Result<Response, MutationError<ApiError>> + Send + 'static,
+        work: impl FnOnce(&Writing<'_>, &ChangeContext) -> Result<Response, MutationError<ApiError>>
+        + Send
+        + 'static,
     ) {
         let Call { caller, request, reply, .. } = self;
         let key = KeyLabel { id: caller.key_id, name: caller.key_name, prefix: caller.prefix };

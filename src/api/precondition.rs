@@ -1,4 +1,5 @@
-//! Versions of records as entity tags: `ETag`, `If-Match` and `If-None-Match` (contract section 13, RFC 9110 section 13.1).
+//! Versions of records as entity tags: `ETag`, `If-Match` and `If-None-Match` (contract section 13,
+//! RFC 9110 section 13.1).
 
 use crate::http::{ApiError, Request};
 use crate::model::Version;
@@ -45,7 +46,9 @@ impl IfMatch {
         match (values.next(), values.next()) {
             (None, _) => IfMatch::Absent,
             (Some(value), None) => IfMatch::parse(value),
-            (Some(_), Some(_)) => IfMatch::Invalid("The header \"If-Match\" is given twice. Send it once."),
+            (Some(_), Some(_)) => {
+                IfMatch::Invalid("The header \"If-Match\" is given twice. Send it once.")
+            }
         }
     }
 
@@ -56,7 +59,8 @@ impl IfMatch {
         TagList::parse(value).map_or(IfMatch::Invalid(INVALID), IfMatch::Tags)
     }
 
-    /// Returns whether a record of this version meets the condition, by strong comparison: a weak tag matches no version.
+    /// Returns whether a record of this version meets the condition, by strong comparison: a weak
+    /// tag matches no version.
     ///
     /// # Errors
     ///
@@ -73,8 +77,8 @@ impl IfMatch {
     }
 }
 
-/// Whether `If-None-Match` of the request names this tag, by weak comparison. A header that cannot be read is ignored. Several lines
-/// are one list.
+/// Whether `If-None-Match` of the request names this tag, by weak comparison. A header that cannot
+/// be read is ignored. Several lines are one list.
 pub fn is_unchanged(request: &Request, etag: &str) -> bool {
     let lines: Vec<&str> = request.headers("if-none-match").collect();
     match TagList::parse(&lines.join(",")) {
@@ -85,8 +89,8 @@ pub fn is_unchanged(request: &Request, etag: &str) -> bool {
 }
 
 impl TagList {
-    /// Parses `*` or a list of entity tags with commas between (RFC 9110 sections 5.6.1 and 8.8.3). Empty elements are ignored, but
-    /// there must be a tag.
+    /// Parses `*` or a list of entity tags with commas between (RFC 9110 sections 5.6.1 and 8.8.3).
+    /// Empty elements are ignored, but there must be a tag.
     fn parse(text: &str) -> Option<TagList> {
         let mut rest = trim(text);
         if rest == "*" {
@@ -114,8 +118,12 @@ impl Tag {
         let (weak, quoted) = text.strip_prefix("W/").map_or((false, text), |rest| (true, rest));
         let (opaque, rest) = quoted.strip_prefix('"')?.split_once('"')?;
         // Bytes above 0x7F come as the characters of Latin-1.
-        let is_allowed = |character: char| matches!(character, '!' | '#'..='~' | '\u{80}'..='\u{ff}');
-        opaque.chars().all(is_allowed).then(|| (Tag { weak, opaque: format!("\"{opaque}\"") }, rest))
+        let is_allowed =
+            |character: char| matches!(character, '!' | '#'..='~' | '\u{80}'..='\u{ff}');
+        opaque
+            .chars()
+            .all(is_allowed)
+            .then(|| (Tag { weak, opaque: format!("\"{opaque}\"") }, rest))
     }
 }
 
@@ -131,7 +139,9 @@ mod tests {
     fn tags(text: &str) -> Option<Vec<(bool, String)>> {
         match TagList::parse(text)? {
             TagList::Any => Some(Vec::new()),
-            TagList::Tags(tags) => Some(tags.into_iter().map(|tag| (tag.weak, tag.opaque)).collect()),
+            TagList::Tags(tags) => {
+                Some(tags.into_iter().map(|tag| (tag.weak, tag.opaque)).collect())
+            }
         }
     }
 
@@ -142,7 +152,10 @@ mod tests {
         assert_eq!(tags(" * "), Some(Vec::new()));
         assert_eq!(tags("\"1\""), Some(vec![tag("\"1\"")]));
         assert_eq!(tags("\"\""), Some(vec![tag("\"\"")]));
-        assert_eq!(tags(" ,\"1\" , ,W/\"a,b\",\t"), Some(vec![tag("\"1\""), (true, "\"a,b\"".to_owned())]));
+        assert_eq!(
+            tags(" ,\"1\" , ,W/\"a,b\",\t"),
+            Some(vec![tag("\"1\""), (true, "\"a,b\"".to_owned())])
+        );
         assert_eq!(tags("\"\u{e9}\""), Some(vec![tag("\"\u{e9}\"")]));
         for malformed in [
             "",

@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::http::{ApiError, form_encoding};
 use crate::suggest;
 
-/// The declaration of a query parameter. Its schema depends on a `Subject`, such as the resource of a list.
+/// The declaration of a query parameter. Its schema depends on a `Subject`, such as the resource of
+/// a list.
 #[derive(Debug)]
 pub struct QueryParameter<Subject> {
     /// The name in the query.
@@ -15,8 +16,8 @@ pub struct QueryParameter<Subject> {
     pub values: fn() -> String,
     /// The effect, in one or two sentences with code between back quotes.
     pub about: &'static str,
-    /// The JSON Schema of the values. It has no `default`: generated clients would send it, also where another parameter
-    /// excludes it.
+    /// The JSON Schema of the values. It has no `default`: generated clients would send it, also
+    /// where another parameter excludes it.
     pub schema: fn(Subject) -> Value,
     /// An example.
     pub example: fn() -> Value,
@@ -59,7 +60,10 @@ impl Query {
 
     /// The value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.parameters.iter().find(|parameter| parameter.name == name).map(|parameter| parameter.value.as_str())
+        self.parameters
+            .iter()
+            .find(|parameter| parameter.name == name)
+            .map(|parameter| parameter.value.as_str())
     }
 
     /// Names and values in the order sent.
@@ -73,8 +77,16 @@ impl Query {
     ///
     /// `bad_request` for an unknown parameter; the message suggests a similar known one.
     pub fn only<'a>(&self, known: impl Iterator<Item = &'a str> + Clone) -> Result<(), ApiError> {
-        match self.parameters.iter().find(|parameter| !known.clone().any(|name| name == parameter.name)) {
-            Some(parameter) => Err(ApiError::bad_request(suggest::unknown("query parameter", &parameter.name, known))),
+        match self
+            .parameters
+            .iter()
+            .find(|parameter| !known.clone().any(|name| name == parameter.name))
+        {
+            Some(parameter) => Err(ApiError::bad_request(suggest::unknown(
+                "query parameter",
+                &parameter.name,
+                known,
+            ))),
             None => Ok(()),
         }
     }
@@ -87,9 +99,11 @@ impl Query {
     /// This query with another cursor, encoded for the header `Link`.
     pub fn with_cursor(&self, cursor: &str) -> String {
         /// Characters that a URI in the header `Link` must not contain (RFC 8288 section 3).
-        const UNSAFE: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`');
+        const UNSAFE: &AsciiSet =
+            &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`');
         let kept = self.parameters.iter().filter(|parameter| parameter.name != "cursor");
-        let mut pieces: Vec<String> = kept.map(|p| utf8_percent_encode(&p.raw, UNSAFE).to_string()).collect();
+        let mut pieces: Vec<String> =
+            kept.map(|p| utf8_percent_encode(&p.raw, UNSAFE).to_string()).collect();
         pieces.push(format!("cursor={cursor}"));
         pieces.join("&")
     }
@@ -97,8 +111,11 @@ impl Query {
 
 fn decode(text: &str, parameter: Option<&str>) -> Result<String, ApiError> {
     form_encoding::decode(text).map_err(|_| {
-        let subject =
-            parameter.map_or("A name in the query".to_owned(), |name| format!("The query parameter {name:?}"));
-        ApiError::bad_request(format!("{subject} is not UTF-8 after percent-decoding. Encode it as UTF-8."))
+        let subject = parameter.map_or("A name in the query".to_owned(), |name| {
+            format!("The query parameter {name:?}")
+        });
+        ApiError::bad_request(format!(
+            "{subject} is not UTF-8 after percent-decoding. Encode it as UTF-8."
+        ))
     })
 }

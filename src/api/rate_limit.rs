@@ -1,7 +1,9 @@
-//! The rate limit of each key: exactly N requests in a fixed window of one minute (contract section 7).
+//! The rate limit of each key: exactly N requests in a fixed window of one minute (contract section
+//! 7).
 //!
-//! governor replenishes cells continuously, which would admit up to 2N - 1 requests in the first minute. Each window therefore
-//! has a limiter of its own with a stopped clock, which replenishes nothing.
+//! governor replenishes cells continuously, which would admit up to 2N - 1 requests in the first
+//! minute. Each window therefore has a limiter of its own with a stopped clock, which replenishes
+//! nothing.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -14,7 +16,7 @@ use governor::state::{InMemoryState, NotKeyed};
 use parking_lot::Mutex;
 
 use crate::clock::Moment;
-use crate::http::{ApiError, Condition};
+use crate::http::{ApiError, ErrorCode};
 use crate::model::KeyId;
 
 /// Length of a window.
@@ -47,12 +49,13 @@ impl RateLimitStatus {
             "This API key has used its {} requests of this minute. Wait 60 seconds, or until the moment in X-RateLimit-Reset.",
             self.limit
         );
-        let error = ApiError::new(Condition::RateLimited, message).header("Retry-After", "60");
+        let error = ApiError::new(ErrorCode::RateLimited, message).header("Retry-After", "60");
         self.headers().into_iter().fold(error, |error, (name, value)| error.header(name, value))
     }
 }
 
-type Cells = governor::RateLimiter<NotKeyed, InMemoryState, FakeRelativeClock, StateInformationMiddleware>;
+type Cells =
+    governor::RateLimiter<NotKeyed, InMemoryState, FakeRelativeClock, StateInformationMiddleware>;
 
 #[derive(Debug)]
 struct Window {
@@ -78,17 +81,24 @@ struct Windows {
 }
 
 impl RateLimiter {
-    /// A limiter that allows each key `limit` requests in a window, unless the key has a limit of its own.
+    /// A limiter that allows each key `limit` requests in a window, unless the key has a limit of
+    /// its own.
     pub fn new(limit: NonZeroU32) -> RateLimiter {
         RateLimiter { limit, windows: Mutex::default() }
     }
 
-    /// Counts a request of the key, with the key's own limit, if it has one. A refused request does not count.
+    /// Counts a request of the key, with the key's own limit, if it has one. A refused request does
+    /// not count.
     ///
     /// # Errors
     ///
     /// `rate_limited` if the window has no requests left.
-    pub fn check(&self, key: KeyId, limit: Option<NonZeroU32>, now: Moment) -> Result<RateLimitStatus, ApiError> {
+    pub fn check(
+        &self,
+        key: KeyId,
+        limit: Option<NonZeroU32>,
+        now: Moment,
+    ) -> Result<RateLimitStatus, ApiError> {
         let limit = limit.unwrap_or(self.limit);
         let mut windows = self.windows.lock();
         windows.sweep(now.monotonic);
@@ -119,14 +129,18 @@ impl Window {
     }
 
     fn count(&mut self) -> Result<RateLimitStatus, ApiError> {
-        let status = |remaining| RateLimitStatus { limit: self.limit.get(), remaining, reset: self.reset };
+        let status =
+            |remaining| RateLimitStatus { limit: self.limit.get(), remaining, reset: self.reset };
         let passed = self.cells.check().map(|state| status(state.remaining_burst_capacity()));
         passed.map_err(|_| status(0).error())
     }
 }
 
 fn cells(limit: NonZeroU32) -> Cells {
-    let cells = governor::RateLimiter::direct_with_clock(Quota::per_minute(limit), FakeRelativeClock::default());
+    let cells = governor::RateLimiter::direct_with_clock(
+        Quota::per_minute(limit),
+        FakeRelativeClock::default(),
+    );
     cells.with_middleware::<StateInformationMiddleware>()
 }
 
@@ -153,7 +167,10 @@ mod tests {
         }
         clock.advance(Duration::from_millis(59_999));
         assert!(limiter.check(KeyId(1), None, clock.now()).is_err());
-        assert!(limiter.check(KeyId(2), None, clock.now()).is_ok(), "another key has a window of its own");
+        assert!(
+            limiter.check(KeyId(2), None, clock.now()).is_ok(),
+            "another key has a window of its own"
+        );
         clock.advance(Duration::from_millis(1));
         assert_eq!(limiter.check(KeyId(1), None, clock.now()).unwrap().remaining, 99);
         clock.advance(Duration::from_secs(120));

@@ -108,7 +108,8 @@ pub const BATCH_METHODS: &str = "POST";
 /// The path of the panel.
 pub const PANEL_PATH: &str = "/api_keys.php";
 
-/// The prefix below which all paths with a key, the OpenAPI document and the documentation page are also available (contract section 1).
+/// The prefix below which all paths with a key, the OpenAPI document and the documentation page are
+/// also available (contract section 1).
 pub const PREFIX: &str = "/v1";
 
 /// Finds the route of a path. Paths are compared as sent, without percent-decoding.
@@ -126,7 +127,9 @@ pub fn find(path: &str) -> Option<Route> {
     if path == PANEL_PATH {
         return Some(Route::Panel);
     }
-    let (_, page) = PAGES.into_iter().find(|(known, page)| *known == if page.is_prefixed() { bare } else { path })?;
+    let (_, page) = PAGES
+        .into_iter()
+        .find(|(known, page)| *known == if page.is_prefixed() { bare } else { path })?;
     Some(Route::Page(page))
 }
 
@@ -158,9 +161,13 @@ pub fn label(path: &str) -> &'static str {
     }
 }
 
-/// The operation that the method performs on a record path, and the access that it needs. `None` if record paths lack the method.
+/// The operation that the method performs on a record path, and the access that it needs. `None` if
+/// record paths lack the method.
 pub fn find_operation(method: &Method) -> Option<(Operation, Access)> {
-    OPERATIONS.into_iter().find(|(known, ..)| known == method).map(|(_, operation, access)| (operation, access))
+    OPERATIONS
+        .into_iter()
+        .find(|(known, ..)| known == method)
+        .map(|(_, operation, access)| (operation, access))
 }
 
 #[cfg(test)]

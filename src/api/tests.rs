@@ -1,5 +1,5 @@
-//! The messages of all errors, compared with a golden file for review. A message names the field or parameter, the fault and the
-//! remedy.
+//! The messages of all errors, compared with a golden file for review. A message names the field or
+//! parameter, the fault and the remedy.
 //!
 //! `UPDATE_GOLDEN=1 cargo test --lib messages` updates `tests/golden/messages.txt`.
 
@@ -12,18 +12,21 @@ use super::precondition::IfMatch;
 use super::query::Query;
 use super::{changes, errors, idempotency, operations};
 use crate::clock::{Clock, Timestamp};
-use crate::http::{ApiError, Body, Condition, Method, Request};
+use crate::http::{ApiError, Body, ErrorCode, Method, Request};
 use crate::model::field::{Input, ValueError};
 use crate::model::{
-    ALL, CUSTOMER, EMPLOYEE, HARDWARE, JsonObject, KeysetPosition, RecordId, Resource, Scopes, Value, Version,
+    ALL, CUSTOMER, EMPLOYEE, HARDWARE, JsonObject, KeysetPosition, RecordId, Resource, Scopes,
+    Value, Version,
 };
 use crate::store::registry::Inactive;
 
 #[test]
 fn messages_match_the_golden_file() {
-    let mut text = String::from("Every message of an error, in the words that clients read. See src/api/tests.rs.\n");
+    let mut text = String::from(
+        "Every message of an error, in the words that clients read. See src/api/tests.rs.\n",
+    );
     for (title, messages) in [
-        ("Conditions", conditions()),
+        ("Error codes", error_codes()),
         ("Headers and bodies", requests()),
         ("JSON", syntax()),
         ("Ids and unknown parameters", parameters()),
@@ -42,7 +45,10 @@ fn messages_match_the_golden_file() {
         std::fs::write(&path, &text).unwrap();
     }
     let golden = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(golden == text, "a message has changed; UPDATE_GOLDEN=1 cargo test --lib messages shows it as a diff");
+    assert!(
+        golden == text,
+        "a message has changed; UPDATE_GOLDEN=1 cargo test --lib messages shows it as a diff"
+    );
 }
 
 type Messages = Vec<(String, String)>;
@@ -54,15 +60,18 @@ fn parsed(body: &[u8]) -> Result<JsonObject<'_>, ApiError> {
 /// The code and message of an error.
 fn failure<T>(outcome: Result<T, ApiError>) -> String {
     let error = outcome.err().expect("the request must fail");
-    format!("{}: {}", error.condition().describe().code, error.message())
+    format!("{}: {}", error.code().describe().code, error.message())
 }
 
-fn conditions() -> Messages {
-    let mut messages: Messages = Condition::all()
-        .map(|condition| {
-            let example = crate::reference::openapi::error_example(condition);
-            let message = example.pointer("/error/message").and_then(serde_json::Value::as_str).unwrap_or_default();
-            (condition.describe().code.to_owned(), message.to_owned())
+fn error_codes() -> Messages {
+    let mut messages: Messages = ErrorCode::all()
+        .map(|code| {
+            let example = crate::reference::openapi::error_example(code);
+            let message = example
+                .pointer("/error/message")
+                .and_then(serde_json::Value::as_str)
+                .unwrap_or_default();
+            (code.describe().code.to_owned(), message.to_owned())
         })
         .collect();
     messages.push((
@@ -77,7 +86,8 @@ fn conditions() -> Messages {
 fn request(method: Method, query: &str, headers: &[(&str, &str)], body: &[u8]) -> Request {
     let mut request = Request::new(method, CUSTOMER.path, Clock::system().now());
     request.query = (!query.is_empty()).then(|| query.to_owned());
-    let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+    let headers =
+        headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
     request.headers = headers.collect();
     request.body = Body::Whole(body.to_vec());
     request
@@ -89,10 +99,12 @@ fn requests() -> Messages {
     let create = |headers: &[(&str, &str)], body: &[u8]| {
         failure(operations::create(&request(Method::POST, "", headers, body), &CUSTOMER))
     };
-    let update =
-        |query: &str, body: &[u8]| failure(operations::update(&request(Method::PUT, query, &[JSON], body), &CUSTOMER));
+    let update = |query: &str, body: &[u8]| {
+        failure(operations::update(&request(Method::PUT, query, &[JSON], body), &CUSTOMER))
+    };
     let key = |values: &[&str]| {
-        let headers: Vec<(&str, &str)> = values.iter().map(|value| ("idempotency-key", *value)).collect();
+        let headers: Vec<(&str, &str)> =
+            values.iter().map(|value| ("idempotency-key", *value)).collect();
         failure(idempotency::parse_key(&request(Method::POST, "", &headers, b"")))
     };
     let if_match = |values: &[&str]| {
@@ -108,7 +120,10 @@ fn requests() -> Messages {
         ("Content-Encoding: gzip", create(&[JSON, ("content-encoding", "gzip")], b"{}")),
         ("Idempotency-Key: 7", key(&["7"])),
         ("Idempotency-Key twice", key(&["7", "7"])),
-        ("POST with ?id=1", failure(operations::create(&request(Method::POST, "id=1", &[JSON], b"{}"), &CUSTOMER))),
+        (
+            "POST with ?id=1",
+            failure(operations::create(&request(Method::POST, "id=1", &[JSON], b"{}"), &CUSTOMER)),
+        ),
         ("PUT of {}", update("id=1", b"{}")),
         ("PUT of a number for a text", update("id=1", br#"{"city": 10115}"#)),
         ("PUT of U+0000 in a text", update("id=1", br#"{"city": "a\u0000b"}"#)),
@@ -138,7 +153,12 @@ fn syntax() -> Messages {
     ];
     let mut messages: Messages = bodies
         .iter()
-        .map(|body| (format!("body: {}", String::from_utf8_lossy(body).escape_debug()), failure(parsed(body))))
+        .map(|body| {
+            (
+                format!("body: {}", String::from_utf8_lossy(body).escape_debug()),
+                failure(parsed(body)),
+            )
+        })
         .collect();
     let nested = format!("{{\"a\": {}{}}}", "[".repeat(128), "]".repeat(128));
     messages.push(("129 levels of nesting".to_owned(), failure(parsed(nested.as_bytes()))));
@@ -147,9 +167,14 @@ fn syntax() -> Messages {
 
 fn parameters() -> Messages {
     let delete = |query: &str| {
-        (format!("DELETE ?{query}"), failure(operations::delete(&request(Method::DELETE, query, &[], b""), &CUSTOMER)))
+        (
+            format!("DELETE ?{query}"),
+            failure(operations::delete(&request(Method::DELETE, query, &[], b""), &CUSTOMER)),
+        )
     };
-    ["", "id=", "id=0", "id=01", "id=-1", "id=x", "id=1&id=2", "id=1&name=A", "%ff=1", "id=%ff"].map(delete).into()
+    ["", "id=", "id=0", "id=01", "id=-1", "id=x", "id=1&id=2", "id=1&name=A", "%ff=1", "id=%ff"]
+        .map(delete)
+        .into()
 }
 
 fn lists() -> Messages {
@@ -182,15 +207,22 @@ fn lists() -> Messages {
         (&HARDWARE, "purchase_cost_cents=1.5"),
         (&HARDWARE, "purchase_date_to="),
     ];
-    let parse = |resource, query: &str| Query::parse(Some(query)).and_then(|query| list::parse(resource, &query));
+    let parse = |resource, query: &str| {
+        Query::parse(Some(query)).and_then(|query| list::parse(resource, &query))
+    };
     let mut messages: Messages = queries
         .into_iter()
-        .map(|(resource, query)| (format!("{}?{query}", resource.path), failure(parse(resource, query))))
+        .map(|(resource, query)| {
+            (format!("{}?{query}", resource.path), failure(parse(resource, query)))
+        })
         .collect();
     let long = format!("q={}", "a".repeat(201));
     messages.push(("a search of 201 characters".to_owned(), failure(parse(&CUSTOMER, &long))));
     let list = parse(&CUSTOMER, "sort=name").expect("the query is valid");
-    let cursor = write_cursor(&KeysetPosition { value: Value::Text("A".to_owned()), id: RecordId(1) }, &list);
+    let cursor = write_cursor(
+        &KeysetPosition { value: Value::Text("A".to_owned()), id: RecordId(1) },
+        &list,
+    );
     let other = failure(parse(&CUSTOMER, &format!("sort=-name&cursor={cursor}")));
     messages.push(("a cursor of another list".to_owned(), other));
     messages
@@ -198,7 +230,8 @@ fn lists() -> Messages {
 
 fn change_log() -> Messages {
     let list = list::parse(&CUSTOMER, &Query::default()).expect("the query is valid");
-    let of_a_list = write_cursor(&KeysetPosition { value: Value::Integer(1), id: RecordId(1) }, &list);
+    let of_a_list =
+        write_cursor(&KeysetPosition { value: Value::Integer(1), id: RecordId(1) }, &list);
     let queries = [
         "limit=0",
         "cursor=x",
@@ -210,17 +243,21 @@ fn change_log() -> Messages {
         "total=true",
     ];
     let parse = |query: &str| {
-        Query::parse(Some(query)).and_then(|query| changes::parse(&query, Scopes::every(), Timestamp::from_unix(0)))
+        Query::parse(Some(query))
+            .and_then(|query| changes::parse(&query, Scopes::every(), Timestamp::from_unix(0)))
     };
     let message = |query: &str| failure(parse(query));
-    let mut messages: Messages = queries.map(|query| (format!("/changes.php?{query}"), message(query))).into();
+    let mut messages: Messages =
+        queries.map(|query| (format!("/changes.php?{query}"), message(query))).into();
     messages.push(("the cursor of a list".to_owned(), message(&format!("cursor={of_a_list}"))));
     messages
 }
 
 fn batches() -> Messages {
     let operation = |members: &str| format!(r#"{{"operations": [{{{members}}}]}}"#);
-    let post = |body: &str| operation(&format!(r#""method": "POST", "path": "/employees.php", "body": {body}"#));
+    let post = |body: &str| {
+        operation(&format!(r#""method": "POST", "path": "/employees.php", "body": {body}"#))
+    };
     let bodies = [
         "{}".to_owned(),
         r#"{"operations": {}}"#.to_owned(),
@@ -249,8 +286,10 @@ fn batches() -> Messages {
     let mut messages: Messages =
         bodies.iter().map(|body| (format!("/batch.php {}", shown(body)), message(body))).collect();
     let if_match = r#""method": "DELETE", "path": "/customers.php?id=1", "if_match": "7""#;
-    let checked =
-        CheckedBatch::of(&request(Method::POST, "", &[JSON], operation(if_match).as_bytes()), Scopes::every());
+    let checked = CheckedBatch::of(
+        &request(Method::POST, "", &[JSON], operation(if_match).as_bytes()),
+        Scopes::every(),
+    );
     assert!(checked.is_ok(), "the record is looked for first");
     let mut large = request(Method::POST, "", &[JSON], b"");
     large.body = Body::TooLarge;
@@ -278,12 +317,17 @@ fn fields() -> Messages {
     for resource in ALL {
         for field in resource.fields {
             if field.required {
-                messages.push((format!("{} {} not sent", resource.name, field.name), field.missing().message));
+                messages.push((
+                    format!("{} {} not sent", resource.name, field.name),
+                    field.missing().message,
+                ));
             }
             for (shown, input) in &inputs {
                 let message = match field.check(input) {
                     Ok(_) => continue,
-                    Err(ValueError::Invalid(fault)) => format!("{}: {}", fault.code.as_str(), fault.message),
+                    Err(ValueError::Invalid(fault)) => {
+                        format!("{}: {}", fault.code.as_str(), fault.message)
+                    }
                     Err(ValueError::WrongType(message)) => format!("bad_request: {message}"),
                 };
                 messages.push((format!("{} {} {shown}", resource.name, field.name), message));

@@ -9,8 +9,9 @@ use super::routes::PAGE_METHODS;
 use crate::http::{API_VERSION, ApiError, Method, Request, Response};
 use crate::store::registry::{KeyRow, Principal, Registry};
 
-/// Responds to a request that was counted against the rate limit: checks the method and the query, and describes the key.
-pub fn respond(
+/// Responds to a request that was counted against the rate limit: checks the method and the query,
+/// and describes the key.
+pub(super) fn respond(
     registry: &Registry,
     request: &Request,
     caller: &Principal,

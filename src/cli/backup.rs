@@ -12,8 +12,8 @@ use super::{GlobalOptions, find_tenant};
 use crate::store::archive::{Backup, LeftOutTenant, backup};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
-    /// The folder of all backups; each backup is a new folder in it, named by its time
+pub(super) struct Arguments {
+    /// The directory of all backups; each backup is a new directory in it, named by its time
     dir: PathBuf,
     /// Only this tenant, with its keys
     tenant: Option<String>,
@@ -22,11 +22,13 @@ pub struct Arguments {
     keep: Option<NonZeroUsize>,
 }
 
-pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let registry = options.open_registry()?;
-    let tenant = arguments.tenant.as_deref().map(|name| find_tenant(&registry, name)).transpose()?;
+    let tenant =
+        arguments.tenant.as_deref().map(|name| find_tenant(&registry, name)).transpose()?;
     let keep = arguments.keep.map(NonZeroUsize::get);
-    let made = backup::create(&registry, &arguments.dir, tenant.as_ref(), keep, options.clock().now())?;
+    let made =
+        backup::create(&registry, &arguments.dir, tenant.as_ref(), keep, options.clock().now())?;
     if options.json {
         print_json(&document(&made))?
     } else {
@@ -36,12 +38,17 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
 }
 
 fn text(made: &Backup) -> String {
-    let mut lines = vec![format!("{} tenants are saved in {}", made.manifest.tenants.len(), made.directory.display())];
+    let mut lines = vec![format!(
+        "{} tenants are saved in {}",
+        made.manifest.tenants.len(),
+        made.directory.display()
+    )];
     lines.extend(made.removed.iter().map(|directory| format!("removed {}", directory.display())));
     lines.join("\n")
 }
 
-/// Reports the tenants that the backup lacks. Returns an error if there are any, so that the exit code is 1.
+/// Reports the tenants that the backup lacks. Returns an error if there are any, so that the exit
+/// code is 1.
 fn report_left_out(made: &Backup) -> anyhow::Result<()> {
     let left_out = &made.manifest.left_out;
     for LeftOutTenant { id, name, reason } in left_out {
@@ -58,7 +65,8 @@ fn report_left_out(made: &Backup) -> anyhow::Result<()> {
 }
 
 fn document(made: &Backup) -> serde_json::Value {
-    let removed: Vec<String> = made.removed.iter().map(|directory| directory.display().to_string()).collect();
+    let removed: Vec<String> =
+        made.removed.iter().map(|directory| directory.display().to_string()).collect();
     json!({
         "done": "backed up",
         "folder": made.directory.display().to_string(),

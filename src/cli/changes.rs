@@ -11,7 +11,7 @@ use crate::model::{RecordId, Resource};
 use crate::store::{DatabaseError, TenantFile};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// The tenant's name
     tenant: String,
     #[arg(long, value_parser = resource, help = format!("Only {}", resource_names()))]
@@ -24,7 +24,7 @@ pub struct Arguments {
     last: NonZeroUsize,
 }
 
-pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, &arguments.tenant)?;
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;

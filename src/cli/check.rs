@@ -7,7 +7,7 @@ use super::GlobalOptions;
 use super::output::{print, print_json};
 use crate::store::archive::check::{self, Finding};
 
-pub fn run(options: &GlobalOptions) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions) -> anyhow::Result<()> {
     let findings = check::check(&options.data_dir).map_err(|error| options.explain(error))?;
     if options.json {
         print_json(&Value::Array(findings.iter().map(document).collect()))?;
@@ -24,7 +24,7 @@ pub fn run(options: &GlobalOptions) -> anyhow::Result<()> {
 }
 
 /// What is said of a file without a tenant. It is no fault.
-pub const ORPHAN: &str = "no tenant in the registry has this file; it is left as it is";
+pub(super) const ORPHAN: &str = "no tenant in the registry has this file; it is left as it is";
 
 fn document(finding: &Finding) -> Value {
     let ok = finding.problems.is_empty();

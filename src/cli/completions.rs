@@ -1,4 +1,5 @@
-//! `completions` and `manual`: shell completions and manual pages, generated from the declarations of the command line.
+//! `completions` and `manual`: shell completions and manual pages, generated from the declarations
+//! of the command line.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -11,47 +12,57 @@ use uuid::Uuid;
 
 use super::GlobalOptions;
 use super::output::{print, print_json};
-use crate::new_folders::NewFolders;
+use crate::new_directories::NewDirectories;
 
 #[derive(Debug, Args)]
-pub struct CompletionsArguments {
+pub(super) struct CompletionsArguments {
     /// The shell that the completions are for
     shell: Shell,
 }
 
 #[derive(Debug, Args)]
-pub struct ManualArguments {
-    /// Write one page for each command into this folder: tenantdesk-serve.1 and so on
+pub(super) struct ManualArguments {
+    /// Write one page for each command into this directory: tenantdesk-serve.1 and so on
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
 }
 
-pub fn run_completions(mut command: Command, arguments: &CompletionsArguments) -> anyhow::Result<()> {
+pub(super) fn run_completions(
+    mut command: Command,
+    arguments: &CompletionsArguments,
+) -> anyhow::Result<()> {
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, name, &mut script);
     print(String::from_utf8_lossy(&script).trim_end())
 }
 
-pub fn run_manual(options: &GlobalOptions, command: Command, arguments: &ManualArguments) -> anyhow::Result<()> {
-    let Some(folder) = &arguments.output else {
+pub(super) fn run_manual(
+    options: &GlobalOptions,
+    command: Command,
+    arguments: &ManualArguments,
+) -> anyhow::Result<()> {
+    let Some(directory) = &arguments.output else {
         let mut page = Vec::new();
         clap_mangen::Man::new(command).render(&mut page).context("cannot write the manual page")?;
         return print(String::from_utf8_lossy(&page).trim_end());
     };
-    write_pages(command, folder).with_context(|| format!("cannot write to {}", folder.display()))?;
+    write_pages(command, directory)
+        .with_context(|| format!("cannot write to {}", directory.display()))?;
     if options.json {
-        return print_json(&json!({"done": "written", "folder": folder.display().to_string()}));
+        return print_json(&json!({"done": "written", "folder": directory.display().to_string()}));
     }
-    print(&format!("the manual pages are in {}", folder.display()))
+    print(&format!("the manual pages are in {}", directory.display()))
 }
 
-/// Writes the pages into a temporary folder inside `folder` and then moves them, so that a failure leaves no partial page.
-fn write_pages(command: Command, folder: &Path) -> io::Result<()> {
-    let _created = NewFolders::create(folder, 0o777)?;
-    let partial = folder.join(format!(".tenantdesk-{}.partial", Uuid::new_v4()));
+/// Writes the pages into a temporary directory inside `directory` and then moves them, so that a
+/// failure leaves no partial page.
+fn write_pages(command: Command, directory: &Path) -> io::Result<()> {
+    let _created = NewDirectories::create(directory, 0o777)?;
+    let partial = directory.join(format!(".tenantdesk-{}.partial", Uuid::new_v4()));
     fs::create_dir(&partial)?;
-    let result = clap_mangen::generate_to(command, &partial).and_then(|()| move_all(&partial, folder));
+    let result =
+        clap_mangen::generate_to(command, &partial).and_then(|()| move_all(&partial, directory));
     let removal = fs::remove_dir_all(&partial);
     result.and(removal)
 }

@@ -20,16 +20,40 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "tenantdesk serve --trusted-proxy 10.0.0.5 --log-format json --metrics-listen 127.0.0.1:9180",
         ],
     ),
-    ("tenant", &["tenantdesk tenant create acme --trial-until 2027-01-31", "tenantdesk tenant list --json"]),
-    ("tenant create", &["tenantdesk tenant create acme", "tenantdesk tenant create acme --trial-until 2027-01-31"]),
+    (
+        "tenant",
+        &[
+            "tenantdesk tenant create acme --trial-until 2027-01-31",
+            "tenantdesk tenant list --json",
+        ],
+    ),
+    (
+        "tenant create",
+        &[
+            "tenantdesk tenant create acme",
+            "tenantdesk tenant create acme --trial-until 2027-01-31",
+        ],
+    ),
     ("tenant list", &["tenantdesk tenant list", "tenantdesk tenant list --json"]),
     ("tenant rename", &["tenantdesk tenant rename acme acme-berlin"]),
     ("tenant suspend", &["tenantdesk tenant suspend acme"]),
     ("tenant activate", &["tenantdesk tenant activate acme"]),
     ("tenant trial", &["tenantdesk tenant trial acme 2027-01-31"]),
-    ("tenant password", &["tenantdesk tenant password acme", "tenantdesk tenant password acme --stdin < password.txt"]),
-    ("tenant delete", &["tenantdesk backup /var/backups/tenantdesk acme", "tenantdesk tenant delete acme --yes"]),
-    ("key", &["tenantdesk key create acme --name website --scope read", "tenantdesk key list acme"]),
+    (
+        "tenant password",
+        &[
+            "tenantdesk tenant password acme",
+            "tenantdesk tenant password acme --stdin < password.txt",
+        ],
+    ),
+    (
+        "tenant delete",
+        &["tenantdesk backup /var/backups/tenantdesk acme", "tenantdesk tenant delete acme --yes"],
+    ),
+    (
+        "key",
+        &["tenantdesk key create acme --name website --scope read", "tenantdesk key list acme"],
+    ),
     (
         "key create",
         &[
@@ -40,7 +64,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("key list", &["tenantdesk key list acme", "tenantdesk key list acme --json"]),
-    ("key replace", &["tenantdesk key replace acme 7", "tenantdesk key replace acme 7 --overlap 7d"]),
+    (
+        "key replace",
+        &["tenantdesk key replace acme 7", "tenantdesk key replace acme 7 --overlap 7d"],
+    ),
     ("key limit", &["tenantdesk key limit acme 7 1000", "tenantdesk key limit acme 7 default"]),
     ("key revoke", &["tenantdesk key revoke acme 7"]),
     ("key delete", &["tenantdesk key delete acme 7"]),
@@ -59,10 +86,19 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "tenantdesk export acme hardware --output hardware.jsonl",
         ],
     ),
-    ("changes", &["tenantdesk changes acme", "tenantdesk changes acme --resource customers --id 7 --last 10 --json"]),
+    (
+        "changes",
+        &[
+            "tenantdesk changes acme",
+            "tenantdesk changes acme --resource customers --id 7 --last 10 --json",
+        ],
+    ),
     (
         "backup",
-        &["tenantdesk backup /var/backups/tenantdesk --keep 14", "tenantdesk backup /var/backups/tenantdesk acme"],
+        &[
+            "tenantdesk backup /var/backups/tenantdesk --keep 14",
+            "tenantdesk backup /var/backups/tenantdesk acme",
+        ],
     ),
     (
         "restore",
@@ -76,7 +112,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("check", &["tenantdesk check", "tenantdesk check --json"]),
     (
         "doctor",
-        &["tenantdesk doctor", "tenantdesk --data-dir /var/lib/tenantdesk doctor --backups /var/backups/tenantdesk"],
+        &[
+            "tenantdesk doctor",
+            "tenantdesk --data-dir /var/lib/tenantdesk doctor --backups /var/backups/tenantdesk",
+        ],
     ),
     ("openapi", &["tenantdesk openapi > openapi.json"]),
     (
@@ -86,19 +125,22 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "tenantdesk completions zsh > ~/.zfunc/_tenantdesk",
         ],
     ),
-    ("manual", &["tenantdesk manual | man -l -", "tenantdesk manual --output /usr/local/share/man/man1"]),
+    (
+        "manual",
+        &["tenantdesk manual | man -l -", "tenantdesk manual --output /usr/local/share/man/man1"],
+    ),
 ];
 
 /// Appends the examples to the help of every command.
-pub fn add(root: Command) -> Command {
-    let exit_codes =
-        "Exit codes: 0 success; 1 failure, with the reason on the last line of standard error; 2 wrong usage.";
+pub(super) fn add(root: Command) -> Command {
+    let exit_codes = "Exit codes: 0 success; 1 failure, with the reason on the last line of standard error; 2 wrong usage.";
     let with_codes = format!("{}\n\n{exit_codes}", text(""));
     add_recursively(root, "").after_help(with_codes)
 }
 
 fn add_recursively(command: Command, path: &str) -> Command {
-    let names: Vec<String> = command.get_subcommands().map(|child| child.get_name().to_owned()).collect();
+    let names: Vec<String> =
+        command.get_subcommands().map(|child| child.get_name().to_owned()).collect();
     names.into_iter().fold(command, |command, name| {
         let path = format!("{path} {name}").trim_start().to_owned();
         command.mut_subcommand(name, |child| add_recursively(child, &path).after_help(text(&path)))
@@ -106,7 +148,8 @@ fn add_recursively(command: Command, path: &str) -> Command {
 }
 
 fn text(path: &str) -> String {
-    let calls = EXAMPLES.iter().find(|(command, _)| *command == path).map_or(&[][..], |(_, calls)| calls);
+    let calls =
+        EXAMPLES.iter().find(|(command, _)| *command == path).map_or(&[][..], |(_, calls)| calls);
     let lines: Vec<String> = calls.iter().map(|call| format!("  {call}")).collect();
     format!("Examples:\n{}", lines.join("\n"))
 }
@@ -130,12 +173,20 @@ mod tests {
     #[test]
     fn every_command_has_valid_examples() {
         for path in paths(&Arguments::command(), "") {
-            let (_, calls) =
-                EXAMPLES.iter().find(|(command, _)| *command == path).unwrap_or_else(|| panic!("none for {path:?}"));
-            assert!(calls.iter().any(|call| call.contains(&format!("tenantdesk {path}")) || path.is_empty()), "{path}");
+            let (_, calls) = EXAMPLES
+                .iter()
+                .find(|(command, _)| *command == path)
+                .unwrap_or_else(|| panic!("none for {path:?}"));
+            assert!(
+                calls
+                    .iter()
+                    .any(|call| call.contains(&format!("tenantdesk {path}")) || path.is_empty()),
+                "{path}"
+            );
             for call in *calls {
                 let start = call.find("tenantdesk ").unwrap();
-                let words = call[start..].split(['<', '>', '|', ')']).next().unwrap().split_whitespace();
+                let words =
+                    call[start..].split(['<', '>', '|', ')']).next().unwrap().split_whitespace();
                 let parsed = Arguments::command().try_get_matches_from(words);
                 assert!(parsed.is_ok(), "{call}: {}", parsed.unwrap_err());
             }
@@ -146,10 +197,12 @@ mod tests {
     fn every_command_and_argument_has_a_help_text() {
         let mut undocumented = Vec::new();
         for path in paths(&Arguments::command(), "") {
-            let child = |command: Command, name: &str| command.find_subcommand(name).unwrap().clone();
+            let child =
+                |command: Command, name: &str| command.find_subcommand(name).unwrap().clone();
             let command = path.split_whitespace().fold(Arguments::command(), child);
             undocumented.extend(command.get_about().is_none().then(|| path.clone()));
-            let arguments = command.get_arguments().filter(|argument| argument.get_help().is_none());
+            let arguments =
+                command.get_arguments().filter(|argument| argument.get_help().is_none());
             undocumented.extend(arguments.map(|argument| format!("{path}: {}", argument.get_id())));
         }
         assert!(undocumented.is_empty(), "{undocumented:#?}");

@@ -19,7 +19,7 @@ use crate::store::{DatabaseError, TenantFile};
 use crate::transfer::{self, Format};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// The tenant's name
     tenant: String,
     #[arg(value_parser = resource, help = resource_names())]
@@ -38,7 +38,7 @@ enum FormatName {
     Jsonl,
 }
 
-pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, &arguments.tenant)?;
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;
@@ -56,20 +56,29 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
         return Ok(());
     };
     let bar = export_progress(&file, resource, true)?;
-    let rows =
-        write_file(path, |target| Ok(transfer::export(&file, resource, format, counting_writer(target, &bar))?))?;
+    let rows = write_file(path, |target| {
+        Ok(transfer::export(&file, resource, format, counting_writer(target, &bar))?)
+    })?;
     if options.json {
         let written = path.display().to_string();
         return print_json(&json!({
             "done": "exported", "tenant": tenant.name, "resource": resource.plural, "rows": rows, "file": written,
         }));
     }
-    print(&format!("{rows} rows of {} of {} are exported to {}", resource.plural, tenant.name, path.display()))
+    print(&format!(
+        "{rows} rows of {} of {} are exported to {}",
+        resource.plural,
+        tenant.name,
+        path.display()
+    ))
 }
 
 /// Writes to a temporary file beside `path`, which nobody else can have made, and then renames it,
 /// so that `path` never holds a partial export.
-fn write_file(path: &Path, write: impl FnOnce(&File) -> anyhow::Result<u64>) -> anyhow::Result<u64> {
+fn write_file(
+    path: &Path,
+    write: impl FnOnce(&File) -> anyhow::Result<u64>,
+) -> anyhow::Result<u64> {
     let failed = || format!("cannot write {}", path.display());
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let file = NamedTempFile::new_in(directory.unwrap_or(Path::new("."))).with_context(failed)?;
@@ -81,7 +90,11 @@ fn write_file(path: &Path, write: impl FnOnce(&File) -> anyhow::Result<u64>) -> 
 }
 
 /// A progress bar in records; hidden if it is not `wanted` or standard error is not a terminal.
-fn export_progress(file: &TenantFile, resource: &'static Resource, wanted: bool) -> anyhow::Result<ProgressBar> {
+fn export_progress(
+    file: &TenantFile,
+    resource: &'static Resource,
+    wanted: bool,
+) -> anyhow::Result<ProgressBar> {
     if !(wanted && io::stderr().is_terminal()) {
         return Ok(ProgressBar::hidden());
     }
@@ -89,7 +102,8 @@ fn export_progress(file: &TenantFile, resource: &'static Resource, wanted: bool)
     Ok(progress_bar(count?, ROWS).with_message("exporting"))
 }
 
-/// Buffers writes to `target` and advances `bar` by the lines written. Line breaks inside a record make it run slightly ahead.
+/// Buffers writes to `target` and advances `bar` by the lines written. Line breaks inside a record
+/// make it run slightly ahead.
 fn counting_writer<'a>(target: impl Write + 'a, bar: &'a ProgressBar) -> impl Write + 'a {
     BufWriter::with_capacity(64 * 1024, LineCounter { target, bar })
 }

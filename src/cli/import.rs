@@ -19,7 +19,7 @@ use crate::store::TenantFile;
 use crate::transfer::{Format, Import, ImportPhase, ProgressObserver, RowError};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// The tenant's name
     tenant: String,
     #[arg(value_parser = resource, help = resource_names())]
@@ -37,9 +37,10 @@ pub struct Arguments {
 /// The maximum number of row errors that standard error shows.
 const MAX_SHOWN: u64 = 100;
 
-pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let Arguments { tenant, resource, file: path, keep_ids, dry_run } = arguments;
-    let format = Format::from_extension(path).ok_or(UsageError("the file's name must end in .csv or .jsonl"))?;
+    let format = Format::from_extension(path)
+        .ok_or(UsageError("the file's name must end in .csv or .jsonl"))?;
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let (mut source, size) = open(path)?;
@@ -47,7 +48,8 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     let import = Import { resource, format, keep_ids: *keep_ids, dry_run: *dry_run };
     let document = options.json.then(|| ErrorDocument::new(&tenant.name, resource.plural));
     let mut report = ImportReport::new(size, document);
-    let outcome = import.run(&mut source, &mut file, options.clock().now().timestamp(), &mut report);
+    let outcome =
+        import.run(&mut source, &mut file, options.clock().now().timestamp(), &mut report);
     report.finish()?;
     let rows = outcome?;
     if options.json {
@@ -59,35 +61,42 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
         }));
     }
     print(&if *dry_run {
-        format!("{rows} rows of {} can be imported into {}; nothing was stored", resource.plural, tenant.name)
+        format!(
+            "{rows} rows of {} can be imported into {}; nothing was stored",
+            resource.plural, tenant.name
+        )
     } else {
         format!("{rows} rows of {} are imported into {}", resource.plural, tenant.name)
     })
 }
 
-/// Opens the file and returns it with its size in bytes. What cannot be read twice, such as a pipe, is copied to a temporary file.
+/// Opens the file and returns it with its size in bytes. What cannot be read twice, such as a pipe,
+/// is copied to a temporary file.
 fn open(path: &Path) -> anyhow::Result<(File, u64)> {
     let failed = || format!("cannot read {}", path.display());
     let source = File::open(path).with_context(failed)?;
     let metadata = source.metadata().with_context(failed)?;
-    ensure!(!metadata.is_dir(), "{} is a folder", path.display());
+    ensure!(!metadata.is_dir(), "{} is a directory", path.display());
     if metadata.is_file() {
         return Ok((source, metadata.len()));
     }
     spool(source).with_context(|| format!("cannot copy {} to a temporary file", path.display()))
 }
 
-/// Copies `source` to a temporary file. The file has no name once it is open, so it goes with the process.
+/// Copies `source` to a temporary file. The file has no name once it is open, so it goes with the
+/// process.
 fn spool(mut source: File) -> io::Result<(File, u64)> {
     let path = env::temp_dir().join(format!("tenantdesk-import-{}", Uuid::new_v4()));
-    let mut copy = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    let mut copy =
+        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
     fs::remove_file(&path)?;
     let size = io::copy(&mut source, &mut copy)?;
     copy.rewind()?;
     Ok((copy, size))
 }
 
-/// The JSON document of a failed import. Each row error is written when it is found, so that memory is bounded.
+/// The JSON document of a failed import. Each row error is written when it is found, so that memory
+/// is bounded.
 struct ErrorDocument {
     /// The document up to the list of errors.
     start: String,
@@ -99,7 +108,8 @@ struct ErrorDocument {
 
 impl ErrorDocument {
     fn new(tenant: &str, resource: &str) -> ErrorDocument {
-        let members = json!({"done": "nothing", "tenant": tenant, "resource": resource}).to_string();
+        let members =
+            json!({"done": "nothing", "tenant": tenant, "resource": resource}).to_string();
         let start = format!("{},\"faults\":[", members.trim_end_matches('}'));
         ErrorDocument { start, target: BufWriter::new(io::stdout()), errors: 0, result: Ok(()) }
     }
@@ -149,7 +159,9 @@ impl ImportReport {
         if self.errors > MAX_SHOWN {
             print_stderr(&format!("and {} more", self.errors - MAX_SHOWN));
         }
-        self.document.map_or(Ok(()), ErrorDocument::finish).context("cannot write to standard output")
+        self.document
+            .map_or(Ok(()), ErrorDocument::finish)
+            .context("cannot write to standard output")
     }
 }
 
@@ -209,7 +221,9 @@ pub(super) fn progress_bar(length: u64, figures: &str) -> ProgressBar {
 }
 
 fn set_figures(bar: &ProgressBar, figures: &str) {
-    if let Ok(style) = ProgressStyle::with_template(&format!("{{msg:9}} {{bar:40}} {figures} {{eta}}")) {
+    if let Ok(style) =
+        ProgressStyle::with_template(&format!("{{msg:9}} {{bar:40}} {figures} {{eta}}"))
+    {
         bar.set_style(style);
     }
 }

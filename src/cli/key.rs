@@ -15,7 +15,7 @@ use crate::model::{KeyId, Scopes};
 use crate::store::registry::{self, Actor, Expiry, KeyRow, MAX_RATE_LIMIT, NewKey, Replacement};
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(super) enum Command {
     /// Create a key and print it; it cannot be shown again
     Create {
         /// The tenant's name
@@ -26,7 +26,8 @@ pub enum Command {
         /// A scope such as `customers:read`, or `read` for all read scopes, or `all`; repeatable
         #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',', value_parser = scopes)]
         scopes: Vec<Scopes>,
-        /// The end of the key: the last second of a date, a timestamp, or a time from now such as `30d`, in UTC [default: none]
+        /// The end of the key: the last second of a date, a timestamp, or a time from now such as
+        /// `30d`, in UTC [default: none]
         #[arg(long, value_name = "DATE|TIMESTAMP|TIME", value_parser = end)]
         expires: Option<End>,
         /// Requests a minute, 1 to 100000 [default: the server's]
@@ -38,7 +39,8 @@ pub enum Command {
         /// The tenant's name
         tenant: String,
     },
-    /// Create a key with the name, scopes, limit and end of another, print it, and end the other after the overlap
+    /// Create a key with the name, scopes, limit and end of another, print it, and end the other
+    /// after the overlap
     Replace {
         /// The tenant's name
         tenant: String,
@@ -76,7 +78,7 @@ pub enum Command {
 
 /// The argument of `--expires`.
 #[derive(Clone, Copy, Debug)]
-pub enum End {
+pub(super) enum End {
     At(Expiry),
     After(Span),
 }
@@ -85,16 +87,17 @@ impl End {
     fn expiry(self, now: Moment) -> anyhow::Result<Expiry> {
         match self {
             End::At(expiry) => Ok(expiry),
-            End::After(span) => Expiry::after(now, span).ok_or_else(|| anyhow!("the end of the key is too far away")),
+            End::After(span) => Expiry::after(now, span)
+                .ok_or_else(|| anyhow!("the end of the key is too far away")),
         }
     }
 }
 
 /// The argument of `key limit`: `None` is the server's limit.
 #[derive(Clone, Copy, Debug)]
-pub struct Limit(Option<NonZeroU32>);
+pub(super) struct Limit(Option<NonZeroU32>);
 
-pub fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Create { tenant, name, scopes, expires, rate_limit } => {
             let now = options.clock().now();
@@ -104,13 +107,20 @@ pub fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
         }
         Command::List { tenant } => list(options, &tenant),
         Command::Replace { tenant, id, overlap } => replace(options, &tenant, id, overlap),
-        Command::Limit { tenant, id, limit: Limit(limit) } => set_limit(options, &tenant, id, limit),
+        Command::Limit { tenant, id, limit: Limit(limit) } => {
+            set_limit(options, &tenant, id, limit)
+        }
         Command::Revoke { tenant, id } => revoke(options, &tenant, id),
         Command::Delete { tenant, id } => delete(options, &tenant, id),
     }
 }
 
-fn create(options: &GlobalOptions, tenant: &str, new: NewKey<'_>, now: Moment) -> anyhow::Result<()> {
+fn create(
+    options: &GlobalOptions,
+    tenant: &str,
+    new: NewKey<'_>,
+    now: Moment,
+) -> anyhow::Result<()> {
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
     let (row, key) = registry.create_key(tenant.id, new, Actor::CommandLine, now)?;
@@ -122,7 +132,12 @@ fn create(options: &GlobalOptions, tenant: &str, new: NewKey<'_>, now: Moment) -
     Ok(())
 }
 
-fn print_created(options: &GlobalOptions, tenant: &str, row: &KeyRow, key: &str) -> anyhow::Result<()> {
+fn print_created(
+    options: &GlobalOptions,
+    tenant: &str,
+    row: &KeyRow,
+    key: &str,
+) -> anyhow::Result<()> {
     if options.json {
         return print_json(&json!({
             "id": row.id,
@@ -150,7 +165,11 @@ fn replace(options: &GlobalOptions, tenant: &str, id: KeyId, overlap: Span) -> a
     Ok(())
 }
 
-fn print_replaced(options: &GlobalOptions, tenant: &str, replacement: &Replacement) -> anyhow::Result<()> {
+fn print_replaced(
+    options: &GlobalOptions,
+    tenant: &str,
+    replacement: &Replacement,
+) -> anyhow::Result<()> {
     let Replacement { old, new, key, .. } = replacement;
     let old_end = old.expires_at.map(|end| end.to_string());
     if options.json {
@@ -169,7 +188,10 @@ fn print_replaced(options: &GlobalOptions, tenant: &str, replacement: &Replaceme
         }));
     }
     let old_end = old_end.unwrap_or_default();
-    print_stderr(&format!("key {} ends at {old_end}; key {} of {tenant}, shown this once:", old.id, new.id));
+    print_stderr(&format!(
+        "key {} ends at {old_end}; key {} of {tenant}, shown this once:",
+        old.id, new.id
+    ));
     print(key)
 }
 
@@ -223,18 +245,26 @@ fn document(key: &KeyRow, now: Moment) -> Value {
     })
 }
 
-fn set_limit(options: &GlobalOptions, tenant: &str, id: KeyId, limit: Option<NonZeroU32>) -> anyhow::Result<()> {
+fn set_limit(
+    options: &GlobalOptions,
+    tenant: &str,
+    id: KeyId,
+    limit: Option<NonZeroU32>,
+) -> anyhow::Result<()> {
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, tenant)?;
-    let key = registry.set_rate_limit(tenant.id, id, limit, Actor::CommandLine, options.clock().now())?;
+    let key =
+        registry.set_rate_limit(tenant.id, id, limit, Actor::CommandLine, options.clock().now())?;
     if options.json {
         let KeyRow { id, name, rate_limit, .. } = key;
         return print_json(
             &json!({"done": "limit set", "tenant": tenant.name, "id": id, "name": name, "rate_limit": rate_limit}),
         );
     }
-    let limit =
-        limit.map_or_else(|| "the server's rate limit".to_owned(), |limit| format!("{limit} requests a minute"));
+    let limit = limit.map_or_else(
+        || "the server's rate limit".to_owned(),
+        |limit| format!("{limit} requests a minute"),
+    );
     print(&format!("key {} ({}) of {} has {limit}", key.id, key.name, tenant.name))
 }
 
@@ -254,7 +284,9 @@ fn delete(options: &GlobalOptions, tenant: &str, id: KeyId) -> anyhow::Result<()
 
 fn report(options: &GlobalOptions, done: &str, tenant: &str, key: &KeyRow) -> anyhow::Result<()> {
     if options.json {
-        return print_json(&json!({"done": done, "tenant": tenant, "id": key.id, "name": key.name}));
+        return print_json(
+            &json!({"done": done, "tenant": tenant, "id": key.id, "name": key.name}),
+        );
     }
     print(&format!("key {} ({}) of {tenant} is {done}", key.id, key.name))
 }
@@ -264,7 +296,8 @@ fn key_name(text: &str) -> Result<String, &'static str> {
 }
 
 fn end(text: &str) -> Result<End, &'static str> {
-    const INVALID: &str = "not a date, a timestamp such as 2026-11-20T19:30:00Z, or a time such as 30d";
+    const INVALID: &str =
+        "not a date, a timestamp such as 2026-11-20T19:30:00Z, or a time such as 30d";
     if is_date(text) {
         return Expiry::at_end_of(text).map(End::At).ok_or("too far away");
     }
@@ -276,7 +309,10 @@ fn overlap(text: &str) -> Result<Span, &'static str> {
     if text == "0" {
         return Ok(Span::new());
     }
-    text.parse::<Span>().ok().filter(|span| !span.is_negative()).ok_or("not 0 or a time such as 30m, 24h or 7d")
+    text.parse::<Span>()
+        .ok()
+        .filter(|span| !span.is_negative())
+        .ok_or("not 0 or a time such as 30m, 24h or 7d")
 }
 
 fn rate_limit(text: &str) -> Result<NonZeroU32, String> {
@@ -285,11 +321,18 @@ fn rate_limit(text: &str) -> Result<NonZeroU32, String> {
 }
 
 fn limit(text: &str) -> Result<Limit, String> {
-    if text == "default" { Ok(Limit(None)) } else { rate_limit(text).map(|limit| Limit(Some(limit))) }
+    if text == "default" {
+        Ok(Limit(None))
+    } else {
+        rate_limit(text).map(|limit| Limit(Some(limit)))
+    }
 }
 
 fn scopes(text: &str) -> Result<Scopes, String> {
     Scopes::parse(text).ok_or_else(|| {
-        format!("there is no such scope; there are {}, read and all", Scopes::every().names().join(", "))
+        format!(
+            "there is no such scope; there are {}, read and all",
+            Scopes::every().names().join(", ")
+        )
     })
 }

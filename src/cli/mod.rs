@@ -50,8 +50,14 @@ struct Arguments {
 /// The options of every command.
 #[derive(Debug, Args)]
 struct GlobalOptions {
-    /// The folder of the databases
-    #[arg(long, global = true, env = "TENANTDESK_DATA_DIR", default_value = "data", value_name = "DIR")]
+    /// The directory of the databases
+    #[arg(
+        long,
+        global = true,
+        env = "TENANTDESK_DATA_DIR",
+        default_value = "data",
+        value_name = "DIR"
+    )]
     data_dir: PathBuf,
     /// Print one JSON document, for scripts
     #[arg(long, global = true, env = "TENANTDESK_JSON", value_parser = BoolishValueParser::new())]
@@ -74,7 +80,7 @@ enum Command {
     Export(export::Arguments),
     /// Print the newest entries of a tenant's change log: what was changed, when and by whom
     Changes(changes::Arguments),
-    /// Copy all tenants, or one, into a new folder in DIR, also while the server runs
+    /// Copy all tenants, or one, into a new directory in DIR, also while the server runs
     Backup(backup::Arguments),
     /// Restore a backup, whole or one tenant
     Restore(restore::Arguments),
@@ -97,7 +103,8 @@ struct UsageError(&'static str);
 
 /// Parses the command line of this process, runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
-    let parsed = command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
+    let parsed =
+        command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
     let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -123,7 +130,12 @@ fn command() -> clap::Command {
 /// What `--version` prints. `build.rs` finds the commit.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let commit = option_env!("TENANTDESK_COMMIT").map(|commit| format!("commit {commit}, "));
-    format!("{} ({}SQLite {})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), sqlite_version())
+    format!(
+        "{} ({}SQLite {})",
+        env!("CARGO_PKG_VERSION"),
+        commit.unwrap_or_default(),
+        sqlite_version()
+    )
 });
 
 /// The error and its causes on one line. A cause that an earlier message contains is left out.
@@ -139,9 +151,11 @@ fn reason(error: &anyhow::Error) -> String {
     reason.replace('\n', " ")
 }
 
-/// Handles SIGXFSZ, so that a write beyond the limit of `ulimit -f` returns an error and the command can clean up.
+/// Handles SIGXFSZ, so that a write beyond the limit of `ulimit -f` returns an error and the
+/// command can clean up.
 fn handle_file_size_limit() -> anyhow::Result<()> {
-    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).context("cannot handle signals")?;
+    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))
+        .context("cannot handle signals")?;
     Ok(())
 }
 
@@ -175,7 +189,8 @@ impl GlobalOptions {
         Registry::open(&self.data_dir).map_err(|error| self.explain(error))
     }
 
-    /// Converts an error of the registry. A missing registry means that the folder is no data directory.
+    /// Converts an error of the registry. A missing registry means that the directory is no data
+    /// directory.
     fn explain(&self, error: OpenError) -> anyhow::Error {
         match error {
             OpenError::Missing(path) if path.ends_with(registry::FILE) => anyhow!(

@@ -4,6 +4,6 @@ use super::GlobalOptions;
 use super::output::print;
 use crate::reference::openapi;
 
-pub fn run(options: &GlobalOptions) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions) -> anyhow::Result<()> {
     if options.json { print(&openapi::JSON) } else { print(openapi::pretty().trim_end()) }
 }

@@ -13,7 +13,7 @@ use crate::password;
 const MAX_BYTES: u64 = 4096;
 
 /// Reads the next line of `input` and returns it without its end.
-pub fn read_line(input: &mut impl BufRead) -> anyhow::Result<String> {
+pub(super) fn read_line(input: &mut impl BufRead) -> anyhow::Result<String> {
     let mut line = Vec::new();
     input.take(MAX_BYTES).read_until(b'\n', &mut line).context("cannot read the password")?;
     let text = line.strip_suffix(b"\n").unwrap_or(&line);
@@ -23,10 +23,11 @@ pub fn read_line(input: &mut impl BufRead) -> anyhow::Result<String> {
 }
 
 /// Prompts twice for a new password of `tenant` on the terminal, without echo.
-pub fn new_password(tenant: &str) -> anyhow::Result<String> {
-    // On Ctrl-C, rpassword raises SIGINT before it restores the terminal. With a handler the process survives the signal, and
-    // rpassword restores the terminal and returns an error.
-    signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false))).context("cannot handle signals")?;
+pub(super) fn new_password(tenant: &str) -> anyhow::Result<String> {
+    // On Ctrl-C, rpassword raises SIGINT before it restores the terminal. With a handler the
+    // process survives the signal, and rpassword restores the terminal and returns an error.
+    signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)))
+        .context("cannot handle signals")?;
     let first = prompt(&format!("New panel password of {tenant}: "))?;
     password::check(&first)?;
     let second = prompt("Repeat the password: ")?;

@@ -7,14 +7,18 @@ use std::time::Duration;
 
 /// Dropping it stops the thread and waits for its end.
 #[derive(Debug)]
-pub struct Repetition {
+pub(super) struct Repetition {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Repetition {
     /// Runs `work` at once and again after each pause, on a thread of this name.
-    pub fn start(name: &str, pause: Duration, mut work: impl FnMut() + Send + 'static) -> io::Result<Repetition> {
+    pub(super) fn start(
+        name: &str,
+        pause: Duration,
+        mut work: impl FnMut() + Send + 'static,
+    ) -> io::Result<Repetition> {
         let (stop, stopped) = mpsc::channel::<()>();
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
             loop {

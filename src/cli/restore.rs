@@ -10,8 +10,9 @@ use super::{GlobalOptions, UsageError, tenant_name};
 use crate::store::archive::{LeftOutTenant, Restore, Restored, RestoredTenant, restore};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
-    /// The folder of a backup, or a folder of backups, of which the newest suitable one is used
+pub(super) struct Arguments {
+    /// The directory of a backup, or a directory of backups, of which the newest suitable one is
+    /// used
     dir: PathBuf,
     /// Only this tenant; the server may run
     tenant: Option<String>,
@@ -23,7 +24,7 @@ pub struct Arguments {
     force: bool,
 }
 
-pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.force && arguments.tenant.is_none() {
         let message = "--force needs a TENANT: everything is restored only into an empty directory";
         return Err(UsageError(message).into());
@@ -66,7 +67,8 @@ fn document(restored: &Restored) -> Value {
 }
 
 fn text(restored: &Restored) -> String {
-    let mut lines = vec![format!("restored from {} of {}", restored.directory.display(), restored.created_at)];
+    let mut lines =
+        vec![format!("restored from {} of {}", restored.directory.display(), restored.created_at)];
     lines.extend(restored.tenants.iter().map(|tenant| {
         let access = match tenant.keys {
             _ if tenant.existed => "its keys, password and state are unchanged".to_owned(),
@@ -74,7 +76,8 @@ fn text(restored: &Restored) -> String {
             1 => "with 1 key".to_owned(),
             keys => format!("with {keys} keys"),
         };
-        let records: Vec<String> = tenant.records.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        let records: Vec<String> =
+            tenant.records.iter().map(|(name, count)| format!("{count} {name}")).collect();
         format!("tenant {} (id {}): {}; {access}", tenant.name, tenant.id, records.join(", "))
     }));
     lines.join("\n")

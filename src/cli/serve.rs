@@ -33,9 +33,14 @@ use crate::store::registry::{NewKey, Registry, TenantRow};
 use crate::store::{NewDataDir, ServeLock};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// The address for clients; with port 0 the system chooses a port
-    #[arg(long, env = "TENANTDESK_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
+    #[arg(
+        long,
+        env = "TENANTDESK_LISTEN",
+        default_value = "127.0.0.1:8080",
+        value_name = "ADDRESS:PORT"
+    )]
     listen: SocketAddr,
     /// Worker threads, at least 4 [default: cores + 2]
     #[arg(long, env = "TENANTDESK_WORKERS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -58,13 +63,15 @@ pub struct Arguments {
     /// The certificate's private key (PEM)
     #[arg(long, env = "TENANTDESK_TLS_KEY", requires = "tls_cert", value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Serve metrics for Prometheus on /metrics at this address, in plain HTTP; keep it private [default: off]
+    /// Serve metrics for Prometheus on /metrics at this address, in plain HTTP; keep it private
+    /// [default: off]
     #[arg(long, env = "TENANTDESK_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
     metrics_listen: Option<SocketAddr>,
     /// The format of the log on standard error
     #[arg(long, env = "TENANTDESK_LOG_FORMAT", default_value = "text", value_enum)]
     log_format: LogFormat,
-    /// Create this tenant if it does not exist, and print a key with all scopes and a panel password; repeatable
+    /// Create this tenant if it does not exist, and print a key with all scopes and a panel
+    /// password; repeatable
     #[arg(
         long = "create-tenant",
         env = "TENANTDESK_CREATE_TENANT",
@@ -99,14 +106,15 @@ pub struct Arguments {
 /// The interval at which the last uses of keys are written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
 
-pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     logging::start(arguments.log_format);
     // Registered first, so that no signal is missed.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     let config = configure(options, arguments, raise_descriptor_limit());
 
     let data_dir = NewDataDir::create(&options.data_dir)?;
-    // Locked before the address is bound: if both are in use, the message about the directory is more useful.
+    // Locked before the address is bound: if both are in use, the message about the directory is
+    // more useful.
     let _lock = ServeLock::acquire(&options.data_dir)?;
     let bound = Server::bind(config.clone())?;
     let supervisor = Arc::new(Supervisor::from_environment());
@@ -145,13 +153,16 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
 /// The configuration. `descriptors` is the limit on open files.
 fn configure(options: &GlobalOptions, arguments: &Arguments, descriptors: u64) -> Config {
     let defaults = Config::new(&options.data_dir);
-    // An open tenant uses three descriptors, and two for each extra connection. Half of all descriptors belong to clients.
+    // An open tenant uses three descriptors, and two for each extra connection. Half of all
+    // descriptors belong to clients.
     let affordable = usize::try_from(descriptors / 16).unwrap_or(usize::MAX).max(16);
     let tls = arguments.tls_cert.clone().zip(arguments.tls_key.clone());
     Config {
         listen: arguments.listen,
         metrics_listen: arguments.metrics_listen,
-        workers: arguments.workers.map_or(defaults.workers, |count| usize::from(count).max(MIN_WORKERS)),
+        workers: arguments
+            .workers
+            .map_or(defaults.workers, |count| usize::from(count).max(MIN_WORKERS)),
         rate_limit: arguments.rate_limit,
         trusted_proxies: arguments.trusted_proxies.clone(),
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
@@ -195,8 +206,13 @@ fn url(server: &Server, address: SocketAddr) -> String {
     format!("{}://{address}", server.scheme())
 }
 
-/// Starts the thread that handles signals: SIGHUP reloads the certificate, all others stop the server.
-fn handle_signals(mut signals: Signals, server: &Server, supervisor: Arc<Supervisor>) -> anyhow::Result<()> {
+/// Starts the thread that handles signals: SIGHUP reloads the certificate, all others stop the
+/// server.
+fn handle_signals(
+    mut signals: Signals,
+    server: &Server,
+    supervisor: Arc<Supervisor>,
+) -> anyhow::Result<()> {
     let (stopper, tls, status) = (server.edge.stopper.clone(), server.tls.clone(), status(server));
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
@@ -225,13 +241,19 @@ struct CreatedTenant {
 }
 
 /// Prints the secrets of the new tenants and the addresses of the server.
-fn print_startup(options: &GlobalOptions, server: &Server, created: &[CreatedTenant]) -> anyhow::Result<()> {
+fn print_startup(
+    options: &GlobalOptions,
+    server: &Server,
+    created: &[CreatedTenant],
+) -> anyhow::Result<()> {
     let listening = url(server, server.address());
     tracing::info!(address = %listening, "listening");
     let metrics = server.edge.metrics_address.map(|address| format!("http://{address}/metrics"));
     if options.json {
         let created: Vec<Value> = created.iter().map(document).collect();
-        return print_json(&json!({"listening": listening, "created": created, "metrics": metrics}));
+        return print_json(
+            &json!({"listening": listening, "created": created, "metrics": metrics}),
+        );
     }
     let mut text = String::new();
     for created in created {
@@ -243,8 +265,8 @@ fn print_startup(options: &GlobalOptions, server: &Server, created: &[CreatedTen
     print(&format!("{text}listening on {listening}"))
 }
 
-/// The tenants that `--create-tenant` has created. Unless [`NewTenants::keep`] is called, dropping the value deletes them, because
-/// their secrets were not shown.
+/// The tenants that `--create-tenant` has created. Unless [`NewTenants::keep`] is called, dropping
+/// the value deletes them, because their secrets were not shown.
 struct NewTenants<'a> {
     registry: &'a Registry,
     /// The names of all tenants, including one whose key could not be created.
@@ -253,9 +275,11 @@ struct NewTenants<'a> {
 }
 
 impl<'a> NewTenants<'a> {
-    /// Creates those tenants of `names` that do not exist, each with a key with all scopes. Creates all of them or none.
+    /// Creates those tenants of `names` that do not exist, each with a key with all scopes. Creates
+    /// all of them or none.
     fn create(app: &'a App, names: &'a [String]) -> anyhow::Result<NewTenants<'a>> {
-        let mut tenants = NewTenants { registry: &app.registry, names: Vec::new(), created: Vec::new() };
+        let mut tenants =
+            NewTenants { registry: &app.registry, names: Vec::new(), created: Vec::new() };
         for name in names {
             match app.registry.find_tenant(name)? {
                 Some(tenant) => advise(&app.registry, &tenant)?,
@@ -268,7 +292,8 @@ impl<'a> NewTenants<'a> {
     fn create_one(&mut self, name: &'a str, now: Moment) -> anyhow::Result<()> {
         let password = password::generate()?;
         let key = NewKey::new("first key", Scopes::every());
-        let (tenant, key) = self.registry.create_tenant_with_key(name, &password::hash(&password)?, key, now)?;
+        let (tenant, key) =
+            self.registry.create_tenant_with_key(name, &password::hash(&password)?, key, now)?;
         self.names.push(name);
         self.created.push(CreatedTenant { tenant, password, key });
         Ok(())
@@ -289,7 +314,8 @@ impl Drop for NewTenants<'_> {
     }
 }
 
-/// Says what to do if the start that created the tenant was interrupted before it showed the secrets.
+/// Says what to do if the start that created the tenant was interrupted before it showed the
+/// secrets.
 fn advise(registry: &Registry, tenant: &TenantRow) -> anyhow::Result<()> {
     let name = &tenant.name;
     if registry.list_keys(tenant.id)?.iter().all(|key| key.last_used_at.is_none()) {
@@ -337,7 +363,8 @@ fn reachable(listening: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listening.port())
 }
 
-/// Parses `75s`, `500ms` or `2m`, and other durations of jiff's friendly format. A number without a unit counts seconds.
+/// Parses `75s`, `500ms` or `2m`, and other durations of jiff's friendly format. A number without a
+/// unit counts seconds.
 fn duration(text: &str) -> Result<Duration, &'static str> {
     const INVALID: &str = "a time is a number greater than 0 with a unit, such as 500ms, 10s or 2m";
     /// A larger duration could overflow when it is added to the current time.
@@ -349,7 +376,8 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
     Duration::try_from(parsed).ok().filter(|time| !time.is_zero() && *time <= MAX).ok_or(INVALID)
 }
 
-/// Parses the time for which entries of the change log are kept: `90d`, `52w`, or other durations of jiff's friendly format.
+/// Parses the time for which entries of the change log are kept: `90d`, `52w`, or other durations
+/// of jiff's friendly format.
 fn keep_changes(text: &str) -> Result<Duration, &'static str> {
     const INVALID: &str = "a time from 1d to 3650d, such as 90d";
     const DAY: Duration = Duration::from_hours(24);
@@ -362,8 +390,10 @@ fn keep_changes(text: &str) -> Result<Duration, &'static str> {
 fn size(text: &str) -> Result<u64, &'static str> {
     const INVALID: &str = "a size with a unit of at least 1MiB, such as 500MiB or 10GiB";
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
-    let (number, shift) =
-        units.iter().find_map(|(unit, shift)| text.strip_suffix(unit).map(|number| (number, *shift))).ok_or(INVALID)?;
+    let (number, shift) = units
+        .iter()
+        .find_map(|(unit, shift)| text.strip_suffix(unit).map(|number| (number, *shift)))
+        .ok_or(INVALID)?;
     let number: u64 = number.trim_end().parse().map_err(|_| INVALID)?;
     number.checked_mul(1 << shift).filter(|bytes| *bytes >= 1 << 20).ok_or(INVALID)
 }
@@ -398,7 +428,9 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(duration("4294967295m"), Ok(Duration::from_secs(4_294_967_295 * 60)));
-        for invalid in ["", "s", "0", "0s", "-1s", "2m ago", "1x", "99999999999m", "99999999999999999999s"] {
+        for invalid in
+            ["", "s", "0", "0s", "-1s", "2m ago", "1x", "99999999999m", "99999999999999999999s"]
+        {
             assert!(duration(invalid).is_err(), "{invalid}");
         }
     }

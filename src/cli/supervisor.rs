@@ -1,4 +1,5 @@
-//! The notification protocol of systemd: datagrams to the socket that `NOTIFY_SOCKET` names (sd_notify(3)).
+//! The notification protocol of systemd: datagrams to the socket that `NOTIFY_SOCKET` names
+//! (sd_notify(3)).
 //!
 //! The crate `sd-notify` does not support the abstract sockets that systemd uses for containers.
 
@@ -17,7 +18,7 @@ use super::repetition::Repetition;
 
 /// The supervisor that started this process, such as systemd, if there is one.
 #[derive(Debug)]
-pub struct Supervisor {
+pub(super) struct Supervisor {
     socket: Option<UnixDatagram>,
     /// The time after the last watchdog ping at which the supervisor restarts the service.
     watchdog_timeout: Option<Duration>,
@@ -30,21 +31,24 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const PINGS_PER_TIMEOUT: u32 = 3;
 
 impl Supervisor {
-    /// Reads the environment variables of systemd. If the socket cannot be reached, this is logged and no messages are sent.
-    pub fn from_environment() -> Supervisor {
+    /// Reads the environment variables of systemd. If the socket cannot be reached, this is logged
+    /// and no messages are sent.
+    pub(super) fn from_environment() -> Supervisor {
         let socket = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()).and_then(|name| {
             let socket = connect(&name);
             socket.inspect_err(|error| tracing::warn!(%error, "the socket in NOTIFY_SOCKET cannot be used")).ok()
         });
         let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
-        let is_for_other_process = number("WATCHDOG_PID").is_some_and(|id| id != u64::from(std::process::id()));
-        let timeout = number("WATCHDOG_USEC").filter(|_| !is_for_other_process).map(Duration::from_micros);
+        let is_for_other_process =
+            number("WATCHDOG_PID").is_some_and(|id| id != u64::from(std::process::id()));
+        let timeout =
+            number("WATCHDOG_USEC").filter(|_| !is_for_other_process).map(Duration::from_micros);
         Supervisor { socket, watchdog_timeout: timeout.filter(|timeout| !timeout.is_zero()) }
     }
 
     /// Has the supervisor wait while the databases are recovered and migrated, until the returned
     /// value is dropped. `None` without a supervisor.
-    pub fn starting(self: &Arc<Self>) -> io::Result<Option<Repetition>> {
+    pub(super) fn starting(self: &Arc<Self>) -> io::Result<Option<Repetition>> {
         let supervisor = Arc::clone(self);
         let prolong = move || {
             let time = START_TIMEOUT.as_micros();
@@ -55,35 +59,40 @@ impl Supervisor {
     }
 
     /// Reports that the service is ready. `status` is shown to the operator.
-    pub fn ready(&self, status: &str) {
+    pub(super) fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// Reports that the configuration is being reloaded. A call of [`Supervisor::ready`] must follow.
-    pub fn reloading(&self) {
+    /// Reports that the configuration is being reloaded. A call of [`Supervisor::ready`] must
+    /// follow.
+    pub(super) fn reloading(&self) {
         let time = clock_gettime(ClockId::Monotonic);
-        let microseconds = time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1_000);
+        let microseconds =
+            time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1_000);
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
     }
 
     /// Reports that the service accepts no new requests.
-    pub fn stopping(&self) {
+    pub(super) fn stopping(&self) {
         self.send("STOPPING=1\nSTATUS=completing the requests in progress");
     }
 
     fn send(&self, message: &str) {
-        if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(message.as_bytes())) {
+        if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(message.as_bytes()))
+        {
             tracing::warn!(%error, "the supervisor cannot be notified of {}", message.lines().next().unwrap_or_default());
         }
     }
 
-    /// Starts a thread that sends watchdog pings. It sends a ping only if `heartbeat`, a counter of successful health checks, has
-    /// increased. Returns `None` if the supervisor has no watchdog.
-    pub fn start_watchdog(
+    /// Starts a thread that sends watchdog pings. It sends a ping only if `heartbeat`, a counter of
+    /// successful health checks, has increased. Returns `None` if the supervisor has no watchdog.
+    pub(super) fn start_watchdog(
         self: &Arc<Self>,
         heartbeat: impl Fn() -> u64 + Send + 'static,
     ) -> io::Result<Option<Repetition>> {
-        let Some(timeout) = self.watchdog_timeout.filter(|_| self.socket.is_some()) else { return Ok(None) };
+        let Some(timeout) = self.watchdog_timeout.filter(|_| self.socket.is_some()) else {
+            return Ok(None);
+        };
         let supervisor = Arc::clone(self);
         let mut last = None;
         let ping = move || {
@@ -91,7 +100,9 @@ impl Supervisor {
             if last != Some(count) {
                 supervisor.send("WATCHDOG=1");
             } else {
-                tracing::warn!("no health check has succeeded since the last watchdog ping; the next ping is omitted");
+                tracing::warn!(
+                    "no health check has succeeded since the last watchdog ping; the next ping is omitted"
+                );
             }
             last = Some(count);
         };
@@ -123,7 +134,8 @@ mod tests {
         let supervisor = Arc::new(Supervisor { socket: Some(ours), watchdog_timeout });
         let count = Arc::new(AtomicU64::new(1));
         let heartbeat = Arc::clone(&count);
-        let _watchdog = supervisor.start_watchdog(move || heartbeat.load(Ordering::SeqCst)).unwrap().unwrap();
+        let _watchdog =
+            supervisor.start_watchdog(move || heartbeat.load(Ordering::SeqCst)).unwrap().unwrap();
         let receive_within = |time: Duration| {
             theirs.set_read_timeout(Some(time)).unwrap();
             let mut message = [0; 64];

@@ -1,4 +1,5 @@
-//! `tenant …`: creates, lists, renames, suspends, activates and deletes tenants, and sets trials and passwords.
+//! `tenant …`: creates, lists, renames, suspends, activates and deletes tenants, and sets trials
+//! and passwords.
 
 use std::io::{self, IsTerminal as _};
 
@@ -15,7 +16,7 @@ use crate::store::NewDataDir;
 use crate::store::registry::{Actor, Registry, TenantRow};
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(super) enum Command {
     /// Create a tenant and print its panel password, which cannot be shown again
     Create {
         /// Lower-case letters, digits and hyphens, at most 63
@@ -74,17 +75,23 @@ pub enum Command {
     },
 }
 
-pub fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Create { name, trial_until } => create(options, &name, trial_until.as_deref()),
         Command::List => list(options),
         Command::Rename { name, new_name } => rename(options, &name, &new_name),
-        Command::Suspend { name } => report(options, "suspended", &options.open_registry()?.suspend(&name)?),
-        Command::Activate { name } => report(options, "activated", &options.open_registry()?.activate(&name)?),
+        Command::Suspend { name } => {
+            report(options, "suspended", &options.open_registry()?.suspend(&name)?)
+        }
+        Command::Activate { name } => {
+            report(options, "activated", &options.open_registry()?.activate(&name)?)
+        }
         Command::Trial { name, until } => {
             report(options, "trial set", &options.open_registry()?.set_trial(&name, &until)?)
         }
-        Command::Password { name, stdin, generate } => set_password(options, &name, stdin, generate),
+        Command::Password { name, stdin, generate } => {
+            set_password(options, &name, stdin, generate)
+        }
         Command::Delete { name, yes: _ } => delete(options, &name),
     }
 }
@@ -104,7 +111,12 @@ fn create(options: &GlobalOptions, name: &str, trial_until: Option<&str>) -> any
     Ok(())
 }
 
-fn print_created(options: &GlobalOptions, tenant: &TenantRow, password: String, now: Moment) -> anyhow::Result<()> {
+fn print_created(
+    options: &GlobalOptions,
+    tenant: &TenantRow,
+    password: String,
+    now: Moment,
+) -> anyhow::Result<()> {
     if options.json {
         let mut document = document(tenant, now);
         if let Some(members) = document.as_object_mut() {
@@ -148,7 +160,14 @@ fn list(options: &GlobalOptions) -> anyhow::Result<()> {
         tenants.into_iter().map(|(tenant, keys)| {
             let state = tenant.state(&now.date()).as_str().to_owned();
             let trial = tenant.trial_until.unwrap_or_else(|| "-".to_owned());
-            [tenant.id.to_string(), tenant.name, state, trial, tenant.created_at.to_string(), keys.to_string()]
+            [
+                tenant.id.to_string(),
+                tenant.name,
+                state,
+                trial,
+                tenant.created_at.to_string(),
+                keys.to_string(),
+            ]
         }),
     )
 }
@@ -164,19 +183,33 @@ fn report(options: &GlobalOptions, done: &str, tenant: &TenantRow) -> anyhow::Re
             "trial_until": tenant.trial_until,
         }));
     }
-    let trial = tenant.trial_until.as_deref().map_or_else(String::new, |until| format!(", trial until {until}"));
-    print(&format!("tenant {}: {done}; it is {}{trial}", tenant.name, tenant.state(&now.date()).as_str()))
+    let trial = tenant
+        .trial_until
+        .as_deref()
+        .map_or_else(String::new, |until| format!(", trial until {until}"));
+    print(&format!(
+        "tenant {}: {done}; it is {}{trial}",
+        tenant.name,
+        tenant.state(&now.date()).as_str()
+    ))
 }
 
 fn rename(options: &GlobalOptions, name: &str, new_name: &str) -> anyhow::Result<()> {
     let renamed = options.open_registry()?.rename_tenant(name, new_name)?;
     if options.json {
-        return print_json(&json!({"done": "renamed", "id": renamed.id, "name": renamed.name, "former_name": name}));
+        return print_json(
+            &json!({"done": "renamed", "id": renamed.id, "name": renamed.name, "former_name": name}),
+        );
     }
     print(&format!("tenant {name} is renamed to {new_name}; its panel password is unchanged"))
 }
 
-fn set_password(options: &GlobalOptions, name: &str, stdin: bool, generate: bool) -> anyhow::Result<()> {
+fn set_password(
+    options: &GlobalOptions,
+    name: &str,
+    stdin: bool,
+    generate: bool,
+) -> anyhow::Result<()> {
     let registry = options.open_registry()?;
     let tenant = find_tenant(&registry, name)?;
     let password = if generate {
@@ -186,7 +219,9 @@ fn set_password(options: &GlobalOptions, name: &str, stdin: bool, generate: bool
     } else if io::stdin().is_terminal() {
         prompt::new_password(name)?
     } else {
-        bail!(UsageError("there is no terminal to prompt for the password; use --stdin or --generate"));
+        bail!(UsageError(
+            "there is no terminal to prompt for the password; use --stdin or --generate"
+        ));
     };
     password::check(&password)?;
     let now = options.clock().now();
@@ -213,5 +248,9 @@ fn delete(options: &GlobalOptions, name: &str) -> anyhow::Result<()> {
 }
 
 fn date(text: &str) -> Result<String, &'static str> {
-    if is_date(text) { Ok(text.to_owned()) } else { Err("not a date that exists in the form YYYY-MM-DD") }
+    if is_date(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("not a date that exists in the form YYYY-MM-DD")
+    }
 }

@@ -17,8 +17,8 @@ use tokio::time::{sleep, timeout};
 use super::clients::{Share, Shares, Verdict};
 use super::connection;
 use super::limits::{
-    ACCEPT_PAUSE, BACKLOG, OVER_LIMIT_TIMEOUT, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT, max_connections,
-    over_limit_connections,
+    ACCEPT_PAUSE, BACKLOG, OVER_LIMIT_TIMEOUT, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT,
+    max_connections, over_limit_connections,
 };
 use super::parts::Stopper;
 use super::service::EdgeContext;
@@ -108,9 +108,17 @@ impl Acceptor {
         let Ok(refusing) = refusing.transpose() else { return };
         let limits = &self.context.parts.limits;
         let timeouts = if has_room {
-            Timeouts { idle: limits.idle_timeout, head: limits.head_timeout, write: limits.write_timeout }
+            Timeouts {
+                idle: limits.idle_timeout,
+                head: limits.head_timeout,
+                write: limits.write_timeout,
+            }
         } else {
-            Timeouts { idle: OVER_LIMIT_TIMEOUT, head: OVER_LIMIT_TIMEOUT, write: OVER_LIMIT_TIMEOUT }
+            Timeouts {
+                idle: OVER_LIMIT_TIMEOUT,
+                head: OVER_LIMIT_TIMEOUT,
+                write: OVER_LIMIT_TIMEOUT,
+            }
         };
         let state = ConnectionState::new(!has_room, timeouts);
         let open = self.open.add(peer, Arc::clone(&state), share);
@@ -124,7 +132,12 @@ impl Acceptor {
 }
 
 impl OpenConnections {
-    fn add(self: &Arc<Self>, peer: IpAddr, state: Arc<ConnectionState>, share: Share) -> OpenConnection {
+    fn add(
+        self: &Arc<Self>,
+        peer: IpAddr,
+        state: Arc<ConnectionState>,
+        share: Share,
+    ) -> OpenConnection {
         let address = address_of(peer);
         self.by_address.lock().entry(address).or_default().push(Arc::clone(&state));
         OpenConnection { open: Arc::clone(self), address, state, _share: share }

@@ -17,7 +17,9 @@ use crate::fair_queue::address_of;
 
 /// The text is neither an address nor a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{0}\" is not an address, or an address and its number of leading bits such as 10.0.0.0/8")]
+#[error(
+    "\"{0}\" is not an address, or an address and its number of leading bits such as 10.0.0.0/8"
+)]
 pub struct NetworkError(String);
 
 /// Parses `ADDRESS[/BITS]`. An address without bits is a network of one address.
@@ -26,7 +28,8 @@ pub struct NetworkError(String);
 ///
 /// [`NetworkError`] with the text.
 pub fn parse_network(text: &str) -> Result<IpNet, NetworkError> {
-    let network = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    let network =
+        text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
     network.ok_or_else(|| NetworkError(text.to_owned()))
 }
 
@@ -38,8 +41,8 @@ pub(super) struct Client {
     pub(super) secure: bool,
 }
 
-/// The networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed: loopback, and those of
-/// `--trusted-proxy`.
+/// The networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed: loopback, and those
+/// of `--trusted-proxy`.
 #[derive(Clone, Debug)]
 pub(super) struct TrustedNetworks(Arc<[IpNet]>);
 
@@ -58,7 +61,12 @@ static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto"
 
 /// Determines the client of a request. The client is the rightmost address that is not itself
 /// trusted; a client can forge everything left of it.
-pub(super) fn identify(peer: IpAddr, tls: bool, headers: &HeaderMap, trusted: &TrustedNetworks) -> Client {
+pub(super) fn identify(
+    peer: IpAddr,
+    tls: bool,
+    headers: &HeaderMap,
+    trusted: &TrustedNetworks,
+) -> Client {
     if !trusted.contains(peer) {
         return Client { address: peer, secure: tls };
     }
@@ -72,20 +80,26 @@ pub(super) fn identify(peer: IpAddr, tls: bool, headers: &HeaderMap, trusted: &T
             break;
         }
     }
-    let forwarded_https = last_first(headers, &FORWARDED_PROTO).next().is_some_and(|p| p.eq_ignore_ascii_case("https"));
+    let forwarded_https = last_first(headers, &FORWARDED_PROTO)
+        .next()
+        .is_some_and(|p| p.eq_ignore_ascii_case("https"));
     Client { address, secure: tls || forwarded_https }
 }
 
 /// The elements of a list header (RFC 9110 section 5.6.1), from last to first.
 fn last_first<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    let values: Vec<&str> = headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("")).collect();
+    let values: Vec<&str> =
+        headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("")).collect();
     values.into_iter().rev().flat_map(|value| value.rsplit(',')).map(str::trim)
 }
 
 /// Parses an address. Some proxies append a port.
 fn parse_hop(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
-    let address = bare.parse::<IpAddr>().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
+    let address = bare
+        .parse::<IpAddr>()
+        .ok()
+        .or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
     address.map(|address| address.to_canonical())
 }
 
@@ -179,7 +193,8 @@ mod tests {
         for value in forwarded {
             headers.append(&FORWARDED_FOR, HeaderValue::from_str(value).unwrap());
         }
-        let trusted = TrustedNetworks::new(proxies.iter().map(|text| parse_network(text).unwrap()).collect());
+        let trusted =
+            TrustedNetworks::new(proxies.iter().map(|text| parse_network(text).unwrap()).collect());
         identify(peer.parse().unwrap(), false, &headers, &trusted).address.to_string()
     }
 
@@ -194,7 +209,10 @@ mod tests {
     fn the_rightmost_untrusted_address_is_the_client() {
         let proxies = ["10.0.0.0/8", "2001:db8::/32"];
         assert_eq!(from("10.1.1.1", &["6.6.6.6, 203.0.113.9, 10.2.2.2"], &proxies), "203.0.113.9");
-        assert_eq!(from("10.1.1.1", &["6.6.6.6", "203.0.113.9", "2001:db8::7"], &proxies), "203.0.113.9");
+        assert_eq!(
+            from("10.1.1.1", &["6.6.6.6", "203.0.113.9", "2001:db8::7"], &proxies),
+            "203.0.113.9"
+        );
         assert_eq!(from("10.1.1.1", &["203.0.113.9:4711"], &proxies), "203.0.113.9");
         assert_eq!(from("10.1.1.1", &["[2001:470::1]:4711"], &proxies), "2001:470::1");
         assert_eq!(from("10.1.1.1", &["6.6.6.6, nonsense, 10.2.2.2"], &proxies), "10.2.2.2");

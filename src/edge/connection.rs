@@ -45,8 +45,13 @@ pub(super) async fn serve(
     }
 }
 
-async fn serve_http<S>(context: Arc<EdgeContext>, stream: S, peer: Peer, state: Arc<ConnectionState>, stopper: Stopper)
-where
+async fn serve_http<S>(
+    context: Arc<EdgeContext>,
+    stream: S,
+    peer: Peer,
+    state: Arc<ConnectionState>,
+    stopper: Stopper,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let shared = Arc::clone(&state);
@@ -58,8 +63,12 @@ where
     let mut http = http1::Builder::new();
     // The deadlines are below: hyper has one timer for idle connections and for slow heads. A
     // client that closes its writing side has left.
-    http.half_close(false).header_read_timeout(None).max_buf_size(MAX_BUFFER).max_header_size(MAX_HEAD);
-    let mut connection = http.keep_alive(!state.over_limit).serve_connection(TokioIo::new(stream), service);
+    http.half_close(false)
+        .header_read_timeout(None)
+        .max_buf_size(MAX_BUFFER)
+        .max_header_size(MAX_HEAD);
+    let mut connection =
+        http.keep_alive(!state.over_limit).serve_connection(TokioIo::new(stream), service);
 
     let mut stop_requested = pin!(stopper.requested());
     let mut is_stopping = false;
@@ -90,7 +99,11 @@ where
 
 /// Whether `deadline` has passed. If not, the task is woken when it does. A timer that was set for
 /// an earlier deadline is set anew when it fires: to do so at every request would cost more.
-fn has_passed(deadline: Option<Instant>, timer: &mut Option<Pin<Box<Sleep>>>, cx: &mut Context<'_>) -> bool {
+fn has_passed(
+    deadline: Option<Instant>,
+    timer: &mut Option<Pin<Box<Sleep>>>,
+    cx: &mut Context<'_>,
+) -> bool {
     let Some(deadline) = deadline else { return false };
     let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
     if timer.deadline() > deadline {

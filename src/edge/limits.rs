@@ -6,27 +6,31 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::config::ConnectionLimits;
 
-/// The limit on connections: the configured one, or half of the descriptor limit and at most 10,000. The other half of the
-/// descriptors is for databases.
+/// The limit on connections: the configured one, or half of the descriptor limit and at most
+/// 10,000. The other half of the descriptors is for databases.
 pub(super) fn max_connections(limits: &ConnectionLimits) -> usize {
     limits.max_connections.unwrap_or_else(|| (descriptor_limit() / 2).min(10_000)).max(1)
 }
 
-/// The number of connections beyond the limit that get a response. It is small if the limit is, because descriptors are then
-/// scarce.
+/// The number of connections beyond the limit that get a response. It is small if the limit is,
+/// because descriptors are then scarce.
 pub(super) fn over_limit_connections(limit: usize) -> usize {
     (limit / 8).clamp(2, MAX_OVER_LIMIT_CONNECTIONS)
 }
 
 /// The soft limit on open descriptors.
 fn descriptor_limit() -> usize {
-    getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
+    getrlimit(Resource::Nofile)
+        .current
+        .and_then(|limit| usize::try_from(limit).ok())
+        .unwrap_or(usize::MAX)
 }
 
 /// The longest request head in bytes: the request line and all fields.
 pub(super) const MAX_HEAD: usize = 16 * 1024;
 
-/// hyper's read buffer for one connection, in bytes. It is larger than [`MAX_HEAD`], so that [`MAX_HEAD`] takes effect.
+/// hyper's read buffer for one connection, in bytes. It is larger than [`MAX_HEAD`], so that
+/// [`MAX_HEAD`] takes effect.
 pub(super) const MAX_BUFFER: usize = 24 * 1024;
 
 /// The longest request target, in bytes.
@@ -44,7 +48,8 @@ pub(super) const WRITE_PROGRESS: usize = 64 * 1024;
 /// The kernel's send buffer of one connection, in bytes.
 pub(super) const SEND_BUFFER: usize = 128 * 1024;
 
-/// How long the kernel waits for an acknowledgement before it closes a connection (`TCP_USER_TIMEOUT`).
+/// How long the kernel waits for an acknowledgement before it closes a connection
+/// (`TCP_USER_TIMEOUT`).
 pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The length of the listener's accept queue.

@@ -1,4 +1,5 @@
-//! The separate listener for `/metrics`. It serves plain HTTP, because it is meant for an internal network.
+//! The separate listener for `/metrics`. It serves plain HTTP, because it is meant for an internal
+//! network.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

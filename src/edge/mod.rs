@@ -80,7 +80,11 @@ impl Edge {
             .map_err(EdgeError::Start)?;
         match started.recv() {
             Ok(()) => Ok(Edge { address, metrics_address, heartbeat, stopper, thread }),
-            Err(_) => Err(thread.join().unwrap_or(Err(EdgeError::Panicked)).err().unwrap_or(EdgeError::Panicked)),
+            Err(_) => Err(thread
+                .join()
+                .unwrap_or(Err(EdgeError::Panicked))
+                .err()
+                .unwrap_or(EdgeError::Panicked)),
         }
     }
 
@@ -113,7 +117,8 @@ fn bind(
     address: SocketAddr,
     listen: impl FnOnce(SocketAddr) -> io::Result<TcpListener>,
 ) -> Result<(TcpListener, SocketAddr), EdgeError> {
-    let bound = listen(address).and_then(|listener| listener.local_addr().map(|chosen| (listener, chosen)));
+    let bound =
+        listen(address).and_then(|listener| listener.local_addr().map(|chosen| (listener, chosen)));
     bound.map_err(|error| EdgeError::Listen(address, error))
 }
 
@@ -124,17 +129,23 @@ fn run(
     heartbeat: Arc<AtomicU64>,
     ready: &mpsc::Sender<()>,
 ) -> Result<(), EdgeError> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(EdgeError::Start)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(EdgeError::Start)?;
     let result = runtime.block_on(async {
-        let listen =
-            |listener, address| tokio::net::TcpListener::from_std(listener).map_err(|e| EdgeError::Listen(address, e));
+        let listen = |listener, address| {
+            tokio::net::TcpListener::from_std(listener).map_err(|e| EdgeError::Listen(address, e))
+        };
         let listener = listen(listeners.clients, listeners.address)?;
-        if let Some(((metrics, address), page)) = listeners.metrics.zip(parts.metrics_page.clone()) {
+        if let Some(((metrics, address), page)) = listeners.metrics.zip(parts.metrics_page.clone())
+        {
             tokio::spawn(metrics_listener::serve(listen(metrics, address)?, page));
         }
         let pool = Arc::clone(&parts.pool);
-        let connection = pool.connection().and_then(UnixStream::from_std).map_err(EdgeError::Start)?;
+        let connection =
+            pool.connection().and_then(UnixStream::from_std).map_err(EdgeError::Start)?;
         beat(&pool).await?;
         // The receiver is gone only if the thread in `Edge::start` has panicked.
         let _ = ready.send(());
@@ -172,8 +183,7 @@ async fn beat(pool: &WorkerPool) -> Result<(), EdgeError> {
 
 /// Completes when the connection to tiny_http ends. Nothing is ever written to it.
 async fn closed(connection: &UnixStream) -> EdgeError {
-    let is_open =
-        || matches!(connection.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+    let is_open = || matches!(connection.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
     while connection.readable().await.is_ok() && is_open() {}
     EdgeError::Unresponsive("its connection has ended")
 }

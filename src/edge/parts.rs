@@ -58,8 +58,8 @@ pub enum EdgeError {
 pub struct Stopper(watch::Sender<bool>);
 
 impl Stopper {
-    /// Stops accepting connections and requests. [`Edge::wait`](super::Edge::wait) returns once those in progress are
-    /// answered.
+    /// Stops accepting connections and requests. [`Edge::wait`](super::Edge::wait) returns once
+    /// those in progress are answered.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }

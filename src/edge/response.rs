@@ -59,7 +59,10 @@ impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
     }
 
@@ -95,7 +98,12 @@ struct Unread {
 impl UnreadResponses {
     /// Returns the bytes of `response`. They count against `limit` bytes until the last of them is
     /// written.
-    fn hold(self: &Arc<Self>, response: Vec<u8>, connection: &Arc<ConnectionState>, limit: usize) -> Bytes {
+    fn hold(
+        self: &Arc<Self>,
+        response: Vec<u8>,
+        connection: &Arc<ConnectionState>,
+        limit: usize,
+    ) -> Bytes {
         let mut unread = self.0.lock();
         let number = unread.next_number;
         unread.next_number += 1;
@@ -151,8 +159,12 @@ mod tests {
         let unread = Arc::new(UnreadResponses::default());
         let timeouts = Timeouts { idle: Duration::MAX, head: Duration::MAX, write: Duration::MAX };
         let connections: Vec<_> = (0..3).map(|_| ConnectionState::new(false, timeouts)).collect();
-        let held: Vec<Bytes> = connections.iter().map(|c| unread.hold(vec![0; 100], c, 250)).collect();
-        assert_eq!(connections.iter().map(|c| is_aborted(c)).collect::<Vec<_>>(), [true, false, false]);
+        let held: Vec<Bytes> =
+            connections.iter().map(|c| unread.hold(vec![0; 100], c, 250)).collect();
+        assert_eq!(
+            connections.iter().map(|c| is_aborted(c)).collect::<Vec<_>>(),
+            [true, false, false]
+        );
         drop(held);
         assert_eq!(unread.0.lock().bytes, 0);
     }

@@ -65,9 +65,13 @@ impl EdgeContext {
         let is_over = connection.over_limit || share.grow(1) == Verdict::AddressOver;
         let received = self.receive(head, body, client, id, is_over).await;
 
-        let received_at = received.as_ref().map_or_else(|_| self.parts.clock.now(), |(request, _)| request.received_at);
-        let line = RequestLine { method: method.clone(), path, id, client: client.address, received_at };
-        let (responder, receiver) = Responder::new(line, self.parts.clock.clone(), Arc::clone(&self.parts.metrics));
+        let received_at = received
+            .as_ref()
+            .map_or_else(|_| self.parts.clock.now(), |(request, _)| request.received_at);
+        let line =
+            RequestLine { method: method.clone(), path, id, client: client.address, received_at };
+        let (responder, receiver) =
+            Responder::new(line, self.parts.clock.clone(), Arc::clone(&self.parts.metrics));
         // A connection whose request has not been read completely cannot be used again.
         let (close, _held) = match received {
             Ok((request, memory)) => {
@@ -115,7 +119,18 @@ impl EdgeContext {
         let Client { address: client, secure } = client;
         let received_at = self.parts.clock.now();
         let is_abandoned = Arc::default();
-        let request = Request { method, path, query, headers, body, id, client, secure, received_at, is_abandoned };
+        let request = Request {
+            method,
+            path,
+            query,
+            headers,
+            body,
+            id,
+            client,
+            secure,
+            received_at,
+            is_abandoned,
+        };
         Ok((request, memory))
     }
 }
@@ -171,6 +186,7 @@ fn slow_body() -> ApiError {
 fn request_id(headers: &HeaderMap) -> Uuid {
     let mut sent = headers.get_all("x-request-id").iter();
     let only = sent.next().filter(|_| sent.next().is_none());
-    let id = only.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<Hyphenated>().ok());
+    let id =
+        only.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<Hyphenated>().ok());
     id.map_or_else(Uuid::new_v4, Uuid::from)
 }

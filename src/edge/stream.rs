@@ -62,8 +62,13 @@ struct Progress {
 impl ConnectionState {
     /// The state of a new connection, which is idle.
     pub(super) fn new(over_limit: bool, timeouts: Timeouts) -> Arc<ConnectionState> {
-        let progress =
-            Progress { phase: Phase::Idle, since: Instant::now(), write_deadline: None, written: 0, is_gone: false };
+        let progress = Progress {
+            phase: Phase::Idle,
+            since: Instant::now(),
+            write_deadline: None,
+            written: 0,
+            is_gone: false,
+        };
         let (progress, abort) = (Mutex::new(progress), Notify::new());
         Arc::new(ConnectionState { over_limit, timeouts, progress, abort })
     }
@@ -79,11 +84,12 @@ impl ConnectionState {
         read.into_iter().chain(progress.write_deadline).min()
     }
 
-    /// Since when the connection is between requests. `None` if something is left to write, or it is
-    /// being closed.
+    /// Since when the connection is between requests. `None` if something is left to write, or it
+    /// is being closed.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let progress = self.progress.lock();
-        let is_idle = progress.phase == Phase::Idle && progress.write_deadline.is_none() && !progress.is_gone;
+        let is_idle =
+            progress.phase == Phase::Idle && progress.write_deadline.is_none() && !progress.is_gone;
         is_idle.then_some(progress.since)
     }
 
@@ -171,7 +177,11 @@ impl ClientStream {
 }
 
 impl AsyncRead for ClientStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.socket).poll_read(cx, buf);
         match &polled {
@@ -184,7 +194,11 @@ impl AsyncRead for ClientStream {
 }
 
 impl AsyncWrite for ClientStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(buf)])
     }
 

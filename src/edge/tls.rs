@@ -66,8 +66,12 @@ impl Tls {
 
 fn read(certificate: &PathBuf, key: &PathBuf) -> Result<Arc<ServerConfig>, TlsError> {
     let text = fs::read(certificate).map_err(|e| TlsError::Read(certificate.clone(), e))?;
-    let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(TlsError::NoCertificate(certificate.clone()))?;
+    let chain: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_slice_iter(&text).collect();
+    let chain = chain
+        .ok()
+        .filter(|chain| !chain.is_empty())
+        .ok_or(TlsError::NoCertificate(certificate.clone()))?;
     let text = fs::read(key).map_err(|e| TlsError::Read(key.clone(), e))?;
     let private = PrivateKeyDer::from_pem_slice(&text).map_err(|_| TlsError::NoKey(key.clone()))?;
     let unusable = |e| TlsError::Unusable(certificate.clone(), key.clone(), e);

@@ -1,8 +1,8 @@
 //! The checks on a request head that hyper does not make.
 //!
-//! hyper itself rejects a malformed head, versions but 1.0 and 1.1, lengths that differ or are not numbers, and transfer
-//! encodings that do not end in `chunked`, with a bare status. It drops a length next to `chunked`
-//! and the fragment of a target, and takes a line that ends with LF alone.
+//! hyper itself rejects a malformed head, versions but 1.0 and 1.1, lengths that differ or are not
+//! numbers, and transfer encodings that do not end in `chunked`, with a bare status. It drops a
+//! length next to `chunked` and the fragment of a target, and takes a line that ends with LF alone.
 
 use hyper::Uri;
 use hyper::header::{EXPECT, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
@@ -42,7 +42,11 @@ pub(super) fn normalize(headers: &mut HeaderMap, uri: &Uri) {
         headers.insert(HOST, host);
     }
     for value in headers.values_mut().filter(|value| !value.as_bytes().is_ascii()) {
-        let ascii: Vec<u8> = value.as_bytes().iter().map(|byte| if byte.is_ascii() { *byte } else { b'?' }).collect();
+        let ascii: Vec<u8> = value
+            .as_bytes()
+            .iter()
+            .map(|byte| if byte.is_ascii() { *byte } else { b'?' })
+            .collect();
         if let Ok(ascii) = HeaderValue::from_bytes(&ascii) {
             *value = ascii;
         }
@@ -70,7 +74,8 @@ fn check_target(head: &Parts) -> Result<Target, ApiError> {
             "The request target is neither a path nor an absolute http address. Send a path that begins with a slash.",
         );
     }
-    let (path, query) = (printable(path).into_owned(), query.map(|query| printable(query).into_owned()));
+    let (path, query) =
+        (printable(path).into_owned(), query.map(|query| printable(query).into_owned()));
     if path.len() + query.as_ref().map_or(0, |query| query.len() + 1) > MAX_TARGET {
         return reject(
             ProtocolViolation::TargetTooLong,
@@ -85,7 +90,10 @@ fn check_transfer_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     match (encodings.next(), encodings.next()) {
         (None, _) => Ok(()),
         (Some(only), None) if only.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
-        _ => reject(ProtocolViolation::NotImplemented, "The only transfer encoding is \"chunked\", once."),
+        _ => reject(
+            ProtocolViolation::NotImplemented,
+            "The only transfer encoding is \"chunked\", once.",
+        ),
     }
 }
 
@@ -93,7 +101,10 @@ fn check_host(head: &Parts) -> Result<(), ApiError> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() {
-        return reject(ProtocolViolation::Malformed, "The header \"Host\" came more than once. Send it once.");
+        return reject(
+            ProtocolViolation::Malformed,
+            "The header \"Host\" came more than once. Send it once.",
+        );
     }
     if host.is_none() && head.version == Version::HTTP_11 {
         return reject(
@@ -123,7 +134,10 @@ fn check_expectation(head: &Parts) -> Result<(), ApiError> {
     // A server ignores the expectation of an HTTP/1.0 client (RFC 9110 section 10.1.1).
     let is_supported = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
     if head.version == Version::HTTP_11 && !head.headers.get_all(EXPECT).iter().all(is_supported) {
-        return reject(ProtocolViolation::Expectation, "The only expectation that can be met is \"100-continue\".");
+        return reject(
+            ProtocolViolation::Expectation,
+            "The only expectation that can be met is \"100-continue\".",
+        );
     }
     Ok(())
 }
@@ -144,8 +158,9 @@ mod tests {
     #[test]
     fn a_target_is_a_path_or_absolute() {
         let host = [("Host", "shop.example")];
-        let target =
-            |path: &str, query: Option<&str>| Ok(Target { path: path.to_owned(), query: query.map(str::to_owned) });
+        let target = |path: &str, query: Option<&str>| {
+            Ok(Target { path: path.to_owned(), query: query.map(str::to_owned) })
+        };
         assert_eq!(checked("GET", "/a?b", &host), target("/a", Some("b")));
         assert_eq!(checked("GET", "/ü?", &host), target("/%C3%BC", Some("")));
         assert_eq!(checked("GET", "http://other.example:80/a", &host), target("/a", None));
@@ -187,7 +202,9 @@ mod tests {
         };
         assert_eq!(with(&["chunked"]), None);
         assert_eq!(with(&["Chunked"]), None);
-        for bad in [&["gzip, chunked"][..], &["chunked, chunked"], &["chunked", "chunked"], &["identity"]] {
+        for bad in
+            [&["gzip, chunked"][..], &["chunked, chunked"], &["chunked", "chunked"], &["identity"]]
+        {
             assert_eq!(with(bad), Some(501), "{bad:?}");
         }
     }

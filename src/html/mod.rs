@@ -1,6 +1,7 @@
 //! The security headers and the base style of the HTML pages.
 //!
-//! A page loads nothing. Its Content-Security-Policy permits only its own scripts and styles, by their SHA-256.
+//! A page loads nothing. Its Content-Security-Policy permits only its own scripts and styles, by
+//! their SHA-256.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +9,8 @@ use sha2::{Digest, Sha256};
 
 use crate::http::Response;
 
-/// Colours, fonts, buttons, forms, tables and focus, for light and dark mode. A page adds its own style in a second `<style>`.
+/// Colours, fonts, buttons, forms, tables and focus, for light and dark mode. A page adds its own
+/// style in a second `<style>`.
 pub const BASE_STYLE: &str = include_str!("base.css");
 
 /// The media type of every page.
@@ -23,7 +25,8 @@ pub const HEADERS: [&str; 4] =
 pub struct Policy(String);
 
 impl Policy {
-    /// Permits these styles and scripts, given as the exact text between their tags, and forms that are sent to this host.
+    /// Permits these styles and scripts, given as the exact text between their tags, and forms that
+    /// are sent to this host.
     pub fn new(styles: &[&str], scripts: &[&str]) -> Policy {
         Policy(format!(
             "default-src 'none'; style-src {}; script-src {}; img-src data:; form-action 'self'; base-uri 'none'; \
@@ -41,8 +44,10 @@ impl Policy {
 }
 
 fn sources(texts: &[&str]) -> String {
-    let hashes: Vec<String> =
-        texts.iter().map(|text| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes())))).collect();
+    let hashes: Vec<String> = texts
+        .iter()
+        .map(|text| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text.as_bytes()))))
+        .collect();
     if hashes.is_empty() { "'none'".to_owned() } else { hashes.join(" ") }
 }
 
@@ -69,7 +74,9 @@ mod tests {
         let policy = Policy::new(&["body{}", "p{}"], &[]);
         // printf 'body{}' | openssl dgst -sha256 -binary | base64
         assert!(
-            policy.0.contains("style-src 'sha256-fJgEClQWV1hGkK4qHMO0KotTsVnMYMXTq7/suurGyUo=' 'sha256-"),
+            policy.0.contains(
+                "style-src 'sha256-fJgEClQWV1hGkK4qHMO0KotTsVnMYMXTq7/suurGyUo=' 'sha256-"
+            ),
             "{policy:?}"
         );
         assert!(policy.0.contains("script-src 'none'"));

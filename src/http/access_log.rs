@@ -52,8 +52,8 @@ impl RequestLine {
     }
 }
 
-/// Percent-encodes every byte that is not printable ASCII. In a terminal, control characters would take effect and bidirectional
-/// ones would reorder the text (contract section 11).
+/// Percent-encodes every byte that is not printable ASCII. In a terminal, control characters would
+/// take effect and bidirectional ones would reorder the text (contract section 11).
 pub fn printable(text: &str) -> Cow<'_, str> {
     const UNPRINTABLE: &AsciiSet = &CONTROLS.add(b' ');
     utf8_percent_encode(text, UNPRINTABLE).into()
@@ -61,7 +61,10 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 
 /// Truncates an API key in the path to its prefix. Clients sometimes send a key in the wrong place.
 fn without_key(path: &str) -> Cow<'_, str> {
-    match path.find(KEY_START).and_then(|at| path.get(..at + PREFIX_LENGTH).filter(|kept| kept.len() < path.len())) {
+    match path
+        .find(KEY_START)
+        .and_then(|at| path.get(..at + PREFIX_LENGTH).filter(|kept| kept.len() < path.len()))
+    {
         Some(kept) => format!("{kept}…").into(),
         None => path.into(),
     }

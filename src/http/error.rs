@@ -4,13 +4,13 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-use super::condition::{Condition, ProtocolViolation};
+use super::error_code::{ErrorCode, ProtocolViolation};
 use super::response::Response;
 
-/// One failed request: a condition, and the message, headers and members for this occurrence.
+/// One failed request: a code, and the message, headers and members for this occurrence.
 ///
-/// The module where a failure arises builds it: the rate limiter adds its own headers, validation its own members. The cause of an
-/// `internal_error` goes to the log, never into this value.
+/// The module where a failure arises builds it: the rate limiter adds its own headers, validation
+/// its own members. The cause of an `internal_error` goes to the log, never into this value.
 ///
 /// Boxed, since nearly every function of the API may return one.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub struct ApiError(Box<Content>);
 
 #[derive(Clone, Debug, PartialEq)]
 struct Content {
-    condition: Condition,
+    code: ErrorCode,
     status: u16,
     message: Cow<'static, str>,
     headers: Vec<(&'static str, Cow<'static, str>)>,
@@ -26,11 +26,18 @@ struct Content {
 }
 
 impl ApiError {
-    /// An error with the condition's status and without headers. `message` is for people and ends with what to do.
-    pub fn new(condition: Condition, message: impl Into<Cow<'static, str>>) -> ApiError {
-        let status = condition.describe().status;
+    /// An error with the code's status and without headers. `message` is for people and ends with
+    /// what to do.
+    pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> ApiError {
+        let status = code.describe().status;
         let message = message.into();
-        ApiError(Box::new(Content { condition, status, message, headers: Vec::new(), members: Map::new() }))
+        ApiError(Box::new(Content {
+            code,
+            status,
+            message,
+            headers: Vec::new(),
+            members: Map::new(),
+        }))
     }
 
     /// Adds a response header.
@@ -47,9 +54,9 @@ impl ApiError {
         self
     }
 
-    /// Which condition this is.
-    pub fn condition(&self) -> Condition {
-        self.0.condition
+    /// Which code this is.
+    pub fn code(&self) -> ErrorCode {
+        self.0.code
     }
 
     /// The HTTP status of the response.
@@ -64,26 +71,31 @@ impl ApiError {
 
     /// `bad_request`; `hint` says what is wrong and what would be right.
     pub fn bad_request(hint: impl Into<Cow<'static, str>>) -> ApiError {
-        ApiError::new(Condition::BadRequest, hint)
+        ApiError::new(ErrorCode::BadRequest, hint)
     }
 
     /// `malformed_request` with the violation's status.
-    pub fn malformed_request(violation: ProtocolViolation, message: impl Into<Cow<'static, str>>) -> ApiError {
-        let mut error = ApiError::new(Condition::MalformedRequest, message);
+    pub fn malformed_request(
+        violation: ProtocolViolation,
+        message: impl Into<Cow<'static, str>>,
+    ) -> ApiError {
+        let mut error = ApiError::new(ErrorCode::MalformedRequest, message);
         error.0.status = violation.status();
         error
     }
 
     /// `endpoint_not_found`.
     pub fn endpoint_not_found() -> ApiError {
-        let message = "There is no endpoint at this path. Paths are compared exactly; /docs lists them.";
-        ApiError::new(Condition::EndpointNotFound, message)
+        let message =
+            "There is no endpoint at this path. Paths are compared exactly; /docs lists them.";
+        ApiError::new(ErrorCode::EndpointNotFound, message)
     }
 
     /// `method_not_allowed`; `allow` is the value of `Allow`.
     pub fn method_not_allowed(allow: &'static str) -> ApiError {
-        let message = format!("This endpoint does not support the request's method. Use one of: {allow}.");
-        ApiError::new(Condition::MethodNotAllowed, message).header("Allow", allow)
+        let message =
+            format!("This endpoint does not support the request's method. Use one of: {allow}.");
+        ApiError::new(ErrorCode::MethodNotAllowed, message).header("Allow", allow)
     }
 
     /// `payload_too_large`; the endpoint takes `limit` bytes.
@@ -92,35 +104,42 @@ impl ApiError {
         let message = format!(
             "The body is larger than this endpoint takes. A JSON body may have at most {kibibytes} KiB ({limit} bytes)."
         );
-        ApiError::new(Condition::PayloadTooLarge, message)
+        ApiError::new(ErrorCode::PayloadTooLarge, message)
     }
 
     /// `internal_error`. The caller logs the cause.
     pub fn internal() -> ApiError {
-        let message = "The service failed. Report the value of the header X-Request-Id to the operator.";
-        ApiError::new(Condition::InternalError, message)
+        let message =
+            "The service failed. Report the value of the header X-Request-Id to the operator.";
+        ApiError::new(ErrorCode::InternalError, message)
     }
 
     /// `overloaded`.
     pub fn overloaded() -> ApiError {
         let message = "The server has too many requests at the moment. Try again in a second.";
-        ApiError::new(Condition::Overloaded, message).header("Retry-After", "1")
+        ApiError::new(ErrorCode::Overloaded, message).header("Retry-After", "1")
     }
 
     /// `not_ready`; `failed` names what failed.
     pub fn not_ready(failed: &str) -> ApiError {
         let message = format!("The service is not ready: {failed}. Ask again in 5 seconds.");
-        ApiError::new(Condition::NotReady, message).header("Retry-After", "5")
+        ApiError::new(ErrorCode::NotReady, message).header("Retry-After", "5")
     }
 }
 
 impl From<ApiError> for Response {
-    /// The envelope `{"error": {"code", "message", "status"}}` of contract section 6. It is not cacheable.
+    /// The envelope `{"error": {"code", "message", "status"}}` of contract section 6. It is not
+    /// cacheable.
     fn from(ApiError(error): ApiError) -> Response {
-        let code = error.condition.describe().code;
+        let code = error.code.describe().code;
         let mut body = Map::new();
-        body.insert("error".to_owned(), json!({"code": code, "message": error.message, "status": error.status}));
+        body.insert(
+            "error".to_owned(),
+            json!({"code": code, "message": error.message, "status": error.status}),
+        );
         body.extend(error.members);
-        Response::json(error.status, &Value::Object(body)).header("Cache-Control", "no-store").with(error.headers)
+        Response::json(error.status, &Value::Object(body))
+            .header("Cache-Control", "no-store")
+            .with(error.headers)
     }
 }

@@ -1,8 +1,8 @@
 //! HTTP requests, responses and errors as values, and the workers that handle requests.
 
 pub mod access_log;
-pub mod condition;
 pub mod error;
+pub mod error_code;
 pub mod form_encoding;
 pub mod request;
 pub mod responder;
@@ -12,8 +12,8 @@ pub mod worker_pool;
 pub use ::http::Method;
 
 pub use access_log::RequestLine;
-pub use condition::{Condition, ProtocolViolation};
 pub use error::ApiError;
+pub use error_code::{ErrorCode, ProtocolViolation};
 pub use request::{Body, Request};
 pub use responder::{API_VERSION, REPLAYED, Responder};
 pub use response::Response;

@@ -14,7 +14,8 @@ use crate::clock::Moment;
 pub enum Body {
     /// The complete body; empty if there was none.
     Whole(Vec<u8>),
-    /// More bytes than the path takes from this client. The pipeline decides which check rejects it.
+    /// More bytes than the path takes from this client. The pipeline decides which check rejects
+    /// it.
     TooLarge,
 }
 

@@ -30,7 +30,11 @@ pub struct Responder {
 
 impl Responder {
     /// Also returns where the response arrives.
-    pub fn new(line: RequestLine, clock: Clock, metrics: Arc<Metrics>) -> (Responder, oneshot::Receiver<Response>) {
+    pub fn new(
+        line: RequestLine,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+    ) -> (Responder, oneshot::Receiver<Response>) {
         let (sender, receiver) = oneshot::channel();
         let (sender, caller, headers) = (Some(sender), Caller::default(), Vec::new());
         (Responder { sender, line, clock, metrics, caller, headers }, receiver)
@@ -60,11 +64,15 @@ impl Responder {
     fn finish(&mut self, response: Response) {
         let Some(sender) = self.sender.take() else { return };
         let headers = std::mem::take(&mut self.headers);
-        let response = headers.into_iter().fold(response, |response, (name, value)| match response.find_header(name) {
+        let response = headers.into_iter().fold(response, |response, (name, value)| match response
+            .find_header(name)
+        {
             Some(_) => response,
             None => response.header(name, value),
         });
-        let response = response.header("X-Request-Id", self.line.id.to_string()).header("X-API-Version", API_VERSION);
+        let response = response
+            .header("X-Request-Id", self.line.id.to_string())
+            .header("X-API-Version", API_VERSION);
         let (status, replayed) = (response.status(), response.find_header(REPLAYED).is_some());
         // The receiver is gone if the client has left.
         let _ = sender.send(response);

@@ -14,7 +14,11 @@ pub const JSON: &str = "application/json; charset=utf-8";
 
 impl Response {
     /// A response with a body of the media type `content_type`.
-    pub fn new(status: u16, content_type: &'static str, body: impl Into<Cow<'static, [u8]>>) -> Response {
+    pub fn new(
+        status: u16,
+        content_type: &'static str,
+        body: impl Into<Cow<'static, [u8]>>,
+    ) -> Response {
         let mut response = Response::empty(status);
         *response.0.body_mut() = body.into();
         response.header("Content-Type", content_type)
@@ -38,7 +42,8 @@ impl Response {
     /// A response without a body and without `Content-Type`.
     pub fn empty(status: u16) -> Response {
         let mut response = ::http::Response::new(Cow::Borrowed(&[][..]));
-        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        *response.status_mut() =
+            StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         response.headers_mut().reserve(12);
         Response(response)
     }
@@ -56,7 +61,10 @@ impl Response {
 
     /// Adds several headers.
     #[must_use]
-    pub fn with<V: Into<Cow<'static, str>>>(self, headers: impl IntoIterator<Item = (&'static str, V)>) -> Response {
+    pub fn with<V: Into<Cow<'static, str>>>(
+        self,
+        headers: impl IntoIterator<Item = (&'static str, V)>,
+    ) -> Response {
         headers.into_iter().fold(self, |response, (name, value)| response.header(name, value))
     }
 

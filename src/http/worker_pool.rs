@@ -84,7 +84,11 @@ struct Exchange {
 
 impl WorkerPool {
     /// Starts tiny_http on a private socket, connects to it and starts `workers` threads.
-    pub fn start(handler: Handler, workers: usize, metrics: Arc<Metrics>) -> io::Result<WorkerPool> {
+    pub fn start(
+        handler: Handler,
+        workers: usize,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<WorkerPool> {
         panics::install_hook();
         let (server, connection) = listen()?;
         // A server that does not read must not block the edge.
@@ -200,7 +204,8 @@ fn head(method: &str, path: &str, query: Option<&str>, number: u64) -> String {
 }
 
 impl Shared {
-    /// Handles requests, and jobs that have waited for their turn, alternately, until the pool stops.
+    /// Handles requests, and jobs that have waited for their turn, alternately, until the pool
+    /// stops.
     fn work(&self) {
         let mut is_job_next = true;
         while !self.stopping.load(Ordering::SeqCst) {
@@ -210,7 +215,8 @@ impl Shared {
                 self.guard(None, || self.turns.run_next());
                 continue;
             }
-            let received = if ready > 0 { self.server.try_recv() } else { self.server.recv().map(Some) };
+            let received =
+                if ready > 0 { self.server.try_recv() } else { self.server.recv().map(Some) };
             match received {
                 Ok(Some(request)) => {
                     // Another worker runs the job that this one puts off.
@@ -241,7 +247,8 @@ impl Shared {
 
     /// The exchange that `received` names. `None` for the watchdog's request.
     fn take(&self, received: &tiny_http::Request) -> Option<Box<Exchange>> {
-        let number = received.headers().first().and_then(|header| header.value.as_str().parse().ok());
+        let number =
+            received.headers().first().and_then(|header| header.value.as_str().parse().ok());
         let mut queue = self.queue.lock();
         if number == Some(WATCHDOG) {
             // The receiver is gone if the time for it is over.
@@ -271,8 +278,11 @@ impl Request {
     /// Whether tiny_http received this request.
     fn is(&self, received: &tiny_http::Request) -> bool {
         let target = received.url();
-        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
-        self.method.as_str() == received.method().as_str() && self.path == path && self.query.as_deref() == query
+        let (path, query) =
+            target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        self.method.as_str() == received.method().as_str()
+            && self.path == path
+            && self.query.as_deref() == query
     }
 }
 
@@ -281,7 +291,8 @@ impl Request {
 fn listen() -> io::Result<(tiny_http::Server, UnixStream)> {
     let directory = private_directory()?;
     let socket = directory.join("s");
-    let started = start_server(&socket).and_then(|server| Ok((server, UnixStream::connect(&socket)?)));
+    let started =
+        start_server(&socket).and_then(|server| Ok((server, UnixStream::connect(&socket)?)));
     // There is no file if the socket could not be bound.
     let _ = fs::remove_file(&socket);
     fs::remove_dir(&directory)?;

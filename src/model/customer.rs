@@ -11,10 +11,22 @@ pub static CUSTOMER: Resource = Resource {
     path: "/customers.php",
     about: "An organisation that the shop works for.",
     fields: &[
-        text("name").between(2, 200).required().about("The customer's name.").example("\"Müller & Söhne GmbH\""),
-        text("customer_number").at_most(50).about("The shop's own number for the customer.").example("\"C-1042\""),
-        email("email").about("Where the customer is written to.").example("\"office@mueller.example\""),
-        text("phone").at_most(50).about("A telephone number, in any notation.").example("\"+49 30 1234567\""),
+        text("name")
+            .between(2, 200)
+            .required()
+            .about("The customer's name.")
+            .example("\"Müller & Söhne GmbH\""),
+        text("customer_number")
+            .at_most(50)
+            .about("The shop's own number for the customer.")
+            .example("\"C-1042\""),
+        email("email")
+            .about("Where the customer is written to.")
+            .example("\"office@mueller.example\""),
+        text("phone")
+            .at_most(50)
+            .about("A telephone number, in any notation.")
+            .example("\"+49 30 1234567\""),
         text("street").at_most(200).about("Street and house number.").example("\"Hauptstraße 12\""),
         text("postal_code").at_most(20).about("The postal code.").example("\"10115\""),
         text("city").at_most(100).about("The city.").example("\"Berlin\""),

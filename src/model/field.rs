@@ -43,11 +43,13 @@ pub struct Field {
     pub kind: Kind,
     /// Whether the field must have a value.
     pub required: bool,
-    /// The value of an absent or empty field in the syntax of a query parameter. Without a default the field is null.
+    /// The value of an absent or empty field in the syntax of a query parameter. Without a default
+    /// the field is null.
     pub default: Option<&'static str>,
     /// The singular name of the resource to which the field refers by id.
     pub references: Option<&'static str>,
-    /// A required field of the referenced record. Lists have a filter of its name too. Its null finds records without the reference.
+    /// A required field of the referenced record. Lists have a filter of its name too. Its null
+    /// finds records without the reference.
     pub filters_by: Option<&'static str>,
     /// One sentence for the API reference.
     pub about: &'static str,
@@ -56,7 +58,16 @@ pub struct Field {
 }
 
 const fn field(name: &'static str, kind: Kind) -> Field {
-    Field { name, kind, required: false, default: None, references: None, filters_by: None, about: "", example: "null" }
+    Field {
+        name,
+        kind,
+        required: false,
+        default: None,
+        references: None,
+        filters_by: None,
+        about: "",
+        example: "null",
+    }
 }
 
 /// Declares a text field of unlimited length. [`Field::at_most`] or [`Field::between`] limits it.
@@ -142,7 +153,8 @@ impl Field {
         matches!(self.kind, Kind::Text { .. } | Kind::Email)
     }
 
-    /// Returns whether lists can be sorted and filtered by the field. All fields but `notes` are sortable.
+    /// Returns whether lists can be sorted and filtered by the field. All fields but `notes` are
+    /// sortable.
     pub fn is_sortable(&self) -> bool {
         self.name != "notes"
     }
@@ -192,7 +204,8 @@ pub enum Input<'a> {
 }
 
 impl Input<'_> {
-    /// Returns whether the value is null or consists of white space only. Such a value is empty for every kind of field.
+    /// Returns whether the value is null or consists of white space only. Such a value is empty for
+    /// every kind of field.
     pub fn is_empty(&self) -> bool {
         match self {
             Input::Null => true,
@@ -213,7 +226,8 @@ impl Input<'_> {
     }
 }
 
-/// Returns `text`, which a client sent, as a message shows it: cut after 40 characters, with an ellipsis, if it is longer.
+/// Returns `text`, which a client sent, as a message shows it: cut after 40 characters, with an
+/// ellipsis, if it is longer.
 pub fn shorten(text: &str) -> Cow<'_, str> {
     const MAX_SHOWN: usize = 40;
     match text.char_indices().nth(MAX_SHOWN) {
@@ -227,8 +241,8 @@ pub fn shorten(text: &str) -> Cow<'_, str> {
 pub enum ValueError {
     /// The value violates a rule of the field: an error with a field code.
     Invalid(FieldError),
-    /// The value of a text field has another JSON type or contains U+0000: an error `bad_request`, which has precedence over field
-    /// codes. The text is its message.
+    /// The value of a text field has another JSON type or contains U+0000: an error `bad_request`,
+    /// which has precedence over field codes. The text is its message.
     WrongType(String),
 }
 
@@ -253,7 +267,9 @@ impl Field {
                 _ => Err(self.rejected(FieldCode::InvalidDate, input)),
             },
             Kind::Choice(allowed) => match input {
-                Input::Text(text) if allowed.contains(&text.as_ref()) => Ok(Value::Text(text.to_string())),
+                Input::Text(text) if allowed.contains(&text.as_ref()) => {
+                    Ok(Value::Text(text.to_string()))
+                }
                 _ => Err(self.rejected(FieldCode::NotInList, input)),
             },
         }
@@ -266,37 +282,59 @@ impl Field {
     ///
     /// [`ValueError`] if `input` violates the rules of the field.
     pub fn check_update(&self, input: &Input<'_>) -> Result<Value, ValueError> {
-        if input.is_empty() && self.default.is_some() { Err(self.empty(input)) } else { self.check(input) }
+        if input.is_empty() && self.default.is_some() {
+            Err(self.empty(input))
+        } else {
+            self.check(input)
+        }
     }
 
     /// The error of an empty value where the field needs one.
     fn empty(&self, input: &Input<'_>) -> ValueError {
-        let message = format!("\"{}\" is required. It was {}; {}.", self.name, input.describe(), self.expectation());
+        let message = format!(
+            "\"{}\" is required. It was {}; {}.",
+            self.name,
+            input.describe(),
+            self.expectation()
+        );
         self.invalid(FieldCode::Required, message)
     }
 
     /// Returns the error of a required field that a POST does not contain.
     pub fn missing(&self) -> FieldError {
-        let message = format!("\"{}\" is required and was not sent; {}.", self.name, self.expectation());
+        let message =
+            format!("\"{}\" is required and was not sent; {}.", self.name, self.expectation());
         FieldError { field: self.name, code: FieldCode::Required, message }
     }
 
     fn rejected(&self, code: FieldCode, input: &Input<'_>) -> ValueError {
-        self.invalid(code, format!("\"{}\" was {}; {}.", self.name, input.describe(), self.expectation()))
+        self.invalid(
+            code,
+            format!("\"{}\" was {}; {}.", self.name, input.describe(), self.expectation()),
+        )
     }
 
-    /// Returns an instruction such as `send true, false, 1 or 0`, the second half of every message about a value.
+    /// Returns an instruction such as `send true, false, 1 or 0`, the second half of every message
+    /// about a value.
     pub fn expectation(&self) -> String {
         match self.kind {
             Kind::Text { min: 0, max } => format!("send text of at most {max} characters"),
-            Kind::Text { min, max } if min == max => format!("send text of exactly {max} characters"),
+            Kind::Text { min, max } if min == max => {
+                format!("send text of exactly {max} characters")
+            }
             Kind::Text { min, max } => format!("send text of {min} to {max} characters"),
             Kind::Email => {
-                format!("send one e-mail address of at most {MAX_EMAIL} characters, such as \"name@shop.example\"")
+                format!(
+                    "send one e-mail address of at most {MAX_EMAIL} characters, such as \"name@shop.example\""
+                )
             }
-            Kind::Integer => "send a JSON integer in the signed 64-bit range, such as 12".to_owned(),
+            Kind::Integer => {
+                "send a JSON integer in the signed 64-bit range, such as 12".to_owned()
+            }
             Kind::Boolean => "send true, false, 1 or 0".to_owned(),
-            Kind::Date => "send a date that exists in the form YYYY-MM-DD, such as \"2026-11-20\"".to_owned(),
+            Kind::Date => {
+                "send a date that exists in the form YYYY-MM-DD, such as \"2026-11-20\"".to_owned()
+            }
             Kind::Choice(allowed) => format!("send one of {}", allowed.join(", ")),
         }
     }
@@ -322,14 +360,22 @@ impl Field {
             _ if length < min => FieldCode::TooShort,
             _ => return Ok(Value::Text(text.to_string())),
         };
-        Err(self.invalid(code, format!("\"{}\" has {}; {}.", self.name, characters(length), self.expectation())))
+        Err(self.invalid(
+            code,
+            format!("\"{}\" has {}; {}.", self.name, characters(length), self.expectation()),
+        ))
     }
 
     fn check_email(&self, input: &Input<'_>) -> Result<Value, ValueError> {
         match input {
             Input::Text(text) if text.chars().count() > MAX_EMAIL => Err(self.invalid(
                 FieldCode::TooLong,
-                format!("\"{}\" has {}; {}.", self.name, characters(text.chars().count()), self.expectation()),
+                format!(
+                    "\"{}\" has {}; {}.",
+                    self.name,
+                    characters(text.chars().count()),
+                    self.expectation()
+                ),
             )),
             Input::Text(text) if is_email(text) => Ok(Value::Text(text.to_string())),
             _ => Err(self.rejected(FieldCode::InvalidEmail, input)),
@@ -359,13 +405,13 @@ fn characters(count: usize) -> String {
     format!("{count} {}", if count == 1 { "character" } else { "characters" })
 }
 
-/// Returns whether `text` is an existing calendar date, `YYYY-MM-DD`. The form is checked first because jiff accepts others too.
+/// Returns whether `text` is an existing calendar date, `YYYY-MM-DD`. The form is checked first
+/// because jiff accepts others too.
 pub fn is_date(text: &str) -> bool {
     let has_form = text.len() == 10
-        && text
-            .bytes()
-            .enumerate()
-            .all(|(index, byte)| if index == 4 || index == 7 { byte == b'-' } else { byte.is_ascii_digit() });
+        && text.bytes().enumerate().all(|(index, byte)| {
+            if index == 4 || index == 7 { byte == b'-' } else { byte.is_ascii_digit() }
+        });
     has_form && text.parse::<jiff::civil::Date>().is_ok()
 }
 
@@ -377,7 +423,8 @@ pub fn is_email(text: &str) -> bool {
 /// The maximum length of the part before the `@`, in octets.
 const MAX_LOCAL_PART: usize = 64;
 
-/// Returns whether `local` is a dot-atom (RFC 5322 section 3.2.3), possibly with characters beyond ASCII (RFC 6531 section 3.3).
+/// Returns whether `local` is a dot-atom (RFC 5322 section 3.2.3), possibly with characters beyond
+/// ASCII (RFC 6531 section 3.3).
 fn is_local_part(local: &str) -> bool {
     local.len() <= MAX_LOCAL_PART
         && local.split('.').all(|atom| !atom.is_empty() && atom.chars().all(is_atom_character))
@@ -391,14 +438,15 @@ fn is_atom_character(c: char) -> bool {
     }
 }
 
-/// Returns whether the domain is valid for IDNA (UTS 46, non-transitional, STD3 rules), has at least two labels, and equals its
-/// IDNA form apart from letter case and Unicode normalization.
+/// Returns whether the domain is valid for IDNA (UTS 46, non-transitional, STD3 rules), has at
+/// least two labels, and equals its IDNA form apart from letter case and Unicode normalization.
 ///
 /// The last rule rejects characters that UTS 46 maps to others, such as `²`, which it maps to `2`.
 fn is_domain(domain: &str) -> bool {
     let (uts46, sent) = (Uts46::new(), domain.as_bytes());
     let (unicode, valid) = uts46.to_unicode(sent, AsciiDenyList::STD3, Hyphens::CheckFirstLast);
-    let ascii = uts46.to_ascii(sent, AsciiDenyList::STD3, Hyphens::CheckFirstLast, DnsLength::Verify);
+    let ascii =
+        uts46.to_ascii(sent, AsciiDenyList::STD3, Hyphens::CheckFirstLast, DnsLength::Verify);
     let (Ok(()), Ok(ascii)) = (valid, ascii) else { return false };
     let (unicode, sent) = (normalize(&unicode), normalize(domain));
     let mut labels = sent.split('.').zip(unicode.split('.')).zip(ascii.split('.'));
@@ -407,15 +455,16 @@ fn is_domain(domain: &str) -> bool {
         && labels.all(|((sent, unicode), ascii)| sent == unicode || sent == ascii)
 }
 
-/// Returns the domain in lower case and normalization form C. Each character is mapped on its own, as in UTS 46: `Σ` becomes `σ`
-/// also at the end of a word.
+/// Returns the domain in lower case and normalization form C. Each character is mapped on its own,
+/// as in UTS 46: `Σ` becomes `σ` also at the end of a word.
 fn normalize(domain: &str) -> String {
     domain.chars().flat_map(char::to_lowercase).nfc().collect()
 }
 
 /// Returns whether IDNA 2008 permits the character. UTS 46 also permits symbols and emoji.
 fn is_domain_character(c: char) -> bool {
-    /// The signs that RFC 5892 permits within words (section 2.6, appendix A). `idna` checks the context of joiners.
+    /// The signs that RFC 5892 permits within words (section 2.6, appendix A). `idna` checks the
+    /// context of joiners.
     const SIGNS: &str = "\u{b7}\u{375}\u{5f3}\u{5f4}\u{6fd}\u{6fe}\u{f0b}\u{200c}\u{200d}\u{30fb}";
     matches!(c, '.' | '-') || c.is_alphanumeric() || is_combining_mark(c) || SIGNS.contains(c)
 }
@@ -427,7 +476,9 @@ mod tests {
     #[test]
     fn local_parts() {
         let longest = "a".repeat(64);
-        for valid in ["a", "a.b+c", "müller", "उदाहरण", "x_y-z", "!#$%&'*+-/=?^_`{|}~", longest.as_str()] {
+        for valid in
+            ["a", "a.b+c", "müller", "उदाहरण", "x_y-z", "!#$%&'*+-/=?^_`{|}~", longest.as_str()]
+        {
             assert!(is_email(&format!("{valid}@shop.example")), "{valid}");
         }
         let long = "a".repeat(65);
@@ -571,7 +622,8 @@ mod tests {
     #[test]
     fn the_length_of_labels_and_domains_is_limited() {
         assert!(
-            is_domain(&format!("{}.example", "a".repeat(63))) && !is_domain(&format!("{}.example", "a".repeat(64)))
+            is_domain(&format!("{}.example", "a".repeat(63)))
+                && !is_domain(&format!("{}.example", "a".repeat(64)))
         );
         assert!(domain_of(253).len() == 253 && is_domain(&domain_of(253)));
         assert!(domain_of(254).len() == 254 && !is_domain(&domain_of(254)));
@@ -580,9 +632,15 @@ mod tests {
     #[test]
     fn dates() {
         assert!(is_date("2024-02-29") && is_date("0001-01-01") && is_date("9999-12-31"));
-        for invalid in
-            ["2023-02-29", "2024-13-01", "2024-1-01", "20240101", "2024-01-01T00:00:00Z", "+024-01-01", "2024-W01-1"]
-        {
+        for invalid in [
+            "2023-02-29",
+            "2024-13-01",
+            "2024-1-01",
+            "20240101",
+            "2024-01-01T00:00:00Z",
+            "+024-01-01",
+            "2024-W01-1",
+        ] {
             assert!(!is_date(invalid), "{invalid}");
         }
     }

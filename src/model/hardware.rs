@@ -11,7 +11,11 @@ pub static HARDWARE: Resource = Resource {
     path: "/hardware.php",
     about: "A device that the shop looks after, in an employee's hands or unassigned.",
     fields: &[
-        text("name").between(2, 200).required().about("What people call the device.").example("\"Eva's laptop\""),
+        text("name")
+            .between(2, 200)
+            .required()
+            .about("What people call the device.")
+            .example("\"Eva's laptop\""),
         integer("employee_id")
             .references("employee")
             .filters_by("customer_id")
@@ -19,24 +23,46 @@ pub static HARDWARE: Resource = Resource {
             .example("1"),
         choice(
             "type",
-            &["laptop", "desktop", "server", "monitor", "phone", "tablet", "printer", "network", "peripheral", "other"],
+            &[
+                "laptop",
+                "desktop",
+                "server",
+                "monitor",
+                "phone",
+                "tablet",
+                "printer",
+                "network",
+                "peripheral",
+                "other",
+            ],
         )
         .default("other")
         .about("What kind of device it is.")
         .example("\"laptop\""),
         text("manufacturer").at_most(100).about("Who made it.").example("\"Lenovo\""),
         text("model").at_most(100).about("The model.").example("\"ThinkPad T14\""),
-        text("serial_number").at_most(100).about("The maker's serial number.").example("\"PF-3X9Q7\""),
-        text("asset_tag").at_most(50).about("The shop's own number for the device.").example("\"A-0117\""),
+        text("serial_number")
+            .at_most(100)
+            .about("The maker's serial number.")
+            .example("\"PF-3X9Q7\""),
+        text("asset_tag")
+            .at_most(50)
+            .about("The shop's own number for the device.")
+            .example("\"A-0117\""),
         choice("status", &["in_use", "in_stock", "in_repair", "retired", "lost"])
             .default("in_stock")
             .about("Where the device is.")
             .example("\"in_use\""),
         date("purchase_date").about("The day it was bought.").example("\"2024-09-30\""),
         date("warranty_until").about("The last day of the warranty.").example("\"2027-09-30\""),
-        integer("purchase_cost_cents").about("What it cost, in hundredths of the shop's currency.").example("129900"),
+        integer("purchase_cost_cents")
+            .about("What it cost, in hundredths of the shop's currency.")
+            .example("129900"),
         boolean("is_leased").default("false").about("Whether it is leased.").example("false"),
-        text("notes").at_most(5000).about("Anything else.").example("\"Docking station on the desk.\""),
+        text("notes")
+            .at_most(5000)
+            .about("Anything else.")
+            .example("\"Docking station on the desk.\""),
     ],
     natural_keys: &["asset_tag"],
     missing_code: None,

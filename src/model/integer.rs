@@ -1,7 +1,7 @@
 //! The text form of integers.
 
-/// Returns whether `text` is an integer as JSON writes it (RFC 8259 section 6): digits without a leading zero, after an optional
-/// minus sign. The number of digits is not limited.
+/// Returns whether `text` is an integer as JSON writes it (RFC 8259 section 6): digits without a
+/// leading zero, after an optional minus sign. The number of digits is not limited.
 pub fn is_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty()

@@ -1,7 +1,8 @@
-//! The parser of one JSON object: the body of POST and PUT (contract section 3), or a line of a JSON Lines file.
+//! The parser of one JSON object: the body of POST and PUT (contract section 3), or a line of a
+//! JSON Lines file.
 //!
-//! It builds on the raw values of serde_json. The parsed values of serde_json would round numbers beyond 64 bits, reject
-//! `1e400`, and accept lone surrogates in text that no code reads.
+//! It builds on the raw values of serde_json. The parsed values of serde_json would round numbers
+//! beyond 64 bits, reject `1e400`, and accept lone surrogates in text that no code reads.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -45,13 +46,17 @@ impl<'a> JsonObject<'a> {
             invalid(line, column, "the body is not UTF-8")
         })?;
         let source = Source { text };
-        let whole: &RawValue = serde_json::from_str(text).map_err(|error| source.syntax(text, &error))?;
+        let whole: &RawValue =
+            serde_json::from_str(text).map_err(|error| source.syntax(text, &error))?;
         if !whole.get().starts_with('{') {
             return Err(source.at(whole.get(), "the body must be one JSON object"));
         }
         let members = source.members(whole.get())?;
-        let read = |(name, raw): (Cow<'a, str>, &'a RawValue)| Ok((name, source.input(raw.get(), 1)?));
-        Ok(JsonObject { members: members.0.into_iter().map(read).collect::<Result<_, JsonError>>()? })
+        let read =
+            |(name, raw): (Cow<'a, str>, &'a RawValue)| Ok((name, source.input(raw.get(), 1)?));
+        Ok(JsonObject {
+            members: members.0.into_iter().map(read).collect::<Result<_, JsonError>>()?,
+        })
     }
 
     /// Returns the names of all members in the order sent, with duplicates.
@@ -131,15 +136,16 @@ impl<'a> Source<'a> {
         serde_json::from_str(raw).map_err(|error| self.syntax(raw, &error))
     }
 
-    /// Checks the depth of an array or object, and every text in it. serde_json has checked its syntax. One pass: a body may have
-    /// 1 MiB and many levels.
+    /// Checks the depth of an array or object, and every text in it. serde_json has checked its
+    /// syntax. One pass: a body may have 1 MiB and many levels.
     fn check_inside(self, raw: &'a str, depth: usize) -> Result<(), JsonError> {
         let (mut rest, mut depth) = (raw, depth);
         while let Some(found) = rest.find(['"', '{', '[', '}', ']']).and_then(|at| rest.get(at..)) {
             let mut length = 1;
             if found.starts_with('"') {
                 let text = leading_string(found);
-                serde_json::from_str::<Name<'a>>(text).map_err(|error| self.syntax(text, &error))?;
+                serde_json::from_str::<Name<'a>>(text)
+                    .map_err(|error| self.syntax(text, &error))?;
                 length = text.len();
             } else if found.starts_with(['{', '[']) {
                 if depth >= MAX_DEPTH {
@@ -188,15 +194,22 @@ fn leading_string(text: &str) -> &str {
     closing.and_then(|closing| text.get(..closing + 2)).unwrap_or(text)
 }
 
-/// Returns a message of serde_json in the words of the API. Messages that are not listed are returned unchanged.
+/// Returns a message of serde_json in the words of the API. Messages that are not listed are
+/// returned unchanged.
 fn reworded(what: &str) -> &str {
     match what {
-        "EOF while parsing a value" | "EOF while parsing an object" | "EOF while parsing a list" => {
-            "the body ends too early"
+        "EOF while parsing a value"
+        | "EOF while parsing an object"
+        | "EOF while parsing a list" => "the body ends too early",
+        "EOF while parsing a string" => {
+            "the body ends within a text; its closing double quote is missing"
         }
-        "EOF while parsing a string" => "the body ends within a text; its closing double quote is missing",
-        "key must be a string" => "a name in double quotes is missing (a comma before a closing brace is one too many)",
-        "expected ident" | "expected value" => "there is no JSON value here (the words are true, false and null)",
+        "key must be a string" => {
+            "a name in double quotes is missing (a comma before a closing brace is one too many)"
+        }
+        "expected ident" | "expected value" => {
+            "there is no JSON value here (the words are true, false and null)"
+        }
         "trailing characters" => "something follows the object",
         "trailing comma" => "this comma is one too many",
         "invalid number" => "this is not a number as JSON writes it",
@@ -232,7 +245,9 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_text() {
-        let object = JsonObject::parse(br#"{"a": 1e400, "b": -0, "c": 99999999999999999999, "a": 12.0}"#).unwrap();
+        let object =
+            JsonObject::parse(br#"{"a": 1e400, "b": -0, "c": 99999999999999999999, "a": 12.0}"#)
+                .unwrap();
         assert_eq!(object.get("a"), Some(&Input::Number("12.0")));
         assert_eq!(object.get("b"), Some(&Input::Number("-0")));
         assert_eq!(object.get("c"), Some(&Input::Number("99999999999999999999")));
@@ -248,7 +263,16 @@ mod tests {
         assert!(message(b"{\"a\": 1,}").contains("line 1, column 9"));
         assert!(message(b"{\n\"a\": tru}").contains("line 2"));
         assert!(message(b"{\"a\": \"\xff\"}").contains("not UTF-8"));
-        for body in [&b""[..], b"null", b"[]", b"\"a\"", b"{} {}", b"{\"a\": 01}", b"{'a': 1}", b"\xef\xbb\xbf"] {
+        for body in [
+            &b""[..],
+            b"null",
+            b"[]",
+            b"\"a\"",
+            b"{} {}",
+            b"{\"a\": 01}",
+            b"{'a': 1}",
+            b"\xef\xbb\xbf",
+        ] {
             assert!(JsonObject::parse(body).is_err(), "{body:?}");
         }
         assert!(JsonObject::parse(b"\xef\xbb\xbf{}").is_ok());
@@ -257,7 +281,9 @@ mod tests {
 
     #[test]
     fn nesting_is_limited_to_128_levels() {
-        let nested = |levels: usize| format!("{{\"a\": {}{}}}", "[".repeat(levels - 1), "]".repeat(levels - 1));
+        let nested = |levels: usize| {
+            format!("{{\"a\": {}{}}}", "[".repeat(levels - 1), "]".repeat(levels - 1))
+        };
         assert!(JsonObject::parse(nested(100).as_bytes()).is_ok());
         assert!(JsonObject::parse(nested(128).as_bytes()).is_ok());
         assert!(message(nested(129).as_bytes()).contains("nesting"));

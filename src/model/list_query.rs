@@ -45,7 +45,8 @@ impl Column {
         matches!(self, Column::Field(Field { kind: Kind::Boolean, .. }))
     }
 
-    /// Returns the column of the referenced record by which lists are filtered too, if this is a reference that declares one.
+    /// Returns the column of the referenced record by which lists are filtered too, if this is a
+    /// reference that declares one.
     pub fn referenced(self) -> Option<Column> {
         let Column::Field(reference) = self else { return None };
         let resource = Resource::referenced(reference)?;
@@ -72,7 +73,8 @@ impl Predicate {
     }
 }
 
-/// The position after which a page begins: the sort value and the id of the last record of the previous page.
+/// The position after which a page begins: the sort value and the id of the last record of the
+/// previous page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeysetPosition {
     /// The value of the sort column.

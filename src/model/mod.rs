@@ -1,6 +1,7 @@
 //! What a record is: static declarations of resources and fields, and the validation of values.
 //!
-//! SQL, filters, the OpenAPI document, CSV columns and the documentation page derive from these declarations.
+//! SQL, filters, the OpenAPI document, CSV columns and the documentation page derive from these
+//! declarations.
 
 pub mod customer;
 pub mod employee;
@@ -41,25 +42,29 @@ pub struct Resource {
     pub kind: ResourceKind,
     /// The singular name for messages: `customer`.
     pub name: &'static str,
-    /// The plural name, which is also the name of the table and the first half of the scopes: `customers`.
+    /// The plural name, which is also the name of the table and the first half of the scopes:
+    /// `customers`.
     pub plural: &'static str,
     /// The path: `/customers.php`.
     pub path: &'static str,
     /// One sentence for the API reference.
     pub about: &'static str,
-    /// The writable fields in the order of contract section 2, which is also their order in responses.
+    /// The writable fields in the order of contract section 2, which is also their order in
+    /// responses.
     pub fields: &'static [Field],
-    /// Fields by which people identify a record. An imported file can use them in place of an id. They need not be unique.
+    /// Fields by which people identify a record. An imported file can use them in place of an id.
+    /// They need not be unique.
     pub natural_keys: &'static [&'static str],
-    /// The error code of a reference to a missing record of this resource (contract section 6, conditions 16 and 17). `None` if
-    /// no field refers to the resource.
+    /// The error code of a reference to a missing record of this resource (contract section 6,
+    /// conditions 16 and 17). `None` if no field refers to the resource.
     pub missing_code: Option<&'static str>,
 }
 
 /// Every resource. A resource refers only to those before it.
 pub static ALL: [&Resource; 3] = [&CUSTOMER, &EMPLOYEE, &HARDWARE];
 
-/// The read-only fields: `id` precedes the fields of a resource, the others follow them (contract section 2).
+/// The read-only fields: `id` precedes the fields of a resource, the others follow them (contract
+/// section 2).
 pub const READ_ONLY: [&str; 3] = ["id", "created_at", "updated_at"];
 
 impl Resource {
@@ -82,11 +87,15 @@ impl Resource {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// Returns the message about `field`, which refers to the record `id` of this resource, if that record does not exist.
+    /// Returns the message about `field`, which refers to the record `id` of this resource, if that
+    /// record does not exist.
     pub fn missing_message(&self, field: &Field, id: i64) -> String {
         let name = self.name;
         let instead = if field.required { "" } else { ", or send null" };
-        format!("There is no {name} with the id {id} for \"{}\". Create the {name} first{instead}.", field.name)
+        format!(
+            "There is no {name} with the id {id} for \"{}\". Create the {name} first{instead}.",
+            field.name
+        )
     }
 
     /// Returns the resource to which `field` refers, if it is a reference.
@@ -116,11 +125,14 @@ mod tests {
 
     #[test]
     fn a_filter_by_a_referenced_record_names_a_required_field_and_hides_no_other() {
-        let declared = ALL.into_iter().flat_map(|resource| resource.fields.iter().map(move |field| (resource, field)));
+        let declared = ALL
+            .into_iter()
+            .flat_map(|resource| resource.fields.iter().map(move |field| (resource, field)));
         let mut names = Vec::new();
         for (resource, reference) in declared {
             let Some(name) = reference.filters_by else { continue };
-            let Some(Column::Referenced { field, .. }) = Column::Field(reference).referenced() else {
+            let Some(Column::Referenced { field, .. }) = Column::Field(reference).referenced()
+            else {
                 panic!("{name} is no field behind {}", reference.name);
             };
             assert!(field.required, "null stands for no reference");

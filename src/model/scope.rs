@@ -25,7 +25,9 @@ pub struct Scope {
 impl Scope {
     /// Returns every scope in the order of contract section 5.
     pub fn all() -> impl Iterator<Item = Scope> {
-        ALL.into_iter().flat_map(|resource| [Access::Read, Access::Write].map(|access| Scope { resource, access }))
+        ALL.into_iter().flat_map(|resource| {
+            [Access::Read, Access::Write].map(|access| Scope { resource, access })
+        })
     }
 
     /// Returns the scope with the name `text`.
@@ -70,7 +72,8 @@ impl Scopes {
         Scope::all().filter(|scope| scope.access == Access::Read).collect()
     }
 
-    /// Parses `all`, `read` or the name of one scope, the values that the command line and the panel's form accept.
+    /// Parses `all`, `read` or the name of one scope, the values that the command line and the
+    /// panel's form accept.
     pub fn parse(text: &str) -> Option<Scopes> {
         match text {
             "all" => Some(Scopes::every()),
@@ -107,7 +110,8 @@ impl FromIterator<Scope> for Scopes {
     }
 }
 
-/// Parses the form in which the registry stores a set: names separated by spaces. Unknown names are ignored.
+/// Parses the form in which the registry stores a set: names separated by spaces. Unknown names are
+/// ignored.
 impl From<&str> for Scopes {
     fn from(stored: &str) -> Scopes {
         stored.split(' ').filter_map(Scope::parse).collect()

@@ -1,4 +1,5 @@
-//! The forms of the panel: one function for each. Every form except the sign-in form needs a session and its token.
+//! The forms of the panel: one function for each. Every form except the sign-in form needs a
+//! session and its token.
 
 use super::Panel;
 use super::choices::{EndChoice, OverlapChoice};
@@ -17,7 +18,8 @@ use crate::model::Scopes;
 use crate::password;
 use crate::store::registry::{Actor, Expiry, NewKey, Replacement, check_key_name};
 
-/// Maximum number of characters of a key's name that the page repeats: twice the longest valid name.
+/// Maximum number of characters of a key's name that the page repeats: twice the longest valid
+/// name.
 const MAX_ECHO: usize = 200;
 
 /// Responds to POST. The checks run in this order: size, session, token, form.
@@ -51,7 +53,11 @@ pub(super) fn handle_post(panel: &Panel, request: &Request) -> Result<Response, 
 }
 
 /// Selects scopes for a browser without JavaScript. Creates nothing.
-fn select_scopes(signed_in: &SignedInRequest<'_>, form: &Form, scopes: Scopes) -> Result<Response, PanelError> {
+fn select_scopes(
+    signed_in: &SignedInRequest<'_>,
+    form: &Form,
+    scopes: Scopes,
+) -> Result<Response, PanelError> {
     let key_form = KeyFormValues { scopes, ..key_form(form) };
     signed_in.page(200, PageContext { key_form, ..PageContext::default() })
 }
@@ -60,7 +66,13 @@ fn key_form(form: &Form) -> KeyFormValues {
     let scopes = form.all("scope").filter_map(Scopes::parse).fold(Scopes::default(), Scopes::union);
     let echo = |field: &str| form.get(field).chars().take(MAX_ECHO).collect();
     let end = EndChoice::parse(form.get("expires")).unwrap_or_default();
-    KeyFormValues { name: echo("name"), scopes, end, date: echo("date"), ..KeyFormValues::default() }
+    KeyFormValues {
+        name: echo("name"),
+        scopes,
+        end,
+        date: echo("date"),
+        ..KeyFormValues::default()
+    }
 }
 
 /// Creates a key. The page after the redirect shows it.
@@ -68,8 +80,10 @@ fn create(signed_in: &SignedInRequest<'_>, form: &Form) -> Result<Response, Pane
     let (panel, session, now) = (signed_in.panel, signed_in.session, signed_in.request.received_at);
     let mut key_form = key_form(form);
     if let Some(reason) = session.tenant.inactive(&now.date()) {
-        return signed_in
-            .page_with_error(&PanelError::Inactive(reason), PageContext { key_form, ..PageContext::default() });
+        return signed_in.page_with_error(
+            &PanelError::Inactive(reason),
+            PageContext { key_form, ..PageContext::default() },
+        );
     }
     key_form.name_error = check_key_name(form.get("name")).err().map(sentence);
     key_form.scopes_error = key_form.scopes.is_empty().then_some("Select at least one scope.");
@@ -79,7 +93,8 @@ fn create(signed_in: &SignedInRequest<'_>, form: &Form) -> Result<Response, Pane
     });
     if key_form.has_errors() {
         let error = PanelError::Invalid("No key was created. Please check the form below.".into());
-        return signed_in.page_with_error(&error, PageContext { key_form, ..PageContext::default() });
+        return signed_in
+            .page_with_error(&error, PageContext { key_form, ..PageContext::default() });
     }
     let new = NewKey { expires_at, ..NewKey::new(form.get("name"), key_form.scopes) };
     let (row, key) = panel.registry.create_key(session.tenant.id, new, Actor::Panel, now)?;
@@ -100,18 +115,22 @@ fn replace(signed_in: &SignedInRequest<'_>, form: &Form) -> Result<Response, Pan
         return signed_in.page_with_error(&PanelError::Inactive(reason), PageContext::default());
     }
     let Some(overlap) = OverlapChoice::parse(form.get("overlap")) else {
-        let error = PanelError::Invalid("Select when the old key ends. Nothing was changed.".into());
+        let error =
+            PanelError::Invalid("Select when the old key ends. Nothing was changed.".into());
         return signed_in.page_with_error(&error, PageContext::default());
     };
     // 0 is not the id of any key.
     let id = form.id("key").unwrap_or_default();
-    let replaced = panel.registry.replace_key(session.tenant.id, id, overlap.span(), Actor::Panel, now);
+    let replaced =
+        panel.registry.replace_key(session.tenant.id, id, overlap.span(), Actor::Panel, now);
     match replaced.map_err(PanelError::from) {
         Ok(Replacement { new, key, .. }) => {
             panel.pending_keys.put(session.hash, new.id, key, now.monotonic);
             Ok(redirect::to_new_key(new.id))
         }
-        Err(error @ PanelError::Invalid(_)) => signed_in.page_with_error(&error, PageContext::default()),
+        Err(error @ PanelError::Invalid(_)) => {
+            signed_in.page_with_error(&error, PageContext::default())
+        }
         Err(error) => Err(error),
     }
 }
@@ -132,7 +151,9 @@ fn revoke_or_delete(
     };
     match changed.map_err(PanelError::from) {
         Ok(_) => Ok(action.redirect()),
-        Err(error @ PanelError::Invalid(_)) => signed_in.page_with_error(&error, PageContext::default()),
+        Err(error @ PanelError::Invalid(_)) => {
+            signed_in.page_with_error(&error, PageContext::default())
+        }
         Err(error) => Err(error),
     }
 }
@@ -154,8 +175,10 @@ fn change_password(signed_in: &SignedInRequest<'_>, form: &Form) -> Result<Respo
             Err(error) => return signed_in.page_with_error(&error, PageContext::default()),
         }
     }
-    let error = PanelError::Invalid("The password was not changed. Please check the form below.".into());
-    signed_in.page_with_error(&error, PageContext { password_errors: errors, ..PageContext::default() })
+    let error =
+        PanelError::Invalid("The password was not changed. Please check the form below.".into());
+    signed_in
+        .page_with_error(&error, PageContext { password_errors: errors, ..PageContext::default() })
 }
 
 fn set_password(signed_in: &SignedInRequest<'_>, new: &str) -> Result<Response, PanelError> {

@@ -1,4 +1,5 @@
-//! The choices of time in the forms: the end of a new key, and the end of a key that is replaced (contract section 14).
+//! The choices of time in the forms: the end of a new key, and the end of a key that is replaced
+//! (contract section 14).
 
 use jiff::{Span, ToSpan as _};
 
@@ -19,8 +20,13 @@ pub(super) enum EndChoice {
 }
 
 impl EndChoice {
-    const ALL: [EndChoice; 5] =
-        [EndChoice::Never, EndChoice::ThirtyDays, EndChoice::NinetyDays, EndChoice::Year, EndChoice::Date];
+    const ALL: [EndChoice; 5] = [
+        EndChoice::Never,
+        EndChoice::ThirtyDays,
+        EndChoice::NinetyDays,
+        EndChoice::Year,
+        EndChoice::Date,
+    ];
 
     /// The choice of a form; the default for a form without the field.
     pub(super) fn parse(value: &str) -> Option<EndChoice> {
@@ -50,10 +56,13 @@ impl EndChoice {
 
     /// Value, label and whether it is selected, for each choice.
     pub(super) fn options(self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
-        EndChoice::ALL.into_iter().map(move |choice| (choice.value(), choice.label(), choice == self))
+        EndChoice::ALL
+            .into_iter()
+            .map(move |choice| (choice.value(), choice.label(), choice == self))
     }
 
-    /// The end of a key that is created at `now`; `None` for a key without an end. `date` is the other field of the form.
+    /// The end of a key that is created at `now`; `None` for a key without an end. `date` is the
+    /// other field of the form.
     ///
     /// # Errors
     ///
@@ -89,7 +98,8 @@ pub(super) enum OverlapChoice {
 }
 
 impl OverlapChoice {
-    const ALL: [OverlapChoice; 4] = [OverlapChoice::None, OverlapChoice::Hour, OverlapChoice::Day, OverlapChoice::Week];
+    const ALL: [OverlapChoice; 4] =
+        [OverlapChoice::None, OverlapChoice::Hour, OverlapChoice::Day, OverlapChoice::Week];
 
     /// The choice of a form.
     pub(super) fn parse(value: &str) -> Option<OverlapChoice> {
@@ -116,7 +126,9 @@ impl OverlapChoice {
 
     /// Value, label and whether it is selected, for each choice. A day is selected.
     pub(super) fn options() -> impl Iterator<Item = (&'static str, &'static str, bool)> {
-        OverlapChoice::ALL.into_iter().map(|choice| (choice.value(), choice.label(), choice == OverlapChoice::Day))
+        OverlapChoice::ALL
+            .into_iter()
+            .map(|choice| (choice.value(), choice.label(), choice == OverlapChoice::Day))
     }
 
     pub(super) fn span(self) -> Span {

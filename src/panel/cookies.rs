@@ -1,7 +1,8 @@
-//! The two cookies of the panel: the session, and a short-lived one that the sign-in form is bound to.
+//! The two cookies of the panel: the session, and a short-lived one that the sign-in form is bound
+//! to.
 //!
-//! Over HTTPS their names begin with `__Host-`: browsers accept such a cookie from this host only, so another host of the domain
-//! cannot set one (RFC 6265bis section 4.1.3.2).
+//! Over HTTPS their names begin with `__Host-`: browsers accept such a cookie from this host only,
+//! so another host of the domain cannot set one (RFC 6265bis section 4.1.3.2).
 
 use crate::http::{Request, Response};
 use crate::store::registry::SESSION_SECONDS;
@@ -61,7 +62,8 @@ impl Cookie {
     fn write(self, request: &Request, value: &str, seconds: i64, response: Response) -> Response {
         let secure = if request.secure { "; Secure" } else { "" };
         let name = self.name(request.secure);
-        let cookie = format!("{name}={value}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{secure}");
+        let cookie =
+            format!("{name}={value}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{secure}");
         response.header("Set-Cookie", cookie)
     }
 }

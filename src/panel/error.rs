@@ -41,7 +41,10 @@ impl PanelError {
     pub(super) const fn status(&self) -> u16 {
         match self {
             PanelError::WrongCredentials => 401,
-            PanelError::SignInToken | PanelError::SessionEnded | PanelError::FormToken | PanelError::Inactive(_) => 403,
+            PanelError::SignInToken
+            | PanelError::SessionEnded
+            | PanelError::FormToken
+            | PanelError::Inactive(_) => 403,
             PanelError::MethodNotAllowed => 405,
             PanelError::TooLarge => 413,
             PanelError::Invalid(_) => 422,
@@ -55,19 +58,33 @@ impl PanelError {
     pub(super) fn message(&self) -> &str {
         match self {
             PanelError::WrongCredentials => "The tenant or the password is wrong.",
-            PanelError::SignInToken => "This form was too old, or your browser blocks cookies. Please try again.",
-            PanelError::SessionEnded => "Your session is over. Nothing was changed. Please sign in again.",
-            PanelError::FormToken => "This form was too old or did not come from this page. Nothing was changed.",
-            PanelError::Inactive(Inactive::Suspended) => "This tenant is suspended, so no key was created.",
-            PanelError::Inactive(Inactive::TrialOver) => "This tenant’s trial is over, so no key was created.",
+            PanelError::SignInToken => {
+                "This form was too old, or your browser blocks cookies. Please try again."
+            }
+            PanelError::SessionEnded => {
+                "Your session is over. Nothing was changed. Please sign in again."
+            }
+            PanelError::FormToken => {
+                "This form was too old or did not come from this page. Nothing was changed."
+            }
+            PanelError::Inactive(Inactive::Suspended) => {
+                "This tenant is suspended, so no key was created."
+            }
+            PanelError::Inactive(Inactive::TrialOver) => {
+                "This tenant’s trial is over, so no key was created."
+            }
             PanelError::Invalid(message) => message,
             PanelError::MethodNotAllowed => "This page supports only GET, HEAD and POST.",
             PanelError::TooLarge => "The form is too large. Nothing was changed.",
-            PanelError::TooManyAttempts => "Too many wrong passwords. Please wait a minute, then try again.",
+            PanelError::TooManyAttempts => {
+                "Too many wrong passwords. Please wait a minute, then try again."
+            }
             PanelError::Overloaded => {
                 "Too many people are signing in at the moment. Please try again in a few seconds."
             }
-            PanelError::Internal => "Something went wrong on our side. Please try again, or ask the operator.",
+            PanelError::Internal => {
+                "Something went wrong on our side. Please try again, or ask the operator."
+            }
         }
     }
 
@@ -85,12 +102,12 @@ impl PanelError {
 impl From<RegistryError> for PanelError {
     fn from(error: RegistryError) -> PanelError {
         match error {
-            RegistryError::NoKey(_) => {
-                PanelError::Invalid(Cow::Borrowed("There is no such key any more. Nothing was changed."))
-            }
-            RegistryError::NotReplaceable { state, .. } => {
-                PanelError::Invalid(format!("This key is {state} and cannot be replaced. Nothing was changed.").into())
-            }
+            RegistryError::NoKey(_) => PanelError::Invalid(Cow::Borrowed(
+                "There is no such key any more. Nothing was changed.",
+            )),
+            RegistryError::NotReplaceable { state, .. } => PanelError::Invalid(
+                format!("This key is {state} and cannot be replaced. Nothing was changed.").into(),
+            ),
             error => failed(&error),
         }
     }

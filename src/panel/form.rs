@@ -14,7 +14,8 @@ pub(super) const MAX_BODY: usize = 16 * 1024;
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// The form in the body of a POST. A body that is not a form becomes an empty form, which has no token and changes nothing.
+    /// The form in the body of a POST. A body that is not a form becomes an empty form, which has
+    /// no token and changes nothing.
     ///
     /// # Errors
     ///
@@ -24,7 +25,10 @@ impl Form {
             Body::Whole(body) if body.len() <= MAX_BODY => body,
             Body::Whole(_) | Body::TooLarge => return Err(PanelError::TooLarge),
         };
-        let media_type = request.header("content-type").and_then(|value| value.split(';').next()).unwrap_or_default();
+        let media_type = request
+            .header("content-type")
+            .and_then(|value| value.split(';').next())
+            .unwrap_or_default();
         if !media_type.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded") {
             return Ok(Form::default());
         }
@@ -38,7 +42,11 @@ impl Form {
 
     /// Skips fields that are not UTF-8.
     fn parse(text: &str) -> Form {
-        Form(pairs(text).filter_map(|(_, name, value)| Some((decode(name).ok()?, decode(value).ok()?))).collect())
+        Form(
+            pairs(text)
+                .filter_map(|(_, name, value)| Some((decode(name).ok()?, decode(value).ok()?)))
+                .collect(),
+        )
     }
 
     /// The first value of a field, or an empty string.
@@ -67,7 +75,13 @@ mod tests {
         let form = Form::parse("name=a+b%26c&scope=x&scope=y&bad=%ff&empty=&bare&id=7&minus=-7");
         assert_eq!(form.get("name"), "a b&c");
         assert_eq!(form.all("scope").collect::<Vec<_>>(), ["x", "y"]);
-        assert_eq!((form.get("bad"), form.get("empty"), form.get("bare"), form.get("none")), ("", "", "", ""));
-        assert_eq!((form.id("id"), form.id("minus"), form.id("none")), (Some(KeyId(7)), None, None));
+        assert_eq!(
+            (form.get("bad"), form.get("empty"), form.get("bare"), form.get("none")),
+            ("", "", "", "")
+        );
+        assert_eq!(
+            (form.id("id"), form.id("minus"), form.id("none")),
+            (Some(KeyId(7)), None, None)
+        );
     }
 }

@@ -7,7 +7,8 @@ use super::redirect::CompletedAction;
 use super::session::Session;
 use super::sign_in;
 use super::templates::{
-    self, ConfirmPage, KeyFormValues, KeyView, KeysPage, NewKey, Notice, PasswordErrors, ReplacePage,
+    self, ConfirmPage, KeyFormValues, KeyView, KeysPage, NewKey, Notice, PasswordErrors,
+    ReplacePage,
 };
 use crate::http::{Method, Request, Response};
 use crate::model::KeyId;
@@ -82,7 +83,11 @@ impl SignedInRequest<'_> {
     }
 
     /// Renders the page with an error message and the error's status.
-    pub(super) fn page_with_error(&self, error: &PanelError, context: PageContext) -> Result<Response, PanelError> {
+    pub(super) fn page_with_error(
+        &self,
+        error: &PanelError,
+        context: PageContext,
+    ) -> Result<Response, PanelError> {
         let context = PageContext { notice: Some(Notice::error(error)), ..context };
         Ok(error.add_headers(self.page(error.status(), context)?))
     }
@@ -122,21 +127,31 @@ impl SignedInRequest<'_> {
 
     /// Returns a key of this tenant with its last use.
     fn find_key(&self, id: KeyId) -> Result<Option<KeyRow>, PanelError> {
-        Ok(self.panel.registry.list_keys(self.session.tenant.id)?.into_iter().find(|key| key.id == id))
+        Ok(self
+            .panel
+            .registry
+            .list_keys(self.session.tenant.id)?
+            .into_iter()
+            .find(|key| key.id == id))
     }
 
     fn page_with_notice(&self, notice: Notice) -> Result<Response, PanelError> {
         self.page(200, PageContext { notice: Some(notice), ..PageContext::default() })
     }
 
-    /// Returns a key that was just created, once, or a notice that it was shown before. HEAD does not consume it.
+    /// Returns a key that was just created, once, or a notice that it was shown before. HEAD does
+    /// not consume it.
     fn new_key(&self, id: KeyId) -> Result<(Option<Notice>, Option<NewKey>), PanelError> {
         let created = self.find_key(id)?;
-        let Some(row) = created.filter(|_| self.request.method == Method::GET) else { return Ok((None, None)) };
+        let Some(row) = created.filter(|_| self.request.method == Method::GET) else {
+            return Ok((None, None));
+        };
         let now = self.request.received_at.monotonic;
         Ok(match self.panel.pending_keys.take(self.session.hash, id, now) {
             Some(key) => (None, Some(NewKey { name: row.name, key })),
-            None => (Some(Notice::success("A new key is shown once and cannot be shown again.")), None),
+            None => {
+                (Some(Notice::success("A new key is shown once and cannot be shown again.")), None)
+            }
         })
     }
 }

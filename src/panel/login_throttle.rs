@@ -1,8 +1,9 @@
-//! A throttle for failed sign-ins by tenant name: after five failures within a minute every attempt is refused, even one with the
-//! right password, until the first failure is a minute old (contract section 9).
+//! A throttle for failed sign-ins by tenant name: after five failures within a minute every attempt
+//! is refused, even one with the right password, until the first failure is a minute old (contract
+//! section 9).
 //!
-//! Names are kept as hashes, at most [`MAX_KEYS`] of them. Concurrent attempts count as possible failures, so they cannot exceed
-//! the limit together.
+//! Names are kept as hashes, at most [`MAX_KEYS`] of them. Concurrent attempts count as possible
+//! failures, so they cannot exceed the limit together.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use crate::model::TenantId;
 const MAX_FAILURES: usize = 5;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Maximum number of names. Beyond it, the name with the oldest failure is evicted. An attacker who wants to evict a name needs as
-/// many failed sign-ins.
+/// Maximum number of names. Beyond it, the name with the oldest failure is evicted. An attacker who
+/// wants to evict a name needs as many failed sign-ins.
 const MAX_KEYS: usize = 10_000;
 
 /// What failures are counted for: the hash of a name as it was typed, or of a tenant's id.
@@ -32,7 +33,13 @@ impl ThrottleKey {
 
     /// A change of this tenant's password, which asks for the current one.
     pub(super) fn password_change(tenant_id: TenantId) -> ThrottleKey {
-        ThrottleKey(Sha256::new().chain_update("password ").chain_update(tenant_id.0.to_be_bytes()).finalize().into())
+        ThrottleKey(
+            Sha256::new()
+                .chain_update("password ")
+                .chain_update(tenant_id.0.to_be_bytes())
+                .finalize()
+                .into(),
+        )
     }
 }
 
@@ -112,8 +119,9 @@ impl LoginThrottle {
         }
     }
 
-    /// Begins an attempt. Blocks while the running attempts could reach the limit. The caller must already hold every resource
-    /// that an attempt needs, otherwise the running attempts could wait for it.
+    /// Begins an attempt. Blocks while the running attempts could reach the limit. The caller must
+    /// already hold every resource that an attempt needs, otherwise the running attempts could wait
+    /// for it.
     ///
     /// # Errors
     ///
@@ -135,7 +143,8 @@ impl LoginThrottle {
     }
 }
 
-/// Evicts the key with the oldest failure if there are too many. Never evicts `kept` or a key with a running attempt.
+/// Evicts the key with the oldest failure if there are too many. Never evicts `kept` or a key with
+/// a running attempt.
 fn evict_oldest(counts: &mut HashMap<ThrottleKey, Count>, kept: &ThrottleKey) {
     if counts.len() <= MAX_KEYS {
         return;

@@ -1,8 +1,9 @@
-//! The panel at `/api_keys.php`: a server-rendered page on which a tenant's administrator signs in and creates, replaces,
-//! revokes and deletes API keys (contract sections 9 and 14).
+//! The panel at `/api_keys.php`: a server-rendered page on which a tenant's administrator signs in
+//! and creates, replaces, revokes and deletes API keys (contract sections 9 and 14).
 //!
-//! A successful form is answered with a redirect, so reloading the page does not repeat it. The page works without JavaScript.
-//! An error is shown on the page that the form was sent from, or on a page of its own.
+//! A successful form is answered with a redirect, so reloading the page does not repeat it. The
+//! page works without JavaScript. An error is shown on the page that the form was sent from, or on
+//! a page of its own.
 
 mod actions;
 mod choices;
@@ -69,7 +70,8 @@ impl Panel {
         page(outcome.unwrap_or_else(|error| templates::error_page(&error)))
     }
 
-    /// The number of passwords checked or hashed since the start, including those for unknown tenants.
+    /// The number of passwords checked or hashed since the start, including those for unknown
+    /// tenants.
     pub fn passwords_hashed(&self) -> u64 {
         self.hasher.finished()
     }

@@ -1,4 +1,5 @@
-//! New keys between the form that creates them and the page that shows them once. They are kept in memory only.
+//! New keys between the form that creates them and the page that shows them once. They are kept in
+//! memory only.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -39,7 +39,9 @@ impl CompletedAction {
     /// The message of the page after the redirect.
     pub(super) fn notice(self) -> Notice {
         Notice::success(match self {
-            CompletedAction::Revoked => "The key is revoked. Requests with it are refused from now on.",
+            CompletedAction::Revoked => {
+                "The key is revoked. Requests with it are refused from now on."
+            }
             CompletedAction::Deleted => "The key is deleted.",
             CompletedAction::SignedOut => "You are signed out.",
             CompletedAction::PasswordChanged => {

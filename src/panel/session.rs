@@ -38,8 +38,8 @@ impl Session {
     }
 }
 
-/// Derives the token of the forms that belong to a cookie. It cannot be derived without the cookie and does not reveal it.
-/// `purpose` separates the kinds of forms.
+/// Derives the token of the forms that belong to a cookie. It cannot be derived without the cookie
+/// and does not reveal it. `purpose` separates the kinds of forms.
 pub(super) fn form_token(purpose: &str, cookie: &str) -> String {
     URL_SAFE_NO_PAD.encode(
         Sha256::new()

@@ -35,15 +35,25 @@ pub(super) fn page(
 }
 
 /// Renders the sign-in form with an error message and the error's status.
-pub(super) fn page_with_error(request: &Request, error: &PanelError, tenant: &str) -> Result<Response, PanelError> {
-    page(request, Some(Notice::error(error)), tenant, error.status()).map(|page| error.add_headers(page))
+pub(super) fn page_with_error(
+    request: &Request,
+    error: &PanelError,
+    tenant: &str,
+) -> Result<Response, PanelError> {
+    page(request, Some(Notice::error(error)), tenant, error.status())
+        .map(|page| error.add_headers(page))
 }
 
 /// Handles the sign-in form.
-pub(super) fn sign_in(panel: &Panel, request: &Request, form: &Form) -> Result<Response, PanelError> {
+pub(super) fn sign_in(
+    panel: &Panel,
+    request: &Request,
+    form: &Form,
+) -> Result<Response, PanelError> {
     let name = form.get("tenant");
-    let bound =
-        Cookie::SignIn.read(request).is_some_and(|cookie| is_equal(form.get("token"), &form_token(PURPOSE, cookie)));
+    let bound = Cookie::SignIn
+        .read(request)
+        .is_some_and(|cookie| is_equal(form.get("token"), &form_token(PURPOSE, cookie)));
     if !bound {
         return page_with_error(request, &PanelError::SignInToken, name);
     }
@@ -62,7 +72,12 @@ pub(super) fn sign_in(panel: &Panel, request: &Request, form: &Form) -> Result<R
 }
 
 /// Creates a session and returns its token. Ends the previous session of the browser.
-fn create_session(panel: &Panel, request: &Request, name: &str, password: &str) -> Result<String, PanelError> {
+fn create_session(
+    panel: &Panel,
+    request: &Request,
+    name: &str,
+    password: &str,
+) -> Result<String, PanelError> {
     let tenant = panel.registry.find_tenant(name)?;
     let stored = tenant.as_ref().map(|tenant| tenant.password_hash.as_str());
     let matches = verify(panel, request, ThrottleKey::sign_in(name), password, stored)?;
@@ -80,7 +95,11 @@ fn create_session(panel: &Panel, request: &Request, name: &str, password: &str) 
 }
 
 /// Signs out.
-pub(super) fn sign_out(panel: &Panel, request: &Request, session: &Session) -> Result<Response, PanelError> {
+pub(super) fn sign_out(
+    panel: &Panel,
+    request: &Request,
+    session: &Session,
+) -> Result<Response, PanelError> {
     end(panel, session)?;
     Ok(Cookie::Session.clear(request, CompletedAction::SignedOut.redirect()))
 }
@@ -91,8 +110,8 @@ fn end(panel: &Panel, session: &Session) -> Result<(), PanelError> {
     Ok(())
 }
 
-/// Whether `password` matches the hash `stored`. Without a hash, which means an unknown tenant, the same work is done and the
-/// result is `false`. Failures count towards the throttle.
+/// Whether `password` matches the hash `stored`. Without a hash, which means an unknown tenant, the
+/// same work is done and the result is `false`. Failures count towards the throttle.
 ///
 /// # Errors
 ///

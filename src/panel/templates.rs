@@ -161,7 +161,8 @@ impl From<KeyEvent> for EventView {
     }
 }
 
-/// A stored timestamp (RFC 3339, UTC). It is shown with minutes and time zone; a line can break between date and time.
+/// A stored timestamp (RFC 3339, UTC). It is shown with minutes and time zone; a line can break
+/// between date and time.
 #[derive(Debug, Template)]
 #[template(
     ext = "html",
@@ -226,7 +227,9 @@ impl PasswordErrors {
 /// Why the tenant is inactive, for its administrator. `today` is a date in UTC.
 pub(super) fn inactive(tenant: &TenantRow, today: &str) -> Option<String> {
     tenant.inactive(today).map(|reason| match (reason, &tenant.trial_until) {
-        (Inactive::TrialOver, Some(last_day)) => format!("The trial of this tenant ended on {last_day} (UTC)."),
+        (Inactive::TrialOver, Some(last_day)) => {
+            format!("The trial of this tenant ended on {last_day} (UTC).")
+        }
         (Inactive::TrialOver, None) => "The trial of this tenant is over.".to_owned(),
         (Inactive::Suspended, _) => "The operator has suspended this tenant.".to_owned(),
     })
@@ -244,7 +247,9 @@ pub(super) fn page(status: u16, template: &impl Template) -> Result<Response, Pa
 
 /// Renders an error page. If that fails too, the page is the bare message.
 pub(super) fn error_page(error: &PanelError) -> Response {
-    let page = ErrorPage { message: error.message() }.render().unwrap_or_else(|_| error.message().to_owned());
+    let page = ErrorPage { message: error.message() }
+        .render()
+        .unwrap_or_else(|_| error.message().to_owned());
     error.add_headers(Response::new(error.status(), HTML, page.into_bytes()))
 }
 

@@ -1,4 +1,5 @@
-//! The reference of the API: the OpenAPI document and the documentation page. Both are generated from the declarations.
+//! The reference of the API: the OpenAPI document and the documentation page. Both are generated
+//! from the declarations.
 
 pub mod docs;
 pub mod openapi;

@@ -17,7 +17,7 @@ use super::error::OpenError;
 use super::schemas;
 use crate::files;
 use crate::model::TenantId;
-use crate::new_folders::NewFolders;
+use crate::new_directories::NewDirectories;
 
 /// The registry's name in the data directory.
 pub(crate) const REGISTRY_FILE: &str = "registry.db";
@@ -60,8 +60,9 @@ pub(crate) fn has_files(database: &Database) -> bool {
 
 /// Whether the directory has no files but hidden ones, such as a `.gitignore`.
 pub(crate) fn is_empty(directory: &Path) -> io::Result<bool> {
-    let is_hidden =
-        |entry: io::Result<DirEntry>| entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."));
+    let is_hidden = |entry: io::Result<DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
+    };
     Ok(fs::read_dir(directory)?.all(is_hidden))
 }
 
@@ -182,7 +183,7 @@ impl ServeLock {
 #[derive(Debug)]
 pub struct NewDataDir {
     path: PathBuf,
-    directories: NewFolders,
+    directories: NewDirectories,
     has_new_registry: bool,
     has_new_lock: bool,
 }
@@ -216,12 +217,12 @@ impl NewDataDir {
     /// `.gitignore`, becomes private; one that is in use keeps its mode.
     pub fn create_directories(path: &Path) -> Result<NewDataDir, OpenError> {
         let create = || -> io::Result<NewDataDir> {
-            let mut directories = NewFolders::create(path, 0o700)?;
+            let mut directories = NewDirectories::create(path, 0o700)?;
             let has_new_lock = !path.join(LOCK_FILE).exists();
             if is_empty(path)? {
                 fs::set_permissions(path, Permissions::from_mode(0o700))?;
             }
-            directories.extend(NewFolders::create(&tenants_dir(path), 0o700)?);
+            directories.extend(NewDirectories::create(&tenants_dir(path), 0o700)?);
             let path = path.to_owned();
             Ok(NewDataDir { path, directories, has_new_registry: false, has_new_lock })
         };

@@ -22,8 +22,8 @@ mod tenant;
 pub use data_dir::{DataDir, NewDataDir, ServeLock, tenants_dir};
 pub use error::{DatabaseError, MutationError, OpenError, StoreError};
 pub use records::{
-    Actor, ChangeContext, Changes, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Match, Page, Position, Reading,
-    Record, Start, StoredResponse, Writing, fold,
+    Actor, ChangeContext, Changes, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Match, Page,
+    Position, Reading, Record, Start, StoredResponse, Writing, fold,
 };
 pub use registry::Registry;
 pub use tenant::{Deadline, Demand, IdSet, ImportTransaction, Tenant, TenantFile, Tenants};

@@ -63,7 +63,8 @@ fn records(data: &Path) -> Vec<Map<String, Json>> {
 #[track_caller]
 fn assert_has_records(data: &Path, version: u32) {
     let text = fs::read_to_string(fixture(version).join("records.jsonl")).unwrap();
-    let expected: Vec<Map<String, Json>> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let expected: Vec<Map<String, Json>> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let mut found = records(data);
     for (found, expected) in found.iter_mut().zip(&expected) {
         found.retain(|name, _| expected.contains_key(name));
@@ -86,12 +87,14 @@ fn files_of_every_released_version_get_the_present_schema_and_keep_their_content
         let file = data_dir::tenant_database(data, ACME);
         let counters = "SELECT name || ' ' || seq FROM sqlite_sequence
              WHERE name IN ('customers', 'employees', 'hardware') ORDER BY name";
-        let stored = "SELECT hex(key) || hex(request) || status || body FROM idempotency ORDER BY id";
+        let stored =
+            "SELECT hex(key) || hex(request) || status || body FROM idempotency ORDER BY id";
         let kept = |connection: &Connection| [rows(connection, counters), rows(connection, stored)];
         let before = kept(&open_as_it_is(file.path()));
         assert!(!before[0].is_empty(), "{before:?}");
         drop(DataDir::open_to_serve(data).unwrap());
-        for (database, schema) in [(&file, &schemas::TENANT), (&data_dir::registry_database(data), &schemas::REGISTRY)]
+        for (database, schema) in
+            [(&file, &schemas::TENANT), (&data_dir::registry_database(data), &schemas::REGISTRY)]
         {
             let connection = database.open(Role::Reader).unwrap();
             let differences = differences(&connection, schema).unwrap();
@@ -101,7 +104,10 @@ fn files_of_every_released_version_get_the_present_schema_and_keep_their_content
         assert_eq!(kept(&connection), before, "schema {version}");
         assert_eq!(records::problems(&connection).unwrap(), [""; 0], "schema {version}");
         assert_eq!(rows(&connection, "PRAGMA integrity_check"), ["ok"]);
-        assert_eq!(rows(&connection, "SELECT name FROM pragma_foreign_key_check, sqlite_schema"), [""; 0]);
+        assert_eq!(
+            rows(&connection, "SELECT name FROM pragma_foreign_key_check, sqlite_schema"),
+            [""; 0]
+        );
         assert_has_records(data, version);
     }
 }
@@ -138,12 +144,18 @@ fn the_change_log_of_schema_3_stays_with_the_versions_of_its_records() {
     let directory = data_dir(3, 1);
     let data = directory.path();
     let file = data_dir::tenant_database(data, ACME);
-    let versions = ALL.map(|resource| format!("SELECT '{0} ' || id || ' ' || version FROM {0}", resource.plural));
+    let versions = ALL
+        .map(|resource| format!("SELECT '{0} ' || id || ' ' || version FROM {0}", resource.plural));
     let versions = versions.join(" UNION ALL ");
-    let state = |table: &str| format!("SELECT hex(lineage) || last_seq || ' ' || keep_seconds FROM {table}");
+    let state = |table: &str| {
+        format!("SELECT hex(lineage) || last_seq || ' ' || keep_seconds FROM {table}")
+    };
     let old = open_as_it_is(file.path());
-    let expected =
-        [rows(&old, &ENTRIES.replace("before", "former")), rows(&old, &versions), rows(&old, &state("journal"))];
+    let expected = [
+        rows(&old, &ENTRIES.replace("before", "former")),
+        rows(&old, &versions),
+        rows(&old, &state("journal")),
+    ];
     drop(old);
     drop(DataDir::open_to_serve(data).unwrap());
     let new = file.open(Role::Reader).unwrap();
@@ -151,7 +163,10 @@ fn the_change_log_of_schema_3_stays_with_the_versions_of_its_records() {
     assert_eq!(found, expected);
     assert_eq!(found[0].len(), 7);
     let now: Timestamp = "2026-11-22T12:00:00Z".parse().unwrap();
-    let json = TenantFile::open(data, ACME).unwrap().read(|reading| reading.last_changes(None, None, 50, now)).unwrap();
+    let json = TenantFile::open(data, ACME)
+        .unwrap()
+        .read(|reading| reading.last_changes(None, None, 50, now))
+        .unwrap();
     let entries: Vec<Json> = serde_json::from_slice(&json).unwrap();
     let actions: Vec<_> = entries.iter().map(|entry| entry["action"].as_str().unwrap()).collect();
     let expected = ["created", "created", "created", "created", "updated", "created", "deleted"];

@@ -10,27 +10,27 @@ use crate::suggest;
 
 /// All columns that a file of a resource can have.
 #[derive(Debug)]
-pub struct Layout {
+pub(super) struct Layout {
     pub resource: &'static Resource,
     pub columns: Vec<FileColumn>,
 }
 
 /// One column that a file can have.
 #[derive(Debug)]
-pub struct FileColumn {
+pub(super) struct FileColumn {
     pub name: Cow<'static, str>,
     pub role: Role,
 }
 
 /// The purpose of a column.
 #[derive(Clone, Copy, Debug)]
-pub enum Role {
+pub(super) enum Role {
     Id,
     /// `created_at` or `updated_at`: written by an export, ignored by an import.
     Timestamp,
     Field(&'static Field),
-    /// A reference by natural key, such as `customer_number` for the field `customer_id`: `key` is the field of `target` that
-    /// the cell holds.
+    /// A reference by natural key, such as `customer_number` for the field `customer_id`: `key` is
+    /// the field of `target` that the cell holds.
     NaturalKey {
         field: &'static Field,
         target: &'static Resource,
@@ -49,33 +49,37 @@ impl Role {
 }
 
 impl Layout {
-    pub fn of(resource: &'static Resource) -> Layout {
+    pub(super) fn of(resource: &'static Resource) -> Layout {
         let read_only = |name: &'static str| FileColumn {
             name: name.into(),
             role: if name == "id" { Role::Id } else { Role::Timestamp },
         };
-        let fields =
-            resource.fields.iter().map(|field| FileColumn { name: field.name.into(), role: Role::Field(field) });
-        let columns = fields.chain(READ_ONLY.map(read_only)).chain(natural_key_columns(resource)).collect();
+        let fields = resource
+            .fields
+            .iter()
+            .map(|field| FileColumn { name: field.name.into(), role: Role::Field(field) });
+        let columns =
+            fields.chain(READ_ONLY.map(read_only)).chain(natural_key_columns(resource)).collect();
         Layout { resource, columns }
     }
 
     /// The index of the column `name`.
-    pub fn find(&self, name: &str) -> Option<usize> {
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)
     }
 
     /// The error of a column `name` that does not exist, on `line` of the file.
-    pub fn unknown_column(&self, line: u64, name: &str) -> RowError {
+    pub(super) fn unknown_column(&self, line: u64, name: &str) -> RowError {
         let known = self.columns.iter().map(|column| column.name.as_ref());
         let message = suggest::unknown("column", &shorten(name), known);
         RowError::new(line, name, "unknown_column", message)
     }
 
-    /// The error of the first two columns that set the same field, if there are any. `present` holds the indexes of the columns of
-    /// the file in their order.
-    pub fn conflict(&self, line: u64, present: &[usize]) -> Option<RowError> {
-        let columns: Vec<&FileColumn> = present.iter().filter_map(|index| self.columns.get(*index)).collect();
+    /// The error of the first two columns that set the same field, if there are any. `present`
+    /// holds the indexes of the columns of the file in their order.
+    pub(super) fn conflict(&self, line: u64, present: &[usize]) -> Option<RowError> {
+        let columns: Vec<&FileColumn> =
+            present.iter().filter_map(|index| self.columns.get(*index)).collect();
         let (first, second) = columns.iter().enumerate().find_map(|(index, second)| {
             let first = columns.iter().take(index).find(|first| first.conflicts_with(second))?;
             Some((first, second))
@@ -83,7 +87,10 @@ impl Layout {
         let message = if first.name == second.name {
             format!("The column \"{}\" is there twice. Keep one.", second.name)
         } else {
-            format!("The columns \"{}\" and \"{}\" name the same reference. Keep one.", first.name, second.name)
+            format!(
+                "The columns \"{}\" and \"{}\" name the same reference. Keep one.",
+                first.name, second.name
+            )
         };
         Some(RowError::new(line, &second.name, "duplicate_column", message))
     }
@@ -104,17 +111,24 @@ fn natural_key_columns(resource: &'static Resource) -> impl Iterator<Item = File
         |(field, target)| {
             target.natural_keys.iter().filter_map(move |key| {
                 let key = target.field(key)?;
-                // `customer_number` contains the name of its resource; `email` needs it as a prefix.
-                let has_prefix = key.name.strip_prefix(target.name).is_some_and(|rest| rest.starts_with('_'));
-                let name = if has_prefix { key.name.into() } else { format!("{}_{}", target.name, key.name).into() };
+                // `customer_number` contains the name of its resource; `email` needs it as a
+                // prefix.
+                let has_prefix =
+                    key.name.strip_prefix(target.name).is_some_and(|rest| rest.starts_with('_'));
+                let name = if has_prefix {
+                    key.name.into()
+                } else {
+                    format!("{}_{}", target.name, key.name).into()
+                };
                 Some(FileColumn { name, role: Role::NaturalKey { field, target, key } })
             })
         },
     )
 }
 
-/// Converts a cell to the type of its column. A cell that cannot be converted remains text, and validation rejects it.
-pub fn input(role: Role, cell: &str) -> Input<'_> {
+/// Converts a cell to the type of its column. A cell that cannot be converted remains text, and
+/// validation rejects it.
+pub(super) fn input(role: Role, cell: &str) -> Input<'_> {
     let kind = match role {
         Role::Field(field) => field.kind,
         Role::Id => Kind::Integer,
@@ -138,7 +152,10 @@ mod tests {
     fn references_have_columns_for_natural_keys() {
         let names = |resource| {
             let layout = Layout::of(resource);
-            let columns = layout.columns.into_iter().filter(|column| matches!(column.role, Role::NaturalKey { .. }));
+            let columns = layout
+                .columns
+                .into_iter()
+                .filter(|column| matches!(column.role, Role::NaturalKey { .. }));
             columns.map(|column| column.name.into_owned()).collect::<Vec<_>>()
         };
         assert_eq!(names(&CUSTOMER), Vec::<String>::new());

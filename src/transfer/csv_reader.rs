@@ -1,7 +1,8 @@
 //! A strict, streaming CSV reader.
 //!
-//! The `csv` crate writes files but does not read them. It accepts an unclosed quote and a row of any size, so that half of a
-//! file could end up in one cell, and it counts the line of a row from the end of the previous row.
+//! The `csv` crate writes files but does not read them. It accepts an unclosed quote and a row of
+//! any size, so that half of a file could end up in one cell, and it counts the line of a row from
+//! the end of the previous row.
 
 use std::io::{self, BufRead};
 
@@ -9,7 +10,7 @@ use super::MAX_ROW;
 
 /// Reads rows. The first line determines the delimiter, `,` or `;`. A byte order mark is skipped.
 #[derive(Debug)]
-pub struct CsvRows<R> {
+pub(super) struct CsvRows<R> {
     source: R,
     delimiter: u8,
     started: bool,
@@ -22,7 +23,7 @@ pub struct CsvRows<R> {
 
 /// The result of reading one row. `line` is the line on which the row begins, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub(super) enum Next {
     /// A row, whose cells [`CsvRows::cell`] returns.
     Row { line: u64 },
     /// A row that is malformed. Reading continues with the next row.
@@ -53,7 +54,8 @@ enum LineByte {
 
 impl LineCounter {
     fn count(&mut self, byte: u8) -> LineByte {
-        let follows_carriage_return = std::mem::replace(&mut self.after_carriage_return, byte == b'\r');
+        let follows_carriage_return =
+            std::mem::replace(&mut self.after_carriage_return, byte == b'\r');
         match byte {
             b'\n' if follows_carriage_return => LineByte::SecondHalf,
             b'\r' | b'\n' => {
@@ -71,7 +73,8 @@ enum CellState {
     Start,
     Plain,
     Quoted,
-    /// After a quote inside a quoted cell: the end of the cell, or the first half of an escaped quote.
+    /// After a quote inside a quoted cell: the end of the cell, or the first half of an escaped
+    /// quote.
     Quote,
     /// Skipping the rest of the line, because text follows a quoted cell.
     Skip,
@@ -82,13 +85,12 @@ const MAX_CELLS: usize = 10_000;
 
 const TOO_LONG: &str = "The row is too long; perhaps a quote is not closed.";
 const NOT_CLOSED: &str = "The file ends inside a quoted cell; a quote is not closed.";
-const AFTER_QUOTE: &str =
-    "Text follows the closing quote of a cell. Put the whole cell in quotes, and write each quote in it twice.";
+const AFTER_QUOTE: &str = "Text follows the closing quote of a cell. Put the whole cell in quotes, and write each quote in it twice.";
 const NOT_UTF8: &str = "The row is not UTF-8. Save the file as UTF-8.";
 
 impl<R: BufRead> CsvRows<R> {
     /// Returns a reader of `source`.
-    pub fn new(source: R) -> CsvRows<R> {
+    pub(super) fn new(source: R) -> CsvRows<R> {
         CsvRows {
             source,
             delimiter: b',',
@@ -104,7 +106,7 @@ impl<R: BufRead> CsvRows<R> {
     /// # Errors
     ///
     /// The error of `source`.
-    pub fn next(&mut self) -> io::Result<Next> {
+    pub(super) fn next(&mut self) -> io::Result<Next> {
         if !self.started {
             self.start()?;
         }
@@ -122,13 +124,14 @@ impl<R: BufRead> CsvRows<R> {
     }
 
     /// The number of cells of the current row.
-    pub fn width(&self) -> usize {
+    pub(super) fn width(&self) -> usize {
         self.ends.len()
     }
 
     /// The cell with the given index, from 0, of the current row.
-    pub fn cell(&self, index: usize) -> &str {
-        let start = index.checked_sub(1).and_then(|before| self.ends.get(before).copied()).unwrap_or(0);
+    pub(super) fn cell(&self, index: usize) -> &str {
+        let start =
+            index.checked_sub(1).and_then(|before| self.ends.get(before).copied()).unwrap_or(0);
         let end = self.ends.get(index).copied().unwrap_or(start);
         self.bytes.get(start..end).and_then(|cell| str::from_utf8(cell).ok()).unwrap_or_default()
     }
@@ -138,7 +141,8 @@ impl<R: BufRead> CsvRows<R> {
         self.started = true;
         let start = self.source.fill_buf()?;
         let has_mark = start.starts_with(b"\xef\xbb\xbf");
-        let header = start.split(|byte| *byte == b'\n' || *byte == b'\r').next().unwrap_or_default();
+        let header =
+            start.split(|byte| *byte == b'\n' || *byte == b'\r').next().unwrap_or_default();
         if header.contains(&b';') && !header.contains(&b',') {
             self.delimiter = b';';
         }
@@ -210,7 +214,13 @@ impl<R: BufRead> CsvRows<R> {
 }
 
 /// Processes a byte that does not end the row, and returns the new state.
-fn advance(state: CellState, byte: u8, delimiter: u8, bytes: &mut Vec<u8>, ends: &mut Vec<usize>) -> CellState {
+fn advance(
+    state: CellState,
+    byte: u8,
+    delimiter: u8,
+    bytes: &mut Vec<u8>,
+    ends: &mut Vec<usize>,
+) -> CellState {
     match (state, byte) {
         (CellState::Quoted, b'"') => CellState::Quote,
         (CellState::Skip, _) => CellState::Skip,
@@ -245,7 +255,10 @@ mod tests {
         loop {
             match rows.next().unwrap() {
                 Next::Row { line } => {
-                    all.push((line, (0..rows.width()).map(|at| rows.cell(at).to_owned()).collect()));
+                    all.push((
+                        line,
+                        (0..rows.width()).map(|at| rows.cell(at).to_owned()).collect(),
+                    ));
                 }
                 Next::Invalid { line, message } => all.push((line, vec![message.to_owned()])),
                 Next::Fatal { line, message } => {
@@ -263,9 +276,15 @@ mod tests {
 
     #[test]
     fn a_row_has_the_line_on_which_it_begins() {
-        let expected = [row(1, &["a", "b"]), row(2, &["1\n2", ""]), row(5, &["3", "4"]), row(6, &["5", "6"])];
+        let expected =
+            [row(1, &["a", "b"]), row(2, &["1\n2", ""]), row(5, &["3", "4"]), row(6, &["5", "6"])];
         assert_eq!(rows(b"a,b\n\"1\n2\",\n\n3,4\n5,6"), expected);
-        let expected = [row(1, &["a", "b"]), row(2, &["1\r\n2", ""]), row(5, &["3", "4"]), row(6, &["5", "6"])];
+        let expected = [
+            row(1, &["a", "b"]),
+            row(2, &["1\r\n2", ""]),
+            row(5, &["3", "4"]),
+            row(6, &["5", "6"]),
+        ];
         assert_eq!(rows(b"a,b\r\n\"1\r\n2\",\r\n\r\n3,4\r\n5,6\r\n"), expected);
         assert_eq!(rows(b"a\rb\r\rc"), [row(1, &["a"]), row(2, &["b"]), row(4, &["c"])]);
     }
@@ -284,7 +303,10 @@ mod tests {
 
     #[test]
     fn malformed_rows_are_reported_with_their_line() {
-        assert_eq!(rows(b"a\n\"b\" c\nd\n"), [row(1, &["a"]), row(2, &[AFTER_QUOTE]), row(3, &["d"])]);
+        assert_eq!(
+            rows(b"a\n\"b\" c\nd\n"),
+            [row(1, &["a"]), row(2, &[AFTER_QUOTE]), row(3, &["d"])]
+        );
         assert_eq!(rows(b"a\n\"b\nc\n"), [row(1, &["a"]), row(2, &[NOT_CLOSED])]);
         assert_eq!(
             rows(b"a,b\n\xff,x\n\xc3,\xa9\nd,e\n"),

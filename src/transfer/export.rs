@@ -21,7 +21,8 @@ pub enum ExportError {
 ///
 /// # Errors
 ///
-/// [`ExportError`] if the database cannot be read or `target` cannot be written. `target` then holds a part of the records.
+/// [`ExportError`] if the database cannot be read or `target` cannot be written. `target` then
+/// holds a part of the records.
 pub fn export(
     file: &TenantFile,
     resource: &'static Resource,
@@ -34,20 +35,27 @@ pub fn export(
     }
 }
 
-fn csv(file: &TenantFile, resource: &'static Resource, target: impl Write) -> Result<u64, ExportError> {
+fn csv(
+    file: &TenantFile,
+    resource: &'static Resource,
+    target: impl Write,
+) -> Result<u64, ExportError> {
     let mut writer = csv::Writer::from_writer(target);
     let [id, timestamps @ ..] = READ_ONLY;
     let names = resource.fields.iter().map(|field| field.name);
-    writer.write_record([id].into_iter().chain(names).chain(timestamps)).map_err(io::Error::other)?;
+    writer
+        .write_record([id].into_iter().chain(names).chain(timestamps))
+        .map_err(io::Error::other)?;
     let count = file.read(|reading| {
-        reading.each(resource, |record| write_record(&mut writer, record).map_err(ExportError::from))
+        reading
+            .each(resource, |record| write_record(&mut writer, record).map_err(ExportError::from))
     })?;
     writer.flush()?;
     Ok(count)
 }
 
-/// Writes one record. Text that begins with `=` is not escaped, so that an import restores it exactly. The manual warns about
-/// opening such files in a spreadsheet.
+/// Writes one record. Text that begins with `=` is not escaped, so that an import restores it
+/// exactly. The manual warns about opening such files in a spreadsheet.
 fn write_record(writer: &mut csv::Writer<impl Write>, record: &Record) -> io::Result<()> {
     let mut write = |cell: &str| writer.write_field(cell).map_err(io::Error::other);
     write(&record.id.to_string())?;
@@ -64,7 +72,11 @@ fn write_record(writer: &mut csv::Writer<impl Write>, record: &Record) -> io::Re
     writer.write_record(None::<&[u8]>).map_err(io::Error::other)
 }
 
-fn json_lines(file: &TenantFile, resource: &'static Resource, mut target: impl Write) -> Result<u64, ExportError> {
+fn json_lines(
+    file: &TenantFile,
+    resource: &'static Resource,
+    mut target: impl Write,
+) -> Result<u64, ExportError> {
     let count = file.read(|reading| {
         reading.each(resource, |record| {
             target.write_all(&record.json(resource))?;

@@ -45,7 +45,8 @@ pub trait ProgressObserver {
     fn row_error(&mut self, error: &RowError);
     /// Called before the import waits for another import into the tenant.
     fn waiting(&mut self);
-    /// Called regularly while rows are checked or stored, with the number of bytes that the current phase has read.
+    /// Called regularly while rows are checked or stored, with the number of bytes that the current
+    /// phase has read.
     fn progress(&mut self, phase: ImportPhase, bytes: u64);
 }
 
@@ -121,7 +122,8 @@ impl Import {
         observer: &mut dyn ProgressObserver,
     ) -> Result<u64, ImportError> {
         let layout = Layout::of(self.resource);
-        let mut pass = Pass { import: self, layout: &layout, phase: ImportPhase::Checking, observer };
+        let mut pass =
+            Pass { import: self, layout: &layout, phase: ImportPhase::Checking, observer };
         let ids = self.keep_ids.then(|| file.id_set()).transpose()?;
         file.read(|reading| {
             if self.keep_ids && reading.has_ever_held(self.resource)? {
@@ -140,7 +142,8 @@ impl Import {
         observer: &mut dyn ProgressObserver,
     ) -> Result<u64, ImportError> {
         let layout = Layout::of(self.resource);
-        let mut pass = Pass { import: self, layout: &layout, phase: ImportPhase::Storing, observer };
+        let mut pass =
+            Pass { import: self, layout: &layout, phase: ImportPhase::Storing, observer };
         let context = ChangeContext { at: now, actor: Actor::Command("import") };
         let mut add = |ValidRow { id, values }| {
             writing.insert(self.resource, id, values, &context)?;
@@ -161,7 +164,8 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Reads the whole file and passes each valid row to `store`, up to the first invalid one. Returns the number of rows.
+    /// Reads the whole file and passes each valid row to `store`, up to the first invalid one.
+    /// Returns the number of rows.
     fn run(
         &mut self,
         source: impl Read,
@@ -171,9 +175,17 @@ impl Pass<'_> {
     ) -> Result<u64, ImportError> {
         let bytes = Cell::new(0);
         let source = BufReader::with_capacity(BUFFER, CountingReader { source, bytes: &bytes });
-        let validator = RowValidator { layout: self.layout, reading, keep_ids: self.import.keep_ids, ids };
+        let validator =
+            RowValidator { layout: self.layout, reading, keep_ids: self.import.keep_ids, ids };
         let (observer, phase) = (&mut *self.observer, self.phase);
-        let mut rows = RowProcessor { validator, store, observer, phase, bytes: &bytes, counts: Counts::default() };
+        let mut rows = RowProcessor {
+            validator,
+            store,
+            observer,
+            phase,
+            bytes: &bytes,
+            counts: Counts::default(),
+        };
         match self.import.format {
             Format::Csv => rows.csv(source)?,
             Format::JsonLines => rows.json_lines(source)?,
@@ -181,7 +193,9 @@ impl Pass<'_> {
         rows.observer.progress(phase, bytes.get());
         match rows.counts {
             Counts { rows, errors: 0, .. } => Ok(rows),
-            Counts { errors, invalid_rows, .. } => Err(ImportError::InvalidRows { errors, rows: invalid_rows }),
+            Counts { errors, invalid_rows, .. } => {
+                Err(ImportError::InvalidRows { errors, rows: invalid_rows })
+            }
         }
     }
 }
@@ -210,20 +224,28 @@ impl RowProcessor<'_> {
         loop {
             match rows.next()? {
                 Next::End => return Ok(()),
-                Next::Invalid { line, message } => self.reject(vec![RowError::malformed(line, message)]),
+                Next::Invalid { line, message } => {
+                    self.reject(vec![RowError::malformed(line, message)])
+                }
                 Next::Fatal { line, message } => {
                     self.reject(vec![RowError::malformed(line, message)]);
                     return Ok(());
                 }
                 Next::Row { line } if rows.width() != columns.len() => {
-                    let message = format!("The row has {} cells; the header has {}.", rows.width(), columns.len());
+                    let message = format!(
+                        "The row has {} cells; the header has {}.",
+                        rows.width(),
+                        columns.len()
+                    );
                     self.reject(vec![RowError::malformed(line, message)]);
                 }
                 Next::Row { line } => {
                     let layout = self.validator.layout;
                     let mut cells = vec![None; layout.columns.len()];
                     for (index, column) in columns.iter().enumerate() {
-                        if let (Some(cell), Some(column)) = (cells.get_mut(*column), layout.columns.get(*column)) {
+                        if let (Some(cell), Some(column)) =
+                            (cells.get_mut(*column), layout.columns.get(*column))
+                        {
                             *cell = Some(columns::input(column.role, rows.cell(index)));
                         }
                     }
@@ -233,8 +255,12 @@ impl RowProcessor<'_> {
         }
     }
 
-    /// Reads the header. Returns the layout's column index for each column of the file, or `None` if the header is invalid.
-    fn header(&mut self, rows: &mut CsvRows<impl BufRead>) -> Result<Option<Vec<usize>>, ImportError> {
+    /// Reads the header. Returns the layout's column index for each column of the file, or `None`
+    /// if the header is invalid.
+    fn header(
+        &mut self,
+        rows: &mut CsvRows<impl BufRead>,
+    ) -> Result<Option<Vec<usize>>, ImportError> {
         let line = match rows.next()? {
             Next::Row { line } => line,
             Next::Invalid { line, message } | Next::Fatal { line, message } => {
@@ -258,7 +284,12 @@ impl RowProcessor<'_> {
         }
         errors.extend(layout.conflict(line, &columns));
         if self.validator.keep_ids && !layout.find("id").is_some_and(|id| columns.contains(&id)) {
-            errors.push(RowError::new(line, "id", "required", "--keep-ids needs the column \"id\"."));
+            errors.push(RowError::new(
+                line,
+                "id",
+                "required",
+                "--keep-ids needs the column \"id\".",
+            ));
         }
         if errors.is_empty() {
             return Ok(Some(columns));
@@ -289,7 +320,8 @@ impl RowProcessor<'_> {
         let mut errors = Vec::new();
         for name in object.names() {
             match layout.find(name) {
-                // If a member occurs more than once, `JsonObject::get` returns the last value, as in the API.
+                // If a member occurs more than once, `JsonObject::get` returns the last value, as
+                // in the API.
                 Some(column) if present.contains(&column) => (),
                 Some(column) => {
                     present.push(column);

@@ -6,7 +6,7 @@ use super::MAX_ROW;
 
 /// Reads lines and skips blank ones.
 #[derive(Debug)]
-pub struct LineReader<R> {
+pub(super) struct LineReader<R> {
     source: R,
     line: u64,
     bytes: Vec<u8>,
@@ -17,7 +17,7 @@ type Line<'a> = (u64, Result<&'a [u8], &'static str>);
 
 impl<R: BufRead> LineReader<R> {
     /// Returns a reader of `source`.
-    pub fn new(source: R) -> LineReader<R> {
+    pub(super) fn new(source: R) -> LineReader<R> {
         LineReader { source, line: 0, bytes: Vec::new() }
     }
 
@@ -26,12 +26,15 @@ impl<R: BufRead> LineReader<R> {
     /// # Errors
     ///
     /// The error of `source`.
-    pub fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         loop {
             self.bytes.clear();
             let Some(fits) = self.read_line()? else { return Ok(None) };
             if !fits {
-                return Ok(Some((self.line, Err("The line has more than 1 MiB. Send one JSON object on each line."))));
+                return Ok(Some((
+                    self.line,
+                    Err("The line has more than 1 MiB. Send one JSON object on each line."),
+                )));
             }
             if !self.bytes.iter().all(u8::is_ascii_whitespace) {
                 return Ok(Some((self.line, Ok(&self.bytes))));

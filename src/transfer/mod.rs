@@ -1,4 +1,5 @@
-//! Import and export of all records of a resource as CSV or JSON Lines (contract section 10, `import` and `export`).
+//! Import and export of all records of a resource as CSV or JSON Lines (contract section 10,
+//! `import` and `export`).
 
 mod columns;
 mod csv_reader;
@@ -38,8 +39,8 @@ impl Format {
     }
 }
 
-/// The maximum size of a row in bytes, twenty times the size of the largest record. A larger row indicates an unclosed quote or a
-/// file of another format.
+/// The maximum size of a row in bytes, twenty times the size of the largest record. A larger row
+/// indicates an unclosed quote or a file of another format.
 const MAX_ROW: usize = 1024 * 1024;
 
 /// An error in a row of a file that is imported.
@@ -69,7 +70,14 @@ impl RowError {
 /// One line of text, whatever the file contains.
 impl fmt::Display for RowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}: {}: {}", self.line, printable(&self.field), self.code, printable(&self.message))
+        write!(
+            f,
+            "line {}: {}: {}: {}",
+            self.line,
+            printable(&self.field),
+            self.code,
+            printable(&self.message)
+        )
     }
 }
 

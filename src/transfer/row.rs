@@ -11,7 +11,7 @@ const MAX_ID: i64 = i64::MAX / 2;
 
 /// A row that has passed validation.
 #[derive(Debug)]
-pub struct ValidRow {
+pub(super) struct ValidRow {
     /// The id, if the import keeps ids.
     pub id: Option<RecordId>,
     /// The values in the order of the resource's fields.
@@ -20,7 +20,7 @@ pub struct ValidRow {
 
 /// Validates rows.
 #[derive(Debug)]
-pub struct RowValidator<'a> {
+pub(super) struct RowValidator<'a> {
     pub layout: &'a Layout,
     pub reading: &'a Reading<'a>,
     /// Whether the import keeps the ids of the file.
@@ -30,13 +30,14 @@ pub struct RowValidator<'a> {
 }
 
 impl RowValidator<'_> {
-    /// Validates a row. `cells` has the order of the layout's columns, with `None` for a column that the file lacks. Appends all
-    /// errors of the row to `errors`, and returns `None` if there are any.
+    /// Validates a row. `cells` has the order of the layout's columns, with `None` for a column
+    /// that the file lacks. Appends all errors of the row to `errors`, and returns `None` if there
+    /// are any.
     ///
     /// # Errors
     ///
     /// [`DatabaseError`] if a reference cannot be looked up.
-    pub fn validate(
+    pub(super) fn validate(
         &self,
         line: u64,
         cells: &[Option<Input<'_>>],
@@ -63,20 +64,28 @@ impl RowValidator<'_> {
     ) -> Result<Option<RecordId>, DatabaseError> {
         let input = self.layout.find("id").and_then(|index| cells.get(index)?.as_ref());
         let number = match input {
-            Some(Input::Number(number)) => number.parse().ok().filter(|id| (1..=MAX_ID).contains(id)).map(RecordId),
+            Some(Input::Number(number)) => {
+                number.parse().ok().filter(|id| (1..=MAX_ID).contains(id)).map(RecordId)
+            }
             _ => None,
         };
         let Some(id) = number else {
             let empty = input.is_none_or(Input::is_empty);
             let code = if empty { "required" } else { "invalid_int" };
-            let message = format!("With --keep-ids every row has an id, an integer from 1 to {MAX_ID}.");
+            let message =
+                format!("With --keep-ids every row has an id, an integer from 1 to {MAX_ID}.");
             errors.push(RowError::new(line, "id", code, message));
             return Ok(None);
         };
         if let Some(ids) = self.ids
             && !ids.insert(id)?
         {
-            errors.push(RowError::new(line, "id", "duplicate_id", format!("The id {id} came already in this file.")));
+            errors.push(RowError::new(
+                line,
+                "id",
+                "duplicate_id",
+                format!("The id {id} came already in this file."),
+            ));
         }
         Ok(Some(id))
     }
@@ -96,7 +105,9 @@ impl RowValidator<'_> {
                         Err(error) => Ok(Err(row_error(line, field, error))),
                     };
                 }
-                (Role::NaturalKey { field: sets, target, key }, Some(input)) if sets.name == field.name => {
+                (Role::NaturalKey { field: sets, target, key }, Some(input))
+                    if sets.name == field.name =>
+                {
                     return self.find(line, column, field, (target, key), input);
                 }
                 _ => (),
@@ -136,7 +147,10 @@ impl RowValidator<'_> {
         let error = |code, message| Ok(Err(RowError::new(line, &column.name, code, message)));
         let text = match input {
             empty if empty.is_empty() && field.required => {
-                return error("required", format!("\"{}\" is empty; name the {}.", column.name, target.name));
+                return error(
+                    "required",
+                    format!("\"{}\" is empty; name the {}.", column.name, target.name),
+                );
             }
             empty if empty.is_empty() => return Ok(Ok(Value::Null)),
             Input::Text(text) => text,
@@ -147,11 +161,16 @@ impl RowValidator<'_> {
             Match::One(RecordId(id)) => Ok(Ok(Value::Integer(id))),
             Match::None => error(
                 missing_code(target),
-                format!("There is no {noun} with the {key_name} {text:?}. Create the {noun} first."),
+                format!(
+                    "There is no {noun} with the {key_name} {text:?}. Create the {noun} first."
+                ),
             ),
             Match::Several => error(
                 "ambiguous_reference",
-                format!("Several {noun}s have the {key_name} {text:?}. Name the one by \"{}\".", field.name),
+                format!(
+                    "Several {noun}s have the {key_name} {text:?}. Name the one by \"{}\".",
+                    field.name
+                ),
             ),
         }
     }
@@ -164,7 +183,9 @@ fn missing_code(target: &Resource) -> &'static str {
 
 fn row_error(line: u64, field: &Field, error: ValueError) -> RowError {
     match error {
-        ValueError::Invalid(error) => RowError::new(line, error.field, error.code.as_str(), error.message),
+        ValueError::Invalid(error) => {
+            RowError::new(line, error.field, error.code.as_str(), error.message)
+        }
         ValueError::WrongType(message) => RowError::new(line, field.name, "bad_request", message),
     }
 }

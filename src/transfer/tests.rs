@@ -51,7 +51,12 @@ impl Fixture {
 
     fn import(&self, import: Import, text: &[u8]) -> (Result<u64, ImportError>, Vec<String>) {
         let mut errors = Errors::default();
-        let outcome = import.run(&mut Cursor::new(text), &mut self.file(1), NOW.parse().unwrap(), &mut errors);
+        let outcome = import.run(
+            &mut Cursor::new(text),
+            &mut self.file(1),
+            NOW.parse().unwrap(),
+            &mut errors,
+        );
         (outcome, errors.0)
     }
 
@@ -65,8 +70,15 @@ impl Fixture {
         let before = self.export(1, import.resource, Format::JsonLines);
         let (outcome, errors) = self.import(import, text);
         assert!(matches!(outcome, Err(ImportError::InvalidRows { .. })), "{outcome:?}");
-        assert_eq!(self.export(1, import.resource, Format::JsonLines), before, "something was imported");
-        errors.iter().map(|line| line.splitn(4, ": ").take(3).collect::<Vec<_>>().join(": ")).collect()
+        assert_eq!(
+            self.export(1, import.resource, Format::JsonLines),
+            before,
+            "something was imported"
+        );
+        errors
+            .iter()
+            .map(|line| line.splitn(4, ": ").take(3).collect::<Vec<_>>().join(": "))
+            .collect()
     }
 
     fn export(&self, id: i64, resource: &'static Resource, format: Format) -> String {
@@ -100,16 +112,26 @@ fn an_export_is_imported_without_loss() {
         CSV,
         "customer_id,email,is_active\n2,a@b.example,0\n1,c@d.example,TRUE\n1,c@d.example,\n",
     );
-    fixture.accepts(&HARDWARE, CSV, "name,employee_id,purchase_cost_cents,is_leased\nA laptop,1,-5,1\nA thing,,,\n");
+    fixture.accepts(
+        &HARDWARE,
+        CSV,
+        "name,employee_id,purchase_cost_cents,is_leased\nA laptop,1,-5,1\nA thing,,,\n",
+    );
     for resource in crate::model::ALL {
         for format in [CSV, JSON] {
             let text = fixture.export(1, resource, format);
             let copy = Fixture::new();
-            for earlier in crate::model::ALL.into_iter().take_while(|earlier| *earlier != resource) {
+            for earlier in crate::model::ALL.into_iter().take_while(|earlier| *earlier != resource)
+            {
                 copy.accepts(earlier, JSON, &fixture.export(1, earlier, JSON));
             }
             copy.accepts(resource, format, &text);
-            assert_eq!(copy.export(1, resource, CSV), fixture.export(1, resource, CSV), "{} {format:?}", resource.name);
+            assert_eq!(
+                copy.export(1, resource, CSV),
+                fixture.export(1, resource, CSV),
+                "{} {format:?}",
+                resource.name
+            );
             assert_eq!(
                 copy.export(1, resource, JSON),
                 fixture.export(1, resource, JSON),
@@ -146,8 +168,11 @@ fn imported_records_are_found_by_search() {
         after: None,
         total: true,
     };
-    let page =
-        tenants.open(TenantId(1)).unwrap().read(Deadline::new(Arc::default()), |reading| reading.page(&query)).unwrap();
+    let page = tenants
+        .open(TenantId(1))
+        .unwrap()
+        .read(Deadline::new(Arc::default()), |reading| reading.page(&query))
+        .unwrap();
     assert_eq!(page.total, Some(2));
 }
 
@@ -192,17 +217,28 @@ fn every_error_has_its_line_and_column() {
 fn the_header_has_any_order_and_known_columns() {
     let fixture = Fixture::new();
     let (_, errors) = fixture.import(import(&CUSTOMER, CSV), b"nmae,city\nx,y\n");
-    assert_eq!(errors, ["line 1: nmae: unknown_column: Unknown column \"nmae\". Did you mean \"name\"?"]);
-    assert_eq!(fixture.rejects(import(&CUSTOMER, CSV), b"name,city,name\n"), ["line 1: name: duplicate_column"]);
+    assert_eq!(
+        errors,
+        ["line 1: nmae: unknown_column: Unknown column \"nmae\". Did you mean \"name\"?"]
+    );
+    assert_eq!(
+        fixture.rejects(import(&CUSTOMER, CSV), b"name,city,name\n"),
+        ["line 1: name: duplicate_column"]
+    );
     assert_eq!(fixture.rejects(import(&CUSTOMER, CSV), b""), ["line 1: -: invalid_row"]);
     assert_eq!(
         fixture.rejects(import(&EMPLOYEE, CSV), b"customer_id,email,customer_number\n"),
         ["line 1: customer_number: duplicate_column"]
     );
-    fixture.accepts(&CUSTOMER, CSV, "\u{feff}notes;created_at;name;id\r\n\"a;b\";soon;Eins;x\r\n;;Zwei, drei;\r\n");
+    fixture.accepts(
+        &CUSTOMER,
+        CSV,
+        "\u{feff}notes;created_at;name;id\r\n\"a;b\";soon;Eins;x\r\n;;Zwei, drei;\r\n",
+    );
     let text = fixture.export(1, &CUSTOMER, CSV);
     let records = records(&text);
-    let first = ["id", "name", "status", "notes", "country"].map(|column| records[0][column].as_str());
+    let first =
+        ["id", "name", "status", "notes", "country"].map(|column| records[0][column].as_str());
     assert_eq!(first, ["1", "Eins", "active", "a;b", ""]);
     assert_ne!(records[0]["created_at"], "soon");
     assert_eq!((records[1]["id"].as_str(), records[1]["name"].as_str()), ("2", "Zwei, drei"));
@@ -211,15 +247,26 @@ fn the_header_has_any_order_and_known_columns() {
 #[test]
 fn references_are_ids_or_natural_keys() {
     let fixture = Fixture::new();
-    fixture.accepts(&CUSTOMER, CSV, "name,customer_number,email\nEins,K-1,a@b.example\nZwei,K-2,\nDrei,K-2,\n");
+    fixture.accepts(
+        &CUSTOMER,
+        CSV,
+        "name,customer_number,email\nEins,K-1,a@b.example\nZwei,K-2,\nDrei,K-2,\n",
+    );
     fixture.accepts(&EMPLOYEE, CSV, "customer_number,email\nK-1,eva@b.example\n");
-    fixture.accepts(&EMPLOYEE, JSON, "{\"customer_email\": \"a@b.example\", \"email\": \"tom@b.example\"}\n");
+    fixture.accepts(
+        &EMPLOYEE,
+        JSON,
+        "{\"customer_email\": \"a@b.example\", \"email\": \"tom@b.example\"}\n",
+    );
     fixture.accepts(&HARDWARE, CSV, "name,employee_email\nA laptop,tom@b.example\nSpare,\n");
     let text = fixture.export(1, &HARDWARE, CSV);
     let records = records(&text);
     let device = |n: usize| ["id", "name", "employee_id"].map(|column| records[n][column].as_str());
     assert_eq!([device(0), device(1)], [["1", "A laptop", "2"], ["2", "Spare", ""]]);
-    let errors = fixture.rejects(import(&EMPLOYEE, CSV), b"customer_number,email\nK-2,a@b.c1\nK-9,a@b.c1\n,a@b.c1\n");
+    let errors = fixture.rejects(
+        import(&EMPLOYEE, CSV),
+        b"customer_number,email\nK-2,a@b.c1\nK-9,a@b.c1\n,a@b.c1\n",
+    );
     assert_eq!(
         errors,
         [
@@ -231,12 +278,19 @@ fn references_are_ids_or_natural_keys() {
     let errors = fixture.rejects(import(&EMPLOYEE, CSV), b"customer_id,email\n4,a@b.c1\n007,x\n");
     assert_eq!(
         errors,
-        ["line 2: customer_id: customer_not_found", "line 3: customer_id: invalid_int", "line 3: email: invalid_email"]
+        [
+            "line 2: customer_id: customer_not_found",
+            "line 3: customer_id: invalid_int",
+            "line 3: email: invalid_email"
+        ]
     );
-    let errors =
-        fixture.rejects(import(&HARDWARE, JSON), b"{\"name\": \"PC\", \"employee_id\": 9, \"employee_email\": null}\n");
+    let errors = fixture.rejects(
+        import(&HARDWARE, JSON),
+        b"{\"name\": \"PC\", \"employee_id\": 9, \"employee_email\": null}\n",
+    );
     assert_eq!(errors, ["line 1: employee_email: duplicate_column"]);
-    let errors = fixture.rejects(import(&HARDWARE, JSON), b"{\"name\": \"PC\", \"employee_email\": 5}\n");
+    let errors =
+        fixture.rejects(import(&HARDWARE, JSON), b"{\"name\": \"PC\", \"employee_email\": 5}\n");
     assert_eq!(errors, ["line 1: employee_email: bad_request"]);
 }
 
@@ -245,7 +299,10 @@ fn ids_are_kept_only_in_a_resource_that_never_held_records() {
     let fixture = Fixture::new();
     let keep = Import { keep_ids: true, ..import(&CUSTOMER, CSV) };
     assert_eq!(fixture.rejects(keep, b"name\nEins\n"), ["line 1: id: required"]);
-    let errors = fixture.rejects(keep, b"id,name\n7,Eins\n7,Zwei\n0,Drei\nx,Vier\n,Acht\n9223372036854775807,Neun\n");
+    let errors = fixture.rejects(
+        keep,
+        b"id,name\n7,Eins\n7,Zwei\n0,Drei\nx,Vier\n,Acht\n9223372036854775807,Neun\n",
+    );
     assert_eq!(
         errors,
         [
@@ -272,7 +329,8 @@ fn a_dry_run_stores_nothing() {
     let dry = Import { dry_run: true, ..import(&CUSTOMER, CSV) };
     let (outcome, _) = fixture.import(dry, b"name\nEins\nZwei\n");
     assert_eq!(outcome.unwrap(), 2);
-    let held: Result<bool, DatabaseError> = fixture.file(1).read(|reading| reading.has_ever_held(&CUSTOMER));
+    let held: Result<bool, DatabaseError> =
+        fixture.file(1).read(|reading| reading.has_ever_held(&CUSTOMER));
     assert!(!held.unwrap());
 }
 

@@ -1,13 +1,13 @@
 // /docs in a real browser: nothing for axe-core, nothing beyond the page's edge, no request but the page's own, whole
 // without JavaScript; search, language, copying and the form work.
 //
-//   node docs.mjs BINARY [FOLDER FOR SCREENSHOTS]
+//   node docs.mjs BINARY [DIRECTORY FOR SCREENSHOTS]
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { audit, forEachLook, overflow, startBrowser, startServer } from "./driver.mjs";
 
-const [binary, folder] = process.argv.slice(2);
+const [binary, directory] = process.argv.slice(2);
 const server = await startServer(binary);
 const browser = await startBrowser();
 try {
@@ -27,11 +27,11 @@ async function looks(page, look) {
   page.on("console", (message) => complaints.push(message.text()));
   page.on("pageerror", (error) => complaints.push(String(error)));
   await page.goto(`${server.url}/docs`);
-  if (folder) {
-    await page.screenshot({ path: join(folder, `docs-${look.name}-top.png`) });
+  if (directory) {
+    await page.screenshot({ path: join(directory, `docs-${look.name}-top.png`) });
     for (const place of ["customers", "createHardware", "errors", "try"]) {
       await page.evaluate((id) => document.getElementById(id).scrollIntoView({ behavior: "instant" }), place);
-      await page.screenshot({ path: join(folder, `docs-${look.name}-${place}.png`) });
+      await page.screenshot({ path: join(directory, `docs-${look.name}-${place}.png`) });
     }
   }
   assert.deepEqual(await audit(page), [], look.name);

@@ -1,6 +1,6 @@
 // What the tests in a real browser share: the binary on a port of its own, Debian's Chromium, and axe-core.
 //
-// Needs: npm install (in this folder), /usr/bin/chromium or CHROMIUM, and the path of the binary as the first argument of
+// Needs: npm install (in this directory), /usr/bin/chromium or CHROMIUM, and the path of the binary as the first argument of
 // each script:   node docs.mjs ../../target/debug/tenantdesk
 //
 //   const server = await startServer(binary)     the server with a tenant "acme" on an empty data directory;
@@ -20,8 +20,8 @@ import { chromium } from "playwright-core";
 const require = createRequire(import.meta.url);
 
 export async function startServer(binary, options = []) {
-  const folder = mkdtempSync(join(tmpdir(), "tenantdesk-"));
-  const data = join(folder, "data");
+  const directory = mkdtempSync(join(tmpdir(), "tenantdesk-"));
+  const data = join(directory, "data");
   const run = (parameters) => execFileSync(binary, ["--data-dir", data, ...parameters], { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
   const { password } = JSON.parse(run(["--json", "tenant", "create", "acme"]));
   const key = run(["key", "create", "acme", "--name", "tests", "--scope", "all"]).trim();
@@ -40,7 +40,7 @@ export async function startServer(binary, options = []) {
     const ended = new Promise((resolve) => server.once("exit", resolve));
     server.kill("SIGTERM");
     await ended;
-    rmSync(folder, { recursive: true, force: true });
+    rmSync(directory, { recursive: true, force: true });
   };
   return { url, key, password, run, stop };
 }

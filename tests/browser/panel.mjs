@@ -1,13 +1,13 @@
 // The panel in a real browser: one admin's whole visit, every state looked at on the way: nothing for axe-core, nothing
 // beyond the page's edge, no request but the page's own, and not too heavy.
 //
-//   node panel.mjs BINARY on|off [FOLDER FOR SCREENSHOTS]     with or without JavaScript
+//   node panel.mjs BINARY on|off [DIRECTORY FOR SCREENSHOTS]     with or without JavaScript
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { audit, overflow, startBrowser, startServer } from "./driver.mjs";
 
-const [binary, javascript, folder] = process.argv.slice(2);
+const [binary, javascript, directory] = process.argv.slice(2);
 const path = "/api_keys.php";
 const largest = 30 * 1024;
 
@@ -57,8 +57,8 @@ async function look(state) {
     assert.deepEqual(await overflow(page), [], where);
     // Without JavaScript axe cannot run either; the pages are the same.
     if (pictured && javascript === "on") assert.deepEqual(await audit(page), [], where);
-    if (folder && pictured) {
-      await page.screenshot({ path: join(folder, `panel-${state}-${width}-${colorScheme}.png`), fullPage: true });
+    if (directory && pictured) {
+      await page.screenshot({ path: join(directory, `panel-${state}-${width}-${colorScheme}.png`), fullPage: true });
     }
   }
   await page.setViewportSize({ width: 1280, height: 800 });

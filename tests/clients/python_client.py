@@ -17,9 +17,9 @@ from service import Server
 TOOLS = Path(sys.executable).parent
 
 
-def generate(url, folder):
-    target = Path(folder) / "generated_tenantdesk"
-    # ruff, which the generator calls to tidy its output, is in the same folder.
+def generate(url, directory):
+    target = Path(directory) / "generated_tenantdesk"
+    # ruff, which the generator calls to tidy its output, is in the same directory.
     outcome = subprocess.run(
         [str(TOOLS / "openapi-python-client"), "generate", "--url", f"{url}/openapi.json",
          "--output-path", str(target), "--meta", "none", "--fail-on-warning"],
@@ -27,7 +27,7 @@ def generate(url, folder):
     )
     if outcome.returncode != 0:
         sys.exit(outcome.stdout + outcome.stderr)
-    sys.path.insert(0, folder)
+    sys.path.insert(0, directory)
 
 
 def life(server):
@@ -212,8 +212,8 @@ def batch_and_journal(server):
     assert made_up.error.code == models.ErrorCode.BAD_REQUEST, made_up
 
 
-with tempfile.TemporaryDirectory() as folder, Server(sys.argv[1]) as server:
-    generate(server.url, folder)
+with tempfile.TemporaryDirectory() as directory, Server(sys.argv[1]) as server:
+    generate(server.url, directory)
     for part in (life, key_of, versions, batch_and_journal):
         part(server)
 print("python client: ok")

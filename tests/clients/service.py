@@ -19,12 +19,12 @@ class Server:
         self.options = options
 
     def __enter__(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="tenantdesk-")
-        self.data = str(Path(self.folder.name) / "data")
+        self.directory = tempfile.TemporaryDirectory(prefix="tenantdesk-")
+        self.data = str(Path(self.directory.name) / "data")
         json.loads(self.run("--json", "tenant", "create", "acme"))
         made = self.run("--json", "key", "create", "acme", "--name", "clients", "--scope", "all")
         self.key = json.loads(made)["key"]
-        self.log = open(Path(self.folder.name) / "log", "w+")
+        self.log = open(Path(self.directory.name) / "log", "w+")
         self.process = subprocess.Popen(
             [self.binary, "--data-dir", self.data, "serve", "--listen", "127.0.0.1:0", "--rate-limit", "10000000", *self.options],
             stdout=subprocess.PIPE, stderr=self.log, text=True,
@@ -40,7 +40,7 @@ class Server:
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(timeout=20)
         self.log.close()
-        self.folder.cleanup()
+        self.directory.cleanup()
         if status != 0:
             raise RuntimeError(f"the server ended with {status}")
 

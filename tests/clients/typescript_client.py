@@ -1,7 +1,7 @@
 """A TypeScript client, its types made by openapi-typescript from the document that the server serves, compiled strictly and
 run through the whole life of a customer, an employee and a piece of hardware.
 
-Needs `npm ci` in the folder typescript/.
+Needs `npm ci` in the directory typescript/.
 
     python typescript_client.py BINARY
 """
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from service import Server
 
-FOLDER = Path(__file__).resolve().parent / "typescript"
+DIRECTORY = Path(__file__).resolve().parent / "typescript"
 
 
 def node(*arguments, **environment):
-    subprocess.run(["node", *arguments], cwd=FOLDER, check=True, env={**os.environ, **environment})
+    subprocess.run(["node", *arguments], cwd=DIRECTORY, check=True, env={**os.environ, **environment})
 
 
 with Server(sys.argv[1]) as server:

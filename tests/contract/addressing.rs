@@ -13,7 +13,10 @@ fn the_record_paths_are_served_at_the_root_and_below_v1_alike() {
     for path in RECORD_PATHS {
         for at in [&api, &api.below_v1()] {
             let page = at.get(path).found();
-            assert_eq!((page["data"].clone(), page["next_cursor"].clone()), (json!([]), json!(null)));
+            assert_eq!(
+                (page["data"].clone(), page["next_cursor"].clone()),
+                (json!([]), json!(null))
+            );
         }
     }
     let id = api.below_v1().customer("Made below /v1");
@@ -115,8 +118,15 @@ fn options_is_a_method_like_any_other_that_an_endpoint_lacks() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
     let preflight = api.call("OPTIONS", "/customers.php").header("Origin", "https://shop.example");
-    preflight.header("Access-Control-Request-Method", "GET").send().fails_with(405, "method_not_allowed");
-    server.anonymous().call("OPTIONS", "/customers.php").send().fails_with(401, "missing_authorization");
+    preflight
+        .header("Access-Control-Request-Method", "GET")
+        .send()
+        .fails_with(405, "method_not_allowed");
+    server
+        .anonymous()
+        .call("OPTIONS", "/customers.php")
+        .send()
+        .fails_with(401, "missing_authorization");
     api.call("GET", "/customers.php").header("Origin", "https://shop.example").send().is(200);
 }
 
@@ -161,8 +171,13 @@ fn head_answers_as_get_does_without_a_body() {
     let api = server.tenant("acme").with_scopes(ALL);
     api.customer("One");
     api.customer("Two");
-    for target in ["/customers.php", "/customers.php?limit=1", "/customers.php?id=1", "/customers.php?id=9", "/nowhere"]
-    {
+    for target in [
+        "/customers.php",
+        "/customers.php?limit=1",
+        "/customers.php?id=1",
+        "/customers.php?id=9",
+        "/nowhere",
+    ] {
         let (get, head) = (api.get(target), api.head(target));
         assert_eq!(head.status, get.status, "{target}");
         assert!(head.body.is_empty());
@@ -178,7 +193,9 @@ fn no_cache_keeps_an_answer_of_a_path_without_a_key() {
     let server = TestServer::start();
     let anyone = server.anonymous();
     // `/docs` has the host of the request in it: a cache could show it to clients of another host.
-    for path in ["/docs", "/v1/docs", "/openapi.json", "/v1/openapi.json", "/healthz", "/readyz", "/"] {
+    for path in
+        ["/docs", "/v1/docs", "/openapi.json", "/v1/openapi.json", "/healthz", "/readyz", "/"]
+    {
         for method in ["GET", "HEAD", "POST"] {
             let reply = anyone.call(method, path).send();
             assert_eq!(reply.header("Cache-Control"), Some("no-store"), "{method} {path}");

@@ -11,41 +11,47 @@ use crate::support::server::run;
 use crate::support::syncs::Syncs;
 use crate::support::{ALL, Api, DataDir, TestServer, until};
 
-fn folders(data_dir: &DataDir) -> Vec<String> {
+fn directories(data_dir: &DataDir) -> Vec<String> {
     let entries = std::fs::read_dir(data_dir.home().join("backups")).unwrap();
-    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
 
 #[test]
-fn a_backup_is_a_private_folder_named_by_its_time() {
+fn a_backup_is_a_private_directory_named_by_its_time() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
     api.customer("Eins");
     let made = server.cli(&["--json", "backup", "backups"]).done().json();
-    let names = folders(&server);
+    let names = directories(&server);
     assert_eq!(made["folder"], format!("backups/{}", names[0]));
     assert_eq!(made["created_at"].as_str().unwrap().replace(':', "-"), names[0]);
-    let folder = server.home().join("backups").join(&names[0]);
-    let manifest: Value = serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap();
-    let created_at = server.cli(&["--json", "tenant", "list"]).done().json()[0]["created_at"].clone();
+    let directory = server.home().join("backups").join(&names[0]);
+    let manifest: Value =
+        serde_json::from_slice(&std::fs::read(directory.join("manifest.json")).unwrap()).unwrap();
+    let created_at =
+        server.cli(&["--json", "tenant", "list"]).done().json()[0]["created_at"].clone();
     let records = json!({"customers": 1, "employees": 0, "hardware": 0});
-    assert_eq!(manifest["tenants"], json!([{"id": 1, "name": "acme", "created_at": created_at, "records": records}]));
+    assert_eq!(
+        manifest["tenants"],
+        json!([{"id": 1, "name": "acme", "created_at": created_at, "records": records}])
+    );
     for file in manifest["files"].as_array().unwrap() {
-        let path = folder.join(file["path"].as_str().unwrap());
+        let path = directory.join(file["path"].as_str().unwrap());
         let sum = Command::new("sha256sum").arg(&path).output().unwrap().stdout;
         assert!(sum.starts_with(file["sha256"].as_str().unwrap().as_bytes()), "{file}");
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
-    assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     for _ in 0..3 {
         server.cli(&["backup", "backups", "acme", "--keep", "2"]).done();
     }
-    assert_eq!(folders(&server).len(), 3);
+    assert_eq!(directories(&server).len(), 3);
     let removed = server.cli(&["--json", "backup", "backups", "--keep", "1"]).done().json();
     assert_eq!(removed["removed"], json!([format!("backups/{}", names[0])]));
-    assert_eq!(folders(&server).len(), 3);
+    assert_eq!(directories(&server).len(), 3);
     server.cli(&["backup", "backups", "--keep", "0"]).ends_with(2);
     server.cli(&["backup", "backups", "nobody"]).fails_saying("no tenant nobody");
 }
@@ -102,7 +108,9 @@ fn a_missing_or_damaged_file_is_restored_while_the_server_runs() {
     server.cli(&["backup", "backups"]).done();
     let restore = || {
         server.cli(&["restore", "backups", "acme", "--force"]).done();
-        crate::support::until("the tenant is served again", || (api.get("/customers.php").status == 200).then_some(()));
+        crate::support::until("the tenant is served again", || {
+            (api.get("/customers.php").status == 200).then_some(())
+        });
         assert_eq!(api.get("/customers.php?id=1").found()["name"], "Eins");
         api.customer("After");
     };
@@ -122,7 +130,10 @@ fn restore_says_when_litestream_has_to_be_restarted() {
     let tenant = server.tenant("acme");
     let says = |data_dir: &DataDir, backup: &str| {
         let said = data_dir.cli(&["restore", backup, "acme", "--force"]).done().stderr;
-        assert!(said.is_empty() || said.lines().count() == 1 && said.contains("restart it"), "{said}");
+        assert!(
+            said.is_empty() || said.lines().count() == 1 && said.contains("restart it"),
+            "{said}"
+        );
         !said.is_empty()
     };
     let missing = |backup: &str| {
@@ -135,12 +146,13 @@ fn restore_says_when_litestream_has_to_be_restarted() {
     assert!(!missing("plain"), "there is no Litestream");
 
     // Where Litestream keeps what it has not copied yet.
-    let folder = server.data().join("tenants/.1.db-litestream");
-    std::fs::create_dir(&folder).unwrap();
+    let directory = server.data().join("tenants/.1.db-litestream");
+    std::fs::create_dir(&directory).unwrap();
     assert!(!says(&server, "plain"), "the file was written to, not replaced");
     assert!(missing("plain"));
 
-    // Litestream finds a file with a new name itself: that of a deleted tenant, and one on another machine.
+    // Litestream finds a file with a new name itself: that of a deleted tenant, and one on another
+    // machine.
     tenant.ask("delete", &["--yes"]);
     assert!(!says(&server, "plain"), "its id is not used again");
     let data_dir = DataDir::new(false);
@@ -148,8 +160,9 @@ fn restore_says_when_litestream_has_to_be_restarted() {
     assert!(!says(&data_dir, server.home().join("plain").to_str().unwrap()));
 }
 
-/// Another process that opens and closes a tenant's file must not remove the write-ahead log that the server uses. SQLite would
-/// remove it if the server had opened and closed the file outside SQLite before.
+/// Another process that opens and closes a tenant's file must not remove the write-ahead log that
+/// the server uses. SQLite would remove it if the server had opened and closed the file outside
+/// SQLite before.
 #[test]
 fn records_written_after_another_command_are_kept() {
     let mut server = TestServer::start();
@@ -157,7 +170,9 @@ fn records_written_after_another_command_are_kept() {
     let api = tenant.with_scopes(ALL);
     api.customer("Eins");
     for day in ["2020-01-01", "2020-01-02"] {
-        assert!(Command::new("touch").args(["-d", day]).arg(tenant.file()).status().unwrap().success());
+        assert!(
+            Command::new("touch").args(["-d", day]).arg(tenant.file()).status().unwrap().success()
+        );
         api.customer("Before");
         server.cli(&["check"]).done();
         assert!(tenant.files()[1].exists(), "the log was removed");
@@ -173,7 +188,8 @@ fn rows(api: &Api, path: &str) -> BTreeMap<i64, Value> {
     api.all(path).into_iter().map(|record| (record["id"].as_i64().unwrap(), record)).collect()
 }
 
-/// Writers go on all the time. Afterwards every row is one of the backup, unchanged, or one that was made after the restore.
+/// Writers go on all the time. Afterwards every row is one of the backup, unchanged, or one that
+/// was made after the restore.
 #[test]
 fn a_restore_under_load_loses_and_mixes_nothing() {
     let server = TestServer::without_rate_limit();
@@ -186,7 +202,9 @@ fn a_restore_under_load_loses_and_mixes_nothing() {
     let (stop, created) = (AtomicBool::new(false), AtomicUsize::new(0));
     let await_more = || {
         let before = created.load(Ordering::SeqCst);
-        until("there are more records", || (created.load(Ordering::SeqCst) >= before + 50).then_some(()));
+        until("there are more records", || {
+            (created.load(Ordering::SeqCst) >= before + 50).then_some(())
+        });
     };
     let (before, restored, made) = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..3)
@@ -201,7 +219,8 @@ fn a_restore_under_load_loses_and_mixes_nothing() {
                         created.fetch_add(1, Ordering::SeqCst);
                         if made.len() % 5 == 0 {
                             let target = format!("/customers.php?id={}", 1 + made.len() % 50);
-                            let changed = api.put(&target, json!({"city": format!("city of {writer}")}));
+                            let changed =
+                                api.put(&target, json!({"city": format!("city of {writer}")}));
                             assert_eq!(changed.status, 200);
                         }
                     }
@@ -225,22 +244,33 @@ fn a_restore_under_load_loses_and_mixes_nothing() {
         await_more();
         stop.store(true, Ordering::SeqCst);
         watcher.join().unwrap();
-        let made: Vec<(i64, String)> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+        let made: Vec<(i64, String)> =
+            writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
         (before, saved, made)
     });
     let unique: BTreeMap<i64, &String> = made.iter().map(|(id, name)| (*id, name)).collect();
     assert_eq!(unique.len(), made.len(), "an id was given twice");
     let copy = DataDir::new(false);
-    copy.cli(&["restore", server.home().join(restored["folder"].as_str().unwrap()).to_str().unwrap()]).done();
+    copy.cli(&[
+        "restore",
+        server.home().join(restored["folder"].as_str().unwrap()).to_str().unwrap(),
+    ])
+    .done();
     let copy = crate::support::Setup::without_rate_limit().start_at(copy);
     let saved = rows(&copy.with_key(&key.key), "/customers.php");
     let live = rows(&api, "/customers.php");
-    assert_eq!(saved.len() as u64, restored["tenants"][0]["records"]["customers"].as_u64().unwrap());
+    assert_eq!(
+        saved.len() as u64,
+        restored["tenants"][0]["records"]["customers"].as_u64().unwrap()
+    );
     let mut since = 0;
     for (id, record) in &live {
         match saved.get(id) {
             // A writer may have changed the city after the restore.
-            Some(saved) => assert_eq!((&record["name"], &record["created_at"]), (&saved["name"], &saved["created_at"])),
+            Some(saved) => assert_eq!(
+                (&record["name"], &record["created_at"]),
+                (&saved["name"], &saved["created_at"])
+            ),
             None => {
                 assert!(*id >= before, "{record} was made before the restore");
                 assert_eq!(&record["name"], unique[id], "{record}");
@@ -253,7 +283,8 @@ fn a_restore_under_load_loses_and_mixes_nothing() {
     server.cli(&["check"]).done();
 }
 
-/// A data directory with a backup of three tenants. Two are damaged after the backup: the content of one, the header of the other.
+/// A data directory with a backup of three tenants. Two are damaged after the backup: the content
+/// of one, the header of the other.
 fn with_damaged_tenants() -> (std::sync::Arc<DataDir>, String) {
     let data_dir = DataDir::new(false);
     let [one, two, three] = ["good", "torn", "garbage"].map(|name| data_dir.tenant(name));
@@ -262,7 +293,10 @@ fn with_damaged_tenants() -> (std::sync::Arc<DataDir>, String) {
         std::fs::write(data_dir.home().join("c.csv"), format!("name\n{rows}")).unwrap();
         data_dir.cli(&["import", name, "customers", "c.csv"]).done();
     }
-    let whole = data_dir.cli(&["--json", "backup", "backups"]).done().json()["folder"].as_str().unwrap().to_owned();
+    let whole = data_dir.cli(&["--json", "backup", "backups"]).done().json()["folder"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let mut torn = std::fs::read(two.file()).unwrap();
     let middle = torn.len() / 2;
     torn[middle..middle + 40_960].fill(b'x');
@@ -275,42 +309,60 @@ fn with_damaged_tenants() -> (std::sync::Arc<DataDir>, String) {
 #[test]
 fn tenants_that_cannot_be_read_are_left_out_and_named() {
     let (data_dir, whole) = with_damaged_tenants();
-    let output = data_dir.cli(&["--json", "backup", "backups", "--keep", "1"]).fails_saying("torn, garbage");
+    let output =
+        data_dir.cli(&["--json", "backup", "backups", "--keep", "1"]).fails_saying("torn, garbage");
     let made = output.json();
     for line in ["tenant torn (id 2) is left out: ", "tenant garbage (id 3) is left out: "] {
-        assert!(output.stderr.lines().any(|said| said.starts_with(line) && said.len() > line.len()), "{output:?}");
+        assert!(
+            output.stderr.lines().any(|said| said.starts_with(line) && said.len() > line.len()),
+            "{output:?}"
+        );
     }
     assert_eq!(made["removed"], json!([]));
-    assert_eq!(folders(&data_dir).len(), 2, "nothing is pruned");
-    let saved: Vec<Value> =
-        made["tenants"].as_array().unwrap().iter().map(|tenant| json!([tenant["id"], tenant["records"]])).collect();
+    assert_eq!(directories(&data_dir).len(), 2, "nothing is pruned");
+    let saved: Vec<Value> = made["tenants"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tenant| json!([tenant["id"], tenant["records"]]))
+        .collect();
     assert_eq!(saved, [json!([1, {"customers": 500, "employees": 0, "hardware": 0}])]);
-    let names: Vec<&Value> = made["left_out"].as_array().unwrap().iter().map(|tenant| &tenant["name"]).collect();
+    let names: Vec<&Value> =
+        made["left_out"].as_array().unwrap().iter().map(|tenant| &tenant["name"]).collect();
     assert_eq!(names, ["torn", "garbage"]);
     let partial = made["folder"].as_str().unwrap().to_owned();
-    let manifest: Value =
-        serde_json::from_slice(&std::fs::read(data_dir.home().join(&partial).join("manifest.json")).unwrap()).unwrap();
+    let manifest: Value = serde_json::from_slice(
+        &std::fs::read(data_dir.home().join(&partial).join("manifest.json")).unwrap(),
+    )
+    .unwrap();
     assert_eq!(manifest["left_out"], made["left_out"]);
-    let files: Vec<_> = std::fs::read_dir(data_dir.home().join(&partial).join("tenants")).unwrap().collect();
+    let files: Vec<_> =
+        std::fs::read_dir(data_dir.home().join(&partial).join("tenants")).unwrap().collect();
     assert_eq!(files.len(), 1, "no copy of what is damaged: {files:?}");
 
     let doctor = data_dir.cli(&["doctor", "--backups", "backups"]).ends_with(1);
     assert!(doctor.stdout.contains("lacks the tenant torn"), "{doctor:?}");
     data_dir.cli(&["backup", "backups", "torn"]).fails_saying("no backup was made");
-    assert_eq!(folders(&data_dir).len(), 2);
+    assert_eq!(directories(&data_dir).len(), 2);
 
     // On another machine the other tenants are restored, and the missing ones are named.
     let other = DataDir::new(false);
     let partial = data_dir.home().join(partial);
     let restored = other.cli(&["--json", "restore", partial.to_str().unwrap()]).done();
     assert_eq!(restored.json()["left_out"], made["left_out"]);
-    assert!(restored.stderr.contains("tenant torn (id 2) was left out of this backup"), "{restored:?}");
+    assert!(
+        restored.stderr.contains("tenant torn (id 2) was left out of this backup"),
+        "{restored:?}"
+    );
     assert_eq!(other.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
-    other.cli(&["restore", partial.to_str().unwrap(), "torn"]).fails_saying("was left out of the backup");
+    other
+        .cli(&["restore", partial.to_str().unwrap(), "torn"])
+        .fails_saying("was left out of the backup");
 
     // On this machine the newest backup that holds a tenant is found.
     for name in ["torn", "garbage"] {
-        let restored = data_dir.cli(&["--json", "restore", "backups", name, "--force"]).done().json();
+        let restored =
+            data_dir.cli(&["--json", "restore", "backups", name, "--force"]).done().json();
         assert_eq!((&restored["folder"], &restored["left_out"]), (&json!(whole), &json!([])));
     }
     data_dir.cli(&["check"]).done();
@@ -342,20 +394,29 @@ fn the_newest_backups_are_kept_whatever_the_clock_said() {
         edit_manifest(&data_dir, backup, |manifest| {
             manifest["created_at"] = at.replace("T19-30-00", "T19:30:00").into()
         });
-        std::fs::rename(data_dir.home().join("backups").join(&*backup), data_dir.home().join("backups").join(at))
-            .unwrap();
+        std::fs::rename(
+            data_dir.home().join("backups").join(&*backup),
+            data_dir.home().join("backups").join(at),
+        )
+        .unwrap();
         *backup = at.to_owned();
     }
     made.push(back_up(&data_dir, &["--keep", "3"]));
-    assert_eq!(folders(&data_dir).len(), 3);
+    assert_eq!(directories(&data_dir).len(), 3);
     made.push(back_up(&data_dir, &["--keep", "2"]));
     let mut kept = made.split_off(2);
     kept.sort();
-    assert_eq!(folders(&data_dir), kept);
+    assert_eq!(directories(&data_dir), kept);
     // The newest is restored.
     let other = DataDir::new(false);
-    let restored = other.cli(&["--json", "restore", data_dir.home().join("backups").to_str().unwrap()]).done().json();
-    assert!(kept.iter().any(|backup| restored["folder"].as_str().unwrap().ends_with(backup)), "{restored}");
+    let restored = other
+        .cli(&["--json", "restore", data_dir.home().join("backups").to_str().unwrap()])
+        .done()
+        .json();
+    assert!(
+        kept.iter().any(|backup| restored["folder"].as_str().unwrap().ends_with(backup)),
+        "{restored}"
+    );
 }
 
 #[test]
@@ -365,7 +426,9 @@ fn the_backups_of_a_renamed_tenant_are_of_one_kind_and_those_of_another_tenant_a
     let first = back_up(&data_dir, &["acme"]);
     // One of another data directory, and two of an earlier version.
     let other = back_up(&data_dir, &["acme"]);
-    edit_manifest(&data_dir, &other, |manifest| manifest["tenants"][0]["created_at"] = json!("2020-01-01T00:00:00Z"));
+    edit_manifest(&data_dir, &other, |manifest| {
+        manifest["tenants"][0]["created_at"] = json!("2020-01-01T00:00:00Z")
+    });
     let [earlier, earlier_other] = ["acme-berlin", "acme"].map(|name| {
         let backup = back_up(&data_dir, &["acme"]);
         edit_manifest(&data_dir, &backup, |manifest| {
@@ -379,7 +442,7 @@ fn the_backups_of_a_renamed_tenant_are_of_one_kind_and_those_of_another_tenant_a
     let last = back_up(&data_dir, &["acme-berlin", "--keep", "1"]);
     let mut kept = vec![other, earlier_other, last];
     kept.sort();
-    assert_eq!(folders(&data_dir), kept, "{first} and {earlier} are removed");
+    assert_eq!(directories(&data_dir), kept, "{first} and {earlier} are removed");
 }
 
 #[test]
@@ -394,19 +457,23 @@ fn a_backup_whose_name_cannot_be_synced_has_no_name() {
         run(command, "")
     };
     back_up().done();
-    let before = folders(&data_dir);
+    let before = directories(&data_dir);
     for end in ["/backups", "/manifest.json", "/tenants", ".partial"] {
         syncs.fail(end);
         back_up().fails_saying("error");
         syncs.succeed();
-        assert_eq!(folders(&data_dir), before, "{end}");
+        assert_eq!(directories(&data_dir), before, "{end}");
     }
     syncs.take();
     back_up().done();
     let synced = syncs.take();
-    let of_backup: Vec<_> = synced.iter().filter(|path| path.to_str().unwrap().contains("/backups")).collect();
+    let of_backup: Vec<_> =
+        synced.iter().filter(|path| path.to_str().unwrap().contains("/backups")).collect();
     for name in ["registry.db", "1.db", "manifest.json", "tenants"] {
         assert!(of_backup.iter().any(|path| path.ends_with(name)), "{name}: {synced:#?}");
     }
-    assert!(of_backup.last().unwrap().ends_with("backups"), "the folder's name is synced last: {synced:#?}");
+    assert!(
+        of_backup.last().unwrap().ends_with("backups"),
+        "the directory's name is synced last: {synced:#?}"
+    );
 }

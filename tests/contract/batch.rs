@@ -77,16 +77,23 @@ fn every_kind_of_operation_answers_as_a_request_of_its_own() {
         if shift == 1 {
             api.post("/hardware.php", json!({"name": "Between"})).is(201);
             let again = run(&api, &[operations[0].clone(), operations[3].clone()]);
-            let paths: Vec<Value> = results(again).iter().map(|result| result["location"].clone()).collect();
-            assert_eq!(paths, ["/customers.php?id=4", "/v1/hardware.php?id=3"], "the operation's path decides");
+            let paths: Vec<Value> =
+                results(again).iter().map(|result| result["location"].clone()).collect();
+            assert_eq!(
+                paths,
+                ["/customers.php?id=4", "/v1/hardware.php?id=3"],
+                "the operation's path decides"
+            );
             continue;
         }
         let done = results(run(&api, &operations));
         let statuses: Vec<&Value> = done.iter().map(|result| &result["status"]).collect();
         assert_eq!(statuses, [201, 200, 204, 201]);
-        for (result, path) in
-            [(&done[0], "/customers.php?id=3"), (&done[1], "/customers.php?id=1"), (&done[3], "/hardware.php?id=1")]
-        {
+        for (result, path) in [
+            (&done[0], "/customers.php?id=3"),
+            (&done[1], "/customers.php?id=1"),
+            (&done[3], "/hardware.php?id=1"),
+        ] {
             let present = api.get(path).is(200);
             assert_eq!(result["body"], present.json());
             assert_eq!(result["etag"].as_str(), present.header("ETag"));
@@ -102,12 +109,17 @@ fn every_kind_of_operation_answers_as_a_request_of_its_own() {
 fn a_hundred_operations_are_taken_and_one_hundred_and_one_are_not() {
     let server = TestServer::without_rate_limit();
     let api = server.tenant("acme").with_scopes(ALL);
-    let operations: Vec<Value> = (0..101).map(|n| post_customer(&format!("Customer {n}"))).collect();
+    let operations: Vec<Value> =
+        (0..101).map(|n| post_customer(&format!("Customer {n}"))).collect();
     let done = results(run(&api, &operations[..100]));
     let ids: Vec<i64> = done.iter().map(|result| result["body"]["id"].as_i64().unwrap()).collect();
     assert_eq!(ids, (1..=100).collect::<Vec<_>>());
     assert_eq!(api.total("/customers.php"), 100);
-    assert_eq!(api.total("/customers.php?q=customer+99"), 1, "what a batch made is found by search");
+    assert_eq!(
+        api.total("/customers.php?q=customer+99"),
+        1,
+        "what a batch made is found by search"
+    );
     refused(&api, &json!({"operations": operations}).to_string(), "101 operations");
 }
 
@@ -116,8 +128,13 @@ fn where_the_last_of_a_hundred_fails_nothing_is_changed() {
     let server = TestServer::without_rate_limit();
     let api = server.tenant("acme").with_scopes(ALL);
     let customer = api.customer("There before");
-    let mut operations: Vec<Value> = (0..98).map(|n| post_customer(&format!("Customer {n}"))).collect();
-    operations.push(operation("PUT", &format!("/customers.php?id={customer}"), json!({"name": "Renamed"})));
+    let mut operations: Vec<Value> =
+        (0..98).map(|n| post_customer(&format!("Customer {n}"))).collect();
+    operations.push(operation(
+        "PUT",
+        &format!("/customers.php?id={customer}"),
+        json!({"name": "Renamed"}),
+    ));
     operations.push(delete("/customers.php?id=1000"));
     fails_at(&api, 99, &operations, 404, "not_found");
     operations[99] = post_customer("");
@@ -150,7 +167,11 @@ fn an_operation_fails_as_a_request_of_its_own_would() {
             422,
             "customer_not_found",
         ),
-        (operation("POST", "/hardware.php", json!({"name": "Laptop", "employee_id": 9})), 422, "employee_not_found"),
+        (
+            operation("POST", "/hardware.php", json!({"name": "Laptop", "employee_id": 9})),
+            422,
+            "employee_not_found",
+        ),
         (delete("/customers.php?id=1"), 409, "has_dependents"),
         (with("\"1\""), 412, "precondition_failed"),
         (with("1"), 400, "bad_request"),
@@ -162,21 +183,28 @@ fn an_operation_fails_as_a_request_of_its_own_would() {
             _ => (),
         }
     }
-    let changed_before = [operation("PUT", "/customers.php?id=1", json!({"city": "Bonn"})), with(&etag)];
+    let changed_before =
+        [operation("PUT", "/customers.php?id=1", json!({"city": "Bonn"})), with(&etag)];
     let reply = fails_at(&api, 1, &changed_before, 412, "precondition_failed");
     assert_eq!(reply.header("ETag"), Some(etag.as_str()), "the batch is undone");
     assert_eq!(api.get("/customers.php?id=1").header("ETag"), Some(etag.as_str()));
-    let made_before =
-        [post_customer("New"), json!({"method": "DELETE", "path": "/customers.php?id=2", "if_match": "\"1\""})];
+    let made_before = [
+        post_customer("New"),
+        json!({"method": "DELETE", "path": "/customers.php?id=2", "if_match": "\"1\""}),
+    ];
     fails_at(&api, 1, &made_before, 404, "not_found");
     let both = json!({"customer_id": "x", "email": "x"});
-    let reply = fails_at(&api, 0, &[operation("POST", "/employees.php", both)], 422, "validation_failed");
+    let reply =
+        fails_at(&api, 0, &[operation("POST", "/employees.php", both)], 422, "validation_failed");
     reply.fails_on(&[("customer_id", "invalid_int"), ("email", "invalid_email")]);
     results(run(&api, &[with(&etag)]));
     results(run(&api, &[with("*")]));
     let ignored = json!({"method": "POST", "path": "/customers.php", "body": {"name": "New"}, "if_match": "\"1\""});
     results(run(&api, &[ignored]));
-    results(run(&api, &[json!({"method": "DELETE", "path": "/customers.php?id=2", "body": ["ignored"]})]));
+    results(run(
+        &api,
+        &[json!({"method": "DELETE", "path": "/customers.php?id=2", "body": ["ignored"]})],
+    ));
 }
 
 #[test]
@@ -204,7 +232,13 @@ fn an_operation_sees_what_those_before_it_did() {
     assert_eq!(done[0]["body"]["name"], "The first name");
     assert_eq!(done[1]["body"]["name"], "The second name");
     assert_ne!(done[0]["etag"], done[1]["etag"]);
-    fails_at(&api, 1, &[post_customer("Gone again"), delete("/customers.php?id=1")], 404, "not_found");
+    fails_at(
+        &api,
+        1,
+        &[post_customer("Gone again"), delete("/customers.php?id=1")],
+        404,
+        "not_found",
+    );
     assert_eq!(api.total("/customers.php"), 0);
 }
 
@@ -218,9 +252,21 @@ fn a_reference_can_be_the_result_of_an_earlier_post() {
         &api,
         &[
             post_customer("New"),
-            operation("POST", "/employees.php", json!({"customer_id": {"result": 0}, "email": "a@shop.example"})),
-            operation("POST", "/employees.php", json!({"customer_id": 1, "email": "b@shop.example"})),
-            operation("POST", "/hardware.php", json!({"name": "Laptop", "employee_id": {"result": 1}})),
+            operation(
+                "POST",
+                "/employees.php",
+                json!({"customer_id": {"result": 0}, "email": "a@shop.example"}),
+            ),
+            operation(
+                "POST",
+                "/employees.php",
+                json!({"customer_id": 1, "email": "b@shop.example"}),
+            ),
+            operation(
+                "POST",
+                "/hardware.php",
+                json!({"name": "Laptop", "employee_id": {"result": 1}}),
+            ),
             operation("PUT", "/hardware.php?id=1", json!({"employee_id": {"result": 2}})),
             operation("PUT", "/employees.php?id=2", json!({"customer_id": {"result": 0}})),
         ],
@@ -237,24 +283,43 @@ fn a_result_that_is_no_earlier_post_of_that_resource_is_refused() {
     let api = server.tenant("acme").with_scopes(ALL);
     api.customer("There");
     let employee = |result: Value| {
-        operation("POST", "/employees.php", json!({"customer_id": {"result": result}, "email": "a@shop.example"}))
+        operation(
+            "POST",
+            "/employees.php",
+            json!({"customer_id": {"result": result}, "email": "a@shop.example"}),
+        )
     };
-    let refuse = |operations: &[Value], what: &str| refused(&api, &json!({"operations": operations}).to_string(), what);
+    let refuse = |operations: &[Value], what: &str| {
+        refused(&api, &json!({"operations": operations}).to_string(), what)
+    };
     refuse(&[employee(json!(0)), post_customer("Later")], "operation 0");
     refuse(&[employee(json!(1)), post_customer("Later")], "operation 1");
     refuse(&[post_customer("New"), employee(json!(7))], "operation 7");
-    refuse(&[operation("PUT", "/customers.php?id=1", json!({"city": "Ulm"})), employee(json!(0))], "Operation 1");
+    refuse(
+        &[operation("PUT", "/customers.php?id=1", json!({"city": "Ulm"})), employee(json!(0))],
+        "Operation 1",
+    );
     refuse(&[delete("/customers.php?id=1"), employee(json!(0))], "earlier POST");
-    refuse(&[operation("POST", "/hardware.php", json!({"name": "Laptop"})), employee(json!(0))], "/customers.php");
+    refuse(
+        &[operation("POST", "/hardware.php", json!({"name": "Laptop"})), employee(json!(0))],
+        "/customers.php",
+    );
     for result in [json!("0"), json!(-1), json!(0.0), json!(null), json!([0]), json!(1e30)] {
         refuse(&[post_customer("New"), employee(result)], "Operation 1");
     }
     // Elsewhere an object is a value of the wrong type.
-    let in_text = operation("POST", "/customers.php", json!({"name": "New", "city": {"result": 0}}));
+    let in_text =
+        operation("POST", "/customers.php", json!({"name": "New", "city": {"result": 0}}));
     fails_at(&api, 1, &[post_customer("New"), in_text], 400, "bad_request");
-    let of_itself = operation("POST", "/employees.php", json!({"customer_id": {"of": 0}, "email": "a@shop.example"}));
-    fails_at(&api, 0, &[of_itself], 422, "validation_failed").fails_on(&[("customer_id", "invalid_int")]);
-    api.post("/employees.php", json!({"customer_id": {"result": 0}, "email": "a@shop.example"})).is(422);
+    let of_itself = operation(
+        "POST",
+        "/employees.php",
+        json!({"customer_id": {"of": 0}, "email": "a@shop.example"}),
+    );
+    fails_at(&api, 0, &[of_itself], 422, "validation_failed")
+        .fails_on(&[("customer_id", "invalid_int")]);
+    api.post("/employees.php", json!({"customer_id": {"result": 0}, "email": "a@shop.example"}))
+        .is(422);
 }
 
 #[test]
@@ -296,7 +361,9 @@ fn what_is_wrong_with_the_batch_itself_is_refused_before_anything_runs() {
     ] {
         refused(&api, &after_a_good_one(operation), what);
     }
-    for body in ["", "[]", "{", r#"{"operations": [}"#, r#"{"operations": [{"body": {"name": "\ud800"}}]}"#] {
+    for body in
+        ["", "[]", "{", r#"{"operations": [}"#, r#"{"operations": [{"body": {"name": "\ud800"}}]}"#]
+    {
         api.post_bytes(BATCH, body).fails_with(400, "invalid_json");
     }
     let long = "x".repeat(100_000);
@@ -321,15 +388,22 @@ fn every_operation_needs_its_scope_before_any_runs() {
     let api = tenant.with_scopes(&["customers:write"]);
     let hardware = operation("POST", "/hardware.php", json!({"name": "Laptop"}));
     let employee = operation("POST", "/employees.php", json!({}));
-    let reply = run(&api, &[post_customer("Good"), employee, hardware.clone()]).fails_with(403, "insufficient_scope");
+    let reply = run(&api, &[post_customer("Good"), employee, hardware.clone()])
+        .fails_with(403, "insufficient_scope");
     assert_eq!(reply.json()["operation"], 1);
     let challenge = "Bearer error=\"insufficient_scope\", scope=\"employees:write\"";
     assert_eq!(reply.header("WWW-Authenticate"), Some(challenge));
-    let invalid_first = run(&api, &[post_customer(""), hardware.clone()]).fails_with(403, "insufficient_scope");
-    assert_eq!(invalid_first.json()["operation"], 1, "scopes come before the checks of the operations");
+    let invalid_first =
+        run(&api, &[post_customer(""), hardware.clone()]).fails_with(403, "insufficient_scope");
+    assert_eq!(
+        invalid_first.json()["operation"],
+        1,
+        "scopes come before the checks of the operations"
+    );
     assert_eq!(all.total("/customers.php"), 0);
     results(run(&api, &[post_customer("Alone")]));
-    run(&tenant.with_scopes(&["customers:read"]), &[post_customer("No")]).fails_with(403, "insufficient_scope");
+    run(&tenant.with_scopes(&["customers:read"]), &[post_customer("No")])
+        .fails_with(403, "insufficient_scope");
     results(run(&tenant.with_scopes(&["hardware:write"]), &[hardware]));
 }
 
@@ -337,7 +411,8 @@ fn every_operation_needs_its_scope_before_any_runs() {
 fn a_batch_counts_as_one_request() {
     let server = Setup::plain().option("--rate-limit").option("3").start();
     let api = server.tenant("acme").with_scopes(ALL);
-    let operations: Vec<Value> = (0..100).map(|n| post_customer(&format!("Customer {n}"))).collect();
+    let operations: Vec<Value> =
+        (0..100).map(|n| post_customer(&format!("Customer {n}"))).collect();
     assert_eq!(run(&api, &operations).is(200).limit("Remaining"), 2);
     assert_eq!(run(&api, &[]).is(400).limit("Remaining"), 1);
     assert_eq!(run(&api, &[delete("/customers.php?id=1000")]).is(404).limit("Remaining"), 0);
@@ -351,7 +426,11 @@ fn one_idempotency_key_covers_all_of_it() {
     let key = uuid();
     let operations = [
         post_customer("Once"),
-        operation("POST", "/employees.php", json!({"customer_id": {"result": 0}, "email": "a@shop.example"})),
+        operation(
+            "POST",
+            "/employees.php",
+            json!({"customer_id": {"result": 0}, "email": "a@shop.example"}),
+        ),
     ];
     let first = call(&api, &operations).key(&key).send().is(200);
     assert!(!first.was_replayed());
@@ -368,8 +447,13 @@ fn one_idempotency_key_covers_all_of_it() {
     single.send().fails_with(422, "idempotency_key_reused");
 
     let of_a_single = uuid();
-    api.call("POST", "/customers.php").key(&of_a_single).json(&json!({"name": "Single"})).send().is(201);
-    let reused = call(&api, &operations).key(&of_a_single).send().fails_with(422, "idempotency_key_reused");
+    api.call("POST", "/customers.php")
+        .key(&of_a_single)
+        .json(&json!({"name": "Single"}))
+        .send()
+        .is(201);
+    let reused =
+        call(&api, &operations).key(&of_a_single).send().fails_with(422, "idempotency_key_reused");
     assert_eq!(reused.json().get("operation"), None);
     assert_eq!(api.total("/customers.php"), 2);
 }
@@ -393,17 +477,31 @@ fn each_operation_has_its_entry_in_the_change_log() {
     let operations = [
         post_customer("New"),
         operation("PUT", "/customers.php?id=1", json!({"city": "Ulm"})),
-        operation("POST", "/employees.php", json!({"customer_id": {"result": 0}, "email": "a@shop.example"})),
+        operation(
+            "POST",
+            "/employees.php",
+            json!({"customer_id": {"result": 0}, "email": "a@shop.example"}),
+        ),
         delete("/employees.php?id=1"),
     ];
     let done = results(call(&api, &operations).header("X-Request-Id", &id).send());
     let entries = api.get("/changes.php").found()["data"].as_array().unwrap().clone();
-    let actions: Vec<(&str, &str)> =
-        entries.iter().map(|entry| (entry["resource"].as_str().unwrap(), entry["action"].as_str().unwrap())).collect();
-    let expected =
-        [("customers", "created"), ("customers", "updated"), ("employees", "created"), ("employees", "deleted")];
+    let actions: Vec<(&str, &str)> = entries
+        .iter()
+        .map(|entry| (entry["resource"].as_str().unwrap(), entry["action"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        ("customers", "created"),
+        ("customers", "updated"),
+        ("employees", "created"),
+        ("employees", "deleted"),
+    ];
     assert_eq!(actions, expected);
-    assert!(entries.iter().all(|entry| entry["request_id"] == id.as_str() && entry["by"]["kind"] == "key"));
+    assert!(
+        entries
+            .iter()
+            .all(|entry| entry["request_id"] == id.as_str() && entry["by"]["kind"] == "key")
+    );
     for (result, entry) in done.iter().zip(&entries).take(3) {
         assert_eq!(result["etag"], format!("\"{}\"", entry["seq"]));
     }
@@ -421,9 +519,13 @@ fn a_body_has_at_most_one_mebibyte() {
     let api = server.tenant("acme").with_scopes(ALL);
     for api in [api.clone(), api.below_v1()] {
         api.post_bytes(BATCH, batch_of(1 << 20)).is(200);
-        api.post_bytes(BATCH, batch_of((1 << 20) + 1)).fails_with(413, "payload_too_large").saying("1048576");
+        api.post_bytes(BATCH, batch_of((1 << 20) + 1))
+            .fails_with(413, "payload_too_large")
+            .saying("1048576");
     }
-    api.post_bytes("/customers.php", batch_of(64 * 1024 + 1)).fails_with(413, "payload_too_large").saying("65536");
+    api.post_bytes("/customers.php", batch_of(64 * 1024 + 1))
+        .fails_with(413, "payload_too_large")
+        .saying("65536");
     let query = "/customers.php?x=/batch.php";
     api.post_bytes(query, batch_of(64 * 1024 + 1)).fails_with(413, "payload_too_large");
     assert_eq!(api.total("/customers.php"), 2);
@@ -437,11 +539,15 @@ fn the_body_of_one_operation_may_exceed_the_limit_of_a_request() {
     results(run(&api, &[operation("POST", "/customers.php", wide)]));
     let notes = "n".repeat(5000);
     let many: Vec<Value> = (0..100)
-        .map(|n| operation("POST", "/customers.php", json!({"name": format!("N {n}"), "notes": notes})))
+        .map(|n| {
+            operation("POST", "/customers.php", json!({"name": format!("N {n}"), "notes": notes}))
+        })
         .collect();
     assert_eq!(results(run(&api, &many)).len(), 100);
     let nested = format!(r#"{{"name": "Deep", "ignored": {}{}}}"#, "[".repeat(99), "]".repeat(99));
-    let body = format!(r#"{{"operations": [{{"method": "POST", "path": "/customers.php", "body": {nested}}}]}}"#);
+    let body = format!(
+        r#"{{"operations": [{{"method": "POST", "path": "/customers.php", "body": {nested}}}]}}"#
+    );
     api.post_bytes(BATCH, body).is(200);
     let endless = format!(r#"{{"operations": [{}{}]}}"#, "[".repeat(400_000), "]".repeat(400_000));
     api.post_bytes(BATCH, endless).fails_with(400, "invalid_json");
@@ -460,15 +566,23 @@ fn the_checks_of_a_batch_have_their_order() {
     reader.get(BATCH).fails_with(405, "method_not_allowed");
     let call = || reader.call("POST", BATCH);
     call().key("nonsense").body("x").send().fails_with(400, "invalid_idempotency_key");
-    call().header("Content-Type", "text/plain").body(large.as_str()).send().fails_with(415, "unsupported_media_type");
+    call()
+        .header("Content-Type", "text/plain")
+        .body(large.as_str())
+        .send()
+        .fails_with(415, "unsupported_media_type");
     json(&reader, BATCH, &large).fails_with(413, "payload_too_large");
     json(&reader, "/batch.php?x=1", "{").fails_with(400, "invalid_json");
-    json(&reader, "/batch.php?x=1", "{}").fails_with(400, "bad_request").saying("query parameter \"x\"");
+    json(&reader, "/batch.php?x=1", "{}")
+        .fails_with(400, "bad_request")
+        .saying("query parameter \"x\"");
     let undeclared = json!({"operations": [post_customer(""), {"method": "BREW"}]}).to_string();
     json(&reader, BATCH, &undeclared).fails_with(400, "bad_request").saying("Operation 1");
-    json(&reader, BATCH, &json!({"operations": [post_customer("")]}).to_string()).fails_with(403, "insufficient_scope");
+    json(&reader, BATCH, &json!({"operations": [post_customer("")]}).to_string())
+        .fails_with(403, "insufficient_scope");
     json(&reader, BATCH, &large).fails_with(429, "rate_limited");
-    // A method that the path lacks is not in the interface description, so the answer is not compared with it.
+    // A method that the path lacks is not in the interface description, so the answer is not
+    // compared with it.
     reader.call("PUT", BATCH).try_send().unwrap().fails_with(429, "rate_limited");
     json(&server.anonymous(), "/batch.php/", &large).fails_with(404, "endpoint_not_found");
 
@@ -508,7 +622,9 @@ fn a_batch_is_there_completely_or_not_at_all_after_a_kill() {
                     }
                 });
             }
-            until("batches are acknowledged", || (acknowledged.load(Ordering::Relaxed) >= moment).then_some(()));
+            until("batches are acknowledged", || {
+                (acknowledged.load(Ordering::Relaxed) >= moment).then_some(())
+            });
             server.kill();
         });
         server.restart();

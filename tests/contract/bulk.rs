@@ -96,10 +96,14 @@ fn faults_are_reported_line_by_line_and_nothing_is_imported() {
     shop.write("b.csv", "nmae,city\nGood,x\n");
     let output = shop.import("customers", "b.csv", &[]).ends_with(1);
     assert!(
-        output.stderr.starts_with("line 1: nmae: unknown_column: ") && output.stderr.contains("\"name\""),
+        output.stderr.starts_with("line 1: nmae: unknown_column: ")
+            && output.stderr.contains("\"name\""),
         "{output:?}"
     );
-    shop.write("c.jsonl", "{\"name\": \"Good\"}\n{\"name\": 7}\n{\"name\": \"Good\", \"shoe\": 1}\n");
+    shop.write(
+        "c.jsonl",
+        "{\"name\": \"Good\"}\n{\"name\": 7}\n{\"name\": \"Good\", \"shoe\": 1}\n",
+    );
     let output = shop.import("customers", "c.jsonl", &[]).ends_with(1);
     assert!(output.stderr.starts_with("line 2: name: bad_request: "), "{output:?}");
     assert!(output.stderr.contains("\nline 3: shoe: unknown_column: "), "{output:?}");
@@ -115,15 +119,22 @@ fn faults_are_reported_line_by_line_and_nothing_is_imported() {
 fn a_document_for_scripts_has_every_fault() {
     let shop = Shop::new();
     shop.write("a.csv", format!("name,email\n{}Good,\nx,nobody\n", "x,\n".repeat(250)));
-    let output = shop.import("customers", "a.csv", &["--json"]).fails_saying("252 faults in 251 rows");
+    let output =
+        shop.import("customers", "a.csv", &["--json"]).fails_saying("252 faults in 251 rows");
     let document = output.json();
-    assert_eq!((&document["done"], &document["resource"]), (&json!("nothing"), &json!("customers")));
+    assert_eq!(
+        (&document["done"], &document["resource"]),
+        (&json!("nothing"), &json!("customers"))
+    );
     let faults = document["faults"].as_array().unwrap();
     assert_eq!(faults.len(), 252);
     let names: Vec<&String> = faults[0].as_object().unwrap().keys().collect();
     assert_eq!(names, ["line", "field", "code", "message"]);
     assert_eq!((&faults[0]["line"], &faults[0]["code"]), (&json!(2), &json!("too_short")));
-    assert_eq!((&faults[251]["line"], &faults[251]["code"]), (&json!(253), &json!("invalid_email")));
+    assert_eq!(
+        (&faults[251]["line"], &faults[251]["code"]),
+        (&json!(253), &json!("invalid_email"))
+    );
     assert!(output.stderr.contains("\nand 152 more\n"), "{output:?}");
     shop.write("b.csv", "nmae\nGood\n");
     let document = shop.import("customers", "b.csv", &["--json", "--dry-run"]).ends_with(1).json();
@@ -136,7 +147,13 @@ fn half_a_million_faults_take_no_memory() {
     let shop = Shop::new();
     shop.write("a.csv", format!("name\n{}", "x\n".repeat(500_000)));
     let mut command = shop.data_dir.command();
-    command.arg("--data-dir").arg(shop.data_dir.data()).args(["--json", "import", "acme", "customers", "a.csv"]);
+    command.arg("--data-dir").arg(shop.data_dir.data()).args([
+        "--json",
+        "import",
+        "acme",
+        "customers",
+        "a.csv",
+    ]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut output = child.stdout.take().unwrap();
     let mut buffer = vec![0; 1 << 20];
@@ -165,7 +182,11 @@ fn wrong_usage_exits_with_2_and_a_missing_file_or_tenant_with_1() {
     shop.data_dir.cli(&["export", "other", "customers"]).fails_saying("no tenant other");
     let empty = DataDir::new(false);
     std::fs::write(empty.home().join("a.csv"), "name\nGood\n").unwrap();
-    for command in [&["import", "acme", "customers", "a.csv"][..], &["export", "acme", "customers"], &["backup", "b"]] {
+    for command in [
+        &["import", "acme", "customers", "a.csv"][..],
+        &["export", "acme", "customers"],
+        &["backup", "b"],
+    ] {
         empty.cli(command).fails_saying("no data directory");
         assert!(!empty.data().exists());
     }
@@ -176,16 +197,26 @@ fn a_dry_run_imports_nothing_and_json_reports_what_was_done() {
     let shop = Shop::new();
     shop.write("a.csv", "name\nEins\nZwei\n");
     let report = shop.import("customers", "a.csv", &["--dry-run", "--json"]).done().json();
-    assert_eq!(report, json!({"done": "checked", "tenant": "acme", "resource": "customers", "rows": 2}));
+    assert_eq!(
+        report,
+        json!({"done": "checked", "tenant": "acme", "resource": "customers", "rows": 2})
+    );
     assert_eq!(shop.export("customers", &[]).lines().count(), 1);
     let output = shop.import("customers", "a.csv", &["--json"]).done();
     assert_eq!(output.json()["done"], "imported");
     assert_eq!(output.stderr, "", "no bar in a pipe");
-    let report = shop.data_dir.cli(&["--json", "export", "acme", "customers", "--output", "out.jsonl"]).done().json();
+    let report = shop
+        .data_dir
+        .cli(&["--json", "export", "acme", "customers", "--output", "out.jsonl"])
+        .done()
+        .json();
     assert_eq!((&report["rows"], &report["file"]), (&json!(2), &json!("out.jsonl")));
     let file = shop.data_dir.home().join("out.jsonl");
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(std::fs::read_to_string(file).unwrap(), shop.export("customers", &["--format", "jsonl"]));
+    assert_eq!(
+        std::fs::read_to_string(file).unwrap(),
+        shop.export("customers", &["--format", "jsonl"])
+    );
     shop.import("customers", "a.csv", &["--keep-ids"]).fails_saying("");
 }
 
@@ -193,7 +224,8 @@ fn a_dry_run_imports_nothing_and_json_reports_what_was_done() {
 fn position_in(path: &Path, pid: u32) -> Option<u64> {
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let mut paths = descriptors.filter_map(|entry| Some(entry.ok()?.path()));
-    let descriptor = paths.find(|link| std::fs::read_link(link).is_ok_and(|target| target == path))?;
+    let descriptor =
+        paths.find(|link| std::fs::read_link(link).is_ok_and(|target| target == path))?;
     let number = descriptor.file_name()?.to_str()?.to_owned();
     let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).ok()?;
     info.lines().find_map(|line| line.strip_prefix("pos:"))?.trim().parse().ok()
@@ -205,7 +237,10 @@ fn an_import_that_is_killed_leaves_nothing() {
     let shop = Shop::new();
     let mut text = String::from("name,city,notes\n");
     for row in 0..60_000 {
-        text.push_str(&format!("Customer {row},Stadt {},a text whose words are indexed for the search\n", row % 97));
+        text.push_str(&format!(
+            "Customer {row},Stadt {},a text whose words are indexed for the search\n",
+            row % 97
+        ));
     }
     shop.write("c.csv", text);
     let file = shop.data_dir.home().canonicalize().unwrap().join("c.csv");
@@ -214,15 +249,27 @@ fn an_import_that_is_killed_leaves_nothing() {
     let is_checking = |pid: u32| position_in(&file, pid).is_some_and(|position| position > 0);
     let is_writing = |_: u32| log_size() > 0;
     let has_written = |_: u32| log_size() > 4 << 20;
-    let moments: [(&str, &dyn Fn(u32) -> bool); 3] =
-        [("it checks", &is_checking), ("it writes", &is_writing), ("it has written 4 MiB", &has_written)];
+    let moments: [(&str, &dyn Fn(u32) -> bool); 3] = [
+        ("it checks", &is_checking),
+        ("it writes", &is_writing),
+        ("it has written 4 MiB", &has_written),
+    ];
     for (moment, is_reached) in moments {
         let mut command = shop.data_dir.command();
-        command.arg("--data-dir").arg(shop.data_dir.data()).args(["import", "acme", "customers", "c.csv"]);
+        command.arg("--data-dir").arg(shop.data_dir.data()).args([
+            "import",
+            "acme",
+            "customers",
+            "c.csv",
+        ]);
         let mut child = command.stdout(Stdio::null()).spawn().unwrap();
         until(moment, || is_reached(child.id()).then_some(()));
         child.kill().unwrap();
-        assert_eq!(child.wait().unwrap().signal(), Some(9), "the import ended before it was killed");
+        assert_eq!(
+            child.wait().unwrap().signal(),
+            Some(9),
+            "the import ended before it was killed"
+        );
         assert_eq!(shop.export("customers", &[]).lines().count(), 1, "killed when {moment}");
         shop.data_dir.cli(&["check"]).done();
     }

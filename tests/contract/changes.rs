@@ -22,7 +22,12 @@ fn cursor(api: &Api, query: &str) -> String {
 /// Action, resource and id of each entry.
 fn outline(entries: &[Value]) -> Vec<String> {
     let text = |entry: &Value| {
-        format!("{} {} {}", entry["action"].as_str().unwrap(), entry["resource"].as_str().unwrap(), entry["id"])
+        format!(
+            "{} {} {}",
+            entry["action"].as_str().unwrap(),
+            entry["resource"].as_str().unwrap(),
+            entry["id"]
+        )
     };
     entries.iter().map(text).collect()
 }
@@ -35,16 +40,25 @@ fn each_change_has_an_entry() {
     let api = server.with_key(&key.key);
     let id = uuid();
     let call = api.call("POST", "/customers.php").header("X-Request-Id", &id);
-    let created = call.json(&json!({"name": "Eins \"&\" Söhne", "city": "Bremen"})).send().created();
-    let changed =
-        api.put("/customers.php?id=1", json!({"notes": "x\ny", "city": "Köln", "name": created["name"]})).found();
+    let created =
+        call.json(&json!({"name": "Eins \"&\" Söhne", "city": "Bremen"})).send().created();
+    let changed = api
+        .put(
+            "/customers.php?id=1",
+            json!({"notes": "x\ny", "city": "Köln", "name": created["name"]}),
+        )
+        .found();
     let unchanged = api.put("/customers.php?id=1", json!({"city": "Köln"})).found();
     assert_eq!(unchanged, changed, "a PUT that changes no value has no entry");
     let by = json!({"kind": "key", "id": key.id, "name": "a test's", "prefix": key.prefix});
     let found = entries(&api, "");
     assert_eq!(outline(&found), ["created customers 1", "updated customers 1"]);
     let parts = |n: usize| (found[n]["fields"].clone(), found[n]["before"].clone());
-    assert_eq!(parts(0), (json!(["name", "city", "status"]), Value::Null), "the fields that are not null");
+    assert_eq!(
+        parts(0),
+        (json!(["name", "city", "status"]), Value::Null),
+        "the fields that are not null"
+    );
     assert_eq!(
         parts(1),
         (json!(["city", "notes"]), json!({"city": "Bremen", "notes": null})),
@@ -52,13 +66,18 @@ fn each_change_has_an_entry() {
     );
     assert_eq!(found[0]["request_id"], id);
     assert_eq!(found[1]["at"], changed["updated_at"]);
-    assert!(found.iter().all(|entry| entry["by"] == by && is_timestamp(entry["at"].as_str().unwrap())));
+    assert!(
+        found.iter().all(|entry| entry["by"] == by && is_timestamp(entry["at"].as_str().unwrap()))
+    );
     assert!(found.iter().all(|entry| entry["record"] == changed), "the record as it is now");
     api.delete("/customers.php?id=1").is(204);
     let found = entries(&api, "");
     assert_eq!(found.len(), 3);
     let last = &found[2];
-    assert_eq!((&last["action"], &last["fields"], &last["before"]), (&json!("deleted"), &json!([]), &changed));
+    assert_eq!(
+        (&last["action"], &last["fields"], &last["before"]),
+        (&json!("deleted"), &json!([]), &changed)
+    );
     assert!(found.iter().all(|entry| entry["record"].is_null()), "null once it is deleted");
 }
 
@@ -66,12 +85,19 @@ fn each_change_has_an_entry() {
 fn values_keep_their_types_in_an_entry() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
-    api.create("/hardware.php", json!({"name": "Laptop", "is_leased": 1, "purchase_cost_cents": -5}));
-    let change = json!({"is_leased": false, "purchase_cost_cents": null, "purchase_date": "2026-02-28"});
+    api.create(
+        "/hardware.php",
+        json!({"name": "Laptop", "is_leased": 1, "purchase_cost_cents": -5}),
+    );
+    let change =
+        json!({"is_leased": false, "purchase_cost_cents": null, "purchase_date": "2026-02-28"});
     api.put("/hardware.php?id=1", change).is(200);
     let entry = entries(&api, "")[1].clone();
     assert_eq!(entry["fields"], json!(["purchase_date", "purchase_cost_cents", "is_leased"]));
-    assert_eq!(entry["before"], json!({"purchase_date": null, "purchase_cost_cents": -5, "is_leased": true}));
+    assert_eq!(
+        entry["before"],
+        json!({"purchase_date": null, "purchase_cost_cents": -5, "is_leased": true})
+    );
 }
 
 #[test]
@@ -87,10 +113,18 @@ fn what_changes_nothing_has_no_entry() {
     api.put("/employees.php?id=1", json!({"customer_id": 9})).is(422);
     api.put("/customers.php?id=9", json!({"name": "Nobody"})).is(404);
     api.post("/customers.php", json!({"name": ""})).is(422);
-    api.call("PUT", "/customers.php?id=1").header("If-Match", "\"1\"").json(&json!({"name": "Lost"})).send().is(412);
+    api.call("PUT", "/customers.php?id=1")
+        .header("If-Match", "\"1\"")
+        .json(&json!({"name": "Lost"}))
+        .send()
+        .is(412);
     let found = entries(&api, "");
     assert_eq!(outline(&found), ["created customers 1", "created employees 1"]);
-    assert_eq!(found[1]["seq"].as_i64().unwrap() - found[0]["seq"].as_i64().unwrap(), 1, "not even a number");
+    assert_eq!(
+        found[1]["seq"].as_i64().unwrap() - found[0]["seq"].as_i64().unwrap(),
+        1,
+        "not even a number"
+    );
 }
 
 #[test]
@@ -104,15 +138,23 @@ fn pages_follow_each_other() {
     let page = first.json();
     assert_eq!((page["data"].as_array().unwrap().len(), &page["more"]), (3, &json!(true)));
     let link = first.header("Link").unwrap().to_owned();
-    let next = link.strip_prefix('<').and_then(|link| link.strip_suffix(">; rel=\"next\"")).unwrap();
-    assert_eq!(next, format!("/changes.php?limit=3&cursor={}", page["next_cursor"].as_str().unwrap()));
+    let next =
+        link.strip_prefix('<').and_then(|link| link.strip_suffix(">; rel=\"next\"")).unwrap();
+    assert_eq!(
+        next,
+        format!("/changes.php?limit=3&cursor={}", page["next_cursor"].as_str().unwrap())
+    );
     let second = api.get(next).found();
     assert_eq!(outline(second["data"].as_array().unwrap())[0], "created customers 4");
     let rest = format!("?limit=200&cursor={}", second["next_cursor"].as_str().unwrap());
     let third = api.get(&format!("{CHANGES}{rest}")).found();
     assert_eq!((third["data"].as_array().unwrap().len(), &third["more"]), (1, &json!(false)));
     let end = third["next_cursor"].as_str().unwrap();
-    assert_eq!(api.get(&format!("{CHANGES}?cursor={end}")).found()["next_cursor"], end, "nothing came since");
+    assert_eq!(
+        api.get(&format!("{CHANGES}?cursor={end}")).found()["next_cursor"],
+        end,
+        "nothing came since"
+    );
     api.below_v1().put("/customers.php?id=2", json!({"city": "Bremen"})).is(200);
     let since = api.below_v1().get(&format!("{CHANGES}?cursor={end}")).found();
     assert_eq!(outline(since["data"].as_array().unwrap()), ["updated customers 2"]);
@@ -132,12 +174,24 @@ fn a_cursor_is_good_with_another_resource_and_record() {
     api.employee(two);
     api.put(&format!("/customers.php?id={three}"), json!({"city": "Bremen"})).is(200);
     let seen = |query: &str| outline(&entries(&api, &format!("?cursor={now}{query}")));
-    assert_eq!(seen(""), ["created customers 2", "created customers 3", "created employees 1", "updated customers 3"]);
+    assert_eq!(
+        seen(""),
+        [
+            "created customers 2",
+            "created customers 3",
+            "created employees 1",
+            "updated customers 3"
+        ]
+    );
     assert_eq!(seen("&resource=employees"), ["created employees 1"]);
     assert_eq!(seen("&resource=hardware"), [""; 0]);
     assert_eq!(seen("&resource=customers&id=3"), ["created customers 3", "updated customers 3"]);
     assert_eq!(seen("&resource=customers&id=1"), [""; 0]);
-    assert_eq!(seen("&resource=customers&id=99999999999999999999"), [""; 0], "no record has this id");
+    assert_eq!(
+        seen("&resource=customers&id=99999999999999999999"),
+        [""; 0],
+        "no record has this id"
+    );
     assert_eq!(outline(&entries(&api, "?resource=customers&id=1")), ["created customers 1"]);
 }
 
@@ -147,7 +201,8 @@ fn parameters_are_checked() {
     let api = server.tenant("acme").with_scopes(ALL);
     api.customer("Eins");
     api.customer("Zwei");
-    let list = api.get("/customers.php?limit=1").found()["next_cursor"].as_str().unwrap().to_owned();
+    let list =
+        api.get("/customers.php?limit=1").found()["next_cursor"].as_str().unwrap().to_owned();
     let good = cursor(&api, "");
     let changed: String = good.chars().rev().collect();
     for (query, said) in [
@@ -200,7 +255,8 @@ fn a_key_sees_entries_of_its_resources_alone() {
     for (at, resource) in RESOURCES.iter().enumerate() {
         let scope = format!("{}:read", resource.plural);
         let reader = tenant.with_scopes(&[&scope]);
-        let others: Vec<_> = RESOURCES.iter().enumerate().filter(|(other, _)| *other != at).collect();
+        let others: Vec<_> =
+            RESOURCES.iter().enumerate().filter(|(other, _)| *other != at).collect();
         let (now, page) = (cursor(&reader, "?cursor=now"), reader.get(CHANGES).body);
         for (_, other) in &others {
             let body = if other.plural == "employees" {
@@ -212,10 +268,18 @@ fn a_key_sees_entries_of_its_resources_alone() {
                 all.create(other.path, body);
             }
         }
-        assert_eq!(reader.get(CHANGES).body, page, "changes of other resources make no difference to a page");
+        assert_eq!(
+            reader.get(CHANGES).body,
+            page,
+            "changes of other resources make no difference to a page"
+        );
         assert_eq!(cursor(&reader, "?cursor=now"), now, "nor to a cursor");
         let since = reader.get(&format!("{CHANGES}?cursor={now}&limit=1")).found();
-        assert_eq!((&since["data"], &since["more"]), (&json!([]), &json!(false)), "nor to what follows");
+        assert_eq!(
+            (&since["data"], &since["more"]),
+            (&json!([]), &json!(false)),
+            "nor to what follows"
+        );
         for (_, other) in &others {
             let filtered = reader.get(&format!("{CHANGES}?resource={}", other.plural)).found();
             assert_eq!((&filtered["data"], &filtered["more"]), (&json!([]), &json!(false)));
@@ -228,7 +292,8 @@ fn a_key_sees_entries_of_its_resources_alone() {
     let two = tenant.with_scopes(&["customers:read", "hardware:read"]);
     let seen = outline(&entries(&two, "?limit=200"));
     let expected = outline(&entries(&all, "?limit=200"));
-    let expected: Vec<&String> = expected.iter().filter(|line| !line.contains("employees")).collect();
+    let expected: Vec<&String> =
+        expected.iter().filter(|line| !line.contains("employees")).collect();
     assert_eq!(seen.iter().collect::<Vec<_>>(), expected, "in the order of the commits");
 }
 
@@ -250,16 +315,32 @@ fn every_row_of_an_import_has_an_entry() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
     api.customer("Before");
-    std::fs::write(server.home().join("c.csv"), "name,city\nImported 1,Bremen\nImported 2,\n").unwrap();
+    std::fs::write(server.home().join("c.csv"), "name,city\nImported 1,Bremen\nImported 2,\n")
+        .unwrap();
     server.cli(&["import", "acme", "customers", "c.csv", "--dry-run"]).done();
     server.cli(&["import", "acme", "customers", "c.csv"]).done();
     let found = entries(&api, "");
-    assert_eq!(outline(&found), ["created customers 1", "created customers 2", "created customers 3"]);
-    for (entry, fields) in found[1..].iter().zip([json!(["name", "city", "status"]), json!(["name", "status"])]) {
+    assert_eq!(
+        outline(&found),
+        ["created customers 1", "created customers 2", "created customers 3"]
+    );
+    for (entry, fields) in
+        found[1..].iter().zip([json!(["name", "city", "status"]), json!(["name", "status"])])
+    {
         assert_eq!(entry["by"], json!({"kind": "command", "name": "import"}));
-        assert_eq!((&entry["request_id"], &entry["before"], &entry["fields"]), (&Value::Null, &Value::Null, &fields));
-        assert_eq!((&entry["at"], &entry["record"]["id"]), (&entry["record"]["created_at"], &entry["id"]));
-        let version = api.get(&format!("/customers.php?id={}", entry["id"])).header("ETag").unwrap().to_owned();
+        assert_eq!(
+            (&entry["request_id"], &entry["before"], &entry["fields"]),
+            (&Value::Null, &Value::Null, &fields)
+        );
+        assert_eq!(
+            (&entry["at"], &entry["record"]["id"]),
+            (&entry["record"]["created_at"], &entry["id"])
+        );
+        let version = api
+            .get(&format!("/customers.php?id={}", entry["id"]))
+            .header("ETag")
+            .unwrap()
+            .to_owned();
         assert_eq!(version, format!("\"{}\"", entry["seq"]));
     }
     api.customer("After");
@@ -270,7 +351,9 @@ fn every_row_of_an_import_has_an_entry() {
 fn the_command_prints_the_newest_entries_last() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
-    let print = |options: &[&str]| server.cli(&[&["--json", "changes", "acme"], options].concat()).done().json();
+    let print = |options: &[&str]| {
+        server.cli(&[&["--json", "changes", "acme"], options].concat()).done().json()
+    };
     assert_eq!(print(&[]), json!([]));
     server.cli(&["changes", "acme"]).done();
     let customer = api.customer("Eins");
@@ -279,10 +362,16 @@ fn the_command_prints_the_newest_entries_last() {
     assert_eq!(print(&[]), json!(entries(&api, "")));
     assert_eq!(print(&["--last", "2"]), json!(entries(&api, "")[1..]));
     assert_eq!(print(&["--resource", "employees"]), json!(entries(&api, "?resource=employees")));
-    assert_eq!(print(&["--resource", "customers", "--id", "1", "--last", "1"]), json!(entries(&api, "")[2..]));
+    assert_eq!(
+        print(&["--resource", "customers", "--id", "1", "--last", "1"]),
+        json!(entries(&api, "")[2..])
+    );
     let table = server.cli(&["changes", "acme"]).done().stdout;
     let last = table.trim_end().lines().last().unwrap().to_owned();
-    assert!(last.contains("updated") && last.contains("city") && last.contains("a test's (key 1, tdk_"), "{table}");
+    assert!(
+        last.contains("updated") && last.contains("city") && last.contains("a test's (key 1, tdk_"),
+        "{table}"
+    );
     server.cli(&["changes", "acme", "--id", "1"]).ends_with(2);
     server.cli(&["changes", "acme", "--last", "0"]).ends_with(2);
     server.cli(&["changes", "acme", "--resource", "cars"]).ends_with(2);
@@ -315,7 +404,9 @@ fn entries_are_shown_for_their_time() {
     server.advance(1);
     assert_eq!(entries(&api, ""), [0; 0], "never shown after its time");
     for missed in [&start, &seen] {
-        api.get(&format!("{CHANGES}?cursor={missed}")).fails_with(410, "changes_gone").saying("lists");
+        api.get(&format!("{CHANGES}?cursor={missed}"))
+            .fails_with(410, "changes_gone")
+            .saying("lists");
     }
     api.head(&format!("{CHANGES}?cursor={start}")).is(410);
     assert_eq!(entries(&api, &format!("?cursor={end}")), [0; 0], "old, but it has missed nothing");
@@ -430,7 +521,8 @@ fn a_cursor_from_before_a_restore_is_gone() {
     until("the tenant is served again", || (api.get(CHANGES).status == 200).then_some(()));
     for cursor in [&start, &end] {
         api.get(&format!("{CHANGES}?cursor={cursor}")).fails_with(410, "changes_gone");
-        api.get(&format!("{CHANGES}?cursor={cursor}&resource=hardware")).fails_with(410, "changes_gone");
+        api.get(&format!("{CHANGES}?cursor={cursor}&resource=hardware"))
+            .fails_with(410, "changes_gone");
     }
     let now = cursor(&api, "?cursor=now");
     api.customer("Drei");
@@ -445,19 +537,26 @@ fn a_cursor_from_before_a_restore_is_gone() {
 fn names_are_those_of_the_moment_of_the_change() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
-    let made =
-        server.cli(&["--json", "key", "create", "acme", "--name", "Büro \"1\" \\", "--scope", "all"]).done().json();
+    let made = server
+        .cli(&["--json", "key", "create", "acme", "--name", "Büro \"1\" \\", "--scope", "all"])
+        .done()
+        .json();
     server.with_key(made["key"].as_str().unwrap()).customer("Eins");
     server.cli(&["key", "delete", "acme", &made["id"].to_string()]).done();
     let by = entries(&tenant.with_scopes(ALL), "")[0]["by"].clone();
-    assert_eq!(by, json!({"kind": "key", "id": made["id"], "name": "Büro \"1\" \\", "prefix": made["prefix"]}));
+    assert_eq!(
+        by,
+        json!({"kind": "key", "id": made["id"], "name": "Büro \"1\" \\", "prefix": made["prefix"]})
+    );
 }
 
 #[test]
 fn the_time_for_which_entries_are_kept_is_an_option() {
     for (value, code) in [("23h", 2), ("3651d", 2), ("90", 2), ("0d", 2)] {
         let data_dir = crate::support::DataDir::new(false);
-        data_dir.cli(&["serve", "--listen", "127.0.0.1:0", "--keep-changes", value]).ends_with(code);
+        data_dir
+            .cli(&["serve", "--listen", "127.0.0.1:0", "--keep-changes", value])
+            .ends_with(code);
     }
     let server = keeping_a_day();
     let tenant = server.tenant("acme");
@@ -469,5 +568,9 @@ fn the_time_for_which_entries_are_kept_is_an_option() {
         .unwrap();
     assert_eq!(outline(&entries(&api, "")), ["created customers 2"]);
     let printed = server.cli(&["--json", "changes", "acme"]).done().json();
-    assert_eq!(outline(printed.as_array().unwrap()), ["created customers 2"], "the command knows the server's option");
+    assert_eq!(
+        outline(printed.as_array().unwrap()),
+        ["created customers 2"],
+        "the command knows the server's option"
+    );
 }

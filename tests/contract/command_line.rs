@@ -20,8 +20,12 @@ fn place_with(tenants: &[&str]) -> Arc<DataDir> {
 
 #[track_caller]
 fn members(object: &Value, expected: &[&str]) {
-    let names: Vec<&str> =
-        object.as_object().unwrap_or_else(|| panic!("no object: {object}")).keys().map(String::as_str).collect();
+    let names: Vec<&str> = object
+        .as_object()
+        .unwrap_or_else(|| panic!("no object: {object}"))
+        .keys()
+        .map(String::as_str)
+        .collect();
     assert_eq!(names, expected, "{object}");
 }
 
@@ -32,11 +36,17 @@ fn tenant_create_makes_a_tenant_and_prints_its_password() {
     let data_dir = place_with(&[]);
     let made = data_dir.cli(&["--json", "tenant", "create", "acme"]).done().json();
     members(&made, &TENANT);
-    assert_eq!((&made["name"], &made["state"], &made["trial_until"]), (&json!("acme"), &json!("active"), &Value::Null));
+    assert_eq!(
+        (&made["name"], &made["state"], &made["trial_until"]),
+        (&json!("acme"), &json!("active"), &Value::Null)
+    );
     assert!(made["id"] == 1 && is_timestamp(made["created_at"].as_str().unwrap()));
     let password = made["password"].as_str().unwrap();
     assert!((12..=128).contains(&password.chars().count()), "{password}");
-    let made = data_dir.cli(&["tenant", "create", "other", "--trial-until", "2999-12-31", "--json"]).done().json();
+    let made = data_dir
+        .cli(&["tenant", "create", "other", "--trial-until", "2999-12-31", "--json"])
+        .done()
+        .json();
     assert_eq!(
         (&made["id"], &made["state"], &made["trial_until"]),
         (&json!(2), &json!("active"), &json!("2999-12-31"))
@@ -45,7 +55,10 @@ fn tenant_create_makes_a_tenant_and_prints_its_password() {
     let plain = data_dir.cli(&["tenant", "create", "third"]).done();
     assert!(plain.stdout.to_lowercase().contains("password"), "{plain:?}");
     data_dir.cli(&["tenant", "create", "acme"]).fails_saying("acme");
-    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 3);
+    assert_eq!(
+        data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(),
+        3
+    );
 }
 
 #[test]
@@ -62,7 +75,10 @@ fn a_tenants_name_is_lower_case_letters_digits_and_hyphens() {
     }
     // With a hyphen in front it looks like an option.
     assert_ne!(data_dir.cli(&["tenant", "create", "--", "-a"]).code, Some(0));
-    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 6);
+    assert_eq!(
+        data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(),
+        6
+    );
 }
 
 #[test]
@@ -86,7 +102,12 @@ fn tenant_list_shows_states_and_how_many_keys() {
         .map(|row| {
             members(row, &["id", "name", "state", "trial_until", "created_at", "keys"]);
             let text = |name: &str| row[name].as_str();
-            (text("name").unwrap(), text("state").unwrap(), row["keys"].as_i64().unwrap(), text("trial_until"))
+            (
+                text("name").unwrap(),
+                text("state").unwrap(),
+                row["keys"].as_i64().unwrap(),
+                text("trial_until"),
+            )
         })
         .collect();
     let mut sorted = rows.clone();
@@ -120,7 +141,11 @@ fn activate_lifts_a_suspension_and_ends_a_trial_for_good() {
     assert_eq!(state(), ("trial_over".to_owned(), json!("2020-01-01")));
     for bad in ["2023-02-29", "soon", "", "2024-1-1"] {
         assert_ne!(data_dir.cli(&["tenant", "trial", "acme", bad]).code, Some(0), "{bad}");
-        assert_ne!(data_dir.cli(&["tenant", "create", "other", "--trial-until", bad]).code, Some(0), "{bad}");
+        assert_ne!(
+            data_dir.cli(&["tenant", "create", "other", "--trial-until", bad]).code,
+            Some(0),
+            "{bad}"
+        );
     }
     assert_eq!(state(), ("trial_over".to_owned(), json!("2020-01-01")));
 }
@@ -168,11 +193,17 @@ fn a_tenant_that_is_not_there_is_named() {
 fn tenant_delete_wants_to_be_meant() {
     let data_dir = place_with(&["acme"]);
     assert_ne!(data_dir.cli(&["tenant", "delete", "acme"]).code, Some(0));
-    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
+    assert_eq!(
+        data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(),
+        1
+    );
     data_dir.cli(&["key", "create", "acme", "--name", "x", "--scope", "all"]).done();
     data_dir.cli(&["tenant", "delete", "acme", "--yes"]).done();
     assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json(), json!([]));
-    let left: Vec<_> = std::fs::read_dir(data_dir.data().join("tenants")).unwrap().map(|e| e.unwrap().path()).collect();
+    let left: Vec<_> = std::fs::read_dir(data_dir.data().join("tenants"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     assert!(left.is_empty(), "{left:?}");
     let again = data_dir.tenant("acme");
     assert_eq!(again.id, 2, "ids are never used again");
@@ -187,7 +218,9 @@ fn tenant_password_takes_a_line_or_makes_one() {
     assert!(made["password"].as_str().unwrap().chars().count() >= 12);
     let printed = data_dir.cli(&["tenant", "password", "acme", "--generate"]).done();
     assert!(!printed.stdout.trim().is_empty());
-    let set = |line: &str| data_dir.cli_with_input(&["--json", "tenant", "password", "acme", "--stdin"], line);
+    let set = |line: &str| {
+        data_dir.cli_with_input(&["--json", "tenant", "password", "acme", "--stdin"], line)
+    };
     for good in ["twelve chars\n".to_owned(), "ä".repeat(12), format!("{}\r\n", "x".repeat(128))] {
         let output = set(&good).done();
         assert!(!output.stdout.contains(good.trim()), "one that was given is not printed");
@@ -204,9 +237,14 @@ fn tenant_password_takes_a_line_or_makes_one() {
 #[test]
 fn key_create_prints_the_key_alone() {
     let data_dir = place_with(&["acme"]);
-    let output = data_dir.cli(&["key", "create", "acme", "--name", "Till", "--scope", "customers:read"]).done();
+    let output = data_dir
+        .cli(&["key", "create", "acme", "--name", "Till", "--scope", "customers:read"])
+        .done();
     let key = output.stdout.strip_suffix('\n').unwrap();
-    assert!(key.starts_with("tdk_") && key.len() == 47 && !key.contains(char::is_whitespace), "{output:?}");
+    assert!(
+        key.starts_with("tdk_") && key.len() == 47 && !key.contains(char::is_whitespace),
+        "{output:?}"
+    );
     let create = |scopes: &[&str]| {
         let mut command = vec!["--json", "key", "create", "acme", "--name", "Till"];
         command.extend(scopes.iter().flat_map(|scope| ["--scope", scope]));
@@ -218,17 +256,27 @@ fn key_create_prints_the_key_alone() {
     assert_eq!((&made["id"], &made["name"]), (&json!(2), &json!("Till")));
     assert!(made["key"].as_str().unwrap().starts_with(made["prefix"].as_str().unwrap()));
     assert_eq!(create(&["all"])["scopes"], json!(scopes()));
-    assert_eq!(create(&["read"])["scopes"], json!(["customers:read", "employees:read", "hardware:read"]));
+    assert_eq!(
+        create(&["read"])["scopes"],
+        json!(["customers:read", "employees:read", "hardware:read"])
+    );
     let read_and_one = create(&["read", "customers:write"]);
-    assert_eq!(read_and_one["scopes"], json!(["customers:read", "customers:write", "employees:read", "hardware:read"]));
+    assert_eq!(
+        read_and_one["scopes"],
+        json!(["customers:read", "customers:write", "employees:read", "hardware:read"])
+    );
 }
 
 #[test]
 fn a_keys_name_has_up_to_100_characters_and_needs_not_be_unique() {
     let data_dir = place_with(&["acme"]);
-    let create = |name: &str| data_dir.cli(&["--json", "key", "create", "acme", "--name", name, "--scope", "read"]);
+    let create = |name: &str| {
+        data_dir.cli(&["--json", "key", "create", "acme", "--name", name, "--scope", "read"])
+    };
     let longest = "ü".repeat(100);
-    for (given, kept) in [("x", "x"), ("x", "x"), ("  trimmed\t", "trimmed"), (&longest, &longest), ("<b>", "<b>")] {
+    for (given, kept) in
+        [("x", "x"), ("x", "x"), ("  trimmed\t", "trimmed"), (&longest, &longest), ("<b>", "<b>")]
+    {
         assert_eq!(create(given).done().json()["name"], kept);
     }
     let too_long = "x".repeat(101);
@@ -245,15 +293,19 @@ fn a_keys_name_has_up_to_100_characters_and_needs_not_be_unique() {
         let output = data_dir.cli(&[&["key", "create", "acme"], bad].concat());
         assert!([Some(1), Some(2)].contains(&output.code), "{output:?}");
     }
-    assert_eq!(data_dir.cli(&["--json", "key", "list", "acme"]).done().json().as_array().unwrap().len(), 5);
+    assert_eq!(
+        data_dir.cli(&["--json", "key", "list", "acme"]).done().json().as_array().unwrap().len(),
+        5
+    );
 }
 
 #[test]
 fn key_list_shows_a_tenants_own_keys_and_their_state() {
     let data_dir = place_with(&["acme", "other"]);
     let tenants = ["acme", "acme", "other"];
-    let keys =
-        tenants.map(|name| data_dir.cli(&["key", "create", name, "--name", "x", "--scope", "read"]).done().stdout);
+    let keys = tenants.map(|name| {
+        data_dir.cli(&["key", "create", name, "--name", "x", "--scope", "read"]).done().stdout
+    });
     data_dir.cli(&["key", "revoke", "acme", "2"]).done();
     data_dir.cli(&["key", "revoke", "acme", "2"]).done();
     let list = data_dir.cli(&["--json", "key", "list", "acme"]).done().json();
@@ -262,7 +314,17 @@ fn key_list_shows_a_tenants_own_keys_and_their_state() {
     for row in rows {
         members(
             row,
-            &["id", "name", "prefix", "scopes", "created_at", "last_used_at", "state", "expires_at", "rate_limit"],
+            &[
+                "id",
+                "name",
+                "prefix",
+                "scopes",
+                "created_at",
+                "last_used_at",
+                "state",
+                "expires_at",
+                "rate_limit",
+            ],
         );
         assert_eq!(row["last_used_at"], Value::Null);
         let id = usize::try_from(row["id"].as_i64().unwrap()).unwrap();
@@ -277,11 +339,17 @@ fn key_list_shows_a_tenants_own_keys_and_their_state() {
             data_dir.cli(&["key", command, "acme", id]).fails_saying(id);
         }
     }
-    assert_eq!(data_dir.cli(&["--json", "key", "list", "other"]).done().json()[0]["state"], "active");
+    assert_eq!(
+        data_dir.cli(&["--json", "key", "list", "other"]).done().json()[0]["state"],
+        "active"
+    );
     data_dir.cli(&["key", "delete", "acme", "2"]).done();
     data_dir.cli(&["key", "delete", "acme", "2"]).fails_saying("2");
     assert_eq!(
-        data_dir.cli(&["--json", "key", "create", "acme", "--name", "x", "--scope", "read"]).done().json()["id"],
+        data_dir
+            .cli(&["--json", "key", "create", "acme", "--name", "x", "--scope", "read"])
+            .done()
+            .json()["id"],
         4
     );
 }
@@ -324,12 +392,18 @@ fn check_finds_what_is_wrong() {
     dangling.execute_batch(insert).unwrap();
     drop(dangling);
     let report = data_dir.cli(&["--json", "check"]).ends_with(1).json();
-    let bad: Vec<&Value> = report.as_array().unwrap().iter().filter(|row| row["ok"] == false).collect();
+    let bad: Vec<&Value> =
+        report.as_array().unwrap().iter().filter(|row| row["ok"] == false).collect();
     assert_eq!((report.as_array().unwrap().len(), bad.len()), (5, 3), "{report}");
     for row in bad {
         assert!(!row["problems"].as_array().unwrap().is_empty(), "{row}");
         let database = row["database"].as_str().unwrap();
-        assert!(["2", "3", "4", "garbage", "missing", "dangling"].iter().any(|name| database.contains(name)), "{row}");
+        assert!(
+            ["2", "3", "4", "garbage", "missing", "dangling"]
+                .iter()
+                .any(|name| database.contains(name)),
+            "{row}"
+        );
     }
     let plain = data_dir.cli(&["check"]).ends_with(1);
     assert!(!plain.stderr.contains("panicked") && !plain.stderr.is_empty(), "{plain:?}");
@@ -407,7 +481,9 @@ fn a_port_that_is_taken_is_a_clear_failure() {
     let server = TestServer::start();
     let data_dir = DataDir::new(false);
     let address = server.address().to_string();
-    data_dir.cli(&["serve", "--listen", &address]).fails_saying(&server.address().port().to_string());
+    data_dir
+        .cli(&["serve", "--listen", &address])
+        .fails_saying(&server.address().port().to_string());
 }
 
 #[test]
@@ -417,16 +493,22 @@ fn a_port_that_is_taken_ends_serve_and_nothing_stays_made() {
     let address = server.address().to_string();
     for data_dir in [&fresh, &data_dir] {
         let port = server.address().port().to_string();
-        data_dir.cli(&["serve", "--listen", &address, "--create-tenant", "demo"]).fails_saying(&port);
+        data_dir
+            .cli(&["serve", "--listen", &address, "--create-tenant", "demo"])
+            .fails_saying(&port);
     }
     assert!(!fresh.data().exists());
-    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
+    assert_eq!(
+        data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(),
+        1
+    );
 }
 
 /// The port that a process listens on, from the kernel's table of sockets.
 fn listening_port(pid: u32) -> Option<u16> {
-    let links =
-        std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.filter_map(|entry| entry.ok()?.path().read_link().ok());
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .ok()?
+        .filter_map(|entry| entry.ok()?.path().read_link().ok());
     let sockets: Vec<String> = links.filter_map(|link| link.to_str().map(str::to_owned)).collect();
     let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?;
     table.lines().find_map(|line| {
@@ -447,7 +529,11 @@ fn serve_answers_only_once_its_tenants_exist() {
     let mut command = data_dir.command();
     command.arg("--data-dir").arg(data_dir.data()).args(["serve", "--listen", "127.0.0.1:0"]);
     command.args(["--create-tenant", &names.join(",")]);
-    let mut server = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut server = command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     let port = crate::support::until("it listens", || listening_port(server.id()));
     let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     client.set_read_timeout(Some(crate::support::DEADLINE)).unwrap();
@@ -468,7 +554,9 @@ fn serve_answers_only_once_its_tenants_exist() {
 /// The keys in what a server printed.
 fn keys_in(output: &str) -> Vec<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let words = output.split(|c: char| !is_part(c)).filter(|word| word.starts_with("tdk_") && word.len() == 47);
+    let words = output
+        .split(|c: char| !is_part(c))
+        .filter(|word| word.starts_with("tdk_") && word.len() == 47);
     let mut keys: Vec<String> = words.map(str::to_owned).collect();
     keys.sort();
     keys.dedup();
@@ -477,8 +565,12 @@ fn keys_in(output: &str) -> Vec<String> {
 
 #[test]
 fn serve_can_make_tenants_and_says_their_secrets_once() {
-    let mut server =
-        Setup::plain().option("--create-tenant").option("demo").option("--create-tenant").option("two").start();
+    let mut server = Setup::plain()
+        .option("--create-tenant")
+        .option("demo")
+        .option("--create-tenant")
+        .option("two")
+        .start();
     let output = server.output();
     assert!(output.to_lowercase().contains("password"), "{output}");
     let keys = keys_in(&output);
@@ -516,7 +608,8 @@ fn the_curl_line_that_serve_prints_works_when_pasted() {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(&line);
     let pasted = run(shell, "").done();
-    let answer: Value = serde_json::from_str(pasted.stdout.trim()).unwrap_or_else(|_| panic!("{pasted:?}"));
+    let answer: Value =
+        serde_json::from_str(pasted.stdout.trim()).unwrap_or_else(|_| panic!("{pasted:?}"));
     assert!(answer.get("error").is_none(), "{answer}");
 }
 
@@ -542,16 +635,24 @@ fn options_can_be_environment_variables() {
 
 #[test]
 fn serves_options_can_be_environment_variables() {
-    let setup = Setup::plain().variable("TENANTDESK_RATE_LIMIT", "7").variable("TENANTDESK_LOG_FORMAT", "json");
+    let setup = Setup::plain()
+        .variable("TENANTDESK_RATE_LIMIT", "7")
+        .variable("TENANTDESK_LOG_FORMAT", "json");
     let server = setup.variable("TENANTDESK_CREATE_TENANT", "one,two").start();
     let keys = keys_in(&server.output());
     assert_eq!(keys.len(), 2, "a list has commas: {}", server.output());
     assert_eq!(server.with_key(&keys[0]).get("/customers.php").is(200).limit("Limit"), 7);
-    crate::support::until("the log is JSON", || server.log().lines().next().map(|line| assert!(line.starts_with('{'))));
+    crate::support::until("the log is JSON", || {
+        server.log().lines().next().map(|line| assert!(line.starts_with('{')))
+    });
     // What stands on the command line counts before what stands around it.
-    let setup = Setup::plain().variable("TENANTDESK_RATE_LIMIT", "7").option("--rate-limit").option("9");
+    let setup =
+        Setup::plain().variable("TENANTDESK_RATE_LIMIT", "7").option("--rate-limit").option("9");
     let server = setup.start();
-    assert_eq!(server.tenant("acme").with_scopes(ALL).get("/customers.php").is(200).limit("Limit"), 9);
+    assert_eq!(
+        server.tenant("acme").with_scopes(ALL).get("/customers.php").is(200).limit("Limit"),
+        9
+    );
 }
 
 #[test]

@@ -1,6 +1,8 @@
-//! Parts of this suite run again in other deployments: over HTTPS, and behind the proxies of `examples/`.
+//! Parts of this suite run again in other deployments: over HTTPS, and behind the proxies of
+//! `examples/`.
 //!
-//! The binary runs itself with an environment variable that tells the harness how to start and reach every server.
+//! The binary runs itself with an environment variable that tells the harness how to start and
+//! reach every server.
 
 use std::process::Command;
 
@@ -10,11 +12,13 @@ use crate::support::server::OVER_TLS;
 /// The modules that HTTPS can change: operations, bodies and idempotency.
 const OVER_TLS_AGAIN: &[&str] = &["operations::", "json::", "idempotency::"];
 
-/// The modules that a proxy can change: addressing, framing, headers, limits, idempotency and versions.
+/// The modules that a proxy can change: addressing, framing, headers, limits, idempotency and
+/// versions.
 const BEHIND_A_PROXY_AGAIN: &[&str] =
     &["addressing::", "errors::", "idempotency::", "operations::", "rate_limit::", "versions::"];
 
-/// The modules that the choice of the machine can change. All else is configured as in front of one machine.
+/// The modules that the choice of the machine can change. All else is configured as in front of one
+/// machine.
 const IN_FRONT_OF_SEVERAL_AGAIN: &[&str] = &["addressing::", "errors::"];
 
 #[track_caller]
@@ -32,7 +36,8 @@ fn run_again(modules: &[&str], variable: &str, value: &str) {
 fn run_behind(kind: Kind, several_machines: bool) {
     if kind.is_installed() {
         let name = Deployment { kind, several_machines }.name();
-        let modules = if several_machines { IN_FRONT_OF_SEVERAL_AGAIN } else { BEHIND_A_PROXY_AGAIN };
+        let modules =
+            if several_machines { IN_FRONT_OF_SEVERAL_AGAIN } else { BEHIND_A_PROXY_AGAIN };
         run_again(modules, proxy::BEHIND_PROXY, name);
     }
 }

@@ -1,17 +1,19 @@
-//! Contract section 6: every condition can be reached. The client checks code, status, headers and members on every response.
+//! Contract section 6: every code can be reached. The client checks code, status, headers and
+//! members on every response.
 
 use std::sync::{Arc, Condvar, Mutex};
 
 use serde_json::json;
 use tenantdesk::api::errors;
-use tenantdesk::http::Condition;
+use tenantdesk::http::ErrorCode;
 
 use crate::support::client::{exchange, parse};
 use crate::support::{ALL, Api, InProcess, Reply, Tenant, TestServer, until, uuid};
 
 const RECORDS: &str = "/customers.php";
 
-/// A server with a tenant that has a customer, an employee of this customer and a laptop of this employee.
+/// A server with a tenant that has a customer, an employee of this customer and a laptop of this
+/// employee.
 struct Fixture {
     server: TestServer,
     tenant: Tenant,
@@ -29,71 +31,76 @@ impl Fixture {
     }
 }
 
-/// Makes the service answer with this condition. There is no `_` arm: a new condition needs a way to be reached.
-fn provoke(condition: Condition, Fixture { server, tenant, api }: &Fixture) -> Reply {
+/// Makes the service answer with this code. There is no `_` arm: a new code needs a way to be
+/// reached.
+fn provoke(code: ErrorCode, Fixture { server, tenant, api }: &Fixture) -> Reply {
     let tenant_of_its_own = |name: &str| {
         let tenant = server.tenant(name);
         let api = tenant.with_scopes(ALL);
         (tenant, api)
     };
-    match condition {
-        Condition::MissingAuthorization => server.anonymous().get(RECORDS),
-        Condition::MalformedApiKey => server.with_key("tdk_short").get(RECORDS),
-        Condition::InvalidApiKey => server.with_key(&format!("tdk_{}", "x".repeat(43))).get(RECORDS),
-        Condition::RevokedApiKey => {
+    match code {
+        ErrorCode::MissingAuthorization => server.anonymous().get(RECORDS),
+        ErrorCode::MalformedApiKey => server.with_key("tdk_short").get(RECORDS),
+        ErrorCode::InvalidApiKey => {
+            server.with_key(&format!("tdk_{}", "x".repeat(43))).get(RECORDS)
+        }
+        ErrorCode::RevokedApiKey => {
             let key = tenant.key(ALL);
             tenant.key_command("revoke", &key);
             server.with_key(&key.key).get(RECORDS)
         }
-        Condition::ExpiredApiKey => {
+        ErrorCode::ExpiredApiKey => {
             let key = tenant.key(ALL);
             tenant.replace_key(&key, "0");
             server.with_key(&key.key).get(RECORDS)
         }
-        Condition::TenantInactive => {
+        ErrorCode::TenantInactive => {
             let (suspended, api) = tenant_of_its_own("suspended");
             suspended.ask("suspend", &[]);
             api.get(RECORDS)
         }
-        Condition::TenantUnavailable => {
+        ErrorCode::TenantUnavailable => {
             let (lost, api) = tenant_of_its_own("lost");
             std::fs::remove_file(lost.file()).unwrap();
             api.get(RECORDS)
         }
-        Condition::InsufficientScope => tenant.with_scopes(&["customers:read"]).delete(RECORDS),
-        Condition::RateLimited => {
+        ErrorCode::InsufficientScope => tenant.with_scopes(&["customers:read"]).delete(RECORDS),
+        ErrorCode::RateLimited => {
             let busy = tenant.with_scopes(ALL);
             (0..=100).map(|_| busy.get(RECORDS)).last().unwrap()
         }
-        Condition::MethodNotAllowed => api.call("PATCH", RECORDS).send(),
-        Condition::InvalidJson => api.post_bytes(RECORDS, "{"),
-        Condition::NotFound => api.get("/customers.php?id=99"),
-        Condition::MissingId => api.delete(RECORDS),
-        Condition::NoUpdatableFields => api.put("/customers.php?id=1", json!({})),
-        Condition::BadRequest => api.get("/customers.php?limit=0"),
-        Condition::ValidationFailed => api.post(RECORDS, json!({})),
-        Condition::CustomerNotFound => api.put("/employees.php?id=1", json!({"customer_id": 99})),
-        Condition::EmployeeNotFound => api.put("/hardware.php?id=1", json!({"employee_id": 99})),
-        Condition::HasDependents => api.delete("/employees.php?id=1"),
-        Condition::EndpointNotFound => server.anonymous().get("/nowhere"),
-        Condition::UnsupportedMediaType => api.call("POST", RECORDS).body("{}").send(),
-        Condition::PayloadTooLarge => api.post_bytes(RECORDS, " ".repeat(65_537)),
-        Condition::MalformedRequest => two_hosts(server),
-        Condition::InvalidIdempotencyKey => api.call("POST", RECORDS).key("7").send(),
-        Condition::IdempotencyKeyReused => {
+        ErrorCode::MethodNotAllowed => api.call("PATCH", RECORDS).send(),
+        ErrorCode::InvalidJson => api.post_bytes(RECORDS, "{"),
+        ErrorCode::NotFound => api.get("/customers.php?id=99"),
+        ErrorCode::MissingId => api.delete(RECORDS),
+        ErrorCode::NoUpdatableFields => api.put("/customers.php?id=1", json!({})),
+        ErrorCode::BadRequest => api.get("/customers.php?limit=0"),
+        ErrorCode::ValidationFailed => api.post(RECORDS, json!({})),
+        ErrorCode::CustomerNotFound => api.put("/employees.php?id=1", json!({"customer_id": 99})),
+        ErrorCode::EmployeeNotFound => api.put("/hardware.php?id=1", json!({"employee_id": 99})),
+        ErrorCode::HasDependents => api.delete("/employees.php?id=1"),
+        ErrorCode::EndpointNotFound => server.anonymous().get("/nowhere"),
+        ErrorCode::UnsupportedMediaType => api.call("POST", RECORDS).body("{}").send(),
+        ErrorCode::PayloadTooLarge => api.post_bytes(RECORDS, " ".repeat(65_537)),
+        ErrorCode::MalformedRequest => two_hosts(server),
+        ErrorCode::InvalidIdempotencyKey => api.call("POST", RECORDS).key("7").send(),
+        ErrorCode::IdempotencyKeyReused => {
             let key = uuid();
             api.call("POST", RECORDS).key(&key).json(&json!({"name": "One"})).send().is(201);
             api.call("POST", RECORDS).key(&key).json(&json!({"name": "Two"})).send()
         }
-        Condition::InternalError => panic_in_a_handler(),
-        Condition::Overloaded => more_than_it_can_hold(),
-        Condition::NotReady => without_a_data_directory(server),
-        Condition::ChangesGone => {
+        ErrorCode::InternalError => panic_in_a_handler(),
+        ErrorCode::Overloaded => more_than_it_can_hold(),
+        ErrorCode::NotReady => without_a_data_directory(server),
+        ErrorCode::ChangesGone => {
             let (other, _) = tenant_of_its_own("other");
-            let cursor = other.with_scopes(ALL).get("/changes.php?cursor=now").found()["next_cursor"].clone();
+            let cursor =
+                other.with_scopes(ALL).get("/changes.php?cursor=now").found()["next_cursor"]
+                    .clone();
             api.get(&format!("/changes.php?cursor={}", cursor.as_str().unwrap()))
         }
-        Condition::PreconditionFailed => {
+        ErrorCode::PreconditionFailed => {
             let call = api.call("PUT", "/customers.php?id=1").header("If-Match", "\"1\"");
             call.json(&json!({"name": "Lost"})).send()
         }
@@ -167,7 +174,8 @@ fn without_a_data_directory(server: &TestServer) -> Reply {
     let aside = server.home().join("aside");
     std::fs::rename(server.data(), &aside).unwrap();
     let ask = || server.anonymous().get("/readyz");
-    let reply = until("the service is not ready", || Some(ask()).filter(|reply| reply.status != 200));
+    let reply =
+        until("the service is not ready", || Some(ask()).filter(|reply| reply.status != 200));
     server.anonymous().get("/healthz").is(200);
     std::fs::rename(&aside, server.data()).unwrap();
     until("the service is ready", || (ask().status == 200).then_some(()));
@@ -177,9 +185,9 @@ fn without_a_data_directory(server: &TestServer) -> Reply {
 #[test]
 fn every_condition_is_reached_with_its_code_and_status() {
     let fixture = Fixture::new();
-    for condition in Condition::all() {
-        let reply = provoke(condition, &fixture);
-        let described = condition.describe();
+    for code in ErrorCode::all() {
+        let reply = provoke(code, &fixture);
+        let described = code.describe();
         reply.fails_with(described.status, described.code);
     }
 }
@@ -187,7 +195,9 @@ fn every_condition_is_reached_with_its_code_and_status() {
 #[test]
 fn a_failed_request_changes_nothing() {
     let fixture = Fixture::new();
-    let before: Vec<_> = ["/customers.php", "/employees.php", "/hardware.php"].map(|path| fixture.api.all(path)).into();
+    let before: Vec<_> = ["/customers.php", "/employees.php", "/hardware.php"]
+        .map(|path| fixture.api.all(path))
+        .into();
     let api = &fixture.api;
     api.put("/customers.php?id=1", json!({"name": "New", "email": "x"})).is(422);
     api.put("/employees.php?id=1", json!({"first_name": "New", "customer_id": 9})).is(422);
@@ -196,7 +206,8 @@ fn a_failed_request_changes_nothing() {
     api.post("/employees.php", json!({"customer_id": 9, "email": "a@shop.example"})).is(422);
     api.delete("/customers.php?id=1").is(409);
     api.delete("/employees.php?id=1").is(409);
-    let after: Vec<_> = ["/customers.php", "/employees.php", "/hardware.php"].map(|path| api.all(path)).into();
+    let after: Vec<_> =
+        ["/customers.php", "/employees.php", "/hardware.php"].map(|path| api.all(path)).into();
     assert_eq!(after, before);
 }
 
@@ -204,9 +215,11 @@ fn a_failed_request_changes_nothing() {
 fn an_inactive_tenants_message_says_why() {
     let fixture = Fixture::new();
     fixture.tenant.ask("trial", &["2020-02-29"]);
-    let over = fixture.api.get(RECORDS).fails_with(403, "tenant_inactive").saying("trial").message();
+    let over =
+        fixture.api.get(RECORDS).fails_with(403, "tenant_inactive").saying("trial").message();
     fixture.tenant.ask("suspend", &[]);
-    let suspended = fixture.api.get(RECORDS).fails_with(403, "tenant_inactive").saying("suspended").message();
+    let suspended =
+        fixture.api.get(RECORDS).fails_with(403, "tenant_inactive").saying("suspended").message();
     assert_ne!(over, suspended);
     assert!(!suspended.contains("trial"), "where both hold, the suspension is named");
 }

@@ -8,7 +8,10 @@ use crate::support::{ALL, Api, DataDir, InProcess, Setup, TestServer, until, uui
 const RECORDS: &str = "/customers.php";
 
 /// A timestamp of the system clock.
-#[expect(clippy::disallowed_methods, reason = "the test compares the service with the system clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test compares the service with the system clock"
+)]
 fn now() -> Timestamp {
     Timestamp::now()
 }
@@ -101,7 +104,8 @@ fn the_last_14_days_are_announced_after_the_scope_check() {
     let tenant = server.tenant("acme");
     let ends = server.with_key(&tenant.key_with(ALL, &["--expires", "2999-06-30"]).key);
     let lasts = tenant.with_scopes(ALL);
-    let reader = server.with_key(&tenant.key_with(&["hardware:read"], &["--expires", "2999-06-30"]).key);
+    let reader =
+        server.with_key(&tenant.key_with(&["hardware:read"], &["--expires", "2999-06-30"]).key);
     let announced = Some("2999-06-30T23:59:59Z".to_owned());
     // One second before 14 days.
     server.advance(16 * 86_400 - 2);
@@ -110,7 +114,10 @@ fn the_last_14_days_are_announced_after_the_scope_check() {
     let found = announcements(&ends);
     assert!(found.iter().all(|end| *end == announced), "{found:?}");
     assert!(announcements(&lasts).iter().all(Option::is_none));
-    assert_eq!(reader.get(RECORDS).fails_with(403, "insufficient_scope").header("X-Key-Expires"), None);
+    assert_eq!(
+        reader.get(RECORDS).fails_with(403, "insufficient_scope").header("X-Key-Expires"),
+        None
+    );
     server.advance(14 * 86_400 - 1);
     assert!(announcements(&ends).iter().all(|end| *end == announced));
     server.advance(1);

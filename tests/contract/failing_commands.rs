@@ -14,14 +14,19 @@ fn limited(data_dir: &DataDir, kibibytes: u64, arguments: &[&str]) -> Output {
     let mut command = Command::new("sh");
     data_dir.as_its_user(&mut command);
     command.arg("-c").arg(format!("ulimit -f {} && exec \"$@\"", kibibytes * 2)).arg("sh");
-    command.arg(data_dir.command().get_program()).arg("--data-dir").arg(data_dir.data()).args(arguments);
+    command
+        .arg(data_dir.command().get_program())
+        .arg("--data-dir")
+        .arg(data_dir.data())
+        .args(arguments);
     run(command, "")
 }
 
-/// Every file and folder in the place's home. What SQLite keeps beside a database that is there belongs to it.
+/// Every file and directory in the place's home. What SQLite keeps beside a database that is there
+/// belongs to it.
 fn tree(data_dir: &DataDir) -> Vec<PathBuf> {
-    fn below(folder: &Path, found: &mut Vec<PathBuf>) {
-        for entry in std::fs::read_dir(folder).unwrap() {
+    fn below(directory: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 below(&path, found);
@@ -41,7 +46,8 @@ fn tree(data_dir: &DataDir) -> Vec<PathBuf> {
     found
 }
 
-/// Runs a command with every limit; returns how often it failed. It must have left nothing each time.
+/// Runs a command with every limit; returns how often it failed. It must have left nothing each
+/// time.
 #[track_caller]
 fn fails_cleanly(data_dir: &DataDir, limits: &[u64], arguments: &[&str]) -> usize {
     let mut failures = 0;
@@ -58,7 +64,8 @@ fn fails_cleanly(data_dir: &DataDir, limits: &[u64], arguments: &[&str]) -> usiz
     failures
 }
 
-/// KiB. A registry and a tenant's file are larger than the first and smaller than the last of these.
+/// KiB. A registry and a tenant's file are larger than the first and smaller than the last of
+/// these.
 const LIMITS: [u64; 9] = [1, 8, 40, 70, 100, 140, 200, 260, 320];
 
 #[test]
@@ -69,7 +76,10 @@ fn a_tenant_that_cannot_be_made_leaves_no_file() {
     data_dir.tenant("acme");
     assert!(fails_cleanly(&data_dir, &LIMITS, &["tenant", "create", "other"]) > 2);
     data_dir.cli(&["check"]).done();
-    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 2);
+    assert_eq!(
+        data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(),
+        2
+    );
 }
 
 #[test]
@@ -89,7 +99,10 @@ fn a_server_that_cannot_make_its_tenants_leaves_no_file() {
     let before = tree(&data_dir);
     data_dir.cli(&serve).fails_saying("fault");
     assert_eq!(tree(&data_dir), before);
-    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
+    assert_eq!(
+        data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(),
+        1
+    );
 }
 
 #[test]
@@ -113,7 +126,10 @@ fn an_export_and_manual_pages_that_fail_leave_no_file() {
     let rows: String = (0..2_000).map(|row| format!("Customer {row}\n")).collect();
     std::fs::write(data_dir.home().join("c.csv"), format!("name\n{rows}")).unwrap();
     data_dir.cli(&["import", "acme", "customers", "c.csv"]).done();
-    assert_eq!(fails_cleanly(&data_dir, &[40], &["export", "acme", "customers", "--output", "out.csv"]), 1);
+    assert_eq!(
+        fails_cleanly(&data_dir, &[40], &["export", "acme", "customers", "--output", "out.csv"]),
+        1
+    );
     assert_eq!(fails_cleanly(&data_dir, &[1], &["manual", "--output", "new/man"]), 1);
     std::fs::create_dir(data_dir.home().join("man")).unwrap();
     std::fs::write(data_dir.home().join("man/other.1"), "not ours").unwrap();
@@ -128,11 +144,17 @@ fn an_import_that_fails_leaves_no_file_and_no_row() {
     std::fs::write(data_dir.home().join("c.csv"), format!("name\n{rows}")).unwrap();
     let size = std::fs::metadata(data_dir.data().join("tenants/1.db")).unwrap().len() / 1024;
     let limits = [size / 2, size + 8, 2 * size, 4 * size];
-    assert_eq!(fails_cleanly(&data_dir, &limits, &["import", "acme", "customers", "c.csv"]), limits.len());
+    assert_eq!(
+        fails_cleanly(&data_dir, &limits, &["import", "acme", "customers", "c.csv"]),
+        limits.len()
+    );
     assert_eq!(data_dir.cli(&["export", "acme", "customers"]).done().stdout.lines().count(), 1);
     data_dir.cli(&["check"]).done();
     data_dir.cli(&["import", "acme", "customers", "c.csv"]).done();
-    assert_eq!(data_dir.cli(&["export", "acme", "customers"]).done().stdout.lines().count(), 20_001);
+    assert_eq!(
+        data_dir.cli(&["export", "acme", "customers"]).done().stdout.lines().count(),
+        20_001
+    );
 }
 
 #[test]
@@ -153,6 +175,9 @@ fn secrets_that_cannot_be_printed_are_taken_back() {
     unprinted(&["tenant", "create", "other"]);
     unprinted(&["serve", "--listen", "127.0.0.1:0", "--create-tenant", "other"]);
     assert_eq!(data_dir.cli(&["--json", "key", "list", "acme"]).done().json(), json!([]));
-    assert_eq!(data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(), 1);
+    assert_eq!(
+        data_dir.cli(&["--json", "tenant", "list"]).done().json().as_array().unwrap().len(),
+        1
+    );
     data_dir.cli(&["check"]).done();
 }

@@ -1,5 +1,5 @@
-//! Contract section 11: a sync of the disk that fails or takes long. What the disk holds after a failed one is unknown, so the
-//! process ends, and the next start makes the files consistent.
+//! Contract section 11: a sync of the disk that fails or takes long. What the disk holds after a
+//! failed one is unknown, so the process ends, and the next start makes the files consistent.
 
 use std::process::ExitStatus;
 
@@ -31,7 +31,11 @@ impl Fixture {
     }
 
     fn post(&self, name: &str, key: &str) -> Reply {
-        self.api.call("POST", RECORDS).header("Idempotency-Key", key).json(&json!({"name": name})).send()
+        self.api
+            .call("POST", RECORDS)
+            .header("Idempotency-Key", key)
+            .json(&json!({"name": name}))
+            .send()
     }
 
     /// Waits for the server's end, and starts it again without failures.
@@ -81,8 +85,11 @@ fn a_failed_sync_of_a_commit_ends_the_process_and_a_repeat_tells_whether_it_took
 #[test]
 fn a_failed_sync_of_the_file_ends_the_process_and_nothing_is_lost() {
     let mut fixture = Fixture::new();
-    let notes: String = (0..5_000).map(|n| char::from(b'a' + u8::try_from(n * 7 % 26).unwrap())).collect();
-    let post = || fixture.api.call("POST", RECORDS).json(&json!({"name": "Long", "notes": notes})).try_send();
+    let notes: String =
+        (0..5_000).map(|n| char::from(b'a' + u8::try_from(n * 7 % 26).unwrap())).collect();
+    let post = || {
+        fixture.api.call("POST", RECORDS).json(&json!({"name": "Long", "notes": notes})).try_send()
+    };
     fixture.syncs.fail("/1.db");
     let mut made = 0;
     until("the write-ahead log is copied into the file", || match post() {

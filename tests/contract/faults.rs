@@ -67,7 +67,12 @@ fn a_file_that_is_removed_and_comes_back() {
     let aside = fixture.server.home().join("aside.db");
     std::fs::rename(fixture.tenant.file(), &aside).unwrap();
     fixture.assert_only_this_tenant_is_down();
-    assert_eq!(fixture.warnings().len(), 1, "reported once, not for every request: {:#?}", fixture.warnings());
+    assert_eq!(
+        fixture.warnings().len(),
+        1,
+        "reported once, not for every request: {:#?}",
+        fixture.warnings()
+    );
     std::fs::rename(&aside, fixture.tenant.file()).unwrap();
     fixture.resumes();
     assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before");
@@ -96,7 +101,12 @@ fn replaced_by(content: &[u8]) {
     std::fs::write(&bad, content).unwrap();
     put_in_place(&bad, &fixture.tenant);
     fixture.assert_only_this_tenant_is_down();
-    assert_eq!(fixture.warnings().len(), 1, "reported once, not for every request: {:#?}", fixture.warnings());
+    assert_eq!(
+        fixture.warnings().len(),
+        1,
+        "reported once, not for every request: {:#?}",
+        fixture.warnings()
+    );
     fixture.server.cli(&["check"]).ends_with(1);
     put_in_place(&good, &fixture.tenant);
     fixture.resumes();
@@ -124,7 +134,9 @@ fn a_file_that_is_replaced_by_another_good_one_is_served_at_once() {
     until("the new file is served", || (fixture.api.total(RECORDS) == 1).then_some(()));
     fixture.api.customer("Into the new one");
     let names: i64 = database(&fixture.tenant.file())
-        .query_row("SELECT count(*) FROM customers WHERE name = 'Into the new one'", [], |row| row.get(0))
+        .query_row("SELECT count(*) FROM customers WHERE name = 'Into the new one'", [], |row| {
+            row.get(0)
+        })
         .unwrap();
     assert_eq!(names, 1);
 }
@@ -134,24 +146,39 @@ fn a_file_that_is_read_only_can_be_read() {
     let mut fixture = Fixture::new(Setup::without_rate_limit().unprivileged());
     fixture.api.customer("Before");
     let file = fixture.tenant.file();
-    let set_mode = |mode: u32| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    let set_mode =
+        |mode: u32| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
     set_mode(0o400);
     // An open file stays writable. The restarted server opens it read-only.
     fixture.server.restart();
     for _ in 0..5 {
         fixture.api.post(RECORDS, json!({"name": "Lost"})).fails_with(503, "tenant_unavailable");
-        fixture.api.put("/customers.php?id=1", json!({"name": "Lost"})).fails_with(503, "tenant_unavailable");
+        fixture
+            .api
+            .put("/customers.php?id=1", json!({"name": "Lost"}))
+            .fails_with(503, "tenant_unavailable");
         assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before");
         fixture.other.customer("Another");
     }
-    assert_eq!(fixture.warnings().len(), 1, "reported once, not for every request: {:#?}", fixture.warnings());
+    assert_eq!(
+        fixture.warnings().len(),
+        1,
+        "reported once, not for every request: {:#?}",
+        fixture.warnings()
+    );
     set_mode(0o600);
-    until("writes work again", || (fixture.api.post(RECORDS, json!({"name": "After"})).status == 201).then_some(()));
+    until("writes work again", || {
+        (fixture.api.post(RECORDS, json!({"name": "After"})).status == 201).then_some(())
+    });
 }
 
-/// Sends forty requests for the unusable tenant, more than there are workers; requests of others are served meanwhile.
+/// Sends forty requests for the unusable tenant, more than there are workers; requests of others
+/// are served meanwhile.
 #[track_caller]
-fn assert_others_do_not_wait(fixture: &Fixture, ask: impl Fn(&Api) -> crate::support::client::Pending) {
+fn assert_others_do_not_wait(
+    fixture: &Fixture,
+    ask: impl Fn(&Api) -> crate::support::client::Pending,
+) {
     let stuck: Vec<_> = (0..40).map(|_| ask(&fixture.api)).collect();
     fixture.other.get(RECORDS).is(200);
     fixture.other.customer("Served");
@@ -172,10 +199,17 @@ fn a_file_with_a_long_write_of_another_process() {
     fixture.api.customer("Before");
     let locked = database(&fixture.tenant.file());
     locked.execute_batch("BEGIN IMMEDIATE").unwrap();
-    assert_others_do_not_wait(&fixture, |api| api.call("POST", RECORDS).json(&json!({"name": "Late"})).start());
+    assert_others_do_not_wait(&fixture, |api| {
+        api.call("POST", RECORDS).json(&json!({"name": "Late"})).start()
+    });
     assert_eq!(fixture.api.get("/customers.php?id=1").found()["name"], "Before", "reads go on");
     until("it is reported", || (!fixture.warnings().is_empty()).then_some(()));
-    assert_eq!(fixture.warnings().len(), 1, "reported once, not for every request: {:#?}", fixture.warnings());
+    assert_eq!(
+        fixture.warnings().len(),
+        1,
+        "reported once, not for every request: {:#?}",
+        fixture.warnings()
+    );
     locked.execute_batch("ROLLBACK").unwrap();
     fixture.api.customer("After");
     assert_eq!(fixture.api.total(RECORDS), 2, "refused writes are not stored");
@@ -207,11 +241,14 @@ fn a_file_that_another_process_locks_exclusively() {
 fn a_full_disk_refuses_writes_and_leaves_the_database_sound() {
     let mut fixture = Fixture::new(Setup::without_rate_limit().largest_file(3 << 20));
     let mut kept = Vec::new();
-    let notes: String = (0..5_000).map(|n| char::from(b'a' + u8::try_from(n * 7 % 26).unwrap())).collect();
+    let notes: String =
+        (0..5_000).map(|n| char::from(b'a' + u8::try_from(n * 7 % 26).unwrap())).collect();
     let mut refusals = 0;
     // A later write may fit again, because a checkpoint frees space in the log.
     until("the disk is full", || {
-        let reply = fixture.api.post(RECORDS, json!({"name": format!("Number {}", kept.len()), "notes": notes}));
+        let reply = fixture
+            .api
+            .post(RECORDS, json!({"name": format!("Number {}", kept.len()), "notes": notes}));
         match reply.status {
             201 => kept.push(reply.json()),
             _ => {
@@ -223,7 +260,12 @@ fn a_full_disk_refuses_writes_and_leaves_the_database_sound() {
     });
     assert_eq!(fixture.api.all(RECORDS), kept, "reads go on and refused writes are not stored");
     fixture.other.customer("Has room");
-    assert_eq!(fixture.warnings().len(), 1, "reported once, not for every request: {:#?}", fixture.warnings());
+    assert_eq!(
+        fixture.warnings().len(),
+        1,
+        "reported once, not for every request: {:#?}",
+        fixture.warnings()
+    );
     fixture.server.cli(&["check"]).done();
     fixture.server.stop();
     fixture.server.cli(&["check"]).done();
@@ -244,7 +286,8 @@ fn limit_file_size(server: &TestServer, bytes: Option<u64>) {
 /// Returns the names in the data directory, sorted.
 fn names_in_data_directory(server: &TestServer) -> Vec<String> {
     let entries = std::fs::read_dir(server.data()).unwrap();
-    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -256,7 +299,8 @@ fn a_service_on_a_full_disk_is_not_ready() {
     ask().is(200);
     let files = names_in_data_directory(&server);
     limit_file_size(&server, Some(0));
-    let reply = until("the service is not ready", || Some(ask()).filter(|reply| reply.status != 200));
+    let reply =
+        until("the service is not ready", || Some(ask()).filter(|reply| reply.status != 200));
     let reply = reply.fails_with(503, "not_ready");
     assert!(reply.message().contains("data directory"), "{reply}");
     assert_eq!(reply.header("Retry-After"), Some("5"));

@@ -1,4 +1,5 @@
-//! Contract section 12: whoever follows the change log has the present state, whatever happens meanwhile.
+//! Contract section 12: whoever follows the change log has the present state, whatever happens
+//! meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,7 +23,8 @@ struct Follower {
 
 impl Follower {
     fn new(api: &Api, limit: usize) -> Follower {
-        let cursor = api.get("/changes.php?cursor=now").found()["next_cursor"].as_str().unwrap().to_owned();
+        let cursor =
+            api.get("/changes.php?cursor=now").found()["next_cursor"].as_str().unwrap().to_owned();
         Follower { api: api.clone(), limit, cursor, records: BTreeMap::new(), last_seq: 0 }
     }
 
@@ -39,7 +41,8 @@ impl Follower {
             let seq = entry["seq"].as_i64().unwrap();
             assert!(seq > self.last_seq, "each entry once and in order");
             self.last_seq = seq;
-            let key = (entry["resource"].as_str().unwrap().to_owned(), entry["id"].as_i64().unwrap());
+            let key =
+                (entry["resource"].as_str().unwrap().to_owned(), entry["id"].as_i64().unwrap());
             match &entry["record"] {
                 Value::Null => drop(self.records.remove(&key)),
                 record => drop(self.records.insert(key, record.clone())),
@@ -93,7 +96,10 @@ fn write(api: &Api, writer: usize, count: usize, acknowledged: &AtomicUsize) {
 
 fn post(api: &Api, writer: usize, n: usize) -> std::io::Result<Reply> {
     let (path, body) = match n % 3 {
-        1 => ("/employees.php", json!({"customer_id": 1, "email": format!("w{writer}n{n}@shop.example")})),
+        1 => (
+            "/employees.php",
+            json!({"customer_id": 1, "email": format!("w{writer}n{n}@shop.example")}),
+        ),
         2 => ("/hardware.php", json!({"name": format!("Device {writer} {n}")})),
         _ => ("/customers.php", json!({"name": format!("Customer {writer} {n}")})),
     };
@@ -116,8 +122,8 @@ fn present(api: &Api) -> BTreeMap<(String, i64), Value> {
 fn followers_have_exactly_what_the_lists_give() {
     let mut server = TestServer::without_rate_limit();
     let api = server.tenant("acme").with_scopes(ALL);
-    let followers =
-        [(200, false), (7, true), (50, false)].map(|(limit, reconnects)| (Follower::new(&api, limit), reconnects));
+    let followers = [(200, false), (7, true), (50, false)]
+        .map(|(limit, reconnects)| (Follower::new(&api, limit), reconnects));
     api.customer("The first");
     let rows: String = (0..500).map(|n| format!("Imported {n}\n")).collect();
     std::fs::write(server.home().join("c.csv"), format!("name\n{rows}")).unwrap();
@@ -141,7 +147,9 @@ fn followers_have_exactly_what_the_lists_give() {
             })
         });
         for (restart, count) in [60, 160, 260, 360].into_iter().enumerate() {
-            until("some writes are acknowledged", || (acknowledged.load(Ordering::Relaxed) >= count).then_some(()));
+            until("some writes are acknowledged", || {
+                (acknowledged.load(Ordering::Relaxed) >= count).then_some(())
+            });
             if restart == 1 {
                 server.cli(&["import", "acme", "customers", "c.csv"]).done();
             } else {
@@ -227,13 +235,19 @@ fn kill_while_following(rounds: usize) {
                 let (api, acknowledged) = (api.clone(), &acknowledged);
                 scope.spawn(move || write_until_gone(&api, writer, acknowledged));
             }
-            until("writes are acknowledged", || (acknowledged.load(Ordering::Relaxed) >= moment).then_some(()));
+            until("writes are acknowledged", || {
+                (acknowledged.load(Ordering::Relaxed) >= moment).then_some(())
+            });
             server.kill();
         });
         server.restart();
         total += acknowledged.into_inner();
         while follower.step(true) {}
-        assert_eq!(follower.records, present(&api), "each change has its entry, and each entry its change");
+        assert_eq!(
+            follower.records,
+            present(&api),
+            "each change has its entry, and each entry its change"
+        );
     }
     assert!(total > rounds);
     server.cli(&["check"]).done();
@@ -243,7 +257,10 @@ fn kill_while_following(rounds: usize) {
 fn write_until_gone(api: &Api, writer: usize, acknowledged: &AtomicUsize) {
     for n in 0.. {
         let name = format!("Writer {writer} number {n}");
-        let Ok(reply) = api.call("POST", "/customers.php").json(&json!({"name": name})).try_send() else { return };
+        let Ok(reply) = api.call("POST", "/customers.php").json(&json!({"name": name})).try_send()
+        else {
+            return;
+        };
         let target = format!("/customers.php?id={}", reply.is(201).json()["id"]);
         acknowledged.fetch_add(1, Ordering::Relaxed);
         let change = json!({"city": name});

@@ -15,7 +15,8 @@ fn post(api: &Api, key: &str, name: &str) -> Reply {
 
 /// What a repeat has to give again, byte for byte.
 fn essence(reply: &Reply) -> (u16, Vec<u8>, [Option<String>; 3]) {
-    let headers = ["Location", "ETag", "Content-Type"].map(|name| reply.header(name).map(str::to_owned));
+    let headers =
+        ["Location", "ETag", "Content-Type"].map(|name| reply.header(name).map(str::to_owned));
     (reply.status, reply.body.clone(), headers)
 }
 
@@ -23,7 +24,10 @@ fn essence(reply: &Reply) -> (u16, Vec<u8>, [Option<String>; 3]) {
 #[track_caller]
 fn assert_repeats(repeat: &Reply, first: &Reply) {
     assert_eq!(essence(repeat), essence(first));
-    assert_eq!((first.header("Idempotent-Replayed"), repeat.header("Idempotent-Replayed")), (None, Some("true")));
+    assert_eq!(
+        (first.header("Idempotent-Replayed"), repeat.header("Idempotent-Replayed")),
+        (None, Some("true"))
+    );
     assert_ne!(repeat.header("X-Request-Id"), first.header("X-Request-Id"));
 }
 
@@ -47,13 +51,19 @@ fn the_answer_is_the_first_ones_also_when_the_record_has_changed_since() {
     let api = server.tenant("acme").with_scopes(ALL);
     let keys = [uuid(), uuid(), uuid()];
     let first = post(&api, &keys[0], "First");
-    let put = || api.call("PUT", "/customers.php?id=1").key(&keys[1]).json(&json!({"name": "Second"})).send();
+    let put = || {
+        api.call("PUT", "/customers.php?id=1").key(&keys[1]).json(&json!({"name": "Second"})).send()
+    };
     let delete = || api.call("DELETE", "/customers.php?id=1").key(&keys[2]).send();
     let changed = put().is(200);
     assert_repeats(&post(&api, &keys[0], "First"), &first);
     api.put("/customers.php?id=1", json!({"name": "Third"})).is(200);
     assert_repeats(&put(), &changed);
-    assert_eq!(api.get("/customers.php?id=1").found()["name"], "Third", "the repeat changed nothing");
+    assert_eq!(
+        api.get("/customers.php?id=1").found()["name"],
+        "Third",
+        "the repeat changed nothing"
+    );
     let deleted = delete().is(204);
     assert_repeats(&delete(), &deleted);
     assert_repeats(&post(&api, &keys[0], "First"), &first);
@@ -120,7 +130,9 @@ fn another_request_under_the_same_key_is_refused() {
     api.customer("One");
     api.customer("Two");
     let first = post(&api, &key, "Three").is(201);
-    let put = |target: &str, key: &str| api.call("PUT", target).key(key).json(&json!({"name": "Three"})).send();
+    let put = |target: &str, key: &str| {
+        api.call("PUT", target).key(key).json(&json!({"name": "Three"})).send()
+    };
     let spaced = api.call("POST", RECORDS).key(&key).header("Content-Type", "application/json");
     let others = [
         post(&api, &key, "Four"),
@@ -148,7 +160,9 @@ fn the_path_counts_without_v1_and_a_deletions_body_does_not() {
     let first = post(&api.below_v1(), &keys[0], "One");
     assert_eq!(first.header("Location"), Some("/v1/customers.php?id=1"));
     assert_repeats(&post(&api, &keys[0], "One"), &first);
-    let deletion = |api: &Api, body: &str| api.call("DELETE", "/customers.php?id=1").key(&keys[1]).body(body).send();
+    let deletion = |api: &Api, body: &str| {
+        api.call("DELETE", "/customers.php?id=1").key(&keys[1]).body(body).send()
+    };
     let first = deletion(&api, "").is(204);
     assert_repeats(&deletion(&api.below_v1(), "{\"other\":1}"), &first);
 }
@@ -164,7 +178,8 @@ fn a_key_belongs_to_the_tenant_with_any_of_its_api_keys() {
     assert_repeats(&post(&two, &key, "Ours"), &first);
     assert!(!post(&other, &key, "Theirs").is(201).was_replayed());
     assert_eq!((one.total(RECORDS), other.total(RECORDS)), (1, 1));
-    post(&tenant.with_scopes(&["hardware:write"]), &key, "Ours").fails_with(403, "insufficient_scope");
+    post(&tenant.with_scopes(&["hardware:write"]), &key, "Ours")
+        .fails_with(403, "insufficient_scope");
 }
 
 #[test]
@@ -243,7 +258,11 @@ fn twenty_threads_with_one_key_make_one_record() {
             }
         });
         let replies = replies.into_inner().unwrap();
-        assert_eq!(replies.iter().filter(|reply| !reply.was_replayed()).count(), 1, "one of them runs");
+        assert_eq!(
+            replies.iter().filter(|reply| !reply.was_replayed()).count(),
+            1,
+            "one of them runs"
+        );
         assert!(replies.iter().all(|reply| essence(reply) == essence(&replies[0])));
         assert_eq!(api.total(RECORDS), round + 1);
     }
@@ -256,8 +275,14 @@ struct Order {
     acknowledged: Option<Vec<u8>>,
 }
 
-/// Posts from eight threads, kills the server after `count` requests, and returns what was sent and acknowledged.
-fn post_until_the_end(server: &mut TestServer, api: &Api, round: usize, count: usize) -> Vec<Order> {
+/// Posts from eight threads, kills the server after `count` requests, and returns what was sent and
+/// acknowledged.
+fn post_until_the_end(
+    server: &mut TestServer,
+    api: &Api,
+    round: usize,
+    count: usize,
+) -> Vec<Order> {
     let orders = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -266,7 +291,8 @@ fn post_until_the_end(server: &mut TestServer, api: &Api, round: usize, count: u
                 for n in 0.. {
                     let name = format!("round {round} thread {thread} number {n}");
                     let key = uuid();
-                    let sent = api.call("POST", RECORDS).key(&key).json(&json!({"name": name})).try_send();
+                    let sent =
+                        api.call("POST", RECORDS).key(&key).json(&json!({"name": name})).try_send();
                     let gone = sent.is_err();
                     let acknowledged = sent.ok().map(|reply| reply.is(201).body);
                     orders.lock().unwrap().push(Order { key, name, acknowledged });
@@ -276,7 +302,9 @@ fn post_until_the_end(server: &mut TestServer, api: &Api, round: usize, count: u
                 }
             });
         }
-        until("the requests are acknowledged", || (orders.lock().unwrap().len() >= count).then_some(()));
+        until("the requests are acknowledged", || {
+            (orders.lock().unwrap().len() >= count).then_some(())
+        });
         server.kill();
     });
     orders.into_inner().unwrap()
@@ -307,7 +335,10 @@ fn crash_under_load(rounds: usize) {
             let repeat = post(&api, &order.key, &order.name).is(201);
             if let Some(first) = &order.acknowledged {
                 acknowledged += 1;
-                assert_eq!(&repeat.body, first, "what was acknowledged is there, and the repeat says the same");
+                assert_eq!(
+                    &repeat.body, first,
+                    "what was acknowledged is there, and the repeat says the same"
+                );
                 assert!(repeat.was_replayed());
             }
         }

@@ -1,4 +1,5 @@
-//! Contract section 10: what others see of an import while it runs, and what is left of one that does not end.
+//! Contract section 10: what others see of an import while it runs, and what is left of one that
+//! does not end.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -13,14 +14,17 @@ use crate::support::server::Tenant;
 use crate::support::{ALL, Api, DataDir, TestServer, database, until};
 
 /// Rows that take a good part of a second to store.
-pub const ROWS: i64 = 12_000;
+pub(crate) const ROWS: i64 = 12_000;
 
 const PATH: &str = "/customers.php";
 
-pub fn write_rows(data_dir: &DataDir, name: &str, rows: i64) {
+pub(crate) fn write_rows(data_dir: &DataDir, name: &str, rows: i64) {
     let mut text = String::from("name,city,notes\n");
     for row in 0..rows {
-        text.push_str(&format!("Imported {row},Stadt {},a text whose words are indexed\n", row % 97));
+        text.push_str(&format!(
+            "Imported {row},Stadt {},a text whose words are indexed\n",
+            row % 97
+        ));
     }
     std::fs::write(data_dir.home().join(name), text).unwrap();
 }
@@ -32,12 +36,12 @@ fn import_command(data_dir: &DataDir, arguments: &[&str]) -> Command {
     command
 }
 
-pub fn start_import(data_dir: &DataDir, arguments: &[&str]) -> Child {
+pub(crate) fn start_import(data_dir: &DataDir, arguments: &[&str]) -> Child {
     import_command(data_dir, arguments).spawn().unwrap()
 }
 
 #[track_caller]
-pub fn succeeds(child: Child) {
+pub(crate) fn succeeds(child: Child) {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -51,7 +55,7 @@ fn is_locked(file: &Path) -> bool {
 }
 
 /// Stops an import in the middle of its transaction, so that there is time to look.
-pub fn stop_in_the_middle(child: &Child, file: &Path) {
+pub(crate) fn stop_in_the_middle(child: &Child, file: &Path) {
     until("rows are stored", || {
         if !is_locked(file) {
             return None;
@@ -66,7 +70,7 @@ pub fn stop_in_the_middle(child: &Child, file: &Path) {
     });
 }
 
-pub fn resume(child: &Child) {
+pub(crate) fn resume(child: &Child) {
     signal(child, "-CONT");
 }
 
@@ -104,7 +108,11 @@ fn assert_five(server: &TestServer, api: &Api) {
         assert!(records.iter().all(|record| record["city"] == "Old"), "{list}: {records:?}");
     }
     for q in ["q=imported", "q=whose+words", "q=im&sort=-name", "city=Stadt+1"] {
-        assert_eq!((api.total(&format!("{PATH}?{q}")), api.ids(&format!("{PATH}?{q}"))), (0, vec![]), "{q}");
+        assert_eq!(
+            (api.total(&format!("{PATH}?{q}")), api.ids(&format!("{PATH}?{q}"))),
+            (0, vec![]),
+            "{q}"
+        );
     }
     api.get(&format!("{PATH}?id=6")).fails_with(404, "not_found");
     assert_entries_of_keys(server, api, 5);
@@ -138,7 +146,10 @@ fn readers_see_all_rows_or_none() {
         // The rows of this page are of one moment, which may be after the end.
         let page = api.get(&format!("{PATH}?sort=-id&limit=200&total=true")).found();
         let shown = page["data"].as_array().unwrap().len();
-        assert!([(5, 5), (200, 5 + ROWS)].contains(&(shown, page["total"].as_i64().unwrap())), "{shown}");
+        assert!(
+            [(5, 5), (200, 5 + ROWS)].contains(&(shown, page["total"].as_i64().unwrap())),
+            "{shown}"
+        );
     }
     assert!(seen > 1, "the import was observed");
     succeeds(child);
@@ -178,7 +189,11 @@ fn an_import_that_is_killed_in_the_middle_leaves_nothing() {
         let mut child = start_import(&server, &["customers", "c.csv"]);
         stop_in_the_middle(&child, &tenant.file());
         child.kill().unwrap();
-        assert_eq!(child.wait().unwrap().signal(), Some(9), "the import ended before it was killed");
+        assert_eq!(
+            child.wait().unwrap().signal(),
+            Some(9),
+            "the import ended before it was killed"
+        );
         assert_five(&server, &api);
         server.cli(&["check"]).done();
     }
@@ -217,7 +232,10 @@ fn a_row_that_fails_late_leaves_nothing() {
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("customer_not_found") && stderr.contains("nothing was imported"), "{stderr}");
+    assert!(
+        stderr.contains("customer_not_found") && stderr.contains("nothing was imported"),
+        "{stderr}"
+    );
     assert_eq!(api.total("/employees.php"), 0);
     api.delete("/customers.php?id=1").is(204);
 }
@@ -235,7 +253,10 @@ fn ids_can_be_kept_again_after_an_import_that_was_killed() {
     child.wait().unwrap();
     data_dir.cli(&["import", "acme", "customers", "c.csv", "--keep-ids"]).done();
     let exported = data_dir.cli(&["export", "acme", "customers"]).done().stdout;
-    let ids = exported.lines().skip(1).map(|line| line.split(',').next().unwrap().parse::<i64>().unwrap());
+    let ids = exported
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').next().unwrap().parse::<i64>().unwrap());
     assert!(ids.eq(11..11 + ROWS));
     data_dir.cli(&["check"]).done();
 }
@@ -246,17 +267,17 @@ fn a_pipe_is_imported_like_a_file() {
     data_dir.tenant("acme");
     let pipe = data_dir.home().join("pipe.csv");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let folder = data_dir.home().join("temporary");
-    std::fs::create_dir(&folder).unwrap();
+    let directory = data_dir.home().join("temporary");
+    std::fs::create_dir(&directory).unwrap();
     for (text, code) in [("name\nOne\nTwo\n", 0), ("name\nThree\nx\n", 1)] {
         let mut command = import_command(&data_dir, &["customers", "pipe.csv"]);
-        let child = command.env("TMPDIR", &folder).spawn().unwrap();
+        let child = command.env("TMPDIR", &directory).spawn().unwrap();
         let mut target = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
         target.write_all(text.as_bytes()).unwrap();
         drop(target);
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{output:?}");
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
     }
     assert_eq!(data_dir.cli(&["export", "acme", "customers"]).done().stdout.lines().count(), 3);
 }

@@ -1,4 +1,5 @@
-//! Contract sections 10 and 11: a command that is interrupted, or whose syncs fail, can be repeated.
+//! Contract sections 10 and 11: a command that is interrupted, or whose syncs fail, can be
+//! repeated.
 
 use std::sync::Arc;
 
@@ -25,16 +26,21 @@ fn observed(data_dir: &DataDir, syncs: &Syncs, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn the_names_of_new_files_and_folders_are_synced() {
+fn the_names_of_new_files_and_directories_are_synced() {
     let (data_dir, syncs) = (DataDir::new(false), Syncs::new());
     observed(&data_dir, &syncs, &["tenant", "create", "acme"]).done();
-    for folder in [data_dir.home().to_owned(), data_dir.data(), data_dir.data().join("tenants")] {
-        assert!(syncs.has_synced(&folder), "{}: {:#?}", folder.display(), syncs.take());
+    for directory in [data_dir.home().to_owned(), data_dir.data(), data_dir.data().join("tenants")]
+    {
+        assert!(syncs.has_synced(&directory), "{}: {:#?}", directory.display(), syncs.take());
     }
     syncs.take();
     observed(&data_dir, &syncs, &["backup", "new/backups"]).done();
-    for folder in [data_dir.home().to_owned(), data_dir.home().join("new"), data_dir.home().join("new/backups")] {
-        assert!(syncs.has_synced(&folder), "{}: {:#?}", folder.display(), syncs.take());
+    for directory in [
+        data_dir.home().to_owned(),
+        data_dir.home().join("new"),
+        data_dir.home().join("new/backups"),
+    ] {
+        assert!(syncs.has_synced(&directory), "{}: {:#?}", directory.display(), syncs.take());
     }
 }
 
@@ -58,11 +64,13 @@ fn with_acme() -> Arc<DataDir> {
     data_dir
 }
 
-/// Returns the names in a folder of the data directory, without those of write-ahead logs, sorted.
-fn names(data_dir: &DataDir, folder: &str) -> Vec<String> {
-    let entries = std::fs::read_dir(data_dir.data().join(folder)).unwrap();
+/// Returns the names in a directory of the data directory, without those of write-ahead logs,
+/// sorted.
+fn names(data_dir: &DataDir, directory: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(data_dir.data().join(directory)).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.filter(|name| !name.ends_with("-wal") && !name.ends_with("-shm")).collect();
+    let mut names: Vec<String> =
+        names.filter(|name| !name.ends_with("-wal") && !name.ends_with("-shm")).collect();
     names.sort();
     names
 }
@@ -72,12 +80,18 @@ fn a_tenant_its_password_and_its_first_key_are_made_together() {
     let data_dir = with_acme();
     let registry = database(&data_dir.registry_file());
     let fault = |event: &str| {
-        format!("CREATE TRIGGER fault_{0} BEFORE {1} BEGIN SELECT raise(ABORT, 'fault'); END", event.len(), event)
+        format!(
+            "CREATE TRIGGER fault_{0} BEFORE {1} BEGIN SELECT raise(ABORT, 'fault'); END",
+            event.len(),
+            event
+        )
     };
     registry.execute_batch(&fault("INSERT ON keys")).unwrap();
     // Nothing that is committed could be taken back.
     registry.execute_batch(&fault("DELETE ON tenants")).unwrap();
-    data_dir.cli(&["serve", "--listen", "127.0.0.1:0", "--create-tenant", "other"]).fails_saying("fault");
+    data_dir
+        .cli(&["serve", "--listen", "127.0.0.1:0", "--create-tenant", "other"])
+        .fails_saying("fault");
     let tenants = data_dir.cli(&["--json", "tenant", "list"]).done().json();
     assert_eq!(tenants.as_array().unwrap().len(), 1, "{tenants}");
     assert_eq!(names(&data_dir, "tenants"), ["1.db"]);

@@ -8,7 +8,8 @@ fn post(api: &Api, body: impl Into<Vec<u8>>) -> Reply {
     api.post_bytes("/customers.php", body)
 }
 
-/// `levels` arrays, one in the other, as the value of an unknown member: with the body's own object one level more.
+/// `levels` arrays, one in the other, as the value of an unknown member: with the body's own object
+/// one level more.
 fn nested(levels: usize) -> String {
     format!("{{\"name\":\"Deep\",\"x\":{}{}}}", "[".repeat(levels), "]".repeat(levels))
 }
@@ -73,14 +74,23 @@ fn what_is_not_one_json_object_is_invalid() {
         let reply = post(&api, *body).fails_with(400, "invalid_json");
         let message = reply.message();
         let has_number_after = |word: &str| {
-            message.split(word).nth(1).is_some_and(|rest| rest.trim_start().starts_with(|c: char| c.is_ascii_digit()))
+            message
+                .split(word)
+                .nth(1)
+                .is_some_and(|rest| rest.trim_start().starts_with(|c: char| c.is_ascii_digit()))
         };
-        assert!(has_number_after("line") && has_number_after("column"), "where? {message} for {body:?}");
+        assert!(
+            has_number_after("line") && has_number_after("column"),
+            "where? {message} for {body:?}"
+        );
     }
     assert_eq!(api.total("/customers.php"), 0);
     api.customer("There");
     for body in ["", "[]", "{\"name\":"] {
-        let put = api.call("PUT", "/customers.php?id=1").header("Content-Type", "application/json").body(body);
+        let put = api
+            .call("PUT", "/customers.php?id=1")
+            .header("Content-Type", "application/json")
+            .body(body);
         put.send().fails_with(400, "invalid_json");
     }
 }
@@ -131,7 +141,8 @@ fn a_hundred_levels_of_nesting_pass_and_more_than_128_do_not() {
         post(&api, nested(levels)).fails_with(400, "invalid_json");
     }
     post(&api, "[".repeat(60_000)).fails_with(400, "invalid_json");
-    post(&api, format!("{{\"name\":\"Deep\",\"x\":{}", "{\"a\":".repeat(10_000))).fails_with(400, "invalid_json");
+    post(&api, format!("{{\"name\":\"Deep\",\"x\":{}", "{\"a\":".repeat(10_000)))
+        .fails_with(400, "invalid_json");
     post(&api, nested(100_000)).fails_with(413, "payload_too_large");
     server.anonymous().get("/healthz").is(200);
 }
@@ -165,7 +176,10 @@ fn of_a_member_given_twice_the_last_counts() {
     post(&api, r#"{"name":"First","name":7}"#).fails_with(400, "bad_request").saying("name");
     let put = api.call("PUT", "/customers.php?id=1").header("Content-Type", "application/json");
     let changed = put.body(r#"{"phone":"1","name":"A last one","phone":"2"}"#).send().found();
-    assert_eq!((changed["phone"].clone(), changed["name"].clone()), (json!("2"), json!("A last one")));
+    assert_eq!(
+        (changed["phone"].clone(), changed["name"].clone()),
+        (json!("2"), json!("A last one"))
+    );
 }
 
 #[test]
@@ -173,8 +187,11 @@ fn numbers_that_no_machine_holds_are_json_all_the_same() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
     let huge = "9".repeat(5_000);
-    for number in ["1e400", "-1e400", "1e-400", "-0", "-0.0", "1E+2", "1e99999999999999999999", &huge] {
-        let made = post(&api, format!("{{\"name\":\"Numbers\",\"unknown\":{number},\"id\":{number}}}"));
+    for number in
+        ["1e400", "-1e400", "1e-400", "-0", "-0.0", "1E+2", "1e99999999999999999999", &huge]
+    {
+        let made =
+            post(&api, format!("{{\"name\":\"Numbers\",\"unknown\":{number},\"id\":{number}}}"));
         made.is(201);
         post(&api, format!("{{\"name\":{number}}}")).fails_with(400, "bad_request").saying("name");
         let hardware = format!("{{\"name\":\"Costly\",\"purchase_cost_cents\":{number}}}");

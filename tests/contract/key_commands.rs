@@ -25,10 +25,16 @@ fn an_end_is_a_date_a_timestamp_or_a_time_from_now() {
     tenant.key_with(ALL, &["--expires", "30d"]);
     let row = keys(&data_dir).last().unwrap().clone();
     let time = |name: &str| row[name].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
-    assert_eq!(time("expires_at").duration_since(time("created_at")), jiff::SignedDuration::from_hours(30 * 24));
+    assert_eq!(
+        time("expires_at").duration_since(time("created_at")),
+        jiff::SignedDuration::from_hours(30 * 24)
+    );
     tenant.key(ALL);
     let row = keys(&data_dir).last().unwrap().clone();
-    assert_eq!((&row["expires_at"], &row["rate_limit"], &row["state"]), (&Value::Null, &Value::Null, &json!("active")));
+    assert_eq!(
+        (&row["expires_at"], &row["rate_limit"], &row["state"]),
+        (&Value::Null, &Value::Null, &json!("active"))
+    );
     let table = data_dir.cli(&["key", "list", "acme"]).done().stdout;
     assert!(table.contains("2999-06-30T23:59:59Z") && table.contains("never"), "{table}");
 }
@@ -61,12 +67,16 @@ fn a_key_has_a_limit_of_its_own_until_it_is_taken_back() {
         let reply = server.with_key(&key.key).get(RECORDS).is(200);
         assert_eq!((reply.limit("Limit"), reply.limit("Remaining")), (limit, remaining));
     };
-    let change =
-        |server: &TestServer, limit: &str| server.cli(&["--json", "key", "limit", "acme", "1", limit]).done().json();
+    let change = |server: &TestServer, limit: &str| {
+        server.cli(&["--json", "key", "limit", "acme", "1", limit]).done().json()
+    };
     expect(&server, 3, 2);
     expect(&server, 3, 1);
     let done = change(&server, "5");
-    assert_eq!(done, json!({"done": "limit set", "tenant": "acme", "id": 1, "name": "a test's", "rate_limit": 5}));
+    assert_eq!(
+        done,
+        json!({"done": "limit set", "tenant": "acme", "id": 1, "name": "a test's", "rate_limit": 5})
+    );
     // The change holds from the next window on.
     expect(&server, 3, 0);
     let refused = server.with_key(&key.key).get(RECORDS).fails_with(429, "rate_limited");
@@ -95,7 +105,9 @@ fn a_limit_is_1_to_100000() {
     for wrong in ["0", "100001", "x", "", "-1", "1.5", "Default"] {
         data_dir.cli(&["key", "limit", "acme", "1", "--", wrong]).ends_with(2);
         let option = format!("--rate-limit={wrong}");
-        data_dir.cli(&["key", "create", "acme", "--name", "x", "--scope", "all", &option]).ends_with(2);
+        data_dir
+            .cli(&["key", "create", "acme", "--name", "x", "--scope", "all", &option])
+            .ends_with(2);
     }
     data_dir.cli(&["key", "limit", "acme", "2", "5"]).fails_saying("no key 2");
     assert_eq!(keys(&data_dir).len(), 1);

@@ -16,7 +16,9 @@ fn a_key_is_256_bits_behind_a_prefix() {
     for key in &keys {
         let secret = key.key.strip_prefix("tdk_").unwrap();
         assert_eq!(secret.len(), 43);
-        assert!(secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'));
+        assert!(
+            secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+        );
         assert_eq!(key.prefix, key.key[..8]);
     }
     assert_ne!(keys[0].key, keys[1].key);
@@ -30,8 +32,10 @@ fn only_the_hash_of_a_key_is_stored() {
     server.with_key(&key.key).get(RECORDS).is(200);
     server.stop();
     let mut stored = Vec::new();
-    for file in
-        std::fs::read_dir(server.data()).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file())
+    for file in std::fs::read_dir(server.data())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
     {
         stored.extend(std::fs::read(file).unwrap());
     }
@@ -53,9 +57,14 @@ fn a_key_has_at_least_40_characters() {
         server.with_key(&of(length)).get(RECORDS).fails_with(401, "invalid_api_key");
     }
     let long = "a".repeat(43);
-    for key in
-        ["tdk_", "x", &format!("tdk-{long}"), &format!("TDK_{long}"), &format!("sk_{long}"), &format!("xtdk_{long}")]
-    {
+    for key in [
+        "tdk_",
+        "x",
+        &format!("tdk-{long}"),
+        &format!("TDK_{long}"),
+        &format!("sk_{long}"),
+        &format!("xtdk_{long}"),
+    ] {
         server.with_key(key).get(RECORDS).fails_with(401, "malformed_api_key");
     }
 }
@@ -71,16 +80,26 @@ fn the_scheme_is_bearer_in_any_case_with_any_spaces_or_tabs() {
     for bad in ["Bearer", "Bearer ", "Basic dXNlcjpwYXNz", "Token abc", "", "tdk_"] {
         by(bad.to_owned()).fails_with(401, "missing_authorization");
     }
-    for other in
-        [format!("Basic {key}"), format!("Token {key}"), key.clone(), format!("Bearer{key}"), format!("Bearerx {key}")]
-    {
+    for other in [
+        format!("Basic {key}"),
+        format!("Token {key}"),
+        key.clone(),
+        format!("Bearer{key}"),
+        format!("Bearerx {key}"),
+    ] {
         by(other).fails_with(401, "missing_authorization");
     }
-    for more in
-        [format!("Bearer {key} x"), format!("Bearer {key},"), format!("Bearer \"{key}\""), format!("Bearer x{key}")]
-    {
+    for more in [
+        format!("Bearer {key} x"),
+        format!("Bearer {key},"),
+        format!("Bearer \"{key}\""),
+        format!("Bearer x{key}"),
+    ] {
         let reply = by(more).is(401);
-        assert!(["malformed_api_key", "invalid_api_key"].contains(&reply.code().as_str()), "{reply}");
+        assert!(
+            ["malformed_api_key", "invalid_api_key"].contains(&reply.code().as_str()),
+            "{reply}"
+        );
     }
 }
 
@@ -91,7 +110,10 @@ fn two_authorization_headers_are_a_bad_request() {
     let key = server.tenant("other").key(ALL).key;
     let call = api.call("GET", RECORDS).header("Authorization", &format!("Bearer {key}"));
     call.send().fails_with(400, "bad_request").saying("Authorization");
-    api.call("GET", RECORDS).header("authorization", "Basic x").send().fails_with(400, "bad_request");
+    api.call("GET", RECORDS)
+        .header("authorization", "Basic x")
+        .send()
+        .fails_with(400, "bad_request");
 }
 
 #[test]
@@ -123,7 +145,10 @@ fn each_scope_opens_its_own_operations_and_no_others() {
                 let access = if ["GET", "HEAD"].contains(&method) { "read" } else { "write" };
                 let reply = api.call(method, resource.path).send();
                 if scope == format!("{}:{access}", resource.plural) {
-                    assert!([200, 400, 415].contains(&reply.status), "{scope} permits the request: {reply}");
+                    assert!(
+                        [200, 400, 415].contains(&reply.status),
+                        "{scope} permits the request: {reply}"
+                    );
                 } else {
                     assert_eq!(reply.status, 403, "{scope} does not permit the request: {reply}");
                     assert!(method == "HEAD" || reply.code() == "insufficient_scope", "{reply}");
@@ -236,14 +261,18 @@ fn the_last_use_of_a_key_is_rounded_to_the_minute() {
     server.with_key(&refused.key).get("/hardware.php").fails_with(403, "insufficient_scope");
     server.stop();
     let at = last_use(used.id);
-    assert!(at.as_str().is_some_and(|at| at.ends_with(":00Z")), "written at the latest when the server stops: {at}");
+    assert!(
+        at.as_str().is_some_and(|at| at.ends_with(":00Z")),
+        "written at the latest when the server stops: {at}"
+    );
     assert_eq!(last_use(refused.id), json!(null), "only what passed the scope check is a use");
 }
 
 #[test]
 fn many_keys_of_many_tenants_do_not_get_mixed_up() {
     let server = TestServer::without_rate_limit();
-    let apis: Vec<_> = (0..6).map(|n| server.tenant(&format!("tenant-{n}")).with_scopes(ALL)).collect();
+    let apis: Vec<_> =
+        (0..6).map(|n| server.tenant(&format!("tenant-{n}")).with_scopes(ALL)).collect();
     std::thread::scope(|scope| {
         for (n, api) in apis.iter().enumerate() {
             let api = api.clone();
@@ -257,6 +286,9 @@ fn many_keys_of_many_tenants_do_not_get_mixed_up() {
     for (n, api) in apis.iter().enumerate() {
         let all = api.all("/customers.php");
         assert_eq!(all.len(), 20);
-        assert!(all.iter().all(|record| record["name"].as_str().unwrap().starts_with(&format!("{n} has"))));
+        assert!(
+            all.iter()
+                .all(|record| record["name"].as_str().unwrap().starts_with(&format!("{n} has")))
+        );
     }
 }

@@ -11,7 +11,11 @@ fn make_requests(server: &TestServer) -> Vec<(String, Vec<String>)> {
     let key = tenant.key(ALL);
     let api = server.with_key(&key.key);
     let mut expected = Vec::new();
-    let mut ask = |call: crate::support::client::Call<'_>, method: &str, path: &str, status: u16, known: bool| {
+    let mut ask = |call: crate::support::client::Call<'_>,
+                   method: &str,
+                   path: &str,
+                   status: u16,
+                   known: bool| {
         let id = uuid();
         call.header("X-Request-Id", &id).send().is(status);
         let mut words = vec![method.to_owned(), path.to_owned(), status.to_string()];
@@ -67,7 +71,8 @@ const PRIVATE: [&str; 11] = [
     "api_key=",
 ];
 
-/// The lines of a log with an entry of each kind. Every test server checks at its end that its log has no key and no password.
+/// The lines of a log with an entry of each kind. Every test server checks at its end that its log
+/// has no key and no password.
 fn log_of(setup: Setup) -> (Vec<(String, Vec<String>)>, Vec<String>) {
     let server = setup.start();
     let expected = make_requests(&server);
@@ -108,10 +113,13 @@ fn each_request_logs_one_line_as_json() {
     let (expected, lines) = log_of(Setup::plain().option("--log-format").option("json"));
     let documents: Vec<Value> = lines
         .iter()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("no JSON ({error}): {line}")))
+        .map(|line| {
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("no JSON ({error}): {line}"))
+        })
         .collect();
     for (id, words) in expected {
-        let its: Vec<&Value> = documents.iter().filter(|document| values(document).contains(&id)).collect();
+        let its: Vec<&Value> =
+            documents.iter().filter(|document| values(document).contains(&id)).collect();
         assert_eq!(its.len(), 1, "{its:?}");
         let said = values(its[0]);
         for word in words {
@@ -135,7 +143,8 @@ fn a_path_cannot_forge_a_line() {
 /// U+009B begins a terminal's control sequence; U+202E reverses what follows.
 const UNPRINTABLE: &str = "/x\u{9b}31m\u{202e}\u{2066}y";
 
-/// Sends the path in a request that the pipeline answers and in one that the edge refuses. Returns their log lines.
+/// Sends the path in a request that the pipeline answers and in one that the edge refuses. Returns
+/// their log lines.
 fn lines_with_unprintable_path(setup: Setup) -> [String; 2] {
     let server = setup.start();
     // The edge itself refuses a request without `Host`.
@@ -145,7 +154,9 @@ fn lines_with_unprintable_path(setup: Setup) -> [String; 2] {
         client.send(format!("GET {UNPRINTABLE} HTTP/1.1\r\n{host}X-Request-Id: {id}\r\n\r\n"));
         let expected = if host.is_empty() { 400 } else { 404 };
         assert_eq!(client.answer().status, expected);
-        until("the request has its line", || server.log().lines().find(|line| line.contains(&id)).map(str::to_owned))
+        until("the request has its line", || {
+            server.log().lines().find(|line| line.contains(&id)).map(str::to_owned)
+        })
     })
 }
 

@@ -1,4 +1,5 @@
-//! Black-box tests of the contract: one module for each section. Each test name states what a client or an operator observes.
+//! Black-box tests of the contract: one module for each section. Each test name states what a
+//! client or an operator observes.
 
 #![expect(
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! A model-based test: random operations run on the service and on a model of it, and both must agree after each one. Lists
-//! combine sorts, filters and searches at random.
+//! A model-based test: random operations run on the service and on a model of it, and both must
+//! agree after each one. Lists combine sorts, filters and searches at random.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,14 @@ use serde_json::{Map, Value, json};
 use crate::support::contract::{Field, Kind, RESOURCES, Resource};
 use crate::support::{ALL, Api, Reply, TestServer, encoded};
 
-/// A linear congruential generator with Knuth's constants. Every run has the same numbers, so a failure can be repeated.
+/// A linear congruential generator with Knuth's constants. Every run has the same numbers, so a
+/// failure can be repeated.
 struct Rng(u64);
 
 impl Rng {
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % bound
     }
 
@@ -23,8 +25,17 @@ impl Rng {
 }
 
 /// Few words, so that ties are frequent, with characters that need escaping.
-const WORDS: [&str; 9] =
-    ["Alpha", "alphabet", "Beta Blocker", "50% off", "a_b", "O'Neil \"Q\"", "back\\slash", "ÄRGER", "ärger im Büro"];
+const WORDS: [&str; 9] = [
+    "Alpha",
+    "alphabet",
+    "Beta Blocker",
+    "50% off",
+    "a_b",
+    "O'Neil \"Q\"",
+    "back\\slash",
+    "ÄRGER",
+    "ärger im Büro",
+];
 
 /// What the model knows of each resource.
 #[derive(Clone)]
@@ -71,7 +82,9 @@ fn value(rng: &mut Rng, resource: &Resource, field: &Field) -> Value {
             let longest = if let Kind::Text(_, max) = field.kind { max } else { 0 };
             json!(rng.pick(&WORDS).chars().take(longest).collect::<String>())
         }
-        Kind::Email => json!(*rng.pick(&["eva@shop.example", "EVA@shop.example", "o.neil@b.example"])),
+        Kind::Email => {
+            json!(*rng.pick(&["eva@shop.example", "EVA@shop.example", "o.neil@b.example"]))
+        }
         Kind::Integer => json!(i64::try_from(rng.below(5)).unwrap() - 2),
         Kind::Boolean => json!(rng.below(2) == 1),
         Kind::Date => json!(*rng.pick(&["2024-02-29", "2023-12-31", "2025-06-01"])),
@@ -168,7 +181,8 @@ fn delete(model: &mut Model, api: &Api, resource: usize, id: i64) -> Reply {
     reply.is(204)
 }
 
-/// Whether every word of `q` occurs in the record. For [`WORDS`], case folding is the same as lower case.
+/// Whether every word of `q` occurs in the record. For [`WORDS`], case folding is the same as lower
+/// case.
 fn matches(kind: &Resource, record: &Value, q: &str) -> bool {
     q.split_whitespace().all(|word| {
         kind.fields
@@ -196,7 +210,11 @@ fn list(rng: &mut Rng, model: &Model, api: &Api, resource: usize) {
         let word = *rng.pick(&words);
         let from = rng.below(word.chars().count());
         let part: String = word.chars().skip(from).collect();
-        let q = if rng.below(2) == 0 { part.to_uppercase() } else { format!("{part} {}", rng.pick(&["a", "", "eva"])) };
+        let q = if rng.below(2) == 0 {
+            part.to_uppercase()
+        } else {
+            format!("{part} {}", rng.pick(&["a", "", "eva"]))
+        };
         query += &format!("&q={}", encoded(&q));
         records.retain(|record| matches(kind, record, &q));
     }
@@ -204,7 +222,8 @@ fn list(rng: &mut Rng, model: &Model, api: &Api, resource: usize) {
     let descending = rng.below(2) == 0;
     query += &format!("&sort={}{field}", if descending { "-" } else { "" });
     records.sort_by(|a, b| {
-        let order = crate::paging::compare(&a[field], &b[field]).then(a["id"].as_i64().cmp(&b["id"].as_i64()));
+        let order = crate::paging::compare(&a[field], &b[field])
+            .then(a["id"].as_i64().cmp(&b["id"].as_i64()));
         if descending { order.reverse() } else { order }
     });
     let target = format!("{}?{query}", kind.path);
@@ -222,7 +241,10 @@ fn run(seed: u64, steps: usize) {
     let mut rng = Rng(seed);
     for _ in 0..steps {
         let resource = rng.below(RESOURCES.len());
-        let id = i64::try_from(rng.below(usize::try_from(model.tables[resource].next).unwrap() + 2)).unwrap() + 1;
+        let id =
+            i64::try_from(rng.below(usize::try_from(model.tables[resource].next).unwrap() + 2))
+                .unwrap()
+                + 1;
         match rng.below(10) {
             0..=3 => create(&mut rng, &mut model, &api, resource),
             4..=5 => change(&mut rng, &mut model, &api, resource, id),

@@ -1,4 +1,5 @@
-//! Contract section 3: the five operations, their queries and their bodies. Module `json` tests the JSON syntax.
+//! Contract section 3: the five operations, their queries and their bodies. Module `json` tests the
+//! JSON syntax.
 
 use serde_json::{Value, json};
 
@@ -33,7 +34,8 @@ fn put_and_delete_need_an_id() {
     for resource in RESOURCES {
         api.put(resource.path, json!({"notes": "x"})).fails_with(400, "missing_id");
         api.delete(resource.path).fails_with(400, "missing_id");
-        api.put(&format!("{}?", resource.path), json!({"notes": "x"})).fails_with(400, "missing_id");
+        api.put(&format!("{}?", resource.path), json!({"notes": "x"}))
+            .fails_with(400, "missing_id");
     }
 }
 
@@ -43,8 +45,10 @@ fn an_id_is_decimal_digits_without_sign_or_leading_zero() {
     let api = server.tenant("acme").with_scopes(ALL);
     let id = api.customer("The first");
     assert_eq!(id, 1);
-    let wrong =
-        ["0", "-1", "%2B1", "+1", "01", "1.0", "1e0", "abc", "", "%201", "1%20", "0x1", "1,2", "%D9%A1", "null", "-0"];
+    let wrong = [
+        "0", "-1", "%2B1", "+1", "01", "1.0", "1e0", "abc", "", "%201", "1%20", "0x1", "1,2",
+        "%D9%A1", "null", "-0",
+    ];
     for id in wrong {
         let address = format!("/customers.php?id={id}");
         api.get(&address).fails_with(400, "bad_request").saying("id");
@@ -59,7 +63,13 @@ fn an_id_is_decimal_digits_without_sign_or_leading_zero() {
 fn an_id_beyond_64_bits_is_no_records() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
-    for id in ["2", "9223372036854775807", "9223372036854775808", "18446744073709551617", &"9".repeat(100)] {
+    for id in [
+        "2",
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551617",
+        &"9".repeat(100),
+    ] {
         let address = format!("/customers.php?id={id}");
         api.get(&address).fails_with(404, "not_found");
         api.put(&address, json!({"name": "Other"})).fails_with(404, "not_found");
@@ -99,7 +109,15 @@ fn a_parameter_that_is_not_known_is_named_and_so_is_the_one_that_was_meant() {
         let reply = api.get(&format!("/customers.php?{typo}=1")).fails_with(400, "bad_request");
         reply.saying(typo).saying(meant);
     }
-    for query in ["bogus=1", "notes=x", "notes_from=2024-01-01", "status_from=a", "name_to=b", "id_from=1", "=1"] {
+    for query in [
+        "bogus=1",
+        "notes=x",
+        "notes_from=2024-01-01",
+        "status_from=a",
+        "name_to=b",
+        "id_from=1",
+        "=1",
+    ] {
         let name = query.split('=').next().unwrap();
         api.get(&format!("/customers.php?{query}")).fails_with(400, "bad_request").saying(name);
     }
@@ -110,13 +128,20 @@ fn a_parameter_is_given_once() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
     api.customer("One");
-    for query in
-        ["id=1&id=1", "id=1&%69d=2", "limit=1&limit=1", "status=active&status=inactive", "q=a&q=a", "sort=id&sort=id"]
-    {
+    for query in [
+        "id=1&id=1",
+        "id=1&%69d=2",
+        "limit=1&limit=1",
+        "status=active&status=inactive",
+        "q=a&q=a",
+        "sort=id&sort=id",
+    ] {
         api.get(&format!("/customers.php?{query}")).fails_with(400, "bad_request");
     }
     api.delete("/customers.php?id=1&id=1").fails_with(400, "bad_request").saying("id");
-    api.put("/customers.php?id=1&id=1", json!({"name": "Other"})).fails_with(400, "bad_request").saying("id");
+    api.put("/customers.php?id=1&id=1", json!({"name": "Other"}))
+        .fails_with(400, "bad_request")
+        .saying("id");
 }
 
 #[test]
@@ -144,7 +169,10 @@ fn a_body_needs_the_content_type_of_json() {
     let api = server.tenant("acme").with_scopes(ALL);
     let body = json!({"name": "Typed"}).to_string();
     let post = |content_type: &str| {
-        api.call("POST", "/customers.php").header("Content-Type", content_type).body(body.as_str()).send()
+        api.call("POST", "/customers.php")
+            .header("Content-Type", content_type)
+            .body(body.as_str())
+            .send()
     };
     for good in [
         "application/json",
@@ -169,10 +197,14 @@ fn a_body_needs_the_content_type_of_json() {
         "application/json, text/plain",
     ] {
         post(bad).fails_with(415, "unsupported_media_type");
-        let put = api.call("PUT", "/customers.php?id=1").header("Content-Type", bad).body(body.as_str());
+        let put =
+            api.call("PUT", "/customers.php?id=1").header("Content-Type", bad).body(body.as_str());
         put.send().fails_with(415, "unsupported_media_type");
     }
-    api.call("POST", "/customers.php").body(body.as_str()).send().fails_with(415, "unsupported_media_type");
+    api.call("POST", "/customers.php")
+        .body(body.as_str())
+        .send()
+        .fails_with(415, "unsupported_media_type");
     api.call("POST", "/customers.php").send().fails_with(415, "unsupported_media_type");
     api.call("PUT", "/customers.php?id=1").send().fails_with(415, "unsupported_media_type");
 }
@@ -215,7 +247,11 @@ fn a_body_with_get_head_or_delete_is_ignored() {
         api.call("GET", "/customers.php?id=1").body(body).send().is(200);
         api.call("HEAD", "/customers.php?id=1").body(body).send().is(200);
     }
-    api.call("DELETE", "/customers.php?id=1").header("Content-Type", "text/plain").body("{").send().is(204);
+    api.call("DELETE", "/customers.php?id=1")
+        .header("Content-Type", "text/plain")
+        .body("{")
+        .send()
+        .is(204);
     api.call("DELETE", "/customers.php?id=2").body("x".repeat(70_000)).send().is(204);
 }
 
@@ -272,7 +308,9 @@ fn a_customer_with_employees_and_an_employee_with_hardware_stay() {
     let customer = api.customer("Needed");
     let employee = api.employee(customer);
     let hardware = api.create("/hardware.php", json!({"name": "Laptop", "employee_id": employee}));
-    for address in [format!("/customers.php?id={customer}"), format!("/employees.php?id={employee}")] {
+    for address in
+        [format!("/customers.php?id={customer}"), format!("/employees.php?id={employee}")]
+    {
         let body = api.delete(&address).fails_with(409, "has_dependents").json();
         assert_eq!(body["details"], "FOREIGN KEY constraint failed");
         api.get(&address).is(200);
@@ -310,7 +348,10 @@ fn hardware_needs_an_existing_employee_or_none() {
     let address = format!("/hardware.php?id={id}");
     api.put(&address, json!({"employee_id": 3})).fails_with(422, "employee_not_found");
     let employee = api.employee(api.customer("Theirs"));
-    assert_eq!(api.put(&address, json!({"employee_id": employee})).found()["employee_id"], employee);
+    assert_eq!(
+        api.put(&address, json!({"employee_id": employee})).found()["employee_id"],
+        employee
+    );
     assert_eq!(api.put(&address, json!({"employee_id": ""})).found()["employee_id"], Value::Null);
 }
 
@@ -379,7 +420,11 @@ fn no_tenant_reaches_anothers_records() {
     for n in 0..3 {
         let customer = ours.customer(&format!("Ours {n}"));
         let employee = ours.employee(customer);
-        last = (customer, employee, ours.create("/hardware.php", json!({"name": "Ours", "employee_id": employee})));
+        last = (
+            customer,
+            employee,
+            ours.create("/hardware.php", json!({"name": "Ours", "employee_id": employee})),
+        );
     }
     for (resource, id) in RESOURCES.iter().zip([last.0, last.1, last.2]) {
         let address = resource.at(id);
@@ -393,7 +438,13 @@ fn no_tenant_reaches_anothers_records() {
     }
     let across = json!({"customer_id": last.0, "email": "a@shop.example"});
     theirs.post("/employees.php", across).fails_with(422, "customer_not_found");
-    theirs.put("/employees.php?id=1", json!({"customer_id": last.0})).fails_with(422, "customer_not_found");
-    theirs.post("/hardware.php", json!({"name": "X1", "employee_id": last.1})).fails_with(422, "employee_not_found");
-    theirs.put("/hardware.php?id=1", json!({"employee_id": last.1})).fails_with(422, "employee_not_found");
+    theirs
+        .put("/employees.php?id=1", json!({"customer_id": last.0}))
+        .fails_with(422, "customer_not_found");
+    theirs
+        .post("/hardware.php", json!({"name": "X1", "employee_id": last.1}))
+        .fails_with(422, "employee_not_found");
+    theirs
+        .put("/hardware.php?id=1", json!({"employee_id": last.1}))
+        .fails_with(422, "employee_not_found");
 }

@@ -1,7 +1,8 @@
-//! Contract section 5, the order of checks: a request that fails two neighbouring checks gets the error of the earlier one.
+//! Contract section 5, the order of checks: a request that fails two neighbouring checks gets the
+//! error of the earlier one.
 //!
-//! One request cannot fail three of the pairs: a key is unknown or revoked, a body has no updatable field or has one of a
-//! wrong type, and a request has references or dependents.
+//! One request cannot fail three of the pairs: a key is unknown or revoked, a body has no updatable
+//! field or has one of a wrong type, and a request has references or dependents.
 
 use serde_json::json;
 
@@ -15,26 +16,38 @@ fn too_large() -> String {
     "x".repeat(64 * 1024 + 1)
 }
 
-fn json_call<'a>(api: &'a Api, method: &str, target: &str, body: &str) -> crate::support::client::Call<'a> {
+fn json_call<'a>(
+    api: &'a Api,
+    method: &str,
+    target: &str,
+    body: &str,
+) -> crate::support::client::Call<'a> {
     api.call(method, target).header("Content-Type", "application/json").body(body)
 }
 
 #[test]
 fn framing_before_the_endpoint() {
     let server = TestServer::start();
-    let bytes = b"GET /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\nConnection: close\r\n\r\n";
+    let bytes =
+        b"GET /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\nConnection: close\r\n\r\n";
     let answer = exchange(server.address(), bytes);
     // Where the message cannot be read at all, the status comes alone.
     assert!(answer.starts_with(b"HTTP/1.1 400 "), "{:?}", String::from_utf8_lossy(&answer));
     let two_hosts = b"GET /nowhere HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n";
-    parse(&exchange(server.address(), two_hosts), "GET", "/nowhere").fails_with(400, "malformed_request").check();
+    parse(&exchange(server.address(), two_hosts), "GET", "/nowhere")
+        .fails_with(400, "malformed_request")
+        .check();
 }
 
 #[test]
 fn the_endpoint_before_the_header() {
     let server = TestServer::start();
     server.anonymous().post("/nowhere", json!({})).fails_with(404, "endpoint_not_found");
-    server.with_key("nonsense").call("BREW", "/v1/nowhere").send().fails_with(404, "endpoint_not_found");
+    server
+        .with_key("nonsense")
+        .call("BREW", "/v1/nowhere")
+        .send()
+        .fails_with(404, "endpoint_not_found");
 }
 
 #[test]
@@ -43,7 +56,11 @@ fn the_header_before_the_keys_form() {
     let twice = server.with_key("nonsense");
     let reply = twice.call("GET", RECORDS).header("Authorization", "Bearer nonsense").send();
     reply.fails_with(400, "bad_request");
-    server.anonymous().authorized_by("Basic nonsense").get(RECORDS).fails_with(401, "missing_authorization");
+    server
+        .anonymous()
+        .authorized_by("Basic nonsense")
+        .get(RECORDS)
+        .fails_with(401, "missing_authorization");
 }
 
 #[test]
@@ -91,7 +108,11 @@ fn the_scope_before_the_rate_limit_before_the_method() {
         reader.delete(RECORDS).fails_with(403, "insufficient_scope");
         reader.get("/hardware.php").fails_with(403, "insufficient_scope");
     }
-    assert_eq!(reader.get(RECORDS).is(200).limit("Remaining"), 1, "what was refused before did not count");
+    assert_eq!(
+        reader.get(RECORDS).is(200).limit("Remaining"),
+        1,
+        "what was refused before did not count"
+    );
     reader.get(RECORDS).is(200);
     reader.get(RECORDS).fails_with(429, "rate_limited");
     reader.delete(RECORDS).fails_with(403, "insufficient_scope");
@@ -109,7 +130,8 @@ fn the_method_before_the_idempotency_keys_form() {
 fn the_idempotency_keys_form_before_the_content_type() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
-    let call = api.call("POST", RECORDS).key("nonsense").header("Content-Type", "text/plain").body("x");
+    let call =
+        api.call("POST", RECORDS).key("nonsense").header("Content-Type", "text/plain").body("x");
     call.send().fails_with(400, "invalid_idempotency_key");
 }
 
@@ -133,8 +155,12 @@ fn a_large_body_comes_after_everything_before_it() {
     let server = crate::support::Setup::plain().option("--rate-limit").option("1").start();
     let tenant = server.tenant("acme");
     let body = too_large();
-    json_call(&server.anonymous(), "POST", "/nowhere", &body).send().fails_with(404, "endpoint_not_found");
-    json_call(&server.anonymous(), "POST", RECORDS, &body).send().fails_with(401, "missing_authorization");
+    json_call(&server.anonymous(), "POST", "/nowhere", &body)
+        .send()
+        .fails_with(404, "endpoint_not_found");
+    json_call(&server.anonymous(), "POST", RECORDS, &body)
+        .send()
+        .fails_with(401, "missing_authorization");
     json_call(&tenant.with_scopes(&["customers:read"]), "POST", RECORDS, &body).send().is(403);
     let api = tenant.with_scopes(ALL);
     json_call(&api, "POST", RECORDS, &body).send().fails_with(413, "payload_too_large");
@@ -194,8 +220,12 @@ fn a_known_idempotency_key_before_whether_the_record_is_there() {
     let api = server.tenant("acme").with_scopes(ALL);
     let key = uuid();
     let id = api.customer("Changed, then deleted");
-    let change =
-        || api.call("PUT", &format!("/customers.php?id={id}")).key(&key).json(&json!({"city": "Berlin"})).send();
+    let change = || {
+        api.call("PUT", &format!("/customers.php?id={id}"))
+            .key(&key)
+            .json(&json!({"city": "Berlin"}))
+            .send()
+    };
     change().is(200);
     let other = api.call("PUT", "/customers.php?id=99").key(&key).json(&json!({"city": "Berlin"}));
     other.send().fails_with(422, "idempotency_key_reused");
@@ -217,7 +247,8 @@ fn whether_the_record_is_there_before_its_references() {
 fn validation_and_a_known_idempotency_key_before_references() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
-    api.post("/employees.php", json!({"customer_id": 9, "email": "x"})).fails_on(&[("email", "invalid_email")]);
+    api.post("/employees.php", json!({"customer_id": 9, "email": "x"}))
+        .fails_on(&[("email", "invalid_email")]);
     let key = uuid();
     api.call("POST", RECORDS).key(&key).json(&json!({"name": "The first"})).send().is(201);
     let dangling = api.call("POST", "/employees.php").key(&key);
@@ -232,7 +263,10 @@ fn a_known_idempotency_key_before_dependents() {
     let key = uuid();
     api.call("POST", RECORDS).key(&key).json(&json!({"name": "Needed"})).send().is(201);
     api.employee(1);
-    api.call("DELETE", "/customers.php?id=1").key(&key).send().fails_with(422, "idempotency_key_reused");
+    api.call("DELETE", "/customers.php?id=1")
+        .key(&key)
+        .send()
+        .fails_with(422, "idempotency_key_reused");
     api.delete("/customers.php?id=1").fails_with(409, "has_dependents");
 }
 

@@ -22,7 +22,10 @@ fn body(resource: &Resource, n: usize) -> Value {
             _ if !field.required && mixed.is_multiple_of(3) => Value::Null,
             Kind::Integer if !refers => json!(i64::try_from(mixed % 40).unwrap() - 20),
             Kind::Text(min, max) if min != max => {
-                json!(["", "ä", "Z", "😀", "a", "_", "%"][mixed % 7].to_owned() + &format!("x{}", mixed % 50))
+                json!(
+                    ["", "ä", "Z", "😀", "a", "_", "%"][mixed % 7].to_owned()
+                        + &format!("x{}", mixed % 50)
+                )
             }
             _ => field.sample(mixed % 40),
         };
@@ -79,7 +82,7 @@ fn come_and_go(api: &Api, resource: &Resource, stop: &AtomicBool) {
 }
 
 /// Nulls first, false before true, numbers as numbers, text by code point.
-pub fn compare(a: &Value, b: &Value) -> Ordering {
+pub(crate) fn compare(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Null, Value::Null) => Ordering::Equal,
         (Value::Null, _) => Ordering::Less,
@@ -92,7 +95,13 @@ pub fn compare(a: &Value, b: &Value) -> Ordering {
 }
 
 /// Pages through the list in one order and compares what lasts with what has to come.
-fn page_through(api: &Api, resource: &Resource, field: &str, descending: bool, lasting: &HashMap<i64, Value>) {
+fn page_through(
+    api: &Api,
+    resource: &Resource,
+    field: &str,
+    descending: bool,
+    lasting: &HashMap<i64, Value>,
+) {
     let sort = format!("{}{field}", if descending { "-" } else { "" });
     let records = api.all(&format!("{}?sort={sort}&limit=75", resource.path));
     let mut times: BTreeMap<i64, usize> = BTreeMap::new();
@@ -100,14 +109,22 @@ fn page_through(api: &Api, resource: &Resource, field: &str, descending: bool, l
         *times.entry(record["id"].as_i64().unwrap()).or_default() += 1;
     }
     assert!(times.values().all(|times| *times == 1), "sort={sort}: no record comes twice");
-    let seen: Vec<i64> =
-        records.iter().map(|record| record["id"].as_i64().unwrap()).filter(|id| lasting.contains_key(id)).collect();
+    let seen: Vec<i64> = records
+        .iter()
+        .map(|record| record["id"].as_i64().unwrap())
+        .filter(|id| lasting.contains_key(id))
+        .collect();
     let mut expected: Vec<i64> = lasting.keys().copied().collect();
     expected.sort_by(|a, b| {
         let order = compare(&lasting[a][field], &lasting[b][field]).then(a.cmp(b));
         if descending { order.reverse() } else { order }
     });
-    assert!(seen == expected, "sort={sort}: {} of {} lasting records, or in another order", seen.len(), expected.len());
+    assert!(
+        seen == expected,
+        "sort={sort}: {} of {} lasting records, or in another order",
+        seen.len(),
+        expected.len()
+    );
 }
 
 fn pages_are_whole_in_every_order(resource: &'static Resource) {

@@ -18,7 +18,11 @@ fn a_hundred_requests_pass_and_the_next_does_not() {
     for n in 1..=100 {
         let reply = api.get(RECORDS).is(200);
         assert_eq!((reply.limit("Limit"), reply.limit("Remaining")), (100, 100 - n));
-        assert_eq!(*reset.get_or_insert(reply.limit("Reset")), reply.limit("Reset"), "one window, one end");
+        assert_eq!(
+            *reset.get_or_insert(reply.limit("Reset")),
+            reply.limit("Reset"),
+            "one window, one end"
+        );
     }
     for _ in 0..3 {
         let reply = api.get(RECORDS).fails_with(429, "rate_limited");
@@ -38,7 +42,11 @@ fn a_window_opens_with_the_first_request_and_lasts_a_minute() {
         let opened = server.unix_seconds();
         for n in 1..=100 {
             let reply = api.get(RECORDS).is(200);
-            assert_eq!((reply.limit("Remaining"), reply.limit("Reset")), (100 - n, opened + 60), "window {window}");
+            assert_eq!(
+                (reply.limit("Remaining"), reply.limit("Reset")),
+                (100 - n, opened + 60),
+                "window {window}"
+            );
             if n % 50 == 0 {
                 server.advance_millis(20_000);
             }
@@ -159,7 +167,10 @@ fn windows_of_many_keys_do_not_disturb_each_other() {
     let apis: Vec<_> = (0..6).map(|_| tenant.with_scopes(ALL)).collect();
     for (n, api) in apis.iter().enumerate() {
         for used in 0..=n {
-            assert_eq!(api.get(RECORDS).is(200).limit("Remaining"), 99 - i64::try_from(used).unwrap());
+            assert_eq!(
+                api.get(RECORDS).is(200).limit("Remaining"),
+                99 - i64::try_from(used).unwrap()
+            );
         }
         server.advance(7);
     }

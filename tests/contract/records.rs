@@ -1,4 +1,5 @@
-//! Contract section 2: the values that each field accepts, at its limits, and the values that it returns.
+//! Contract section 2: the values that each field accepts, at its limits, and the values that it
+//! returns.
 
 use serde_json::{Map, Value, json};
 
@@ -22,7 +23,10 @@ fn post_with(api: &Api, resource: &Resource, smallest: &Value, field: &str, valu
     api.post(resource.path, body)
 }
 
-fn fields_of(resource: &Resource, wanted: impl Fn(Kind) -> bool) -> impl Iterator<Item = &'static Field> {
+fn fields_of(
+    resource: &Resource,
+    wanted: impl Fn(Kind) -> bool,
+) -> impl Iterator<Item = &'static Field> {
     resource.fields.iter().filter(move |field| wanted(field.kind))
 }
 
@@ -63,12 +67,18 @@ fn text_is_measured_in_characters_whatever_their_bytes() {
                 let width = letter.chars().count();
                 let longest: String = letter.chars().cycle().take(max).collect();
                 let made = post_with(api, resource, smallest, field.name, json!(longest)).created();
-                assert_eq!(made[field.name], longest, "{} of {width} scalar values each", field.name);
+                assert_eq!(
+                    made[field.name], longest,
+                    "{} of {width} scalar values each",
+                    field.name
+                );
                 let too_long = format!("{longest}{letter}");
-                post_with(api, resource, smallest, field.name, json!(too_long)).fails_on(&[(field.name, "too_long")]);
+                post_with(api, resource, smallest, field.name, json!(too_long))
+                    .fails_on(&[(field.name, "too_long")]);
                 if min > 0 {
                     let shortest: String = letter.chars().cycle().take(min).collect();
-                    let made = post_with(api, resource, smallest, field.name, json!(shortest)).created();
+                    let made =
+                        post_with(api, resource, smallest, field.name, json!(shortest)).created();
                     assert_eq!(made[field.name], shortest);
                     let too_short: String = letter.chars().take(1).collect();
                     let reply = post_with(api, resource, smallest, field.name, json!(too_short));
@@ -168,7 +178,13 @@ fn a_value_of_another_type_gives_the_fields_own_code() {
 #[test]
 fn null_the_empty_string_and_white_space_are_empty() {
     let server = TestServer::without_rate_limit();
-    let empties = [json!(null), json!(""), json!(" "), json!("\t\r\n "), json!("\u{a0}\u{2003}\u{3000}\u{2028}\u{85}")];
+    let empties = [
+        json!(null),
+        json!(""),
+        json!(" "),
+        json!("\t\r\n "),
+        json!("\u{a0}\u{2003}\u{3000}\u{2028}\u{85}"),
+    ];
     each_resource(&server.tenant("acme"), |api, resource, smallest| {
         let mut full = smallest.clone();
         for (n, field) in resource.fields.iter().enumerate() {
@@ -188,7 +204,9 @@ fn null_the_empty_string_and_white_space_are_empty() {
                 } else {
                     assert_eq!(post.created()[field.name], field.default_value(), "{}", field.name);
                     match field.default_value() {
-                        Value::Null => assert_eq!(put.found()[field.name], Value::Null, "{}", field.name),
+                        Value::Null => {
+                            assert_eq!(put.found()[field.name], Value::Null, "{}", field.name)
+                        }
                         _ => drop(put.fails_on(&[(field.name, "required")])),
                     }
                 }
@@ -209,8 +227,12 @@ fn a_zero_width_space_is_no_white_space() {
 fn a_required_field_has_to_be_sent() {
     let server = TestServer::start();
     each_resource(&server.tenant("acme"), |api, resource, _| {
-        let required: Vec<(&str, &str)> =
-            resource.fields.iter().filter(|field| field.required).map(|field| (field.name, "required")).collect();
+        let required: Vec<(&str, &str)> = resource
+            .fields
+            .iter()
+            .filter(|field| field.required)
+            .map(|field| (field.name, "required"))
+            .collect();
         api.post(resource.path, json!({})).fails_on(&required);
         api.post(resource.path, json!({"unknown": 1, "Name": "not this"})).fails_on(&required);
     });
@@ -257,7 +279,10 @@ fn integers_are_json_integers_of_64_bits() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
     let post = |number: &str| {
-        api.post_bytes("/hardware.php", format!("{{\"name\":\"Thing\",\"purchase_cost_cents\":{number}}}"))
+        api.post_bytes(
+            "/hardware.php",
+            format!("{{\"name\":\"Thing\",\"purchase_cost_cents\":{number}}}"),
+        )
     };
     for good in ["0", "12", "-12", "9223372036854775807", "-9223372036854775808"] {
         let made = post(good).created();
@@ -287,12 +312,22 @@ fn integers_are_json_integers_of_64_bits() {
 fn booleans_are_true_false_one_or_zero_and_come_back_as_booleans() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
-    let post = |value: &str| api.post_bytes("/hardware.php", format!("{{\"name\":\"Thing\",\"is_leased\":{value}}}"));
-    for (sent, kept) in [("true", true), ("false", false), ("1", true), ("0", false), ("null", false), ("\"\"", false)]
-    {
+    let post = |value: &str| {
+        api.post_bytes("/hardware.php", format!("{{\"name\":\"Thing\",\"is_leased\":{value}}}"))
+    };
+    for (sent, kept) in [
+        ("true", true),
+        ("false", false),
+        ("1", true),
+        ("0", false),
+        ("null", false),
+        ("\"\"", false),
+    ] {
         assert_eq!(post(sent).created()["is_leased"], kept, "{sent}");
     }
-    for bad in ["2", "-1", "1.0", "0.0", "1e0", "\"true\"", "\"1\"", "\"yes\"", "[]", "{}", "10", "1e400"] {
+    for bad in
+        ["2", "-1", "1.0", "0.0", "1e0", "\"true\"", "\"1\"", "\"yes\"", "[]", "{}", "10", "1e400"]
+    {
         post(bad).fails_on(&[("is_leased", "invalid_bool")]);
     }
     let customer = api.customer("Theirs");
@@ -301,15 +336,28 @@ fn booleans_are_true_false_one_or_zero_and_come_back_as_booleans() {
     assert_eq!(made["is_active"], false);
     let address = format!("/employees.php?id={}", made["id"]);
     api.put(&address, json!({"is_active": null})).fails_on(&[("is_active", "required")]);
-    assert_eq!(api.get(&address).found()["is_active"], false, "a PUT never resets a field by accident");
+    assert_eq!(
+        api.get(&address).found()["is_active"],
+        false,
+        "a PUT never resets a field by accident"
+    );
 }
 
 #[test]
 fn dates_exist_and_are_written_in_one_way() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
-    let post = |date: &str| api.post("/customers.php", json!({"name": "Dated", "customer_since": date}));
-    for good in ["2024-02-29", "2000-02-29", "2023-02-28", "1999-12-31", "0001-01-01", "9999-12-31", "2024-04-30"] {
+    let post =
+        |date: &str| api.post("/customers.php", json!({"name": "Dated", "customer_since": date}));
+    for good in [
+        "2024-02-29",
+        "2000-02-29",
+        "2023-02-28",
+        "1999-12-31",
+        "0001-01-01",
+        "9999-12-31",
+        "2024-04-30",
+    ] {
         assert_eq!(post(good).created()["customer_since"], good);
     }
     for bad in [
@@ -350,8 +398,17 @@ fn enumerated_values_are_exactly_those() {
         for field in fields_of(resource, |kind| matches!(kind, Kind::Choice(_))) {
             let Kind::Choice(names) = field.kind else { continue };
             for name in names {
-                assert_eq!(post_with(api, resource, smallest, field.name, json!(name)).created()[field.name], *name);
-                for near in [name.to_uppercase(), format!("{name} "), format!(" {name}"), format!("{name}s")] {
+                assert_eq!(
+                    post_with(api, resource, smallest, field.name, json!(name)).created()
+                        [field.name],
+                    *name
+                );
+                for near in [
+                    name.to_uppercase(),
+                    format!("{name} "),
+                    format!(" {name}"),
+                    format!("{name}s"),
+                ] {
                     let reply = post_with(api, resource, smallest, field.name, json!(near));
                     reply.fails_on(&[(field.name, "not_in_list")]);
                 }

@@ -15,12 +15,26 @@ fn a_running_server_has_the_new_name_from_the_next_request_on() {
     api.customer("Kept");
     assert_eq!(api.get("/whoami.php").found()["tenant"], "acme");
     let done = server.cli(&["--json", "tenant", "rename", "acme", "acme-berlin"]).done().json();
-    assert_eq!(done, json!({"done": "renamed", "id": 1, "name": "acme-berlin", "former_name": "acme"}));
+    assert_eq!(
+        done,
+        json!({"done": "renamed", "id": 1, "name": "acme-berlin", "former_name": "acme"})
+    );
     assert_eq!(api.get("/whoami.php").found()["tenant"], "acme-berlin");
     assert_eq!(api.ids(RECORDS), [1]);
-    until("the log has the new name", || server.log().contains("tenant=\"acme-berlin\"").then_some(()));
+    until("the log has the new name", || {
+        server.log().contains("tenant=\"acme-berlin\"").then_some(())
+    });
     server.cli(&["key", "list", "acme"]).fails_saying("no tenant acme");
-    assert_eq!(server.cli(&["--json", "key", "list", "acme-berlin"]).done().json().as_array().unwrap().len(), 1);
+    assert_eq!(
+        server
+            .cli(&["--json", "key", "list", "acme-berlin"])
+            .done()
+            .json()
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
     server.cli(&["tenant", "rename", "acme-berlin", "other"]).fails_saying("other exists already");
     server.cli(&["tenant", "rename", "acme-berlin", "acme-berlin"]).fails_saying("exists already");
     server.cli(&["tenant", "rename", "nobody", "new"]).fails_saying("no tenant nobody");
@@ -42,16 +56,25 @@ fn a_backup_from_before_is_restored_under_the_new_name_while_the_server_runs() {
     server.cli(&["backup", "backups", "acme"]).done();
     tenant.ask("rename", &["new"]);
     api.customer("Zwei");
-    server.cli(&["restore", "backups", "acme", "--as", "new"]).fails_saying("the tenant new would be overwritten");
-    let restored = server.cli(&["--json", "restore", "backups", "acme", "--as", "new", "--force"]).done().json();
+    server
+        .cli(&["restore", "backups", "acme", "--as", "new"])
+        .fails_saying("the tenant new would be overwritten");
+    let restored = server
+        .cli(&["--json", "restore", "backups", "acme", "--as", "new", "--force"])
+        .done()
+        .json();
     let records = json!({"customers": 1, "employees": 0, "hardware": 0});
-    assert_eq!(restored["tenants"], json!([{"id": 1, "name": "new", "existed": true, "keys": 0, "records": records}]));
+    assert_eq!(
+        restored["tenants"],
+        json!([{"id": 1, "name": "new", "existed": true, "keys": 0, "records": records}])
+    );
     assert_eq!(api.ids(RECORDS), [1]);
     assert_eq!(api.customer("Drei"), 3, "ids go on from the higher count");
     assert_eq!(api.get("/whoami.php").found()["tenant"], "new");
 
     server.cli(&["tenant", "delete", "new", "--yes"]).done();
-    let restored = server.cli(&["--json", "restore", "backups", "acme", "--as", "newer"]).done().json();
+    let restored =
+        server.cli(&["--json", "restore", "backups", "acme", "--as", "newer"]).done().json();
     assert_eq!(
         restored["tenants"],
         json!([{"id": 2, "name": "newer", "existed": false, "keys": 1, "records": records}])

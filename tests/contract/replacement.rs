@@ -34,7 +34,8 @@ fn a_key_is_replaced_under_load_and_no_request_fails() {
         for _ in 0..4 {
             let replaced = tenant.replace_key(&key, "1h");
             let answered = requests.load(Ordering::Relaxed);
-            // Some requests come with the old key while both are accepted, then all with the new one.
+            // Some requests come with the old key while both are accepted, then all with the new
+            // one.
             until("requests come with the old key", || {
                 (requests.load(Ordering::Relaxed) > answered + 10).then_some(())
             });
@@ -46,7 +47,10 @@ fn a_key_is_replaced_under_load_and_no_request_fails() {
         }
         finished.store(true, Ordering::Relaxed);
     });
-    assert_eq!(server.cli(&["--json", "key", "list", "acme"]).done().json().as_array().unwrap().len(), 5);
+    assert_eq!(
+        server.cli(&["--json", "key", "list", "acme"]).done().json().as_array().unwrap().len(),
+        5
+    );
 }
 
 #[test]
@@ -126,10 +130,20 @@ fn a_new_key_that_cannot_be_printed_is_not_made_and_the_old_one_stays() {
     let tenant = server.tenant("acme");
     let old = tenant.key(ALL);
     let mut command = server.command();
-    command.arg("--data-dir").arg(server.data()).args(["key", "replace", "acme", "1", "--overlap", "0"]);
+    command.arg("--data-dir").arg(server.data()).args([
+        "key",
+        "replace",
+        "acme",
+        "1",
+        "--overlap",
+        "0",
+    ]);
     command.stdout(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     server.with_key(&old.key).get(RECORDS).is(200);
-    assert_eq!(server.cli(&["--json", "key", "list", "acme"]).done().json().as_array().unwrap().len(), 1);
+    assert_eq!(
+        server.cli(&["--json", "key", "list", "acme"]).done().json().as_array().unwrap().len(),
+        1
+    );
 }

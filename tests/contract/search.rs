@@ -1,4 +1,5 @@
-//! Contract section 4, `q`: every word of it, in whatever case, as part of any text or e-mail field.
+//! Contract section 4, `q`: every word of it, in whatever case, as part of any text or e-mail
+//! field.
 
 use serde_json::json;
 
@@ -32,7 +33,8 @@ fn a_word_is_found_as_part_of_any_text_or_e_mail_field() {
     assert_eq!(found(&api, "prospect"), NONE, "an enumerated value is not");
     assert_eq!(found(&api, "2024-05"), NONE, "nor is a date");
     assert_eq!(found(&api, "needlework"), NONE);
-    let employee = json!({"customer_id": 1, "email": "x@shop.example", "job_title": "Needle maker"});
+    let employee =
+        json!({"customer_id": 1, "email": "x@shop.example", "job_title": "Needle maker"});
     api.create("/employees.php", employee);
     assert_eq!(api.total("/employees.php?q=NEEDLE"), 1);
     api.create("/hardware.php", json!({"name": "Sewing machine", "serial_number": "NEEDLE-1"}));
@@ -60,7 +62,10 @@ fn short_words_are_found_as_long_ones_are() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
     for name in ["xy", "ab cd", "Äb", "語", "cd 語 ab"] {
-        api.create("/customers.php", json!({"name": if name.chars().count() < 2 { "語語" } else { name }}));
+        api.create(
+            "/customers.php",
+            json!({"name": if name.chars().count() < 2 { "語語" } else { name }}),
+        );
     }
     assert_eq!(found(&api, "x"), [1]);
     assert_eq!(found(&api, "XY"), [1]);
@@ -106,7 +111,11 @@ fn letters_are_found_at_the_beginning_in_the_middle_and_at_the_end_of_a_word() {
         ("a2002", &[]),
     ] {
         assert_eq!(found(&api, q), ids, "{q:?}");
-        assert_eq!(api.total(&format!("/customers.php?sort=name&q={}", encoded(q))), ids.len() as i64, "{q:?}");
+        assert_eq!(
+            api.total(&format!("/customers.php?sort=name&q={}", encoded(q))),
+            ids.len() as i64,
+            "{q:?}"
+        );
     }
 }
 
@@ -114,7 +123,9 @@ fn letters_are_found_at_the_beginning_in_the_middle_and_at_the_end_of_a_word() {
 fn words_of_many_records_are_found_and_counted_as_others_are() {
     let server = TestServer::without_rate_limit();
     let api = server.tenant("acme").with_scopes(ALL);
-    let notes = |n: usize| format!("delivered WITH the Straße {}", if n.is_multiple_of(3) { "Thirds" } else { "" });
+    let notes = |n: usize| {
+        format!("delivered WITH the Straße {}", if n.is_multiple_of(3) { "Thirds" } else { "" })
+    };
     let add = |from: usize| {
         let create = |n: usize| {
             let body = json!({"name": format!("Customer {n}"), "notes": notes(n)});
@@ -125,7 +136,8 @@ fn words_of_many_records_are_found_and_counted_as_others_are() {
     };
     (0..15).for_each(|batch| add(batch * 100 + 1));
     let assert_totals = |expected: [i64; 8]| {
-        let searches = ["with", "wit", "i", "STRASSE", "thirds", "th+strasse", "customer+1500", "withthe"];
+        let searches =
+            ["with", "wit", "i", "STRASSE", "thirds", "th+strasse", "customer+1500", "withthe"];
         let totals = searches.map(|q| api.total(&format!("/customers.php?q={q}&sort=-name")));
         assert_eq!(totals, expected);
     };
@@ -168,7 +180,8 @@ fn letters_that_mean_something_to_a_database_mean_themselves() {
     for name in names {
         api.customer(name);
     }
-    let id = |name: &str| i64::try_from(names.iter().position(|n| *n == name).unwrap()).unwrap() + 1;
+    let id =
+        |name: &str| i64::try_from(names.iter().position(|n| *n == name).unwrap()).unwrap() + 1;
     let only = [
         ("100%", "100% sure"),
         ("%", "100% sure"),
@@ -253,7 +266,17 @@ fn a_search_for_nul_finds_nothing() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
     api.create("/customers.php", json!({"name": "needle", "email": "ab@shop.example"}));
-    let with_nul = ["\0", "a\0", "a\0b", "needle\0", "\0needle", "nee\0dle", "needle \0", "nee a\0bcde", "\0\0\0\0"];
+    let with_nul = [
+        "\0",
+        "a\0",
+        "a\0b",
+        "needle\0",
+        "\0needle",
+        "nee\0dle",
+        "needle \0",
+        "nee a\0bcde",
+        "\0\0\0\0",
+    ];
     for q in with_nul {
         assert_eq!(found(&api, q), NONE, "{q:?}");
         assert_eq!(api.total(&format!("/customers.php?sort=-name&q={}", encoded(q))), 0, "{q:?}");
@@ -270,7 +293,10 @@ fn a_search_takes_two_hundred_characters_and_compares_all_of_them() {
     let api = server.tenant("acme").with_scopes(ALL);
     let notes = |last: char| format!("{}{last}x", "abcdefghiÜ".repeat(19) + "klmnopqr");
     for last in "0123".chars() {
-        api.create("/customers.php", json!({"name": "Wordy", "notes": format!("before {}", notes(last))}));
+        api.create(
+            "/customers.php",
+            json!({"name": "Wordy", "notes": format!("before {}", notes(last))}),
+        );
     }
     for (last, id) in "0123".chars().zip(1..) {
         assert_eq!(notes(last).chars().count(), 200);
@@ -315,7 +341,10 @@ fn a_search_is_sorted_filtered_and_paged_like_any_list() {
     let api = server.tenant("acme").with_scopes(ALL);
     for n in 0..9 {
         let name = format!("{} number {n}", if n % 3 == 0 { "Other" } else { "Match" });
-        api.create("/customers.php", json!({"name": name, "status": if n == 4 { "inactive" } else { "active" }}));
+        api.create(
+            "/customers.php",
+            json!({"name": name, "status": if n == 4 { "inactive" } else { "active" }}),
+        );
     }
     assert_eq!(api.ids("/customers.php?q=match&limit=2"), [2, 3, 5, 6, 8, 9]);
     assert_eq!(api.ids("/customers.php?q=match&limit=2&sort=-name"), [9, 8, 6, 5, 3, 2]);

@@ -25,7 +25,8 @@ fn a_tenant_at_its_size_is_read_and_takes_deletions() {
     until("the tenant is at its size", || (post(&api) == 503).then_some(()));
     let refused = api.post(RECORDS, json!({"name": "More"})).fails_with(503, "tenant_unavailable");
     assert!(refused.message().contains("size"), "{refused}");
-    api.put(&format!("{RECORDS}?id=1"), json!({"name": "Other"})).fails_with(503, "tenant_unavailable");
+    api.put(&format!("{RECORDS}?id=1"), json!({"name": "Other"}))
+        .fails_with(503, "tenant_unavailable");
     let total = api.total(RECORDS);
     for id in 1..=total / 2 {
         api.delete(&format!("{RECORDS}?id={id}")).is(204);
@@ -41,12 +42,12 @@ fn a_disk_that_is_nearly_full_leaves_room_for_what_an_operator_must_do() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let script = "mount -t tmpfs -o size=160m none \"$TMPDIR\"; exec \"$0\" --exact --ignored --nocapture \
                   space::on_a_small_disk";
     let this = std::env::current_exe().unwrap();
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-ec", script]).arg(&this).env("TMPDIR", folder.path());
+    command.args(["-m", "sh", "-ec", script]).arg(&this).env("TMPDIR", directory.path());
     let child = command.output().unwrap();
     assert!(
         child.status.success(),
@@ -61,10 +62,10 @@ fn available(path: &Path) -> u64 {
     disk.f_bavail * disk.f_frsize
 }
 
-/// Fills the disk of `folder` until `left` bytes are free.
-fn fill(folder: &Path, left: u64) {
-    let size = available(folder) - left;
-    let ballast = File::create(folder.join("ballast")).unwrap();
+/// Fills the disk of `directory` until `left` bytes are free.
+fn fill(directory: &Path, left: u64) {
+    let size = available(directory) - left;
+    let ballast = File::create(directory.join("ballast")).unwrap();
     rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, size).unwrap();
 }
 
@@ -77,11 +78,12 @@ fn on_a_small_disk() {
     let other = server.tenant("other");
     let others = other.with_scopes(ALL);
     let customer = api.customer("Before");
-    let folder = std::env::temp_dir();
-    assert_ne!(folder.metadata().unwrap().dev(), Path::new("/").metadata().unwrap().dev());
-    fill(&folder, RESERVE - (1 << 20));
+    let directory = std::env::temp_dir();
+    assert_ne!(directory.metadata().unwrap().dev(), Path::new("/").metadata().unwrap().dev());
+    fill(&directory, RESERVE - (1 << 20));
     for api in [&api, &others] {
-        let refused = api.post(RECORDS, json!({"name": "More"})).fails_with(503, "tenant_unavailable");
+        let refused =
+            api.post(RECORDS, json!({"name": "More"})).fails_with(503, "tenant_unavailable");
         assert!(refused.message().contains("disk"), "{refused}");
         api.get(RECORDS).is(200);
     }
@@ -93,7 +95,7 @@ fn on_a_small_disk() {
     others.get(RECORDS).fails_with(403, "tenant_inactive");
     other.ask("delete", &["--yes"]);
     others.get(RECORDS).fails_with(401, "invalid_api_key");
-    fs::remove_file(folder.join("ballast")).unwrap();
+    fs::remove_file(directory.join("ballast")).unwrap();
     until("there is room again", || (post(&api) == 201).then_some(()));
     server.cli(&["check"]).done();
 }
@@ -102,9 +104,18 @@ fn on_a_small_disk() {
 fn sign_in(anonymous: &Api, password: &str) {
     let page = anonymous.get(PANEL).is(200);
     let text = page.text();
-    let token = text.split("name=\"token\" value=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let token = text
+        .split("name=\"token\" value=\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+        .unwrap();
     let cookie = page.header("Set-Cookie").and_then(|cookie| cookie.split(';').next()).unwrap();
-    let form = format!("action=sign-in&token={}&tenant=acme&password={}", encoded(token), encoded(password));
-    let call = anonymous.call("POST", PANEL).header("Content-Type", "application/x-www-form-urlencoded");
+    let form = format!(
+        "action=sign-in&token={}&tenant=acme&password={}",
+        encoded(token),
+        encoded(password)
+    );
+    let call =
+        anonymous.call("POST", PANEL).header("Content-Type", "application/x-www-form-urlencoded");
     call.header("Cookie", cookie).body(form).send().is(303);
 }

@@ -9,10 +9,10 @@ use crate::support::{ALL, Setup, TestServer, database, until};
 
 const RECORDS: &str = "/customers.php";
 
-/// Returns the folder and all files and folders in it.
-fn tree(folder: &Path) -> Vec<PathBuf> {
-    let mut found = vec![folder.to_owned()];
-    for entry in std::fs::read_dir(folder).unwrap() {
+/// Returns the directory and all files and directories in it.
+fn tree(directory: &Path) -> Vec<PathBuf> {
+    let mut found = vec![directory.to_owned()];
+    for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() { found.extend(tree(&path)) } else { found.push(path) }
     }
@@ -20,7 +20,7 @@ fn tree(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn files_and_folders_are_private_to_the_owner() {
+fn files_and_directories_are_private_to_the_owner() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
@@ -39,7 +39,8 @@ fn a_tenants_file_has_the_schema_of_schema_sql() {
     let server = TestServer::start();
     let tenant = server.tenant("acme");
     let dump = |connection: &rusqlite::Connection| -> Vec<(String, Option<String>)> {
-        let mut rows = connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name").unwrap();
+        let mut rows =
+            connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name").unwrap();
         let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         rows.map(Result::unwrap).collect()
     };
@@ -47,10 +48,16 @@ fn a_tenants_file_has_the_schema_of_schema_sql() {
     model.execute_batch(&std::fs::read_to_string("schema.sql").unwrap()).unwrap();
     let file = database(&tenant.file());
     assert_eq!(dump(&file), dump(&model));
-    for (connection, path) in [(file, tenant.file()), (database(&server.registry_file()), server.registry_file())] {
+    for (connection, path) in
+        [(file, tenant.file()), (database(&server.registry_file()), server.registry_file())]
+    {
         let pragma = |name: &str| -> String {
             connection
-                .query_row(&format!("SELECT CAST(\"{name}\" AS TEXT) FROM pragma_{name}"), [], |row| row.get(0))
+                .query_row(
+                    &format!("SELECT CAST(\"{name}\" AS TEXT) FROM pragma_{name}"),
+                    [],
+                    |row| row.get(0),
+                )
                 .unwrap()
         };
         assert_eq!(pragma("journal_mode"), "wal", "{}", path.display());
@@ -74,13 +81,15 @@ fn a_tenants_file_of_a_newer_schema_makes_that_tenant_unavailable() {
     let server = TestServer::start();
     let (newer, other) = (server.tenant("newer"), server.tenant("other"));
     let (api, others) = (newer.with_scopes(ALL), other.with_scopes(ALL));
-    let version: u32 = database(&newer.file()).pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    let version: u32 =
+        database(&newer.file()).pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     database(&newer.file()).pragma_update(None, "user_version", 99).unwrap();
     api.get(RECORDS).fails_with(503, "tenant_unavailable");
     others.get(RECORDS).is(200);
     until("the log reports the newer schema", || server.log().contains("newer").then_some(()));
     let report = server.cli(&["--json", "check"]).ends_with(1).json();
-    let faults: Vec<bool> = report.as_array().unwrap().iter().map(|row| row["ok"].as_bool().unwrap()).collect();
+    let faults: Vec<bool> =
+        report.as_array().unwrap().iter().map(|row| row["ok"].as_bool().unwrap()).collect();
     assert_eq!(faults.iter().filter(|ok| !**ok).count(), 1, "{report}");
     database(&newer.file()).pragma_update(None, "user_version", version).unwrap();
     until("the tenant is served again", || (api.get(RECORDS).status == 200).then_some(()));
@@ -121,7 +130,10 @@ fn a_registry_that_is_no_database_is_reported() {
     for command in [&["serve", "--listen", "127.0.0.1:0"][..], &["tenant", "list"], &["check"]] {
         let output = server.cli(command).ends_with(1);
         assert!(!output.stderr.contains("panicked"), "{output:?}");
-        assert!(output.stderr.contains("registry.db") || output.stdout.contains("registry"), "{output:?}");
+        assert!(
+            output.stderr.contains("registry.db") || output.stdout.contains("registry"),
+            "{output:?}"
+        );
     }
 }
 
@@ -144,7 +156,8 @@ fn acknowledged_writes_survive_a_kill() {
     server.cli(&["check"]).done();
 }
 
-/// Starts POST requests that wait for a lock, stops the server with `signal`, and then releases the lock.
+/// Starts POST requests that wait for a lock, stops the server with `signal`, and then releases the
+/// lock.
 fn ends_with_requests_in_flight(signal: &str) {
     let mut server = Setup::without_rate_limit().start();
     let tenant = server.tenant("acme");
@@ -152,12 +165,15 @@ fn ends_with_requests_in_flight(signal: &str) {
     api.customer("Before");
     let locked = database(&tenant.file());
     locked.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let pending: Vec<_> =
-        (0..4).map(|n| api.call("POST", RECORDS).json(&json!({"name": format!("In flight {n}")})).start()).collect();
+    let pending: Vec<_> = (0..4)
+        .map(|n| api.call("POST", RECORDS).json(&json!({"name": format!("In flight {n}")})).start())
+        .collect();
     // When the server has responded to a later request, it has received these.
     api.clone().get(RECORDS).is(200);
     server.signal(signal);
-    until("it stops listening", || std::net::TcpStream::connect(server.address()).is_err().then_some(()));
+    until("it stops listening", || {
+        std::net::TcpStream::connect(server.address()).is_err().then_some(())
+    });
     assert!(pending.iter().all(|request| !request.is_answered()), "they wait for the lock");
     locked.execute_batch("COMMIT").unwrap();
     for request in pending {
@@ -167,7 +183,9 @@ fn ends_with_requests_in_flight(signal: &str) {
     drop(locked);
     let wal = &tenant.files()[1];
     assert!(!wal.exists() || wal.metadata().unwrap().len() == 0, "the write-ahead log is empty");
-    let kept: i64 = database(&tenant.file()).query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
+    let kept: i64 = database(&tenant.file())
+        .query_row("SELECT count(*) FROM customers", [], |row| row.get(0))
+        .unwrap();
     assert_eq!(kept, 5);
 }
 

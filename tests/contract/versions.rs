@@ -38,7 +38,11 @@ fn every_change_gives_a_record_another_version() {
     assert_eq!(etag(&api.below_v1().get(ONE)), created);
     let changed = etag(&api.put(ONE, json!({"name": "Zwei"})).is(200));
     assert_ne!(changed, created);
-    assert_eq!(etag(&api.put(ONE, json!({"name": "Zwei"})).is(200)), changed, "no value has changed");
+    assert_eq!(
+        etag(&api.put(ONE, json!({"name": "Zwei"})).is(200)),
+        changed,
+        "no value has changed"
+    );
     api.customer("Another");
     assert_eq!(etag(&api.get(ONE)), changed, "a change of another record is none of this one");
     api.get("/customers.php").is(200);
@@ -63,7 +67,9 @@ fn a_change_is_made_only_if_the_version_matches() {
     let first = etag(&api.get(ONE));
     let second = etag(&put(&api, &first, "Zwei").is(200));
     let before = api.get(ONE).found();
-    for stale in [first.clone(), format!("W/{second}"), "\"x\"".to_owned(), format!("{first}, W/{second}")] {
+    for stale in
+        [first.clone(), format!("W/{second}"), "\"x\"".to_owned(), format!("{first}, W/{second}")]
+    {
         let refused = put(&api, &stale, "Drei").fails_with(412, "precondition_failed");
         assert_eq!(etag(&refused), second, "the present version");
         assert_eq!(etag(&delete(&api, &stale).fails_with(412, "precondition_failed")), second);
@@ -83,7 +89,9 @@ fn a_condition_that_cannot_be_read_is_refused() {
     let api = server.tenant("acme").with_scopes(ALL);
     api.customer("Eins");
     let etag = etag(&api.get(ONE));
-    for malformed in ["", ",", "1", "\"1", "*, \"1\"", "\"1\" \"2\"", "w/\"1\"", "W/1", etag.trim_matches('"')] {
+    for malformed in
+        ["", ",", "1", "\"1", "*, \"1\"", "\"1\" \"2\"", "w/\"1\"", "W/1", etag.trim_matches('"')]
+    {
         put(&api, malformed, "Zwei").fails_with(400, "bad_request").saying("If-Match");
         delete(&api, malformed).fails_with(400, "bad_request").saying("If-Match");
     }
@@ -100,11 +108,16 @@ fn a_condition_that_is_given_twice_is_refused() {
     let api = server.tenant("acme").with_scopes(ALL);
     api.customer("Eins");
     let etag = etag(&api.get(ONE));
-    let lines = api.call("GET", ONE).header("If-None-Match", "\"x\"").header("If-None-Match", &etag);
+    let lines =
+        api.call("GET", ONE).header("If-None-Match", "\"x\"").header("If-None-Match", &etag);
     lines.send().is(304);
     let twice = api.call("PUT", ONE).header("If-Match", &etag).header("If-Match", &etag);
     twice.json(&json!({"name": "Zwei"})).send().fails_with(400, "bad_request").saying("twice");
-    api.call("DELETE", ONE).header("If-Match", "*").header("if-match", "*").send().fails_with(400, "bad_request");
+    api.call("DELETE", ONE)
+        .header("If-Match", "*")
+        .header("if-match", "*")
+        .send()
+        .fails_with(400, "bad_request");
     assert_eq!(api.get(ONE).found()["name"], "Eins");
 }
 
@@ -114,15 +127,33 @@ fn the_condition_stands_after_not_found_and_before_references_and_dependents() {
     let api = server.tenant("acme").with_scopes(ALL);
     api.employee(api.customer("Eins"));
     for if_match in ["\"1\"", "nonsense"] {
-        let (status, code) = if if_match == "\"1\"" { (412, "precondition_failed") } else { (400, "bad_request") };
-        let call = |method: &str, target: &str| api.call(method, target).header("If-Match", if_match);
-        call("PUT", "/employees.php?id=9").json(&json!({"customer_id": 9})).send().fails_with(404, "not_found");
+        let (status, code) =
+            if if_match == "\"1\"" { (412, "precondition_failed") } else { (400, "bad_request") };
+        let call =
+            |method: &str, target: &str| api.call(method, target).header("If-Match", if_match);
+        call("PUT", "/employees.php?id=9")
+            .json(&json!({"customer_id": 9}))
+            .send()
+            .fails_with(404, "not_found");
         call("DELETE", "/employees.php?id=9").send().fails_with(404, "not_found");
-        call("PUT", "/employees.php?id=1").json(&json!({"email": "x"})).send().fails_with(422, "validation_failed");
-        call("PUT", "/employees.php?id=1").json(&json!({})).send().fails_with(400, "no_updatable_fields");
-        call("PUT", "/employees.php?id=1").json(&json!({"customer_id": 9})).send().fails_with(status, code);
+        call("PUT", "/employees.php?id=1")
+            .json(&json!({"email": "x"}))
+            .send()
+            .fails_with(422, "validation_failed");
+        call("PUT", "/employees.php?id=1")
+            .json(&json!({}))
+            .send()
+            .fails_with(400, "no_updatable_fields");
+        call("PUT", "/employees.php?id=1")
+            .json(&json!({"customer_id": 9}))
+            .send()
+            .fails_with(status, code);
         call("DELETE", ONE).send().fails_with(status, code);
-        call("PUT", ONE).key("7").json(&json!({"name": "Zwei"})).send().fails_with(400, "invalid_idempotency_key");
+        call("PUT", ONE)
+            .key("7")
+            .json(&json!({"name": "Zwei"}))
+            .send()
+            .fails_with(400, "invalid_idempotency_key");
         call("POST", "/customers.php").json(&json!({"name": "POST ignores it"})).send().is(201);
         call("GET", ONE).send().is(200);
     }
@@ -133,11 +164,17 @@ fn a_repeat_is_replayed_whatever_the_condition_says() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
     let keys = [uuid(), uuid(), uuid()];
-    let post = || api.call("POST", "/customers.php").key(&keys[0]).json(&json!({"name": "Eins"})).send();
+    let post =
+        || api.call("POST", "/customers.php").key(&keys[0]).json(&json!({"name": "Eins"})).send();
     let put = |if_match: &str| {
-        api.call("PUT", ONE).key(&keys[1]).header("If-Match", if_match).json(&json!({"name": "Zwei"})).send()
+        api.call("PUT", ONE)
+            .key(&keys[1])
+            .header("If-Match", if_match)
+            .json(&json!({"name": "Zwei"}))
+            .send()
     };
-    let delete = |if_match: &str| api.call("DELETE", ONE).key(&keys[2]).header("If-Match", if_match).send();
+    let delete =
+        |if_match: &str| api.call("DELETE", ONE).key(&keys[2]).header("If-Match", if_match).send();
     let created = post().is(201);
     put("\"1\"").fails_with(412, "precondition_failed");
     let changed = put(&etag(&created)).is(200);
@@ -145,7 +182,11 @@ fn a_repeat_is_replayed_whatever_the_condition_says() {
     for if_match in [etag(&created), "\"1\"".to_owned(), "nonsense".to_owned()] {
         let repeat = put(&if_match).is(200);
         assert!(repeat.was_replayed());
-        assert_eq!((etag(&repeat), &repeat.body), (etag(&changed), &changed.body), "the first answer's");
+        assert_eq!(
+            (etag(&repeat), &repeat.body),
+            (etag(&changed), &changed.body),
+            "the first answer's"
+        );
     }
     api.put(ONE, json!({"name": "Drei"})).is(200);
     let repeat = post().is(201);
@@ -160,7 +201,8 @@ fn a_record_that_has_not_changed_is_not_sent_again() {
     let api = server.tenant("acme").with_scopes(ALL);
     api.customer("Eins");
     let tag = etag(&api.get(ONE));
-    for known in [tag.clone(), format!("W/{tag}"), "*".to_owned(), format!("\"x\", W/\"y\",{tag}")] {
+    for known in [tag.clone(), format!("W/{tag}"), "*".to_owned(), format!("\"x\", W/\"y\",{tag}")]
+    {
         for method in ["GET", "HEAD"] {
             let reply = api.call(method, ONE).header("If-None-Match", &known).send().is(304);
             assert_eq!(etag(&reply), tag);
@@ -172,7 +214,10 @@ fn a_record_that_has_not_changed_is_not_sent_again() {
     }
     api.put(ONE, json!({"name": "Zwei"})).is(200);
     assert_eq!(read(&api, &tag).found()["name"], "Zwei");
-    api.call("GET", "/customers.php?id=9").header("If-None-Match", "*").send().fails_with(404, "not_found");
+    api.call("GET", "/customers.php?id=9")
+        .header("If-None-Match", "*")
+        .send()
+        .fails_with(404, "not_found");
     api.call("GET", "/customers.php").header("If-None-Match", "*").send().is(200);
     api.call("PUT", ONE).header("If-None-Match", "*").json(&json!({"name": "Drei"})).send().is(200);
 }
@@ -203,8 +248,11 @@ fn increments(api: &Api, read: &Barrier, written: &Barrier) -> bool {
     let found = api.get(one).is(200);
     read.wait();
     let next = found.json()["purchase_cost_cents"].as_i64().unwrap() + 1;
-    let reply =
-        api.call("PUT", one).header("If-Match", &etag(&found)).json(&json!({"purchase_cost_cents": next})).send();
+    let reply = api
+        .call("PUT", one)
+        .header("If-Match", &etag(&found))
+        .json(&json!({"purchase_cost_cents": next}))
+        .send();
     written.wait();
     assert!(reply.status == 200 || reply.code() == "precondition_failed", "{reply}");
     reply.status == 200
@@ -224,7 +272,10 @@ fn of_32_clients_one_wins_a_thousand_times() {
 /// The versions and contents of all customers.
 fn states(api: &Api) -> Vec<(String, Value)> {
     let ids = api.ids("/customers.php");
-    ids.iter().map(|id| api.get(&format!("/customers.php?id={id}"))).map(|reply| (etag(&reply), reply.json())).collect()
+    ids.iter()
+        .map(|id| api.get(&format!("/customers.php?id={id}")))
+        .map(|reply| (etag(&reply), reply.json()))
+        .collect()
 }
 
 #[test]
@@ -258,7 +309,8 @@ fn no_version_comes_twice_after_a_restore() {
 
 /// A new key of the tenant acme.
 fn acme_key(data_dir: &DataDir) -> String {
-    let made = data_dir.cli(&["key", "create", "acme", "--name", "a test's", "--scope", "all"]).done();
+    let made =
+        data_dir.cli(&["key", "create", "acme", "--name", "a test's", "--scope", "all"]).done();
     made.stdout.trim().to_owned()
 }
 
@@ -287,18 +339,22 @@ fn a_backup_of_the_version_before_is_restored() {
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
     api.customer("Newer than the backup");
-    let before = (etag(&api.get(ONE)), api.get("/changes.php?cursor=now").found()["next_cursor"].clone());
+    let before =
+        (etag(&api.get(ONE)), api.get("/changes.php?cursor=now").found()["next_cursor"].clone());
     server.cli(&["backup", "backups", "acme"]).done();
     let backups = std::fs::read_dir(server.home().join("backups")).unwrap();
     let backup = backups.map(|entry| entry.unwrap().path()).next().unwrap();
-    let mut manifest: Value = serde_json::from_slice(&std::fs::read(backup.join("manifest.json")).unwrap()).unwrap();
+    let mut manifest: Value =
+        serde_json::from_slice(&std::fs::read(backup.join("manifest.json")).unwrap()).unwrap();
     for file in manifest["files"].as_array_mut().unwrap() {
         let path = file["path"].as_str().unwrap().to_owned();
-        let (source, schema) = if path == "registry.db" { ("registry.db", 1) } else { ("tenant.db", 2) };
+        let (source, schema) =
+            if path == "registry.db" { ("registry.db", 1) } else { ("tenant.db", 2) };
         let bytes = std::fs::read(first_version().join(source)).unwrap();
         std::fs::write(backup.join(path), &bytes).unwrap();
         let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        (file["schema"], file["bytes"], file["sha256"]) = (json!(schema), json!(bytes.len()), json!(sum));
+        (file["schema"], file["bytes"], file["sha256"]) =
+            (json!(schema), json!(bytes.len()), json!(sum));
     }
     std::fs::write(backup.join("manifest.json"), manifest.to_string()).unwrap();
     server.cli(&["restore", "backups", "acme", "--force"]).done();

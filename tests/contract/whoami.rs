@@ -33,7 +33,10 @@ fn it_describes_the_key_of_the_request() {
     assert_eq!(reply.header("Content-Type"), Some("application/json; charset=utf-8"));
     assert_eq!(api.below_v1().get(WHOAMI).found(), expected);
     let head = api.head(WHOAMI).is(200);
-    assert_eq!((head.body.len(), head.header("Content-Length")), (0, reply.header("Content-Length")));
+    assert_eq!(
+        (head.body.len(), head.header("Content-Length")),
+        (0, reply.header("Content-Length"))
+    );
     let other = tenant.key(ALL);
     let found = server.with_key(&other.key).get(WHOAMI).found();
     expected = json!({"expires_at": null, "rate_limit": 100, "id": other.id});
@@ -76,7 +79,10 @@ fn the_key_and_its_tenant_are_checked_as_on_the_record_paths() {
     let api = server.with_key(&key.key);
     server.anonymous().get(WHOAMI).fails_with(401, "missing_authorization");
     server.with_key("tdk_short").get(WHOAMI).fails_with(401, "malformed_api_key");
-    server.with_key(&format!("tdk_{}", "x".repeat(43))).post(WHOAMI, json!({})).fails_with(401, "invalid_api_key");
+    server
+        .with_key(&format!("tdk_{}", "x".repeat(43)))
+        .post(WHOAMI, json!({}))
+        .fails_with(401, "invalid_api_key");
     std::fs::remove_file(tenant.file()).unwrap();
     api.get(WHOAMI).fails_with(503, "tenant_unavailable");
     tenant.ask("suspend", &[]);

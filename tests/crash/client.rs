@@ -1,4 +1,5 @@
-//! A client that keeps a history of its changes. All its records have labels that begin with its name.
+//! A client that keeps a history of its changes. All its records have labels that begin with its
+//! name.
 
 use std::io;
 
@@ -13,7 +14,7 @@ const LABELS: [(&str, &str); 3] =
     [("customers", "customer_number"), ("employees", "department"), ("hardware", "asset_tag")];
 
 /// The name of a record in a [`State`]: its resource and its label.
-pub fn label(resource: &str, record: &Value) -> String {
+pub(crate) fn label(resource: &str, record: &Value) -> String {
     let field = LABELS.iter().find(|(name, _)| *name == resource).unwrap().1;
     match record[field].as_str() {
         Some(label) => format!("{resource}/{label}"),
@@ -22,13 +23,13 @@ pub fn label(resource: &str, record: &Value) -> String {
 }
 
 /// The client that a label belongs to.
-pub fn client_of(label: &str) -> &str {
+pub(crate) fn client_of(label: &str) -> &str {
     let label = label.split_once('/').map_or(label, |(_, label)| label);
     label.split_once('-').map_or(label, |(client, _)| client)
 }
 
 /// All records of a tenant.
-pub fn observe(api: &Api) -> State {
+pub(crate) fn observe(api: &Api) -> State {
     let mut state = State::new();
     for (resource, _) in LABELS {
         for record in api.all(&format!("/{resource}.php?limit=200")) {
@@ -40,14 +41,15 @@ pub fn observe(api: &Api) -> State {
 }
 
 /// The part of a tenant's records that belongs to the client `name`.
-pub fn of_client(state: &State, name: &str) -> State {
+pub(crate) fn of_client(state: &State, name: &str) -> State {
     let own = state.iter().filter(|(label, _)| client_of(label) == name);
     own.map(|(label, record)| (label.clone(), record.clone())).collect()
 }
 
 /// Sends a request with its idempotency key.
-pub fn send(api: &Api, request: &Request) -> Reply {
-    try_send(api, request).unwrap_or_else(|error| panic!("{} {}: {error}", request.method, request.target))
+pub(crate) fn send(api: &Api, request: &Request) -> Reply {
+    try_send(api, request)
+        .unwrap_or_else(|error| panic!("{} {}: {error}", request.method, request.target))
 }
 
 fn try_send(api: &Api, request: &Request) -> io::Result<Reply> {
@@ -60,7 +62,7 @@ fn try_send(api: &Api, request: &Request) -> io::Result<Reply> {
 }
 
 /// A client of one tenant.
-pub struct Client<'a> {
+pub(crate) struct Client<'a> {
     recorder: &'a Recorder,
     api: Api,
     pub name: String,
@@ -72,19 +74,26 @@ pub struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    pub fn new(recorder: &'a Recorder, name: &str, key: &str) -> Client<'a> {
+    pub(crate) fn new(recorder: &'a Recorder, name: &str, key: &str) -> Client<'a> {
         let api = DataDir::with_key(&recorder.data_dir, key);
-        Client { recorder, api, name: name.to_owned(), history: History::default(), count: 0, own: Default::default() }
+        Client {
+            recorder,
+            api,
+            name: name.to_owned(),
+            history: History::default(),
+            count: 0,
+            own: Default::default(),
+        }
     }
 
     /// One request after the other, of all kinds in turn. Returns the answer.
     #[track_caller]
-    pub fn next(&mut self) -> Reply {
+    pub(crate) fn next(&mut self) -> Reply {
         self.attempt().expect("an answer")
     }
 
     /// The same with a server that may end. `None`: there was no answer.
-    pub fn attempt(&mut self) -> Option<Reply> {
+    pub(crate) fn attempt(&mut self) -> Option<Reply> {
         self.count += 1;
         match self.count % 8 {
             1 | 4 => self.post_customer(40),
@@ -110,12 +119,12 @@ impl<'a> Client<'a> {
 
     /// A record so large that few of them fill the write-ahead log.
     #[track_caller]
-    pub fn post_large_customer(&mut self) -> Reply {
+    pub(crate) fn post_large_customer(&mut self) -> Reply {
         self.attempt_large_customer().expect("an answer")
     }
 
     /// The same with a server that may end.
-    pub fn attempt_large_customer(&mut self) -> Option<Reply> {
+    pub(crate) fn attempt_large_customer(&mut self) -> Option<Reply> {
         self.count += 1;
         self.post_customer(700)
     }
@@ -123,8 +132,9 @@ impl<'a> Client<'a> {
     /// Adds a customer whose notes have this many words.
     fn post_customer(&mut self, words: usize) -> Option<Reply> {
         let label = self.new_label();
-        let notes: Vec<String> =
-            (0..words).map(|n| format!("{:x}", (n + self.count) * 2_654_435_761 % 999_983)).collect();
+        let notes: Vec<String> = (0..words)
+            .map(|n| format!("{:x}", (n + self.count) * 2_654_435_761 % 999_983))
+            .collect();
         let body = json!({"name": "A customer", "customer_number": label, "city": "Basel", "notes": notes.join(" ")});
         self.post("customers", body)
     }
@@ -137,7 +147,10 @@ impl<'a> Client<'a> {
 
     fn post_hardware(&mut self) -> Option<Reply> {
         let label = self.new_label();
-        self.post("hardware", json!({"name": "A laptop", "asset_tag": label, "purchase_cost_cents": 99}))
+        self.post(
+            "hardware",
+            json!({"name": "A laptop", "asset_tag": label, "purchase_cost_cents": 99}),
+        )
     }
 
     fn post(&mut self, resource: &'static str, body: Value) -> Option<Reply> {
@@ -151,7 +164,8 @@ impl<'a> Client<'a> {
     /// Changes one of its customers.
     fn put(&mut self) -> Option<Reply> {
         let state = self.history.end();
-        let names: Vec<&String> = self.own[0].iter().filter(|name| state.contains_key(*name)).collect();
+        let names: Vec<&String> =
+            self.own[0].iter().filter(|name| state.contains_key(*name)).collect();
         let name = names[self.count * 7 % names.len()].clone();
         let body = json!({"city": format!("Town {}", self.count), "status": "inactive"});
         let mut record = state[&name].clone();
@@ -166,27 +180,35 @@ impl<'a> Client<'a> {
     /// Removes its last piece of hardware, or adds one.
     fn delete(&mut self) -> Option<Reply> {
         let state = self.history.end();
-        let Some(name) = self.own[2].iter().rev().find(|name| state.contains_key(*name)).cloned() else {
+        let Some(name) = self.own[2].iter().rev().find(|name| state.contains_key(*name)).cloned()
+        else {
             return self.post_hardware();
         };
         let target = format!("/hardware.php?id={}", state[&name]["id"]);
         self.run("DELETE", target, None, vec![(name, None)])
     }
 
-    /// A customer with an employee and a piece of hardware, and the removal of an earlier employee, in one transaction.
+    /// A customer with an employee and a piece of hardware, and the removal of an earlier employee,
+    /// in one transaction.
     fn batch(&mut self) -> Option<Reply> {
         let state = self.history.end();
         let tag = self.new_label();
         let customer = json!({"name": "In a batch", "customer_number": tag});
         let hardware = json!({"name": "Of a batch", "asset_tag": tag});
-        let employee = json!({"customer_id": {"result": 0}, "email": "max@shop.example", "department": tag});
-        let post =
-            |resource: &str, body: &Value| json!({"method": "POST", "path": format!("/{resource}.php"), "body": body});
-        let mut operations =
-            vec![post("customers", &customer), post("employees", &employee), post("hardware", &hardware)];
+        let employee =
+            json!({"customer_id": {"result": 0}, "email": "max@shop.example", "department": tag});
+        let post = |resource: &str, body: &Value| json!({"method": "POST", "path": format!("/{resource}.php"), "body": body});
+        let mut operations = vec![
+            post("customers", &customer),
+            post("employees", &employee),
+            post("hardware", &hardware),
+        ];
         let mut effect = vec![
             (label("customers", &customer), Some(customer)),
-            (label("employees", &employee), Some(json!({"department": tag, "email": "max@shop.example"}))),
+            (
+                label("employees", &employee),
+                Some(json!({"department": tag, "email": "max@shop.example"})),
+            ),
             (label("hardware", &hardware), Some(hardware)),
         ];
         if let Some(old) = self.own[1].iter().find(|name| state.contains_key(*name)) {
@@ -211,8 +233,10 @@ impl<'a> Client<'a> {
         let request = Request { method, target, body, idempotency_key: uuid(), answer: None };
         let started = self.recorder.moment();
         let reply = try_send(&self.api, &request).ok();
-        let what = format!("{method} {} of {}, its request {}", request.target, self.name, self.count);
-        let mut change = Change { what, started, acknowledged: None, effect, request: Some(request) };
+        let what =
+            format!("{method} {} of {}, its request {}", request.target, self.name, self.count);
+        let mut change =
+            Change { what, started, acknowledged: None, effect, request: Some(request) };
         if let Some(reply) = reply.as_ref().filter(|reply| reply.status < 300) {
             change.answered(reply, self.recorder.moment());
         }
@@ -220,9 +244,10 @@ impl<'a> Client<'a> {
         reply
     }
 
-    /// Repeats the last request, which had no answer, with its idempotency key. The answer says whether the first one took effect.
+    /// Repeats the last request, which had no answer, with its idempotency key. The answer says
+    /// whether the first one took effect.
     #[track_caller]
-    pub fn repeat(&mut self) -> Reply {
+    pub(crate) fn repeat(&mut self) -> Reply {
         let found = of_client(&observe(&self.api), &self.name);
         let before = self.history.end();
         let change = self.history.changes.last_mut().unwrap();
@@ -236,7 +261,11 @@ impl<'a> Client<'a> {
         let reply = send(&self.api, change.request.as_ref().unwrap());
         assert!(reply.status < 300, "the repeat of {}: {reply}", change.what);
         let is_replayed = reply.header("Idempotent-Replayed").is_some();
-        assert_eq!(is_replayed, has_effect, "the repeat of {} does not tell whether it took effect", change.what);
+        assert_eq!(
+            is_replayed, has_effect,
+            "the repeat of {} does not tell whether it took effect",
+            change.what
+        );
         change.answered(&reply, self.recorder.moment());
         reply
     }
@@ -261,9 +290,12 @@ fn records(reply: &Reply) -> Vec<Value> {
         return vec![Value::Null];
     }
     match reply.json() {
-        Value::Object(body) if body.contains_key("results") => {
-            body["results"].as_array().unwrap().iter().map(|result| result["body"].clone()).collect()
-        }
+        Value::Object(body) if body.contains_key("results") => body["results"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|result| result["body"].clone())
+            .collect(),
         record => vec![record],
     }
 }

@@ -15,7 +15,7 @@ use tenantdesk::store::{DatabaseError, Registry, TenantFile};
 use crate::client::Client;
 use crate::disk_faults::{CALLS, ERRORS, THREADS};
 use crate::history::State;
-use crate::recorder::{Call, Fault, Recorder, temporary_folder};
+use crate::recorder::{Call, Fault, Recorder, temporary_directory};
 use crate::support::server::Output;
 use crate::support::{DataDir, Setup};
 
@@ -54,28 +54,35 @@ fn prepare(home: &Path) {
     let backups = home.join("backups");
     data_dir.cli(&["backup", backups.to_str().unwrap()]).done();
     data_dir.cli(&["backup", backups.to_str().unwrap(), "one"]).done();
-    let rows: String = (0..30).map(|n| format!("{}\n", json!({"name": format!("Imported {n}")}))).collect();
+    let rows: String =
+        (0..30).map(|n| format!("{}\n", json!({"name": format!("Imported {n}")}))).collect();
     fs::write(home.join("rows.jsonl"), rows).unwrap();
     fs::rename(data_dir.data(), home.join("data")).unwrap();
 }
 
-/// Everything in a data directory that users see: tenants, keys, records. `None`: there is no data directory.
+/// Everything in a data directory that users see: tenants, keys, records. `None`: there is no data
+/// directory.
 fn content(data: &Path) -> Option<State> {
     let registry = Registry::open(data).ok()?;
     let mut state = State::new();
     for (tenant, _) in registry.list_tenants().unwrap() {
         let keys = registry.list_keys(tenant.id).unwrap();
-        let keys: Vec<String> =
-            keys.iter().map(|key| format!("{} {:?} {:?}", key.id, key.revoked_at, key.expires_at)).collect();
-        let row =
-            json!({"name": tenant.name, "suspended": tenant.suspended, "keys": keys, "hash": tenant.password_hash});
+        let keys: Vec<String> = keys
+            .iter()
+            .map(|key| format!("{} {:?} {:?}", key.id, key.revoked_at, key.expires_at))
+            .collect();
+        let row = json!({"name": tenant.name, "suspended": tenant.suspended, "keys": keys, "hash": tenant.password_hash});
         state.insert(format!("tenant {}", tenant.id), row);
-        let file = TenantFile::open(data, tenant.id).unwrap_or_else(|error| panic!("tenant {}: {error}", tenant.id));
+        let file = TenantFile::open(data, tenant.id)
+            .unwrap_or_else(|error| panic!("tenant {}: {error}", tenant.id));
         let read: Result<(), DatabaseError> = file.read(|reading| {
             for resource in ALL {
                 reading.each(resource, |record| {
                     let record: Value = serde_json::from_slice(&record.json(resource)).unwrap();
-                    state.insert(format!("{} {} {}", tenant.id, resource.plural, record["id"]), record);
+                    state.insert(
+                        format!("{} {} {}", tenant.id, resource.plural, record["id"]),
+                        record,
+                    );
                     Ok::<(), DatabaseError>(())
                 })?;
             }
@@ -104,8 +111,12 @@ struct Copy {
 
 impl Copy {
     fn of(prepared: &Path, has_data: bool) -> Copy {
-        let home = temporary_folder();
-        let copied = Command::new("cp").arg("-a").arg(format!("{}/.", prepared.display())).arg(home.path()).status();
+        let home = temporary_directory();
+        let copied = Command::new("cp")
+            .arg("-a")
+            .arg(format!("{}/.", prepared.display()))
+            .arg(home.path())
+            .status();
         assert!(copied.unwrap().success());
         if !has_data {
             fs::remove_dir_all(home.path().join("data")).unwrap();
@@ -133,27 +144,40 @@ fn try_fault(prepared: &Path, has_data: bool, command: &str, fault: &Fault, what
     if hits == 0 {
         return false;
     }
-    assert!(matches!(output.code, Some(0 | 1)) && !output.stderr.contains("panicked"), "{what}: {output:?}");
+    assert!(
+        matches!(output.code, Some(0 | 1)) && !output.stderr.contains("panicked"),
+        "{what}: {output:?}"
+    );
     let after = copy.content();
     if output.code == Some(1) {
-        assert!(output.stderr.lines().last().is_some_and(|line| line.contains(": ")), "{what}: no cause: {output:?}");
+        assert!(
+            output.stderr.lines().last().is_some_and(|line| line.contains(": ")),
+            "{what}: no cause: {output:?}"
+        );
         if fault.call == Call::Sync {
             assert_eq!(output.stderr.lines().count(), 1, "{what}: not one line: {output:?}");
         }
-        let unchanged = after == before || before.is_none() && after.as_ref().is_some_and(State::is_empty);
-        // After a sync that failed, the change may be there (contract section 11). A removal that has begun is finished later.
+        let unchanged =
+            after == before || before.is_none() && after.as_ref().is_some_and(State::is_empty);
+        // After a sync that failed, the change may be there (contract section 11). A removal that
+        // has begun is finished later.
         let may_be_done = fault.call == Call::Sync || command.starts_with("tenant delete");
         assert!(unchanged || may_be_done, "{what} has changed something: {output:?}");
         let mut again = copy.run(command);
         if !has_data && fault.lasting && again.stderr.contains("is not empty") {
-            // With a fault that lasts, the command could not tidy up. The operator empties the directory.
+            // With a fault that lasts, the command could not tidy up. The operator empties the
+            // directory.
             fs::remove_dir_all(copy.recorder.data_dir.data()).unwrap();
             again = copy.run(command);
         }
-        let is_done = ["exists", "there is no tenant", "cannot be replaced", "would be overwritten"]
-            .iter()
-            .any(|text| again.stderr.contains(text));
-        assert!(again.code == Some(0) || !unchanged && is_done, "{what}, again: {again:?}, after {output:?}");
+        let is_done =
+            ["exists", "there is no tenant", "cannot be replaced", "would be overwritten"]
+                .iter()
+                .any(|text| again.stderr.contains(text));
+        assert!(
+            again.code == Some(0) || !unchanged && is_done,
+            "{what}, again: {again:?}, after {output:?}"
+        );
     }
     let check = copy.run("check");
     assert_eq!(check.code, Some(0), "{what}: {check:?} after {output:?}");
@@ -171,7 +195,8 @@ fn try_all(prepared: &Path, has_data: bool, number: usize, command: &str) -> usi
         let mut first = if whole { 1 } else { 1 + ((number * 5 + kind * 3) % 7) as u64 };
         loop {
             let lasting = (first + number as u64).is_multiple_of(2);
-            let (errno, name) = ERRORS[(usize::try_from(first).unwrap() / 2 + kind + number) % ERRORS.len()];
+            let (errno, name) =
+                ERRORS[(usize::try_from(first).unwrap() / 2 + kind + number) % ERRORS.len()];
             let fault = Fault { call, path: String::new(), errno, first, lasting };
             let times = if lasting { "from then on" } else { "once" };
             let what = format!("`{command}` with {name} at {call:?} {first} {times}");
@@ -190,7 +215,7 @@ fn try_all(prepared: &Path, has_data: bool, number: usize, command: &str) -> usi
 }
 
 fn try_commands(commands: &[&str], has_data: bool) {
-    let prepared = temporary_folder();
+    let prepared = temporary_directory();
     prepare(prepared.path());
     let try_part = |part: usize| -> usize {
         let numbered = commands.iter().enumerate().skip(part).step_by(THREADS);

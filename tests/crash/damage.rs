@@ -12,14 +12,15 @@ use crate::client::{Client, observe};
 use crate::disk_faults::THREADS;
 use crate::history::State;
 use crate::random::Random;
-use crate::recorder::{Recorder, temporary_folder};
+use crate::recorder::{Recorder, temporary_directory};
 use crate::support::in_process::AppServer;
 use crate::support::{DataDir, Setup};
 
 const TENANT: &str = "data/tenants/1.db";
 
 /// The files that are damaged in turn.
-const FILES: [&str; 4] = [TENANT, "data/tenants/1.db-wal", "data/registry.db", "data/registry.db-wal"];
+const FILES: [&str; 4] =
+    [TENANT, "data/tenants/1.db-wal", "data/registry.db", "data/registry.db-wal"];
 
 const PAGE: usize = 4096;
 
@@ -41,11 +42,12 @@ struct Counts {
 
 impl Fixture {
     fn new() -> Fixture {
-        let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
+        let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
         let data_dir = &recorder.data_dir;
         let mut server = Setup::without_rate_limit().start_at(Arc::clone(data_dir));
         let keys = ["one", "two"].map(|name| data_dir.tenant(name).key(&["all"]).key);
-        let mut clients = [Client::new(&recorder, "one", &keys[0]), Client::new(&recorder, "two", &keys[1])];
+        let mut clients =
+            [Client::new(&recorder, "one", &keys[0]), Client::new(&recorder, "two", &keys[1])];
         clients.iter_mut().for_each(|client| (0..24).for_each(|_| drop(client.next())));
         data_dir.cli(&["backup", data_dir.home().join("backups").to_str().unwrap()]).done();
         // Half of the content is in the files, and half in their logs.
@@ -55,16 +57,17 @@ impl Fixture {
         data_dir.cli(&["key", "create", "two", "--name", "in the log", "--scope", "all"]).done();
         let content = [0, 1].map(|number: usize| observe(&data_dir.with_key(&keys[number])));
         server.kill();
-        let home = temporary_folder();
+        let home = temporary_directory();
         copy(data_dir.home(), home.path());
         Fixture { home, keys, content }
     }
 
     /// Flips one bit of `file`, and examines what becomes of it.
     fn flip(&self, server: &AppServer, file: &str, random: &mut Random, counts: &mut Counts) {
-        let home = temporary_folder();
+        let home = temporary_directory();
         copy(self.home.path(), home.path());
-        let damaged = OpenOptions::new().read(true).write(true).open(home.path().join(file)).unwrap();
+        let damaged =
+            OpenOptions::new().read(true).write(true).open(home.path().join(file)).unwrap();
         let place = choose(&fs::read(home.path().join(file)).unwrap(), random);
         let (offset, bit) = (place as u64, random.below(8));
         let mut byte = [0];
@@ -76,7 +79,14 @@ impl Fixture {
         counts.places += 1;
     }
 
-    fn examine(&self, server: &AppServer, data_dir: &Arc<DataDir>, file: &str, what: &str, counts: &mut Counts) {
+    fn examine(
+        &self,
+        server: &AppServer,
+        data_dir: &Arc<DataDir>,
+        file: &str,
+        what: &str,
+        counts: &mut Counts,
+    ) {
         let is_tenants = file.starts_with(TENANT);
         let is_wrong = match server.open(data_dir) {
             Err(error) => {
@@ -90,7 +100,9 @@ impl Fixture {
         let is_found = findings.iter().any(|finding| !finding.problems.is_empty());
         assert!(
             !is_tenants
-                || findings.iter().all(|finding| finding.problems.is_empty() || file.contains(&finding.database)),
+                || findings
+                    .iter()
+                    .all(|finding| finding.problems.is_empty() || file.contains(&finding.database)),
             "{what}: {findings:?}"
         );
         counts.found_by_check += usize::from(is_found);
@@ -109,7 +121,13 @@ impl Fixture {
     }
 
     /// Asks for everything. Returns whether an answer was wrong.
-    fn ask(&self, data_dir: &Arc<DataDir>, is_tenants: bool, what: &str, counts: &mut Counts) -> bool {
+    fn ask(
+        &self,
+        data_dir: &Arc<DataDir>,
+        is_tenants: bool,
+        what: &str,
+        counts: &mut Counts,
+    ) -> bool {
         let [one, two] = [0, 1].map(|number: usize| data_dir.with_key(&self.keys[number]));
         let mut is_wrong = false;
         if is_tenants {
@@ -125,21 +143,24 @@ impl Fixture {
                 // A text that has changed may fit no rule of the contract. SQLite cannot tell.
                 let reply = one.call("GET", &target).try_send().unwrap();
                 // A damaged registry may not know the key, and an answer that needs it is 500.
-                let expected: &[u16] = if is_tenants { &[200, 503] } else { &[200, 401, 403, 500, 503] };
+                let expected: &[u16] =
+                    if is_tenants { &[200, 503] } else { &[200, 401, 403, 500, 503] };
                 assert!(expected.contains(&reply.status), "{what}: {reply}");
                 if reply.status != 200 {
                     reply.check();
                     counts.refused += 1;
                     continue;
                 }
-                let body: serde_json::Value =
-                    serde_json::from_slice(&reply.body).unwrap_or_else(|error| panic!("{what}: {error}: {reply}"));
+                let body: serde_json::Value = serde_json::from_slice(&reply.body)
+                    .unwrap_or_else(|error| panic!("{what}: {error}: {reply}"));
                 if target.ends_with("=200") {
-                    let expected: Vec<_> =
-                        self.content[0].iter().filter(|(label, _)| label.starts_with(resource)).collect();
+                    let expected: Vec<_> = self.content[0]
+                        .iter()
+                        .filter(|(label, _)| label.starts_with(resource))
+                        .collect();
                     let found = body["data"].as_array().unwrap();
-                    is_wrong |=
-                        found.len() != expected.len() || !expected.iter().all(|(_, record)| found.contains(record));
+                    is_wrong |= found.len() != expected.len()
+                        || !expected.iter().all(|(_, record)| found.contains(record));
                 }
             }
         }
@@ -150,7 +171,8 @@ impl Fixture {
     }
 }
 
-/// A place in a file: at the start of a page, where SQLite keeps the structure, or at a byte that is not 0.
+/// A place in a file: at the start of a page, where SQLite keeps the structure, or at a byte that
+/// is not 0.
 fn choose(content: &[u8], random: &mut Random) -> usize {
     if random.below(2) == 0 {
         return random.below(content.len() / PAGE) * PAGE + random.below(16);

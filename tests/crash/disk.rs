@@ -1,12 +1,14 @@
 //! The model of a disk: what a power loss can leave of the changes that were recorded.
 //!
-//! The model is strict. A write is durable once its file was synced after it. A name, that is a new, renamed or removed file or
-//! folder, is durable once its folder was synced; the sync of a file does not make its name durable. A rename is atomic, and
-//! durable with the sync of the folder that gets the name. What is not durable is there or not, for each sector on its own.
+//! The model is strict. A write is durable once its file was synced after it. A name, that is a
+//! new, renamed or removed file or directory, is durable once its directory was synced; the sync of
+//! a file does not make its name durable. A rename is atomic, and durable with the sync of the
+//! directory that gets the name. What is not durable is there or not, for each sector on its own.
 //!
-//! After a sync that failed, the pages that it concerned may be on the disk or not, and a later sync does not change that:
-//! the system takes them for clean. A page is certain again when it was written once more and synced. Names are otherwise: a file
-//! system keeps a journal of them, so a later sync of the folder makes them durable.
+//! After a sync that failed, the pages that it concerned may be on the disk or not, and a later
+//! sync does not change that: the system takes them for clean. A page is certain again when it was
+//! written once more and synced. Names are otherwise: a file system keeps a journal of them, so a
+//! later sync of the directory makes them durable.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -25,7 +27,7 @@ const PAGE: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
     File(usize),
-    Folder(usize),
+    Directory(usize),
 }
 
 #[derive(Clone, Default)]
@@ -45,12 +47,12 @@ enum Change {
 }
 
 #[derive(Clone, Default)]
-struct Folder {
+struct Directory {
     durable: BTreeMap<String, Node>,
     current: BTreeMap<String, Node>,
 }
 
-/// A change of names that is not durable. A name is the number of its folder, and the text.
+/// A change of names that is not durable. A name is the number of its directory, and the text.
 #[derive(Clone)]
 enum NameChange {
     Add((usize, String), Node),
@@ -60,10 +62,10 @@ enum NameChange {
 
 /// A disk at one moment.
 #[derive(Clone)]
-pub struct Disk {
+pub(crate) struct Disk {
     files: Vec<File>,
     /// The first is the root.
-    folders: Vec<Folder>,
+    directories: Vec<Directory>,
     names: Vec<NameChange>,
     /// What an inode is. A number is used again after its file was removed.
     inodes: HashMap<u64, Node>,
@@ -72,52 +74,53 @@ pub struct Disk {
 
 /// What is on the disk after the power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub(crate) enum Loss {
     /// Only what was synced.
     Unsynced,
     /// Nothing.
     Nothing,
     /// Content that was not synced. All names are there.
     Content,
-    /// Names whose folder was not synced. All content is there.
+    /// Names whose directory was not synced. All content is there.
     Names,
     /// A random part of the names and of the sectors of this size.
     Random { sector: usize, seed: u64 },
 }
 
-/// The files and folders of a disk, by their path below the root; a folder has no content.
-pub type Image = BTreeMap<String, Option<Arc<Vec<u8>>>>;
+/// The files and directories of a disk, by their path below the root; a directory has no content.
+pub(crate) type Image = BTreeMap<String, Option<Arc<Vec<u8>>>>;
 
 impl Disk {
     /// The disk that holds what is in `root`, all of it durable.
-    pub fn of(root: &Path) -> Disk {
+    pub(crate) fn of(root: &Path) -> Disk {
         let mut disk = Disk {
             files: Vec::new(),
-            folders: vec![Folder::default()],
+            directories: vec![Directory::default()],
             names: Vec::new(),
             inodes: HashMap::new(),
             records: 0,
         };
-        disk.inodes.insert(root.metadata().unwrap().ino(), Node::Folder(0));
+        disk.inodes.insert(root.metadata().unwrap().ino(), Node::Directory(0));
         disk.load(root, 0);
         disk
     }
 
-    fn load(&mut self, from: &Path, folder: usize) {
+    fn load(&mut self, from: &Path, directory: usize) {
         for entry in fs::read_dir(from).unwrap() {
             let entry = entry.unwrap();
             let name = entry.file_name().into_string().unwrap();
-            let is_folder = entry.file_type().unwrap().is_dir();
-            let node = if is_folder { self.new_folder() } else { self.new_file() };
+            let is_directory = entry.file_type().unwrap().is_dir();
+            let node = if is_directory { self.new_directory() } else { self.new_file() };
             match node {
-                Node::Folder(number) => self.load(&entry.path(), number),
+                Node::Directory(number) => self.load(&entry.path(), number),
                 Node::File(number) => {
                     let content = Arc::new(fs::read(entry.path()).unwrap());
-                    self.files[number] = File { durable: Arc::clone(&content), current: content, ..File::default() };
+                    self.files[number] =
+                        File { durable: Arc::clone(&content), current: content, ..File::default() };
                 }
             }
             self.inodes.insert(entry.metadata().unwrap().ino(), node);
-            for names in self.folders[folder].both() {
+            for names in self.directories[directory].both() {
                 names.insert(name.clone(), node);
             }
         }
@@ -128,66 +131,74 @@ impl Disk {
         Node::File(self.files.len() - 1)
     }
 
-    fn new_folder(&mut self) -> Node {
-        self.folders.push(Folder::default());
-        Node::Folder(self.folders.len() - 1)
+    fn new_directory(&mut self) -> Node {
+        self.directories.push(Directory::default());
+        Node::Directory(self.directories.len() - 1)
     }
 
     /// Makes the next change.
-    pub fn apply(&mut self, log: &Log, record: &Record) {
+    pub(crate) fn apply(&mut self, log: &Log, record: &Record) {
         let number = self.records;
         self.records += 1;
         match record.kind {
-            Kind::Create | Kind::MakeFolder => {
-                let node = if record.kind == Kind::Create { self.new_file() } else { self.new_folder() };
+            Kind::Create | Kind::MakeDirectory => {
+                let node = if record.kind == Kind::Create {
+                    self.new_file()
+                } else {
+                    self.new_directory()
+                };
                 self.inodes.insert(record.inode, node);
                 let name = self.name(&record.path);
                 self.change_names(NameChange::Add(name, node));
             }
             Kind::Write => {
                 let bytes = log.bytes(record).into();
-                self.change_file(number, record, Change::Write { offset: at(record.offset), bytes });
+                self.change_file(
+                    number,
+                    record,
+                    Change::Write { offset: at(record.offset), bytes },
+                );
             }
             Kind::Truncate => self.change_file(number, record, Change::Truncate(at(record.offset))),
             Kind::Sync => match self.inodes[&record.inode] {
                 Node::File(file) if record.failed => self.files[file].fail_to_sync(),
                 Node::File(file) => self.files[file].sync(at(record.offset)),
-                Node::Folder(_) => panic!("{record:?}"),
+                Node::Directory(_) => panic!("{record:?}"),
             },
-            Kind::SyncFolder if record.failed => (),
-            Kind::SyncFolder => match self.inodes[&record.inode] {
-                Node::Folder(folder) => self.sync_names(folder),
+            Kind::SyncDirectory if record.failed => (),
+            Kind::SyncDirectory => match self.inodes[&record.inode] {
+                Node::Directory(directory) => self.sync_names(directory),
                 Node::File(_) => panic!("{record:?}"),
             },
             Kind::Rename => {
                 let (from, to) = (self.name(&record.path), self.name(&record.other));
-                let node = self.folders[from.0].current[&from.1];
+                let node = self.directories[from.0].current[&from.1];
                 self.change_names(NameChange::Rename(from, to, node));
             }
             Kind::Link => {
                 let (from, to) = (self.name(&record.path), self.name(&record.other));
-                let node = self.folders[from.0].current[&from.1];
+                let node = self.directories[from.0].current[&from.1];
                 self.change_names(NameChange::Add(to, node));
             }
-            Kind::Unlink | Kind::RemoveFolder => {
+            Kind::Unlink | Kind::RemoveDirectory => {
                 let name = self.name(&record.path);
-                let node = self.folders[name.0].current[&name.1];
+                let node = self.directories[name.0].current[&name.1];
                 self.change_names(NameChange::Remove(name, node));
             }
         }
     }
 
-    /// The folder and the last part of a path.
+    /// The directory and the last part of a path.
     fn name(&self, path: &str) -> (usize, String) {
         let (parents, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let mut folder = 0;
+        let mut directory = 0;
         for part in parents.split('/').filter(|part| !part.is_empty()) {
-            match self.folders[folder].current[part] {
-                Node::Folder(number) => folder = number,
+            match self.directories[directory].current[part] {
+                Node::Directory(number) => directory = number,
                 Node::File(_) => panic!("{path}: {part} is a file"),
             }
         }
-        (folder, name.to_owned())
+        (directory, name.to_owned())
     }
 
     fn change_file(&mut self, number: usize, record: &Record, change: Change) {
@@ -198,32 +209,36 @@ impl Disk {
     }
 
     fn change_names(&mut self, change: NameChange) {
-        change.apply_to(&mut self.folders, |folder| &mut folder.current);
+        change.apply_to(&mut self.directories, |directory| &mut directory.current);
         self.names.push(change);
     }
 
-    fn sync_names(&mut self, folder: usize) {
+    fn sync_names(&mut self, directory: usize) {
         let (durable, pending): (Vec<_>, Vec<_>) =
-            self.names.drain(..).partition(|change| change.is_durable_with(folder));
+            self.names.drain(..).partition(|change| change.is_durable_with(directory));
         for change in durable {
-            change.apply_to(&mut self.folders, |folder| &mut folder.durable);
+            change.apply_to(&mut self.directories, |directory| &mut directory.durable);
         }
         self.names = pending;
     }
 
     /// What is left of the disk.
-    pub fn after(&self, loss: Loss) -> Image {
+    pub(crate) fn after(&self, loss: Loss) -> Image {
         let mut random = Random::new(match loss {
             Loss::Random { seed, .. } => seed,
             _ => 0,
         });
-        let folders = match loss {
-            Loss::Unsynced | Loss::Names => self.folders.iter().map(|folder| folder.durable.clone()).collect(),
-            Loss::Nothing | Loss::Content => self.folders.iter().map(|folder| folder.current.clone()).collect(),
+        let directories = match loss {
+            Loss::Unsynced | Loss::Names => {
+                self.directories.iter().map(|directory| directory.durable.clone()).collect()
+            }
+            Loss::Nothing | Loss::Content => {
+                self.directories.iter().map(|directory| directory.current.clone()).collect()
+            }
             Loss::Random { .. } => self.some_names(&mut random),
         };
         let mut image = Image::new();
-        self.gather(&folders, 0, "", &mut image, &mut |file| match loss {
+        self.gather(&directories, 0, "", &mut image, &mut |file| match loss {
             Loss::Unsynced | Loss::Content => Arc::clone(&file.durable),
             Loss::Nothing | Loss::Names => Arc::clone(&file.current),
             Loss::Random { sector, .. } => file.some_content(sector, &mut random),
@@ -231,35 +246,35 @@ impl Disk {
         image
     }
 
-    /// The names that are durable and some of the others: in one half of the cases the first ones, as a file system with a
-    /// journal keeps them, else any.
+    /// The names that are durable and some of the others: in one half of the cases the first ones,
+    /// as a file system with a journal keeps them, else any.
     fn some_names(&self, random: &mut Random) -> Vec<BTreeMap<String, Node>> {
-        let mut folders = self.folders.clone();
+        let mut directories = self.directories.clone();
         let (in_order, kept) = (random.below(2) == 0, random.below(self.names.len() + 1));
         for (number, change) in self.names.iter().enumerate() {
             if if in_order { number < kept } else { random.below(2) == 0 } {
-                change.apply_to(&mut folders, |folder| &mut folder.durable);
+                change.apply_to(&mut directories, |directory| &mut directory.durable);
             }
         }
-        folders.into_iter().map(|folder| folder.durable).collect()
+        directories.into_iter().map(|directory| directory.durable).collect()
     }
 
     fn gather(
         &self,
-        folders: &[BTreeMap<String, Node>],
-        folder: usize,
+        directories: &[BTreeMap<String, Node>],
+        directory: usize,
         prefix: &str,
         image: &mut Image,
         content: &mut impl FnMut(&File) -> Arc<Vec<u8>>,
     ) {
-        for (name, node) in &folders[folder] {
+        for (name, node) in &directories[directory] {
             let path = format!("{prefix}{name}");
             match node {
                 Node::File(file) => {
                     image.insert(path, Some(content(&self.files[*file])));
                 }
-                Node::Folder(number) => {
-                    self.gather(folders, *number, &format!("{path}/"), image, content);
+                Node::Directory(number) => {
+                    self.gather(directories, *number, &format!("{path}/"), image, content);
                     image.insert(path, None);
                 }
             }
@@ -271,23 +286,29 @@ fn at(offset: u64) -> usize {
     usize::try_from(offset).unwrap()
 }
 
-impl Folder {
+impl Directory {
     fn both(&mut self) -> [&mut BTreeMap<String, Node>; 2] {
         [&mut self.durable, &mut self.current]
     }
 }
 
 impl NameChange {
-    fn is_durable_with(&self, folder: usize) -> bool {
+    fn is_durable_with(&self, directory: usize) -> bool {
         match self {
-            NameChange::Add(name, _) | NameChange::Remove(name, _) | NameChange::Rename(_, name, _) => name.0 == folder,
+            NameChange::Add(name, _)
+            | NameChange::Remove(name, _)
+            | NameChange::Rename(_, name, _) => name.0 == directory,
         }
     }
 
     /// Changes only a name that still stands for the node: the changes before this one may be lost.
-    fn apply_to(&self, folders: &mut [Folder], names: impl Fn(&mut Folder) -> &mut BTreeMap<String, Node>) {
-        let mut remove = |(folder, name): &(usize, String), node: &Node| {
-            let names = names(&mut folders[*folder]);
+    fn apply_to(
+        &self,
+        directories: &mut [Directory],
+        names: impl Fn(&mut Directory) -> &mut BTreeMap<String, Node>,
+    ) {
+        let mut remove = |(directory, name): &(usize, String), node: &Node| {
+            let names = names(&mut directories[*directory]);
             if names.get(name) == Some(node) {
                 names.remove(name);
             }
@@ -298,7 +319,7 @@ impl NameChange {
             NameChange::Add(..) => (),
         }
         if let NameChange::Add(name, node) | NameChange::Rename(_, name, node) = self {
-            names(&mut folders[name.0]).insert(name.1.clone(), *node);
+            names(&mut directories[name.0]).insert(name.1.clone(), *node);
         }
     }
 }
@@ -336,7 +357,8 @@ fn page(content: &[u8], number: usize) -> &[u8] {
 impl File {
     /// A sync that succeeded makes durable what was written before it began.
     fn sync(&mut self, begun: usize) {
-        let (synced, pending): (Vec<_>, Vec<_>) = self.pending.drain(..).partition(|(number, _)| *number < begun);
+        let (synced, pending): (Vec<_>, Vec<_>) =
+            self.pending.drain(..).partition(|(number, _)| *number < begun);
         let durable = Arc::make_mut(&mut self.durable);
         for (_, change) in synced {
             for number in change.pages() {
@@ -353,7 +375,8 @@ impl File {
     }
 
     fn fail_to_sync(&mut self) {
-        let pages: BTreeSet<usize> = self.pending.iter().flat_map(|(_, change)| change.pages()).collect();
+        let pages: BTreeSet<usize> =
+            self.pending.iter().flat_map(|(_, change)| change.pages()).collect();
         for number in pages {
             self.doubtful.insert(number, page(&self.current, number).to_vec());
         }
@@ -395,14 +418,18 @@ impl File {
     }
 }
 
-/// Writes the files and folders to the empty folder `root`.
-pub fn write(image: &Image, root: &Path) {
+/// Writes the files and directories to the empty directory `root`.
+pub(crate) fn write(image: &Image, root: &Path) {
     for (path, content) in image {
         let path = root.join(path);
         match content {
             None => fs::DirBuilder::new().mode(0o700).recursive(true).create(path).unwrap(),
             Some(content) => {
-                fs::DirBuilder::new().mode(0o700).recursive(true).create(path.parent().unwrap()).unwrap();
+                fs::DirBuilder::new()
+                    .mode(0o700)
+                    .recursive(true)
+                    .create(path.parent().unwrap())
+                    .unwrap();
                 let mut file = fs::OpenOptions::new();
                 let mut file = file.write(true).create_new(true).mode(0o600).open(path).unwrap();
                 std::io::Write::write_all(&mut file, content).unwrap();
@@ -412,7 +439,7 @@ pub fn write(image: &Image, root: &Path) {
 }
 
 /// What tells one image from another.
-pub fn digest(image: &Image) -> [u8; 32] {
+pub(crate) fn digest(image: &Image) -> [u8; 32] {
     let mut digest = Sha256::new();
     for (path, content) in image {
         digest.update(path.as_bytes());

@@ -1,5 +1,5 @@
-//! The disk refuses a call: the answer is the contract's, nothing that was acknowledged is lost, no failed request has changed
-//! anything, other tenants are served, and service resumes by itself.
+//! The disk refuses a call: the answer is the contract's, nothing that was acknowledged is lost, no
+//! failed request has changed anything, other tenants are served, and service resumes by itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,17 +7,19 @@ use std::thread;
 
 use crate::client::{Client, observe, of_client};
 use crate::history::mismatch;
-use crate::recorder::{Call, Fault, Recorder, temporary_folder};
+use crate::recorder::{Call, Fault, Recorder, temporary_directory};
 use crate::support::{DataDir, Reply, Setup, TestServer, until};
 
 /// The errors of Linux that a disk, or the table of open files, gives.
-pub const ERRORS: [(i32, &str); 5] = [(28, "ENOSPC"), (122, "EDQUOT"), (5, "EIO"), (30, "EROFS"), (24, "EMFILE")];
+pub(crate) const ERRORS: [(i32, &str); 5] =
+    [(28, "ENOSPC"), (122, "EDQUOT"), (5, "EIO"), (30, "EROFS"), (24, "EMFILE")];
 
 /// The calls that fail.
-pub const CALLS: [Call; 6] = [Call::Write, Call::Sync, Call::Open, Call::Rename, Call::Truncate, Call::Remove];
+pub(crate) const CALLS: [Call; 6] =
+    [Call::Write, Call::Sync, Call::Open, Call::Rename, Call::Truncate, Call::Remove];
 
 /// The data directories that are tried at the same time.
-pub const THREADS: usize = 4;
+pub(crate) const THREADS: usize = 4;
 
 /// The faults of one data directory. Then a new one is made: the history of all requests grows.
 const FAULTS: usize = 40;
@@ -25,8 +27,8 @@ const FAULTS: usize = 40;
 /// The requests of a run.
 const REQUESTS: usize = 5;
 
-/// The faults to try, in `THREADS` parts. Without `CRASH_MOMENTS` a sample: each call fails once and for ever, with one error after
-/// the other.
+/// The faults to try, in `THREADS` parts. Without `CRASH_MOMENTS` a sample: each call fails once
+/// and for ever, with one error after the other.
 fn faults(path: &str, part: usize) -> impl Iterator<Item = (Fault, &'static str)> + '_ {
     let whole = crate::moments().is_some();
     let both = [false, true];
@@ -34,7 +36,9 @@ fn faults(path: &str, part: usize) -> impl Iterator<Item = (Fault, &'static str)
     kinds.enumerate().skip(part).step_by(THREADS).flat_map(move |(number, (call, lasting))| {
         let errors = ERRORS.into_iter().enumerate();
         let chosen = errors.filter(move |(other, _)| whole || *other == number % ERRORS.len());
-        chosen.map(move |(_, (errno, name))| (Fault { call, path: path.to_owned(), errno, first: 1, lasting }, name))
+        chosen.map(move |(_, (errno, name))| {
+            (Fault { call, path: path.to_owned(), errno, first: 1, lasting }, name)
+        })
     })
 }
 
@@ -66,7 +70,8 @@ impl<'a> Fixture<'a> {
             setup = setup.variable(&name, &value);
         }
         let server = setup.start_at(Arc::clone(&recorder.data_dir));
-        let (mut unlucky, mut other) = (Client::new(recorder, "u", &keys[0]), Client::new(recorder, "o", &keys[1]));
+        let (mut unlucky, mut other) =
+            (Client::new(recorder, "u", &keys[0]), Client::new(recorder, "o", &keys[1]));
         for _ in 0..4 {
             unlucky.next();
             other.next();
@@ -79,7 +84,8 @@ impl<'a> Fixture<'a> {
         self.tried += 1;
         self.restart_sometimes();
         let logged = self.server.log().len();
-        // A file that is opened with the fault may not be readable: SQLite writes to the index of its log.
+        // A file that is opened with the fault may not be readable: SQLite writes to the index of
+        // its log.
         let was_open = self.age > 0;
         if was_open {
             self.compare(what, "before the fault");
@@ -98,13 +104,17 @@ impl<'a> Fixture<'a> {
         if self.tried.is_multiple_of(3) {
             self.crash(what);
         }
-        until(&format!("service resumes after {what}"), || (self.unlucky_request(fault, what) < 300).then_some(()));
+        until(&format!("service resumes after {what}"), || {
+            (self.unlucky_request(fault, what) < 300).then_some(())
+        });
         let ready = self.recorder.data_dir.with_key(&key).get("/readyz");
         assert_eq!(ready.status, 200, "{what}");
         self.compare(what, "after the fault");
         // The log is read by a thread. What it says of this fault must not count for the next one.
         let id = ready.header("X-Request-Id").unwrap();
-        until("the log has what came before /readyz", || self.server.log().contains(id).then_some(()));
+        until("the log has what came before /readyz", || {
+            self.server.log().contains(id).then_some(())
+        });
         if logged <= self.server.log().len() {
             assert_said_once(&self.server.log()[logged..], what);
         }
@@ -121,8 +131,9 @@ impl<'a> Fixture<'a> {
         }
     }
 
-    /// A request of the unlucky tenant succeeds, or is refused as the contract says (sections 6 and 11). Where the disk refuses to
-    /// sync, there is no answer: the process ends, and the repeat succeeds.
+    /// A request of the unlucky tenant succeeds, or is refused as the contract says (sections 6 and
+    /// 11). Where the disk refuses to sync, there is no answer: the process ends, and the repeat
+    /// succeeds.
     fn unlucky_request(&mut self, fault: &Fault, what: &str) -> u16 {
         let reply = match self.unlucky.attempt() {
             Some(reply) => reply,
@@ -197,7 +208,7 @@ fn try_part(part: usize) -> usize {
     let mut faults = faults("tenants/1.db", part);
     let mut next = faults.next();
     while next.is_some() {
-        let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
+        let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
         let mut fixture = Fixture::new(&recorder);
         while let Some((fault, errno)) = next.as_mut().filter(|_| fixture.tried < FAULTS) {
             let times = if fault.lasting { "from then on" } else { "once" };
@@ -227,14 +238,21 @@ fn of_a_tenants_file() {
     assert!(tried > CALLS.len());
 }
 
-/// Failed writes to the database while so many records are added: a checkpoint is tried again only when the log has grown.
+/// Failed writes to the database while so many records are added: a checkpoint is tried again only
+/// when the log has grown.
 const MOST_TRIES: u64 = 20;
 
 #[test]
 fn of_checkpoints_leave_the_records_in_the_log() {
-    let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
+    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
     let mut fixture = Fixture::new(&recorder);
-    let full = Fault { call: Call::Write, path: "tenants/1.db$".to_owned(), errno: 28, first: 1, lasting: true };
+    let full = Fault {
+        call: Call::Write,
+        path: "tenants/1.db$".to_owned(),
+        errno: 28,
+        first: 1,
+        lasting: true,
+    };
     recorder.set_fault(&full);
     until("a checkpoint finds no room", || {
         assert_eq!(fixture.unlucky.post_large_customer().status, 201);

@@ -1,4 +1,5 @@
-//! What must hold of a data directory after a power loss. Each rule that is broken is a panic that says which.
+//! What must hold of a data directory after a power loss. Each rule that is broken is a panic that
+//! says which.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,14 +15,14 @@ use tenantdesk::store::archive::{Restore, restore::restore};
 use crate::client::{client_of, observe, of_client, send};
 use crate::disk::{Disk, Loss, digest};
 use crate::history::{Candidate, Change, History, State, mismatch, without_stamps};
-use crate::recorder::temporary_folder;
+use crate::recorder::temporary_directory;
 use crate::run::{ClientRun, Run};
 use crate::support::in_process::{AppServer, OpenApp};
 use crate::support::{Api, DataDir, Setup, TestServer};
 
 /// How a directory is examined.
 #[derive(Clone, Copy)]
-pub enum With<'a> {
+pub(crate) enum With<'a> {
     /// The library in this process, which is fast.
     Library(&'a AppServer),
     /// The shipped binary, with the commands that an operator repeats.
@@ -64,7 +65,7 @@ impl<'a> Service<'a> {
 }
 
 /// Examines the directory `data_dir` that `run` left at `moment`.
-pub fn examine(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With<'_>) {
+pub(crate) fn examine(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With<'_>) {
     if !run.repeated.is_empty() && !data_dir.registry_file().exists() {
         assert!(run.registry.last_acknowledged(moment).is_none(), "the data directory is lost");
         if with.is_binary() {
@@ -94,8 +95,8 @@ const OLDER: &str = "was written by an older version";
 /// The check before any start is clean.
 fn assert_checked(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With<'_>) {
     if !data_dir.data().exists() {
-        let nothing =
-            run.registry.last_acknowledged(moment).is_none() && run.registry.candidates(0)[0].state.is_empty();
+        let nothing = run.registry.last_acknowledged(moment).is_none()
+            && run.registry.candidates(0)[0].state.is_empty();
         assert!(nothing, "the data directory is lost");
         return;
     }
@@ -105,7 +106,10 @@ fn assert_checked(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With<
         _ if is_empty && !data_dir.registry_file().exists() => (),
         With::Library(_) => {
             let problems = problems(&data_dir.data());
-            assert!(problems.is_empty() || run.migrates && problems.contains(OLDER), "before any start: {problems}");
+            assert!(
+                problems.is_empty() || run.migrates && problems.contains(OLDER),
+                "before any start: {problems}"
+            );
         }
         With::Binary => {
             let output = data_dir.cli(&["check"]);
@@ -124,11 +128,19 @@ fn problems(data: &Path) -> String {
         Err(error) => return error.to_string(),
     };
     let found = findings.into_iter().filter(|finding| !finding.problems.is_empty());
-    found.map(|finding| format!("{}: {}; ", finding.database, finding.problems.join(", "))).collect()
+    found
+        .map(|finding| format!("{}: {}; ", finding.database, finding.problems.join(", ")))
+        .collect()
 }
 
-/// Compares tenants, keys and passwords. Returns them, and the command that was not acknowledged and has taken effect.
-fn examine_registry(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: With<'_>) -> (State, Option<usize>) {
+/// Compares tenants, keys and passwords. Returns them, and the command that was not acknowledged
+/// and has taken effect.
+fn examine_registry(
+    data_dir: &Arc<DataDir>,
+    run: &Run,
+    moment: usize,
+    with: With<'_>,
+) -> (State, Option<usize>) {
     let mut found = State::new();
     let registry = Registry::open(&data_dir.data()).unwrap_or_else(|error| panic!("{error}"));
     for (tenant, keys) in registry.list_tenants().unwrap() {
@@ -137,7 +149,8 @@ fn examine_registry(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: Wit
         }
         found.insert(format!("tenant {}", tenant.name), json!(true));
     }
-    let secrets: BTreeSet<&str> = names(&run.registry).filter_map(|name| name.strip_prefix("key ")).collect();
+    let secrets: BTreeSet<&str> =
+        names(&run.registry).filter_map(|name| name.strip_prefix("key ")).collect();
     for secret in secrets {
         let reply = data_dir.with_key(secret).get("/whoami.php");
         let state = if reply.status == 200 { "active".to_owned() } else { reply.code() };
@@ -152,18 +165,26 @@ fn examine_registry(data_dir: &Arc<DataDir>, run: &Run, moment: usize, with: Wit
             candidate.state.insert("tenant acme".to_owned(), json!(true));
         });
     }
-    let candidate = assert_one_of("the registry", &found, &candidates, |name| !name.starts_with("password "));
+    let candidate =
+        assert_one_of("the registry", &found, &candidates, |name| !name.starts_with("password "));
     for (name, expected) in &candidate.state {
         if let Some(tenant) = name.strip_prefix("password ") {
             let row = registry.find_tenant(tenant).unwrap();
             // Of one that was being changed, the new one is tried as well.
-            let accepted = candidates.iter().filter_map(|candidate| candidate.state.get(name)).chain([expected]);
-            let passwords: BTreeSet<&str> = accepted.filter_map(|password| password.as_str()).collect();
-            let hash = row.map(|row| row.password_hash);
-            let is_known = passwords
+            let accepted = candidates
                 .iter()
-                .any(|password| password::verify(password, hash.as_deref(), &mut HashBuffer::default()));
-            assert!(is_known || !with.is_binary() && !moment.is_multiple_of(8), "the password of {tenant} is lost");
+                .filter_map(|candidate| candidate.state.get(name))
+                .chain([expected]);
+            let passwords: BTreeSet<&str> =
+                accepted.filter_map(|password| password.as_str()).collect();
+            let hash = row.map(|row| row.password_hash);
+            let is_known = passwords.iter().any(|password| {
+                password::verify(password, hash.as_deref(), &mut HashBuffer::default())
+            });
+            assert!(
+                is_known || !with.is_binary() && !moment.is_multiple_of(8),
+                "the password of {tenant} is lost"
+            );
         }
     }
     (found, candidate.unacknowledged)
@@ -200,7 +221,10 @@ fn examine_client(data_dir: &Arc<DataDir>, run: &Run, client: &ClientRun, moment
     let all = observe(&api);
     for label in all.keys() {
         let owner = client_of(label);
-        assert!(run.clients.iter().any(|client| client.name == owner), "{label} is a record of nobody");
+        assert!(
+            run.clients.iter().any(|client| client.name == owner),
+            "{label} is a record of nobody"
+        );
     }
     let found = of_client(&all, name);
     let candidates = history.candidates(moment);
@@ -211,9 +235,14 @@ fn examine_client(data_dir: &Arc<DataDir>, run: &Run, client: &ClientRun, moment
         return;
     }
     if let Some(last) = history.last_acknowledged(moment) {
-        // A request that was not acknowledged may have taken effect after it, so the answer alone is compared.
+        // A request that was not acknowledged may have taken effect after it, so the answer alone
+        // is compared.
         repeat(&api, &history.changes[last], true);
-        assert_eq!(of_client(&observe(&api), name), found, "{name}: a repeat of what was acknowledged had an effect");
+        assert_eq!(
+            of_client(&observe(&api), name),
+            found,
+            "{name}: a repeat of what was acknowledged had an effect"
+        );
     }
     for number in history.unacknowledged(moment) {
         let change = &history.changes[number];
@@ -231,7 +260,8 @@ fn examine_client(data_dir: &Arc<DataDir>, run: &Run, client: &ClientRun, moment
     }
 }
 
-/// Repeats a request with its idempotency key. Where it had an effect, the first answer comes again.
+/// Repeats a request with its idempotency key. Where it had an effect, the first answer comes
+/// again.
 fn repeat(api: &Api, change: &Change, had_effect: bool) {
     let Some(request) = &change.request else { return };
     let reply = send(api, request);
@@ -239,15 +269,20 @@ fn repeat(api: &Api, change: &Change, had_effect: bool) {
     let replayed = reply.header("Idempotent-Replayed").is_some();
     assert_eq!(replayed, had_effect, "the repeat of {} was done twice or not at all", change.what);
     if let Some((status, body)) = request.answer.as_ref().filter(|_| had_effect) {
-        assert_eq!((reply.status, &reply.body), (*status, body), "the repeat of {}: another answer", change.what);
+        assert_eq!(
+            (reply.status, &reply.body),
+            (*status, body),
+            "the repeat of {}: another answer",
+            change.what
+        );
     }
 }
 
-/// Every folder with the name of a backup is one, and all that were reported done are there.
+/// Every directory with the name of a backup is one, and all that were reported done are there.
 fn examine_backups(data_dir: &Arc<DataDir>, run: &Run, moment: usize) {
-    let folder = data_dir.home().join("backups");
+    let directory = data_dir.home().join("backups");
     let mut kept: BTreeSet<String> = BTreeSet::new();
-    for entry in std::fs::read_dir(&folder).into_iter().flatten() {
+    for entry in std::fs::read_dir(&directory).into_iter().flatten() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if !name.starts_with('.') {
             kept.insert(format!("backups/{name}"));
@@ -256,13 +291,13 @@ fn examine_backups(data_dir: &Arc<DataDir>, run: &Run, moment: usize) {
     for backup in &run.backups {
         let is_removed = backup.removed.is_some_and(|moment_of_removal| moment_of_removal < moment);
         if backup.acknowledged <= moment && !is_removed {
-            assert!(kept.contains(&backup.folder), "the backup {} is lost", backup.folder);
+            assert!(kept.contains(&backup.directory), "the backup {} is lost", backup.directory);
         }
     }
-    for folder in kept {
-        let content = digest(&Disk::of(&data_dir.home().join(&folder)).after(Loss::Nothing));
+    for directory in kept {
+        let content = digest(&Disk::of(&data_dir.home().join(&directory)).after(Loss::Nothing));
         if !COMPLETE.lock().unwrap().contains(&content) {
-            assert_complete(&data_dir.home().join(&folder));
+            assert_complete(&data_dir.home().join(&directory));
             COMPLETE.lock().unwrap().insert(content);
         }
     }
@@ -273,7 +308,7 @@ static COMPLETE: Mutex<BTreeSet<[u8; 32]>> = Mutex::new(BTreeSet::new());
 
 /// Restores a backup.
 fn assert_complete(source: &Path) {
-    let target = temporary_folder();
+    let target = temporary_directory();
     let data = target.path().join("data");
     let request = Restore { data_dir: &data, source, tenant: None, new_name: None, force: false };
     if let Err(error) = restore(&request) {
@@ -289,7 +324,8 @@ fn repeat_in_empty_directory(data_dir: &Arc<DataDir>, run: &Run) {
     if data_dir.data().exists() {
         std::fs::remove_dir_all(data_dir.data()).unwrap();
     }
-    let arguments: Vec<&str> = run.repeated.iter().map(|word| if word == "BACKUPS" { text } else { word }).collect();
+    let arguments: Vec<&str> =
+        run.repeated.iter().map(|word| if word == "BACKUPS" { text } else { word }).collect();
     let output = data_dir.cli(&arguments);
     assert_eq!(output.code, Some(0), "the repeat of `{}`: {output:?}", arguments.join(" "));
     assert_eq!(problems(&data_dir.data()), "", "after the repeat");
@@ -297,7 +333,7 @@ fn repeat_in_empty_directory(data_dir: &Arc<DataDir>, run: &Run) {
 
 /// The operator repeats what was under way, unless it has taken effect, and makes a backup.
 fn repeat_commands(data_dir: &Arc<DataDir>, run: &Run, moment: usize, taken: Option<usize>) {
-    let folder = data_dir.home().join("backups");
+    let directory = data_dir.home().join("backups");
     for number in run.registry.unacknowledged(moment) {
         let command = &run.registry.changes[number].what;
         if command.starts_with("--json") && taken != Some(number) {
@@ -306,6 +342,6 @@ fn repeat_commands(data_dir: &Arc<DataDir>, run: &Run, moment: usize, taken: Opt
             assert_eq!(output.code, Some(0), "the repeat of `{command}`: {output:?}");
         }
     }
-    let output = data_dir.cli(&["backup", folder.to_str().unwrap()]);
+    let output = data_dir.cli(&["backup", directory.to_str().unwrap()]);
     assert_eq!(output.code, Some(0), "a backup afterwards: {output:?}");
 }

@@ -9,7 +9,7 @@ use crate::client::{Client, observe};
 use crate::disk::Disk;
 use crate::history::{Change, History};
 use crate::operator::{Operator, import_change, try_change_password_in_panel};
-use crate::recorder::{Call, Fault, Recorder, temporary_folder};
+use crate::recorder::{Call, Fault, Recorder, temporary_directory};
 use crate::run::{ClientRun, Run, finish, serve};
 use crate::support::{DataDir, TestServer};
 
@@ -17,7 +17,7 @@ use crate::support::{DataDir, TestServer};
 const CHANGES_AFTER: usize = 3;
 
 /// The moments from each failed sync up to some commits after the restart.
-pub fn moments(run: &Run) -> Vec<usize> {
+pub(crate) fn moments(run: &Run) -> Vec<usize> {
     let histories = run.clients.iter().map(|client| &client.history).chain([&run.registry]);
     let changes = histories.flat_map(|history| &history.changes);
     let mut acknowledged: Vec<usize> = changes.filter_map(|change| change.acknowledged).collect();
@@ -61,7 +61,8 @@ impl<'a> Scene<'a> {
 
     /// One sync fails, counted from 1.
     fn fail_once(&self, path: &str, first: u64) {
-        let fault = Fault { call: Call::Sync, path: path.to_owned(), errno: 5, first, lasting: false };
+        let fault =
+            Fault { call: Call::Sync, path: path.to_owned(), errno: 5, first, lasting: false };
         self.recorder.set_fault(&fault);
     }
 
@@ -122,15 +123,24 @@ impl<'a> Scene<'a> {
         let output = self.recorder.cli(arguments);
         assert!(self.recorder.end_fault() > 0, "no sync of {arguments:?} has failed");
         let lines: Vec<&str> = output.stderr.lines().collect();
-        assert!(output.code == Some(1) && matches!(lines[..], [line] if line.contains("sync")), "{output:?}");
-        Change { what: arguments.join(" "), started, acknowledged: None, effect: Vec::new(), request: None }
+        assert!(
+            output.code == Some(1) && matches!(lines[..], [line] if line.contains("sync")),
+            "{output:?}"
+        );
+        Change {
+            what: arguments.join(" "),
+            started,
+            acknowledged: None,
+            effect: Vec::new(),
+            request: None,
+        }
     }
 
     /// An import into a tenant fails. The operator looks whether it has taken effect, and repeats
     /// it if not.
     fn import_fails(&mut self, tenant: &str, prefix: &str, between: impl FnOnce(&mut Self)) {
-        let (folder, effect) = import_change(prefix);
-        let file = folder.path().join("rows.jsonl");
+        let (directory, effect) = import_change(prefix);
+        let file = directory.path().join("rows.jsonl");
         let arguments = ["import", tenant, "customers", file.to_str().unwrap()];
         let change = self.command_fails(&arguments);
         self.imports.changes.push(Change { effect, ..change });
@@ -138,7 +148,11 @@ impl<'a> Scene<'a> {
         let mut found = observe(&self.recorder.data_dir.with_key(&self.clients[0].1));
         found.retain(|label, _| label.starts_with(&format!("customers/{prefix}-")));
         let count = self.imports.changes.last().unwrap().effect.len();
-        assert!(found.is_empty() || found.len() == count, "the import is half done: {} of {count}", found.len());
+        assert!(
+            found.is_empty() || found.len() == count,
+            "the import is half done: {} of {count}",
+            found.len()
+        );
         if found.is_empty() {
             self.recorder.cli(&arguments).done();
         }
@@ -158,20 +172,21 @@ impl<'a> Scene<'a> {
 }
 
 fn recorder() -> Recorder {
-    Recorder::new(DataDir::in_home(temporary_folder(), false))
+    Recorder::new(DataDir::in_home(temporary_directory(), false))
 }
 
 #[track_caller]
 fn assert_has_failed(run: &Run, ends: &[&str]) {
     for end in ends {
-        let has_failed = run.log.records.iter().any(|record| record.failed && record.path.ends_with(end));
+        let has_failed =
+            run.log.records.iter().any(|record| record.failed && record.path.ends_with(end));
         assert!(has_failed, "no sync of {end} has failed");
     }
 }
 
 /// The server: at commits and checkpoints of a tenant and of the registry, and when it makes good
 /// what the last one has left.
-pub fn by_server() -> Run {
+pub(crate) fn by_server() -> Run {
     let recorder = recorder();
     let mut scene = Scene::new(&recorder);
     let mut server = serve(&recorder, &[]);
@@ -215,7 +230,13 @@ fn registry_fails(scene: &mut Scene<'_>, server: &mut TestServer) {
     assert!(try_change_password_in_panel(&api, "acme", present.as_str().unwrap(), new).is_err());
     let effect = vec![(name.to_owned(), Some(json!(new)))];
     let what = "a new password in the panel".to_owned();
-    scene.operator.history.changes.push(Change { what, started, acknowledged: None, effect, request: None });
+    scene.operator.history.changes.push(Change {
+        what,
+        started,
+        acknowledged: None,
+        effect,
+        request: None,
+    });
     server.ended_at_failed_sync();
     scene.recorder.end_fault();
     server.restart();
@@ -235,13 +256,14 @@ fn registry_fails(scene: &mut Scene<'_>, server: &mut TestServer) {
 
 /// Commands beside a server: of the registry, and of a tenant whose file the server has open, or
 /// not.
-pub fn by_commands_beside_a_server() -> Run {
+pub(crate) fn by_commands_beside_a_server() -> Run {
     let recorder = recorder();
     let mut scene = Scene::new(&recorder);
     let mut server = serve(&recorder, &[]);
     scene.go_on();
     scene.fail("registry.db-wal$", false);
-    let change = scene.command_fails(&["key", "create", "acme", "--name", "lost", "--scope", "all"]);
+    let change =
+        scene.command_fails(&["key", "create", "acme", "--name", "lost", "--scope", "all"]);
     scene.operator.history.changes.push(change);
     scene.go_on();
     let (key, id) = scene.operator.create_key("acme");
@@ -272,7 +294,7 @@ pub fn by_commands_beside_a_server() -> Run {
 const SYNCS: std::ops::RangeInclusive<u64> = 1..=4;
 
 /// Commands without a server. What they leave, the next command makes good.
-pub fn by_commands_alone() -> Run {
+pub(crate) fn by_commands_alone() -> Run {
     let recorder = recorder();
     let mut scene = Scene::new(&recorder);
     let mut server = serve(&recorder, &[]);

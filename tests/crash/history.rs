@@ -1,18 +1,20 @@
-//! What clients and the operator asked for, when, and what was answered: what a disk must hold after a power loss.
+//! What clients and the operator asked for, when, and what was answered: what a disk must hold
+//! after a power loss.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Names and what they stand for. For a tenant: its records by resource and label. For the registry: tenants, keys, passwords.
-pub type State = BTreeMap<String, Value>;
+/// Names and what they stand for. For a tenant: its records by resource and label. For the
+/// registry: tenants, keys, passwords.
+pub(crate) type State = BTreeMap<String, Value>;
 
 /// Names that a change concerns, and what they stand for then; `None` where they are gone.
-pub type Effect = Vec<(String, Option<Value>)>;
+pub(crate) type Effect = Vec<(String, Option<Value>)>;
 
 /// A request with an idempotency key, which can be repeated.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub(crate) struct Request {
     pub method: &'static str,
     pub target: String,
     pub body: Option<Value>,
@@ -23,7 +25,7 @@ pub struct Request {
 
 /// One change, by a request or a command.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub(crate) struct Change {
     pub what: String,
     /// The moment before it was sent.
     pub started: usize,
@@ -35,13 +37,13 @@ pub struct Change {
 
 /// The changes of one client, one after the other. Nobody else changes the same names.
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub(crate) struct History {
     pub changes: Vec<Change>,
 }
 
 /// A state that a disk may hold.
 #[derive(Clone, Debug)]
-pub struct Candidate {
+pub(crate) struct Candidate {
     pub state: State,
     /// The number of the change that was not acknowledged and has taken effect.
     pub unacknowledged: Option<usize>,
@@ -49,18 +51,21 @@ pub struct Candidate {
 
 impl History {
     /// The number of the last change that was acknowledged at `moment`.
-    pub fn last_acknowledged(&self, moment: usize) -> Option<usize> {
+    pub(crate) fn last_acknowledged(&self, moment: usize) -> Option<usize> {
         self.changes.iter().rposition(|change| change.acknowledged.is_some_and(|at| at <= moment))
     }
 
     /// The changes that were started at `moment`, but not acknowledged.
-    pub fn unacknowledged(&self, moment: usize) -> Vec<usize> {
+    pub(crate) fn unacknowledged(&self, moment: usize) -> Vec<usize> {
         let first = self.last_acknowledged(moment).map_or(0, |last| last + 1);
-        (first..self.changes.len()).filter(|number| self.changes[*number].started < moment).collect()
+        (first..self.changes.len())
+            .filter(|number| self.changes[*number].started < moment)
+            .collect()
     }
 
-    /// The states that a disk may hold at `moment`: what was acknowledged; also one of the changes that were not.
-    pub fn candidates(&self, moment: usize) -> Vec<Candidate> {
+    /// The states that a disk may hold at `moment`: what was acknowledged; also one of the changes
+    /// that were not.
+    pub(crate) fn candidates(&self, moment: usize) -> Vec<Candidate> {
         let state = self.state(self.last_acknowledged(moment));
         let mut candidates = Vec::new();
         for number in self.unacknowledged(moment) {
@@ -73,7 +78,7 @@ impl History {
     }
 
     /// The state after the change `last`. Earlier changes that failed have no effect.
-    pub fn state(&self, last: Option<usize>) -> State {
+    pub(crate) fn state(&self, last: Option<usize>) -> State {
         let mut state = State::new();
         let count = last.map_or(0, |last| last + 1);
         for change in self.changes[..count].iter().filter(|change| change.acknowledged.is_some()) {
@@ -83,20 +88,26 @@ impl History {
     }
 
     /// A restore brought the state `state`.
-    pub fn restored(&mut self, started: usize, acknowledged: usize, state: &State) {
+    pub(crate) fn restored(&mut self, started: usize, acknowledged: usize, state: &State) {
         let effect = difference(&self.end(), state);
         let what = "restore".to_owned();
-        self.changes.push(Change { what, started, acknowledged: Some(acknowledged), effect, request: None });
+        self.changes.push(Change {
+            what,
+            started,
+            acknowledged: Some(acknowledged),
+            effect,
+            request: None,
+        });
     }
 
     /// The state after all that was acknowledged.
-    pub fn end(&self) -> State {
+    pub(crate) fn end(&self) -> State {
         self.state(self.changes.len().checked_sub(1))
     }
 }
 
 impl Change {
-    pub fn apply_to(&self, state: &mut State) {
+    pub(crate) fn apply_to(&self, state: &mut State) {
         for (name, value) in &self.effect {
             match value {
                 Some(value) => state.insert(name.clone(), value.clone()),
@@ -107,20 +118,23 @@ impl Change {
 }
 
 /// What turns the state `from` into the state `to`.
-pub fn difference(from: &State, to: &State) -> Vec<(String, Option<Value>)> {
+pub(crate) fn difference(from: &State, to: &State) -> Vec<(String, Option<Value>)> {
     let gone = from.keys().filter(|name| !to.contains_key(*name)).map(|name| (name.clone(), None));
     gone.chain(to.iter().map(|(name, value)| (name.clone(), Some(value.clone())))).collect()
 }
 
-/// The first difference between what was found and what is expected, if any. Of a record only the members that are expected are
-/// compared: a request that was not answered says nothing of the others.
-pub fn mismatch(found: &State, expected: &State) -> Option<String> {
+/// The first difference between what was found and what is expected, if any. Of a record only the
+/// members that are expected are compared: a request that was not answered says nothing of the
+/// others.
+pub(crate) fn mismatch(found: &State, expected: &State) -> Option<String> {
     if let Some((name, value)) = found.iter().find(|(name, _)| !expected.contains_key(*name)) {
         return Some(format!("{name} should not be there: {value}"));
     }
     expected.iter().find_map(|(name, expected)| match found.get(name) {
         None => Some(format!("{name} is lost")),
-        Some(found) if !fits(found, expected) => Some(format!("{name} is {found} and should be {expected}")),
+        Some(found) if !fits(found, expected) => {
+            Some(format!("{name} is {found} and should be {expected}"))
+        }
         Some(_) => None,
     })
 }
@@ -134,8 +148,9 @@ fn fits(found: &Value, expected: &Value) -> bool {
     }
 }
 
-/// The same state without what a repeated request makes anew: the customer of an employee may be of the same batch.
-pub fn without_stamps(mut state: State) -> State {
+/// The same state without what a repeated request makes anew: the customer of an employee may be of
+/// the same batch.
+pub(crate) fn without_stamps(mut state: State) -> State {
     for value in state.values_mut() {
         if let Some(members) = value.as_object_mut() {
             for member in ["id", "customer_id", "created_at", "updated_at"] {

@@ -1,8 +1,9 @@
-//! Power loss, faults of the disk and damage: what was acknowledged is there afterwards, and nothing is half done.
+//! Power loss, faults of the disk and damage: what was acknowledged is there afterwards, and
+//! nothing is half done.
 //!
-//! The shipped binary runs with a small library (`shim.c`) that records what it changes in its data directory, and makes calls
-//! fail. Without `CRASH_MOMENTS`, the number of moments at which the power fails,
-//! a sample is tried of everything.
+//! The shipped binary runs with a small library (`shim.c`) that records what it changes in its data
+//! directory, and makes calls fail. Without `CRASH_MOMENTS`, the number of moments at which the
+//! power fails, a sample is tried of everything.
 
 #![expect(
     clippy::expect_used,

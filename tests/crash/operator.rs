@@ -1,4 +1,5 @@
-//! The operator of a run: commands that change tenants, keys, passwords and backups, one after the other.
+//! The operator of a run: commands that change tenants, keys, passwords and backups, one after the
+//! other.
 
 use std::collections::BTreeMap;
 use std::{fs, io};
@@ -7,13 +8,13 @@ use serde_json::{Value, json};
 
 use crate::client::label;
 use crate::history::{Change, Effect, History};
-use crate::recorder::{Recorder, temporary_folder};
+use crate::recorder::{Recorder, temporary_directory};
 use crate::run::BackupRun;
 use crate::support::server::Output;
 use crate::support::{Api, Reply, encoded};
 
 /// The operator: commands that change the registry, one after the other.
-pub struct Operator<'a> {
+pub(crate) struct Operator<'a> {
     pub recorder: &'a Recorder,
     pub history: History,
     pub backups: Vec<BackupRun>,
@@ -21,24 +22,40 @@ pub struct Operator<'a> {
 }
 
 impl<'a> Operator<'a> {
-    pub fn new(recorder: &'a Recorder) -> Operator<'a> {
+    pub(crate) fn new(recorder: &'a Recorder) -> Operator<'a> {
         let root = recorder.data_dir.home().canonicalize().unwrap().to_str().unwrap().to_owned();
         Operator { recorder, history: History::default(), backups: Vec::new(), root }
     }
 
     /// Runs a command that changes the registry.
-    fn run(&mut self, arguments: &[&str], effect: impl FnOnce(&Value) -> Vec<(String, Option<Value>)>) -> Value {
+    fn run(
+        &mut self,
+        arguments: &[&str],
+        effect: impl FnOnce(&Value) -> Vec<(String, Option<Value>)>,
+    ) -> Value {
         let (started, output, acknowledged) = timed(self.recorder, arguments);
         let document = output.json();
         self.keep(arguments.join(" "), started, acknowledged, effect(&document));
         document
     }
 
-    pub fn keep(&mut self, what: String, started: usize, acknowledged: usize, effect: Vec<(String, Option<Value>)>) {
-        self.history.changes.push(Change { what, started, acknowledged: Some(acknowledged), effect, request: None });
+    pub(crate) fn keep(
+        &mut self,
+        what: String,
+        started: usize,
+        acknowledged: usize,
+        effect: Vec<(String, Option<Value>)>,
+    ) {
+        self.history.changes.push(Change {
+            what,
+            started,
+            acknowledged: Some(acknowledged),
+            effect,
+            request: None,
+        });
     }
 
-    pub fn create_tenant(&mut self, name: &str) -> Value {
+    pub(crate) fn create_tenant(&mut self, name: &str) -> Value {
         self.run(&["--json", "tenant", "create", name], |made| {
             vec![
                 (format!("tenant {name}"), Some(json!(true))),
@@ -47,35 +64,46 @@ impl<'a> Operator<'a> {
         })
     }
 
-    pub fn create_key(&mut self, tenant: &str) -> (String, String) {
-        let made = self.run(&["--json", "key", "create", tenant, "--name", "client", "--scope", "all"], key_made);
+    pub(crate) fn create_key(&mut self, tenant: &str) -> (String, String) {
+        let made = self.run(
+            &["--json", "key", "create", tenant, "--name", "client", "--scope", "all"],
+            key_made,
+        );
         (made["key"].as_str().unwrap().to_owned(), made["id"].to_string())
     }
 
-    pub fn backups_folder(&self) -> String {
+    pub(crate) fn backups_directory(&self) -> String {
         format!("{}/backups", self.root)
     }
 
     /// Backs up everything, or one tenant.
-    pub fn back_up(&mut self, options: &[&str]) {
-        let folder = self.backups_folder();
-        let arguments = [&["--json", "backup", folder.as_str()], options].concat();
+    pub(crate) fn back_up(&mut self, options: &[&str]) {
+        let directory = self.backups_directory();
+        let arguments = [&["--json", "backup", directory.as_str()], options].concat();
         let (started, output, acknowledged) = timed(self.recorder, &arguments);
         let document = output.json();
-        let relative = |path: &Value| path.as_str().unwrap().strip_prefix(&self.root).unwrap()[1..].to_owned();
+        let relative =
+            |path: &Value| path.as_str().unwrap().strip_prefix(&self.root).unwrap()[1..].to_owned();
         for removed in document["removed"].as_array().unwrap() {
             let name = relative(removed);
-            self.backups.iter_mut().find(|backup| backup.folder == name).unwrap().removed = Some(started);
+            self.backups.iter_mut().find(|backup| backup.directory == name).unwrap().removed =
+                Some(started);
         }
-        self.backups.push(BackupRun { folder: relative(&document["folder"]), acknowledged, removed: None });
+        self.backups.push(BackupRun {
+            directory: relative(&document["folder"]),
+            acknowledged,
+            removed: None,
+        });
     }
 
-    pub fn revoke(&mut self, key: &str, id: &str) {
-        self.run(&["--json", "key", "revoke", "acme", id], |_| vec![(name(key), Some(json!("revoked_api_key")))]);
+    pub(crate) fn revoke(&mut self, key: &str, id: &str) {
+        self.run(&["--json", "key", "revoke", "acme", id], |_| {
+            vec![(name(key), Some(json!("revoked_api_key")))]
+        });
     }
 
     /// Revokes a key, replaces one and deletes one.
-    pub fn change_keys(&mut self) {
+    pub(crate) fn change_keys(&mut self) {
         let (key, id) = self.create_key("acme");
         self.revoke(&key, &id);
         let (key, id) = self.create_key("globex");
@@ -89,7 +117,7 @@ impl<'a> Operator<'a> {
     }
 
     /// Makes a tenant, renames and deletes it.
-    pub fn change_tenants(&mut self) {
+    pub(crate) fn change_tenants(&mut self) {
         self.create_tenant("brief");
         let (key, _) = self.create_key("brief");
         let password = self.history.end()["password brief"].clone();
@@ -99,18 +127,20 @@ impl<'a> Operator<'a> {
             old.into_iter().chain(new.map(|(name, value)| (name.to_owned(), Some(value)))).collect()
         });
         self.run(&["--json", "tenant", "delete", "renamed", "--yes"], |_| {
-            ["tenant renamed", "password renamed", &name(&key)].map(|name| (name.to_owned(), None)).into()
+            ["tenant renamed", "password renamed", &name(&key)]
+                .map(|name| (name.to_owned(), None))
+                .into()
         });
     }
 
-    pub fn generate_password(&mut self, tenant: &str) {
+    pub(crate) fn generate_password(&mut self, tenant: &str) {
         self.run(&["--json", "tenant", "password", tenant, "--generate"], |made| {
             vec![(format!("password {tenant}"), Some(made["password"].clone()))]
         });
     }
 
     /// Changes one tenant's password with the command, and another one's in the panel.
-    pub fn change_passwords(&mut self, by_command: &str, in_panel: &str) {
+    pub(crate) fn change_passwords(&mut self, by_command: &str, in_panel: &str) {
         self.generate_password(by_command);
         let name = format!("password {in_panel}");
         let present = self.history.end()[&name].clone();
@@ -119,26 +149,43 @@ impl<'a> Operator<'a> {
         let api = self.recorder.data_dir.anonymous();
         try_change_password_in_panel(&api, in_panel, present.as_str().unwrap(), new).unwrap();
         let acknowledged = self.recorder.moment();
-        self.keep("a new password in the panel".to_owned(), started, acknowledged, vec![(name, Some(json!(new)))]);
+        self.keep(
+            "a new password in the panel".to_owned(),
+            started,
+            acknowledged,
+            vec![(name, Some(json!(new)))],
+        );
     }
 
     /// Imports customers whose labels begin with `prefix`.
-    pub fn import(&self, tenant: &str, prefix: &str, history: &mut History) {
-        let (folder, effect) = import_change(prefix);
-        let file = folder.path().join("rows.jsonl");
-        let (started, _, acknowledged) = timed(self.recorder, &["import", tenant, "customers", file.to_str().unwrap()]);
+    pub(crate) fn import(&self, tenant: &str, prefix: &str, history: &mut History) {
+        let (directory, effect) = import_change(prefix);
+        let file = directory.path().join("rows.jsonl");
+        let (started, _, acknowledged) =
+            timed(self.recorder, &["import", tenant, "customers", file.to_str().unwrap()]);
         let what = format!("import into {tenant}");
-        history.changes.push(Change { what, started, acknowledged: Some(acknowledged), effect, request: None });
+        history.changes.push(Change {
+            what,
+            started,
+            acknowledged: Some(acknowledged),
+            effect,
+            request: None,
+        });
     }
 }
 
-/// A folder with customers to import, `rows.jsonl`, whose labels begin with `prefix`, and what the import changes.
-pub fn import_change(prefix: &str) -> (tempfile::TempDir, Effect) {
+/// A directory with customers to import, `rows.jsonl`, whose labels begin with `prefix`, and what
+/// the import changes.
+pub(crate) fn import_change(prefix: &str) -> (tempfile::TempDir, Effect) {
     let row = |n: usize| json!({"name": "Imported", "customer_number": format!("{prefix}-{n}"), "notes": "word ".repeat(n + 1)});
     let rows: Vec<Value> = (0..60).map(row).collect();
-    let folder = temporary_folder();
-    fs::write(folder.path().join("rows.jsonl"), rows.iter().map(|row| format!("{row}\n")).collect::<String>()).unwrap();
-    (folder, rows.into_iter().map(|row| (label("customers", &row), Some(row))).collect())
+    let directory = temporary_directory();
+    fs::write(
+        directory.path().join("rows.jsonl"),
+        rows.iter().map(|row| format!("{row}\n")).collect::<String>(),
+    )
+    .unwrap();
+    (directory, rows.into_iter().map(|row| (label("customers", &row), Some(row))).collect())
 }
 
 fn key_made(made: &Value) -> Vec<(String, Option<Value>)> {
@@ -151,32 +198,54 @@ fn name(key: &str) -> String {
 }
 
 /// Runs a command between two moments.
-pub fn timed(recorder: &Recorder, arguments: &[&str]) -> (usize, Output, usize) {
+pub(crate) fn timed(recorder: &Recorder, arguments: &[&str]) -> (usize, Output, usize) {
     let started = recorder.moment();
     let output = recorder.cli(arguments).done();
     (started, output, recorder.moment())
 }
 
 /// Signs in to the panel and changes the password, where the server may end.
-pub fn try_change_password_in_panel(api: &Api, tenant: &str, present: &str, new: &str) -> io::Result<()> {
+pub(crate) fn try_change_password_in_panel(
+    api: &Api,
+    tenant: &str,
+    present: &str,
+    new: &str,
+) -> io::Result<()> {
     let mut cookies = BTreeMap::new();
     let mut ask = |method: &str, fields: &[(&str, &str)]| {
-        let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-        let sent: Vec<String> = cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let call = api.call(method, "/api_keys.php").header("Content-Type", "application/x-www-form-urlencoded");
+        let fields: Vec<String> =
+            fields.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+        let sent: Vec<String> =
+            cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let call = api
+            .call(method, "/api_keys.php")
+            .header("Content-Type", "application/x-www-form-urlencoded");
         let reply = call.header("Cookie", &sent.join("; ")).body(fields.join("&")).try_send()?;
-        for (_, value) in reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
+        for (_, value) in
+            reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"))
+        {
             let (name, value) = value.split(';').next().unwrap().split_once('=').unwrap();
             cookies.insert(name.to_owned(), value.to_owned());
         }
         Ok::<Reply, io::Error>(reply)
     };
-    let token =
-        |page: String| page.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let token = |page: String| {
+        page.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+    };
     let form = token(ask("GET", &[])?.is(200).text());
-    ask("POST", &[("action", "sign-in"), ("token", &form), ("tenant", tenant), ("password", present)])?.is(303);
+    ask(
+        "POST",
+        &[("action", "sign-in"), ("token", &form), ("tenant", tenant), ("password", present)],
+    )?
+    .is(303);
     let form = token(ask("GET", &[])?.is(200).text());
-    let fields = [("action", "password"), ("token", &form), ("current", present), ("new", new), ("again", new)];
+    let fields = [
+        ("action", "password"),
+        ("token", &form),
+        ("current", present),
+        ("new", new),
+        ("again", new),
+    ];
     ask("POST", &fields)?.is(303);
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::examination::{With, examine};
 use crate::failed_syncs;
 use crate::history::History;
 use crate::random::Random;
-use crate::recorder::{Kind, temporary_folder};
+use crate::recorder::{Kind, temporary_directory};
 use crate::run::{self, Run};
 use crate::support::DataDir;
 use crate::support::in_process::AppServer;
@@ -34,7 +34,7 @@ struct Case {
 
 /// What was tried, and the rules that were broken.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     pub moments: usize,
     pub disks: usize,
     pub findings: Vec<Finding>,
@@ -42,18 +42,18 @@ pub struct Report {
 
 /// A rule that was broken.
 #[derive(Debug)]
-pub struct Finding {
+pub(crate) struct Finding {
     pub text: String,
     place: String,
 }
 
 /// Lets the power fail at `count` moments of a run.
-pub fn fail(run: &Run, count: usize) -> Report {
+pub(crate) fn fail(run: &Run, count: usize) -> Report {
     fail_at(run, &choose(run, count))
 }
 
 /// Lets the power fail at these moments of a run.
-pub fn fail_at(run: &Run, moments: &[usize]) -> Report {
+pub(crate) fn fail_at(run: &Run, moments: &[usize]) -> Report {
     let (sender, receiver) = mpsc::sync_channel::<Case>(4);
     let receiver = Mutex::new(receiver);
     let (examined, findings) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -74,17 +74,23 @@ pub fn fail_at(run: &Run, moments: &[usize]) -> Report {
         send_cases(run, moments, &sender);
         drop(sender);
     });
-    Report { moments: moments.len(), disks: examined.into_inner(), findings: findings.into_inner().unwrap() }
+    Report {
+        moments: moments.len(),
+        disks: examined.into_inner(),
+        findings: findings.into_inner().unwrap(),
+    }
 }
 
-/// Moments of a run in their order: one half of them next to a sync or a change of names, the rest anywhere.
+/// Moments of a run in their order: one half of them next to a sync or a change of names, the rest
+/// anywhere.
 fn choose(run: &Run, count: usize) -> Vec<usize> {
     let all: Vec<usize> = (0..run.moments()).collect();
     let special: Vec<usize> = all
         .iter()
         .copied()
         .filter(|moment| {
-            let around = &run.log.records[moment.saturating_sub(1)..(moment + 1).min(run.log.records.len())];
+            let around =
+                &run.log.records[moment.saturating_sub(1)..(moment + 1).min(run.log.records.len())];
             around.iter().any(|record| !matches!(record.kind, Kind::Write | Kind::Truncate))
         })
         .collect();
@@ -111,7 +117,9 @@ fn send_cases(run: &Run, moments: &[usize], cases: &mpsc::SyncSender<Case>) {
         applied = moment;
         let seed = moment as u64;
         let random = [512, 4096].map(|sector| Loss::Random { sector, seed: seed + sector as u64 });
-        for loss in [Loss::Unsynced, Loss::Nothing, Loss::Content, Loss::Names].into_iter().chain(random) {
+        for loss in
+            [Loss::Unsynced, Loss::Nothing, Loss::Content, Loss::Names].into_iter().chain(random)
+        {
             let image = disk.after(loss);
             if seen.insert((digest(&image), obligations(run, moment))) {
                 cases.send(Case { moment, loss, image }).unwrap();
@@ -122,17 +130,19 @@ fn send_cases(run: &Run, moments: &[usize], cases: &mpsc::SyncSender<Case>) {
 
 /// What a disk has to hold at `moment`, and what it may hold.
 fn obligations(run: &Run, moment: usize) -> Vec<(Option<usize>, usize)> {
-    let of = |history: &History| (history.last_acknowledged(moment), history.unacknowledged(moment).len());
+    let of = |history: &History| {
+        (history.last_acknowledged(moment), history.unacknowledged(moment).len())
+    };
     let backups = run.backups.iter().filter(|backup| backup.acknowledged <= moment).count();
     let clients = run.clients.iter().map(|client| of(&client.history));
     [of(&run.registry), (None, backups)].into_iter().chain(clients).collect()
 }
 
-/// Examines one disk, most of them with the library. What the library finds must be confirmed with the shipped binary, which
-/// does more at its start.
+/// Examines one disk, most of them with the library. What the library finds must be confirmed with
+/// the shipped binary, which does more at its start.
 fn judge(run: &Run, server: &AppServer, case: &Case, number: usize) -> Option<Finding> {
     let try_with = |with| {
-        let home = temporary_folder();
+        let home = temporary_directory();
         write(&case.image, home.path());
         let data_dir = DataDir::in_home(home, false);
         catch_unwind(AssertUnwindSafe(|| examine(&data_dir, run, case.moment, with))).err()
@@ -140,21 +150,32 @@ fn judge(run: &Run, server: &AppServer, case: &Case, number: usize) -> Option<Fi
     let is_sound = !number.is_multiple_of(BINARY) && try_with(With::Library(server)).is_none();
     let payload = if is_sound { return None } else { try_with(With::Binary)? };
     let text = payload.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
+    let text = text
+        .or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_default();
     let before = case.moment.checked_sub(1).map(|last| &run.log.records[last]);
-    let before = before.map(|record| format!(" (after {:?} {} {})", record.kind, record.path, record.other));
-    let place = format!("{}, moment {}{}, {:?}", run.name, case.moment, before.unwrap_or_default(), case.loss);
+    let before =
+        before.map(|record| format!(" (after {:?} {} {})", record.kind, record.path, record.other));
+    let place = format!(
+        "{}, moment {}{}, {:?}",
+        run.name,
+        case.moment,
+        before.unwrap_or_default(),
+        case.loss
+    );
     Some(Finding { text: text.chars().take(600).collect(), place })
 }
 
 /// Findings of one kind, those whose texts differ in numbers alone, are shown once.
-pub fn summary(findings: &[Finding]) -> String {
+pub(crate) fn summary(findings: &[Finding]) -> String {
     let mut kinds: BTreeMap<String, Vec<&Finding>> = BTreeMap::new();
     for finding in findings {
         let kind = finding.text.chars().filter(|char| char.is_alphabetic()).take(60).collect();
         kinds.entry(kind).or_default().push(finding);
     }
-    let show = |found: &Vec<&Finding>| format!("{} times, {}: {}\n", found.len(), found[0].place, found[0].text);
+    let show = |found: &Vec<&Finding>| {
+        format!("{} times, {}: {}\n", found.len(), found[0].place, found[0].text)
+    };
     kinds.values().map(show).collect()
 }
 
@@ -172,7 +193,12 @@ fn assert_nothing_is_lost(run: &Run, percent: usize) {
 fn assert_sound(run: &Run, report: Report) {
     let Report { moments, disks, findings } = report;
     eprintln!("{}: {} records, {moments} moments, {disks} disks", run.name, run.log.records.len());
-    assert!(disks > 0 && findings.is_empty(), "{} findings:\n{}", findings.len(), summary(&findings));
+    assert!(
+        disks > 0 && findings.is_empty(),
+        "{} findings:\n{}",
+        findings.len(),
+        summary(&findings)
+    );
 }
 
 #[test]
@@ -190,8 +216,9 @@ fn a_log_that_is_copied_into_the_file() {
     assert_nothing_is_lost(&run::checkpoints(), 15);
 }
 
-/// The power fails at every moment from each failed sync up to some commits after the restart; in a sample, at some of these. A
-/// sync that failed is not made good by a later one. What was not answered may be there, what was acknowledged is.
+/// The power fails at every moment from each failed sync up to some commits after the restart; in a
+/// sample, at some of these. A sync that failed is not made good by a later one. What was not
+/// answered may be there, what was acknowledged is.
 #[track_caller]
 fn assert_nothing_is_lost_after_failed_syncs(run: &Run) {
     let all = failed_syncs::moments(run);

@@ -12,27 +12,28 @@ use crate::support::server::{Output, run};
 
 /// A change below the root, or a sync. `shim.c` has the same list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Create,
     Write,
     Truncate,
     Sync,
-    SyncFolder,
+    SyncDirectory,
     Rename,
     Unlink,
-    MakeFolder,
-    RemoveFolder,
+    MakeDirectory,
+    RemoveDirectory,
     Link,
 }
 
 /// One record of the shim.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     pub kind: Kind,
     /// Whether a sync failed.
     pub failed: bool,
     pub inode: u64,
-    /// Where a write begins; the length that a truncation leaves; the number of records when a sync began.
+    /// Where a write begins; the length that a truncation leaves; the number of records when a sync
+    /// began.
     pub offset: u64,
     /// Relative to the root.
     pub path: String,
@@ -43,21 +44,21 @@ pub struct Record {
 
 /// What happened below the root, in its order.
 #[derive(Clone)]
-pub struct Log {
+pub(crate) struct Log {
     pub records: Vec<Record>,
     content: Arc<Vec<u8>>,
 }
 
 impl Log {
     /// The bytes that a record wrote.
-    pub fn bytes(&self, record: &Record) -> &[u8] {
+    pub(crate) fn bytes(&self, record: &Record) -> &[u8] {
         &self.content[record.bytes.clone()]
     }
 }
 
 /// The calls that a fault concerns. `shim.c` has the same list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
+pub(crate) enum Call {
     Write = 1,
     Sync = 2,
     Open = 4,
@@ -66,9 +67,10 @@ pub enum Call {
     Remove = 32,
 }
 
-/// A fault of the disk: calls of one kind on paths that contain `path` fail with `errno`. A `$` stands for the end of the path.
+/// A fault of the disk: calls of one kind on paths that contain `path` fail with `errno`. A `$`
+/// stands for the end of the path.
 #[derive(Clone, Debug)]
-pub struct Fault {
+pub(crate) struct Fault {
     pub call: Call,
     pub path: String,
     pub errno: i32,
@@ -89,8 +91,9 @@ const CONTROL_SIZE: usize = 312;
 /// How long a sync takes. A client that is answered before the sync has the time to note it.
 const SYNC_MICROSECONDS: u64 = 200;
 
-/// The shim on one data directory: all commands that run with [`Recorder::variables`] are recorded in one log.
-pub struct Recorder {
+/// The shim on one data directory: all commands that run with [`Recorder::variables`] are recorded
+/// in one log.
+pub(crate) struct Recorder {
     pub data_dir: Arc<DataDir>,
     root: PathBuf,
     /// Outside the root: the shim records neither.
@@ -100,8 +103,8 @@ pub struct Recorder {
 
 impl Recorder {
     /// Records what happens in the home of this data directory.
-    pub fn new(data_dir: Arc<DataDir>) -> Recorder {
-        let files = temporary_folder();
+    pub(crate) fn new(data_dir: Arc<DataDir>) -> Recorder {
+        let files = temporary_directory();
         fs::write(files.path().join("log"), "").unwrap();
         let control = files.path().join("control");
         fs::write(&control, vec![0; CONTROL_SIZE]).unwrap();
@@ -112,7 +115,7 @@ impl Recorder {
     }
 
     /// The variables that load the shim.
-    pub fn variables(&self) -> Vec<(String, String)> {
+    pub(crate) fn variables(&self) -> Vec<(String, String)> {
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let variables = [
             ("LD_PRELOAD", text(shim())),
@@ -124,14 +127,14 @@ impl Recorder {
     }
 
     /// Runs a command of the program on the data directory.
-    pub fn cli(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn cli(&self, arguments: &[&str]) -> Output {
         let mut command = self.data_dir.command();
         command.envs(self.variables()).arg("--data-dir").arg(self.data_dir.data()).args(arguments);
         run(command, "")
     }
 
     /// The moment: the number of records so far.
-    pub fn moment(&self) -> usize {
+    pub(crate) fn moment(&self) -> usize {
         usize::try_from(self.number(0)).unwrap()
     }
 
@@ -142,30 +145,32 @@ impl Recorder {
     }
 
     /// Lets calls fail from here on.
-    pub fn set_fault(&self, fault: &Fault) {
+    pub(crate) fn set_fault(&self, fault: &Fault) {
         let mut path = [0; CONTROL_SIZE - FAULT_PATH as usize];
         path[..fault.path.len()].copy_from_slice(fault.path.as_bytes());
         self.control.write_all_at(&path, FAULT_PATH).unwrap();
         self.control.write_all_at(&[0; 16], FAULT_CALLS).unwrap();
         let last = if fault.lasting { u64::MAX } else { fault.first };
-        let bytes = [&fault.errno.to_ne_bytes()[..], &fault.first.to_ne_bytes(), &last.to_ne_bytes()].concat();
+        let bytes =
+            [&fault.errno.to_ne_bytes()[..], &fault.first.to_ne_bytes(), &last.to_ne_bytes()]
+                .concat();
         self.control.write_all_at(&bytes, FAULT + 4).unwrap();
         self.control.write_all_at(&(fault.call as u32).to_ne_bytes(), FAULT).unwrap();
     }
 
     /// Ends the fault. Returns how many calls have failed.
-    pub fn end_fault(&self) -> u64 {
+    pub(crate) fn end_fault(&self) -> u64 {
         self.control.write_all_at(&[0; 4], FAULT).unwrap();
         self.fault_hits()
     }
 
     /// How many calls have failed.
-    pub fn fault_hits(&self) -> u64 {
+    pub(crate) fn fault_hits(&self) -> u64 {
         self.number(FAULT_HITS)
     }
 
     /// What was recorded so far.
-    pub fn log(&self) -> Log {
+    pub(crate) fn log(&self) -> Log {
         let content = fs::read(self.files.path().join("log")).unwrap();
         let root = self.root.to_str().unwrap();
         let (mut records, mut at) = (Vec::new(), 0);
@@ -177,8 +182,8 @@ impl Recorder {
     }
 }
 
-/// A folder in memory, where the system has such.
-pub fn temporary_folder() -> tempfile::TempDir {
+/// A directory in memory, where the system has such.
+pub(crate) fn temporary_directory() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
 }
@@ -204,30 +209,41 @@ fn parse(content: &[u8], at: &mut usize, root: &str) -> Record {
         2 => Kind::Write,
         3 => Kind::Truncate,
         4 => Kind::Sync,
-        5 => Kind::SyncFolder,
+        5 => Kind::SyncDirectory,
         6 => Kind::Rename,
         7 => Kind::Unlink,
-        8 => Kind::MakeFolder,
-        9 => Kind::RemoveFolder,
+        8 => Kind::MakeDirectory,
+        9 => Kind::RemoveDirectory,
         10 => Kind::Link,
         _ => panic!("the disk does not know this change: {} of {}", text(other), text(path)),
     };
     let (failed, inode, offset) = (small(4) != 0, large(8), large(16));
-    Record { kind, failed, inode, offset, path: relative(text(path)), other: relative(text(other)), bytes }
+    Record {
+        kind,
+        failed,
+        inode,
+        offset,
+        path: relative(text(path)),
+        other: relative(text(other)),
+        bytes,
+    }
 }
 
 /// The compiled shim.
 fn shim() -> &'static Path {
     static SHIM: OnceLock<PathBuf> = OnceLock::new();
     SHIM.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/crash/shim.c");
-        let compiled = folder.join(format!("shim-{}.so", std::process::id()));
+        let compiled = directory.join(format!("shim-{}.so", std::process::id()));
         let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"]).arg(&compiled).arg(source);
+        compiler
+            .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
+            .arg(&compiled)
+            .arg(source);
         assert!(compiler.status().unwrap().success(), "the shim does not compile");
         // Every run of the tests makes the same library under one name.
-        let library = folder.join("shim.so");
+        let library = directory.join("shim.so");
         fs::rename(compiled, &library).unwrap();
         library
     })

@@ -1,11 +1,11 @@
-//! The disk refuses a call on the registry of a server. Requests are answered, or refused with 500 or 503. Keys that were reported
-//! made or revoked are so afterwards.
+//! The disk refuses a call on the registry of a server. Requests are answered, or refused with 500
+//! or 503. Keys that were reported made or revoked are so afterwards.
 
 use std::sync::Arc;
 
 use crate::client::Client;
 use crate::disk_faults::{CALLS, ERRORS};
-use crate::recorder::{Call, Fault, Recorder, temporary_folder};
+use crate::recorder::{Call, Fault, Recorder, temporary_directory};
 use crate::support::server::Output;
 use crate::support::{DataDir, Setup, TestServer, until};
 
@@ -23,7 +23,8 @@ impl<'a> Fixture<'a> {
         let key = recorder.data_dir.tenant("acme").key(&["all"]).key;
         let variables = recorder.variables();
         let setup = Setup::without_rate_limit();
-        let setup = variables.iter().fold(setup, |setup, (name, value)| setup.variable(name, value));
+        let setup =
+            variables.iter().fold(setup, |setup, (name, value)| setup.variable(name, value));
         let server = setup.start_at(Arc::clone(&recorder.data_dir));
         let mut client = Client::new(recorder, "c", &key);
         for _ in 0..4 {
@@ -39,14 +40,17 @@ impl<'a> Fixture<'a> {
             let reply = self.client.next();
             assert!(matches!(reply.status, 200..300 | 500 | 503), "{what}: {reply}");
         }
-        let made = self.command(&["--json", "key", "create", "acme", "--name", "k", "--scope", "all"], what);
+        let made = self
+            .command(&["--json", "key", "create", "acme", "--name", "k", "--scope", "all"], what);
         if made.code == Some(0) {
             let made = made.json();
             self.revoke(made["key"].as_str().unwrap(), &made["id"].to_string(), fault, what);
         }
         self.recorder.end_fault();
         let client = &mut self.client;
-        until(&format!("service resumes after {what}"), || (client.next().status < 300).then_some(()));
+        until(&format!("service resumes after {what}"), || {
+            (client.next().status < 300).then_some(())
+        });
         self.assert_revoked(what);
     }
 
@@ -62,7 +66,10 @@ impl<'a> Fixture<'a> {
 
     fn command(&self, arguments: &[&str], what: &str) -> Output {
         let output = self.recorder.cli(arguments);
-        assert!(matches!(output.code, Some(0 | 1)) && !output.stderr.contains("panicked"), "{what}: {output:?}");
+        assert!(
+            matches!(output.code, Some(0 | 1)) && !output.stderr.contains("panicked"),
+            "{what}: {output:?}"
+        );
         output
     }
 
@@ -76,15 +83,19 @@ impl<'a> Fixture<'a> {
 
 #[test]
 fn of_the_registry_of_a_server() {
-    let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
+    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
     let mut fixture = Fixture::new(&recorder);
     let mut tried = 0;
     for (kind, call) in CALLS.into_iter().enumerate() {
         for first in 1..=if crate::moments().is_some() { 40 } else { 2 } {
             let (errno, name) = ERRORS[(kind + first) % ERRORS.len()];
             let lasting = first % 2 == 0;
-            let fault = Fault { call, path: "registry.db".to_owned(), errno, first: first as u64, lasting };
-            fixture.try_fault(&fault, &format!("{name} at {call:?} {first} of the registry, lasting: {lasting}"));
+            let fault =
+                Fault { call, path: "registry.db".to_owned(), errno, first: first as u64, lasting };
+            fixture.try_fault(
+                &fault,
+                &format!("{name} at {call:?} {first} of the registry, lasting: {lasting}"),
+            );
             tried += 1;
             if first % 4 == 0 {
                 fixture.server.kill();

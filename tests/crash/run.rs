@@ -14,11 +14,11 @@ use crate::client::{Client, client_of, label};
 use crate::disk::{Disk, Image, Loss};
 use crate::history::{Change, History, State, difference};
 use crate::operator::{Operator, timed};
-use crate::recorder::{Log, Recorder, temporary_folder};
+use crate::recorder::{Log, Recorder, temporary_directory};
 use crate::support::{DataDir, Setup, TestServer, first_version};
 
 /// A recorded run.
-pub struct Run {
+pub(crate) struct Run {
     pub name: &'static str,
     /// The disk before it.
     pub start: Disk,
@@ -27,7 +27,8 @@ pub struct Run {
     pub registry: History,
     pub clients: Vec<ClientRun>,
     pub backups: Vec<BackupRun>,
-    /// The command that an operator repeats, in an empty directory, if the power loss has left no registry.
+    /// The command that an operator repeats, in an empty directory, if the power loss has left no
+    /// registry.
     pub repeated: Vec<String>,
     /// The options of `serve` that the server is started with after the power loss.
     pub serve: Vec<String>,
@@ -37,7 +38,7 @@ pub struct Run {
 
 /// One client's part of a run.
 #[derive(Clone)]
-pub struct ClientRun {
+pub(crate) struct ClientRun {
     /// How the labels of its records begin.
     pub name: String,
     /// A key of the tenant with all scopes.
@@ -47,9 +48,9 @@ pub struct ClientRun {
 
 /// A backup that was reported done.
 #[derive(Clone)]
-pub struct BackupRun {
-    /// Its folder, relative to the root.
-    pub folder: String,
+pub(crate) struct BackupRun {
+    /// Its directory, relative to the root.
+    pub directory: String,
     pub acknowledged: usize,
     /// The moment before the command that may remove it.
     pub removed: Option<usize>,
@@ -57,11 +58,12 @@ pub struct BackupRun {
 
 impl Run {
     /// The number of moments: before the first record, and after each.
-    pub fn moments(&self) -> usize {
+    pub(crate) fn moments(&self) -> usize {
         self.log.records.len() + 1
     }
 
-    /// Compares what was recorded with what is there. The shim has seen every change if they are the same.
+    /// Compares what was recorded with what is there. The shim has seen every change if they are
+    /// the same.
     fn check_recording(&self, root: &Path) {
         let mut disk = self.start.clone();
         for record in &self.log.records {
@@ -71,23 +73,35 @@ impl Run {
         let mut found = Disk::of(root).after(Loss::Nothing);
         found.retain(|path, _| !path.ends_with("-shm"));
         let names = |image: &Image| image.keys().cloned().collect::<Vec<_>>();
-        assert_eq!(names(&recorded), names(&found), "{}: a change of names was not recorded", self.name);
+        assert_eq!(
+            names(&recorded),
+            names(&found),
+            "{}: a change of names was not recorded",
+            self.name
+        );
         for (path, content) in found {
-            assert!(recorded[&path] == content, "{}: a change of {path} was not recorded", self.name);
+            assert!(
+                recorded[&path] == content,
+                "{}: a change of {path} was not recorded",
+                self.name
+            );
         }
     }
 }
 
 /// A server with the shim.
-pub fn serve(recorder: &Recorder, options: &[&str]) -> TestServer {
+pub(crate) fn serve(recorder: &Recorder, options: &[&str]) -> TestServer {
     let mut setup = Setup::without_rate_limit();
     for (name, value) in recorder.variables() {
         setup = setup.variable(&name, &value);
     }
-    options.iter().fold(setup, |setup, option| setup.option(option)).start_at(Arc::clone(&recorder.data_dir))
+    options
+        .iter()
+        .fold(setup, |setup, option| setup.option(option))
+        .start_at(Arc::clone(&recorder.data_dir))
 }
 
-pub fn finish(
+pub(crate) fn finish(
     name: &'static str,
     recorder: &Recorder,
     start: Disk,
@@ -96,15 +110,24 @@ pub fn finish(
 ) -> Run {
     let log = recorder.log();
     let (registry, backups) = (operator.history, operator.backups);
-    let run =
-        Run { name, start, log, registry, clients, backups, repeated: Vec::new(), serve: Vec::new(), migrates: false };
+    let run = Run {
+        name,
+        start,
+        log,
+        registry,
+        clients,
+        backups,
+        repeated: Vec::new(),
+        serve: Vec::new(),
+        migrates: false,
+    };
     run.check_recording(recorder.data_dir.home());
     run
 }
 
 /// A first start with `serve --create-tenant`.
-pub fn first_start() -> Run {
-    let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
+pub(crate) fn first_start() -> Run {
+    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
     let options = ["--create-tenant", "acme"];
@@ -112,7 +135,10 @@ pub fn first_start() -> Run {
     let acknowledged = recorder.moment();
     let output = server.output();
     let key = output.split_whitespace().find(|word| word.starts_with("tdk_")).unwrap().to_owned();
-    let effect = vec![("tenant acme".to_owned(), Some(json!(true))), (format!("key {key}"), Some(json!("active")))];
+    let effect = vec![
+        ("tenant acme".to_owned(), Some(json!(true))),
+        (format!("key {key}"), Some(json!("active"))),
+    ];
     operator.keep("serve --create-tenant acme".to_owned(), 0, acknowledged, effect);
     let mut client = Client::new(&recorder, "c", &key);
     for _ in 0..8 {
@@ -125,7 +151,10 @@ pub fn first_start() -> Run {
 }
 
 fn assert_acknowledged(client: &Client<'_>) {
-    assert!(client.history.changes.iter().all(|change| change.acknowledged.is_some()), "a request failed");
+    assert!(
+        client.history.changes.iter().all(|change| change.acknowledged.is_some()),
+        "a request failed"
+    );
 }
 
 fn client_run(client: Client<'_>, key: &str) -> ClientRun {
@@ -133,9 +162,10 @@ fn client_run(client: Client<'_>, key: &str) -> ClientRun {
     ClientRun { name: client.name, key: key.to_owned(), history: client.history }
 }
 
-/// Clients of several tenants at once, and an operator who uses every command that changes data meanwhile.
-pub fn everything() -> Run {
-    let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
+/// Clients of several tenants at once, and an operator who uses every command that changes data
+/// meanwhile.
+pub(crate) fn everything() -> Run {
+    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
     let keys = ["acme", "globex", "operated"].map(|tenant| {
@@ -154,8 +184,8 @@ pub fn everything() -> Run {
     finish("everything", &recorder, start, operator, clients)
 }
 
-/// Has two clients of the first tenant and one of the second write while `work` runs. Returns their parts of the run after those
-/// that `work` returns.
+/// Has two clients of the first tenant and one of the second write while `work` runs. Returns their
+/// parts of the run after those that `work` returns.
 fn while_clients_write(
     recorder: &Recorder,
     keys: &[String; 3],
@@ -193,8 +223,9 @@ fn operate(operator: &mut Operator<'_>, keys: &[String; 3]) -> Vec<ClientRun> {
     operator.import("operated", "op-import", &mut client.history);
     client.next();
     // While the tenant is served.
-    let backups = operator.backups_folder();
-    let (started, _, acknowledged) = timed(operator.recorder, &["restore", &backups, "operated", "--force"]);
+    let backups = operator.backups_directory();
+    let (started, _, acknowledged) =
+        timed(operator.recorder, &["restore", &backups, "operated", "--force"]);
     client.history.restored(started, acknowledged, &at_backup);
     for _ in 0..4 {
         client.next();
@@ -215,8 +246,8 @@ fn operate(operator: &mut Operator<'_>, keys: &[String; 3]) -> Vec<ClientRun> {
 const LARGE_RECORDS: usize = 150;
 
 /// Large records, until the write-ahead log was copied into the file and started again.
-pub fn checkpoints() -> Run {
-    let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
+pub(crate) fn checkpoints() -> Run {
+    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
     operator.create_tenant("acme");
@@ -232,8 +263,8 @@ pub fn checkpoints() -> Run {
 }
 
 /// Databases of an earlier version, which the first start migrates.
-pub fn migration() -> Run {
-    let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
+pub(crate) fn migration() -> Run {
+    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
     recorder.data_dir.place_first_version();
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
@@ -265,15 +296,21 @@ fn fixture_records(file: &Path) -> BTreeMap<String, History> {
         };
         let name = label(resource, &record);
         let effect = vec![(name.clone(), Some(record))];
-        let change = Change { what: "before".to_owned(), started: 0, acknowledged: Some(0), effect, request: None };
+        let change = Change {
+            what: "before".to_owned(),
+            started: 0,
+            acknowledged: Some(0),
+            effect,
+            request: None,
+        };
         histories.entry(client_of(&name).to_owned()).or_default().changes.push(change);
     }
     histories
 }
 
 /// A restore of everything into a new data directory.
-pub fn restore_anew() -> Run {
-    let source = Recorder::new(DataDir::in_home(temporary_folder(), false));
+pub(crate) fn restore_anew() -> Run {
+    let source = Recorder::new(DataDir::in_home(temporary_directory(), false));
     let mut operator = Operator::new(&source);
     operator.create_tenant("acme");
     let (key, _) = operator.create_key("acme");
@@ -283,7 +320,7 @@ pub fn restore_anew() -> Run {
         client.next();
     }
     server.stop();
-    let recorder = Recorder::new(DataDir::in_home(temporary_folder(), false));
+    let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
     let backups = recorder.data_dir.home().join("backups");
     source.cli(&["backup", backups.to_str().unwrap()]).done();
     let start = Disk::of(recorder.data_dir.home());
@@ -297,5 +334,8 @@ pub fn restore_anew() -> Run {
     client.history = History::default();
     client.history.restored(0, acknowledged, &state);
     let repeated = ["restore", "BACKUPS"].map(str::to_owned).to_vec();
-    Run { repeated, ..finish("restore into a new data directory", &recorder, start, operator, vec![client]) }
+    Run {
+        repeated,
+        ..finish("restore into a new data directory", &recorder, start, operator, vec![client])
+    }
 }

@@ -7,7 +7,8 @@ use crate::power_loss::{Report, fail, fail_at, summary};
 use crate::recorder::{Kind, Record};
 use crate::run::{Run, first_start};
 
-/// Enough moments of a short run that one of them is after an answer and before the next sync of the database.
+/// Enough moments of a short run that one of them is after an answer and before the next sync of
+/// the database.
 const MOMENTS: usize = 8;
 
 #[track_caller]
@@ -26,7 +27,7 @@ fn without_syncs(mut run: Run, concerns: impl Fn(&Record) -> bool) -> Run {
         match record.kind {
             // As if it had begun before the first write.
             Kind::Sync => record.offset = 0,
-            Kind::SyncFolder => record.failed = true,
+            Kind::SyncDirectory => record.failed = true,
             _ => (),
         }
     }
@@ -42,7 +43,7 @@ fn commits_that_are_not_synced_are_reported() {
 
 #[test]
 fn names_that_are_not_synced_are_reported() {
-    let run = without_syncs(first_start(), |record| record.kind == Kind::SyncFolder);
+    let run = without_syncs(first_start(), |record| record.kind == Kind::SyncDirectory);
     assert_reports(&run, "the data directory is lost");
     let run = without_syncs(first_start(), |record| record.path == "data/tenants");
     assert_reports(&run, "tenants/1.db");
@@ -67,15 +68,18 @@ fn without_recovery(mut run: Run) -> Run {
     for number in 0..run.log.records.len() {
         let record = &run.log.records[number];
         let bytes = run.log.bytes(record).to_vec();
-        let (content, at) = (files.entry(record.inode).or_default(), usize::try_from(record.offset).unwrap());
+        let (content, at) =
+            (files.entry(record.inode).or_default(), usize::try_from(record.offset).unwrap());
         match record.kind {
             Kind::Create => content.clear(),
             Kind::Truncate => content.resize(at, 0),
-            Kind::Write if bytes.len() > PAGE && content.get(at..at + bytes.len()) == Some(&bytes[..]) => {
+            Kind::Write
+                if bytes.len() > PAGE && content.get(at..at + bytes.len()) == Some(&bytes[..]) =>
+            {
                 assert!(record.path.ends_with("-wal"), "{record:?}");
                 left_out += 1;
                 let record = &mut run.log.records[number];
-                (record.kind, record.failed) = (Kind::SyncFolder, true);
+                (record.kind, record.failed) = (Kind::SyncDirectory, true);
             }
             Kind::Write => {
                 content.resize(content.len().max(at + bytes.len()), 0);
@@ -88,7 +92,8 @@ fn without_recovery(mut run: Run) -> Run {
     run
 }
 
-/// The moments after failed syncs: enough that some are after an answer that depends on the recovery.
+/// The moments after failed syncs: enough that some are after an answer that depends on the
+/// recovery.
 const AFTER_FAILED_SYNCS: usize = 48;
 
 /// What happens without the writes that make a log durable again after a failed sync.
@@ -99,6 +104,10 @@ fn a_restart_without_recovery_is_reported() {
     let step = moments.len().div_ceil(AFTER_FAILED_SYNCS);
     let moments: Vec<usize> = moments.into_iter().step_by(step).collect();
     let Report { findings, disks, .. } = fail_at(&without_recovery(run), &moments);
-    eprintln!("without recovery: {} findings in {disks} disks\n{}", findings.len(), summary(&findings));
+    eprintln!(
+        "without recovery: {} findings in {disks} disks\n{}",
+        findings.len(),
+        summary(&findings)
+    );
     assert!(!findings.is_empty(), "no loss is reported");
 }

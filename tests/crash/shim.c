@@ -1,7 +1,7 @@
 /*
- * A library for LD_PRELOAD that stands between a program and one folder of the file system.
+ * A library for LD_PRELOAD that stands between a program and one directory of the file system.
  *
- * It records every change below the folder CRASH_ROOT in the file CRASH_LOG, in one order for all threads and processes, and it
+ * It records every change below the directory CRASH_ROOT in the file CRASH_LOG, in one order for all threads and processes, and it
  * makes chosen calls fail. Both are controlled by the file CRASH_CONTROL, which tests read and write while the program runs.
  * The index of a write-ahead log (-shm) is not recorded: SQLite makes it anew after a crash. Calls on it can fail all the same.
  *
@@ -31,11 +31,11 @@ enum kind {
     WRITE,
     TRUNCATE,
     SYNC,
-    SYNC_FOLDER,
+    SYNC_DIRECTORY,
     RENAME,
     UNLINK,
-    MAKE_FOLDER,
-    REMOVE_FOLDER,
+    MAKE_DIRECTORY,
+    REMOVE_DIRECTORY,
     LINK,
     UNKNOWN, /* a change that the model of a disk does not know; the test fails */
 };
@@ -83,16 +83,16 @@ static void *real(const char *name)
 
 __attribute__((constructor)) static void start(void)
 {
-    const char *folder = getenv("CRASH_ROOT"), *log = getenv("CRASH_LOG"), *shared = getenv("CRASH_CONTROL");
-    if (!folder || !log || !shared)
+    const char *directory = getenv("CRASH_ROOT"), *log = getenv("CRASH_LOG"), *shared = getenv("CRASH_CONTROL");
+    if (!directory || !log || !shared)
         return;
     int fd = REAL(open)(shared, O_RDWR | O_CLOEXEC);
     void *memory = fd < 0 ? MAP_FAILED : REAL(mmap)(NULL, sizeof(struct control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     log_fd = REAL(open)(log, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (memory == MAP_FAILED || log_fd < 0)
         abort();
-    root_length = strlen(folder);
-    memcpy(root, folder, root_length + 1);
+    root_length = strlen(directory);
+    memcpy(root, directory, root_length + 1);
     control = memory;
 }
 
@@ -121,7 +121,7 @@ static int is_index(const char *path)
     return length > 4 && strcmp(path + length - 4, "-shm") == 0;
 }
 
-/* The path of an open file or folder. Returns whether it is below the root. */
+/* The path of an open file or directory. Returns whether it is below the root. */
 static int path_of(int fd, char *path)
 {
     char name[64];
@@ -135,8 +135,8 @@ static int path_of(int fd, char *path)
     return is_below(path);
 }
 
-/* The absolute path of `name`, which is relative to an open folder. Returns whether it is below the root. */
-static int path_at(int folder, const char *name, char *path)
+/* The absolute path of `name`, which is relative to an open directory. Returns whether it is below the root. */
+static int path_at(int directory, const char *name, char *path)
 {
     if (!control || !name)
         return 0;
@@ -144,11 +144,11 @@ static int path_at(int folder, const char *name, char *path)
         snprintf(path, PATH_MAX, "%s", name);
     else {
         char base[PATH_MAX];
-        if (folder == AT_FDCWD) {
+        if (directory == AT_FDCWD) {
             if (!getcwd(base, sizeof base))
                 return 0;
         } else
-            path_of(folder, base);
+            path_of(directory, base);
         if (strlen(base) + strlen(name) + 2 > PATH_MAX)
             abort();
         strcpy(path, base);
@@ -221,12 +221,12 @@ static void unknown(const char *path, const char *call)
 
 /* Files */
 
-static int opened(const char *call, int folder, const char *name, int flags, mode_t mode)
+static int opened(const char *call, int directory, const char *name, int flags, mode_t mode)
 {
     char path[PATH_MAX];
     int (*openat_)(int, const char *, int, ...) = real("openat64");
-    if (!path_at(folder, name, path))
-        return openat_(folder, name, flags, mode);
+    if (!path_at(directory, name, path))
+        return openat_(directory, name, flags, mode);
     if (flags & O_DSYNC)
         unknown(path, call);
     lock();
@@ -234,9 +234,9 @@ static int opened(const char *call, int folder, const char *name, int flags, mod
     if (!fails(FAULT_OPEN, path)) {
         struct stat before;
         int saved = errno;
-        int is_new = (flags & O_CREAT) && fstatat(folder, name, &before, 0) != 0;
+        int is_new = (flags & O_CREAT) && fstatat(directory, name, &before, 0) != 0;
         errno = saved;
-        fd = openat_(folder, name, flags, mode);
+        fd = openat_(directory, name, flags, mode);
         if (fd >= 0 && is_new && !is_index(path))
             append((struct record){.kind = CREATE, .inode = inode_of(fd)}, path, NULL, NULL, 0);
         else if (fd >= 0 && (flags & O_TRUNC) && !is_index(path))
@@ -267,16 +267,16 @@ int open64(const char *name, int flags, ...)
     return opened("open64", AT_FDCWD, name, flags, mode);
 }
 
-int openat(int folder, const char *name, int flags, ...)
+int openat(int directory, const char *name, int flags, ...)
 {
     MODE(flags, mode)
-    return opened("openat", folder, name, flags, mode);
+    return opened("openat", directory, name, flags, mode);
 }
 
-int openat64(int folder, const char *name, int flags, ...)
+int openat64(int directory, const char *name, int flags, ...)
 {
     MODE(flags, mode)
-    return opened("openat64", folder, name, flags, mode);
+    return opened("openat64", directory, name, flags, mode);
 }
 
 int creat(const char *name, mode_t mode)
@@ -390,7 +390,7 @@ static int synced(int fd, int (*sync_)(int))
     lock();
     int failed = fails(FAULT_SYNC, path);
     struct record record = {
-        .kind = S_ISDIR(found.st_mode) ? SYNC_FOLDER : SYNC,
+        .kind = S_ISDIR(found.st_mode) ? SYNC_DIRECTORY : SYNC,
         .error = failed ? errno : 0,
         .inode = found.st_ino,
         .offset = begun,
@@ -412,18 +412,18 @@ int fdatasync(int fd)
 
 /* Names */
 
-int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+int renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags)
 {
     char path[PATH_MAX], other[PATH_MAX];
-    int below = path_at(from_folder, from, path), other_below = path_at(to_folder, to, other);
+    int below = path_at(from_directory, from, path), other_below = path_at(to_directory, to, other);
     if (!below && !other_below)
-        return REAL(renameat2)(from_folder, from, to_folder, to, flags);
+        return REAL(renameat2)(from_directory, from, to_directory, to, flags);
     if (!below || !other_below || flags)
-        unknown(path, "a rename from or to another folder");
+        unknown(path, "a rename from or to another directory");
     lock();
     int result = -1;
     if (!fails(FAULT_RENAME, path)) {
-        result = REAL(renameat2)(from_folder, from, to_folder, to, flags);
+        result = REAL(renameat2)(from_directory, from, to_directory, to, flags);
         if (result == 0)
             append((struct record){.kind = RENAME}, path, other, NULL, 0);
     }
@@ -431,9 +431,9 @@ int renameat2(int from_folder, const char *from, int to_folder, const char *to, 
     return result;
 }
 
-int renameat(int from_folder, const char *from, int to_folder, const char *to)
+int renameat(int from_directory, const char *from, int to_directory, const char *to)
 {
-    return renameat2(from_folder, from, to_folder, to, 0);
+    return renameat2(from_directory, from, to_directory, to, 0);
 }
 
 int rename(const char *from, const char *to)
@@ -441,18 +441,18 @@ int rename(const char *from, const char *to)
     return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
-int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)
+int linkat(int from_directory, const char *from, int to_directory, const char *to, int flags)
 {
     char path[PATH_MAX], other[PATH_MAX];
-    int below = path_at(from_folder, from, path);
-    if (!path_at(to_folder, to, other))
-        return REAL(linkat)(from_folder, from, to_folder, to, flags);
+    int below = path_at(from_directory, from, path);
+    if (!path_at(to_directory, to, other))
+        return REAL(linkat)(from_directory, from, to_directory, to, flags);
     if (!below || flags)
-        unknown(other, "a link to another folder");
+        unknown(other, "a link to another directory");
     lock();
     int result = -1;
     if (!fails(FAULT_RENAME, other)) {
-        result = REAL(linkat)(from_folder, from, to_folder, to, flags);
+        result = REAL(linkat)(from_directory, from, to_directory, to, flags);
         if (result == 0)
             append((struct record){.kind = LINK}, path, other, NULL, 0);
     }
@@ -465,17 +465,17 @@ int link(const char *from, const char *to)
     return linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
-int unlinkat(int folder, const char *name, int flags)
+int unlinkat(int directory, const char *name, int flags)
 {
     char path[PATH_MAX];
-    if (!path_at(folder, name, path))
-        return REAL(unlinkat)(folder, name, flags);
+    if (!path_at(directory, name, path))
+        return REAL(unlinkat)(directory, name, flags);
     lock();
     int result = -1;
     if (!fails(FAULT_REMOVE, path)) {
-        result = REAL(unlinkat)(folder, name, flags);
+        result = REAL(unlinkat)(directory, name, flags);
         if (result == 0 && !is_index(path))
-            append((struct record){.kind = flags & AT_REMOVEDIR ? REMOVE_FOLDER : UNLINK}, path, NULL, NULL, 0);
+            append((struct record){.kind = flags & AT_REMOVEDIR ? REMOVE_DIRECTORY : UNLINK}, path, NULL, NULL, 0);
     }
     unlock();
     return result;
@@ -497,18 +497,18 @@ int remove(const char *name)
     return result != 0 && errno == EISDIR ? rmdir(name) : result;
 }
 
-int mkdirat(int folder, const char *name, mode_t mode)
+int mkdirat(int directory, const char *name, mode_t mode)
 {
     char path[PATH_MAX];
-    if (!path_at(folder, name, path))
-        return REAL(mkdirat)(folder, name, mode);
+    if (!path_at(directory, name, path))
+        return REAL(mkdirat)(directory, name, mode);
     lock();
     int result = -1;
     if (!fails(FAULT_OPEN, path)) {
-        result = REAL(mkdirat)(folder, name, mode);
+        result = REAL(mkdirat)(directory, name, mode);
         struct stat made;
-        if (result == 0 && fstatat(folder, name, &made, 0) == 0)
-            append((struct record){.kind = MAKE_FOLDER, .inode = made.st_ino}, path, NULL, NULL, 0);
+        if (result == 0 && fstatat(directory, name, &made, 0) == 0)
+            append((struct record){.kind = MAKE_DIRECTORY, .inode = made.st_ino}, path, NULL, NULL, 0);
     }
     unlock();
     return result;
@@ -530,11 +530,11 @@ int mkdir(const char *name, mode_t mode)
         return REAL(name) arguments;                             \
     }
 
-#define CHANGES_NAME(type, name, parameters, arguments, folder, at) \
+#define CHANGES_NAME(type, name, parameters, arguments, directory, at) \
     type name parameters                                             \
     {                                                                \
         char path[PATH_MAX];                                         \
-        if (path_at(folder, at, path))                               \
+        if (path_at(directory, at, path))                               \
             unknown(path, #name);                                    \
         return REAL(name) arguments;                                 \
     }

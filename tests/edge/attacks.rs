@@ -93,14 +93,20 @@ fn more_connections_than_descriptors() {
 /// Sets the descriptor limit so that the process can open `more` descriptors.
 fn leave_descriptors(server: &TestServer, more: usize) {
     let taken = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
-    let taken: Vec<u64> = taken.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
+    let taken: Vec<u64> =
+        taken.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
     let limit = (0..).filter(|number| !taken.contains(number)).nth(more).unwrap();
     set_descriptor_limit(server, limit);
 }
 
 fn set_descriptor_limit(server: &TestServer, number: u64) {
     let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap());
-    prlimit(pid, Resource::Nofile, Rlimit { current: Some(number), maximum: Some(number.max(4_096)) }).unwrap();
+    prlimit(
+        pid,
+        Resource::Nofile,
+        Rlimit { current: Some(number), maximum: Some(number.max(4_096)) },
+    )
+    .unwrap();
 }
 
 #[test]
@@ -128,11 +134,19 @@ fn no_descriptor_to_be_had_for_a_while() {
 }
 
 fn threads_of_nobody() -> usize {
+    let processes = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().into_string().ok());
     let processes =
-        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
-    let processes = processes.filter_map(|name| std::fs::read_to_string(format!("/proc/{name}/status")).ok());
+        processes.filter_map(|name| std::fs::read_to_string(format!("/proc/{name}/status")).ok());
     let number = |status: &str, name: &str| -> Option<usize> {
-        status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))?
+            .split_whitespace()
+            .next()?
+            .parse()
+            .ok()
     };
     let its = processes.filter(|status| number(status, "Uid:") == Some(65_534));
     its.map(|status| number(&status, "Threads:").unwrap_or(0)).sum()

@@ -18,7 +18,7 @@ use crate::support::raw::{Answer, Client};
 use crate::support::until;
 
 /// A running service, and every request that its edge forwarded.
-pub struct EdgeServer {
+pub(crate) struct EdgeServer {
     service: Option<Server>,
     pub address: SocketAddr,
     seen: Arc<Mutex<Vec<Request>>>,
@@ -26,7 +26,7 @@ pub struct EdgeServer {
 }
 
 /// The requests of `/held` that wait for a response; `None` after their release.
-pub struct Held(Mutex<Option<Vec<Responder>>>);
+pub(crate) struct Held(Mutex<Option<Vec<Responder>>>);
 
 impl Held {
     fn keep(&self, reply: Responder) {
@@ -43,17 +43,18 @@ impl Held {
 }
 
 impl EdgeServer {
-    pub fn start() -> EdgeServer {
+    pub(crate) fn start() -> EdgeServer {
         EdgeServer::with(|_| {})
     }
 
     /// With changed options.
-    pub fn with(change: impl FnOnce(&mut Config)) -> EdgeServer {
+    pub(crate) fn with(change: impl FnOnce(&mut Config)) -> EdgeServer {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&seen);
         let held = Arc::new(Held(Mutex::new(Some(Vec::new()))));
         let holding = Arc::clone(&held);
-        let mut config = Config { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::new("unused") };
+        let mut config =
+            Config { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::new("unused") };
         change(&mut config);
         let handler = move |request: Request, reply: Responder, _: &Turns| {
             record.lock().unwrap().push(request.clone());
@@ -67,50 +68,55 @@ impl EdgeServer {
     }
 
     /// The path of every forwarded request, in order.
-    pub fn paths(&self) -> Vec<String> {
+    pub(crate) fn paths(&self) -> Vec<String> {
         self.seen.lock().unwrap().iter().map(|request| request.path.clone()).collect()
     }
 
     /// Whether the client of each forwarded request has gone or has its response.
-    pub fn abandoned(&self) -> Vec<bool> {
-        self.seen.lock().unwrap().iter().map(|request| request.is_abandoned.load(Ordering::Relaxed)).collect()
+    pub(crate) fn abandoned(&self) -> Vec<bool> {
+        self.seen
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|request| request.is_abandoned.load(Ordering::Relaxed))
+            .collect()
     }
 
     /// Waits until `count` requests of `/held` are with the handler.
-    pub fn holds(&self, count: usize) {
+    pub(crate) fn holds(&self, count: usize) {
         let held = || self.held.0.lock().unwrap().as_ref().map_or(0, Vec::len);
         until(&format!("{count} are held"), || (held() == count).then_some(()));
     }
 
     /// A function that releases the held requests, for use while the server stops.
-    pub fn release_later(&self) -> impl FnOnce() + use<> {
+    pub(crate) fn release_later(&self) -> impl FnOnce() + use<> {
         let held = Arc::clone(&self.held);
         move || held.release()
     }
 
     /// Answers the requests that are held, and all later ones at once.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         self.held.release();
     }
 
-    pub fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         Client::connect(self.address)
     }
 
     /// Sends one request on a new connection.
-    pub fn ask(&self, bytes: impl AsRef<[u8]>) -> Answer {
+    pub(crate) fn ask(&self, bytes: impl AsRef<[u8]>) -> Answer {
         let mut client = self.connect();
         client.send(bytes);
         client.answer()
     }
 
     /// Waits until it has failed, and returns why.
-    pub fn failure(mut self) -> String {
+    pub(crate) fn failure(mut self) -> String {
         self.service.take().unwrap().wait().unwrap_err().to_string()
     }
 
     /// Stops it, which must succeed.
-    pub fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         self.service.take().unwrap().stop().unwrap();
     }
 }
@@ -123,7 +129,8 @@ impl Drop for EdgeServer {
     }
 }
 
-/// Responds by path; any other request is returned as JSON. `/slow` leaves its worker free meanwhile, `/busy` occupies it.
+/// Responds by path; any other request is returned as JSON. `/slow` leaves its worker free
+/// meanwhile, `/busy` occupies it.
 fn respond(request: &Request, reply: Responder) {
     match request.path.as_str() {
         "/panic" => panic!("as the test asked"),
@@ -141,7 +148,9 @@ fn respond(request: &Request, reply: Responder) {
                 reply.send(Response::json(200, &json!({})));
             });
         }
-        _ if request.body == Body::TooLarge => reply.send(Response::from(ApiError::payload_too_large(MAX_BODY))),
+        _ if request.body == Body::TooLarge => {
+            reply.send(Response::from(ApiError::payload_too_large(MAX_BODY)))
+        }
         _ => reply.send(Response::json(200, &described(request))),
     }
 }
@@ -154,7 +163,8 @@ fn wait(request: &Request) -> Duration {
 fn described(request: &Request) -> Value {
     let Body::Whole(body) = &request.body else { return Value::Null };
     let headers = request.headers.iter();
-    let headers: Vec<_> = headers.map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+    let headers: Vec<_> =
+        headers.map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
     json!({
         "method": request.method.as_str(),
         "path": request.path,

@@ -14,7 +14,8 @@ use tenantdesk::http::{ApiError, Handler, Method};
 use tenantdesk::model::{CUSTOMER, KeyId, TenantId, Value};
 use tenantdesk::server::Server;
 use tenantdesk::store::{
-    Actor, ChangeContext, DatabaseError, Deadline, Demand, KeyLabel, MutationError, StoreError, Writing,
+    Actor, ChangeContext, DatabaseError, Deadline, Demand, KeyLabel, MutationError, StoreError,
+    Writing,
 };
 use uuid::Uuid;
 
@@ -60,7 +61,9 @@ fn a_handler_knows_that_its_client_has_gone() {
     assert_eq!(server.abandoned(), [false; 3]);
     clients.next().unwrap().reset();
     drop(clients.next());
-    until("two have gone", || (server.abandoned().iter().filter(|gone| **gone).count() == 2).then_some(()));
+    until("two have gone", || {
+        (server.abandoned().iter().filter(|gone| **gone).count() == 2).then_some(())
+    });
     server.release();
     assert_eq!(clients.next().unwrap().answer().status, 200);
 }
@@ -77,11 +80,14 @@ fn insert_and_panic(writing: &Writing<'_>) -> Result<(), MutationError<()>> {
     panic!("in the middle of a mutation");
 }
 
-/// The pipeline, except that a DELETE of `/panic` writes and panics, and a GET of it reads and panics.
+/// The pipeline, except that a DELETE of `/panic` writes and panics, and a GET of it reads and
+/// panics.
 fn pipeline_that_panics(app: Arc<App>) -> Handler {
     Arc::new(move |request, reply, turns| match (request.path.as_str(), &request.method) {
         ("/panic", &Method::DELETE) => {
-            let done = |outcome: Result<_, StoreError>| reply.send(ApiError::from(outcome.unwrap_err()).into());
+            let done = |outcome: Result<_, StoreError>| {
+                reply.send(ApiError::from(outcome.unwrap_err()).into())
+            };
             let demand = Demand { operations: 1, frees_space: false };
             app.tenants.open(TenantId(1)).unwrap().mutate(demand, insert_and_panic, done);
         }
@@ -129,9 +135,15 @@ fn a_panic_is_undone_logged_with_its_place_and_the_worker_and_writer_live_on() {
     // More often than there are workers or connections for reads.
     for _ in 0..40 {
         let id = uuid();
-        api.call("DELETE", "/panic").header("X-Request-Id", &id).send().fails_with(500, "internal_error");
+        api.call("DELETE", "/panic")
+            .header("X-Request-Id", &id)
+            .send()
+            .fails_with(500, "internal_error");
         let id = uuid();
-        api.call("GET", "/panic").header("X-Request-Id", &id).send().fails_with(500, "internal_error");
+        api.call("GET", "/panic")
+            .header("X-Request-Id", &id)
+            .send()
+            .fails_with(500, "internal_error");
         logged(&format!("a handler panicked request_id={id}"));
     }
     logged("a mutation panicked and is undone");
@@ -174,11 +186,18 @@ fn workers_that_take_no_request_for_half_a_minute_end_the_server() {
     let server = EdgeServer::start();
     let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(get("/busy?60000")));
-    assert_eq!(server.failure(), "tiny_http has stopped serving: no worker received the watchdog's request");
+    assert_eq!(
+        server.failure(),
+        "tiny_http has stopped serving: no worker received the watchdog's request"
+    );
 }
 
-#[expect(unsafe_code, reason = "a descriptor that is not this test's own is only borrowed to be looked at")]
-/// Shuts down the private sockets of this process for which `which` holds, and returns their number.
+#[expect(
+    unsafe_code,
+    reason = "a descriptor that is not this test's own is only borrowed to be looked at"
+)]
+/// Shuts down the private sockets of this process for which `which` holds, and returns their
+/// number.
 fn shut_private_sockets(which: impl Fn(&Socket) -> bool) -> usize {
     let mut shut = 0;
     for number in 3..4096 {
@@ -186,7 +205,9 @@ fn shut_private_sockets(which: impl Fn(&Socket) -> bool) -> usize {
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         let socket = SockRef::from(&descriptor);
         let private = |address: &SockAddr| {
-            address.as_pathname().is_some_and(|path| path.to_string_lossy().contains("/tenantdesk-"))
+            address
+                .as_pathname()
+                .is_some_and(|path| path.to_string_lossy().contains("/tenantdesk-"))
         };
         if socket.local_addr().is_ok_and(|address| private(&address)) && which(&socket) {
             Socket::shutdown(&socket, std::net::Shutdown::Both).unwrap();
@@ -226,7 +247,9 @@ fn a_stop_answers_requests_under_way_and_closes_idle_connections() {
 fn a_port_in_use_is_reported() {
     let server = EdgeServer::start();
     let config = Config { listen: server.address, ..Config::new("unused") };
-    let problem =
-        Server::start_with(std::sync::Arc::new(|_, _, _| {}), config, Clock::system()).err().unwrap().to_string();
+    let problem = Server::start_with(std::sync::Arc::new(|_, _, _| {}), config, Clock::system())
+        .err()
+        .unwrap()
+        .to_string();
     assert!(problem.starts_with(&format!("cannot listen on {}", server.address)), "{problem}");
 }

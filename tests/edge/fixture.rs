@@ -4,10 +4,10 @@ use crate::support::process_stats::ProcessStats;
 use crate::support::raw::{Answer, Client, request};
 use crate::support::{ALL, Api, Setup, Tenant, TestServer, until};
 
-pub const RECORDS: &str = "/customers.php";
+pub(crate) const RECORDS: &str = "/customers.php";
 
-/// Descriptors of extra connections that may stay open: of two tenants, each with three reading connections beyond the first,
-/// each with a database and a write-ahead log.
+/// Descriptors of extra connections that may stay open: of two tenants, each with three reading
+/// connections beyond the first, each with a database and a write-ahead log.
 const EXTRA_DESCRIPTORS: usize = 2 * 3 * 2;
 
 /// Memory that page caches and the allocator may keep, in KiB.
@@ -16,7 +16,7 @@ const CACHED: usize = 16 * 1024;
 /// Threads that tiny_http keeps for its next connections.
 const SPARE_THREADS: usize = 4;
 
-pub struct Fixture {
+pub(crate) struct Fixture {
     pub server: TestServer,
     pub tenant: Tenant,
     pub key: String,
@@ -24,11 +24,11 @@ pub struct Fixture {
 
 impl Fixture {
     /// With a rate limit that no test reaches.
-    pub fn new() -> Fixture {
+    pub(crate) fn new() -> Fixture {
         Fixture::with(Setup::without_rate_limit())
     }
 
-    pub fn with(setup: Setup) -> Fixture {
+    pub(crate) fn with(setup: Setup) -> Fixture {
         let server = setup.start();
         let tenant = server.tenant("acme");
         let key = tenant.key(ALL).key;
@@ -36,44 +36,44 @@ impl Fixture {
     }
 
     /// A client that checks every response.
-    pub fn api(&self) -> Api {
+    pub(crate) fn api(&self) -> Api {
         self.server.with_key(&self.key)
     }
 
-    pub fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         Client::connect(self.server.address())
     }
 
-    pub fn get(&self, target: &str) -> String {
+    pub(crate) fn get(&self, target: &str) -> String {
         request("GET", target, &self.key, "", "")
     }
 
     /// Sends one GET on a new connection.
-    pub fn ask(&self, target: &str) -> Answer {
+    pub(crate) fn ask(&self, target: &str) -> Answer {
         let mut client = self.connect();
         client.send(self.get(target));
         client.answer()
     }
 
     #[track_caller]
-    pub fn is_served(&self) {
+    pub(crate) fn is_served(&self) {
         assert_eq!(self.ask(RECORDS).status, 200, "{}", self.server.log());
         assert_eq!(self.ask("/healthz").status, 200);
     }
 
-    pub fn stats(&self) -> ProcessStats {
+    pub(crate) fn stats(&self) -> ProcessStats {
         ProcessStats::of(self.server.pid())
     }
 
     /// Its stats when its databases are open and no request is under way.
-    pub fn settled(&self) -> ProcessStats {
+    pub(crate) fn settled(&self) -> ProcessStats {
         (0..5).for_each(|_| self.is_served());
         self.stats()
     }
 
     /// Waits until threads, descriptors and memory are about what they were in `before`.
     #[track_caller]
-    pub fn is_back_at(&self, before: ProcessStats) {
+    pub(crate) fn is_back_at(&self, before: ProcessStats) {
         until(&format!("it is back at {before:?}"), || {
             let now = self.stats();
             let is_back = now.threads <= before.threads + SPARE_THREADS

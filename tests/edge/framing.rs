@@ -22,7 +22,10 @@ fn a_request_arrives_as_it_was_sent() {
     assert_eq!(reported["secure"], false);
     let headers = reported["headers"].as_array().unwrap();
     let authorizations = headers.iter().filter(|header| header[0] == "authorization");
-    assert_eq!(authorizations.map(|header| &header[1]).collect::<Vec<_>>(), ["Bearer x", "Bearer y"]);
+    assert_eq!(
+        authorizations.map(|header| &header[1]).collect::<Vec<_>>(),
+        ["Bearer x", "Bearer y"]
+    );
 }
 
 #[test]
@@ -73,11 +76,15 @@ fn http_1_0_closes_unless_asked_not_to() {
 fn continue_is_sent_if_the_body_is_read() {
     let server = EdgeServer::start();
     let mut client = server.connect();
-    client.send("POST /a HTTP/1.1\r\nHost: desk\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    client.send(
+        "POST /a HTTP/1.1\r\nHost: desk\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n",
+    );
     assert_eq!(client.answer().status, 100);
     client.send("{}");
     assert_eq!(client.answer().json()["body"], "{}");
-    client.send("POST /a HTTP/1.1\r\nHost: desk\r\nExpect: 100-continue\r\nContent-Length: 70000\r\n\r\n");
+    client.send(
+        "POST /a HTTP/1.1\r\nHost: desk\r\nExpect: 100-continue\r\nContent-Length: 70000\r\n\r\n",
+    );
     client.answer().fails_with(413, "payload_too_large");
     assert!(client.is_closed());
 }
@@ -111,9 +118,17 @@ fn an_answer_carries_a_request_id_the_version_and_a_date() {
     assert_eq!(answer.header("x-api-version"), "v1");
     assert!(answer.header("date").ends_with("GMT"));
     let own = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
-    let asked = |id: &str| server.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\nX-Request-Id: {id}\r\n\r\n"));
+    let asked = |id: &str| {
+        server.ask(format!("GET /a HTTP/1.1\r\nHost: desk\r\nX-Request-Id: {id}\r\n\r\n"))
+    };
     assert_eq!(asked(own).header("x-request-id"), own);
-    for bad in ["", "x", "6f1c1d5e0f4b4c0e9a523b9d6a1f2c7d", "{6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d}", "\u{e9}"] {
+    for bad in [
+        "",
+        "x",
+        "6f1c1d5e0f4b4c0e9a523b9d6a1f2c7d",
+        "{6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d}",
+        "\u{e9}",
+    ] {
         assert_eq!(asked(bad).header("x-request-id").len(), 36, "{bad}");
     }
 }
@@ -135,7 +150,8 @@ fn bytes_beyond_ascii_harm_nobody() {
 #[test]
 fn clients_cannot_number_requests() {
     let server = EdgeServer::start();
-    let reported = server.ask("GET /a HTTP/1.1\r\nN: 0\r\nHost: desk\r\nN: 1\r\nn: 2\r\n\r\n").json();
+    let reported =
+        server.ask("GET /a HTTP/1.1\r\nN: 0\r\nHost: desk\r\nN: 1\r\nn: 2\r\n\r\n").json();
     assert_eq!((&reported["path"], &reported["client"]), (&"/a".into(), &"127.0.0.1".into()));
 }
 
@@ -144,29 +160,75 @@ fn clients_cannot_number_requests() {
 fn what_could_be_read_in_two_ways_is_refused() {
     let head = "POST /a HTTP/1.1\r\nHost: desk\r\n";
     let cases: &[(&str, String, &[u16])] = &[
-        ("two lengths", format!("{head}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}"), &[400]),
+        (
+            "two lengths",
+            format!("{head}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}"),
+            &[400],
+        ),
         ("a list of lengths", format!("{head}Content-Length: 2, 3\r\n\r\n{{}}"), &[400]),
         ("a length that is a word", format!("{head}Content-Length: two\r\n\r\n{{}}"), &[400]),
         ("a negative length", format!("{head}Content-Length: -1\r\n\r\n"), &[400]),
         ("a signed length", format!("{head}Content-Length: +2\r\n\r\n{{}}"), &[400]),
         ("a hexadecimal length", format!("{head}Content-Length: 0x2\r\n\r\n{{}}"), &[400]),
         ("an empty length", format!("{head}Content-Length: \r\n\r\n"), &[400]),
-        ("a length with a space within", format!("{head}Content-Length: 999999999999999999 9\r\n\r\n"), &[400]),
-        ("a long length that is no number", format!("{head}Content-Length: 9999999999999999999x\r\n\r\n"), &[400]),
-        ("another transfer encoding", format!("{head}Transfer-Encoding: gzip\r\n\r\n"), &[400, 501]),
-        ("identity", format!("{head}Transfer-Encoding: identity\r\n\r\n"), &[400, 501]),
-        ("one more before chunked", format!("{head}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"), &[501]),
         (
-            "chunked twice",
-            format!("{head}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+            "a length with a space within",
+            format!("{head}Content-Length: 999999999999999999 9\r\n\r\n"),
+            &[400],
+        ),
+        (
+            "a long length that is no number",
+            format!("{head}Content-Length: 9999999999999999999x\r\n\r\n"),
+            &[400],
+        ),
+        (
+            "another transfer encoding",
+            format!("{head}Transfer-Encoding: gzip\r\n\r\n"),
+            &[400, 501],
+        ),
+        ("identity", format!("{head}Transfer-Encoding: identity\r\n\r\n"), &[400, 501]),
+        (
+            "one more before chunked",
+            format!("{head}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"),
             &[501],
         ),
-        ("chunked, not last", format!("{head}Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n"), &[400, 501]),
-        ("chunked with a vertical tab", format!("{head}Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n"), &[400, 501]),
-        ("chunked in HTTP/1.0", "POST /a HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(), &[400]),
-        ("a chunk size that is no number", format!("{head}Transfer-Encoding: chunked\r\n\r\nxyz\r\n"), &[400]),
-        ("a negative chunk size", format!("{head}Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n"), &[400]),
-        ("a huge chunk size", format!("{head}Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n"), &[400]),
+        (
+            "chunked twice",
+            format!(
+                "{head}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            ),
+            &[501],
+        ),
+        (
+            "chunked, not last",
+            format!("{head}Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n"),
+            &[400, 501],
+        ),
+        (
+            "chunked with a vertical tab",
+            format!("{head}Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n"),
+            &[400, 501],
+        ),
+        (
+            "chunked in HTTP/1.0",
+            "POST /a HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(),
+            &[400],
+        ),
+        (
+            "a chunk size that is no number",
+            format!("{head}Transfer-Encoding: chunked\r\n\r\nxyz\r\n"),
+            &[400],
+        ),
+        (
+            "a negative chunk size",
+            format!("{head}Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n"),
+            &[400],
+        ),
+        (
+            "a huge chunk size",
+            format!("{head}Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n"),
+            &[400],
+        ),
         (
             "a chunk longer than its size",
             format!("{head}Transfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n"),
@@ -209,8 +271,10 @@ fn what_could_be_read_in_two_ways_is_refused() {
 #[test]
 fn an_incomplete_request_is_not_forwarded() {
     let server = EdgeServer::start();
-    for whole in ["GET /a HTTP/1.1\r\nHost: desk\r\n", "POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 5\r\n\r\nab"]
-    {
+    for whole in [
+        "GET /a HTTP/1.1\r\nHost: desk\r\n",
+        "POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 5\r\n\r\nab",
+    ] {
         let mut client = server.connect();
         client.send(whole);
         client.stop_sending();
@@ -224,16 +288,27 @@ fn an_incomplete_request_is_not_forwarded() {
 fn a_length_of_any_size_is_a_number() {
     let server = EdgeServer::start();
     let ask = |length: &str| {
-        server.ask(format!("POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: {length}\r\n\r\n{SMUGGLED}"))
+        server.ask(format!(
+            "POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: {length}\r\n\r\n{SMUGGLED}"
+        ))
     };
-    for number in ["65537", "000000000000000000000000000000000000065537", "9223372036854775808", "18446744073709551613"]
-    {
+    for number in [
+        "65537",
+        "000000000000000000000000000000000000065537",
+        "9223372036854775808",
+        "18446744073709551613",
+    ] {
         ask(number).fails_with(413, "payload_too_large");
     }
-    for number in ["18446744073709551616", "99999999999999999999", "100000000000000000000000000000000000000000"] {
+    for number in [
+        "18446744073709551616",
+        "99999999999999999999",
+        "100000000000000000000000000000000000000000",
+    ] {
         assert_eq!(ask(number).status, 400);
     }
-    let short = server.ask("POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 0000000000000000000002\r\n\r\n{}");
+    let short = server
+        .ask("POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: 0000000000000000000002\r\n\r\n{}");
     assert_eq!(short.json()["body"], "{}");
     assert!(!server.paths().contains(&"/smuggled".to_owned()));
 }
@@ -243,7 +318,11 @@ fn a_length_of_any_size_is_a_number() {
 fn a_fragment_is_no_part_of_a_target() {
     let server = EdgeServer::start();
     for target in ["/a#x", "/a#", "http://desk/a#x"] {
-        assert_eq!(server.ask(format!("GET {target} HTTP/1.1\r\nHost: desk\r\n\r\n")).json()["path"], "/a", "{target}");
+        assert_eq!(
+            server.ask(format!("GET {target} HTTP/1.1\r\nHost: desk\r\n\r\n")).json()["path"],
+            "/a",
+            "{target}"
+        );
     }
     assert_eq!(server.ask(get("/a%23x")).json()["path"], "/a%23x");
 }
@@ -253,7 +332,8 @@ fn a_fragment_is_no_part_of_a_target() {
 fn a_line_may_end_with_lf_alone() {
     let server = EdgeServer::start();
     let mut client = server.connect();
-    client.send("GET /a HTTP/1.1\nHost: desk\r\nX-Note: a\n\nGET /b HTTP/1.1\r\nHost: desk\r\n\r\n");
+    client
+        .send("GET /a HTTP/1.1\nHost: desk\r\nX-Note: a\n\nGET /b HTTP/1.1\r\nHost: desk\r\n\r\n");
     assert_eq!([client.answer().status, client.answer().status], [200, 200]);
     assert_eq!(server.paths(), ["/a", "/b"]);
 }

@@ -4,8 +4,17 @@ use crate::fixture::{Fixture, RECORDS};
 use crate::support::raw::{Client, request};
 
 /// Line ends as attackers encode them, raw ones last.
-const LINE_ENDS: [&str; 9] =
-    ["%0d%0a", "%0D%0A", "%0a", "%250d%250a", "%E5%98%8D%E5%98%8A", "%u000d%u000a", "\u{560d}\u{560a}", "\r", "\r\n "];
+const LINE_ENDS: [&str; 9] = [
+    "%0d%0a",
+    "%0D%0A",
+    "%0a",
+    "%250d%250a",
+    "%E5%98%8D%E5%98%8A",
+    "%u000d%u000a",
+    "\u{560d}\u{560a}",
+    "\r",
+    "\r\n ",
+];
 
 const KNOWN: [&str; 21] = [
     "x-request-id",
@@ -70,10 +79,14 @@ fn no_echo_can_break_a_line() {
         for bytes in requests(&fixture.key, &evil) {
             let mut client = Client::connect(fixture.server.address());
             client.send(&bytes);
-            let answer = client.try_answer(false).unwrap_or_else(|| panic!("no answer to {bytes:?}"));
+            let answer =
+                client.try_answer(false).unwrap_or_else(|| panic!("no answer to {bytes:?}"));
             for (name, value) in &answer.headers {
                 assert!(KNOWN.contains(&name.as_str()), "{name} answers {bytes:?}");
-                assert!(!value.contains('\r') && !value.contains("<p>"), "{name}: {value} answers {bytes:?}");
+                assert!(
+                    !value.contains('\r') && !value.contains("<p>"),
+                    "{name}: {value} answers {bytes:?}"
+                );
             }
         }
     }

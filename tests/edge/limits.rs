@@ -25,7 +25,8 @@ fn a_head_has_16_kib_and_a_target_8() {
 }
 
 fn post(length: usize) -> Vec<u8> {
-    let mut bytes = format!("POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: {length}\r\n\r\n").into_bytes();
+    let mut bytes =
+        format!("POST /a HTTP/1.1\r\nHost: desk\r\nContent-Length: {length}\r\n\r\n").into_bytes();
     bytes.resize(bytes.len() + length, b'x');
     bytes
 }
@@ -43,7 +44,11 @@ fn a_body_has_64_kib() {
         client.answer().fails_with(413, "payload_too_large");
         assert!(client.is_closed());
     }
-    assert_eq!(server.paths(), ["/a", "/a", "/a"], "what came after a body that is too large does not run");
+    assert_eq!(
+        server.paths(),
+        ["/a", "/a", "/a"],
+        "what came after a body that is too large does not run"
+    );
 }
 
 #[test]
@@ -135,7 +140,9 @@ fn a_peer_that_does_not_read_is_cut() {
 fn a_reader_that_is_slow_but_reads_gets_everything() {
     let server = with_short_timeouts();
     let mut client = server.connect();
-    client.send(get("/large").repeat(8) + "GET /a HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\r\n");
+    client.send(
+        get("/large").repeat(8) + "GET /a HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\r\n",
+    );
     let mut read = 0;
     let mut buffer = vec![0; 256 * 1024];
     while let Ok(bytes @ 1..) = uninterrupted(|| client.socket().read(&mut buffer)) {

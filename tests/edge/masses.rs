@@ -1,5 +1,5 @@
-//! Two thousand clients that send nothing, or send or read slowly. Others are served meanwhile, memory is bounded, and all
-//! resources are released afterwards.
+//! Two thousand clients that send nothing, or send or read slowly. Others are served meanwhile,
+//! memory is bounded, and all resources are released afterwards.
 
 use std::thread;
 use std::time::Duration;
@@ -22,14 +22,20 @@ fn with_short_timeouts() -> Fixture {
     // The clients take descriptors of this process.
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).unwrap();
-    let times = ["--idle-timeout=3s", "--head-timeout=2s", "--body-timeout=2s", "--write-timeout=200ms"];
-    let setup = times.iter().fold(Setup::without_rate_limit(), |setup, option| setup.option(option));
+    let times =
+        ["--idle-timeout=3s", "--head-timeout=2s", "--body-timeout=2s", "--write-timeout=200ms"];
+    let setup =
+        times.iter().fold(Setup::without_rate_limit(), |setup, option| setup.option(option));
     Fixture::with(setup.option("--max-connections").option("5000"))
 }
 
-/// Others are served while `clients` are connected, twice. The first ones disconnect. The service closes the connections of the
-/// second ones and releases all resources.
-fn harm_nobody(fixture: &Fixture, drip: Option<&[u8]>, mut clients: impl FnMut(&Fixture) -> Vec<Client>) {
+/// Others are served while `clients` are connected, twice. The first ones disconnect. The service
+/// closes the connections of the second ones and releases all resources.
+fn harm_nobody(
+    fixture: &Fixture,
+    drip: Option<&[u8]>,
+    mut clients: impl FnMut(&Fixture) -> Vec<Client>,
+) {
     let before = fixture.settled();
     let other = fixture.server.tenant("other").with_scopes(ALL);
     others_are_served(&other, drip, &mut clients(fixture));
@@ -43,7 +49,9 @@ fn harm_nobody(fixture: &Fixture, drip: Option<&[u8]>, mut clients: impl FnMut(&
 
 fn others_are_served(other: &Api, drip: Option<&[u8]>, slow: &mut [Client]) {
     // The fair queue distinguishes clients by address.
-    let ask = |method: &str, target: &str| other.call(method, target).header("X-Forwarded-For", "198.51.100.7");
+    let ask = |method: &str, target: &str| {
+        other.call(method, target).header("X-Forwarded-For", "198.51.100.7")
+    };
     for _ in 0..20 {
         let made = ask("POST", RECORDS).json(&json!({"name": "Served meanwhile"})).send().created();
         ask("GET", &format!("{RECORDS}?id={}", made["id"])).send().is(200);
@@ -78,8 +86,13 @@ fn two_thousand_that_send_a_byte_now_and_then() {
 fn two_hundred_that_send_a_body_byte_by_byte() {
     let fixture = with_short_timeouts();
     harm_nobody(&fixture, Some(b" "), |fixture| {
-        let whole =
-            request("POST", RECORDS, &fixture.key, "Content-Type: application/json\r\n", &" ".repeat(64 * 1024));
+        let whole = request(
+            "POST",
+            RECORDS,
+            &fixture.key,
+            "Content-Type: application/json\r\n",
+            &" ".repeat(64 * 1024),
+        );
         let head = &whole[..whole.len() - 64 * 1024];
         let begun = (0..SOME).map(|_| {
             let mut client = fixture.connect();

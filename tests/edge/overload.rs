@@ -36,7 +36,8 @@ fn asking(server: &EdgeServer, count: usize, bytes: &str) -> Vec<Client> {
     clients
 }
 
-/// Waits until the edge has processed earlier events on other connections. It has one thread, which responds to this request itself.
+/// Waits until the edge has processed earlier events on other connections. It has one thread, which
+/// responds to this request itself.
 fn is_seen_by_now(server: &EdgeServer) {
     (0..3).for_each(|_| assert_eq!(server.ask(get("/healthz")).status, 200));
 }
@@ -86,8 +87,8 @@ fn a_proxy_on_loopback_has_no_share() {
     are_all_served(clients);
 }
 
-/// Eighty requests of another client wait. A later request of a modest client waits only for those that workers already handle, or
-/// that tiny_http has.
+/// Eighty requests of another client wait. A later request of a modest client waits only for those
+/// that workers already handle, or that tiny_http has.
 #[test]
 fn one_request_goes_before_the_rest_of_what_another_address_asked() {
     let server = EdgeServer::start();
@@ -99,7 +100,9 @@ fn one_request_goes_before_the_rest_of_what_another_address_asked() {
     modest.send(ask(MODEST, "/a"));
     assert_eq!(modest.answer().status, 200);
     let paths = server.paths();
-    let meanwhile = paths.iter().take_while(|path| *path != "/a").filter(|path| *path == "/busy").count() - before;
+    let meanwhile =
+        paths.iter().take_while(|path| *path != "/a").filter(|path| *path == "/busy").count()
+            - before;
     assert!(meanwhile < 20, "{meanwhile} of the other's were begun meanwhile");
     are_all_served(greedy);
 }
@@ -107,7 +110,9 @@ fn one_request_goes_before_the_rest_of_what_another_address_asked() {
 /// Requests that keep every worker busy, and fill what tiny_http may have.
 fn occupying(server: &EdgeServer) -> Vec<Client> {
     let clients = asking(server, 12 + Config::new("").workers, &get("/busy?3000"));
-    until("the workers are busy", || (server.paths().len() >= Config::new("").workers).then_some(()));
+    until("the workers are busy", || {
+        (server.paths().len() >= Config::new("").workers).then_some(())
+    });
     clients
 }
 
@@ -181,7 +186,8 @@ fn pipelined_requests_are_answered_in_order() {
     let server = EdgeServer::start();
     let mut client = server.connect();
     let mut sender = client.twin();
-    let sending = thread::spawn(move || (0..COUNT).for_each(|n| sender.send(get(&format!("/{n}")))));
+    let sending =
+        thread::spawn(move || (0..COUNT).for_each(|n| sender.send(get(&format!("/{n}")))));
     for n in 0..COUNT {
         assert_eq!(client.answer().json()["path"], format!("/{n}"));
     }

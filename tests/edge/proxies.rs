@@ -8,9 +8,12 @@ use crate::support::{Setup, until, uuid};
 fn line_of(fixture: &Fixture, headers: &str) -> String {
     let id = uuid();
     let mut client = Client::connect(fixture.server.address());
-    client.send(format!("GET /readyz HTTP/1.1\r\nHost: desk\r\nX-Request-Id: {id}\r\n{headers}\r\n"));
+    client
+        .send(format!("GET /readyz HTTP/1.1\r\nHost: desk\r\nX-Request-Id: {id}\r\n{headers}\r\n"));
     assert_eq!(client.answer().status, 200);
-    until("it is logged", || fixture.server.log().lines().find(|line| line.contains(&id)).map(str::to_owned))
+    until("it is logged", || {
+        fixture.server.log().lines().find(|line| line.contains(&id)).map(str::to_owned)
+    })
 }
 
 #[test]
@@ -29,7 +32,10 @@ fn the_log_has_the_address_that_the_last_stranger_had() {
     is("X-Forwarded-For: 198.51.100.4\r\n", "198.51.100.4");
     // The proxies append to what the client sent.
     is("X-Forwarded-For: 203.0.113.7, 198.51.100.4, 192.0.2.8\r\n", "198.51.100.4");
-    is("X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-For: 198.51.100.4, 2001:db8::1\r\n", "198.51.100.4");
+    is(
+        "X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-For: 198.51.100.4, 2001:db8::1\r\n",
+        "198.51.100.4",
+    );
     is("X-Forwarded-For: 203.0.113.7, nonsense, 192.0.2.8\r\n", "192.0.2.8");
     is("X-Forwarded-For: 203.0.113.7, 2001:470::1\r\n", "2001:470::1");
     for forged in [

@@ -25,10 +25,13 @@ fn a_tenant_whose_file_is_locked_holds_up_nobody_else() {
     let gets = request("GET", RECORDS, &key, "", "");
     let post = request("POST", RECORDS, &key, JSON, "{\"name\": \"Late\"}");
     let mut held: Vec<Client> = (0..200).map(|_| fixture.connect()).collect();
-    held.iter_mut().zip([&gets, &post].iter().cycle()).for_each(|(client, bytes)| client.send(bytes));
+    held.iter_mut()
+        .zip([&gets, &post].iter().cycle())
+        .for_each(|(client, bytes)| client.send(bytes));
     fixture.is_served();
     fixture.api().customer("Served");
-    // The lock times out after 5 s: a request that waited for these would have seen their responses.
+    // The lock times out after 5 s: a request that waited for these would have seen their
+    // responses.
     assert!(held.iter().any(|client| !client.is_answered()), "others waited");
     for _ in 0..20 {
         fixture.is_served();
@@ -47,11 +50,14 @@ fn one_address_takes_a_quarter_of_the_connections() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let network = format!("ip link set lo up; ip addr add {GREEDY}/32 dev lo; ip addr add {MODEST}/32 dev lo");
+    let network = format!(
+        "ip link set lo up; ip addr add {GREEDY}/32 dev lo; ip addr add {MODEST}/32 dev lo"
+    );
     let this = std::env::current_exe().unwrap();
     for test in ["in_a_network_of_its_own", "silent_in_a_network_of_its_own"] {
         let script = format!("{network}; exec \"$0\" --exact --ignored shares::{test}");
-        let child = Command::new("unshare").args(["-n", "sh", "-ec", &script]).arg(&this).output().unwrap();
+        let child =
+            Command::new("unshare").args(["-n", "sh", "-ec", &script]).arg(&this).output().unwrap();
         assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
     }
 }
@@ -75,7 +81,10 @@ fn in_a_network_of_its_own() {
         serves(&mut client);
         idle.push(client);
         if count >= 10 {
-            assert!(idle[count - 10].is_closed(), "the connection that was idle longest goes first");
+            assert!(
+                idle[count - 10].is_closed(),
+                "the connection that was idle longest goes first"
+            );
         }
     }
     // Those that are not idle stay, and one more is refused.
@@ -96,8 +105,8 @@ fn in_a_network_of_its_own() {
 #[test]
 #[ignore = "run by the test above"]
 fn silent_in_a_network_of_its_own() {
-    let folder = tempfile::tempdir().unwrap();
-    let Certificate { certificate, key } = Certificate::make(folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let Certificate { certificate, key } = Certificate::make(directory.path());
     for tls in [None, Some(TlsFiles { certificate, key })] {
         let server = EdgeServer::with(|config| {
             config.listen = SocketAddr::from((GREEDY, 0));

@@ -1,4 +1,5 @@
-//! A body that is too large is rejected in the order of checks, and the client receives the response.
+//! A body that is too large is rejected in the order of checks, and the client receives the
+//! response.
 
 use std::io::Write;
 use std::thread;
@@ -29,7 +30,11 @@ fn a_large_body_is_rejected_in_the_order_of_checks() {
     ask(large(RECORDS, &format!("tdk_{}", "x".repeat(43))), 401, "invalid_api_key");
     ask(large(RECORDS, &fixture.key), 413, "payload_too_large");
     // 415 comes before 413.
-    ask(request("POST", RECORDS, &fixture.key, "", &" ".repeat(70_000)), 415, "unsupported_media_type");
+    ask(
+        request("POST", RECORDS, &fixture.key, "", &" ".repeat(70_000)),
+        415,
+        "unsupported_media_type",
+    );
     ask(large(RECORDS, &fixture.key), 429, "rate_limited");
     let reader = fixture.tenant.key(&["customers:read"]).key;
     ask(large(RECORDS, &reader), 403, "insufficient_scope");
@@ -62,7 +67,9 @@ fn a_client_that_is_still_sending_gets_its_refusal() {
 
 /// A request that announces more than 64 KiB and sends no body, or stops within a chunk.
 fn stalled(method: &str, target: &str, key: &str, headers: &str) -> [String; 5] {
-    let head = format!("{method} {target} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{headers}");
+    let head = format!(
+        "{method} {target} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{headers}"
+    );
     let chunk = " ".repeat(64 * 1024 + 1);
     [
         format!("{head}Content-Length: 65537\r\n\r\n"),
@@ -132,7 +139,9 @@ fn bodies_of_one_address_take_no_memory_from_others() {
 fn no_body_is_read_that_no_check_needs() {
     let fixture = Fixture::new();
     let head = |target: &str, authorization: &str| {
-        format!("POST {target} HTTP/1.1\r\nHost: desk\r\n{authorization}{JSON}Content-Length: 60000\r\n\r\n")
+        format!(
+            "POST {target} HTTP/1.1\r\nHost: desk\r\n{authorization}{JSON}Content-Length: 60000\r\n\r\n"
+        )
     };
     let key = format!("Authorization: Bearer {}\r\n", fixture.key);
     for (bytes, status, code) in [

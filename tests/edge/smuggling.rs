@@ -11,10 +11,13 @@ use crate::support::raw::{Client, request};
 /// How often each request is repeated.
 const TRIES: usize = 300;
 
-/// Requests that one parser ends where `hidden` begins, and another elsewhere. Each has a name for what makes it ambiguous.
+/// Requests that one parser ends where `hidden` begins, and another elsewhere. Each has a name for
+/// what makes it ambiguous.
 fn shapes(key: &str, hidden: &str) -> Vec<(&'static str, String)> {
     let post = |headers: &str, body: &str| {
-        let head = format!("POST {RECORDS} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{headers}\r\n");
+        let head = format!(
+            "POST {RECORDS} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{headers}\r\n"
+        );
         format!("{head}{body}")
     };
     let in_process = hidden.len();
@@ -22,13 +25,22 @@ fn shapes(key: &str, hidden: &str) -> Vec<(&'static str, String)> {
     vec![
         (
             "a length beside chunked",
-            post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", &format!("0\r\n\r\n{hidden}")),
+            post(
+                "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+                &format!("0\r\n\r\n{hidden}"),
+            ),
         ),
         (
             "chunked beside a length",
-            post(&format!("Transfer-Encoding: chunked\r\nContent-Length: {in_process}\r\n"), &chunk),
+            post(
+                &format!("Transfer-Encoding: chunked\r\nContent-Length: {in_process}\r\n"),
+                &chunk,
+            ),
         ),
-        ("two lengths", post(&format!("Content-Length: {in_process}\r\nContent-Length: 0\r\n"), hidden)),
+        (
+            "two lengths",
+            post(&format!("Content-Length: {in_process}\r\nContent-Length: 0\r\n"), hidden),
+        ),
         (
             "two lengths, the other way round",
             post(&format!("Content-Length: 0\r\nContent-Length: {in_process}\r\n"), hidden),
@@ -37,19 +49,46 @@ fn shapes(key: &str, hidden: &str) -> Vec<(&'static str, String)> {
         ("a length that is no number", post("Content-Length: 0x0\r\n", hidden)),
         ("a signed length", post("Content-Length: +0\r\n", hidden)),
         ("an unknown transfer encoding", post("Transfer-Encoding: xchunked\r\n", hidden)),
-        ("a transfer encoding with a tab", post("Transfer-Encoding:\x0bchunked\r\n", &format!("0\r\n\r\n{hidden}"))),
-        ("identity", post(&format!("Transfer-Encoding: identity\r\nContent-Length: {in_process}\r\n"), hidden)),
+        (
+            "a transfer encoding with a tab",
+            post("Transfer-Encoding:\x0bchunked\r\n", &format!("0\r\n\r\n{hidden}")),
+        ),
+        (
+            "identity",
+            post(
+                &format!("Transfer-Encoding: identity\r\nContent-Length: {in_process}\r\n"),
+                hidden,
+            ),
+        ),
         (
             "chunked twice",
-            post("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", &format!("0\r\n\r\n{hidden}")),
+            post(
+                "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+                &format!("0\r\n\r\n{hidden}"),
+            ),
         ),
         ("a space before the colon", post(&format!("Content-Length : {in_process}\r\n"), hidden)),
         ("a folded length", post(&format!("X-A: b\r\n Content-Length: {in_process}\r\n"), hidden)),
         ("a bare CR", post(&format!("X-A: b\rContent-Length: {in_process}\r\n"), hidden)),
-        ("a bad chunk size", post("Transfer-Encoding: chunked\r\n", &format!("0x0\r\n\r\n{hidden}"))),
-        ("a chunk extension with a line end", post("Transfer-Encoding: chunked\r\n", &format!("0;a\n\r\n{hidden}"))),
-        ("a huge chunk size", post("Transfer-Encoding: chunked\r\n", &format!("10000000000000000\r\n\r\n{hidden}"))),
-        ("a trailer", post("Transfer-Encoding: chunked\r\n", &format!("0\r\nContent-Length: 0\r\n \r\n{hidden}"))),
+        (
+            "a bad chunk size",
+            post("Transfer-Encoding: chunked\r\n", &format!("0x0\r\n\r\n{hidden}")),
+        ),
+        (
+            "a chunk extension with a line end",
+            post("Transfer-Encoding: chunked\r\n", &format!("0;a\n\r\n{hidden}")),
+        ),
+        (
+            "a huge chunk size",
+            post("Transfer-Encoding: chunked\r\n", &format!("10000000000000000\r\n\r\n{hidden}")),
+        ),
+        (
+            "a trailer",
+            post(
+                "Transfer-Encoding: chunked\r\n",
+                &format!("0\r\nContent-Length: 0\r\n \r\n{hidden}"),
+            ),
+        ),
         (
             "an expectation that is not met",
             post(&format!("Expect: 100-continue\r\nContent-Length: {}\r\n", 1_u64 << 21), hidden),
@@ -72,7 +111,11 @@ fn a_hidden_delete_does_not_run() {
         for part in 0..4 {
             let (fixture, shapes) = (&fixture, &shapes);
             scope.spawn(move || {
-                shapes.iter().skip(part).step_by(4).for_each(|(what, bytes)| try_often(fixture, what, bytes))
+                shapes
+                    .iter()
+                    .skip(part)
+                    .step_by(4)
+                    .for_each(|(what, bytes)| try_often(fixture, what, bytes))
             });
         }
     });

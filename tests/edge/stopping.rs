@@ -43,7 +43,8 @@ fn sigterm_ends_what_waits_and_answers_what_is_under_way() {
         assert!(client.is_closed());
     }
     assert_eq!(fixture.server.ended().code(), Some(0));
-    let kept: i64 = locked.query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
+    let kept: i64 =
+        locked.query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
     assert_eq!(kept, 20, "nothing acknowledged is lost");
 }
 
@@ -62,12 +63,15 @@ fn a_server_under_load_loses_nothing_acknowledged_when_it_is_asked_to_stop() {
                 }
             });
         }
-        until("the writers are under way", || (created.load(Ordering::Relaxed) > 100).then_some(()));
+        until("the writers are under way", || {
+            (created.load(Ordering::Relaxed) > 100).then_some(())
+        });
         fixture.server.signal("TERM");
     });
     let acknowledged = created.into_inner();
     assert_eq!(fixture.server.ended().code(), Some(0));
-    let kept: i64 =
-        database(&fixture.tenant.file()).query_row("SELECT count(*) FROM customers", [], |row| row.get(0)).unwrap();
+    let kept: i64 = database(&fixture.tenant.file())
+        .query_row("SELECT count(*) FROM customers", [], |row| row.get(0))
+        .unwrap();
     assert!(usize::try_from(kept).unwrap() >= acknowledged, "{acknowledged} of {kept}");
 }

@@ -14,8 +14,8 @@ use crate::fixture::{Fixture, RECORDS};
 use crate::support::tls::Certificate;
 use crate::support::{Setup, until};
 
-fn make_pair(folder: &Path) -> TlsFiles {
-    let made = Certificate::make(folder);
+fn make_pair(directory: &Path) -> TlsFiles {
+    let made = Certificate::make(directory);
     TlsFiles { certificate: made.certificate, key: made.key }
 }
 
@@ -33,8 +33,8 @@ fn curl(url: &str, certificate: &Path, options: &[&str]) -> String {
 
 #[test]
 fn https_is_secure_in_both_versions() {
-    let folder = tempfile::tempdir().unwrap();
-    let files = make_pair(folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let files = make_pair(directory.path());
     let server = EdgeServer::with(|config| config.tls = Some(files.clone()));
     let url = format!("https://{}/a", server.address);
     for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"]] {
@@ -43,7 +43,8 @@ fn https_is_secure_in_both_versions() {
         let head = curl(&url, &files.certificate, &[version, &["-i"]].concat());
         assert!(head.contains("strict-transport-security: max-age=31536000"), "{head}");
     }
-    let output = curl(&url, &files.certificate, &["--tls-max", "1.1", "--ciphers", "DEFAULT@SECLEVEL=0"]);
+    let output =
+        curl(&url, &files.certificate, &["--tls-max", "1.1", "--ciphers", "DEFAULT@SECLEVEL=0"]);
     assert!(!output.contains("secure") && output.starts_with("curl:"), "{output}");
 }
 
@@ -59,9 +60,13 @@ fn the_binary_serves_https_to_curl_and_openssl() {
     assert!(curl(&url, certificate, &json).contains("By curl"));
     for (option, version) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
         let output = s_client(&fixture.server, option, &fixture.get(RECORDS));
-        assert!(output.contains(&format!("New, {version}")) && output.contains("By curl"), "{output}");
         assert!(
-            output.contains("Verify return code: 0 (ok)") && output.contains("ALPN protocol: http/1.1"),
+            output.contains(&format!("New, {version}")) && output.contains("By curl"),
+            "{output}"
+        );
+        assert!(
+            output.contains("Verify return code: 0 (ok)")
+                && output.contains("ALPN protocol: http/1.1"),
             "{output}"
         );
     }
@@ -121,8 +126,8 @@ fn sighup_reads_the_certificate_again_and_a_broken_one_is_not_taken() {
 
 #[test]
 fn a_silent_handshake_is_cut() {
-    let folder = tempfile::tempdir().unwrap();
-    let files = make_pair(folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let files = make_pair(directory.path());
     let server = EdgeServer::with(|config| {
         config.tls = Some(files);
         config.connections.head_timeout = Duration::from_millis(500);
@@ -133,8 +138,8 @@ fn a_silent_handshake_is_cut() {
 
 #[test]
 fn a_broken_new_pair_keeps_the_old_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let files = make_pair(folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let files = make_pair(directory.path());
     let tls = Tls::load(files.certificate.clone(), files.key.clone()).unwrap();
     assert!(tls.reload().is_ok());
     fs::write(&files.key, "no key").unwrap();

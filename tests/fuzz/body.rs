@@ -1,5 +1,5 @@
-//! JSON bodies to every resource, through the whole service: an answer that the contract knows, and what was made is what
-//! is found.
+//! JSON bodies to every resource, through the whole service: an answer that the contract knows, and
+//! what was made is what is found.
 
 use std::cell::RefCell;
 
@@ -55,8 +55,9 @@ const STATUSES: [u16; 4] = [200, 201, 400, 422];
 
 #[test]
 fn body() {
-    let server =
-        InProcess::made_of(|app| std::sync::Arc::new(move |request, reply, turns| app.respond(request, reply, turns)));
+    let server = InProcess::made_of(|app| {
+        std::sync::Arc::new(move |request, reply, turns| app.respond(request, reply, turns))
+    });
     let tenant = server.tenant("acme");
     let key = tenant.key(ALL).key;
     // What others may refer to, and what is changed.
@@ -82,14 +83,17 @@ fn body() {
             assert!(members > 0, "{answer:?}");
         }
         for resource in model::ALL {
-            for (method, target) in [("POST", resource.path.to_owned()), ("PUT", format!("{}?id=1", resource.path))] {
+            for (method, target) in
+                [("POST", resource.path.to_owned()), ("PUT", format!("{}?id=1", resource.path))]
+            {
                 let answer = ask(method, &target, input);
                 assert!(STATUSES.contains(&answer.status), "{method} {target}: {answer:?}");
                 let reported: Value = answer.json();
                 if answer.status >= 400 {
                     assert_eq!(reported["error"]["status"], answer.status);
                 } else {
-                    let found = ask("GET", &format!("{}?id={}", resource.path, reported["id"]), b"");
+                    let found =
+                        ask("GET", &format!("{}?id={}", resource.path, reported["id"]), b"");
                     assert_eq!(found.json(), reported);
                 }
             }
@@ -99,7 +103,8 @@ fn body() {
 
 /// A batch that creates a customer, and then an employee from `body`.
 fn batch_of(body: &[u8]) -> Vec<u8> {
-    let customer: &[u8] = br#"{"operations":[{"method":"POST","path":"/customers.php","body":{"name":"First"}},"#;
+    let customer: &[u8] =
+        br#"{"operations":[{"method":"POST","path":"/customers.php","body":{"name":"First"}},"#;
     let employee: &[u8] = br#"{"method":"POST","path":"/employees.php","body":"#;
     [customer, employee, body, b"}]}"].concat()
 }

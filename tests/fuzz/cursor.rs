@@ -1,4 +1,5 @@
-//! Cursors: whatever a client sends is a page's place or a refusal, and what was given out is taken back.
+//! Cursors: whatever a client sends is a page's place or a refusal, and what was given out is taken
+//! back.
 
 use tenantdesk::api::list;
 use tenantdesk::api::query::Query;
@@ -32,7 +33,11 @@ fn cursor() {
             let position = list.after.as_ref().expect("a cursor that was taken has a place");
             let written = list::write_cursor(position, &list);
             let again = Query::parse(Some(&query.with_cursor(&written))).unwrap();
-            assert_eq!(list::parse(resource, &again).unwrap().after.as_ref(), Some(position), "{written}");
+            assert_eq!(
+                list::parse(resource, &again).unwrap().after.as_ref(),
+                Some(position),
+                "{written}"
+            );
         }
     });
 }
@@ -43,7 +48,12 @@ fn forge(resource: &'static Resource, input: &[u8]) {
     let mut number = [0; 8];
     number.iter_mut().zip(input).for_each(|(to, from)| *to = *from);
     let number = i64::from_be_bytes(number);
-    let values = [Value::Null, Value::Boolean(number & 1 == 1), Value::Integer(number), Value::Text(text.into_owned())];
+    let values = [
+        Value::Null,
+        Value::Boolean(number & 1 == 1),
+        Value::Integer(number),
+        Value::Text(text.into_owned()),
+    ];
     for sort in list::sortable(resource) {
         let query = format!("sort={}", sort.name());
         let list = list::parse(resource, &Query::parse(Some(&query)).unwrap()).unwrap();

@@ -1,4 +1,5 @@
-//! Sends arbitrary bytes to the edge. Each request that reaches the handler has its response sent to the client, in order.
+//! Sends arbitrary bytes to the edge. Each request that reaches the handler has its response sent
+//! to the client, in order.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -75,7 +76,8 @@ fn edge() {
         // A response without a body for every method, so that the client can separate responses.
         reply.send(Response::empty(204));
     };
-    let mut config = Config { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Config::new("unused") };
+    let mut config =
+        Config { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Config::new("unused") };
     config.connections.head_timeout = Duration::from_millis(100);
     config.connections.body_timeout = Duration::from_millis(100);
     config.connections.idle_timeout = Duration::from_millis(500);
@@ -105,14 +107,16 @@ fn exchange(address: SocketAddr, input: &[u8]) -> Vec<u8> {
         match uninterrupted(|| client.read(&mut piece)) {
             Ok(0) => return answers,
             Ok(bytes) => answers.extend_from_slice(&piece[..bytes]),
-            Err(problem) if problem.kind() == std::io::ErrorKind::WouldBlock => panic!("the edge hangs"),
+            Err(problem) if problem.kind() == std::io::ErrorKind::WouldBlock => {
+                panic!("the edge hangs")
+            }
             Err(_) => return answers,
         }
     }
 }
 
-/// The request ids of the answers that the handler gave. Whatever else comes ends the connection, and is never a 500: that
-/// would be a request that tiny_http took for another.
+/// The request ids of the answers that the handler gave. Whatever else comes ends the connection,
+/// and is never a 500: that would be a request that tiny_http took for another.
 fn answered(mut answers: &[u8]) -> Vec<String> {
     let mut ids = Vec::new();
     while let Some(end) = answers.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -133,7 +137,10 @@ fn answered(mut answers: &[u8]) -> Vec<String> {
 fn check(request: &Request) {
     assert!(request.path.starts_with('/') || request.path == "*", "{request:?}");
     let target = [request.path.as_str(), request.query.as_deref().unwrap_or("")].concat();
-    assert!(target.len() <= 8 * 1024 && target.bytes().all(|byte| (0x21..0x7f).contains(&byte)), "{request:?}");
+    assert!(
+        target.len() <= 8 * 1024 && target.bytes().all(|byte| (0x21..0x7f).contains(&byte)),
+        "{request:?}"
+    );
     assert_eq!((request.client, request.secure), (IpAddr::V4(Ipv4Addr::LOCALHOST), false));
     assert!(request.headers.values().all(|value| value.to_str().is_ok()), "{request:?}");
     if let Body::Whole(body) = &request.body {

@@ -1,9 +1,11 @@
-//! Fuzzing on stable Rust: inputs are mutated from a small corpus and from pieces that matter, for as long as
-//! `FUZZ_SECONDS` says (3 without it). A target for each place where bytes of strangers are read:
+//! Fuzzing on stable Rust: inputs are mutated from a small corpus and from pieces that matter, for
+//! as long as `FUZZ_SECONDS` says (3 without it). A target for each place where bytes of strangers
+//! are read:
 //!
 //!     FUZZ_SECONDS=1800 cargo test --release --test fuzz edge
 //!
-//! An input that fails is printed and written to `target/fuzz/`; put it into `tests/fuzz/corpus/TARGET/` with its fix.
+//! An input that fails is printed and written to `target/fuzz/`; put it into
+//! `tests/fuzz/corpus/TARGET/` with its fix.
 
 #![expect(
     clippy::expect_used,

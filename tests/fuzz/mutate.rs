@@ -11,23 +11,25 @@ use proptest::test_runner::{RngSeed, TestRunner};
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Numbers that differ from run to run, and that a failing run need not repeat: its input is kept.
-pub struct Chance(TestRng);
+pub(crate) struct Chance(TestRng);
 
 impl Chance {
     /// A number below `end`, which is not 0.
-    pub fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         use proptest::prelude::Rng;
         usize::try_from(self.0.next_u64() % end as u64).unwrap()
     }
 
-    pub fn pick<'a, T: ?Sized>(&mut self, among: &[&'a T]) -> &'a T {
+    pub(crate) fn pick<'a, T: ?Sized>(&mut self, among: &[&'a T]) -> &'a T {
         among[self.below(among.len())]
     }
 }
 
-/// Runs `check` on mutations of the corpus of `target`, put together from `pieces`, until the time is over.
-pub fn fuzz(target: &str, pieces: &[&[u8]], mut check: impl FnMut(&[u8])) {
-    let seconds = std::env::var("FUZZ_SECONDS").map_or(3, |text| text.parse().expect("FUZZ_SECONDS is a number"));
+/// Runs `check` on mutations of the corpus of `target`, put together from `pieces`, until the time
+/// is over.
+pub(crate) fn fuzz(target: &str, pieces: &[&[u8]], mut check: impl FnMut(&[u8])) {
+    let seconds = std::env::var("FUZZ_SECONDS")
+        .map_or(3, |text| text.parse().expect("FUZZ_SECONDS is a number"));
     let mut chance = chance();
     let mut corpus = corpus(target);
     let seeds = corpus.len();
@@ -52,11 +54,15 @@ fn run(target: &str, input: &[u8], check: &mut impl FnMut(&[u8])) {
     let outcome = catch_unwind(AssertUnwindSafe(|| check(input)));
     let slow = started.elapsed() > DEADLINE;
     if outcome.is_err() || slow {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../fuzz");
-        std::fs::create_dir_all(&folder).unwrap();
-        let file = folder.join(format!("{target}-{}", uuid::Uuid::new_v4()));
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../fuzz");
+        std::fs::create_dir_all(&directory).unwrap();
+        let file = directory.join(format!("{target}-{}", uuid::Uuid::new_v4()));
         std::fs::write(&file, input).unwrap();
-        println!("{target} fails on {:?}, kept in {}", String::from_utf8_lossy(input), file.display());
+        println!(
+            "{target} fails on {:?}, kept in {}",
+            String::from_utf8_lossy(input),
+            file.display()
+        );
     }
     outcome.unwrap_or_else(|panic| resume_unwind(panic));
     assert!(!slow, "it took {:?}", started.elapsed());
@@ -72,8 +78,9 @@ fn chance() -> Chance {
 }
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(target);
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(target);
+    let mut files: Vec<_> =
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files.into_iter().map(|file| std::fs::read(file).unwrap()).collect()
 }

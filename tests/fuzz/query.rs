@@ -9,7 +9,9 @@ use tenantdesk::clock::Clock;
 use tenantdesk::config::TenantLimits;
 use tenantdesk::metrics::Metrics;
 use tenantdesk::model::{self, Field, Kind, Resource, TenantId, Value};
-use tenantdesk::store::{Actor, ChangeContext, Deadline, NewDataDir, Registry, TenantFile, Tenants};
+use tenantdesk::store::{
+    Actor, ChangeContext, Deadline, NewDataDir, Registry, TenantFile, Tenants,
+};
 
 use crate::mutate::fuzz;
 
@@ -47,7 +49,8 @@ const PIECES: &[&[u8]] = &[
 /// Records of each resource.
 const RECORDS: usize = 20;
 
-/// A tenant with records of every resource, all of whose texts hold the word `needle`. Returns its id.
+/// A tenant with records of every resource, all of whose texts hold the word `needle`. Returns its
+/// id.
 fn make_tenant(data_dir: &Path) -> TenantId {
     NewDataDir::create(data_dir).unwrap().keep();
     let registry = Registry::open(data_dir).unwrap();
@@ -98,7 +101,8 @@ fn query() {
             let Ok(list) = list::parse(resource, &query) else { continue };
             assert!((1..=200).contains(&list.limit));
             assert!(list.words.len() <= 20);
-            let page = tenant.read(Deadline::new(Arc::default()), |reading| reading.page(&list)).unwrap();
+            let page =
+                tenant.read(Deadline::new(Arc::default()), |reading| reading.page(&list)).unwrap();
             let records: Vec<serde_json::Value> = serde_json::from_slice(&page.json).unwrap();
             assert!(records.len() <= list.limit);
             assert!(page.next.is_none() || records.len() == list.limit);

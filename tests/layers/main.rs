@@ -1,9 +1,15 @@
 //! The layers of ARCHITECTURE.md: which module uses which, and which crate is named where.
 //!
-//! The order of the rows in the table of modules is the layering: a module uses only modules below it. A crate that a row
-//! lists is named in the rows that list it and nowhere else. Unit tests are exempt.
+//! The order of the rows in the table of modules is the layering: a module uses only modules below
+//! it. A crate that a row lists is named in the rows that list it and nowhere else. Unit tests are
+//! exempt.
 
-#![expect(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
 
 mod cycles;
 mod source;
@@ -27,10 +33,10 @@ fn table() -> Table {
     Table::parse(&read("ARCHITECTURE.md"))
 }
 
-/// The Rust files below `folder`.
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
+/// The Rust files below `directory`.
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             files.extend(rust_files(&path));
@@ -44,18 +50,26 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 
 /// Every source file that is shipped, that is, without the files of unit tests.
 fn sources() -> Vec<Source> {
-    let folder = root().join("src");
-    let paths = rust_files(&folder).into_iter().map(|path| path.strip_prefix(&folder).unwrap().to_owned());
+    let directory = root().join("src");
+    let paths = rust_files(&directory)
+        .into_iter()
+        .map(|path| path.strip_prefix(&directory).unwrap().to_owned());
     let shipped = paths.filter(|path| !path.to_str().unwrap().ends_with("tests.rs"));
-    shipped.map(|path| Source::parse(&path, &fs::read_to_string(folder.join(&path)).unwrap())).collect()
+    shipped
+        .map(|path| Source::parse(&path, &fs::read_to_string(directory.join(&path)).unwrap()))
+        .collect()
 }
 
 /// The modules directly below `src`.
 fn modules() -> Vec<String> {
     let entries = fs::read_dir(root().join("src")).unwrap().map(|entry| entry.unwrap().path());
-    let is_module = |path: &PathBuf| path.is_dir() || path.extension().is_some_and(|extension| extension == "rs");
-    let mut modules: Vec<String> =
-        entries.filter(is_module).map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    let is_module = |path: &PathBuf| {
+        path.is_dir() || path.extension().is_some_and(|extension| extension == "rs")
+    };
+    let mut modules: Vec<String> = entries
+        .filter(is_module)
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
     modules.sort();
     modules
 }
@@ -71,22 +85,26 @@ fn the_table_lists_every_module_once() {
 fn the_table_lists_crates_that_are_dependencies() {
     let manifest = read("Cargo.toml");
     let table = table();
-    let unknown: Vec<&str> = table.crates().filter(|name| !manifest.contains(&format!("\n{name} = "))).collect();
+    let unknown: Vec<&str> =
+        table.crates().filter(|name| !manifest.contains(&format!("\n{name} = "))).collect();
     assert!(unknown.is_empty(), "no dependencies: {unknown:?}");
 }
 
 #[test]
 fn every_module_uses_only_modules_below_it_and_its_own_crates() {
     let table = table();
-    let violations: Vec<String> = sources().iter().flat_map(|source| table.violations(source)).collect();
+    let violations: Vec<String> =
+        sources().iter().flat_map(|source| table.violations(source)).collect();
     assert!(violations.is_empty(), "{violations:#?}");
 }
 
 #[test]
 fn the_files_of_edge_and_store_form_no_cycle() {
     let sources = sources();
-    let cycles: Vec<Vec<String>> =
-        ["edge", "store"].iter().flat_map(|folder| cycles::within(folder, &sources)).collect();
+    let cycles: Vec<Vec<String>> = ["edge", "store"]
+        .iter()
+        .flat_map(|directory| cycles::within(directory, &sources))
+        .collect();
     assert!(cycles.is_empty(), "{cycles:#?}");
 }
 
@@ -115,7 +133,11 @@ fn what_the_table_allows_is_no_violation() {
         "use super::tenants;\nuse crate::clock;\nuse serde_json::Value;\nuse rusqlite::params;",
         &[],
     );
-    check("store/mod.rs", "// crate::api::answer\n/// [`crate::api`]\nconst TEXT: &str = \"crate::api::answer\";", &[]);
+    check(
+        "store/mod.rs",
+        "// crate::api::answer\n/// [`crate::api`]\nconst TEXT: &str = \"crate::api::answer\";",
+        &[],
+    );
     check("store/mod.rs", "#[cfg(test)]\nmod tests { use crate::api::answer; }\n", &[]);
     check(
         "store/mod.rs",
@@ -145,14 +167,19 @@ fn a_crate_of_another_module_is_a_violation() {
     check("api/list.rs", "use {governor::Quota, rusqlite as sql};", &foreign);
     check("api/list.rs", "fn a() -> ::rusqlite::Result<()> { Ok(()) }", &foreign);
     check("api/list.rs", "#[derive(rusqlite::Derived)] struct A;", &foreign);
-    check("store/mod.rs", "use tokio_rustls::rustls;", &["store/mod.rs names the crate `tokio-rustls`"]);
+    check(
+        "store/mod.rs",
+        "use tokio_rustls::rustls;",
+        &["store/mod.rs names the crate `tokio-rustls`"],
+    );
 }
 
 #[test]
 fn a_cycle_between_files_is_found() {
     let parse = |path: &str, text: &str| Source::parse(Path::new(path), text);
     let root = parse("store/mod.rs", "mod a; mod b; mod c; pub use a::First;");
-    let (a, c) = (parse("store/a.rs", "use super::b::Second;"), parse("store/c/mod.rs", "use super::a;"));
+    let (a, c) =
+        (parse("store/a.rs", "use super::b::Second;"), parse("store/c/mod.rs", "use super::a;"));
     let b = parse("store/b.rs", "use crate::store::c;");
     assert_eq!(cycles::within("store", &[root, a, b, c]), [["a", "b", "c"]]);
     let root = parse("store/mod.rs", "mod a; mod b; pub use a::First;");
@@ -165,10 +192,11 @@ fn a_cycle_between_files_is_found() {
 
 #[test]
 fn no_file_is_a_collection_of_leftovers() {
-    for folder in ["src", "tests"] {
-        for path in rust_files(&root().join(folder)) {
+    for directory in ["src", "tests"] {
+        for path in rust_files(&root().join(directory)) {
             let is_leftovers = path.components().any(|part| {
-                let name = Path::new(part.as_os_str()).file_stem().unwrap_or_default().to_str().unwrap();
+                let name =
+                    Path::new(part.as_os_str()).file_stem().unwrap_or_default().to_str().unwrap();
                 ["utils", "util", "helpers", "common", "manager", "misc"].contains(&name)
             });
             assert!(!is_leftovers, "{}", path.display());

@@ -6,14 +6,16 @@ use std::path::Path;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// A source file and what it uses.
-pub struct Source {
+pub(crate) struct Source {
     /// Its path below `src`.
     pub file: String,
-    /// The path of its module: `["edge", "tls"]`; `["main"]` and `["lib"]` for the roots of the crates.
+    /// The path of its module: `["edge", "tls"]`; `["main"]` and `["lib"]` for the roots of the
+    /// crates.
     pub module: Vec<String>,
     /// The paths into this crate, without `crate`: `["http", "ApiError"]`.
     pub modules: BTreeSet<Vec<String>>,
-    /// The names of what it re-exports: `First` for `pub use a::First`, with the path that it stands for.
+    /// The names of what it re-exports: `First` for `pub use a::First`, with the path that it
+    /// stands for.
     pub reexports: Vec<(String, Vec<String>)>,
     /// The first segment of every other path.
     pub crates: BTreeSet<String>,
@@ -29,8 +31,9 @@ struct Use {
 
 impl Source {
     /// Parses the `text` of the file at `path` below `src`.
-    pub fn parse(path: &Path, text: &str) -> Source {
-        let tokens: Vec<TokenTree> = text.parse::<TokenStream>().expect("Rust").into_iter().collect();
+    pub(crate) fn parse(path: &Path, text: &str) -> Source {
+        let tokens: Vec<TokenTree> =
+            text.parse::<TokenStream>().expect("Rust").into_iter().collect();
         let mut module: Vec<String> =
             path.with_extension("").iter().map(|part| part.to_str().unwrap().to_owned()).collect();
         if module.last().is_some_and(|name| name == "mod") {
@@ -38,8 +41,14 @@ impl Source {
         }
         let file = path.to_str().unwrap().to_owned();
         let children = declared_modules(&tokens);
-        let mut source =
-            Source { file, module, modules: BTreeSet::new(), reexports: Vec::new(), crates: BTreeSet::new(), children };
+        let mut source = Source {
+            file,
+            module,
+            modules: BTreeSet::new(),
+            reexports: Vec::new(),
+            crates: BTreeSet::new(),
+            children,
+        };
         let mut uses = Vec::new();
         collect(&tokens, &mut uses);
         uses.into_iter().for_each(|found| source.add(found));
@@ -47,7 +56,7 @@ impl Source {
     }
 
     /// The module directly below `src`.
-    pub fn top_module(&self) -> &str {
+    pub(crate) fn top_module(&self) -> &str {
         self.module.first().unwrap()
     }
 
@@ -99,7 +108,8 @@ fn is_separator(tokens: &[TokenTree], at: usize) -> bool {
 /// The names in `mod name;`.
 fn declared_modules(tokens: &[TokenTree]) -> BTreeSet<String> {
     let declared = tokens.windows(3).filter(|window| {
-        identifier(window.first()).is_some_and(|word| word == "mod") && is_punctuation(window.get(2), ';')
+        identifier(window.first()).is_some_and(|word| word == "mod")
+            && is_punctuation(window.get(2), ';')
     });
     declared.filter_map(|window| identifier(window.get(1))).collect()
 }
@@ -107,7 +117,8 @@ fn declared_modules(tokens: &[TokenTree]) -> BTreeSet<String> {
 /// Whether the attribute `#[cfg(test)]` begins at `at`.
 fn is_test_attribute(tokens: &[TokenTree], at: usize) -> bool {
     let text = |token: &TokenTree| token.to_string().replace(' ', "");
-    is_punctuation(tokens.get(at), '#') && tokens.get(at + 1).map(text).is_some_and(|text| text == "[cfg(test)]")
+    is_punctuation(tokens.get(at), '#')
+        && tokens.get(at + 1).map(text).is_some_and(|text| text == "[cfg(test)]")
 }
 
 /// The position after the item that begins at `at`: after its body in braces or its semicolon.
@@ -157,7 +168,8 @@ fn end_of_import(tokens: &[TokenTree], at: usize) -> usize {
     length.map_or(tokens.len(), |length| at + length)
 }
 
-/// Adds the path that begins with the identifier at `at`, if it has more than one segment, and returns the position after it.
+/// Adds the path that begins with the identifier at `at`, if it has more than one segment, and
+/// returns the position after it.
 fn inline_path(tokens: &[TokenTree], at: usize, uses: &mut Vec<Use>) -> usize {
     let mut path: Vec<String> = identifier(tokens.get(at)).into_iter().collect();
     let mut end = at + 1;
@@ -175,11 +187,15 @@ fn inline_path(tokens: &[TokenTree], at: usize, uses: &mut Vec<Use>) -> usize {
 
 /// Adds the paths of a tree of imports, each after `prefix`.
 fn expand(tree: &[TokenTree], prefix: &[String], paths: &mut Vec<Vec<String>>) {
-    for branch in tree.split(|token| is_punctuation(Some(token), ',')).filter(|branch| !branch.is_empty()) {
+    for branch in
+        tree.split(|token| is_punctuation(Some(token), ',')).filter(|branch| !branch.is_empty())
+    {
         let mut path = prefix.to_vec();
         for token in branch {
             match token {
-                TokenTree::Group(group) => expand(&group.stream().into_iter().collect::<Vec<_>>(), &path, paths),
+                TokenTree::Group(group) => {
+                    expand(&group.stream().into_iter().collect::<Vec<_>>(), &path, paths)
+                }
                 TokenTree::Ident(name) if name == "as" => break,
                 TokenTree::Ident(name) if name == "self" && !path.is_empty() => (),
                 TokenTree::Ident(name) => path.push(name.to_string()),

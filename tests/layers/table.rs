@@ -5,7 +5,7 @@ use crate::source::Source;
 const HEADER: &str = "| module | responsibility | may name |";
 
 /// The table, from the highest layer to the lowest.
-pub struct Table {
+pub(crate) struct Table {
     rows: Vec<Row>,
 }
 
@@ -18,29 +18,33 @@ struct Row {
 
 impl Table {
     /// The table in `document`.
-    pub fn parse(document: &str) -> Table {
+    pub(crate) fn parse(document: &str) -> Table {
         let lines = document.lines().skip_while(|line| *line != HEADER).skip(2);
-        let rows = lines.take_while(|line| line.starts_with('|')).map(Row::parse).collect::<Vec<_>>();
+        let rows =
+            lines.take_while(|line| line.starts_with('|')).map(Row::parse).collect::<Vec<_>>();
         assert!(!rows.is_empty(), "the document has the table {HEADER:?}");
         Table { rows }
     }
 
-    pub fn modules(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn modules(&self) -> impl Iterator<Item = &str> {
         self.rows.iter().flat_map(|row| &row.modules).map(String::as_str)
     }
 
     /// Every crate that a row lists.
-    pub fn crates(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn crates(&self) -> impl Iterator<Item = &str> {
         self.rows.iter().flat_map(|row| &row.crates).map(String::as_str)
     }
 
     /// What `source` uses and the table does not allow, one sentence for each.
-    pub fn violations(&self, source: &Source) -> Vec<String> {
+    pub(crate) fn violations(&self, source: &Source) -> Vec<String> {
         let (file, module) = (&source.file, source.top_module());
-        let Some(layer) = self.layer(module) else { return vec![format!("{file} is not in the table")] };
+        let Some(layer) = self.layer(module) else {
+            return vec![format!("{file} is not in the table")];
+        };
         let modules = source.modules.iter().filter_map(|path| path.first());
-        let mut upward: Vec<&String> =
-            modules.filter(|used| *used != module && self.layer(used).is_some_and(|other| other <= layer)).collect();
+        let mut upward: Vec<&String> = modules
+            .filter(|used| *used != module && self.layer(used).is_some_and(|other| other <= layer))
+            .collect();
         upward.dedup();
         let own = &self.rows.get(layer).expect("a layer is the number of a row").crates;
         let foreign = self.crates().filter(|name| {
@@ -50,8 +54,11 @@ impl Table {
         let mut foreign: Vec<&str> = foreign.collect();
         foreign.sort_unstable();
         foreign.dedup();
-        let upward = upward.into_iter().map(|used| format!("{file} uses `{used}`, which is not below it"));
-        upward.chain(foreign.into_iter().map(|name| format!("{file} names the crate `{name}`"))).collect()
+        let upward =
+            upward.into_iter().map(|used| format!("{file} uses `{used}`, which is not below it"));
+        upward
+            .chain(foreign.into_iter().map(|name| format!("{file} names the crate `{name}`")))
+            .collect()
     }
 
     /// The number of the row that lists `module`.
@@ -63,7 +70,9 @@ impl Table {
 impl Row {
     fn parse(line: &str) -> Row {
         let cells: Vec<&str> = line.trim_matches('|').split('|').collect();
-        let [modules, _, crates] = *cells.as_slice() else { panic!("a row has three cells: {line}") };
+        let [modules, _, crates] = *cells.as_slice() else {
+            panic!("a row has three cells: {line}")
+        };
         let names = |cell: &str| -> Vec<String> {
             let names = cell.split(',').map(|name| name.trim().trim_matches('`'));
             names.filter(|name| !name.is_empty()).map(str::to_owned).collect()

@@ -15,8 +15,10 @@ use crate::support::{ALL, TestServer, database};
 fn state(output: &Output, check: &str) -> String {
     let document = output.json();
     let checks = document["checks"].as_array().unwrap();
-    let found =
-        checks.iter().find(|result| result["check"] == check).unwrap_or_else(|| panic!("no {check}: {document}"));
+    let found = checks
+        .iter()
+        .find(|result| result["check"] == check)
+        .unwrap_or_else(|| panic!("no {check}: {document}"));
     found["state"].as_str().unwrap().to_owned()
 }
 
@@ -33,7 +35,16 @@ fn an_intact_data_directory_has_no_faults() {
     server.tenant("acme");
     let output = server.cli(&["--json", "doctor"]).done();
     assert_eq!(output.json()["ok"], Value::Bool(true), "{output:?}");
-    for check in ["version", "directory", "permissions", "registry.db", "tenants", "keys", "clock", "descriptors"] {
+    for check in [
+        "version",
+        "directory",
+        "permissions",
+        "registry.db",
+        "tenants",
+        "keys",
+        "clock",
+        "descriptors",
+    ] {
         assert_eq!(state(&output, check), "ok", "{check}: {output:?}");
     }
     let text = server.cli(&["doctor"]).done().stdout;
@@ -65,26 +76,40 @@ fn access_by_others_is_a_warning_or_a_fault() {
     let key = data_dir.home().join("key.pem");
     fs::write(&key, "a key").unwrap();
     let doctor = || data_dir.cli(&["--json", "doctor", "--tls-key", key.to_str().unwrap()]);
-    let set_mode =
-        |path: &std::path::Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let set_mode = |path: &std::path::Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap()
+    };
     set_mode(&key, 0o600);
     let output = doctor().done();
-    assert_eq!((state(&output, "permissions"), state(&output, "TLS key")), ("ok".to_owned(), "ok".to_owned()));
+    assert_eq!(
+        (state(&output, "permissions"), state(&output, "TLS key")),
+        ("ok".to_owned(), "ok".to_owned())
+    );
     for mode in [0o640, 0o644] {
         set_mode(&key, mode);
         assert_eq!(state(&doctor().done(), "TLS key"), "warning", "{mode:o}");
     }
-    for folder in [data_dir.data(), data_dir.data().join("tenants")] {
+    for directory in [data_dir.data(), data_dir.data().join("tenants")] {
         for mode in [0o755, 0o750] {
-            set_mode(&folder, mode);
+            set_mode(&directory, mode);
             let output = doctor().done();
-            assert_eq!(state(&output, "permissions"), "warning", "{} {mode:o}", folder.display());
-            assert!(output.stdout.contains(&format!("{} is open to others (mode {mode:o})", folder.display())));
+            assert_eq!(
+                state(&output, "permissions"),
+                "warning",
+                "{} {mode:o}",
+                directory.display()
+            );
+            assert!(
+                output.stdout.contains(&format!(
+                    "{} is open to others (mode {mode:o})",
+                    directory.display()
+                ))
+            );
             // Other commands do not change the mode.
             data_dir.cli(&["tenant", "list"]).done();
-            assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, mode);
+            assert_eq!(directory.metadata().unwrap().permissions().mode() & 0o777, mode);
         }
-        set_mode(&folder, 0o700);
+        set_mode(&directory, 0o700);
     }
     for file in [data_dir.registry_file(), data_dir.data().join("tenants/1.db")] {
         set_mode(&file, 0o640);
@@ -98,7 +123,11 @@ fn access_by_others_is_a_warning_or_a_fault() {
         }
     }
     let mut command = data_dir.command();
-    command.env("TENANTDESK_TLS_KEY", &key).arg("--data-dir").arg(data_dir.data()).args(["--json", "doctor"]);
+    command
+        .env("TENANTDESK_TLS_KEY", &key)
+        .arg("--data-dir")
+        .arg(data_dir.data())
+        .args(["--json", "doctor"]);
     assert_eq!(state(&crate::support::server::run(command, "").done(), "TLS key"), "warning");
     fs::remove_file(&key).unwrap();
     assert_eq!(state(&doctor().ends_with(1), "TLS key"), "fault");
@@ -110,15 +139,16 @@ fn a_missing_old_or_incomplete_backup_is_a_fault() {
     let dir = data_dir.home().join("backups");
     let doctor = || data_dir.cli(&["--json", "doctor", "--backups", dir.to_str().unwrap()]);
     assert_eq!(state(&doctor().ends_with(1), "backup"), "fault");
-    let folder = dir.join("2026-11-20T19-30-00Z");
-    fs::create_dir_all(&folder).unwrap();
-    assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "a folder without a manifest");
+    let directory = dir.join("2026-11-20T19-30-00Z");
+    fs::create_dir_all(&directory).unwrap();
+    assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "a directory without a manifest");
     let write = |created_at: &str, bytes: usize| {
-        let files = serde_json::json!([{"path": "registry.db", "schema": 1, "bytes": bytes, "sha256": ""}]);
+        let files =
+            serde_json::json!([{"path": "registry.db", "schema": 1, "bytes": bytes, "sha256": ""}]);
         let manifest = serde_json::json!({"format": 1, "tenantdesk": "0.1.0", "created_at": created_at, "kind": "all", "tenants": [], "files": files});
-        fs::write(folder.join("manifest.json"), manifest.to_string()).unwrap();
+        fs::write(directory.join("manifest.json"), manifest.to_string()).unwrap();
     };
-    fs::write(folder.join("registry.db"), "four").unwrap();
+    fs::write(directory.join("registry.db"), "four").unwrap();
     let now = tenantdesk::clock::Clock::system().now();
     write(&now.timestamp().to_string(), 4);
     assert_eq!(state(&doctor().done(), "backup"), "ok");
@@ -141,7 +171,10 @@ fn keys_that_end_within_14_days_are_a_warning() {
     let output = data_dir.cli(&["--json", "doctor"]).done();
     assert_eq!(state(&output, "keys"), "warning");
     let named = format!("key {} of acme", soon.id);
-    assert!(output.stdout.contains(&named) && output.stdout.matches(" of acme").count() == 1, "{output:?}");
+    assert!(
+        output.stdout.contains(&named) && output.stdout.matches(" of acme").count() == 1,
+        "{output:?}"
+    );
     tenant.key_command("revoke", &soon);
     assert_eq!(state(&data_dir.cli(&["--json", "doctor"]).done(), "keys"), "ok");
 }

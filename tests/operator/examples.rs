@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 
 use crate::support::{ALL, Api, TestServer};
 
-pub fn example(path: &str) -> PathBuf {
+pub(crate) fn example(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
 }
 
 /// Whether the tool is there. Without it the test is left out, loudly; in CI that is a failure.
-pub fn has(program: &str, version: &str) -> bool {
-    let there = Command::new(program).arg(version).output().is_ok_and(|output| output.status.success());
+pub(crate) fn has(program: &str, version: &str) -> bool {
+    let there =
+        Command::new(program).arg(version).output().is_ok_and(|output| output.status.success());
     assert!(there || std::env::var_os("CI").is_none(), "{program} is not installed");
     if !there {
         // Not by a macro: the test harness would swallow it.
@@ -44,7 +45,8 @@ fn run(server: &TestServer, key: &str, program: &str, arguments: &[&str], input:
         .unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, complained) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}\n{complained}");
     said.into_owned()
 }
@@ -60,9 +62,14 @@ fn the_walk_through_ends_as_it_should_and_leaves_nothing_behind() {
     }
 }
 
-/// Every client does this: makes 205 customers, changes one, reads all page by page, meets an error, deletes one.
+/// Every client does this: makes 205 customers, changes one, reads all page by page, meets an
+/// error, deletes one.
 fn check_client(api: &Api, said: &str) {
-    assert_eq!(said.trim(), "205 active, 1 renamed, 404 not_found, 422 validation_failed name", "{said}");
+    assert_eq!(
+        said.trim(),
+        "205 active, 1 renamed, 404 not_found, 422 validation_failed name",
+        "{said}"
+    );
     assert_eq!(api.total("/customers.php"), 204);
     assert_eq!(api.total("/customers.php?name=Renamed"), 1);
 }
@@ -152,21 +159,26 @@ gone=$(desk GET "/customers.php?id=$((first + 1))" 2>&1 | cut -d: -f1)
 wrong=$(desk POST /customers.php '{"name": ""}' 2>&1 | grep -o '^422 [a-z_]*\|: name' | tr -d ':\n')
 printf '%s active, %s renamed, %s, %s\n' "$active" "$renamed" "$gone" "$wrong"
 "#;
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::copy(example("clients/tenantdesk.sh"), folder.path().join("tenantdesk.sh")).unwrap();
-    let script = format!("cd '{}'\n{script}", folder.path().display());
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::copy(example("clients/tenantdesk.sh"), directory.path().join("tenantdesk.sh"))
+        .unwrap();
+    let script = format!("cd '{}'\n{script}", directory.path().display());
     check_client(&api, &run(&server, &key, "sh", &["-c", &script], ""));
 }
 
-/// Every client does this: follows three changes from a cursor that it kept, sends a version that is old, and changes a record
-/// while somebody else does.
+/// Every client does this: follows three changes from a cursor that it kept, sends a version that
+/// is old, and changes a record while somebody else does.
 fn check_follower(api: &Api, said: &str) {
     let expected = "created 1 updated 1 deleted 1, 412 precondition_failed, 412 precondition_failed, theirs and mine";
     assert_eq!(said.trim(), expected, "{said}");
     let kept = api.get("/customers.php?id=2").found();
-    assert_eq!((&kept["city"], &kept["notes"]), (&Value::from("Bremen"), &Value::from("theirs and mine")));
+    assert_eq!(
+        (&kept["city"], &kept["notes"]),
+        (&Value::from("Bremen"), &Value::from("theirs and mine"))
+    );
     let cities = api.get("/changes.php?resource=customers&id=2").found();
-    let fields: Vec<&Value> = cities["data"].as_array().unwrap().iter().map(|entry| &entry["fields"]).collect();
+    let fields: Vec<&Value> =
+        cities["data"].as_array().unwrap().iter().map(|entry| &entry["fields"]).collect();
     assert_eq!(
         fields[1..],
         [&json!(["city"]), &json!(["notes"]), &json!(["notes"])],
@@ -316,18 +328,19 @@ printf '%s, %s, %s, %s
 ' "$(tr '
 ' ' ' < seen | sed 's/ $//')" "$update" "$delete" "$notes"
 "#;
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::copy(example("clients/tenantdesk.sh"), folder.path().join("tenantdesk.sh")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::copy(example("clients/tenantdesk.sh"), directory.path().join("tenantdesk.sh"))
+        .unwrap();
     let script = format!(
         "cd '{}'
 {script}",
-        folder.path().display()
+        directory.path().display()
     );
     check_follower(&api, &run(&server, &key, "sh", &["-c", &script], ""));
 }
 
-/// Every client does this: makes a customer, an employee and a piece of hardware in one batch, then sends one of which the last
-/// operation fails.
+/// Every client does this: makes a customer, an employee and a piece of hardware in one batch, then
+/// sends one of which the last operation fails.
 fn check_batch(api: &Api, said: &str) {
     let expected = "201 201 200 1 Bremen, 422 customer_not_found (operation 1)";
     assert_eq!(said.trim(), expected, "{said}");
@@ -472,8 +485,8 @@ fn systemd_has_nothing_to_say_against_the_units() {
     if !has("systemd-analyze", "--version") {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let programs = folder.path().join("bin");
+    let directory = tempfile::tempdir().unwrap();
+    let programs = directory.path().join("bin");
     std::fs::create_dir(&programs).unwrap();
     for program in ["tenantdesk", "litestream", "take-over", "tenantdesk-webhook"] {
         std::os::unix::fs::symlink("/bin/true", programs.join(program)).unwrap();
@@ -482,7 +495,7 @@ fn systemd_has_nothing_to_say_against_the_units() {
     command.args(["verify", "--man=no", "--recursive-errors=no"]);
     for unit in UNITS.into_iter().chain(["systemd/tenantdesk-backup.timer"]) {
         let text = std::fs::read_to_string(example(unit)).unwrap();
-        let copy = folder.path().join(Path::new(unit).file_name().unwrap());
+        let copy = directory.path().join(Path::new(unit).file_name().unwrap());
         std::fs::write(&copy, text.replace("/usr/local/bin", programs.to_str().unwrap())).unwrap();
         command.arg(copy);
     }
@@ -505,7 +518,8 @@ fn the_units_are_as_closed_as_they_can_be() {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{said}");
-        let exposure = said.lines().find_map(|line| line.split("exposure level for ").nth(1)).unwrap();
+        let exposure =
+            said.lines().find_map(|line| line.split("exposure level for ").nth(1)).unwrap();
         let level: f64 = exposure.split_whitespace().nth(1).unwrap().parse().unwrap();
         assert!(level < 2.0, "{exposure}");
     }
@@ -517,12 +531,16 @@ fn the_units_call_the_program_as_it_wants_to_be_called() {
     let server = TestServer::start();
     for unit in UNITS {
         let text = std::fs::read_to_string(example(unit)).unwrap();
-        let calls = text.lines().filter_map(|line| line.strip_prefix("Exec")?.split_once("/usr/local/bin/tenantdesk "));
+        let calls = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("Exec")?.split_once("/usr/local/bin/tenantdesk "));
         for (_, words) in calls {
             let words: Vec<&str> = words.split_whitespace().chain(["--help"]).collect();
             server.cli(&words).done();
         }
-        for variable in text.split_whitespace().filter(|word| word.starts_with("Environment=TENANTDESK_")) {
+        for variable in
+            text.split_whitespace().filter(|word| word.starts_with("Environment=TENANTDESK_"))
+        {
             let name = variable.trim_start_matches("Environment=").split('=').next().unwrap();
             assert!(server.cli(&["serve", "--help"]).done().stdout.contains(name), "{name}");
         }

@@ -9,9 +9,14 @@ use crate::support::server::{DataDir, run};
 /// The paths of the command `path` and all commands below it.
 fn commands(path: &[String]) -> Vec<Vec<String>> {
     let help = help(path);
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let listed = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty());
     // A name is indented by two spaces, the continuation of a description by more.
-    let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
+    let names =
+        listed.filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')));
     let below = names.flat_map(|line| {
         let name = line.split_whitespace().next().unwrap().to_owned();
         commands(&[path, &[name]].concat())
@@ -30,7 +35,8 @@ fn help(path: &[String]) -> String {
 fn the_help_texts_equal_the_golden_file() {
     let mut text = String::new();
     for path in commands(&[]) {
-        let call = [&["tenantdesk".to_owned()], &path[..], &["--help".to_owned()]].concat().join(" ");
+        let call =
+            [&["tenantdesk".to_owned()], &path[..], &["--help".to_owned()]].concat().join(" ");
         text += &format!("$ {call}\n{}\n", help(&path));
     }
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help.txt");
@@ -46,7 +52,11 @@ fn the_help_texts_equal_the_golden_file() {
             number + 1
         );
     }
-    assert_eq!(text.lines().count(), expected.lines().count(), "if the change is intended, run with UPDATE_GOLDEN=1");
+    assert_eq!(
+        text.lines().count(),
+        expected.lines().count(),
+        "if the change is intended, run with UPDATE_GOLDEN=1"
+    );
 }
 
 #[test]
@@ -76,11 +86,11 @@ fn the_manual_has_a_page_for_every_command() {
     let data_dir = DataDir::new(false);
     let page = data_dir.cli(&["manual"]).done().stdout;
     assert!(page.contains(".TH tenantdesk 1") && page.contains("tenantdesk\\-serve(1)"), "{page}");
-    let folder = data_dir.home().join("man");
-    data_dir.cli(&["manual", "--output", folder.to_str().unwrap()]).done();
+    let directory = data_dir.home().join("man");
+    data_dir.cli(&["manual", "--output", directory.to_str().unwrap()]).done();
     for path in commands(&[]) {
         let name = [&["tenantdesk".to_owned()], &path[..]].concat().join("-");
-        let page = fs::read_to_string(folder.join(format!("{name}.1"))).unwrap();
+        let page = fs::read_to_string(directory.join(format!("{name}.1"))).unwrap();
         assert!(page.contains("Examples"), "{name}: {page}");
     }
 }

@@ -10,10 +10,16 @@ use crate::support::client::exchange;
 use crate::support::{ALL, Setup, TestServer, until, uuid};
 
 fn metered() -> (TestServer, SocketAddr) {
-    let server =
-        Setup::plain().option("--metrics-listen").option("127.0.0.1:0").option("--rate-limit").option("4").start();
+    let server = Setup::plain()
+        .option("--metrics-listen")
+        .option("127.0.0.1:0")
+        .option("--rate-limit")
+        .option("4")
+        .start();
     let output = server.output();
-    let address = output.lines().find_map(|line| line.strip_prefix("metrics on http://")?.strip_suffix("/metrics"));
+    let address = output
+        .lines()
+        .find_map(|line| line.strip_prefix("metrics on http://")?.strip_suffix("/metrics"));
     let address = address.unwrap().parse().unwrap();
     (server, address)
 }
@@ -37,14 +43,20 @@ fn samples(address: SocketAddr) -> BTreeMap<String, f64> {
         } else if !line.starts_with('#') {
             assert!(line.starts_with(&family), "{line} stands below {family}");
             let (series, value) = line.rsplit_once(' ').unwrap();
-            assert_eq!(found.insert(series.to_owned(), value.parse().unwrap()), None, "{series} comes twice");
+            assert_eq!(
+                found.insert(series.to_owned(), value.parse().unwrap()),
+                None,
+                "{series} comes twice"
+            );
         }
     }
     found
 }
 
 fn requests(route: &str, method: &str, status: u16) -> String {
-    format!("tenantdesk_requests_total{{route=\"{route}\",method=\"{method}\",status=\"{status}\"}}")
+    format!(
+        "tenantdesk_requests_total{{route=\"{route}\",method=\"{method}\",status=\"{status}\"}}"
+    )
 }
 
 #[test]
@@ -55,7 +67,11 @@ fn requests_are_counted_and_nobody_is_named() {
     let api = server.with_key(&key.key);
     let retry = uuid();
     for _ in 0..2 {
-        api.call("POST", "/v1/customers.php").json(&json!({"name": "Somebody"})).key(&retry).send().is(201);
+        api.call("POST", "/v1/customers.php")
+            .json(&json!({"name": "Somebody"}))
+            .key(&retry)
+            .send()
+            .is(201);
     }
     api.get("/customers.php?id=1").is(200);
     api.get("/customers.php?id=9").is(404);
@@ -109,7 +125,9 @@ fn the_listener_answers_nothing_else_and_the_service_answers_no_metrics() {
     assert!(ask(metrics, "HEAD", "/metrics").ends_with("\r\n\r\n"));
     assert!(ask(metrics, "GET", "/metrics?x=1").starts_with("HTTP/1.1 200"));
     let taken = metrics.to_string();
-    server.cli(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", &taken]).fails_saying("serves");
+    server
+        .cli(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", &taken])
+        .fails_saying("serves");
     let plain = TestServer::start();
     assert!(!plain.output().contains("metrics"), "off unless asked for");
 }

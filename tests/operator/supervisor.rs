@@ -49,8 +49,8 @@ fn receive_no_ping(socket: &UnixDatagram) -> String {
 
 #[test]
 fn a_supervisor_is_notified_of_readiness_reloading_and_stopping() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("notify");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     let mut server = Setup::plain().variable("NOTIFY_SOCKET", path.to_str().unwrap()).start();
     assert_eq!(receive(&socket), "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=opening the databases");
@@ -82,7 +82,11 @@ fn watchdog_pings_come_over_an_abstract_socket_until_the_process_stops() {
     // A ping may have been sent before it stopped.
     while try_receive_within(&socket, WATCHDOG / 100).is_ok() {}
     let ping = try_receive_within(&socket, WATCHDOG / 2);
-    assert_eq!(ping.map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock), "a stopped process sends no ping");
+    assert_eq!(
+        ping.map_err(|error| error.kind()),
+        Err(io::ErrorKind::WouldBlock),
+        "a stopped process sends no ping"
+    );
     server.signal("CONT");
     server.signal("TERM");
     assert!(receive_no_ping(&socket).starts_with("STOPPING=1"));
@@ -101,7 +105,8 @@ fn a_missing_socket_does_not_keep_the_server_from_serving() {
 fn the_allocator_has_a_thread_that_returns_memory() {
     let server = crate::support::TestServer::start();
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
-    let names: Vec<String> =
-        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok()).collect();
+    let names: Vec<String> = tasks
+        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok())
+        .collect();
     assert!(names.iter().any(|name| name.starts_with("jemalloc_bg")), "{names:?}");
 }

@@ -18,22 +18,33 @@ fn the_version_names_the_release_and_sqlite() {
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const SHORT: Option<&str> = Some("0123456789ab");
 
-/// Runs the compiled `build.rs` in a folder and returns the commit that it found.
-fn commit_in(folder: &Path, program: &Path, profile: &str, environment: Option<&str>) -> Option<String> {
+/// Runs the compiled `build.rs` in a directory and returns the commit that it found.
+fn commit_in(
+    directory: &Path,
+    program: &Path,
+    profile: &str,
+    environment: Option<&str>,
+) -> Option<String> {
     let mut command = Command::new(program);
-    command.current_dir(folder).env("PROFILE", profile).env_remove("TENANTDESK_COMMIT");
+    command.current_dir(directory).env("PROFILE", profile).env_remove("TENANTDESK_COMMIT");
     if let Some(commit) = environment {
         command.env("TENANTDESK_COMMIT", commit);
     }
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let printed = String::from_utf8(output.stdout).unwrap();
-    printed.lines().find_map(|line| line.strip_prefix("cargo::rustc-env=TENANTDESK_COMMIT=")).map(str::to_owned)
+    printed
+        .lines()
+        .find_map(|line| line.strip_prefix("cargo::rustc-env=TENANTDESK_COMMIT="))
+        .map(str::to_owned)
 }
 
-fn git(folder: &Path, arguments: &[&str]) -> String {
+fn git(directory: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new("git");
-    command.current_dir(folder).args(["-c", "user.name=Test", "-c", "user.email=test@shop.example"]).args(arguments);
+    command
+        .current_dir(directory)
+        .args(["-c", "user.name=Test", "-c", "user.email=test@shop.example"])
+        .args(arguments);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -41,17 +52,21 @@ fn git(folder: &Path, arguments: &[&str]) -> String {
 
 #[test]
 fn the_commit_is_found_in_the_environment_in_an_archive_and_in_a_checkout() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("build");
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("build");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("build.rs");
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let compiled = Command::new(rustc).args(["--edition", "2024", "-o"]).args([&program, &source]).output().unwrap();
+    let compiled = Command::new(rustc)
+        .args(["--edition", "2024", "-o"])
+        .args([&program, &source])
+        .output()
+        .unwrap();
     assert!(compiled.status.success(), "{compiled:?}");
 
-    let tree = folder.path().join("tree");
+    let tree = directory.path().join("tree");
     std::fs::create_dir_all(tree.join("release")).unwrap();
     let found = |profile, environment| commit_in(&tree, &program, profile, environment);
-    assert_eq!(found("release", None), None, "a folder of unknown origin");
+    assert_eq!(found("release", None), None, "a directory of unknown origin");
     assert_eq!(found("debug", Some(COMMIT)).as_deref(), SHORT);
 
     std::fs::write(tree.join("release/commit"), "$Format:%H$\n").unwrap();
@@ -64,9 +79,10 @@ fn the_commit_is_found_in_the_environment_in_an_archive_and_in_a_checkout() {
     assert_eq!(found("debug", None), None, "a commit does not compile a debug build again");
 
     git(&tree, &["archive", "--output=../archive.tar", "HEAD"]);
-    let archive = folder.path().join("archive");
+    let archive = directory.path().join("archive");
     std::fs::create_dir(&archive).unwrap();
-    let unpacked = Command::new("tar").args(["-xf", "../archive.tar"]).current_dir(&archive).status().unwrap();
+    let unpacked =
+        Command::new("tar").args(["-xf", "../archive.tar"]).current_dir(&archive).status().unwrap();
     assert!(unpacked.success());
     assert_eq!(commit_in(&archive, &program, "debug", None).as_deref(), head.get(..12));
 }

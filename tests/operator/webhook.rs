@@ -1,4 +1,5 @@
-//! `examples/webhook`: each change arrives at least once and in order, signed, whatever fails on the way.
+//! `examples/webhook`: each change arrives at least once and in order, signed, whatever fails on
+//! the way.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -76,7 +77,10 @@ impl Receiver {
         let mut messages = self.stored.lock().unwrap().clone();
         messages.dedup_by(|later, earlier| {
             let same = later.id == earlier.id;
-            assert!(!same || later.body["data"]["seq"] == earlier.body["data"]["seq"], "an id stands for one message");
+            assert!(
+                !same || later.body["data"]["seq"] == earlier.body["data"]["seq"],
+                "an id stands for one message"
+            );
             same
         });
         messages
@@ -92,7 +96,8 @@ impl Receiver {
     }
 }
 
-/// Reads one request, checks it, and answers. A request that a killed client did not complete is dropped.
+/// Reads one request, checks it, and answers. A request that a killed client did not complete is
+/// dropped.
 fn serve(connection: TcpStream, answer: Answer, messages: &Mutex<Vec<Message>>) {
     let mut reader = BufReader::new(&connection);
     let Some(message) = read_message(&mut reader) else { return };
@@ -100,7 +105,9 @@ fn serve(connection: TcpStream, answer: Answer, messages: &Mutex<Vec<Message>>) 
         messages.lock().unwrap().push(message);
     }
     match answer {
-        Answer::Status(status) => drop(write!(&connection, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n")),
+        Answer::Status(status) => {
+            drop(write!(&connection, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"))
+        }
         Answer::Silent => drop(reader.read_to_end(&mut Vec::new())),
         Answer::Closed | Answer::Lost => {}
     }
@@ -108,11 +115,14 @@ fn serve(connection: TcpStream, answer: Answer, messages: &Mutex<Vec<Message>>) 
 
 /// The message of a request whose signatures are good.
 fn read_message(reader: &mut impl BufRead) -> Option<Message> {
-    let lines: Vec<String> = reader.lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+    let lines: Vec<String> =
+        reader.lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
     assert!(lines.first()?.starts_with("POST /hook "), "{lines:?}");
     let header = |name: &str| {
-        let found =
-            lines.iter().filter_map(|line| line.split_once(": ")).find(|line| line.0.eq_ignore_ascii_case(name));
+        let found = lines
+            .iter()
+            .filter_map(|line| line.split_once(": "))
+            .find(|line| line.0.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.to_owned())
     };
     let mut body = vec![0; header("content-length")?.parse().unwrap()];
@@ -122,7 +132,8 @@ fn read_message(reader: &mut impl BufRead) -> Option<Message> {
     let now = Clock::system().now().unix_seconds();
     assert!(now.abs_diff(sent.parse().unwrap()) < 60, "the time of this try");
     let signed = [format!("{id}.{sent}.").as_bytes(), &body].concat();
-    let good = [SECRET, OLD_SECRET].map(|secret| format!("v1,{}", BASE64.encode(hmac(secret, &signed))));
+    let good =
+        [SECRET, OLD_SECRET].map(|secret| format!("v1,{}", BASE64.encode(hmac(secret, &signed))));
     assert_eq!(header("webhook-signature")?, good.join(" "));
     Some(Message { id, body: serde_json::from_slice(&body).unwrap(), at: Instant::now() })
 }
@@ -155,7 +166,9 @@ impl Follower {
             .unwrap();
         let log = Arc::<Mutex<String>>::default();
         let (all, lines) = (Arc::clone(&log), BufReader::new(child.stderr.take().unwrap()).lines());
-        thread::spawn(move || lines.map_while(Result::ok).for_each(|line| *all.lock().unwrap() += &(line + "\n")));
+        thread::spawn(move || {
+            lines.map_while(Result::ok).for_each(|line| *all.lock().unwrap() += &(line + "\n"))
+        });
         Follower { child, state, log }
     }
 
@@ -212,7 +225,8 @@ fn fixture(setup: Setup) -> Option<(TestServer, Api, String)> {
 /// Makes 4 changes.
 fn change(api: &Api, name: &str) {
     let id = api.customer(name);
-    api.put(&format!("/customers.php?id={id}"), json!({"city": "Köln", "notes": "\u{2028}\"🦀"})).is(200);
+    api.put(&format!("/customers.php?id={id}"), json!({"city": "Köln", "notes": "\u{2028}\"🦀"}))
+        .is(200);
     api.create("/hardware.php", json!({"name": "Laptop"}));
     api.delete(&format!("/customers.php?id={id}")).is(204);
 }
@@ -228,8 +242,18 @@ fn fixed(entry: &Value) -> Value {
 fn each_change_arrives_in_order_though_half_the_requests_fail_and_the_follower_is_killed() {
     use Answer::{Closed, Lost, Silent, Status};
     const OK: Answer = Status("204 No Content");
-    const ANSWERS: &[Answer] =
-        &[OK, Status("500 Oops"), OK, Closed, OK, Lost, OK, Silent, Status("302 Found\r\nLocation: /hook"), OK];
+    const ANSWERS: &[Answer] = &[
+        OK,
+        Status("500 Oops"),
+        OK,
+        Closed,
+        OK,
+        Lost,
+        OK,
+        Silent,
+        Status("302 Found\r\nLocation: /hook"),
+        OK,
+    ];
     let Some((server, api, key)) = fixture(Setup::without_rate_limit()) else { return };
     change(&api, "Before the follower");
     let receiver = Receiver::start(ANSWERS);
@@ -248,8 +272,15 @@ fn each_change_arrives_in_order_though_half_the_requests_fail_and_the_follower_i
     let log = follower.stop();
     assert_eq!(messages.len(), expected.len(), "{log}");
     for (message, entry) in messages.iter().zip(expected) {
-        let kind = format!("{}.{}", entry["resource"].as_str().unwrap(), entry["action"].as_str().unwrap());
-        assert_eq!((&message.body["type"], &message.body["timestamp"]), (&json!(kind), &entry["at"]));
+        let kind = format!(
+            "{}.{}",
+            entry["resource"].as_str().unwrap(),
+            entry["action"].as_str().unwrap()
+        );
+        assert_eq!(
+            (&message.body["type"], &message.body["timestamp"]),
+            (&json!(kind), &entry["at"])
+        );
         assert_eq!(fixed(&message.body["data"]), fixed(entry));
     }
 }
@@ -263,7 +294,8 @@ fn change_behind_its_back(api: &Api, round: usize) {
 
 #[test]
 fn a_follower_whose_cursor_is_gone_says_so_once_and_goes_on() {
-    const ANSWERS: &[Answer] = &[Answer::Lost, Answer::Status("503 Later"), Answer::Status("204 No Content")];
+    const ANSWERS: &[Answer] =
+        &[Answer::Lost, Answer::Status("503 Later"), Answer::Status("204 No Content")];
     let Some((server, api, key)) = fixture(Setup::without_rate_limit()) else { return };
     let receiver = Receiver::start(ANSWERS);
     let follower = Follower::start(&server, &key, &receiver);
@@ -281,7 +313,8 @@ fn a_follower_whose_cursor_is_gone_says_so_once_and_goes_on() {
     follower.kill();
     let follower = Follower::start(&server, &key, &receiver);
     until("the message is taken", || {
-        let state: Value = serde_json::from_slice(&std::fs::read(&follower.state).unwrap()).unwrap();
+        let state: Value =
+            serde_json::from_slice(&std::fs::read(&follower.state).unwrap()).unwrap();
         state["gone"].is_null().then_some(())
     });
     api.customer("New");
@@ -295,8 +328,11 @@ fn a_follower_whose_cursor_is_gone_says_so_once_and_goes_on() {
 
 #[test]
 fn a_receiver_that_asks_for_time_gets_it() {
-    const ANSWERS: &[Answer] =
-        &[Answer::Lost, Answer::Status("429 Slower\r\nRetry-After: 1"), Answer::Status("204 No Content")];
+    const ANSWERS: &[Answer] = &[
+        Answer::Lost,
+        Answer::Status("429 Slower\r\nRetry-After: 1"),
+        Answer::Status("204 No Content"),
+    ];
     let Some((server, api, key)) = fixture(Setup::without_rate_limit()) else { return };
     let receiver = Receiver::start(ANSWERS);
     let follower = Follower::start(&server, &key, &receiver);
@@ -313,7 +349,9 @@ fn a_receiver_that_asks_for_time_gets_it() {
 
 #[test]
 fn a_follower_waits_as_long_as_the_rate_limit_says_and_ends_all_the_same() {
-    let Some((server, _, key)) = fixture(Setup::plain().option("--rate-limit").option("2")) else { return };
+    let Some((server, _, key)) = fixture(Setup::plain().option("--rate-limit").option("2")) else {
+        return;
+    };
     let receiver = Receiver::start(&[Answer::Closed]);
     let follower = Follower::start(&server, &key, &receiver);
     follower.await_log("TenantDesk: 429 rate_limited");
@@ -327,8 +365,8 @@ fn wrong_settings_are_named() {
     if !has("python3", "--version") {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state.json");
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state.json");
     let good = [
         ("TENANTDESK_URL", "http://127.0.0.1:9"),
         ("TENANTDESK_KEY", "tdk_x"),
@@ -336,9 +374,11 @@ fn wrong_settings_are_named() {
         ("WEBHOOK_SECRET", "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="),
         ("WEBHOOK_STATE", state.to_str().unwrap()),
     ];
-    for (name, value) in
-        [("WEBHOOK_SECRET", ""), ("WEBHOOK_SECRET", "whsec_c2hvcnQ="), ("WEBHOOK_URL", "receiver.example")]
-    {
+    for (name, value) in [
+        ("WEBHOOK_SECRET", ""),
+        ("WEBHOOK_SECRET", "whsec_c2hvcnQ="),
+        ("WEBHOOK_URL", "receiver.example"),
+    ] {
         let output = webhook(&good).env(name, value).output().unwrap();
         assert_refused(&output, name);
     }
@@ -350,14 +390,20 @@ fn wrong_settings_are_named() {
 
 fn webhook(variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new("python3");
-    command.args(["-B", "webhook.py"]).current_dir(example("webhook")).envs(variables.iter().copied());
+    command
+        .args(["-B", "webhook.py"])
+        .current_dir(example("webhook"))
+        .envs(variables.iter().copied());
     command
 }
 
 #[track_caller]
 fn assert_refused(output: &std::process::Output, name: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && said.contains(name) && said.lines().count() == 1, "{name}: {said}");
+    assert!(
+        output.status.code() == Some(1) && said.contains(name) && said.lines().count() == 1,
+        "{name}: {said}"
+    );
 }
 
 /// The test vector with which libraries of Standard Webhooks are tested.
@@ -372,7 +418,11 @@ secret = webhook.decode_secret("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD")
 body = b'{"email":"test@example.com","username":"test_user"}'
 print(webhook.sign(secret, "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk", 1649367553, body))
 "#;
-    let output = Command::new("python3").args(["-B", "-c", script]).current_dir(example("webhook")).output().unwrap();
+    let output = Command::new("python3")
+        .args(["-B", "-c", script])
+        .current_dir(example("webhook"))
+        .output()
+        .unwrap();
     let signature = String::from_utf8_lossy(&output.stdout);
     assert_eq!(signature.trim(), "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw=");
 }

@@ -1,4 +1,5 @@
-//! A panel with a manual clock, and browser sessions that keep cookies and send the forms of their page.
+//! A panel with a manual clock, and browser sessions that keep cookies and send the forms of their
+//! page.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,58 +17,63 @@ use tenantdesk::store::registry::{KeyRow, TenantRow};
 use crate::support::in_process::open;
 
 /// The initial password of every tenant.
-pub const PASSWORD: &str = "correct horse battery";
+pub(crate) const PASSWORD: &str = "correct horse battery";
 
-pub const SESSION: &str = "tenantdesk-session";
+pub(crate) const SESSION: &str = "tenantdesk-session";
 
 /// A panel in this process.
-pub struct Panel {
-    pub folder: tempfile::TempDir,
+pub(crate) struct Panel {
+    pub directory: tempfile::TempDir,
     pub app: Arc<App>,
     pub clock: Clock,
 }
 
 impl Panel {
-    pub fn new() -> Panel {
+    pub(crate) fn new() -> Panel {
         Panel::configured(Config::new)
     }
 
     /// A panel with a configuration for a data directory.
-    pub fn configured(configure: impl FnOnce(PathBuf) -> Config) -> Panel {
-        let folder = tempfile::tempdir().unwrap();
+    pub(crate) fn configured(configure: impl FnOnce(PathBuf) -> Config) -> Panel {
+        let directory = tempfile::tempdir().unwrap();
         let clock = Clock::manual("2026-11-20T19:30:42Z".parse().unwrap());
-        let app = open(&configure(folder.path().join("data")), clock.clone()).unwrap();
-        Panel { folder, app, clock }
+        let app = open(&configure(directory.path().join("data")), clock.clone()).unwrap();
+        Panel { directory, app, clock }
     }
 
     /// The same data after a restart.
-    pub fn restarted(self) -> Panel {
-        let Panel { folder, app, clock } = self;
+    pub(crate) fn restarted(self) -> Panel {
+        let Panel { directory, app, clock } = self;
         drop(app);
-        let app = open(&Config::new(folder.path().join("data")), clock.clone()).unwrap();
-        Panel { folder, app, clock }
+        let app = open(&Config::new(directory.path().join("data")), clock.clone()).unwrap();
+        Panel { directory, app, clock }
     }
 
-    pub fn tenant(&self, name: &str) -> TenantRow {
+    pub(crate) fn tenant(&self, name: &str) -> TenantRow {
         let hash = password::hash(PASSWORD).unwrap();
         self.app.registry.create_tenant(name, None, &hash, self.clock.now()).unwrap()
     }
 
-    pub fn keys(&self, tenant: &TenantRow) -> Vec<KeyRow> {
+    pub(crate) fn keys(&self, tenant: &TenantRow) -> Vec<KeyRow> {
         self.app.registry.list_keys(tenant.id).unwrap()
     }
 
-    pub fn advance(&self, seconds: u64) {
+    pub(crate) fn advance(&self, seconds: u64) {
         self.clock.advance(Duration::from_secs(seconds));
     }
 
-    pub fn browser(&self) -> BrowserSession<'_> {
-        BrowserSession { panel: self, cookies: BTreeMap::new(), secure: false, token: String::new() }
+    pub(crate) fn browser(&self) -> BrowserSession<'_> {
+        BrowserSession {
+            panel: self,
+            cookies: BTreeMap::new(),
+            secure: false,
+            token: String::new(),
+        }
     }
 
     /// A session of a tenant's admin.
     #[track_caller]
-    pub fn signed_in(&self, tenant: &str) -> BrowserSession<'_> {
+    pub(crate) fn signed_in(&self, tenant: &str) -> BrowserSession<'_> {
         let mut browser = self.browser();
         browser.sign_in(tenant, PASSWORD).is(303);
         browser.get("").is(200);
@@ -76,19 +82,19 @@ impl Panel {
 
     /// Sends a request to the panel and checks the properties of every response.
     #[track_caller]
-    pub fn ask(&self, request: &Request) -> Page {
+    pub(crate) fn ask(&self, request: &Request) -> Page {
         let page = Page { response: self.app.panel.respond(request) };
         page.check();
         page
     }
 
-    pub fn request(&self, method: Method) -> Request {
+    pub(crate) fn request(&self, method: Method) -> Request {
         Request::new(method, PANEL_PATH, self.clock.now())
     }
 }
 
 /// A browser: its cookies, and the form token of the current page.
-pub struct BrowserSession<'a> {
+pub(crate) struct BrowserSession<'a> {
     pub panel: &'a Panel,
     pub cookies: BTreeMap<String, String>,
     pub secure: bool,
@@ -97,33 +103,33 @@ pub struct BrowserSession<'a> {
 
 impl BrowserSession<'_> {
     #[track_caller]
-    pub fn get(&mut self, query: &str) -> Page {
+    pub(crate) fn get(&mut self, query: &str) -> Page {
         self.ask(Method::GET, query, None)
     }
 
     /// Sends a form of the current page; `action` is its button.
     #[track_caller]
-    pub fn send(&mut self, action: &str, fields: &[(&str, &str)]) -> Page {
+    pub(crate) fn send(&mut self, action: &str, fields: &[(&str, &str)]) -> Page {
         let token = self.token.clone();
         self.send_with(&token, action, fields)
     }
 
     /// Sends a form with another token.
     #[track_caller]
-    pub fn send_with(&mut self, token: &str, action: &str, fields: &[(&str, &str)]) -> Page {
+    pub(crate) fn send_with(&mut self, token: &str, action: &str, fields: &[(&str, &str)]) -> Page {
         let fields = [&[("action", action), ("token", token)], fields].concat();
         self.ask(Method::POST, "", Some(encode(&fields)))
     }
 
     #[track_caller]
-    pub fn sign_in(&mut self, tenant: &str, password: &str) -> Page {
+    pub(crate) fn sign_in(&mut self, tenant: &str, password: &str) -> Page {
         self.get("").is(200);
         self.send("sign-in", &[("tenant", tenant), ("password", password)])
     }
 
     /// Creates a key and returns it from the page that shows it.
     #[track_caller]
-    pub fn create_key(&mut self, name: &str, scopes: &[&str]) -> String {
+    pub(crate) fn create_key(&mut self, name: &str, scopes: &[&str]) -> String {
         let mut fields = vec![("name", name)];
         fields.extend(scopes.iter().map(|scope| ("scope", *scope)));
         let made = self.send("create", &fields).is(303);
@@ -132,19 +138,22 @@ impl BrowserSession<'_> {
 
     /// Whether the cookies open a session.
     #[track_caller]
-    pub fn is_signed_in(&mut self) -> bool {
+    pub(crate) fn is_signed_in(&mut self) -> bool {
         self.get("").text().contains("Sign out")
     }
 
     #[track_caller]
-    pub fn ask(&mut self, method: Method, query: &str, form: Option<String>) -> Page {
+    pub(crate) fn ask(&mut self, method: Method, query: &str, form: Option<String>) -> Page {
         let mut request = self.panel.request(method);
         request.query = (!query.is_empty()).then(|| query.to_owned());
         request.secure = self.secure;
-        let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let cookies: Vec<String> =
+            self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         request.headers.insert("cookie", cookies.join("; ").parse().unwrap());
         if let Some(form) = form {
-            request.headers.insert("content-type", "application/x-www-form-urlencoded".parse().unwrap());
+            request
+                .headers
+                .insert("content-type", "application/x-www-form-urlencoded".parse().unwrap());
             request.body = Body::Whole(form.into_bytes());
         }
         let page = self.panel.ask(&request);
@@ -168,67 +177,68 @@ impl BrowserSession<'_> {
 }
 
 /// Fields as a browser encodes them.
-pub fn encode(fields: &[(&str, &str)]) -> String {
-    let pair =
-        |(name, value): &(&str, &str)| format!("{}={}", crate::support::encoded(name), crate::support::encoded(value));
+pub(crate) fn encode(fields: &[(&str, &str)]) -> String {
+    let pair = |(name, value): &(&str, &str)| {
+        format!("{}={}", crate::support::encoded(name), crate::support::encoded(value))
+    };
     fields.iter().map(pair).collect::<Vec<_>>().join("&")
 }
 
 /// One response.
 #[derive(Debug)]
-pub struct Page {
+pub(crate) struct Page {
     response: Response,
 }
 
 impl Page {
     #[track_caller]
-    pub fn is(self, status: u16) -> Page {
+    pub(crate) fn is(self, status: u16) -> Page {
         assert_eq!(self.response.status(), status, "{}", self.text());
         self
     }
 
     /// Asserts that the page contains the text.
     #[track_caller]
-    pub fn saying(self, what: &str) -> Page {
+    pub(crate) fn saying(self, what: &str) -> Page {
         assert!(self.text().contains(what), "the page does not say {what:?}: {}", self.text());
         self
     }
 
-    pub fn status(&self) -> u16 {
+    pub(crate) fn status(&self) -> u16 {
         self.response.status()
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.response.body().to_vec()).unwrap()
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.response.find_header(name)
     }
 
-    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.response.headers().get_all(name).into_iter().map(|value| value.to_str().unwrap())
     }
 
     /// The `Set-Cookie` header of this name.
-    pub fn cookie(&self, name: &str) -> Option<&str> {
+    pub(crate) fn cookie(&self, name: &str) -> Option<&str> {
         self.all("Set-Cookie").find(|cookie| cookie.starts_with(&format!("{name}=")))
     }
 
     /// The query of a redirect's location.
     #[track_caller]
-    pub fn query(&self) -> &str {
+    pub(crate) fn query(&self) -> &str {
         let data_dir = self.header("Location").expect("a redirect");
         data_dir.strip_prefix(PANEL_PATH).expect("to the panel").trim_start_matches('?')
     }
 
     /// The token of the page's forms.
-    pub fn token(&self) -> Option<String> {
+    pub(crate) fn token(&self) -> Option<String> {
         between(&self.text(), "name=\"token\" value=\"", "\"")
     }
 
     /// The new key on the page.
-    pub fn new_key(&self) -> Option<String> {
+    pub(crate) fn new_key(&self) -> Option<String> {
         between(&self.text(), "<code id=\"secret\" tabindex=\"0\">", "<")
     }
 
@@ -241,11 +251,22 @@ impl Page {
             ("X-Content-Type-Options", "nosniff"),
             ("Referrer-Policy", "no-referrer"),
         ] {
-            assert_eq!(self.all(name).collect::<Vec<_>>(), [value], "{name} of a {}", self.status());
+            assert_eq!(
+                self.all(name).collect::<Vec<_>>(),
+                [value],
+                "{name} of a {}",
+                self.status()
+            );
         }
         let policy = self.header("Content-Security-Policy").unwrap();
-        assert!(policy.starts_with("default-src 'none'; ") && policy.contains("frame-ancestors 'none'"), "{policy}");
-        assert!(!policy.contains("unsafe") && !policy.contains('*') && !policy.contains("http"), "{policy}");
+        assert!(
+            policy.starts_with("default-src 'none'; ") && policy.contains("frame-ancestors 'none'"),
+            "{policy}"
+        );
+        assert!(
+            !policy.contains("unsafe") && !policy.contains('*') && !policy.contains("http"),
+            "{policy}"
+        );
         let retry_after = match self.status() {
             429 => Some("60"),
             503 => Some("1"),

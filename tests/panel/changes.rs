@@ -1,4 +1,5 @@
-//! Forms: their tokens, other tenants' keys, size limits, inactive tenants, and the change of the password.
+//! Forms: their tokens, other tenants' keys, size limits, inactive tenants, and the change of the
+//! password.
 
 use tenantdesk::http::{Body, Method};
 use tenantdesk::model::Scopes;
@@ -13,7 +14,12 @@ fn key(panel: &Panel, tenant: &TenantRow) -> KeyRow {
     panel
         .app
         .registry
-        .create_key(tenant.id, NewKey::new("its secret name", Scopes::every()), Actor::CommandLine, now)
+        .create_key(
+            tenant.id,
+            NewKey::new("its secret name", Scopes::every()),
+            Actor::CommandLine,
+            now,
+        )
         .unwrap()
         .0
 }
@@ -104,7 +110,10 @@ fn a_body_over_16_kib_is_refused() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
-    browser.send("create", &[("name", &"x".repeat(16 * 1024)), ("scope", "all")]).is(413).saying("too large");
+    browser
+        .send("create", &[("name", &"x".repeat(16 * 1024)), ("scope", "all")])
+        .is(413)
+        .saying("too large");
     let mut request = panel.request(Method::POST);
     request.body = Body::TooLarge;
     panel.ask(&request).is(413);
@@ -122,14 +131,24 @@ fn a_suspended_tenants_admin_reads_why_revokes_and_deletes_but_makes_nothing() {
     let (first, second) = (key(&panel, &acme), key(&panel, &acme));
     let mut early = panel.signed_in("acme");
     panel.app.registry.suspend("acme").unwrap();
-    early.send("create", &[("name", "x"), ("scope", "all")]).is(403).saying("suspended, so no key was created");
+    early
+        .send("create", &[("name", "x"), ("scope", "all")])
+        .is(403)
+        .saying("suspended, so no key was created");
 
     let mut browser = panel.signed_in("acme");
-    let page = browser.get("").is(200).saying("The operator has suspended this tenant.").saying("its secret name");
+    let page = browser
+        .get("")
+        .is(200)
+        .saying("The operator has suspended this tenant.")
+        .saying("its secret name");
     assert!(!page.text().contains("Create key"));
     browser.send("create", &[("name", "x"), ("scope", "all")]).is(403);
     assert!(!page.text().contains("?replace="));
-    browser.get(&format!("replace={}", first.id)).is(200).saying("The operator has suspended this tenant.");
+    browser
+        .get(&format!("replace={}", first.id))
+        .is(200)
+        .saying("The operator has suspended this tenant.");
     let replacement = [("key", &*first.id.to_string()), ("overlap", "0")];
     browser.send("replace", &replacement).is(403).saying("suspended, so no key was created");
     browser.send("revoke", &[("key", &first.id.to_string())]).is(303);
@@ -148,7 +167,10 @@ fn a_trial_that_is_over_is_named_with_its_last_day() {
     browser.create_key("on the last day", &["all"]);
     panel.advance(5 * 3600);
     browser.get("").is(200).saying("The trial of this tenant ended on 2026-11-20 (UTC).");
-    browser.send("create", &[("name", "x"), ("scope", "all")]).is(403).saying("trial is over, so no key was created");
+    browser
+        .send("create", &[("name", "x"), ("scope", "all")])
+        .is(403)
+        .saying("trial is over, so no key was created");
     panel.app.registry.suspend("acme").unwrap();
     browser.get("").is(200).saying("The operator has suspended this tenant.");
 }
@@ -166,10 +188,15 @@ fn a_new_password_needs_the_present_one_and_fits_the_rule() {
         (PASSWORD, &long, &long, "A password has at most 128 characters."),
         (PASSWORD, NEW, "another one again", "This is not the same password."),
     ] {
-        let page =
-            browser.send("password", &[("current", current), ("new", new), ("again", again)]).is(422).saying(reason);
+        let page = browser
+            .send("password", &[("current", current), ("new", new), ("again", again)])
+            .is(422)
+            .saying(reason);
         assert!(page.text().contains("<details open>"));
-        assert!(!page.text().contains(NEW) && !page.text().contains(PASSWORD), "no password is sent back");
+        assert!(
+            !page.text().contains(NEW) && !page.text().contains(PASSWORD),
+            "no password is sent back"
+        );
     }
     assert!(browser.is_signed_in());
     panel.browser().sign_in("acme", PASSWORD).is(303);

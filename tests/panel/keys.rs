@@ -1,4 +1,5 @@
-//! Keys on the page: created, shown once, listed, revoked, deleted, and the events that the page shows.
+//! Keys on the page: created, shown once, listed, revoked, deleted, and the events that the page
+//! shows.
 
 use std::fs;
 use std::path::Path;
@@ -13,17 +14,19 @@ use super::browser_session::{BrowserSession, PASSWORD, Panel};
 
 impl Panel {
     /// Whether a file of the data directory contains these bytes.
-    pub fn is_on_disk(&self, secret: &str) -> bool {
-        fn search(folder: &Path, secret: &[u8]) -> bool {
-            fs::read_dir(folder).unwrap().any(|entry| {
+    pub(crate) fn is_on_disk(&self, secret: &str) -> bool {
+        fn search(directory: &Path, secret: &[u8]) -> bool {
+            fs::read_dir(directory).unwrap().any(|entry| {
                 let path = entry.unwrap().path();
                 match path.is_dir() {
                     true => search(&path, secret),
-                    false => fs::read(&path).unwrap().windows(secret.len()).any(|piece| piece == secret),
+                    false => {
+                        fs::read(&path).unwrap().windows(secret.len()).any(|piece| piece == secret)
+                    }
                 }
             })
         }
-        search(self.folder.path(), secret.as_bytes())
+        search(self.directory.path(), secret.as_bytes())
     }
 }
 
@@ -32,8 +35,10 @@ fn a_new_key_works_and_is_shown_once_and_never_stored() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
-    let made =
-        browser.send("create", &[("name", "  Web shop "), ("scope", "customers:read"), ("scope", "hardware:write")]);
+    let made = browser.send(
+        "create",
+        &[("name", "  Web shop "), ("scope", "customers:read"), ("scope", "hardware:write")],
+    );
     let data_dir = made.is(303).query().to_owned();
     // Neither HEAD nor another session consumes it.
     browser.ask(Method::HEAD, &data_dir, None).is(200);
@@ -41,7 +46,10 @@ fn a_new_key_works_and_is_shown_once_and_never_stored() {
     let key = browser.get(&data_dir).is(200).new_key().unwrap();
 
     let caller = panel.app.registry.find_principal(&secret::hash(&key)).unwrap().unwrap();
-    assert_eq!((caller.tenant_id, caller.scopes.to_string().as_str()), (acme.id, "customers:read hardware:write"));
+    assert_eq!(
+        (caller.tenant_id, caller.scopes.to_string().as_str()),
+        (acme.id, "customers:read hardware:write")
+    );
     assert_eq!(panel.keys(&acme)[0].name, "Web shop");
     assert!(!panel.is_on_disk(&key));
 
@@ -56,7 +64,8 @@ fn a_key_that_nobody_fetched_is_forgotten() {
     let panel = Panel::new();
     panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
-    let data_dir = browser.send("create", &[("name", "x"), ("scope", "all")]).is(303).query().to_owned();
+    let data_dir =
+        browser.send("create", &[("name", "x"), ("scope", "all")]).is(303).query().to_owned();
     panel.advance(5 * 60);
     assert_eq!(browser.get(&data_dir).is(200).new_key(), None);
 }
@@ -67,9 +76,12 @@ fn two_keys_made_at_once_are_both_shown() {
     panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
     let places: Vec<String> = ["one", "two"]
-        .map(|name| browser.send("create", &[("name", name), ("scope", "read")]).is(303).query().to_owned())
+        .map(|name| {
+            browser.send("create", &[("name", name), ("scope", "read")]).is(303).query().to_owned()
+        })
         .into();
-    let keys: Vec<_> = places.iter().map(|data_dir| browser.get(data_dir).new_key().unwrap()).collect();
+    let keys: Vec<_> =
+        places.iter().map(|data_dir| browser.get(data_dir).new_key().unwrap()).collect();
     assert_ne!(keys[0], keys[1]);
 }
 
@@ -78,13 +90,27 @@ fn a_form_that_cannot_be_accepted_says_why_and_keeps_what_was_typed() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
-    let page = browser.send("create", &[("name", " \u{3000} "), ("scope", "employees:write")]).is(422);
+    let page =
+        browser.send("create", &[("name", " \u{3000} "), ("scope", "employees:write")]).is(422);
     let page = page.saying("A key&#39;s name must not be empty.").saying("aria-invalid=\"true\"");
     page.saying("value=\"employees:write\" checked");
-    browser.send("create", &[("name", "Web shop")]).is(422).saying("at least one scope").saying("value=\"Web shop\"");
-    browser.send("create", &[("name", "Web shop"), ("scope", "customers:fly")]).is(422).saying("at least one scope");
-    browser.send("create", &[("name", "a\u{7}b"), ("scope", "all")]).is(422).saying("no control characters");
-    browser.send("create", &[("name", &"x".repeat(101)), ("scope", "all")]).is(422).saying("at most 100 characters");
+    browser
+        .send("create", &[("name", "Web shop")])
+        .is(422)
+        .saying("at least one scope")
+        .saying("value=\"Web shop\"");
+    browser
+        .send("create", &[("name", "Web shop"), ("scope", "customers:fly")])
+        .is(422)
+        .saying("at least one scope");
+    browser
+        .send("create", &[("name", "a\u{7}b"), ("scope", "all")])
+        .is(422)
+        .saying("no control characters");
+    browser
+        .send("create", &[("name", &"x".repeat(101)), ("scope", "all")])
+        .is(422)
+        .saying("at most 100 characters");
     browser.send("create", &[("name", &"ü".repeat(100)), ("scope", "all")]).is(303);
     browser.send("create", &[("name", &"ü".repeat(100)), ("scope", "all")]).is(303);
     assert_eq!(panel.keys(&acme).len(), 2, "names need not differ");
@@ -95,7 +121,8 @@ fn shortcuts_tick_boxes_and_make_nothing() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
-    let all = browser.send("select-all", &[("name", "Web shop")]).is(200).saying("value=\"Web shop\"");
+    let all =
+        browser.send("select-all", &[("name", "Web shop")]).is(200).saying("value=\"Web shop\"");
     assert_eq!(all.text().matches(" checked>").count(), 6);
     let read = browser.send("select-read", &[("scope", "hardware:write")]).is(200);
     assert_eq!(read.text().matches(" checked>").count(), 3);
@@ -119,7 +146,8 @@ fn a_name_of_any_kind_is_harmless() {
     for name in names {
         browser.create_key(name, &["all"]);
     }
-    let id = browser.panel.keys(&browser.panel.app.registry.find_tenant("acme").unwrap().unwrap())[1].id;
+    let id =
+        browser.panel.keys(&browser.panel.app.registry.find_tenant("acme").unwrap().unwrap())[1].id;
     for page in [browser.get(""), browser.get(&format!("delete={id}"))] {
         let text = page.is(200).text();
         for harm in ["<script>alert", "<img", "</title></style>", "<!--", ">49"] {
@@ -131,7 +159,9 @@ fn a_name_of_any_kind_is_harmless() {
     assert!(list.contains("<bdi>\u{202e}evil\u{2066}\u{200f}</bdi>"));
     assert_eq!(list.matches('\u{202e}').count(), list.matches("<bdi>\u{202e}").count());
 
-    let page = browser.send("create", &[("name", &format!("<x>{}", "x".repeat(9_997))), ("scope", "all")]).is(422);
+    let page = browser
+        .send("create", &[("name", &format!("<x>{}", "x".repeat(9_997))), ("scope", "all")])
+        .is(422);
     assert!(page.text().len() < 30 * 1024, "{}", page.text().len());
     assert!(!page.text().contains("<x>"));
 }
@@ -144,7 +174,13 @@ fn the_list_shows_all_of_a_key_but_the_key() {
     browser.get("").is(200).saying("No keys yet.");
     let key = browser.create_key("Web shop", &["customers:read"]);
     let row = panel.keys(&acme)[0].clone();
-    browser.get("").saying("Web shop").saying(&key[..8]).saying("customers:read").saying("Never").saying("Active");
+    browser
+        .get("")
+        .saying("Web shop")
+        .saying(&key[..8])
+        .saying("customers:read")
+        .saying("Never")
+        .saying("Active");
     let shown = "<time datetime=\"2026-11-20T19:30:42Z\"><span>2026-11-20</span> <span>19:30 UTC</span></time>";
     browser.get("").saying(shown);
     panel.advance(3600);
@@ -161,8 +197,14 @@ fn the_list_shows_all_of_a_key_but_the_key() {
     browser.send("delete", &[("key", &row.id.to_string())]).is(303);
     browser.get("done=deleted").saying("The key is deleted.").saying("No keys yet.");
     browser.send("delete", &[("key", &row.id.to_string())]).is(422);
-    let events_shown: Vec<_> =
-        panel.app.registry.key_events(acme.id, 20).unwrap().into_iter().map(|event| event.action).collect();
+    let events_shown: Vec<_> = panel
+        .app
+        .registry
+        .key_events(acme.id, 20)
+        .unwrap()
+        .into_iter()
+        .map(|event| event.action)
+        .collect();
     assert_eq!(events_shown, ["deleted", "revoked", "created", "signed in"]);
 }
 
@@ -172,7 +214,9 @@ fn a_key_ends_when_the_form_says() {
     let acme = panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
     let name = ("name", "Audit");
-    let mut create = |fields: &[(&str, &str)]| browser.send("create", &[&[name, ("scope", "read")], fields].concat());
+    let mut create = |fields: &[(&str, &str)]| {
+        browser.send("create", &[&[name, ("scope", "read")], fields].concat())
+    };
     for (end, date, expected) in [
         ("never", "", None),
         ("30d", "", Some("2026-12-20T19:30:42Z")),
@@ -193,11 +237,16 @@ fn a_key_ends_when_the_form_says() {
         ("never", "2027-01-31", "Select “On a date”, or leave the date empty."),
         ("2y", "", "Select one of these."),
     ] {
-        let page = create(&[("expires", end), ("date", date)]).is(422).saying(reason).saying("value=\"Audit\"");
+        let page = create(&[("expires", end), ("date", date)])
+            .is(422)
+            .saying(reason)
+            .saying("value=\"Audit\"");
         let page = page.saying(&format!("name=\"date\" type=\"date\" value=\"{date}\""));
         page.saying("aria-describedby=\"end-error\"").saying("No key was created.");
     }
-    create(&[("expires", "date"), ("date", "\"><b>")]).is(422).saying("value=\"&#34;&#62;&#60;b&#62;\"");
+    create(&[("expires", "date"), ("date", "\"><b>")])
+        .is(422)
+        .saying("value=\"&#34;&#62;&#60;b&#62;\"");
     assert_eq!(panel.keys(&acme).len(), count);
     // Without JavaScript a shortcut keeps the choice.
     let page = browser.send("select-read", &[("expires", "90d"), ("date", "")]).is(200);
@@ -210,18 +259,26 @@ fn an_expired_key_stays_in_the_list_behind_the_active_ones() {
     let acme = panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
     browser.create_key("Lasting", &["read"]);
-    let fields = [("name", "Ending"), ("scope", "read"), ("expires", "date"), ("date", "2026-11-20")];
+    let fields =
+        [("name", "Ending"), ("scope", "read"), ("expires", "date"), ("date", "2026-11-20")];
     browser.send("create", &fields).is(303);
     let place = |text: &str, name: &str| text.find(&format!("<bdi>{name}</bdi> <code>")).unwrap();
     let shown = "<time datetime=\"2026-11-20T23:59:59Z\">";
-    let page = browser.get("").saying(&format!("Active</span> <span class=\"quiet\">until {shown}"));
+    let page =
+        browser.get("").saying(&format!("Active</span> <span class=\"quiet\">until {shown}"));
     assert!(place(&page.text(), "Ending") < place(&page.text(), "Lasting"));
     panel.advance(5 * 3600);
     let page = browser.get("").saying(&format!("Expired <span class=\"quiet\">{shown}"));
     assert!(place(&page.text(), "Lasting") < place(&page.text(), "Ending"));
     let id = panel.keys(&acme)[1].id;
-    assert!(!page.text().contains(&format!("?replace={id}")) && !page.text().contains(&format!("?revoke={id}")));
-    browser.get(&format!("replace={id}")).is(200).saying("This key is expired and cannot be replaced.");
+    assert!(
+        !page.text().contains(&format!("?replace={id}"))
+            && !page.text().contains(&format!("?revoke={id}"))
+    );
+    browser
+        .get(&format!("replace={id}"))
+        .is(200)
+        .saying("This key is expired and cannot be replaced.");
     let replacement = [("key", &*id.to_string()), ("overlap", "1d")];
     browser
         .send("replace", &replacement)
@@ -247,21 +304,34 @@ fn a_key_is_replaced_and_the_new_one_shown_once() {
         let row = panel.keys(&acme).last().unwrap().clone();
         let limit = std::num::NonZeroU32::new(500);
         panel.app.registry.set_rate_limit(acme.id, row.id, limit, Actor::CommandLine, now).unwrap();
-        browser.get(&format!("replace={}", row.id)).is(200).saying("Web shop").saying(&format!("value=\"{overlap}\""));
-        let replaced = browser.send("replace", &[("key", &row.id.to_string()), ("overlap", overlap)]).is(303);
+        browser
+            .get(&format!("replace={}", row.id))
+            .is(200)
+            .saying("Web shop")
+            .saying(&format!("value=\"{overlap}\""));
+        let replaced =
+            browser.send("replace", &[("key", &row.id.to_string()), ("overlap", overlap)]).is(303);
         let query = replaced.query().to_owned();
         let new = browser.get(&query).is(200).new_key().unwrap();
         assert!(!browser.get(&query).is(200).text().contains(&new), "it is shown once");
-        let principal = |key: &str| panel.app.registry.find_principal(&secret::hash(key)).unwrap().unwrap();
+        let principal =
+            |key: &str| panel.app.registry.find_principal(&secret::hash(key)).unwrap().unwrap();
         let (old, new) = (principal(&old), principal(&new));
         assert_eq!(old.expires_at.unwrap().to_string(), end);
         assert_eq!((new.expires_at, new.rate_limit, new.scopes), (None, limit, old.scopes));
     }
-    browser.get("").saying("500 requests a minute").saying("Replaced <bdi>Web shop</bdi>").saying("Limit changed");
+    browser
+        .get("")
+        .saying("500 requests a minute")
+        .saying("Replaced <bdi>Web shop</bdi>")
+        .saying("Limit changed");
     let id = panel.keys(&acme).last().unwrap().id.to_string();
     let count = panel.keys(&acme).len();
     for overlap in ["", "2d", "-1h"] {
-        browser.send("replace", &[("key", &id), ("overlap", overlap)]).is(422).saying("Nothing was changed.");
+        browser
+            .send("replace", &[("key", &id), ("overlap", overlap)])
+            .is(422)
+            .saying("Nothing was changed.");
     }
     assert_eq!(panel.keys(&acme).len(), count);
 }
@@ -282,15 +352,24 @@ fn the_last_twenty_events_stand_at_the_foot() {
         browser.create_key(&format!("panel's {count}"), &["read"]);
     }
     let now = panel.clock.now();
-    panel.app.registry.create_key(acme.id, NewKey::new("typed", Scopes::every()), Actor::CommandLine, now).unwrap();
+    panel
+        .app
+        .registry
+        .create_key(acme.id, NewKey::new("typed", Scopes::every()), Actor::CommandLine, now)
+        .unwrap();
     let events = browser.events();
     assert_eq!(events.len(), 20);
     assert!(
-        events[0].contains("Created <bdi>typed</bdi>") && events[0].contains("via the command line"),
+        events[0].contains("Created <bdi>typed</bdi>")
+            && events[0].contains("via the command line"),
         "{}",
         events[0]
     );
-    assert!(events[19].contains("panel&#39;s 1</bdi>") && events[19].contains("via the panel"), "{}", events[19]);
+    assert!(
+        events[19].contains("panel&#39;s 1</bdi>") && events[19].contains("via the panel"),
+        "{}",
+        events[19]
+    );
     assert!(events.iter().all(|event| event.contains("UTC")));
 }
 
@@ -301,7 +380,9 @@ fn sign_ins_and_password_changes_are_events_and_failed_sign_ins_are_not() {
     let acme = panel.tenant("acme");
     panel.browser().sign_in("acme", "not the password").is(401);
     let mut browser = panel.signed_in("acme");
-    browser.send("password", &[("current", "not the current one"), ("new", NEW), ("again", NEW)]).is(422);
+    browser
+        .send("password", &[("current", "not the current one"), ("new", NEW), ("again", NEW)])
+        .is(422);
     browser.send("password", &[("current", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
     let now = panel.clock.now();
     let hash = password::hash(PASSWORD).unwrap();

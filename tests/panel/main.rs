@@ -1,5 +1,5 @@
-//! The panel (contract section 9). Most tests call the library with a manual clock; `sockets` uses the running service.
-//! `tests/browser` tests the pages in a browser.
+//! The panel (contract section 9). Most tests call the library with a manual clock; `sockets` uses
+//! the running service. `tests/browser` tests the pages in a browser.
 
 #![expect(
     clippy::expect_used,

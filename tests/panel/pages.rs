@@ -35,7 +35,8 @@ fn every_page(panel: &Panel) -> Vec<String> {
     let mut browser = panel.signed_in("acme");
     pages.push(browser.get("").text());
     pages.push(browser.send("create", &[]).is(422).text());
-    let data_dir = browser.send("create", &[("name", "a"), ("scope", "all")]).is(303).query().to_owned();
+    let data_dir =
+        browser.send("create", &[("name", "a"), ("scope", "all")]).is(303).query().to_owned();
     pages.push(browser.get(&data_dir).text());
     pages.push(browser.get("revoke=1").text());
     pages.push(browser.get("delete=1").text());
@@ -60,11 +61,16 @@ fn the_policy_names_what_stands_in_the_page_and_nothing_else_does() {
                 assert!(allowed.contains(&hash), "{tag} of {text}");
             }
         }
-        for forbidden in [" style=", " onclick", " onload", "javascript:", "src=", "<iframe", "@import", "url("] {
+        for forbidden in
+            [" style=", " onclick", " onload", "javascript:", "src=", "<iframe", "@import", "url("]
+        {
             assert!(!text.contains(forbidden), "{forbidden} in {text}");
         }
         for address in text.split("http").skip(1) {
-            assert!(address.starts_with("://www.w3.org/2000/svg'"), "it asks somewhere else: {address}");
+            assert!(
+                address.starts_with("://www.w3.org/2000/svg'"),
+                "it asks somewhere else: {address}"
+            );
         }
     }
 }

@@ -16,7 +16,10 @@ fn the_cookie_is_out_of_reach_of_scripts_and_other_sites() {
     browser.secure = true;
     let page = browser.sign_in("acme", PASSWORD).is(303);
     let cookie = page.cookie("__Host-tenantdesk-session").unwrap();
-    assert!(cookie.ends_with("; Max-Age=28800; Path=/; HttpOnly; SameSite=Strict; Secure"), "{cookie}");
+    assert!(
+        cookie.ends_with("; Max-Age=28800; Path=/; HttpOnly; SameSite=Strict; Secure"),
+        "{cookie}"
+    );
     assert!(browser.is_signed_in());
 }
 
@@ -56,7 +59,9 @@ fn signing_in_again_ends_the_session_before() {
     let mut other = panel.browser();
     other.get("");
     browser.cookies.extend(other.cookies);
-    browser.send_with(&other.token, "sign-in", &[("tenant", "acme"), ("password", PASSWORD)]).is(303);
+    browser
+        .send_with(&other.token, "sign-in", &[("tenant", "acme"), ("password", PASSWORD)])
+        .is(303);
     assert!(browser.is_signed_in());
     assert!(!former.is_signed_in());
 }
@@ -74,7 +79,10 @@ fn a_stolen_cookie_is_worth_nothing_after_the_sign_out() {
     let mut thief = panel.browser();
     thief.cookies = stolen;
     assert!(!thief.is_signed_in());
-    thief.send_with(&token, "create", &[("name", "x"), ("scope", "all")]).is(403).saying("Your session is over");
+    thief
+        .send_with(&token, "create", &[("name", "x"), ("scope", "all")])
+        .is(403)
+        .saying("Your session is over");
 }
 
 #[test]
@@ -86,7 +94,8 @@ fn a_new_password_ends_every_session() {
     let mut second = panel.signed_in("acme");
     let mut other = panel.signed_in("other");
     let stolen = browser.cookies.clone();
-    let page = browser.send("password", &[("current", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
+    let page =
+        browser.send("password", &[("current", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
     assert_eq!(page.query(), "done=password-changed");
     let mut thief = panel.browser();
     thief.cookies = stolen;

@@ -21,7 +21,14 @@ fn a_wrong_sign_in_is_401_and_does_not_say_what_is_wrong() {
     let wrong = panel.browser().sign_in("acme", "not the password").is(401);
     let unknown = panel.browser().sign_in("acmf", "not the password").is(401);
     let alike = |text: String| {
-        let token = text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+        let token = text
+            .split("name=\"token\" value=\"")
+            .nth(1)
+            .unwrap()
+            .split('"')
+            .next()
+            .unwrap()
+            .to_owned();
         text.replace("acmf", "acme").replace(&token, "")
     };
     assert_eq!(alike(wrong.text()), alike(unknown.text()));

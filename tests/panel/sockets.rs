@@ -15,24 +15,30 @@ fn sign_in_form(server: &TestServer, tenant: &str, password: &str) -> (String, S
     let cookie = page.header("Set-Cookie").unwrap().split(';').next().unwrap().to_owned();
     let text = page.text();
     let token = text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap();
-    let fields = [("action", "sign-in"), ("token", token), ("tenant", tenant), ("password", password)];
+    let fields =
+        [("action", "sign-in"), ("token", token), ("tenant", tenant), ("password", password)];
     (encode(&fields), cookie)
 }
 
 fn post(server: &TestServer, (body, cookie): &(String, String)) -> Reply {
     let api = server.anonymous();
-    let call = api.call("POST", "/api_keys.php").header("Content-Type", "application/x-www-form-urlencoded");
+    let call = api
+        .call("POST", "/api_keys.php")
+        .header("Content-Type", "application/x-www-form-urlencoded");
     call.header("Cookie", cookie).body(body.as_bytes()).send()
 }
 
 /// The peak memory of the server in KiB.
 fn peak_memory(server: &TestServer) -> u64 {
     let data = server.data();
-    let runs_on = |folder: &Path| {
-        fs::read_to_string(folder.join("cmdline")).is_ok_and(|words| words.contains(data.to_str().unwrap()))
+    let runs_on = |directory: &Path| {
+        fs::read_to_string(directory.join("cmdline"))
+            .is_ok_and(|words| words.contains(data.to_str().unwrap()))
     };
     let mut processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
-    let status = fs::read_to_string(processes.find(|folder| runs_on(folder)).unwrap().join("status")).unwrap();
+    let status =
+        fs::read_to_string(processes.find(|directory| runs_on(directory)).unwrap().join("status"))
+            .unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
@@ -67,7 +73,8 @@ fn both_cookies_of_a_sign_in_arrive() {
     let server = TestServer::start();
     let Tenant { name, password, .. } = server.tenant("acme");
     let reply = post(&server, &sign_in_form(&server, &name, &password)).is(303);
-    let cookies: Vec<_> = reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")).collect();
+    let cookies: Vec<_> =
+        reply.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")).collect();
     assert_eq!(cookies.len(), 2, "{reply}");
     assert_eq!(reply.header("Location"), Some("/api_keys.php"));
 }
@@ -77,9 +84,11 @@ fn ten_sign_ins_at_once_succeed_and_the_api_answers_meanwhile() {
     let server = Setup::without_rate_limit().start();
     let tenant = server.tenant("acme");
     let api = tenant.with_scopes(ALL);
-    let forms: Vec<_> = (0..10).map(|_| sign_in_form(&server, &tenant.name, &tenant.password)).collect();
+    let forms: Vec<_> =
+        (0..10).map(|_| sign_in_form(&server, &tenant.name, &tenant.password)).collect();
     thread::scope(|scope| {
-        let sign_ins: Vec<_> = forms.iter().map(|form| scope.spawn(|| post(&server, form).is(303))).collect();
+        let sign_ins: Vec<_> =
+            forms.iter().map(|form| scope.spawn(|| post(&server, form).is(303))).collect();
         let mut answered = 0;
         while !sign_ins.iter().all(thread::ScopedJoinHandle::is_finished) {
             api.get("/customers.php").is(200);
@@ -93,16 +102,22 @@ fn ten_sign_ins_at_once_succeed_and_the_api_answers_meanwhile() {
 fn a_flood_of_sign_ins_is_shed_and_costs_bounded_memory() {
     let server = TestServer::start();
     let api = server.tenant("acme").with_scopes(ALL);
-    let forms: Vec<_> = (0..48).map(|count| sign_in_form(&server, &format!("nobody-{count}"), PASSWORD)).collect();
+    let forms: Vec<_> =
+        (0..48).map(|count| sign_in_form(&server, &format!("nobody-{count}"), PASSWORD)).collect();
     let statuses: Vec<u16> = thread::scope(|scope| {
-        let floods: Vec<_> = forms.iter().map(|form| scope.spawn(|| post(&server, form).status)).collect();
+        let floods: Vec<_> =
+            forms.iter().map(|form| scope.spawn(|| post(&server, form).status)).collect();
         api.get("/customers.php").is(200);
         floods.into_iter().map(|one| one.join().unwrap()).collect()
     });
     assert!(statuses.iter().all(|status| [401, 503].contains(status)), "{statuses:?}");
     assert!(statuses.contains(&401), "{statuses:?}");
     let peak = peak_memory(&server);
-    println!("{} of 48 were shed; the peak was {} KiB", statuses.iter().filter(|s| **s == 503).count(), peak);
+    println!(
+        "{} of 48 were shed; the peak was {} KiB",
+        statuses.iter().filter(|s| **s == 503).count(),
+        peak
+    );
     assert!(peak < 100 * 1024, "{peak} KiB");
 }
 
@@ -125,12 +140,16 @@ impl Browser<'_> {
     fn ask(&self, method: &str, body: &str) -> Reply {
         let api = self.server.anonymous();
         let call = api.call(method, "/api_keys.php").header("X-Forwarded-For", self.address);
-        let call = call.header("Content-Type", "application/x-www-form-urlencoded").header("Cookie", &self.cookie);
+        let call = call
+            .header("Content-Type", "application/x-www-form-urlencoded")
+            .header("Cookie", &self.cookie);
         call.body(body.as_bytes()).send()
     }
 
     fn keep(&mut self, page: &Reply) {
-        for (_, cookie) in page.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie")) {
+        for (_, cookie) in
+            page.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"))
+        {
             if !cookie.contains("Max-Age=0") {
                 self.cookie = cookie.split(';').next().unwrap().to_owned();
             }
@@ -191,7 +210,11 @@ fn sign_ins_from_one_address_keep_out_no_admin_at_another() {
             let mut admin = Browser::at(&server, "192.0.2.1");
             let mut ends = vec![admin.sign_in(&name, &password).status];
             admin.keep(&admin.ask("GET", ""));
-            ends.push(admin.send("password", &[("current", &password), ("new", NEW), ("again", NEW)]).status);
+            ends.push(
+                admin
+                    .send("password", &[("current", &password), ("new", NEW), ("again", NEW)])
+                    .status,
+            );
             for _ in 0..3 {
                 ends.push(Browser::at(&server, "192.0.2.1").sign_in(&name, NEW).status);
             }

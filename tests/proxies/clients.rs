@@ -1,4 +1,5 @@
-//! The client's address and scheme behind a proxy: the real ones, never those that the client claims.
+//! The client's address and scheme behind a proxy: the real ones, never those that the client
+//! claims.
 
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
@@ -8,8 +9,8 @@ use serde_json::Value;
 use crate::support::proxy::{HOST, Kind, Proxy};
 use crate::support::{Setup, TestServer, until, uuid};
 
-/// Sends a request with these headers through the proxy, from the address `from` of this machine, and returns the entry of the
-/// service's access log.
+/// Sends a request with these headers through the proxy, from the address `from` of this machine,
+/// and returns the entry of the service's access log.
 fn logged(proxy: &Proxy, server: &TestServer, from: Ipv4Addr, headers: &str) -> Value {
     let id = uuid();
     let mut connection = proxy.connect_from(from).unwrap();
@@ -21,7 +22,11 @@ fn logged(proxy: &Proxy, server: &TestServer, from: Ipv4Addr, headers: &str) -> 
     let _ = connection.read_to_end(&mut response);
     assert!(response.starts_with(b"HTTP/1.1 401"), "{}", String::from_utf8_lossy(&response));
     until("the request is in the log", || {
-        server.log().lines().find(|line| line.contains(&id)).map(|line| serde_json::from_str(line).unwrap())
+        server
+            .log()
+            .lines()
+            .find(|line| line.contains(&id))
+            .map(|line| serde_json::from_str(line).unwrap())
     })
 }
 
@@ -56,7 +61,11 @@ fn an_address_that_the_client_made_up_is_ignored() {
     ];
     for (server, proxy) in deployments() {
         for headers in forged {
-            assert_eq!(logged(&proxy, &server, from, headers)["client"], from.to_string(), "{headers}");
+            assert_eq!(
+                logged(&proxy, &server, from, headers)["client"],
+                from.to_string(),
+                "{headers}"
+            );
         }
     }
 }
@@ -65,11 +74,15 @@ fn an_address_that_the_client_made_up_is_ignored() {
 fn the_panels_cookie_is_secure_behind_https() {
     for (_server, proxy) in deployments() {
         let mut connection = proxy.connect_from(Ipv4Addr::LOCALHOST).unwrap();
-        let request = format!("GET /api_keys.php HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET /api_keys.php HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
         connection.write_all(request.as_bytes()).unwrap();
         let mut response = String::new();
         let _ = connection.read_to_string(&mut response);
-        let cookie = response.lines().find(|line| line.to_lowercase().starts_with("set-cookie:")).unwrap_or_default();
+        let cookie = response
+            .lines()
+            .find(|line| line.to_lowercase().starts_with("set-cookie:"))
+            .unwrap_or_default();
         assert!(cookie.contains("Secure"), "{response}");
     }
 }

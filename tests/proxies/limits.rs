@@ -29,10 +29,14 @@ fn a_body_over_64_kib_is_a_413_of_the_service_and_one_of_megabytes_is_cut() {
     for kind in Kind::installed() {
         let proxy = Proxy::start_with(kind, server.address(), |text| text);
         let response = ask(&proxy, &head(100_000), 100_000);
-        assert!(response.starts_with("HTTP/1.1 413") && response.contains("payload_too_large"), "{kind:?}: {response}");
+        assert!(
+            response.starts_with("HTTP/1.1 413") && response.contains("payload_too_large"),
+            "{kind:?}: {response}"
+        );
         let response = ask(&proxy, &head(3_000_000), 3_000_000);
         // Either the proxy's own limit applies first, or the service closes the connection.
-        let is_rejected = ["HTTP/1.1 413", "HTTP/1.1 502"].iter().any(|start| response.starts_with(start));
+        let is_rejected =
+            ["HTTP/1.1 413", "HTTP/1.1 502"].iter().any(|start| response.starts_with(start));
         assert!(response.is_empty() || is_rejected, "{kind:?}: {response}");
     }
 }
@@ -43,7 +47,11 @@ fn a_service_that_is_stopped_is_a_502_at_once() {
         let mut server = TestServer::start();
         let proxy = Proxy::start_with(kind, server.address(), |text| text);
         server.stop();
-        let response = ask(&proxy, &format!("GET /healthz HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n"), 0);
+        let response = ask(
+            &proxy,
+            &format!("GET /healthz HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n"),
+            0,
+        );
         assert!(response.starts_with("HTTP/1.1 502"), "{kind:?}: {response}");
     }
 }

@@ -1,4 +1,5 @@
-//! Two machines behind a proxy, eight tenants, and `examples/move`, which moves one of them while all clients go on.
+//! Two machines behind a proxy, eight tenants, and `examples/move`, which moves one of them while
+//! all clients go on.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -63,7 +64,8 @@ struct Load {
 impl Load {
     /// One client for each tenant, and three more for the one that moves.
     fn start(api: impl Fn(usize) -> Api) -> Load {
-        let (stop, acknowledged) = (Arc::<AtomicBool>::default(), Arc::<[AtomicUsize; TENANTS]>::default());
+        let (stop, acknowledged) =
+            (Arc::<AtomicBool>::default(), Arc::<[AtomicUsize; TENANTS]>::default());
         let clients = (0..TENANTS).chain([MOVES; 3]).map(|n| {
             let (api, stop, acknowledged) = (api(n), Arc::clone(&stop), Arc::clone(&acknowledged));
             (n, thread::spawn(move || client(&api, &stop, &acknowledged[n])))
@@ -75,7 +77,9 @@ impl Load {
     /// Waits until each tenant has some more records.
     #[track_caller]
     fn await_progress(&self) {
-        let count = || -> Vec<usize> { self.acknowledged.iter().map(|count| count.load(Ordering::Relaxed)).collect() };
+        let count = || -> Vec<usize> {
+            self.acknowledged.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+        };
         let before = count();
         until("every tenant has ten more records", || {
             before.iter().zip(count()).all(|(before, now)| now >= before + 10).then_some(())
@@ -105,10 +109,12 @@ fn move_under_load(kind: Kind) {
         return;
     }
     let machines = [TestServer::without_rate_limit(), TestServer::without_rate_limit()];
-    let tenants: Vec<Tenant> = (0..TENANTS).map(|n| machines[home(n)].tenant(&format!("shop-{n}"))).collect();
+    let tenants: Vec<Tenant> =
+        (0..TENANTS).map(|n| machines[home(n)].tenant(&format!("shop-{n}"))).collect();
     let keys: Vec<String> = tenants.iter().map(|tenant| tenant.key(ALL).key).collect();
     let (names, end) = (["one", "two"], kind.end_of_route());
-    let routes: String = (0..TENANTS).map(|n| format!("shop-{n}.desk.example {}{end}\n", names[home(n)])).collect();
+    let routes: String =
+        (0..TENANTS).map(|n| format!("shop-{n}.desk.example {}{end}\n", names[home(n)])).collect();
     let proxy = Proxy::start_several(kind, [machines[0].address(), machines[1].address()], &routes);
     let (file, reload) = (proxy.routes(), proxy.reload().to_owned());
     machines[0].set_proxy(proxy);
@@ -121,8 +127,12 @@ fn move_under_load(kind: Kind) {
     let (from, to) = (home(MOVES), 1 - home(MOVES));
     let name = format!("shop-{MOVES}");
     let script = example("several/route");
-    let mut command =
-        move_between(&machines[from], &machines[to], &name, &[script.to_str().unwrap(), &name, names[to]]);
+    let mut command = move_between(
+        &machines[from],
+        &machines[to],
+        &name,
+        &[script.to_str().unwrap(), &name, names[to]],
+    );
     // No other process locks the tenant's file, so no change waits for it.
     command.env("ROUTES", &file).env("END", end).env("RELOAD", &reload).env("WAIT", "3");
     let moved = command.output().unwrap();
@@ -134,12 +144,16 @@ fn move_under_load(kind: Kind) {
         let found: BTreeMap<i64, String> = api(n)
             .all("/customers.php?limit=200")
             .iter()
-            .map(|record| (record["id"].as_i64().unwrap(), record["name"].as_str().unwrap().to_owned()))
+            .map(|record| {
+                (record["id"].as_i64().unwrap(), record["name"].as_str().unwrap().to_owned())
+            })
             .collect();
         assert_eq!(&found, expected, "shop-{n}");
     }
     // The old copy is the state at the move: the new one begins with the same bytes.
-    let export = |server: &TestServer| server.cli(&["export", &name, "customers", "--format", "jsonl"]).done().stdout;
+    let export = |server: &TestServer| {
+        server.cli(&["export", &name, "customers", "--format", "jsonl"]).done().stdout
+    };
     let (old, new) = (export(&machines[from]), export(&machines[to]));
     assert!(!old.is_empty() && new.starts_with(&old) && new.len() > old.len());
     for machine in &machines {
@@ -162,10 +176,20 @@ fn client(api: &Api, stop: &AtomicBool, acknowledged: &AtomicUsize) -> Seen {
     while !stop.load(Ordering::Relaxed) {
         let (name, key) = (uuid(), uuid());
         let id = until("the customer is created", || {
-            match api.call("POST", "/customers.php").json(&json!({"name": name})).key(&key).try_send() {
+            match api
+                .call("POST", "/customers.php")
+                .json(&json!({"name": name}))
+                .key(&key)
+                .try_send()
+            {
                 Ok(reply) if reply.status == 201 => return reply.json()["id"].as_i64(),
                 Ok(reply) => {
-                    assert_eq!((reply.status, reply.code().as_str()), (403, "tenant_inactive"), "{}", reply.text());
+                    assert_eq!(
+                        (reply.status, reply.code().as_str()),
+                        (403, "tenant_inactive"),
+                        "{}",
+                        reply.text()
+                    );
                     seen.rejected += 1;
                 }
                 // A proxy that reloads its configuration closes idle connections.
@@ -190,41 +214,62 @@ fn a_failed_move_leaves_the_tenant_where_it_was() {
 
     // The restore fails because the data directory is not a directory.
     let mut command = move_between(&from, &to, "acme", &["true"]);
-    command.env("WAIT", "0").env("TO_DESK", format!("{} --data-dir /dev/null/data", env!("CARGO_BIN_EXE_tenantdesk")));
+    command
+        .env("WAIT", "0")
+        .env("TO_DESK", format!("{} --data-dir /dev/null/data", env!("CARGO_BIN_EXE_tenantdesk")));
     let output = command.output().unwrap();
     assert!(!output.status.success());
     let mut command = move_between(&from, &to, "acme", &["true"]);
-    let server = format!("{} --data-dir '{}'", env!("CARGO_BIN_EXE_tenantdesk"), to.data().display());
+    let server =
+        format!("{} --data-dir '{}'", env!("CARGO_BIN_EXE_tenantdesk"), to.data().display());
     let script = format!("case $* in *restore*) exit 1 ;; *) exec {server} \"$@\" ;; esac");
     let wrapper = to.home().join("desk");
     std::fs::write(&wrapper, script).unwrap();
     command.env("WAIT", "0").env("TO_DESK", format!("sh '{}'", wrapper.display()));
     let output = command.output().unwrap();
-    assert!(!output.status.success() && stderr(&output).contains("stays here"), "{}", stderr(&output));
+    assert!(
+        !output.status.success() && stderr(&output).contains("stays here"),
+        "{}",
+        stderr(&output)
+    );
     assert_eq!(listed(), before, "active, with its trial");
     api.customer("Second");
 
-    // The move succeeds: the tenant keeps its state on the new machine and is suspended on the old one.
+    // The move succeeds: the tenant keeps its state on the new machine and is suspended on the old
+    // one.
     let output = move_between(&from, &to, "acme", &["true"]).env("WAIT", "0").output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let there = to.cli(&["--json", "tenant", "list"]).done().json();
-    assert_eq!((&there[0]["state"], &there[0]["trial_until"]), (&json!("active"), &json!("2099-12-31")));
+    assert_eq!(
+        (&there[0]["state"], &there[0]["trial_until"]),
+        (&json!("active"), &json!("2099-12-31"))
+    );
     api.get("/customers.php").fails_with(403, "tenant_inactive").saying("suspended");
     // A second move fails.
     let output = move_between(&from, &to, "acme", &["true"]).env("WAIT", "0").output().unwrap();
-    assert!(!output.status.success() && stderr(&output).contains("already has a tenant"), "{}", stderr(&output));
+    assert!(
+        !output.status.success() && stderr(&output).contains("already has a tenant"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
 fn a_route_that_the_proxy_rejects_is_not_kept() {
-    let folder = tempfile::tempdir().unwrap();
-    let routes = folder.path().join("routes");
+    let directory = tempfile::tempdir().unwrap();
+    let routes = directory.path().join("routes");
     std::fs::write(&routes, "acme.desk.example one;\nother.desk.example one;\n").unwrap();
     let route = |reload: &str| {
         let mut command = Command::new(example("several/route"));
         command.args(["acme", "two"]).env("ROUTES", &routes).env("RELOAD", reload);
         (command.status().unwrap().success(), std::fs::read_to_string(&routes).unwrap())
     };
-    assert_eq!(route("false"), (false, "acme.desk.example one;\nother.desk.example one;\n".to_owned()));
-    assert_eq!(route("true"), (true, "other.desk.example one;\nacme.desk.example two;\n".to_owned()));
+    assert_eq!(
+        route("false"),
+        (false, "acme.desk.example one;\nother.desk.example one;\n".to_owned())
+    );
+    assert_eq!(
+        route("true"),
+        (true, "other.desk.example one;\nacme.desk.example two;\n".to_owned())
+    );
 }

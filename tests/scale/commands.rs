@@ -17,7 +17,7 @@ use crate::support::{Api, TestServer};
 const LONGEST_LOG: u64 = 32 << 20;
 
 /// Fills the tenant by `import` while the server has it open.
-pub fn import(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
+pub(crate) fn import(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     let customer = api.customer("Its customer");
     for _ in 0..EMPLOYEES {
         api.employee(customer);
@@ -35,7 +35,8 @@ pub fn import(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
         let writing = scope.spawn(|| slowest_write(writer, customer, &done));
         let ((), usage) = watch(server, || {
             let arguments = ["import", "acme", "hardware", name];
-            let said = command(server, &server.data(), "import, beside a server", &arguments, table);
+            let said =
+                command(server, &server.data(), "import, beside a server", &arguments, table);
             assert_eq!(said["rows"], count);
         });
         done.store(true, Ordering::Relaxed);
@@ -74,7 +75,7 @@ fn slowest_write(api: Api, customer: i64, done: &AtomicBool) -> Duration {
 }
 
 /// Exports in both formats; what comes out is what went in.
-pub fn export(server: &TestServer, count: i64, table: &mut Table) {
+pub(crate) fn export(server: &TestServer, count: i64, table: &mut Table) {
     for format in ["csv", "jsonl"] {
         let file = server.home().join(format!("out.{format}"));
         let arguments = ["export", "acme", "hardware", "--output", file.to_str().unwrap()];
@@ -85,7 +86,8 @@ pub fn export(server: &TestServer, count: i64, table: &mut Table) {
             let mut id = 0;
             for line in lines.skip(1) {
                 id += 1;
-                let cells: Vec<String> = COLUMNS.iter().map(|column| exported(id, column)).collect();
+                let cells: Vec<String> =
+                    COLUMNS.iter().map(|column| exported(id, column)).collect();
                 assert!(line.starts_with(&cells.join(",")), "{line}");
             }
             assert_eq!(id, count);
@@ -111,22 +113,30 @@ fn backups(server: &TestServer) -> String {
     server.home().join("backups").to_str().unwrap().to_owned()
 }
 
-pub fn backup_and_check(server: &TestServer, count: i64, table: &mut Table) {
+pub(crate) fn backup_and_check(server: &TestServer, count: i64, table: &mut Table) {
     let dir = backups(server);
     let said = command(server, &server.data(), "backup, beside a server", &["backup", &dir], table);
     assert_eq!(said["tenants"][0]["records"]["hardware"], count);
     let said = command(server, &server.data(), "check, beside a server", &["check"], table);
     assert!(said.as_array().unwrap().iter().all(|database| database["ok"] == true), "{said}");
-    let said = command(server, &server.data(), "doctor, beside a server", &["doctor", "--backups", &dir], table);
+    let said = command(
+        server,
+        &server.data(),
+        "doctor, beside a server",
+        &["doctor", "--backups", &dir],
+        table,
+    );
     assert_eq!(said["ok"], true, "{said}");
 }
 
-/// Restores everything, one tenant, and one tenant into the file that a server has open and that was changed since.
-pub fn restore(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
+/// Restores everything, one tenant, and one tenant into the file that a server has open and that
+/// was changed since.
+pub(crate) fn restore(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     let dir = backups(server);
     let records = json!({"customers": 2, "employees": EMPLOYEES, "hardware": count});
     let mut restore = |operation: &str, data: &Path, arguments: &[&str]| {
-        let said = command(server, data, operation, &[&["restore", &dir], arguments].concat(), table);
+        let said =
+            command(server, data, operation, &[&["restore", &dir], arguments].concat(), table);
         assert_eq!(said["tenants"][0]["records"], records, "{operation}");
     };
     assert!(api.total("/hardware.php") > count);

@@ -1,7 +1,9 @@
-//! Every command and every operation beside many records of one resource: that it succeeds, that its result is right, how much
-//! memory it takes at most, and that its time does not grow faster than the records.
+//! Every command and every operation beside many records of one resource: that it succeeds, that
+//! its result is right, how much memory it takes at most, and that its time does not grow faster
+//! than the records.
 //!
-//! `cargo test --release --test scale -- --ignored --nocapture` takes a million records and some minutes, and prints a table.
+//! `cargo test --release --test scale -- --ignored --nocapture` takes a million records and some
+//! minutes, and prints a table.
 
 #![expect(
     clippy::expect_used,
@@ -26,8 +28,8 @@ use support::TestServer;
 /// No process of the service may take more, in MiB.
 const MEMORY_LIMIT: u64 = 200;
 
-/// SQLite's temporary files of a process may not be larger, in bytes for each record: where they go may be small, or memory. The
-/// ids of an import with `--keep-ids` take that.
+/// SQLite's temporary files of a process may not be larger, in bytes for each record: where they go
+/// may be small, or memory. The ids of an import with `--keep-ids` take that.
 const TEMPORARY_LIMIT: u64 = 16;
 
 #[test]

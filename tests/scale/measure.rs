@@ -23,7 +23,7 @@ struct Row {
 
 /// The most that a process took of its machine.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Usage {
+pub(crate) struct Usage {
     /// Memory in KiB.
     memory: u64,
     /// SQLite's temporary files in bytes.
@@ -32,37 +32,50 @@ pub struct Usage {
 
 /// What was measured, in its order.
 #[derive(Debug, Default)]
-pub struct Table(Vec<Row>);
+pub(crate) struct Table(Vec<Row>);
 
 /// Shorter times are not compared with others: the noise of the machine is larger.
 const COMPARED_FROM: Duration = Duration::from_millis(500);
 
 impl Table {
-    pub fn add(&mut self, operation: impl Into<String>, time: Duration, usage: Usage) {
+    pub(crate) fn add(&mut self, operation: impl Into<String>, time: Duration, usage: Usage) {
         self.0.push(Row { operation: operation.into(), time, usage });
     }
 
     /// Runs `work`, which returns a time, and adds that.
-    pub fn add_served(&mut self, server: &TestServer, operation: &str, work: impl FnOnce() -> Duration) {
+    pub(crate) fn add_served(
+        &mut self,
+        server: &TestServer,
+        operation: &str,
+        work: impl FnOnce() -> Duration,
+    ) {
         let (time, usage) = watch(server, work);
         self.add(operation, time, usage);
     }
 
     /// No process took more, in bytes.
-    pub fn assert_below(&self, memory: u64, temporary: u64) {
+    pub(crate) fn assert_below(&self, memory: u64, temporary: u64) {
         for Row { operation, usage, .. } in &self.0 {
             assert!(usage.memory << 10 < memory, "{operation}: {usage:?}\n{self}");
             assert!(usage.temporary < temporary, "{operation}: {usage:?}\n{self}");
         }
     }
 
-    /// With `factor` times the records no operation takes longer than four times `factor`: it would take `factor` times that
-    /// if it were quadratic.
-    pub fn assert_grows_with(&self, smaller: &Table, factor: f64) {
+    /// With `factor` times the records no operation takes longer than four times `factor`: it would
+    /// take `factor` times that if it were quadratic.
+    pub(crate) fn assert_grows_with(&self, smaller: &Table, factor: f64) {
         assert_eq!(self.0.len(), smaller.0.len());
-        for (large, small) in self.0.iter().zip(&smaller.0).filter(|(large, _)| large.time > COMPARED_FROM) {
+        for (large, small) in
+            self.0.iter().zip(&smaller.0).filter(|(large, _)| large.time > COMPARED_FROM)
+        {
             let most = small.time.mul_f64(4.0 * factor) + COMPARED_FROM;
-            assert!(large.time < most, "{} took {:?}, and {:?} before", large.operation, large.time, small.time);
+            assert!(
+                large.time < most,
+                "{} took {:?}, and {:?} before",
+                large.operation,
+                large.time,
+                small.time
+            );
         }
     }
 }
@@ -85,7 +98,7 @@ fn seconds(time: Duration) -> String {
 }
 
 /// Runs `work` and returns the most that the server took meanwhile.
-pub fn watch<T>(server: &TestServer, work: impl FnOnce() -> T) -> (T, Usage) {
+pub(crate) fn watch<T>(server: &TestServer, work: impl FnOnce() -> T) -> (T, Usage) {
     let pid = server.pid();
     // Has the peak begin with what the process takes at the moment.
     fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
@@ -122,23 +135,40 @@ fn peak_memory(pid: u32) -> Option<u64> {
 
 /// SQLite's temporary files have no name any more, but the process has them open.
 fn temporary_bytes(pid: u32) -> Option<u64> {
-    let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.filter_map(Result::ok).map(|entry| entry.path());
-    let is_temporary =
-        |file: &PathBuf| fs::read_link(file).is_ok_and(|name| name.to_string_lossy().contains("etilqs_"));
-    Some(open.filter(is_temporary).filter_map(|file| fs::metadata(file).ok()).map(|file| file.len()).sum())
+    let open = fs::read_dir(format!("/proc/{pid}/fd"))
+        .ok()?
+        .filter_map(Result::ok)
+        .map(|entry| entry.path());
+    let is_temporary = |file: &PathBuf| {
+        fs::read_link(file).is_ok_and(|name| name.to_string_lossy().contains("etilqs_"))
+    };
+    Some(
+        open.filter(is_temporary)
+            .filter_map(|file| fs::metadata(file).ok())
+            .map(|file| file.len())
+            .sum(),
+    )
 }
 
 /// Runs a command on a data directory, which has to end with 0. Returns the JSON that it prints.
 #[track_caller]
-pub fn command(server: &TestServer, data: &Path, operation: &str, arguments: &[&str], table: &mut Table) -> Value {
+pub(crate) fn command(
+    server: &TestServer,
+    data: &Path,
+    operation: &str,
+    arguments: &[&str],
+    table: &mut Table,
+) -> Value {
     let mut command: Command = server.command();
     command.arg("--data-dir").arg(data).arg("--json").args(arguments);
     let begun = Instant::now();
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let usage = await_end(&mut child);
     let time = begun.elapsed();
     let output = child.wait_with_output().unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{operation}: {stdout}{stderr}");
     table.add(operation, time, usage);
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{operation}: {error}: {stdout}"))
@@ -156,7 +186,7 @@ fn await_end(child: &mut Child) -> Usage {
 
 /// Sends a request that has to succeed. Returns how long the reply took, and its body as JSON.
 #[track_caller]
-pub fn request(call: Call<'_>) -> (Duration, Value) {
+pub(crate) fn request(call: Call<'_>) -> (Duration, Value) {
     let begun = Instant::now();
     let reply = call.try_send().unwrap();
     let time = begun.elapsed();
@@ -165,9 +195,10 @@ pub fn request(call: Call<'_>) -> (Duration, Value) {
     (time, body)
 }
 
-/// The shortest of some times that a request takes, which others on the machine disturbed least, and its last reply.
+/// The shortest of some times that a request takes, which others on the machine disturbed least,
+/// and its last reply.
 #[track_caller]
-pub fn fastest<'a>(make: impl Fn() -> Call<'a>) -> (Duration, Value) {
+pub(crate) fn fastest<'a>(make: impl Fn() -> Call<'a>) -> (Duration, Value) {
     let (mut least, mut body) = request(make());
     for _ in 0..2 {
         let (time, again) = request(make());

@@ -17,8 +17,8 @@ const PAGE: usize = 50;
 /// The page that is compared with the first.
 const FAR_PAGE: usize = 1_000;
 
-/// How long a page may take that has to cost about what the first page costs. One that was read by its offset, or by passing all
-/// records, would take hundreds of times that.
+/// How long a page may take that has to cost about what the first page costs. One that was read by
+/// its offset, or by passing all records, would take hundreds of times that.
 fn longest(first: Duration) -> Duration {
     25 * first.max(Duration::from_millis(2))
 }
@@ -51,8 +51,9 @@ fn ids(page: &Value) -> Vec<i64> {
     page["data"].as_array().unwrap().iter().map(|record| record["id"].as_i64().unwrap()).collect()
 }
 
-/// Every sort in both directions, the first page and a far one; every filter, with and without the total.
-pub fn lists(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
+/// Every sort in both directions, the first page and a far one; every filter, with and without the
+/// total.
+pub(crate) fn lists(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     let (mut first, mut far) = (Slowest::default(), Slowest::default());
     let mut filtered = Filters::default();
     table.add_served(server, "GET one record", || {
@@ -65,7 +66,13 @@ pub fn lists(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
             let mut sorted: Vec<(Key, i64)> = (1..=count).map(|n| (value(n, column), n)).collect();
             sorted.sort_unstable();
             pages(api, column, sorted.iter().map(|(_, id)| *id), &mut first, &mut far);
-            pages(api, &format!("-{column}"), sorted.iter().rev().map(|(_, id)| *id), &mut first, &mut far);
+            pages(
+                api,
+                &format!("-{column}"),
+                sorted.iter().rev().map(|(_, id)| *id),
+                &mut first,
+                &mut far,
+            );
             filters(api, column, &sorted, &mut filtered);
         }
         for column in ["created_at", "updated_at"] {
@@ -87,8 +94,15 @@ pub fn lists(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     }
 }
 
-/// Reads the first page and one far behind it, or the last; both have the records that they should have.
-fn pages(api: &Api, sort: &str, expected: impl Iterator<Item = i64>, first: &mut Slowest, far: &mut Slowest) {
+/// Reads the first page and one far behind it, or the last; both have the records that they should
+/// have.
+fn pages(
+    api: &Api,
+    sort: &str,
+    expected: impl Iterator<Item = i64>,
+    first: &mut Slowest,
+    far: &mut Slowest,
+) {
     let expected: Vec<i64> = expected.take(FAR_PAGE * PAGE).collect();
     let skipped = expected.len() - PAGE;
     let (first_time, page) = fastest(|| get(api, &format!("sort={sort}")));
@@ -104,7 +118,10 @@ fn pages(api: &Api, sort: &str, expected: impl Iterator<Item = i64>, first: &mut
     }
     let (far_time, page) = fastest(|| get(api, &format!("sort={sort}{cursor}")));
     assert_eq!(ids(&page), expected[skipped..], "{sort}");
-    assert!(far_time < longest(first_time), "{sort}: page {FAR_PAGE} took {far_time:?}, the first {first_time:?}");
+    assert!(
+        far_time < longest(first_time),
+        "{sort}: page {FAR_PAGE} took {far_time:?}, the first {first_time:?}"
+    );
     first.take(first_time, sort);
     far.take(far_time, sort);
 }
@@ -134,7 +151,10 @@ fn filters(api: &Api, column: &str, sorted: &[(Key, i64)], slowest: &mut Filters
     }
     for (filter, count) in wanted {
         let time = filter_finds(api, &filter, count, slowest);
-        assert!(count > 0 || time < longest(first), "{filter} took {time:?} to find nothing, a page {first:?}");
+        assert!(
+            count > 0 || time < longest(first),
+            "{filter} took {time:?} to find nothing, a page {first:?}"
+        );
     }
 }
 
@@ -146,7 +166,8 @@ fn several(api: &Api, count: i64, slowest: &mut Filters) {
     filter_finds(api, &filter, (1..=count).filter(passes).count(), slowest);
 }
 
-/// All hardware that an employee has is the first customer's, but what one employee of the second customer has.
+/// All hardware that an employee has is the first customer's, but what one employee of the second
+/// customer has.
 fn customers(api: &Api, count: i64, slowest: &mut Filters) {
     let of = |wanted: fn(i64) -> bool| (1..=count).filter(|n| wanted(n % (EMPLOYEES + 1))).count();
     let mover = format!("/employees.php?id={EMPLOYEES}");
@@ -184,7 +205,8 @@ fn timestamps(api: &Api, count: i64, slowest: &mut Filters) {
 fn filter_finds(api: &Api, filter: &str, count: usize, slowest: &mut Filters) -> Duration {
     let (time, page) = fastest(|| get(api, filter));
     assert_eq!(ids(&page).len(), count.min(PAGE), "{filter}");
-    let kind = if filter.contains("sort=") { &mut slowest.sorted } else { &mut slowest.in_order_of_ids };
+    let kind =
+        if filter.contains("sort=") { &mut slowest.sorted } else { &mut slowest.in_order_of_ids };
     kind.take(time, filter);
     let (counting, page) = fastest(|| get(api, &format!("{filter}&total=true")));
     assert_eq!(page["total"], count, "{filter}");
@@ -193,11 +215,15 @@ fn filter_finds(api: &Api, filter: &str, count: usize, slowest: &mut Filters) ->
 }
 
 /// `q` with words that few, many and no records have.
-pub fn searches(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
+pub(crate) fn searches(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     let serial = value(count / 2, "serial_number").cell();
     let having = |word: &str| {
         let columns = || COLUMNS.into_iter().chain(["notes"]).filter(|column| is_searched(column));
-        (1..=count).filter(|n| columns().any(|column| value(*n, column).cell().to_lowercase().contains(word))).count()
+        (1..=count)
+            .filter(|n| {
+                columns().any(|column| value(*n, column).cell().to_lowercase().contains(word))
+            })
+            .count()
     };
     let all = usize::try_from(count).unwrap();
     for (operation, query, found) in [
@@ -228,16 +254,19 @@ fn is_searched(column: &str) -> bool {
 }
 
 /// POST, PUT and DELETE, one after the other. In the end a tenth of the new records is left.
-pub fn changes(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
+pub(crate) fn changes(server: &TestServer, api: &Api, count: i64, table: &mut Table) {
     const MADE: i64 = 500;
     let body = |n: i64| json!({"name": format!("New {n}"), "serial_number": format!("NEW-{n}"), "notes": value(n, "notes").cell()});
     let mut each = |method: &str, ids: std::ops::RangeInclusive<i64>| {
         let make = |id: i64| match method {
             "POST" => api.call(method, PATH).json(&body(id)),
-            "PUT" => api.call(method, &format!("{PATH}?id={id}")).json(&json!({"asset_tag": "changed"})),
+            "PUT" => {
+                api.call(method, &format!("{PATH}?id={id}")).json(&json!({"asset_tag": "changed"}))
+            }
             _ => api.call(method, &format!("{PATH}?id={id}")),
         };
-        let (times, usage) = watch(server, || ids.map(|id| request(make(id)).0).collect::<Vec<Duration>>());
+        let (times, usage) =
+            watch(server, || ids.map(|id| request(make(id)).0).collect::<Vec<Duration>>());
         assert_eq!(usage.temporary, 0, "a change needs no temporary file");
         let mean = times.iter().sum::<Duration>() / u32::try_from(times.len()).unwrap();
         table.add(format!("{method}, mean"), mean, usage);

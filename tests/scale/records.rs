@@ -8,7 +8,7 @@ use jiff::ToSpan as _;
 use jiff::civil::{Date, date};
 
 /// Every column that a list can be sorted by, but the timestamps, which all records have in common.
-pub const COLUMNS: [&str; 13] = [
+pub(crate) const COLUMNS: [&str; 13] = [
     "id",
     "name",
     "employee_id",
@@ -25,17 +25,29 @@ pub const COLUMNS: [&str; 13] = [
 ];
 
 /// Employees that hardware belongs to.
-pub const EMPLOYEES: i64 = 100;
+pub(crate) const EMPLOYEES: i64 = 100;
 
-const TYPES: [&str; 10] =
-    ["laptop", "desktop", "server", "monitor", "phone", "tablet", "printer", "network", "peripheral", "other"];
+const TYPES: [&str; 10] = [
+    "laptop",
+    "desktop",
+    "server",
+    "monitor",
+    "phone",
+    "tablet",
+    "printer",
+    "network",
+    "peripheral",
+    "other",
+];
 const STATUSES: [&str; 5] = ["in_use", "in_stock", "in_repair", "retired", "lost"];
-const MAKERS: [&str; 8] = ["Lenovo", "Dell", "Fujitsu", "Apple", "Cisco", "Samsung", "Brother", "Jabra"];
-const USES: [&str; 6] = ["office", "warehouse", "reception", "workshop", "meeting room", "home office"];
+const MAKERS: [&str; 8] =
+    ["Lenovo", "Dell", "Fujitsu", "Apple", "Cisco", "Samsung", "Brother", "Jabra"];
+const USES: [&str; 6] =
+    ["office", "warehouse", "reception", "workshop", "meeting room", "home office"];
 
 /// A value as lists sort it: null first, then numbers, then text by code point.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
+pub(crate) enum Key {
     Null,
     Integer(i64),
     Text(String),
@@ -43,7 +55,7 @@ pub enum Key {
 
 impl Key {
     /// As CSV has it; null is an empty cell.
-    pub fn cell(&self) -> String {
+    pub(crate) fn cell(&self) -> String {
         match self {
             Key::Null => String::new(),
             Key::Integer(number) => number.to_string(),
@@ -66,7 +78,7 @@ fn purchase_date(n: i64) -> Option<Date> {
 }
 
 /// The value of a column in the record `n`, which has the id `n`.
-pub fn value(n: i64, column: &str) -> Key {
+pub(crate) fn value(n: i64, column: &str) -> Key {
     let some = |there: bool, text: String| if there { Key::Text(text) } else { Key::Null };
     let day = |date: Option<Date>| date.map_or(Key::Null, |date| Key::Text(date.to_string()));
     match column {
@@ -81,7 +93,9 @@ pub fn value(n: i64, column: &str) -> Key {
         "asset_tag" => Key::Text(format!("AT{n:07}")),
         "status" => Key::Text(of(STATUSES, n / 3)),
         "purchase_date" => day(purchase_date(n)),
-        "warranty_until" => day(purchase_date(n).filter(|_| n % 5 != 0).map(|date| date + 3.years())),
+        "warranty_until" => {
+            day(purchase_date(n).filter(|_| n % 5 != 0).map(|date| date + 3.years()))
+        }
         "purchase_cost_cents" if n % 23 == 0 => Key::Null,
         "purchase_cost_cents" => Key::Integer(scattered(n) % 300_000),
         "is_leased" => Key::Integer(i64::from(n % 3 == 0)),
@@ -95,13 +109,14 @@ pub fn value(n: i64, column: &str) -> Key {
 }
 
 /// Writes records 1 to `count` as `import` takes them.
-pub fn write_csv(path: &Path, count: i64) {
+pub(crate) fn write_csv(path: &Path, count: i64) {
     let columns: Vec<&str> = COLUMNS.into_iter().chain(["notes"]).collect();
     let mut file = BufWriter::new(File::create_new(path).unwrap());
     writeln!(file, "{}", columns.join(",")).unwrap();
     for n in 1..=count {
         // The notes have commas.
-        let cells: Vec<String> = columns.iter().map(|column| format!("\"{}\"", value(n, column).cell())).collect();
+        let cells: Vec<String> =
+            columns.iter().map(|column| format!("\"{}\"", value(n, column).cell())).collect();
         writeln!(file, "{}", cells.join(",")).unwrap();
     }
     file.flush().unwrap();

@@ -21,7 +21,12 @@ impl Client {
     /// Runs `ssh` with these options, and a command for the second machine.
     fn ssh(&self, options: &[&str], command: &[&str]) -> Output {
         let mut ssh = self.0.ssh_client("ssh");
-        ssh.args(options).arg(format!("{ACCOUNT}@127.0.0.1")).args(command).stdin(Stdio::null()).output().unwrap()
+        ssh.args(options)
+            .arg(format!("{ACCOUNT}@127.0.0.1"))
+            .args(command)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
     }
 }
 

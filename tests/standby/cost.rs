@@ -1,13 +1,13 @@
-//! Measures the cost of the copy for the table of the example's README, with and without a copy. It cannot fail, so it is
-//! ignored by default:
+//! Measures the cost of the copy for the table of the example's README, with and without a copy. It
+//! cannot fail, so it is ignored by default:
 //!
 //! ```text
 //! cargo test --release --test standby -- --ignored --nocapture cost
 //! ```
 //!
-//! `COST_TENANTS=1,100,1000`, `COST_ROUNDS=3`, `COST_SETTLES=75` and `COST_SECONDS=30` are the defaults:
-//! so many rounds, each without a copy and with one. The copy settles for 75 s. It is then measured for 30 s without and for 30 s
-//! with writes.
+//! `COST_TENANTS=1,100,1000`, `COST_ROUNDS=3`, `COST_SETTLES=75` and `COST_SECONDS=30` are the
+//! defaults: so many rounds, each without a copy and with one. The copy settles for 75 s. It is
+//! then measured for 30 s without and for 30 s with writes.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,8 @@ const CLIENTS: usize = 16;
 /// The maximum number of tenants that clients write to.
 const ACTIVE: usize = 10;
 
-/// How often Litestream looks at each file: its default, and what the README advises where tenants are many.
+/// How often Litestream looks at each file: its default, and what the README advises where tenants
+/// are many.
 const INTERVALS: [&str; 2] = ["1s", "10s"];
 
 #[test]
@@ -67,22 +68,23 @@ struct Copied {
     descriptors: f64,
     /// Seconds from its start until the copy had begun for every file.
     begun_after: f64,
-    /// Seconds from the oldest acknowledged change that was not in the copy to Litestream's sudden end.
+    /// Seconds from the oldest acknowledged change that was not in the copy to Litestream's sudden
+    /// end.
     lost: f64,
 }
 
-/// Measures each variant in each round, and begins each round with another variant, so that other load and the growth of the files
-/// affect all variants alike.
+/// Measures each variant in each round, and begins each round with another variant, so that other
+/// load and the growth of the files affect all variants alike.
 fn measure(tenants: usize) {
     let active = tenants.min(ACTIVE);
     let data_dir = DataDir::new(false);
     let known = load::tenants(&data_dir, active);
-    let folder = data_dir.data().join("tenants");
-    // They exist in the rounds without a copy, too. They need no row: Litestream copies every file, and TenantDesk does not open
-    // them.
+    let directory = data_dir.data().join("tenants");
+    // They exist in the rounds without a copy, too. They need no row: Litestream copies every file,
+    // and TenantDesk does not open them.
     let idle: Vec<i64> = (active + 1..=tenants).map(|n| i64::try_from(n).unwrap()).collect();
     for id in &idle {
-        fs::copy(folder.join("1.db"), folder.join(format!("{id}.db"))).unwrap();
+        fs::copy(directory.join("1.db"), directory.join(format!("{id}.db"))).unwrap();
     }
     let machine = Machine::first(data_dir);
     let mut without = Vec::new();
@@ -123,7 +125,11 @@ pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = figures.collect();
     sorted.sort_by(f64::total_cmp);
     let half = sorted.len() / 2;
-    if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[half - 1], sorted[half]) } else { sorted[half] }
+    if sorted.len().is_multiple_of(2) {
+        f64::midpoint(sorted[half - 1], sorted[half])
+    } else {
+        sorted[half]
+    }
 }
 
 /// Measures without a copy.
@@ -159,7 +165,9 @@ fn copied(machine: &Machine, known: &[Known], idle: &[i64], interval: &'static s
     let ended = Instant::now();
     let stats = ProcessStats::of(copying.pid());
     let longest = if interval == "1s" { 1_000 } else { 10_000 };
-    std::thread::sleep(Duration::from_millis(u64::from_str_radix(&uuid()[..8], 16).unwrap() % longest));
+    std::thread::sleep(Duration::from_millis(
+        u64::from_str_radix(&uuid()[..8], 16).unwrap() % longest,
+    ));
     let killed = Instant::now();
     copying.kill();
     let changes = load.end();
@@ -181,8 +189,15 @@ fn begin(machine: &Machine, known: &[Known]) -> Load {
 }
 
 impl Written {
-    fn new(changes: &[Change], began: Instant, ended: Instant, machine: &Machine, busy: f64) -> Written {
-        let counted = changes.iter().filter(|change| (began..ended).contains(&change.acknowledged)).count();
+    fn new(
+        changes: &[Change],
+        began: Instant,
+        ended: Instant,
+        machine: &Machine,
+        busy: f64,
+    ) -> Written {
+        let counted =
+            changes.iter().filter(|change| (began..ended).contains(&change.acknowledged)).count();
         let writes = figure(counted) / (ended - began).as_secs_f64();
         Written { writes, busy, memory: mebibytes(ProcessStats::of(machine.pid())) }
     }
@@ -218,7 +233,7 @@ pub fn figure(number: usize) -> f64 {
     f64::from(u32::try_from(number).unwrap())
 }
 
-/// Removes Litestream's folders. With them it would continue an earlier copy.
+/// Removes Litestream's directories. With them it would continue an earlier copy.
 pub fn forget_copies(data: &Path) {
     for entry in fs::read_dir(data).unwrap().chain(fs::read_dir(data.join("tenants")).unwrap()) {
         let path = entry.unwrap().path();
@@ -228,21 +243,30 @@ pub fn forget_copies(data: &Path) {
     }
 }
 
-/// The age of the oldest acknowledged change that is not in the copy, at the time when Litestream was killed.
+/// The age of the oldest acknowledged change that is not in the copy, at the time when Litestream
+/// was killed.
 fn lost(copy: &Copy, known: &[Known], changes: &[Change], killed: Instant) -> Duration {
-    let folder = tempfile::tempdir().unwrap();
-    let fetched: Vec<Records> = known.iter().map(|tenant| records(copy, tenant.id, folder.path())).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let fetched: Vec<Records> =
+        known.iter().map(|tenant| records(copy, tenant.id, directory.path())).collect();
     let lost = changes.iter().filter(|change| !is_there(&fetched[change.tenant], &change.what));
-    lost.map(|change| killed.saturating_duration_since(change.acknowledged)).max().unwrap_or_default()
+    lost.map(|change| killed.saturating_duration_since(change.acknowledged))
+        .max()
+        .unwrap_or_default()
 }
 
 /// A tenant's customers as the copy has them.
-fn records(copy: &Copy, id: i64, folder: &Path) -> Records {
-    let file = folder.join(format!("{id}.db"));
+fn records(copy: &Copy, id: i64, directory: &Path) -> Records {
+    let file = directory.join(format!("{id}.db"));
     let from = format!("file://{}/tenants/{id}.db", copy.directory().display());
-    let fetched = Command::new(litestream()).arg("restore").arg("-o").arg(&file).arg(from).output().unwrap();
+    let fetched =
+        Command::new(litestream()).arg("restore").arg("-o").arg(&file).arg(from).output().unwrap();
     assert!(fetched.status.success(), "{fetched:?}");
     let connection = database(&file);
     let mut statement = connection.prepare("SELECT id, name, notes FROM customers").unwrap();
-    statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?)))).unwrap().map(Result::unwrap).collect()
+    statement
+        .query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect()
 }

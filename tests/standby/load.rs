@@ -52,15 +52,27 @@ pub struct Load {
 }
 
 impl Load {
-    /// Each client goes from tenant to tenant, in an order of its own: now it makes a customer there, now it counts in
-    /// one. It ends when it is told to, or, where the machine `may_die`, when there is no answer any more.
-    pub fn begin(data_dir: &Arc<DataDir>, tenants: &[Known], clients: usize, may_die: bool) -> Load {
+    /// Each client goes from tenant to tenant, in an order of its own: now it makes a customer
+    /// there, now it counts in one. It ends when it is told to, or, where the machine `may_die`,
+    /// when there is no answer any more.
+    pub fn begin(
+        data_dir: &Arc<DataDir>,
+        tenants: &[Known],
+        clients: usize,
+        may_die: bool,
+    ) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let clients = (0..clients)
             .map(|_| {
-                let apis: Vec<Api> = tenants.iter().map(|tenant| data_dir.with_key(&tenant.key)).collect();
-                let client =
-                    Client { name: uuid(), apis, may_die, places: vec![None; tenants.len()], done: Vec::new() };
+                let apis: Vec<Api> =
+                    tenants.iter().map(|tenant| data_dir.with_key(&tenant.key)).collect();
+                let client = Client {
+                    name: uuid(),
+                    apis,
+                    may_die,
+                    places: vec![None; tenants.len()],
+                    done: Vec::new(),
+                };
                 let stop = Arc::clone(&stop);
                 thread::spawn(move || client.work(&stop))
             })
@@ -110,7 +122,12 @@ impl Client {
             }
             Some((id, number)) if counts => {
                 let number = number + 1;
-                self.say(tenant, "PUT", &format!("/customers.php?id={id}"), &json!({"notes": number.to_string()}))?;
+                self.say(
+                    tenant,
+                    "PUT",
+                    &format!("/customers.php?id={id}"),
+                    &json!({"notes": number.to_string()}),
+                )?;
                 self.places[tenant] = Some((id, number));
                 What::Counted { id, number }
             }
@@ -125,7 +142,8 @@ impl Client {
 
     fn make(&self, tenant: usize, name: &str) -> Option<i64> {
         let notes = if name.starts_with("entry") { name } else { "0" };
-        let made = self.say(tenant, "POST", "/customers.php", &json!({"name": name, "notes": notes}))?;
+        let made =
+            self.say(tenant, "POST", "/customers.php", &json!({"name": name, "notes": notes}))?;
         made["id"].as_i64()
     }
 

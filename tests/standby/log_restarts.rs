@@ -1,4 +1,5 @@
-//! The write-ahead log of a file starts again from its beginning while clients write, and the copy lacks no page of it.
+//! The write-ahead log of a file starts again from its beginning while clients write, and the copy
+//! lacks no page of it.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use crate::load::{self, Load};
 use crate::machines::{Copy, Machine, equipped};
 use crate::support::{ALL, DataDir, until};
 
-/// Records of one tenant, each committed alone or with a few others: the log starts again some ten times.
+/// Records of one tenant, each committed alone or with a few others: the log starts again some ten
+/// times.
 const RECORDS: i64 = 4_000;
 
 /// Generous: a busy machine makes some dozen a second.
@@ -35,9 +37,11 @@ fn the_copy_has_every_page_although_the_log_starts_again() {
         thread::sleep(Duration::from_millis(100));
     }
     load.end();
-    let second = copy.await_customers("shop-0", usize::try_from(api.total("/customers.php")).unwrap());
+    let second =
+        copy.await_customers("shop-0", usize::try_from(api.total("/customers.php")).unwrap());
     second.cli(&["check"]).done();
-    let expected = data_dir.cli(&["export", "shop-0", "customers", "--format", "jsonl"]).done().stdout;
+    let expected =
+        data_dir.cli(&["export", "shop-0", "customers", "--format", "jsonl"]).done().stdout;
     first.kill();
     copying.kill();
     let found = second.cli(&["export", "shop-0", "customers", "--format", "jsonl"]).done().stdout;
@@ -47,7 +51,8 @@ fn the_copy_has_every_page_although_the_log_starts_again() {
 /// More than the server lets a log grow to, and less than what is written in these tests.
 const LOG_LIMIT: u64 = 64 << 20;
 
-/// Litestream recognises by the end of the last log that it has seen all of it. It has not seen what came after its own end.
+/// Litestream recognises by the end of the last log that it has seen all of it. It has not seen
+/// what came after its own end.
 #[test]
 fn the_copy_has_what_was_written_while_litestream_did_not_run() {
     if !equipped() {
@@ -67,7 +72,11 @@ fn the_copy_has_what_was_written_while_litestream_did_not_run() {
     copying.kill();
     let log = tenant.file().with_file_name("1.db-wal");
     let rows = data_dir.home().join("rows.csv");
-    std::fs::write(&rows, format!("name,notes\n{}", format!("Row,{}\n", "x".repeat(1_000)).repeat(2_000))).unwrap();
+    std::fs::write(
+        &rows,
+        format!("name,notes\n{}", format!("Row,{}\n", "x".repeat(1_000)).repeat(2_000)),
+    )
+    .unwrap();
     while std::fs::metadata(&log).unwrap().len() < LOG_LIMIT {
         data_dir.cli(&["import", "acme", "customers", rows.to_str().unwrap()]).done();
     }
@@ -84,8 +93,11 @@ fn the_copy_has_what_was_written_while_litestream_did_not_run() {
     });
     copying = copy.begin(&data_dir);
     api.customer("Later");
-    let second = copy.await_customers("acme", usize::try_from(api.total("/customers.php")).unwrap());
-    let export = |data_dir: &DataDir| data_dir.cli(&["export", "acme", "customers", "--format", "jsonl"]).done().stdout;
+    let second =
+        copy.await_customers("acme", usize::try_from(api.total("/customers.php")).unwrap());
+    let export = |data_dir: &DataDir| {
+        data_dir.cli(&["export", "acme", "customers", "--format", "jsonl"]).done().stdout
+    };
     assert!(export(&second) == export(&data_dir), "the copy has other customers");
     first.kill();
     copying.kill();
@@ -107,8 +119,7 @@ fn the_log_stays_short_while_litestream_does_not_run() {
     copy.await_customers("acme", 1);
     copying.kill();
     let length = || std::fs::metadata(tenant.file().with_file_name("1.db-wal")).unwrap().len();
-    let customer =
-        json!({"method": "POST", "path": "/customers.php", "body": {"name": "Without", "notes": "x".repeat(4_000)}});
+    let customer = json!({"method": "POST", "path": "/customers.php", "body": {"name": "Without", "notes": "x".repeat(4_000)}});
     let batch = json!({"operations": vec![customer; 100]});
     // Each writes some 3 MB.
     for _ in 0..40 {
@@ -117,8 +128,10 @@ fn the_log_stays_short_while_litestream_does_not_run() {
     }
     copying = copy.begin(&data_dir);
     api.customer("Again with the copy");
-    let second = copy.await_customers("acme", usize::try_from(api.total("/customers.php")).unwrap());
-    let expected = data_dir.cli(&["export", "acme", "customers", "--format", "jsonl"]).done().stdout;
+    let second =
+        copy.await_customers("acme", usize::try_from(api.total("/customers.php")).unwrap());
+    let expected =
+        data_dir.cli(&["export", "acme", "customers", "--format", "jsonl"]).done().stdout;
     machine.kill();
     copying.kill();
     second.cli(&["check"]).done();

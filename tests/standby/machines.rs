@@ -19,15 +19,18 @@ pub fn litestream() -> String {
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// The account that receives the copy. Only root can change its root directory, and sshd runs as root then.
+/// The account that receives the copy. Only root can change its root directory, and sshd runs as
+/// root then.
 pub const ACCOUNT: &str = "root";
 
-/// Whether these tests can run: root runs them, and the programs that all of them start are installed.
+/// Whether these tests can run: root runs them, and the programs that all of them start are
+/// installed.
 pub fn equipped() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     assert!(is_root || std::env::var_os("CI").is_none(), "root must run these tests");
     if !is_root {
-        let _ = writeln!(std::io::stderr(), "\n*** LEFT OUT: root must run the tests of the copy ***");
+        let _ =
+            writeln!(std::io::stderr(), "\n*** LEFT OUT: root must run the tests of the copy ***");
     }
     is_root && installed(&[&litestream(), SSHD])
 }
@@ -41,7 +44,10 @@ pub fn installed(programs: &[&str]) -> bool {
     }
     assert!(std::env::var_os("CI").is_none(), "not installed: {missing:?}");
     // The test harness captures what macros print.
-    let _ = writeln!(std::io::stderr(), "\n*** LEFT OUT: {missing:?} not installed, so the copy was not tried ***");
+    let _ = writeln!(
+        std::io::stderr(),
+        "\n*** LEFT OUT: {missing:?} not installed, so the copy was not tried ***"
+    );
     false
 }
 
@@ -58,7 +64,7 @@ pub fn replace(text: &str, old: &str, new: &str) -> String {
 /// The destination of a copy.
 #[derive(Debug)]
 pub struct Copy {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     /// `None` if the copy is a directory of the first machine.
     sshd: Option<Sshd>,
     /// The directory's `monitor-interval`; Litestream's default without it.
@@ -74,7 +80,7 @@ struct Sshd {
 impl Copy {
     /// To a directory.
     pub fn to_directory() -> Copy {
-        Copy { folder: tempfile::tempdir().unwrap(), sshd: None, interval: None }
+        Copy { directory: tempfile::tempdir().unwrap(), sshd: None, interval: None }
     }
 
     /// To a directory, with this interval between two looks at each tenant's file.
@@ -82,11 +88,12 @@ impl Copy {
         Copy { interval: Some(interval), ..Copy::to_directory() }
     }
 
-    /// To a second host, over SFTP. sshd changes its root directory, so root owns all folders above, and nobody else can write to them.
+    /// To a second host, over SFTP. sshd changes its root directory, so root owns all directories
+    /// above, and nobody else can write to them.
     pub fn to_second_host() -> Copy {
-        let folder = tempfile::tempdir_in("/run").unwrap();
-        let sshd = Sshd::start(folder.path());
-        Copy { folder, sshd: Some(sshd), interval: None }
+        let directory = tempfile::tempdir_in("/run").unwrap();
+        let sshd = Sshd::start(directory.path());
+        Copy { directory, sshd: Some(sshd), interval: None }
     }
 
     /// The port of sshd.
@@ -96,21 +103,21 @@ impl Copy {
 
     /// A client of OpenSSH with the first machine's key.
     pub fn ssh_client(&self, program: &str) -> Command {
-        let folder = self.folder.path();
-        let host_key = fs::read_to_string(folder.join("host.pub")).unwrap();
-        let known = folder.join("known_hosts");
+        let directory = self.directory.path();
+        let host_key = fs::read_to_string(directory.join("host.pub")).unwrap();
+        let known = directory.join("known_hosts");
         let port = self.port();
         fs::write(&known, format!("[127.0.0.1]:{port} {host_key}")).unwrap();
         let mut command = Command::new(program);
         command.args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes"]);
         command.arg("-o").arg(format!("UserKnownHostsFile={}", known.display()));
-        command.arg("-o").arg(format!("Port={port}")).arg("-i").arg(folder.join("client"));
+        command.arg("-o").arg(format!("Port={port}")).arg("-i").arg(directory.join("client"));
         command
     }
 
     /// The directory of the copy.
     pub fn directory(&self) -> PathBuf {
-        self.folder.path().join("root/data")
+        self.directory.path().join("root/data")
     }
 
     /// The example's configuration for this place and this copy.
@@ -119,17 +126,19 @@ impl Copy {
         let Some(sshd) = &self.sshd else {
             let text = fs::read_to_string(example("to-directory.yml")).unwrap();
             let text = match self.interval {
-                Some(interval) => {
-                    replace(&text, "watch: true", &format!("watch: true\n    monitor-interval: {interval}"))
-                }
+                Some(interval) => replace(
+                    &text,
+                    "watch: true",
+                    &format!("watch: true\n    monitor-interval: {interval}"),
+                ),
                 None => text,
             };
             let text = replace(&text, "/var/lib/tenantdesk", data);
             return replace(&text, "/mnt/elsewhere/tenantdesk", self.directory().to_str().unwrap());
         };
         let text = fs::read_to_string(example("to-second-machine.yml")).unwrap();
-        let key = self.folder.path().join("client");
-        let host_key = fs::read_to_string(self.folder.path().join("host.pub")).unwrap();
+        let key = self.directory.path().join("client");
+        let host_key = fs::read_to_string(self.directory.path().join("host.pub")).unwrap();
         let host_key: Vec<&str> = host_key.split_whitespace().take(2).collect();
         let mut text = replace(&text, "/var/lib/tenantdesk", data);
         for (old, new) in [
@@ -150,9 +159,9 @@ impl Copy {
 
     /// The same with a command that `made` makes of Litestream's.
     pub fn begin_as(&self, data_dir: &DataDir, made: impl FnOnce(Command) -> Command) -> Copying {
-        let config = self.folder.path().join("litestream.yml");
+        let config = self.directory.path().join("litestream.yml");
         fs::write(&config, self.config(&data_dir.data())).unwrap();
-        let log_file = self.folder.path().join("litestream.log");
+        let log_file = self.directory.path().join("litestream.log");
         let log = fs::OpenOptions::new().create(true).append(true).open(&log_file).unwrap();
         let mut command = Command::new(litestream());
         command.args(["replicate", "-config"]).arg(&config);
@@ -164,7 +173,11 @@ impl Copy {
 
     /// Waits until the registry and each of these tenants have begun to be copied.
     pub fn await_begun(&self, tenants: impl IntoIterator<Item = i64>) {
-        for file in tenants.into_iter().map(|id| format!("tenants/{id}.db")).chain(["registry.db".to_owned()]) {
+        for file in tenants
+            .into_iter()
+            .map(|id| format!("tenants/{id}.db"))
+            .chain(["registry.db".to_owned()])
+        {
             until(&format!("{file} is copied"), || self.has_begun(&file).then_some(()));
         }
     }
@@ -175,57 +188,68 @@ impl Copy {
         fs::read_dir(first).is_ok_and(|mut entries| entries.next().is_some())
     }
 
-    /// Waits until the copy holds so many customers of a tenant. Returns the directory into which the copy was fetched.
+    /// Waits until the copy holds so many customers of a tenant. Returns the directory into which
+    /// the copy was fetched.
     pub fn await_customers(&self, tenant: &str, count: usize) -> Arc<DataDir> {
         until("the copy has caught up", || {
             let data_dir = DataDir::new(false);
             let fetched = take_over(&data_dir, self).output().unwrap();
             let listed = data_dir.cli(&["export", tenant, "customers", "--format", "jsonl"]);
-            let all = fetched.status.success() && listed.code == Some(0) && listed.stdout.lines().count() == count;
+            let all = fetched.status.success()
+                && listed.code == Some(0)
+                && listed.stdout.lines().count() == count;
             all.then_some(data_dir)
         })
     }
 }
 
 impl Sshd {
-    /// The system's sshd with the example's part of its configuration, on a port and with keys of its own.
-    fn start(folder: &Path) -> Sshd {
+    /// The system's sshd with the example's part of its configuration, on a port and with keys of
+    /// its own.
+    fn start(directory: &Path) -> Sshd {
         for name in ["host", "client"] {
             let made = Command::new("ssh-keygen")
                 .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-                .arg(folder.join(name))
+                .arg(directory.join(name))
                 .status()
                 .unwrap();
             assert!(made.success());
         }
-        // sshd does not change its root directory to one that others can enter by a folder that is theirs.
-        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
-        fs::create_dir_all(folder.join("root/data")).unwrap();
-        // If root starts it, sshd requires this folder, which the unit of its service makes.
+        // sshd does not change its root directory to one that others can enter by a directory that
+        // is theirs.
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir_all(directory.join("root/data")).unwrap();
+        // If root starts it, sshd requires this directory, which the unit of its service makes.
         let _ = fs::create_dir("/run/sshd");
         let example = fs::read_to_string(example("sshd.conf")).unwrap();
-        let example = replace(&example, "Match User tenantdesk-copy", &format!("Match User {ACCOUNT}"));
-        let example = replace(&example, "/srv/tenantdesk-copy", folder.join("root").to_str().unwrap());
-        let keys = folder.join("client.pub");
-        let example = replace(&example, "/etc/ssh/tenantdesk-copy/authorized_keys", keys.to_str().unwrap());
+        let example =
+            replace(&example, "Match User tenantdesk-copy", &format!("Match User {ACCOUNT}"));
+        let example =
+            replace(&example, "/srv/tenantdesk-copy", directory.join("root").to_str().unwrap());
+        let keys = directory.join("client.pub");
+        let example =
+            replace(&example, "/etc/ssh/tenantdesk-copy/authorized_keys", keys.to_str().unwrap());
         for _ in 0..PORTS_TRIED {
             let port = 20_000 + u16::from_str_radix(&uuid()[..4], 16).unwrap() % 12_000;
             let own = format!(
                 "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nPidFile none\nStrictModes no\nUsePAM no\n\
                  Subsystem sftp internal-sftp\n",
-                folder.join("host").display()
+                directory.join("host").display()
             );
-            fs::write(folder.join("sshd_config"), format!("{own}{example}")).unwrap();
-            if let Some(sshd) = Sshd::try_start(folder, port) {
+            fs::write(directory.join("sshd_config"), format!("{own}{example}")).unwrap();
+            if let Some(sshd) = Sshd::try_start(directory, port) {
                 return sshd;
             }
         }
-        panic!("sshd does not start: {}", fs::read_to_string(folder.join("sshd.log")).unwrap_or_default());
+        panic!(
+            "sshd does not start: {}",
+            fs::read_to_string(directory.join("sshd.log")).unwrap_or_default()
+        );
     }
 
-    /// Returns `None` if it cannot listen on the port of its configuration in `folder`.
-    fn try_start(folder: &Path, port: u16) -> Option<Sshd> {
-        let (config, log) = (folder.join("sshd_config"), folder.join("sshd.log"));
+    /// Returns `None` if it cannot listen on the port of its configuration in `directory`.
+    fn try_start(directory: &Path, port: u16) -> Option<Sshd> {
+        let (config, log) = (directory.join("sshd_config"), directory.join("sshd.log"));
         let mut sshd = Command::new(SSHD);
         sshd.arg("-D").arg("-f").arg(&config).arg("-E").arg(&log);
         let mut child = sshd.spawn().unwrap();
@@ -243,7 +267,11 @@ impl Sshd {
     fn kill(&mut self) {
         for process in descendants(self.child.id()) {
             // It may have ended by itself.
-            let _ = Command::new("kill").arg("-9").arg(process.to_string()).stderr(Stdio::null()).status();
+            let _ = Command::new("kill")
+                .arg("-9")
+                .arg(process.to_string())
+                .stderr(Stdio::null())
+                .status();
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -343,14 +371,18 @@ impl Machine {
     fn start(data_dir: Arc<DataDir>, mut command: Command) -> Machine {
         let log = fs::File::create(data_dir.home().join("log")).unwrap();
         let began = Instant::now();
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
         let took = began.elapsed();
         let address = line.trim().strip_prefix("listening on http://").map(str::parse);
         let Some(Ok(address)) = address else {
-            panic!("it says {line:?}: {}", fs::read_to_string(data_dir.home().join("log")).unwrap());
+            panic!(
+                "it says {line:?}: {}",
+                fs::read_to_string(data_dir.home().join("log")).unwrap()
+            );
         };
         data_dir.set_address(address);
         Machine { data_dir, child, _output: output, took }

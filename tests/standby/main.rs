@@ -1,5 +1,5 @@
-//! The warm copy on a second machine, as `examples/standby` configures it, with the real Litestream and sshd. If one is not
-//! installed, the tests are skipped with a message, or fail if `CI` is set.
+//! The warm copy on a second machine, as `examples/standby` configures it, with the real Litestream
+//! and sshd. If one is not installed, the tests are skipped with a message, or fail if `CI` is set.
 //!
 //! `LITESTREAM` names the program where it is not in the PATH.
 

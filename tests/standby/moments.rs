@@ -9,7 +9,7 @@ use tenantdesk::clock::{Clock, Timestamp};
 use crate::machines::{Copy, Machine, equipped, example, litestream, replace, take_over};
 use crate::support::{ALL, DataDir, until};
 
-fn copy_folder(from: &Path, to: &Path) {
+fn copy_directory(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
 }
 
@@ -27,10 +27,11 @@ fn a_file_without_a_row_and_a_row_without_a_file_affect_no_other_tenant() {
     let mut copying = copy.begin(here);
     copy.await_customers("intact", 1);
 
-    // The copy of the registry ends here. A tenant that is created later has a file but no row, and a later key is missing.
+    // The copy of the registry ends here. A tenant that is created later has a file but no row, and
+    // a later key is missing.
     let registry = copy.directory().join("registry.db");
     let old = copy.directory().join("registry.db.old");
-    copy_folder(&registry, &old);
+    copy_directory(&registry, &old);
     let late_key = intact.key(ALL).key;
     let rowless = here.tenant("rowless");
     rowless.with_scopes(ALL).customer("Nobody's");
@@ -50,7 +51,8 @@ fn a_file_without_a_row_and_a_row_without_a_file_affect_no_other_tenant() {
     let checked = there.cli(&["--json", "check"]).ends_with(1).json();
     let problem = |id: i64| {
         let file = format!("tenants/{id}.db");
-        let finding = checked.as_array().unwrap().iter().find(|finding| finding["database"] == file.as_str());
+        let finding =
+            checked.as_array().unwrap().iter().find(|finding| finding["database"] == file.as_str());
         finding.unwrap()["problems"].to_string()
     };
     assert_eq!(problem(intact.id), "[]");
@@ -77,19 +79,26 @@ fn existing_data_is_not_overwritten() {
     copy.await_customers("acme", 0);
     let output = take_over(&first.data_dir, &copy).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("already contains data"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("already contains data"),
+        "{output:?}"
+    );
     // After an interruption the command starts again. All files are private.
     let second = DataDir::new(false);
     fs::create_dir_all(second.data().join(".take-over/tenants/half.db")).unwrap();
     let output = take_over(&second, &copy).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let open =
-        Command::new("find").arg(second.data()).args(["-perm", "/077", "-not", "-path", "*/data"]).output().unwrap();
+    let open = Command::new("find")
+        .arg(second.data())
+        .args(["-perm", "/077", "-not", "-path", "*/data"])
+        .output()
+        .unwrap();
     assert_eq!(String::from_utf8_lossy(&open.stdout), "");
     assert!(!second.data().join(".take-over").exists());
 }
 
-/// The copy is named by its address for Litestream instead of a directory. The tenants of the registry are fetched.
+/// The copy is named by its address for Litestream instead of a directory. The tenants of the
+/// registry are fetched.
 #[test]
 fn the_copy_can_be_named_by_its_address() {
     if !equipped() {
@@ -119,7 +128,8 @@ fn one_tenant_is_brought_back_as_it_was_at_a_moment() {
     let copy = Copy::to_directory();
     let first = Machine::first(DataDir::new(false));
     let here = &first.data_dir;
-    let (acme, other) = (here.tenant("acme").with_scopes(ALL), here.tenant("other").with_scopes(ALL));
+    let (acme, other) =
+        (here.tenant("acme").with_scopes(ALL), here.tenant("other").with_scopes(ALL));
     acme.customer("Kept");
     let _copying = copy.begin(here);
     copy.await_customers("acme", 1);
@@ -131,7 +141,8 @@ fn one_tenant_is_brought_back_as_it_was_at_a_moment() {
     copy.await_customers("acme", 2);
 
     let readme = fs::read_to_string(example("README.md")).unwrap();
-    let mut script = readme.split("```sh\n").nth(1).unwrap().split("```").next().unwrap().to_owned();
+    let mut script =
+        readme.split("```sh\n").nth(1).unwrap().split("```").next().unwrap().to_owned();
     for (old, new) in [
         ("file:///mnt/elsewhere/tenantdesk", format!("file://{}", copy.directory().display())),
         ("2026-11-21T10:00:00Z", Timestamp::from_unix(moment).to_string()),

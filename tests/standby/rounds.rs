@@ -14,8 +14,8 @@ pub fn number(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |text| text.parse().unwrap())
 }
 
-/// `STANDBY_ROUNDS=10 STANDBY_TENANTS=50` is the long form. Every other round copies over SFTP. Each round continues with the
-/// data of the previous one.
+/// `STANDBY_ROUNDS=10 STANDBY_TENANTS=50` is the long form. Every other round copies over SFTP.
+/// Each round continues with the data of the previous one.
 #[test]
 fn the_second_machine_holds_a_prefix_of_what_each_tenant_acknowledged() {
     if !equipped() {
@@ -57,10 +57,17 @@ fn one_round(round: usize, mut first: Machine, copy: &Copy, known: &[Known]) -> 
         lost.extend(check_prefix(tenant, &after, &changes));
         let api = second.data_dir.with_key(&tenant.key);
         let entries = after.values().filter(|(name, _)| name.starts_with("entry")).count();
-        assert_eq!(api.total("/customers.php?q=entry"), i64::try_from(entries).unwrap(), "the search goes with them");
+        assert_eq!(
+            api.total("/customers.php?q=entry"),
+            i64::try_from(entries).unwrap(),
+            "the search goes with them"
+        );
     }
-    let tail =
-        lost.iter().map(|change| killed.saturating_duration_since(change.acknowledged)).max().unwrap_or_default();
+    let tail = lost
+        .iter()
+        .map(|change| killed.saturating_duration_since(change.acknowledged))
+        .max()
+        .unwrap_or_default();
     eprintln!(
         "round {round}: {} changes acknowledged, the last {:.1} s of them measured; lost {}, the oldest {:.2} s before the end; \
          second machine serves after {:.1} s",
@@ -82,21 +89,26 @@ fn records(machine: &Machine, tenant: &Known) -> Records {
     let text = |record: &Value, field: &str| record[field].as_str().unwrap_or_default().to_owned();
     api.all("/customers.php?limit=200&sort=id")
         .iter()
-        .map(|record| (record["id"].as_i64().unwrap(), (text(record, "name"), text(record, "notes"))))
+        .map(|record| {
+            (record["id"].as_i64().unwrap(), (text(record, "name"), text(record, "notes")))
+        })
         .collect()
 }
 
 /// Whether the records of its tenant have a change or a later one to the same record.
 pub fn is_there(records: &Records, what: &What) -> bool {
     match what {
-        What::Made { id, name } => records.get(id).is_some_and(|found| found == &(name.clone(), name.clone())),
-        What::Counted { id, number } => {
-            records.get(id).is_some_and(|(_, notes)| notes.parse::<u32>().is_ok_and(|found| found >= *number))
+        What::Made { id, name } => {
+            records.get(id).is_some_and(|found| found == &(name.clone(), name.clone()))
         }
+        What::Counted { id, number } => records
+            .get(id)
+            .is_some_and(|(_, notes)| notes.parse::<u32>().is_ok_and(|found| found >= *number)),
     }
 }
 
-/// Checks that no change is missing that was acknowledged before one that is present was sent. Returns the missing changes.
+/// Checks that no change is missing that was acknowledged before one that is present was sent.
+/// Returns the missing changes.
 #[track_caller]
 fn check_prefix<'a>(tenant: &Known, records: &Records, changes: &[&'a Change]) -> Vec<&'a Change> {
     let (kept, lost): (Vec<&Change>, Vec<&Change>) =

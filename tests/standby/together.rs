@@ -7,7 +7,8 @@ use crate::machines::{Copy, Machine, equipped, take_over};
 use crate::support::server::Tenant;
 use crate::support::{ALL, Api, DataDir, until};
 
-/// Rows of the import: its one transaction is larger than what Litestream lets the log grow to before it empties it.
+/// Rows of the import: its one transaction is larger than what Litestream lets the log grow to
+/// before it empties it.
 const ROWS: usize = 5000;
 
 /// A first machine with the tenant `acme`, which has one customer, and the destination of its copy.
@@ -50,17 +51,24 @@ fn backup_import_and_restore_go_on_beside_the_copy() {
     }
     let changes = load.end();
     let slowest = changes.iter().map(|change| change.acknowledged - change.sent).max().unwrap();
-    eprintln!("beside all that: {} changes, the slowest took {:.2} s", changes.len(), slowest.as_secs_f64());
+    eprintln!(
+        "beside all that: {} changes, the slowest took {:.2} s",
+        changes.len(),
+        slowest.as_secs_f64()
+    );
     assert!(slowest < Duration::from_secs(10));
 
-    let export =
-        |data_dir: &DataDir, name: &str| data_dir.cli(&["export", name, "customers", "--format", "jsonl"]).stdout;
+    let export = |data_dir: &DataDir, name: &str| {
+        data_dir.cli(&["export", name, "customers", "--format", "jsonl"]).stdout
+    };
     let ended = Instant::now();
     until("the copy is what the first machine holds", || {
         let second = DataDir::new(false);
         let fetched = take_over(&second, &copy).output().unwrap();
         let same = fetched.status.success()
-            && known.iter().all(|tenant| export(data_dir, &tenant.name) == export(&second, &tenant.name));
+            && known
+                .iter()
+                .all(|tenant| export(data_dir, &tenant.name) == export(&second, &tenant.name));
         same.then(|| second.cli(&["check"]).done())
     });
     eprintln!("the copy had caught up after {:.1} s", ended.elapsed().as_secs_f64());
@@ -79,13 +87,17 @@ fn a_deleted_tenant_leaves_nothing_in_the_data_directory() {
     let _copying = copy.begin(&first.data_dir);
     copy.await_begun([tenant.id]);
     tenant.ask("delete", &["--yes"]);
-    let left =
-        || std::fs::read_dir(first.data_dir.data().join("tenants")).unwrap().map(|entry| entry.unwrap().file_name());
+    let left = || {
+        std::fs::read_dir(first.data_dir.data().join("tenants"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+    };
     until("nothing is left", || (left().count() == 0).then_some(()));
     first.data_dir.cli(&["check"]).done();
 }
 
-/// If a missing file is replaced by another one of its name, Litestream does not copy it until it is started again. `restore` says so.
+/// If a missing file is replaced by another one of its name, Litestream does not copy it until it
+/// is started again. `restore` says so.
 #[test]
 fn a_file_that_restore_replaced_is_copied_again_by_a_litestream_started_anew() {
     if !equipped() {
@@ -117,9 +129,14 @@ fn what_was_changed_while_litestream_was_down_is_copied_afterwards() {
     let mut copying = copy.begin(&first.data_dir);
     copy.await_begun([tenant.id]);
     copying.kill();
-    // More than the write-ahead log holds before it starts again. What Litestream had not read is no longer in it.
+    // More than the write-ahead log holds before it starts again. What Litestream had not read is
+    // no longer in it.
     let rows = first.data_dir.home().join("rows.csv");
-    std::fs::write(&rows, format!("name,notes\n{}", format!("Row,{}\n", "x".repeat(200)).repeat(ROWS))).unwrap();
+    std::fs::write(
+        &rows,
+        format!("name,notes\n{}", format!("Row,{}\n", "x".repeat(200)).repeat(ROWS)),
+    )
+    .unwrap();
     first.data_dir.cli(&["import", "acme", "customers", rows.to_str().unwrap()]).done();
     for _ in 0..50 {
         api.customer("Between");

@@ -1,5 +1,6 @@
-//! An HTTP client that sends requests byte for byte and returns responses with every header. It keeps one connection alive and
-//! reads one response for each request, so a surplus response is detected.
+//! An HTTP client that sends requests byte for byte and returns responses with every header. It
+//! keeps one connection alive and reads one response for each request, so a surplus response is
+//! detected.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -16,7 +17,7 @@ use super::{DEADLINE, contract};
 
 /// A client with one key, or with none. A clone has a connection of its own.
 #[derive(Debug)]
-pub struct Api {
+pub(crate) struct Api {
     data_dir: Arc<DataDir>,
     /// The value of `Authorization`.
     authorization: Option<String>,
@@ -40,28 +41,35 @@ impl Clone for Api {
 }
 
 impl Api {
-    pub fn new(data_dir: Arc<DataDir>, key: Option<&str>) -> Api {
+    pub(crate) fn new(data_dir: Arc<DataDir>, key: Option<&str>) -> Api {
         let authorization = key.map(|key| format!("Bearer {key}"));
-        Api { data_dir, authorization, base: "", host: proxy::host().to_owned(), connection: RefCell::new(None) }
+        Api {
+            data_dir,
+            authorization,
+            base: "",
+            host: proxy::host().to_owned(),
+            connection: RefCell::new(None),
+        }
     }
 
     /// The same client, which names another host.
-    pub fn at_host(&self, host: &str) -> Api {
+    pub(crate) fn at_host(&self, host: &str) -> Api {
         Api { host: host.to_owned(), ..self.clone() }
     }
 
     /// The same client below `/v1`.
-    pub fn below_v1(&self) -> Api {
+    pub(crate) fn below_v1(&self) -> Api {
         Api { base: "/v1", ..self.clone() }
     }
 
     /// The same client with this `Authorization` header, whatever it is.
-    pub fn authorized_by(&self, value: &str) -> Api {
+    pub(crate) fn authorized_by(&self, value: &str) -> Api {
         Api { authorization: Some(value.to_owned()), ..self.clone() }
     }
 
-    pub fn call(&self, method: &str, target: &str) -> Call<'_> {
-        let authorization = self.authorization.iter().map(|value| ("Authorization".to_owned(), value.clone()));
+    pub(crate) fn call(&self, method: &str, target: &str) -> Call<'_> {
+        let authorization =
+            self.authorization.iter().map(|value| ("Authorization".to_owned(), value.clone()));
         Call {
             api: self,
             method: method.to_owned(),
@@ -72,57 +80,60 @@ impl Api {
     }
 
     #[track_caller]
-    pub fn get(&self, target: &str) -> Reply {
+    pub(crate) fn get(&self, target: &str) -> Reply {
         self.call("GET", target).send()
     }
 
     #[track_caller]
-    pub fn head(&self, target: &str) -> Reply {
+    pub(crate) fn head(&self, target: &str) -> Reply {
         self.call("HEAD", target).send()
     }
 
     #[track_caller]
-    pub fn post(&self, target: &str, body: Value) -> Reply {
+    pub(crate) fn post(&self, target: &str, body: Value) -> Reply {
         self.call("POST", target).json(&body).send()
     }
 
     #[track_caller]
-    pub fn put(&self, target: &str, body: Value) -> Reply {
+    pub(crate) fn put(&self, target: &str, body: Value) -> Reply {
         self.call("PUT", target).json(&body).send()
     }
 
     #[track_caller]
-    pub fn delete(&self, target: &str) -> Reply {
+    pub(crate) fn delete(&self, target: &str) -> Reply {
         self.call("DELETE", target).send()
     }
 
     /// Posts these bytes as JSON.
     #[track_caller]
-    pub fn post_bytes(&self, target: &str, body: impl Into<Vec<u8>>) -> Reply {
+    pub(crate) fn post_bytes(&self, target: &str, body: impl Into<Vec<u8>>) -> Reply {
         self.call("POST", target).header("Content-Type", "application/json").body(body).send()
     }
 
     /// Makes a record and returns its id.
     #[track_caller]
-    pub fn create(&self, path: &str, body: Value) -> i64 {
+    pub(crate) fn create(&self, path: &str, body: Value) -> i64 {
         self.post(path, body).created()["id"].as_i64().unwrap()
     }
 
     /// Makes a customer and returns its id.
     #[track_caller]
-    pub fn customer(&self, name: &str) -> i64 {
+    pub(crate) fn customer(&self, name: &str) -> i64 {
         self.create("/customers.php", serde_json::json!({"name": name}))
     }
 
     /// Makes an employee of the customer and returns its id.
     #[track_caller]
-    pub fn employee(&self, customer: i64) -> i64 {
-        self.create("/employees.php", serde_json::json!({"customer_id": customer, "email": "eva@shop.example"}))
+    pub(crate) fn employee(&self, customer: i64) -> i64 {
+        self.create(
+            "/employees.php",
+            serde_json::json!({"customer_id": customer, "email": "eva@shop.example"}),
+        )
     }
 
     /// The smallest body that makes a record of `resource`, with what it refers to in place.
     #[track_caller]
-    pub fn smallest(&self, resource: &contract::Resource) -> Value {
+    pub(crate) fn smallest(&self, resource: &contract::Resource) -> Value {
         match resource.plural {
             "employees" => {
                 serde_json::json!({"customer_id": self.customer("Its customer"), "email": "eva@shop.example"})
@@ -133,14 +144,14 @@ impl Api {
 
     /// How many records a list has in all.
     #[track_caller]
-    pub fn total(&self, target: &str) -> i64 {
+    pub(crate) fn total(&self, target: &str) -> i64 {
         let sign = if target.contains('?') { '&' } else { '?' };
         self.get(&format!("{target}{sign}total=true&limit=1")).found()["total"].as_i64().unwrap()
     }
 
     /// All records of a list, by its cursors.
     #[track_caller]
-    pub fn all(&self, target: &str) -> Vec<Value> {
+    pub(crate) fn all(&self, target: &str) -> Vec<Value> {
         let sign = if target.contains('?') { '&' } else { '?' };
         let mut records = Vec::new();
         let mut page = self.get(target).found();
@@ -155,7 +166,7 @@ impl Api {
 
     /// The ids of all records of a list, in its order.
     #[track_caller]
-    pub fn ids(&self, target: &str) -> Vec<i64> {
+    pub(crate) fn ids(&self, target: &str) -> Vec<i64> {
         self.all(target).iter().map(|record| record["id"].as_i64().unwrap()).collect()
     }
 }
@@ -163,7 +174,7 @@ impl Api {
 /// One request on its way.
 #[derive(Debug)]
 #[must_use]
-pub struct Call<'a> {
+pub(crate) struct Call<'a> {
     api: &'a Api,
     method: String,
     target: String,
@@ -172,28 +183,28 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    pub fn header(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = Some(body.into());
         self
     }
 
-    pub fn json(self, body: &Value) -> Self {
+    pub(crate) fn json(self, body: &Value) -> Self {
         self.header("Content-Type", "application/json").body(body.to_string())
     }
 
     /// With this idempotency key.
-    pub fn key(self, key: &str) -> Self {
+    pub(crate) fn key(self, key: &str) -> Self {
         self.header("Idempotency-Key", key)
     }
 
     /// Sends it, awaits the reply and checks what is true of every reply.
     #[track_caller]
-    pub fn send(self) -> Reply {
+    pub(crate) fn send(self) -> Reply {
         let what = format!("{} {}", self.method, self.target);
         let reply = self.try_send().unwrap_or_else(|error| panic!("{what}: {error}"));
         reply.check();
@@ -201,7 +212,7 @@ impl Call<'_> {
     }
 
     /// Sends it where the server may go away at any moment. The reply is not checked.
-    pub fn try_send(self) -> io::Result<Reply> {
+    pub(crate) fn try_send(self) -> io::Result<Reply> {
         let mut idle = self.api.connection.borrow_mut();
         let is_odd = self.is_odd();
         let mut connection = match idle.take_if(|_| !is_odd).filter(is_alive) {
@@ -215,7 +226,8 @@ impl Call<'_> {
             // A proxy reports that the service is not reachable.
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        let closes = reply.headers.iter().any(|(n, v)| n.eq_ignore_ascii_case("connection") && v == "close");
+        let closes =
+            reply.headers.iter().any(|(n, v)| n.eq_ignore_ascii_case("connection") && v == "close");
         if !closes && !is_odd {
             *idle = Some(connection);
         }
@@ -223,7 +235,7 @@ impl Call<'_> {
     }
 
     /// Sends it without awaiting the reply: the connection from which to read it.
-    pub fn start(self) -> Pending {
+    pub(crate) fn start(self) -> Pending {
         let mut connection = self.connect().unwrap();
         say(&mut connection, &self.bytes()).unwrap();
         Pending { connection, asked: self.asked() }
@@ -241,7 +253,11 @@ impl Call<'_> {
 
     /// Whether proxies reject such a request themselves. It then goes to the service directly.
     fn is_odd(&self) -> bool {
-        let authorizations = self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("authorization")).count();
+        let authorizations = self
+            .headers
+            .iter()
+            .filter(|(name, _)| name.eq_ignore_ascii_case("authorization"))
+            .count();
         authorizations > 1 || !self.method.bytes().all(|byte| byte.is_ascii_uppercase())
     }
 
@@ -254,7 +270,8 @@ impl Call<'_> {
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let mut head = format!("{} {} HTTP/1.1\r\nHost: {}\r\n", self.method, self.target, self.api.host);
+        let mut head =
+            format!("{} {} HTTP/1.1\r\nHost: {}\r\n", self.method, self.target, self.api.host);
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -270,7 +287,7 @@ impl Call<'_> {
 
 /// A request whose reply is still to come.
 #[derive(Debug)]
-pub struct Pending {
+pub(crate) struct Pending {
     connection: BufReader<Stream>,
     asked: Asked,
 }
@@ -278,20 +295,20 @@ pub struct Pending {
 impl Pending {
     /// Awaits the reply and checks it.
     #[track_caller]
-    pub fn reply(mut self) -> Reply {
+    pub(crate) fn reply(mut self) -> Reply {
         let reply = read_reply(&mut self.connection, self.asked).unwrap();
         reply.check();
         reply
     }
 
     /// Whether a reply has begun to come.
-    pub fn is_answered(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         !matches!(peek(self.connection.get_ref().socket()), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
 /// Sends raw bytes on a connection of their own and returns all that comes until it closes.
-pub fn exchange(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn exchange(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut connection = dial(address).unwrap();
     connection.write_all(bytes).unwrap();
     let mut response = Vec::new();
@@ -302,9 +319,15 @@ pub fn exchange(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 
 /// Reads one reply from bytes that a connection gave.
 #[track_caller]
-pub fn parse(bytes: &[u8], method: &str, target: &str) -> Reply {
-    let asked = Asked { method: method.to_owned(), target: target.to_owned(), headers: Vec::new(), is_proxied: false };
-    read_reply(&mut BufReader::new(bytes), asked).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
+pub(crate) fn parse(bytes: &[u8], method: &str, target: &str) -> Reply {
+    let asked = Asked {
+        method: method.to_owned(),
+        target: target.to_owned(),
+        headers: Vec::new(),
+        is_proxied: false,
+    };
+    read_reply(&mut BufReader::new(bytes), asked)
+        .unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
 }
 
 fn say(connection: &mut BufReader<Stream>, bytes: &[u8]) -> io::Result<()> {
@@ -320,7 +343,8 @@ fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Whether unread bytes have come (1), the peer has closed (0), or neither (`WouldBlock`). Does not wait.
+/// Whether unread bytes have come (1), the peer has closed (0), or neither (`WouldBlock`). Does not
+/// wait.
 pub(super) fn peek(stream: &TcpStream) -> io::Result<usize> {
     stream.set_nonblocking(true)?;
     let seen = stream.peek(&mut [0]);
@@ -343,15 +367,18 @@ fn is_alive(connection: &BufReader<Stream>) -> bool {
 fn read_reply(connection: &mut impl BufRead, asked: Asked) -> io::Result<Reply> {
     loop {
         let status_line = read_line(connection)?;
-        let status = status_line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
-        let status: u16 = status.ok_or_else(|| broken(format!("no status line: {status_line:?}")))?;
+        let status =
+            status_line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+        let status: u16 =
+            status.ok_or_else(|| broken(format!("no status line: {status_line:?}")))?;
         let mut headers = Vec::new();
         loop {
             let line = read_line(connection)?;
             if line.is_empty() {
                 break;
             }
-            let (name, value) = line.split_once(':').ok_or_else(|| broken(format!("no header: {line:?}")))?;
+            let (name, value) =
+                line.split_once(':').ok_or_else(|| broken(format!("no header: {line:?}")))?;
             if !(asked.is_proxied && proxy::adds(name)) {
                 headers.push((name.to_owned(), value.trim().to_owned()));
             }
@@ -380,7 +407,9 @@ fn read_body(
     status: u16,
     headers: &[(String, String)],
 ) -> io::Result<Vec<u8>> {
-    let header = |name: &str| headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str());
+    let header = |name: &str| {
+        headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
+    };
     let mut body = Vec::new();
     if method == "HEAD" || status == 204 || status == 304 {
         return Ok(body);

@@ -1,35 +1,38 @@
-//! Section 2 of the contract, written down a second time, so that the tests do not compare the service's declarations with
-//! themselves. Codes and statuses of section 6 come from the service's catalogue, which `tests/documents.rs` compares with the
-//! contract.
+//! Section 2 of the contract, written down a second time, so that the tests do not compare the
+//! service's declarations with themselves. Codes and statuses of section 6 come from the service's
+//! catalogue, which `tests/documents.rs` compares with the contract.
 
 use serde_json::{Value, json};
-use tenantdesk::http::{Condition, ProtocolViolation};
+use tenantdesk::http::{ErrorCode, ProtocolViolation};
 use tenantdesk::model::FieldCode;
 
 /// Whether an error with this code may have this status.
-pub fn has_status(code: &str, status: u16) -> bool {
-    let is_described =
-        Condition::all().map(Condition::describe).any(|described| (described.code, described.status) == (code, status));
+pub(crate) fn has_status(code: &str, status: u16) -> bool {
+    let is_described = ErrorCode::all()
+        .map(ErrorCode::describe)
+        .any(|described| (described.code, described.status) == (code, status));
     let is_violation = ProtocolViolation::ALL.iter().any(|violation| violation.status() == status);
     is_described || (code == "malformed_request" && is_violation)
 }
 
 /// Whether `code` is the code of a field in a `validation_failed` response.
-pub fn is_field_code(code: &str) -> bool {
+pub(crate) fn is_field_code(code: &str) -> bool {
     FieldCode::ALL.iter().any(|(declared, _)| declared.as_str() == code)
 }
 
 /// The scopes of contract section 5.
-pub fn scopes() -> Vec<String> {
+pub(crate) fn scopes() -> Vec<String> {
     RESOURCES
         .iter()
-        .flat_map(|resource| ["read", "write"].map(|access| format!("{}:{access}", resource.plural)))
+        .flat_map(|resource| {
+            ["read", "write"].map(|access| format!("{}:{access}", resource.plural))
+        })
         .collect()
 }
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Shortest and longest length, in characters.
     Text(usize, usize),
     Email,
@@ -41,7 +44,7 @@ pub enum Kind {
 
 /// One row of contract section 2.
 #[derive(Clone, Copy, Debug)]
-pub struct Field {
+pub(crate) struct Field {
     pub name: &'static str,
     pub kind: Kind,
     pub required: bool,
@@ -50,12 +53,12 @@ pub struct Field {
 }
 
 impl Field {
-    pub fn default_value(&self) -> Value {
+    pub(crate) fn default_value(&self) -> Value {
         serde_json::from_str(self.default).unwrap()
     }
 
     /// A valid value, which differs with `n`.
-    pub fn sample(&self, n: usize) -> Value {
+    pub(crate) fn sample(&self, n: usize) -> Value {
         match self.kind {
             Kind::Text(_, 2) => json!(["DE", "AT", "CH"][n % 3]),
             Kind::Text(..) => json!(format!("{} {n}", self.name)),
@@ -70,29 +73,30 @@ impl Field {
 
 /// One resource of contract section 2.
 #[derive(Debug)]
-pub struct Resource {
+pub(crate) struct Resource {
     pub singular: &'static str,
     pub plural: &'static str,
     pub path: &'static str,
     pub fields: &'static [Field],
-    /// The field that refers to another resource, that resource's path, and the code of a reference to a missing record.
+    /// The field that refers to another resource, that resource's path, and the code of a reference
+    /// to a missing record.
     pub reference: Option<(&'static str, &'static str, &'static str)>,
 }
 
 impl Resource {
     /// The members of a record in a response, `id` first.
-    pub fn members(&self) -> Vec<&'static str> {
+    pub(crate) fn members(&self) -> Vec<&'static str> {
         let own = self.fields.iter().map(|field| field.name);
         std::iter::once("id").chain(own).chain(["created_at", "updated_at"]).collect()
     }
 
     /// The field that refers to records of `other`.
-    pub fn reference_to(&self, other: &Resource) -> Option<&'static str> {
+    pub(crate) fn reference_to(&self, other: &Resource) -> Option<&'static str> {
         self.reference.filter(|(_, path, _)| *path == other.path).map(|(field, ..)| field)
     }
 
     /// The address of one record.
-    pub fn at(&self, id: i64) -> String {
+    pub(crate) fn at(&self, id: i64) -> String {
         format!("{}?id={id}", self.path)
     }
 }
@@ -113,7 +117,7 @@ const fn up_to(max: usize) -> Kind {
     Kind::Text(0, max)
 }
 
-pub static CUSTOMERS: Resource = Resource {
+pub(crate) static CUSTOMERS: Resource = Resource {
     singular: "customer",
     plural: "customers",
     path: "/customers.php",
@@ -133,7 +137,7 @@ pub static CUSTOMERS: Resource = Resource {
     reference: None,
 };
 
-pub static EMPLOYEES: Resource = Resource {
+pub(crate) static EMPLOYEES: Resource = Resource {
     singular: "employee",
     plural: "employees",
     path: "/employees.php",
@@ -153,10 +157,20 @@ pub static EMPLOYEES: Resource = Resource {
     reference: Some(("customer_id", "/customers.php", "customer_not_found")),
 };
 
-const TYPES: &[&str] =
-    &["laptop", "desktop", "server", "monitor", "phone", "tablet", "printer", "network", "peripheral", "other"];
+const TYPES: &[&str] = &[
+    "laptop",
+    "desktop",
+    "server",
+    "monitor",
+    "phone",
+    "tablet",
+    "printer",
+    "network",
+    "peripheral",
+    "other",
+];
 
-pub static HARDWARE: Resource = Resource {
+pub(crate) static HARDWARE: Resource = Resource {
     singular: "hardware",
     plural: "hardware",
     path: "/hardware.php",
@@ -168,7 +182,11 @@ pub static HARDWARE: Resource = Resource {
         field("model", up_to(100)),
         field("serial_number", up_to(100)),
         field("asset_tag", up_to(50)),
-        with_default("status", Kind::Choice(&["in_use", "in_stock", "in_repair", "retired", "lost"]), "\"in_stock\""),
+        with_default(
+            "status",
+            Kind::Choice(&["in_use", "in_stock", "in_repair", "retired", "lost"]),
+            "\"in_stock\"",
+        ),
         field("purchase_date", Kind::Date),
         field("warranty_until", Kind::Date),
         field("purchase_cost_cents", Kind::Integer),
@@ -179,50 +197,54 @@ pub static HARDWARE: Resource = Resource {
 };
 
 /// Every resource; one refers only to those before it.
-pub static RESOURCES: &[&Resource] = &[&CUSTOMERS, &EMPLOYEES, &HARDWARE];
+pub(crate) static RESOURCES: &[&Resource] = &[&CUSTOMERS, &EMPLOYEES, &HARDWARE];
 
 /// The resource that `path` (with or without `/v1`) names.
-pub fn resource_at(path: &str) -> Option<&'static Resource> {
+pub(crate) fn resource_at(path: &str) -> Option<&'static Resource> {
     let path = path.strip_prefix("/v1").unwrap_or(path);
     RESOURCES.iter().copied().find(|resource| resource.path == path)
 }
 
 /// The path of the journal.
-pub const CHANGES: &str = "/changes.php";
+pub(crate) const CHANGES: &str = "/changes.php";
 
 /// The path of the caller's key.
-pub const WHOAMI: &str = "/whoami.php";
+pub(crate) const WHOAMI: &str = "/whoami.php";
 
 /// The path of batches.
-pub const BATCH: &str = "/batch.php";
+pub(crate) const BATCH: &str = "/batch.php";
 
 /// Whether `path` (with or without `/v1`) is that of batches.
-pub fn is_batch(path: &str) -> bool {
+pub(crate) fn is_batch(path: &str) -> bool {
     path.strip_prefix("/v1").unwrap_or(path) == BATCH
 }
 
 /// Whether a key is needed at `path` (with or without `/v1`).
-pub fn needs_key(path: &str) -> bool {
+pub(crate) fn needs_key(path: &str) -> bool {
     let bare = path.strip_prefix("/v1").unwrap_or(path);
     resource_at(path).is_some() || [CHANGES, WHOAMI, BATCH].contains(&bare)
 }
 
 /// Whether `text` is 8-4-4-4-12 hexadecimal digits.
-pub fn is_uuid(text: &str) -> bool {
+pub(crate) fn is_uuid(text: &str) -> bool {
     let groups: Vec<&str> = text.split('-').collect();
     groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
         && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }
 
 /// Whether `text` has the shape of `2026-11-20T19:30:00Z`.
-pub fn is_timestamp(text: &str) -> bool {
+pub(crate) fn is_timestamp(text: &str) -> bool {
     text.len() == 20
-        && text.bytes().zip(b"0000-00-00T00:00:00Z").all(|(a, b)| a == *b || (*b == b'0' && a.is_ascii_digit()))
+        && text
+            .bytes()
+            .zip(b"0000-00-00T00:00:00Z")
+            .all(|(a, b)| a == *b || (*b == b'0' && a.is_ascii_digit()))
 }
 
-/// Checks that `record` has every field of `resource`, `id` first, each of a type that the field can hold.
+/// Checks that `record` has every field of `resource`, `id` first, each of a type that the field
+/// can hold.
 #[track_caller]
-pub fn check_record(resource: &Resource, record: &Value) {
+pub(crate) fn check_record(resource: &Resource, record: &Value) {
     let object = record.as_object().unwrap_or_else(|| panic!("no record: {record}"));
     let names: Vec<&str> = object.keys().map(String::as_str).collect();
     assert_eq!(names, resource.members(), "every field of a {}, in its order", resource.singular);

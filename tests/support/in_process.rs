@@ -15,7 +15,7 @@ use tenantdesk::store::NewDataDir;
 use super::server::DataDir;
 
 /// A service within the test. It is a [`DataDir`] too.
-pub struct InProcess {
+pub(crate) struct InProcess {
     data_dir: Arc<DataDir>,
     service: Option<Server>,
     clock: Clock,
@@ -32,7 +32,7 @@ impl std::ops::Deref for InProcess {
 
 impl InProcess {
     /// Serves with a clock that stands at `start`, RFC 3339, and the contract's rate limit.
-    pub fn at(start: &str) -> InProcess {
+    pub(crate) fn at(start: &str) -> InProcess {
         let rate_limit = 100;
         let data_dir = DataDir::new(false);
         let clock = Clock::manual(start.parse().unwrap());
@@ -40,14 +40,15 @@ impl InProcess {
         let config = Config { rate_limit, ..config(&data_dir) };
         let app = open(&config, clock.clone()).unwrap();
         let pipeline = Arc::clone(&app);
-        let handler: Handler = Arc::new(move |request, reply, turns| pipeline.respond(request, reply, turns));
+        let handler: Handler =
+            Arc::new(move |request, reply, turns| pipeline.respond(request, reply, turns));
         let service = Server::start_with(handler, config, clock.clone()).unwrap();
         data_dir.set_address(service.address());
         InProcess { data_dir, service: Some(service), clock, app: Some(app) }
     }
 
     /// Serves with another handler than the pipeline.
-    pub fn answering(handler: Handler) -> InProcess {
+    pub(crate) fn answering(handler: Handler) -> InProcess {
         let data_dir = DataDir::new(false);
         let clock = Clock::system();
         let service = Server::start_with(handler, config(&data_dir), clock.clone()).unwrap();
@@ -56,8 +57,9 @@ impl InProcess {
         InProcess { data_dir, service: Some(service), clock, app: None }
     }
 
-    /// Serves what `handler` makes of a fresh service's state, with a rate limit that is out of the way.
-    pub fn made_of(handler: impl FnOnce(Arc<App>) -> Handler) -> InProcess {
+    /// Serves what `handler` makes of a fresh service's state, with a rate limit that is out of the
+    /// way.
+    pub(crate) fn made_of(handler: impl FnOnce(Arc<App>) -> Handler) -> InProcess {
         let data_dir = DataDir::new(false);
         let clock = Clock::system();
         let config = Config { rate_limit: NonZeroU32::MAX, ..config(&data_dir) };
@@ -67,21 +69,21 @@ impl InProcess {
         InProcess { data_dir, service: Some(service), clock, app: None }
     }
 
-    pub fn advance(&self, seconds: u64) {
+    pub(crate) fn advance(&self, seconds: u64) {
         self.clock.advance(Duration::from_secs(seconds));
     }
 
-    pub fn advance_millis(&self, millis: u64) {
+    pub(crate) fn advance_millis(&self, millis: u64) {
         self.clock.advance(Duration::from_millis(millis));
     }
 
     /// Writes the last uses of keys, as the server does once a minute.
-    pub fn flush_uses(&self) {
+    pub(crate) fn flush_uses(&self) {
         self.app.as_ref().unwrap().registry.flush_uses().unwrap();
     }
 
     /// The clock's time in seconds since the Unix epoch.
-    pub fn unix_seconds(&self) -> i64 {
+    pub(crate) fn unix_seconds(&self) -> i64 {
         self.clock.now().unix_seconds()
     }
 }
@@ -95,7 +97,7 @@ impl Drop for InProcess {
 }
 
 /// Makes the data directory if there is none, as `serve` does, and opens it.
-pub fn open(config: &Config, clock: Clock) -> Result<Arc<App>, String> {
+pub(crate) fn open(config: &Config, clock: Clock) -> Result<Arc<App>, String> {
     NewDataDir::create(&config.data_dir).map_err(|error| error.to_string())?.keep();
     App::open(config, clock).map_err(|error| error.to_string())
 }
@@ -104,27 +106,29 @@ fn config(data_dir: &DataDir) -> Config {
     Config { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Config::new(data_dir.data()) }
 }
 
-/// A service that opens one data directory after the other, with a rate limit that is out of the way. A service that has ended
-/// leaves threads of tiny_http in the process, so it is not started anew for each.
-pub struct AppServer {
+/// A service that opens one data directory after the other, with a rate limit that is out of the
+/// way. A service that has ended leaves threads of tiny_http in the process, so it is not started
+/// anew for each.
+pub(crate) struct AppServer {
     service: Option<Server>,
     app: Arc<Mutex<Option<Arc<App>>>>,
 }
 
 impl AppServer {
-    pub fn start() -> AppServer {
+    pub(crate) fn start() -> AppServer {
         let app = Arc::<Mutex<Option<Arc<App>>>>::default();
         let present = Arc::clone(&app);
         let handler: Handler = Arc::new(move |request, reply, turns| {
             let app = present.lock().unwrap().clone();
             app.expect("a data directory is open").respond(request, reply, turns);
         });
-        let service = Server::start_with(handler, config(&DataDir::new(false)), Clock::system()).unwrap();
+        let service =
+            Server::start_with(handler, config(&DataDir::new(false)), Clock::system()).unwrap();
         AppServer { service: Some(service), app }
     }
 
     /// Serves a data directory until the result is dropped. Returns why it cannot be opened.
-    pub fn open(&self, data_dir: &Arc<DataDir>) -> Result<OpenApp<'_>, String> {
+    pub(crate) fn open(&self, data_dir: &Arc<DataDir>) -> Result<OpenApp<'_>, String> {
         let config = Config { rate_limit: NonZeroU32::MAX, ..config(data_dir) };
         let app = open(&config, Clock::system())?;
         *self.app.lock().unwrap() = Some(app);
@@ -142,7 +146,7 @@ impl Drop for AppServer {
 }
 
 /// A data directory that is served.
-pub struct OpenApp<'a>(&'a AppServer);
+pub(crate) struct OpenApp<'a>(&'a AppServer);
 
 impl Drop for OpenApp<'_> {
     fn drop(&mut self) {

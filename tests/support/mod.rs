@@ -1,34 +1,36 @@
-//! The harness of every test binary: a server, and a client that checks of every response what holds for all of them.
+//! The harness of every test binary: a server, and a client that checks of every response what
+//! holds for all of them.
 //!
-//! [`TestServer`] runs the shipped binary on a data directory of its own; [`InProcess`] runs the library in this process, for
-//! tests that move the clock or break something on purpose. Both are a [`DataDir`] with tenants, keys and a command line.
+//! [`TestServer`] runs the shipped binary on a data directory of its own; [`InProcess`] runs the
+//! library in this process, for tests that move the clock or break something on purpose. Both are a
+//! [`DataDir`] with tenants, keys and a command line.
 
-pub mod client;
-pub mod contract;
-pub mod in_process;
-pub mod process_stats;
-pub mod proxy;
-pub mod raw;
-pub mod reply;
-pub mod schema;
-pub mod server;
-pub mod syncs;
-pub mod tls;
+pub(crate) mod client;
+pub(crate) mod contract;
+pub(crate) mod in_process;
+pub(crate) mod process_stats;
+pub(crate) mod proxy;
+pub(crate) mod raw;
+pub(crate) mod reply;
+pub(crate) mod schema;
+pub(crate) mod server;
+pub(crate) mod syncs;
+pub(crate) mod tls;
 
-pub use client::Api;
-pub use in_process::InProcess;
-pub use reply::Reply;
-pub use server::{ALL, DataDir, Setup, Tenant, TestServer, first_version};
+pub(crate) use client::Api;
+pub(crate) use in_process::InProcess;
+pub(crate) use reply::Reply;
+pub(crate) use server::{ALL, DataDir, Setup, Tenant, TestServer, first_version};
 
 use std::io;
 use std::time::{Duration, Instant};
 
 /// The time after which a test fails. It is generous, so that a busy machine does not fail a test.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Polls `ask` until it returns a value, and returns that. Panics after [`DEADLINE`].
 #[track_caller]
-pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {
         if let Some(value) = ask() {
@@ -39,9 +41,9 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Repeats a call that was interrupted. A read or write with a time limit is, when this process is stopped and continued
-/// (signal(7)).
-pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+/// Repeats a call that was interrupted. A read or write with a time limit is, when this process is
+/// stopped and continued (signal(7)).
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -51,23 +53,28 @@ pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T
 }
 
 /// Opens a database of the service as another process would.
-#[expect(clippy::disallowed_methods, reason = "the test is the other process here and wants no pragmas of the service")]
-pub fn database(path: &std::path::Path) -> rusqlite::Connection {
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test is the other process here and wants no pragmas of the service"
+)]
+pub(crate) fn database(path: &std::path::Path) -> rusqlite::Connection {
     let connection = rusqlite::Connection::open(path).unwrap();
     connection.busy_timeout(DEADLINE).unwrap();
     connection
 }
 
 /// A new idempotency key.
-pub fn uuid() -> String {
+pub(crate) fn uuid() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
 /// `text` as it stands in a query.
-pub fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
             _ => format!("%{byte:02X}"),
         })
         .collect()

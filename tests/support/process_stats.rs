@@ -4,7 +4,7 @@ use std::fs;
 
 /// Threads, open descriptors, and memory in KiB: now, and the most there ever was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessStats {
+pub(crate) struct ProcessStats {
     pub threads: usize,
     pub descriptors: usize,
     pub memory: usize,
@@ -13,7 +13,7 @@ pub struct ProcessStats {
 
 impl ProcessStats {
     /// Of a running process.
-    pub fn of(pid: u32) -> ProcessStats {
+    pub(crate) fn of(pid: u32) -> ProcessStats {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let number = |name: &str| -> usize {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -27,8 +27,9 @@ impl ProcessStats {
         }
     }
 
-    /// The same with so many more tenants' files open, each with a connection that reads and one that writes.
-    pub fn with_open_tenants(self, tenants: usize) -> ProcessStats {
+    /// The same with so many more tenants' files open, each with a connection that reads and one
+    /// that writes.
+    pub(crate) fn with_open_tenants(self, tenants: usize) -> ProcessStats {
         ProcessStats { descriptors: self.descriptors + 5 * tenants, ..self }
     }
 }

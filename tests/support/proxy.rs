@@ -1,8 +1,8 @@
-//! nginx or Caddy in front of a server, with the configuration that users copy from `examples/`. Only ports, certificate and
-//! rates are replaced.
+//! nginx or Caddy in front of a server, with the configuration that users copy from `examples/`.
+//! Only ports, certificate and rates are replaced.
 //!
-//! With [`BEHIND_PROXY`] set, the harness starts a proxy for every server, and requests go to it over TLS. Raw bytes still go to
-//! the server itself.
+//! With [`BEHIND_PROXY`] set, the harness starts a proxy for every server, and requests go to it
+//! over TLS. Raw bytes still go to the server itself.
 
 use std::fs;
 use std::io::{self, Write};
@@ -20,10 +20,10 @@ use super::tls::Stream;
 use super::{DEADLINE, uuid};
 
 /// The environment variable that names the [`Deployment`] of this run.
-pub const BEHIND_PROXY: &str = "BEHIND_PROXY";
+pub(crate) const BEHIND_PROXY: &str = "BEHIND_PROXY";
 
 /// The host of the service behind a proxy with one machine.
-pub const HOST: &str = "desk.example";
+pub(crate) const HOST: &str = "desk.example";
 
 /// The host of a tenant behind a proxy with several machines.
 const TENANT_HOST: &str = "acme.desk.example";
@@ -33,7 +33,7 @@ const ADDED_HEADERS: [&str; 2] = ["server", "strict-transport-security"];
 
 /// A proxy program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Nginx,
     Caddy,
 }
@@ -42,24 +42,32 @@ impl Kind {
     const ALL: [Kind; 2] = [Kind::Nginx, Kind::Caddy];
 
     /// The proxies that are installed.
-    pub fn installed() -> impl Iterator<Item = Kind> {
+    pub(crate) fn installed() -> impl Iterator<Item = Kind> {
         Kind::ALL.into_iter().filter(|kind| kind.is_installed())
     }
 
-    /// Whether the program is installed. If it is not, says so on standard error, or fails the test if `CI` is set.
-    pub fn is_installed(self) -> bool {
+    /// Whether the program is installed. If it is not, says so on standard error, or fails the test
+    /// if `CI` is set.
+    pub(crate) fn is_installed(self) -> bool {
         let program = self.program();
-        if Command::new(program).arg(if self == Kind::Nginx { "-v" } else { "version" }).output().is_ok() {
+        if Command::new(program)
+            .arg(if self == Kind::Nginx { "-v" } else { "version" })
+            .output()
+            .is_ok()
+        {
             return true;
         }
         assert!(std::env::var_os("CI").is_none(), "{program} is not installed");
         // The test harness captures what macros print.
-        let _ = writeln!(io::stderr(), "\n*** LEFT OUT: {program} is not installed, nothing was tested behind it ***");
+        let _ = writeln!(
+            io::stderr(),
+            "\n*** LEFT OUT: {program} is not installed, nothing was tested behind it ***"
+        );
         false
     }
 
     /// The end of a line in the file of routes.
-    pub fn end_of_route(self) -> &'static str {
+    pub(crate) fn end_of_route(self) -> &'static str {
         if self == Kind::Nginx { ";" } else { "" }
     }
 
@@ -73,15 +81,16 @@ impl Kind {
 
 /// A proxy with one of the configurations in `examples/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deployment {
+pub(crate) struct Deployment {
     pub kind: Kind,
-    /// Whether each tenant has a host of its own, which the proxy routes to its machine (`examples/several`).
+    /// Whether each tenant has a host of its own, which the proxy routes to its machine
+    /// (`examples/several`).
     pub several_machines: bool,
 }
 
 impl Deployment {
     /// The value of [`BEHIND_PROXY`] that stands for it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match (self.kind, self.several_machines) {
             (Kind::Nginx, false) => "nginx",
             (Kind::Caddy, false) => "caddy",
@@ -91,20 +100,20 @@ impl Deployment {
     }
 
     /// The one that [`BEHIND_PROXY`] names.
-    pub fn of_this_run() -> Option<Deployment> {
+    pub(crate) fn of_this_run() -> Option<Deployment> {
         static CHOSEN: OnceLock<Option<Deployment>> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
             let name = std::env::var(BEHIND_PROXY).ok()?;
-            let mut all = Kind::ALL
-                .into_iter()
-                .flat_map(|kind| [false, true].map(|several_machines| Deployment { kind, several_machines }));
+            let mut all = Kind::ALL.into_iter().flat_map(|kind| {
+                [false, true].map(|several_machines| Deployment { kind, several_machines })
+            });
             let chosen = all.find(|deployment| deployment.name() == name);
             Some(chosen.unwrap_or_else(|| panic!("{BEHIND_PROXY}={name} names no deployment")))
         })
     }
 
     /// Starts the proxy in front of `server`, with rates that no test reaches.
-    pub fn start(self, server: SocketAddr) -> Proxy {
+    pub(crate) fn start(self, server: SocketAddr) -> Proxy {
         if self.several_machines {
             let routes = format!("{TENANT_HOST} one{}\n", self.kind.end_of_route());
             Proxy::start_several(self.kind, [server, server], &routes)
@@ -115,7 +124,7 @@ impl Deployment {
 }
 
 /// The host that requests of this run name unless they name another.
-pub fn host() -> &'static str {
+pub(crate) fn host() -> &'static str {
     match Deployment::of_this_run() {
         Some(Deployment { several_machines: true, .. }) => TENANT_HOST,
         _ => HOST,
@@ -123,13 +132,13 @@ pub fn host() -> &'static str {
 }
 
 /// Whether proxies add the header `name` to responses.
-pub fn adds(name: &str) -> bool {
+pub(crate) fn adds(name: &str) -> bool {
     ADDED_HEADERS.iter().any(|added| name.eq_ignore_ascii_case(added))
 }
 
 /// A running proxy.
 #[derive(Debug)]
-pub struct Proxy {
+pub(crate) struct Proxy {
     child: Child,
     address: SocketAddr,
     /// The shell command that reloads its configuration.
@@ -140,12 +149,19 @@ pub struct Proxy {
 
 impl Proxy {
     /// Starts one in front of `server`, with rates that no test reaches.
-    pub fn start(kind: Kind, server: SocketAddr) -> Proxy {
-        Proxy::start_with(kind, server, |text| text.replace("rate=50r/s", "rate=99999r/s").replace("s 50;", "s 5000;"))
+    pub(crate) fn start(kind: Kind, server: SocketAddr) -> Proxy {
+        Proxy::start_with(kind, server, |text| {
+            text.replace("rate=50r/s", "rate=99999r/s").replace("s 50;", "s 5000;")
+        })
     }
 
-    /// Starts one in front of `server`; `changed` returns the configuration to use in place of the example.
-    pub fn start_with(kind: Kind, server: SocketAddr, changed: impl Fn(String) -> String) -> Proxy {
+    /// Starts one in front of `server`; `changed` returns the configuration to use in place of the
+    /// example.
+    pub(crate) fn start_with(
+        kind: Kind,
+        server: SocketAddr,
+        changed: impl Fn(String) -> String,
+    ) -> Proxy {
         Proxy::launch(kind, |home, address| match kind {
             Kind::Nginx => nginx(home, &nginx_site(address, server, &changed)),
             Kind::Caddy => caddy(home, &caddy_site(address, server, &changed)),
@@ -153,7 +169,7 @@ impl Proxy {
     }
 
     /// Starts one in front of two machines, named `one` and `two` in `routes`.
-    pub fn start_several(kind: Kind, machines: [SocketAddr; 2], routes: &str) -> Proxy {
+    pub(crate) fn start_several(kind: Kind, machines: [SocketAddr; 2], routes: &str) -> Proxy {
         Proxy::launch(kind, |home, address| {
             fs::write(home.join("routes"), routes).unwrap();
             match kind {
@@ -173,7 +189,8 @@ impl Proxy {
             let (mut command, reload) = command(&home, address);
             let output = fs::File::create(home.join("log")).unwrap();
             let streams = (Stdio::from(output.try_clone().unwrap()), Stdio::from(output));
-            let mut child = command.stdin(Stdio::null()).stdout(streams.0).stderr(streams.1).spawn().unwrap();
+            let mut child =
+                command.stdin(Stdio::null()).stdout(streams.0).stderr(streams.1).spawn().unwrap();
             if answers(&mut child, address) {
                 return Proxy { child, address, reload, home, certificate };
             }
@@ -185,22 +202,22 @@ impl Proxy {
     }
 
     /// The shell command that reloads its configuration.
-    pub fn reload(&self) -> &str {
+    pub(crate) fn reload(&self) -> &str {
         &self.reload
     }
 
     /// The file of routes of a proxy in front of several machines.
-    pub fn routes(&self) -> PathBuf {
+    pub(crate) fn routes(&self) -> PathBuf {
         self.home.join("routes")
     }
 
     /// A connection to it.
-    pub fn connect(&self) -> io::Result<Stream> {
+    pub(crate) fn connect(&self) -> io::Result<Stream> {
         TcpStream::connect_timeout(&self.address, DEADLINE).and_then(secure)
     }
 
     /// A connection to it, from the address `from` of this machine.
-    pub fn connect_from(&self, from: Ipv4Addr) -> io::Result<Stream> {
+    pub(crate) fn connect_from(&self, from: Ipv4Addr) -> io::Result<Stream> {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.bind(&SocketAddr::from((from, 0)).into())?;
         socket.connect_timeout(&self.address.into(), DEADLINE)?;
@@ -216,14 +233,15 @@ impl Drop for Proxy {
     }
 }
 
-/// An address for a proxy. Its host differs from that of other proxies, because Caddy starts even where another Caddy listens
-/// (`SO_REUSEPORT`), and each would get a part of the connections.
+/// An address for a proxy. Its host differs from that of other proxies, because Caddy starts even
+/// where another Caddy listens (`SO_REUSEPORT`), and each would get a part of the connections.
 fn free_address() -> SocketAddr {
     let [first, second, third, ..] = *uuid::Uuid::new_v4().as_bytes();
     SocketAddr::from((Ipv4Addr::new(127, first, second, third.clamp(1, 254)), free_port()))
 }
 
-/// A free port outside the range from which the system chooses, so that no server of a test gets the same one.
+/// A free port outside the range from which the system chooses, so that no server of a test gets
+/// the same one.
 fn free_port() -> u16 {
     loop {
         let digits = u16::from_str_radix(&uuid()[..4], 16).unwrap();
@@ -240,7 +258,9 @@ fn answers(child: &mut Child, address: SocketAddr) -> bool {
             return false;
         }
         // The first write completes the TLS handshake.
-        let handshake = TcpStream::connect(address).and_then(secure).and_then(|mut stream| stream.write_all(b"\r\n"));
+        let handshake = TcpStream::connect(address)
+            .and_then(secure)
+            .and_then(|mut stream| stream.write_all(b"\r\n"));
         if handshake.is_ok() {
             return true;
         }
@@ -261,7 +281,11 @@ fn replace_all<const N: usize>(example: String, replacements: [(&str, String); N
     })
 }
 
-fn nginx_site(address: SocketAddr, server: SocketAddr, changed: impl Fn(String) -> String) -> String {
+fn nginx_site(
+    address: SocketAddr,
+    server: SocketAddr,
+    changed: impl Fn(String) -> String,
+) -> String {
     let certificate = certificate();
     let Certificate { certificate, key, .. } = &*certificate;
     let plain = free_port();
@@ -311,13 +335,19 @@ fn nginx(home: &Path, site: &str) -> (Command, String) {
     (command, format!("nginx -p '{home}' -e stderr -c '{path}' -s reload"))
 }
 
-/// User and group of this process, for nginx's workers, which must be able to enter its folder.
+/// User and group of this process, for nginx's workers, which must be able to enter its directory.
 fn user() -> String {
-    let ask = |what: &str| String::from_utf8(Command::new("id").arg(what).output().unwrap().stdout).unwrap();
+    let ask = |what: &str| {
+        String::from_utf8(Command::new("id").arg(what).output().unwrap().stdout).unwrap()
+    };
     format!("{} {}", ask("-un").trim(), ask("-gn").trim())
 }
 
-fn caddy_site(address: SocketAddr, server: SocketAddr, changed: impl Fn(String) -> String) -> String {
+fn caddy_site(
+    address: SocketAddr,
+    server: SocketAddr,
+    changed: impl Fn(String) -> String,
+) -> String {
     let certificate = certificate();
     let Certificate { certificate, key, .. } = &*certificate;
     let site = format!(
@@ -358,10 +388,16 @@ fn caddy(home: &Path, text: &str) -> (Command, String) {
     fs::write(&path, text).unwrap();
     let mut command = Command::new("caddy");
     command.args(["run", "--adapter", "caddyfile", "--config"]).arg(&path);
-    command.env("HOME", home).env("XDG_DATA_HOME", home).env("XDG_CONFIG_HOME", home).env("GOMAXPROCS", "2");
+    command
+        .env("HOME", home)
+        .env("XDG_DATA_HOME", home)
+        .env("XDG_CONFIG_HOME", home)
+        .env("GOMAXPROCS", "2");
     let admin = text.lines().find_map(|line| line.strip_prefix("\tadmin ")).unwrap_or_default();
-    let reload =
-        format!("caddy reload --address {admin} --adapter caddyfile --config '{}' 2>/dev/null", path.display());
+    let reload = format!(
+        "caddy reload --address {admin} --adapter caddyfile --config '{}' 2>/dev/null",
+        path.display()
+    );
     (command, reload)
 }
 
@@ -373,14 +409,14 @@ struct Certificate {
     home: tempfile::TempDir,
 }
 
-/// The certificate of all running proxies of this process, issued by an authority that only these tests trust. Its folder is
-/// removed with the last proxy.
+/// The certificate of all running proxies of this process, issued by an authority that only these
+/// tests trust. Its directory is removed with the last proxy.
 fn certificate() -> Arc<Certificate> {
     static LAST: Mutex<Weak<Certificate>> = Mutex::new(Weak::new());
     let mut last = LAST.lock().unwrap();
     last.upgrade().unwrap_or_else(|| {
         let home = tempfile::tempdir().unwrap();
-        let folder = home.path();
+        let directory = home.path();
         let script = format!(
             "cd '{}'\n\
              new() {{ openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \"$@\"; }}\n\
@@ -388,14 +424,14 @@ fn certificate() -> Arc<Certificate> {
              new -subj /CN={HOST} -keyout key.pem -out request.pem\n\
              printf 'subjectAltName=DNS:{HOST},DNS:*.{HOST}\\nbasicConstraints=CA:FALSE\\n' > names\n\
              openssl x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem",
-            folder.display()
+            directory.display()
         );
         let made = Command::new("sh").args(["-ec", &script]).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(folder.join("ca.pem")).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_file(directory.join("ca.pem")).unwrap()).unwrap();
         let config = Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
-        let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+        let (certificate, key) = (directory.join("cert.pem"), directory.join("key.pem"));
         let made = Arc::new(Certificate { certificate, key, config, home });
         *last = Arc::downgrade(&made);
         made

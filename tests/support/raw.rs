@@ -12,17 +12,17 @@ use super::client::peek;
 use super::{DEADLINE, uninterrupted};
 
 /// One connection of a client that may send anything.
-pub struct Client {
+pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
 
 impl Client {
-    pub fn connect(address: SocketAddr) -> Client {
+    pub(crate) fn connect(address: SocketAddr) -> Client {
         Client::over(TcpStream::connect(address).unwrap())
     }
 
     /// Takes over a connection.
-    pub fn over(stream: TcpStream) -> Client {
+    pub(crate) fn over(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -30,30 +30,30 @@ impl Client {
     }
 
     /// The same connection once more, for another thread.
-    pub fn twin(&self) -> Client {
+    pub(crate) fn twin(&self) -> Client {
         Client { stream: BufReader::new(self.socket().try_clone().unwrap()) }
     }
 
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.get_mut().write_all(bytes.as_ref()).unwrap();
     }
 
     /// Sends as much as the other side takes; whether that was all.
-    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.get_mut().write_all(bytes.as_ref()).is_ok()
     }
 
-    pub fn answer(&mut self) -> Answer {
+    pub(crate) fn answer(&mut self) -> Answer {
         self.try_answer(false).expect("an answer")
     }
 
     /// An answer to HEAD: no body, whatever its length says.
-    pub fn head_answer(&mut self) -> Answer {
+    pub(crate) fn head_answer(&mut self) -> Answer {
         self.try_answer(true).expect("an answer")
     }
 
     /// `None` when the connection ended instead.
-    pub fn try_answer(&mut self, head_only: bool) -> Option<Answer> {
+    pub(crate) fn try_answer(&mut self, head_only: bool) -> Option<Answer> {
         let status_line = self.line()?;
         let status = status_line.split(' ').nth(1)?.parse().ok()?;
         let mut headers = BTreeMap::new();
@@ -75,59 +75,61 @@ impl Client {
     }
 
     /// Everything up to the end of the connection.
-    pub fn rest(&mut self) -> Vec<u8> {
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let _ = self.stream.read_to_end(&mut rest);
         rest
     }
 
     /// Whether the other side has closed; waits for it.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         match uninterrupted(|| self.stream.read(&mut [0])) {
             Ok(read) => read == 0,
-            Err(problem) => !matches!(problem.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
+            Err(problem) => {
+                !matches!(problem.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+            }
         }
     }
 
     /// Whether something has come that was not read yet. Does not wait.
-    pub fn is_answered(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         !matches!(peek(self.socket()), Err(problem) if problem.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Ends the connection with a reset.
-    pub fn reset(self) {
+    pub(crate) fn reset(self) {
         SockRef::from(self.socket()).set_linger(Some(Duration::ZERO)).unwrap();
     }
 
-    pub fn stop_sending(&mut self) {
+    pub(crate) fn stop_sending(&mut self) {
         self.stream.get_mut().shutdown(Shutdown::Write).unwrap();
     }
 
-    pub fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &TcpStream {
         self.stream.get_ref()
     }
 }
 
 /// An answer on the wire.
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: u16,
     pub headers: BTreeMap<String, String>,
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).expect("a JSON body")
     }
 
     /// The value of a header, whose name is in lower case.
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
 
     /// Refused as contract section 6 says, with everything that goes with it.
-    pub fn fails_with(&self, status: u16, code: &str) {
+    pub(crate) fn fails_with(&self, status: u16, code: &str) {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.json()["error"]["code"], code, "{self:?}");
         assert_eq!(self.json()["error"]["status"], status, "{self:?}");
@@ -137,12 +139,15 @@ impl Answer {
 }
 
 /// A GET of `path`, as bytes.
-pub fn get(path: &str) -> String {
+pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: desk\r\n\r\n")
 }
 
 /// The same with a key and further header lines, each with its end.
-pub fn request(method: &str, target: &str, key: &str, headers: &str, body: &str) -> String {
-    let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-    format!("{method} {target} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{headers}{length}\r\n{body}")
+pub(crate) fn request(method: &str, target: &str, key: &str, headers: &str, body: &str) -> String {
+    let length =
+        if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    format!(
+        "{method} {target} HTTP/1.1\r\nHost: desk\r\nAuthorization: Bearer {key}\r\n{headers}{length}\r\n{body}"
+    )
 }

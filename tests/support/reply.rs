@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::contract::{
-    CHANGES, RESOURCES, check_record, has_status, is_batch, is_field_code, is_timestamp, is_uuid, needs_key,
-    resource_at,
+    CHANGES, RESOURCES, check_record, has_status, is_batch, is_field_code, is_timestamp, is_uuid,
+    needs_key, resource_at,
 };
 
 /// What was asked for; a check of the reply needs it.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub(crate) struct Asked {
     pub method: String,
     /// With the query.
     pub target: String,
@@ -19,18 +19,19 @@ pub struct Asked {
 }
 
 impl Asked {
-    pub fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
 
     fn has_two_authorizations(&self) -> bool {
-        self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("authorization")).count() > 1
+        self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("authorization")).count()
+            > 1
     }
 }
 
 /// One reply as it came.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub(crate) struct Reply {
     pub asked: Asked,
     pub status: u16,
     pub headers: Vec<(String, String)>,
@@ -50,12 +51,13 @@ const BEFORE_THE_LIMIT: [&str; 9] = [
     "overloaded",
 ];
 
-const LIMIT_HEADERS: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+const LIMIT_HEADERS: [&str; 3] =
+    ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
 
 impl Reply {
     /// The value of the header `name`, which must not come twice.
     #[track_caller]
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
         let first = found.next().map(|(_, value)| value.as_str());
         assert!(found.next().is_none(), "{name} comes twice: {self}");
@@ -64,16 +66,17 @@ impl Reply {
 
     /// The body as JSON.
     #[track_caller]
-    pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("no JSON ({error}): {self}"))
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("no JSON ({error}): {self}"))
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
     /// The error's code, or nothing.
-    pub fn code(&self) -> String {
+    pub(crate) fn code(&self) -> String {
         if self.status < 400 {
             return String::new();
         }
@@ -82,37 +85,40 @@ impl Reply {
     }
 
     #[track_caller]
-    pub fn message(&self) -> String {
-        self.json()["error"]["message"].as_str().unwrap_or_else(|| panic!("no message: {self}")).to_owned()
+    pub(crate) fn message(&self) -> String {
+        self.json()["error"]["message"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no message: {self}"))
+            .to_owned()
     }
 
     #[track_caller]
-    pub fn is(self, status: u16) -> Reply {
+    pub(crate) fn is(self, status: u16) -> Reply {
         assert_eq!(self.status, status, "{self}");
         self
     }
 
     /// The record that a 201 carries.
     #[track_caller]
-    pub fn created(self) -> Value {
+    pub(crate) fn created(self) -> Value {
         self.is(201).json()
     }
 
     /// What a 200 carries.
     #[track_caller]
-    pub fn found(self) -> Value {
+    pub(crate) fn found(self) -> Value {
         self.is(200).json()
     }
 
     #[track_caller]
-    pub fn fails_with(self, status: u16, code: &str) -> Reply {
+    pub(crate) fn fails_with(self, status: u16, code: &str) -> Reply {
         assert_eq!((self.status, self.code().as_str()), (status, code), "{self}");
         self
     }
 
     /// The message has `what` in it, in whatever case.
     #[track_caller]
-    pub fn saying(self, what: &str) -> Reply {
+    pub(crate) fn saying(self, what: &str) -> Reply {
         assert!(
             self.message().to_lowercase().contains(&what.to_lowercase()),
             "the message does not say {what:?}: {self}"
@@ -122,30 +128,34 @@ impl Reply {
 
     /// 422 `validation_failed` with exactly these fields and codes, in this order.
     #[track_caller]
-    pub fn fails_on(self, faults: &[(&str, &str)]) -> Reply {
+    pub(crate) fn fails_on(self, faults: &[(&str, &str)]) -> Reply {
         let reply = self.fails_with(422, "validation_failed");
         let body = reply.json();
         let errors = body["errors"].as_object().unwrap();
-        let got: Vec<(&str, &str)> =
-            errors.iter().map(|(field, error)| (field.as_str(), error["code"].as_str().unwrap_or_default())).collect();
+        let got: Vec<(&str, &str)> = errors
+            .iter()
+            .map(|(field, error)| (field.as_str(), error["code"].as_str().unwrap_or_default()))
+            .collect();
         assert_eq!(got, faults, "{reply}");
         reply
     }
 
-    pub fn was_replayed(&self) -> bool {
+    pub(crate) fn was_replayed(&self) -> bool {
         self.header("Idempotent-Replayed").is_some()
     }
 
     /// One of the `X-RateLimit-` headers as a number.
     #[track_caller]
-    pub fn limit(&self, which: &str) -> i64 {
+    pub(crate) fn limit(&self, which: &str) -> i64 {
         let value = self.header(&format!("X-RateLimit-{which}"));
-        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no X-RateLimit-{which}: {self}"))
+        value
+            .and_then(|value| value.parse().ok())
+            .unwrap_or_else(|| panic!("no X-RateLimit-{which}: {self}"))
     }
 
     /// Checks what the contract says of every reply; the client calls it for each.
     #[track_caller]
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let answer = super::schema::Answer {
             method: &self.asked.method,
             target: &self.asked.target,
@@ -170,12 +180,16 @@ impl Reply {
             self.check_limit_headers();
         }
         match resource_at(&path) {
-            Some(resource) if self.status < 300 && self.asked.method != "HEAD" => self.check_success(resource),
+            Some(resource) if self.status < 300 && self.asked.method != "HEAD" => {
+                self.check_success(resource)
+            }
             Some(_) if self.status == 304 => self.check_etag(),
             Some(_) if self.code() == "precondition_failed" => self.check_etag(),
             None if self.status == 200 && is_batch(&path) => self.check_results(),
             None if self.code() == "precondition_failed" => self.check_etag(),
-            None if self.status == 200 && is_journal(&path) && self.asked.method != "HEAD" => self.check_changes(),
+            None if self.status == 200 && is_journal(&path) && self.asked.method != "HEAD" => {
+                self.check_changes()
+            }
             _ => (),
         }
     }
@@ -195,7 +209,8 @@ impl Reply {
         let body = self.json();
         assert_eq!(body.as_object().unwrap().keys().collect::<Vec<_>>(), ["results"], "{self}");
         for result in body["results"].as_array().unwrap() {
-            let members: Vec<&str> = result.as_object().unwrap().keys().map(String::as_str).collect();
+            let members: Vec<&str> =
+                result.as_object().unwrap().keys().map(String::as_str).collect();
             assert_eq!(members, ["status", "location", "etag", "body"], "{self}");
             let has = ["location", "etag", "body"].map(|name| !result[name].is_null());
             let expected = match result["status"].as_u64() {
@@ -223,31 +238,60 @@ impl Reply {
         assert_eq!(self.header("ETag"), None, "{self}");
         let entries = body["data"].as_array().unwrap();
         for entry in entries {
-            let members: Vec<&str> = entry.as_object().unwrap().keys().map(String::as_str).collect();
-            let expected = ["seq", "at", "resource", "id", "action", "fields", "before", "by", "request_id", "record"];
+            let members: Vec<&str> =
+                entry.as_object().unwrap().keys().map(String::as_str).collect();
+            let expected = [
+                "seq",
+                "at",
+                "resource",
+                "id",
+                "action",
+                "fields",
+                "before",
+                "by",
+                "request_id",
+                "record",
+            ];
             assert_eq!(members, expected, "{self}");
             assert!(entry["seq"].as_i64().is_some_and(|seq| (1..1 << 53).contains(&seq)), "{self}");
-            let resource = RESOURCES.iter().find(|resource| entry["resource"] == resource.plural).unwrap();
-            for record in [&entry["record"], &entry["before"]].into_iter().filter(|record| record.get("id").is_some()) {
+            let resource =
+                RESOURCES.iter().find(|resource| entry["resource"] == resource.plural).unwrap();
+            for record in [&entry["record"], &entry["before"]]
+                .into_iter()
+                .filter(|record| record.get("id").is_some())
+            {
                 check_record(resource, record);
                 assert_eq!(record["id"], entry["id"], "{self}");
             }
         }
-        assert!(entries.windows(2).all(|pair| pair[0]["seq"].as_i64() < pair[1]["seq"].as_i64()), "{self}");
+        assert!(
+            entries.windows(2).all(|pair| pair[0]["seq"].as_i64() < pair[1]["seq"].as_i64()),
+            "{self}"
+        );
     }
 
     #[track_caller]
     fn check_headers(&self) {
         let id = self.header("X-Request-Id").unwrap_or_else(|| panic!("no X-Request-Id: {self}"));
         assert!(is_uuid(id), "{self}");
-        let own = self.asked.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("x-request-id"));
+        let own =
+            self.asked.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("x-request-id"));
         if let Some((_, own)) = own.filter(|(_, own)| is_uuid(own)) {
-            assert!(own.eq_ignore_ascii_case(id), "the request's own id {own} is taken over: {self}");
+            assert!(
+                own.eq_ignore_ascii_case(id),
+                "the request's own id {own} is taken over: {self}"
+            );
         }
         assert_eq!(self.header("X-API-Version"), Some("v1"), "{self}");
         for (name, value) in &self.headers {
-            assert!(name.eq_ignore_ascii_case("set-cookie") || self.header(name) == Some(value), "{self}");
-            assert!(!name.to_lowercase().starts_with("access-control-"), "there is no CORS: {self}");
+            assert!(
+                name.eq_ignore_ascii_case("set-cookie") || self.header(name) == Some(value),
+                "{self}"
+            );
+            assert!(
+                !name.to_lowercase().starts_with("access-control-"),
+                "there is no CORS: {self}"
+            );
         }
         let retry_after = match self.status {
             429 => Some("60"),
@@ -280,7 +324,12 @@ impl Reply {
     fn check_body(&self) {
         let content_type = self.header("Content-Type");
         if matches!(self.status, 204 | 304) {
-            assert_eq!((self.body.len(), content_type), (0, None), "{} has no body: {self}", self.status);
+            assert_eq!(
+                (self.body.len(), content_type),
+                (0, None),
+                "{} has no body: {self}",
+                self.status
+            );
         }
         let is_json = self.body.first().is_some_and(|byte| *byte == b'{' || *byte == b'[');
         if is_json {
@@ -295,11 +344,22 @@ impl Reply {
         let error = body["error"].as_object().unwrap_or_else(|| panic!("no envelope: {self}"));
         assert_eq!(error.keys().collect::<Vec<_>>(), ["code", "message", "status"], "{self}");
         assert_eq!(error["status"], self.status, "{self}");
-        assert!(error["message"].as_str().is_some_and(|text| text.len() > 10 && text.len() < 4096), "{self}");
+        assert!(
+            error["message"].as_str().is_some_and(|text| text.len() > 10 && text.len() < 4096),
+            "{self}"
+        );
         assert!(has_status(&code, self.status), "{self}");
-        let extra: Vec<&str> = body.as_object().unwrap().keys().map(String::as_str).filter(|k| *k != "error").collect();
-        let extra: Vec<&str> =
-            extra.into_iter().filter(|name| !(is_batch(self.asked.path()) && *name == "operation")).collect();
+        let extra: Vec<&str> = body
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .filter(|k| *k != "error")
+            .collect();
+        let extra: Vec<&str> = extra
+            .into_iter()
+            .filter(|name| !(is_batch(self.asked.path()) && *name == "operation"))
+            .collect();
         match code.as_str() {
             "validation_failed" => {
                 assert_eq!(extra, ["errors", "fields"], "{self}");
@@ -317,10 +377,15 @@ impl Reply {
     #[track_caller]
     fn check_field_errors(&self, body: &Value) {
         let errors = body["errors"].as_object().unwrap();
-        let of_batch =
-            || RESOURCES.iter().find(|resource| errors.keys().all(|name| resource.members().contains(&name.as_str())));
-        let declared = resource_at(self.asked.path()).or_else(|| of_batch().copied()).unwrap().members();
-        let order: Vec<&str> = declared.into_iter().filter(|name| errors.contains_key(*name)).collect();
+        let of_batch = || {
+            RESOURCES.iter().find(|resource| {
+                errors.keys().all(|name| resource.members().contains(&name.as_str()))
+            })
+        };
+        let declared =
+            resource_at(self.asked.path()).or_else(|| of_batch().copied()).unwrap().members();
+        let order: Vec<&str> =
+            declared.into_iter().filter(|name| errors.contains_key(*name)).collect();
         assert_eq!(errors.keys().collect::<Vec<_>>(), order, "in the order of section 2: {self}");
         assert_eq!(body["fields"], serde_json::json!(order), "{self}");
         for error in errors.values() {
@@ -345,12 +410,18 @@ impl Reply {
                 }
                 let Some(resource) = resource_at(self.asked.path()) else {
                     let scopes = "customers:read employees:read hardware:read";
-                    let expected = format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
+                    let expected =
+                        format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
                     return assert_eq!(challenge, Some(expected.as_str()), "{self}");
                 };
                 let plural = resource.plural;
-                let access = if ["GET", "HEAD"].contains(&self.asked.method.as_str()) { "read" } else { "write" };
-                let expected = format!("Bearer error=\"insufficient_scope\", scope=\"{plural}:{access}\"");
+                let access = if ["GET", "HEAD"].contains(&self.asked.method.as_str()) {
+                    "read"
+                } else {
+                    "write"
+                };
+                let expected =
+                    format!("Bearer error=\"insufficient_scope\", scope=\"{plural}:{access}\"");
                 assert_eq!(challenge, Some(expected.as_str()), "{self}");
             }
             _ => assert_eq!(challenge, None, "{self}"),
@@ -363,14 +434,21 @@ impl Reply {
         // The scopes that a batch needs are known once its body is read.
         let is_late = code == "insufficient_scope" && is_batch(self.asked.path());
         if is_late {
-            return assert_eq!(LIMIT_HEADERS.iter().filter(|name| self.header(name).is_some()).count(), 3, "{self}");
+            return assert_eq!(
+                LIMIT_HEADERS.iter().filter(|name| self.header(name).is_some()).count(),
+                3,
+                "{self}"
+            );
         }
         let refused_before = BEFORE_THE_LIMIT.contains(&code.as_str())
             || self.status == 401
             || self.status == 403
             || (self.status == 400 && self.asked.has_two_authorizations());
         let announced = self.header("X-Key-Expires");
-        assert!(announced.is_none_or(is_timestamp) && !(refused_before && announced.is_some()), "{self}");
+        assert!(
+            announced.is_none_or(is_timestamp) && !(refused_before && announced.is_some()),
+            "{self}"
+        );
         let present = LIMIT_HEADERS.iter().filter(|name| self.header(name).is_some()).count();
         match self.status {
             _ if refused_before => assert_eq!(present, 0, "refused before the rate limit: {self}"),
@@ -396,7 +474,10 @@ impl Reply {
             assert_eq!(self.header("Link"), None, "{self}");
         } else {
             let members: Vec<&str> = body.as_object().unwrap().keys().map(String::as_str).collect();
-            assert!(members == ["data", "next_cursor"] || members == ["data", "next_cursor", "total"], "{members:?}");
+            assert!(
+                members == ["data", "next_cursor"] || members == ["data", "next_cursor", "total"],
+                "{members:?}"
+            );
             for record in body["data"].as_array().unwrap() {
                 check_record(resource, record);
             }

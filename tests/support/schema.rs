@@ -1,16 +1,19 @@
-//! Every answer against the interface description: an undocumented status, header or member is a fault.
+//! Every answer against the interface description: an undocumented status, header or member is a
+//! fault.
 //!
-//! The description is its golden copy, which `tests/openapi.rs` compares with what the service serves. The checker knows
-//! the keywords that the schemas of answers use, and refuses others, so that none is passed over. Schemas of answers allow
-//! further members, so that clients do; here they do not.
+//! The description is its golden copy, which `tests/openapi.rs` compares with what the service
+//! serves. The checker knows the keywords that the schemas of answers use, and refuses others, so
+//! that none is passed over. Schemas of answers allow further members, so that clients do; here
+//! they do not.
 
 use std::sync::LazyLock;
 
 use serde_json::Value;
-use tenantdesk::http::condition::ProtocolViolation;
+use tenantdesk::http::error_code::ProtocolViolation;
 
-static DOCUMENT: LazyLock<Value> =
-    LazyLock::new(|| serde_json::from_str(include_str!("../golden/openapi.json")).expect("the golden copy is JSON"));
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../golden/openapi.json")).expect("the golden copy is JSON")
+});
 
 /// Headers of every answer, which the description names once, in its introduction.
 const OF_EVERY_ANSWER: [&str; 3] = ["X-Request-Id", "X-API-Version", "Cache-Control"];
@@ -30,7 +33,7 @@ const OF_HTTP: [&str; 7] = [
 const UNREAD: [u16; 3] = [400, 408, 431];
 
 /// One answer and what it answers.
-pub struct Answer<'a> {
+pub(crate) struct Answer<'a> {
     pub method: &'a str,
     /// With or without a query.
     pub target: &'a str,
@@ -41,13 +44,16 @@ pub struct Answer<'a> {
 
 impl Answer<'_> {
     /// What is not as the description has it. The panel is not described: it is for people.
-    pub fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let path = self.target.split('?').next().unwrap_or_default();
-        if path == "/api_keys.php" || (UNREAD.contains(&self.status) && self.body.is_empty() && self.headers.len() < 4)
+        if path == "/api_keys.php"
+            || (UNREAD.contains(&self.status) && self.body.is_empty() && self.headers.len() < 4)
         {
             return Ok(());
         }
-        let response = self.documented(path).ok_or_else(|| format!("status {} is not documented", self.status))?;
+        let response = self
+            .documented(path)
+            .ok_or_else(|| format!("status {} is not documented", self.status))?;
         self.check_headers(response)?;
         self.check_body(response)
     }
@@ -63,20 +69,24 @@ impl Answer<'_> {
             };
         };
         // Methods are case-sensitive. The errors of HEAD are those of GET, without their bodies.
-        let method = if failed && self.method == "HEAD" { "get" } else { &self.method.to_lowercase() };
+        let method =
+            if failed && self.method == "HEAD" { "get" } else { &self.method.to_lowercase() };
         let operation = item.get(method).filter(|_| self.method == self.method.to_uppercase());
         match operation {
             Some(operation) => self.response(operation),
             None if self.status == 405 => component("method_not_allowed"),
-            // A method that the endpoint lacks passes the checks that come before the method, and needs no scope.
+            // A method that the endpoint lacks passes the checks that come before the method, and
+            // needs no scope.
             None => self.response(&item["get"]).filter(|_| failed && self.status != 404),
         }
     }
 
-    /// The operation's response for the status: its own, or that for messages that break HTTP's rules.
+    /// The operation's response for the status: its own, or that for messages that break HTTP's
+    /// rules.
     fn response(&self, operation: &'static Value) -> Option<&'static Value> {
         let responses = &operation["responses"];
-        let is_violation = ProtocolViolation::ALL.iter().any(|violation| violation.status() == self.status);
+        let is_violation =
+            ProtocolViolation::ALL.iter().any(|violation| violation.status() == self.status);
         let otherwise = responses.get("default").filter(|_| is_violation);
         responses.get(self.status.to_string()).or(otherwise).map(resolve)
     }
@@ -104,16 +114,27 @@ impl Answer<'_> {
     }
 
     fn check_body(&self, response: &'static Value) -> Result<(), String> {
-        let Some(content) = response.get("content").and_then(Value::as_object).filter(|_| self.method != "HEAD") else {
-            return if self.body.is_empty() { Ok(()) } else { Err("a body is not documented".to_owned()) };
+        let Some(content) =
+            response.get("content").and_then(Value::as_object).filter(|_| self.method != "HEAD")
+        else {
+            return if self.body.is_empty() {
+                Ok(())
+            } else {
+                Err("a body is not documented".to_owned())
+            };
         };
         let sent = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
-        let sent = sent.map(|(_, value)| value.split(';').next().unwrap_or_default().trim()).unwrap_or_default();
-        let media = content.get(sent).ok_or_else(|| format!("the media type {sent:?} is not documented"))?;
+        let sent = sent
+            .map(|(_, value)| value.split(';').next().unwrap_or_default().trim())
+            .unwrap_or_default();
+        let media = content
+            .get(sent)
+            .ok_or_else(|| format!("the media type {sent:?} is not documented"))?;
         if sent != "application/json" {
             return Ok(());
         }
-        let body: Value = serde_json::from_slice(self.body).map_err(|error| format!("the body is no JSON: {error}"))?;
+        let body: Value = serde_json::from_slice(self.body)
+            .map_err(|error| format!("the body is no JSON: {error}"))?;
         check(&body, &media["schema"], "the body")?;
         self.check_error(&body["error"], media)
     }
@@ -135,8 +156,10 @@ impl Answer<'_> {
 /// The paths with all that stands below `/v1` too.
 fn path_item(path: &str) -> Option<&'static Value> {
     let paths = &DOCUMENT["paths"];
-    let prefixed =
-        path.strip_prefix("/v1").and_then(|bare| paths.get(bare)).filter(|item| item.get("servers").is_none());
+    let prefixed = path
+        .strip_prefix("/v1")
+        .and_then(|bare| paths.get(bare))
+        .filter(|item| item.get("servers").is_none());
     paths.get(path).or(prefixed)
 }
 
@@ -146,7 +169,9 @@ fn component(name: &str) -> Option<&'static Value> {
 
 fn resolve(value: &'static Value) -> &'static Value {
     match value.get("$ref").and_then(Value::as_str) {
-        Some(target) => DOCUMENT.pointer(target.trim_start_matches('#')).expect("a reference that leads somewhere"),
+        Some(target) => DOCUMENT
+            .pointer(target.trim_start_matches('#'))
+            .expect("a reference that leads somewhere"),
         None => value,
     }
 }
@@ -175,11 +200,17 @@ fn check(value: &Value, schema: &'static Value, data_dir: &str) -> Result<(), St
             "const" => value == rule,
             "minimum" => value.as_i64().is_none_or(|number| Some(number) >= rule.as_i64()),
             "maximum" => value.as_i64().is_none_or(|number| Some(number) <= rule.as_i64()),
-            "maxLength" => value.as_str().is_none_or(|text| text.chars().count() as u64 <= rule.as_u64().unwrap_or(0)),
-            "format" => value.as_str().is_none_or(|text| has_format(text, rule.as_str().unwrap_or_default())),
-            "required" => {
-                rule.as_array().into_iter().flatten().all(|name| value.get(name.as_str().unwrap_or_default()).is_some())
-            }
+            "maxLength" => value
+                .as_str()
+                .is_none_or(|text| text.chars().count() as u64 <= rule.as_u64().unwrap_or(0)),
+            "format" => value
+                .as_str()
+                .is_none_or(|text| has_format(text, rule.as_str().unwrap_or_default())),
+            "required" => rule
+                .as_array()
+                .into_iter()
+                .flatten()
+                .all(|name| value.get(name.as_str().unwrap_or_default()).is_some()),
             "properties" => return check_members(value, schema, data_dir),
             "additionalProperties" if rule.is_object() => {
                 for (name, member) in value.as_object().into_iter().flatten() {
@@ -195,7 +226,8 @@ fn check(value: &Value, schema: &'static Value, data_dir: &str) -> Result<(), St
             }
             "oneOf" | "anyOf" => {
                 let branches = rule.as_array().expect("branches");
-                let outcomes: Vec<_> = branches.iter().map(|branch| check(value, branch, data_dir)).collect();
+                let outcomes: Vec<_> =
+                    branches.iter().map(|branch| check(value, branch, data_dir)).collect();
                 let good = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
                 if good == 0 || (keyword == "oneOf" && good > 1) {
                     return Err(format!("{data_dir} fits {good} of the branches: {outcomes:?}"));
@@ -211,18 +243,25 @@ fn check(value: &Value, schema: &'static Value, data_dir: &str) -> Result<(), St
     Ok(())
 }
 
-/// Every member by its schema; one without a schema is not documented. `required` is checked here too, since `properties`
-/// ends the walk.
+/// Every member by its schema; one without a schema is not documented. `required` is checked here
+/// too, since `properties` ends the walk.
 fn check_members(value: &Value, schema: &'static Value, data_dir: &str) -> Result<(), String> {
     let Some(members) = value.as_object() else { return Ok(()) };
-    for name in schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+    for name in schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
         if !members.contains_key(name) {
             return Err(format!("{data_dir} lacks {name}"));
         }
     }
     for (name, member) in members {
-        let rule =
-            schema["properties"].get(name).ok_or_else(|| format!("{data_dir} has {name}, which is not documented"))?;
+        let rule = schema["properties"]
+            .get(name)
+            .ok_or_else(|| format!("{data_dir} has {name}, which is not documented"))?;
         check(member, rule, &format!("{data_dir}.{name}"))?;
     }
     Ok(())

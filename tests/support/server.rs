@@ -18,19 +18,21 @@ use super::tls::{Certificate, Stream};
 use super::until;
 
 /// Every scope.
-pub const ALL: &[&str] = &["all"];
+pub(crate) const ALL: &[&str] = &["all"];
 
 /// The id of an unprivileged user.
 const NOBODY: u32 = 65_534;
 
-/// The folder of the databases of version 0.1.0, `registry.db` and `tenant.db`, and of their records, `records.jsonl`.
-pub fn first_version() -> PathBuf {
+/// The directory of the databases of version 0.1.0, `registry.db` and `tenant.db`, and of their
+/// records, `records.jsonl`.
+pub(crate) fn first_version() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-2")
 }
 
-/// A data directory, the address at which it is served, and the secrets that its log must not contain.
+/// A data directory, the address at which it is served, and the secrets that its log must not
+/// contain.
 #[derive(Debug)]
-pub struct DataDir {
+pub(crate) struct DataDir {
     home: tempfile::TempDir,
     binary: PathBuf,
     unprivileged: bool,
@@ -43,79 +45,90 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    pub fn new(unprivileged: bool) -> Arc<DataDir> {
+    pub(crate) fn new(unprivileged: bool) -> Arc<DataDir> {
         DataDir::in_home(tempfile::tempdir().unwrap(), unprivileged)
     }
 
-    /// A data directory in this folder, where there may be one already.
-    pub fn in_home(home: tempfile::TempDir, unprivileged: bool) -> Arc<DataDir> {
+    /// A data directory in this directory, where there may be one already.
+    pub(crate) fn in_home(home: tempfile::TempDir, unprivileged: bool) -> Arc<DataDir> {
         let mut binary = PathBuf::from(env!("CARGO_BIN_EXE_tenantdesk"));
         let unprivileged = unprivileged && is_root();
         if unprivileged {
-            // The unprivileged user may have no access to the build's folder.
+            // The unprivileged user may have no access to the build's directory.
             let copy = home.path().join("tenantdesk");
-            // Another process copies it: a child of this one could inherit the descriptor, and the file could not be executed.
+            // Another process copies it: a child of this one could inherit the descriptor, and the
+            // file could not be executed.
             assert!(Command::new("cp").arg(&binary).arg(&copy).status().unwrap().success());
             std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).unwrap();
             chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
             binary = copy;
         }
-        let (address, proxy, secrets) = (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
-        Arc::new(DataDir { home, binary, unprivileged, address, https: OnceLock::new(), proxy, secrets })
+        let (address, proxy, secrets) =
+            (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
+        Arc::new(DataDir {
+            home,
+            binary,
+            unprivileged,
+            address,
+            https: OnceLock::new(),
+            proxy,
+            secrets,
+        })
     }
 
     /// Puts the databases of version 0.1.0 there: the registry, and the file of its tenant acme.
-    pub fn place_first_version(&self) {
+    pub(crate) fn place_first_version(&self) {
         std::fs::create_dir_all(self.data().join("tenants")).unwrap();
         for (from, to) in [("registry.db", "registry.db"), ("tenant.db", "tenants/1.db")] {
             std::fs::copy(first_version().join(from), self.data().join(to)).unwrap();
         }
     }
 
-    /// A folder beside the data directory, for whatever a test needs.
-    pub fn home(&self) -> &Path {
+    /// A directory beside the data directory, for whatever a test needs.
+    pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
 
-    pub fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.home.path().join("data")
     }
 
-    pub fn registry_file(&self) -> PathBuf {
+    pub(crate) fn registry_file(&self) -> PathBuf {
         self.data().join("registry.db")
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address.lock().unwrap().expect("the data directory is not served")
     }
 
-    pub fn set_address(&self, address: SocketAddr) {
+    pub(crate) fn set_address(&self, address: SocketAddr) {
         self.set_direct_address(address);
-        *self.proxy.lock().unwrap() = Deployment::of_this_run().map(|deployment| deployment.start(address));
+        *self.proxy.lock().unwrap() =
+            Deployment::of_this_run().map(|deployment| deployment.start(address));
     }
 
     /// Sets the address without starting a proxy.
-    pub fn set_direct_address(&self, address: SocketAddr) {
+    pub(crate) fn set_direct_address(&self, address: SocketAddr) {
         *self.address.lock().unwrap() = Some(address);
     }
 
     /// Its clients go through `proxy`.
-    pub fn set_proxy(&self, proxy: Proxy) {
+    pub(crate) fn set_proxy(&self, proxy: Proxy) {
         *self.proxy.lock().unwrap() = Some(proxy);
     }
 
     /// Whether its clients go through a proxy.
-    pub fn is_proxied(&self) -> bool {
+    pub(crate) fn is_proxied(&self) -> bool {
         self.proxy.lock().unwrap().is_some()
     }
 
     /// A connection to its proxy, if it has one.
-    pub fn connect_to_proxy(&self) -> Option<std::io::Result<Stream>> {
+    pub(crate) fn connect_to_proxy(&self) -> Option<std::io::Result<Stream>> {
         self.proxy.lock().unwrap().as_ref().map(Proxy::connect)
     }
 
     /// The certificate of the server. The first call creates it.
-    pub fn certificate(&self) -> &Certificate {
+    pub(crate) fn certificate(&self) -> &Certificate {
         let make = || {
             let made = Certificate::make(self.home());
             let trusted = made.trusted();
@@ -125,58 +138,64 @@ impl DataDir {
     }
 
     /// The configuration of its clients, if it is served by HTTPS.
-    pub fn https(&self) -> Option<Arc<ClientConfig>> {
+    pub(crate) fn https(&self) -> Option<Arc<ClientConfig>> {
         self.https.get().map(|(_, trusted)| Arc::clone(trusted))
     }
 
     /// A client without a key.
-    pub fn anonymous(self: &Arc<DataDir>) -> Api {
+    pub(crate) fn anonymous(self: &Arc<DataDir>) -> Api {
         Api::new(Arc::clone(self), None)
     }
 
     /// A client with this key, whatever it is.
-    pub fn with_key(self: &Arc<DataDir>, key: &str) -> Api {
+    pub(crate) fn with_key(self: &Arc<DataDir>, key: &str) -> Api {
         Api::new(Arc::clone(self), Some(key))
     }
 
     /// Makes a tenant.
     #[track_caller]
-    pub fn tenant(self: &Arc<DataDir>, name: &str) -> Tenant {
+    pub(crate) fn tenant(self: &Arc<DataDir>, name: &str) -> Tenant {
         self.tenant_with(name, &[])
     }
 
     /// Makes a tenant with further options.
     #[track_caller]
-    pub fn tenant_with(self: &Arc<DataDir>, name: &str, options: &[&str]) -> Tenant {
-        let made = self.cli(&[&["--json", "tenant", "create", name], options].concat()).done().json();
+    pub(crate) fn tenant_with(self: &Arc<DataDir>, name: &str, options: &[&str]) -> Tenant {
+        let made =
+            self.cli(&[&["--json", "tenant", "create", name], options].concat()).done().json();
         let password = made["password"].as_str().unwrap().to_owned();
         self.secrets.lock().unwrap().push(password.clone());
-        Tenant { data_dir: Arc::clone(self), name: name.to_owned(), id: made["id"].as_i64().unwrap(), password }
+        Tenant {
+            data_dir: Arc::clone(self),
+            name: name.to_owned(),
+            id: made["id"].as_i64().unwrap(),
+            password,
+        }
     }
 
     /// Runs a command on this data directory.
     #[track_caller]
-    pub fn cli(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn cli(&self, arguments: &[&str]) -> Output {
         self.cli_with_input(arguments, "")
     }
 
     /// Runs a command with something on its standard input.
     #[track_caller]
-    pub fn cli_with_input(&self, arguments: &[&str], input: &str) -> Output {
+    pub(crate) fn cli_with_input(&self, arguments: &[&str], input: &str) -> Output {
         let mut command = self.command();
         command.arg("--data-dir").arg(self.data()).args(arguments);
         run(command, input)
     }
 
     /// The binary, run by the user of this data directory and without variables `TENANTDESK_…`.
-    pub fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.binary);
         self.as_its_user(&mut command);
         command
     }
 
     /// Has `command` run as the server does.
-    pub fn as_its_user(&self, command: &mut Command) {
+    pub(crate) fn as_its_user(&self, command: &mut Command) {
         command.current_dir(self.home.path());
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TENANTDESK_") {
@@ -189,11 +208,11 @@ impl DataDir {
     }
 
     /// The secrets that must never be in a log.
-    pub fn secrets(&self) -> Vec<String> {
+    pub(crate) fn secrets(&self) -> Vec<String> {
         self.secrets.lock().unwrap().clone()
     }
 
-    pub fn keep_secret(&self, secret: &str) {
+    pub(crate) fn keep_secret(&self, secret: &str) {
         self.secrets.lock().unwrap().push(secret.to_owned());
     }
 }
@@ -205,7 +224,7 @@ fn is_root() -> bool {
 
 /// Runs a command to its end.
 #[track_caller]
-pub fn run(mut command: Command, input: &str) -> Output {
+pub(crate) fn run(mut command: Command, input: &str) -> Output {
     let what = format!("{:?}", command.get_args().collect::<Vec<_>>());
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -222,7 +241,7 @@ pub fn run(mut command: Command, input: &str) -> Output {
 
 /// The output of a command.
 #[derive(Debug)]
-pub struct Output {
+pub(crate) struct Output {
     what: String,
     pub code: Option<i32>,
     pub stdout: String,
@@ -231,35 +250,39 @@ pub struct Output {
 
 impl Output {
     #[track_caller]
-    pub fn done(self) -> Output {
+    pub(crate) fn done(self) -> Output {
         self.ends_with(0)
     }
 
     /// Exit code 1, and the last line on standard error says why.
     #[track_caller]
-    pub fn fails_saying(self, why: &str) -> Output {
+    pub(crate) fn fails_saying(self, why: &str) -> Output {
         let output = self.ends_with(1);
         let last = output.stderr.lines().last().unwrap_or_default().to_lowercase();
-        assert!(last.contains(&why.to_lowercase()), "the last line does not say {why:?}: {output:?}");
+        assert!(
+            last.contains(&why.to_lowercase()),
+            "the last line does not say {why:?}: {output:?}"
+        );
         assert!(!output.stderr.contains("panicked"), "{output:?}");
         output
     }
 
     #[track_caller]
-    pub fn ends_with(self, code: i32) -> Output {
+    pub(crate) fn ends_with(self, code: i32) -> Output {
         assert_eq!(self.code, Some(code), "{}: {self:?}", self.what);
         self
     }
 
     #[track_caller]
-    pub fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("not one JSON document ({error}): {self:?}"))
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("not one JSON document ({error}): {self:?}"))
     }
 }
 
 /// A tenant.
 #[derive(Clone, Debug)]
-pub struct Tenant {
+pub(crate) struct Tenant {
     data_dir: Arc<DataDir>,
     pub name: String,
     pub id: i64,
@@ -268,7 +291,7 @@ pub struct Tenant {
 
 /// A new key.
 #[derive(Clone, Debug)]
-pub struct Key {
+pub(crate) struct Key {
     pub id: i64,
     pub prefix: String,
     pub key: String,
@@ -277,13 +300,13 @@ pub struct Key {
 impl Tenant {
     /// Makes a key with these scopes.
     #[track_caller]
-    pub fn key(&self, scopes: &[&str]) -> Key {
+    pub(crate) fn key(&self, scopes: &[&str]) -> Key {
         self.key_with(scopes, &[])
     }
 
     /// Makes a key with these scopes and further options.
     #[track_caller]
-    pub fn key_with(&self, scopes: &[&str], options: &[&str]) -> Key {
+    pub(crate) fn key_with(&self, scopes: &[&str], options: &[&str]) -> Key {
         let mut arguments = vec!["--json", "key", "create", &self.name, "--name", "a test's"];
         arguments.extend(scopes.iter().flat_map(|scope| ["--scope", scope]));
         arguments.extend(options);
@@ -292,8 +315,16 @@ impl Tenant {
 
     /// Replaces a key with this overlap, and returns the new one.
     #[track_caller]
-    pub fn replace_key(&self, key: &Key, overlap: &str) -> Key {
-        self.new_key(&["--json", "key", "replace", &self.name, &key.id.to_string(), "--overlap", overlap])
+    pub(crate) fn replace_key(&self, key: &Key, overlap: &str) -> Key {
+        self.new_key(&[
+            "--json",
+            "key",
+            "replace",
+            &self.name,
+            &key.id.to_string(),
+            "--overlap",
+            overlap,
+        ])
     }
 
     /// The key that a command makes.
@@ -302,40 +333,45 @@ impl Tenant {
         let made = self.data_dir.cli(arguments).done().json();
         let key = made["key"].as_str().unwrap().to_owned();
         self.data_dir.keep_secret(&key);
-        Key { id: made["id"].as_i64().unwrap(), prefix: made["prefix"].as_str().unwrap().to_owned(), key }
+        Key {
+            id: made["id"].as_i64().unwrap(),
+            prefix: made["prefix"].as_str().unwrap().to_owned(),
+            key,
+        }
     }
 
     /// A client with a new key of these scopes.
     #[track_caller]
-    pub fn with_scopes(&self, scopes: &[&str]) -> Api {
+    pub(crate) fn with_scopes(&self, scopes: &[&str]) -> Api {
         self.data_dir.with_key(&self.key(scopes).key)
     }
 
-    pub fn file(&self) -> PathBuf {
+    pub(crate) fn file(&self) -> PathBuf {
         self.data_dir.data().join("tenants").join(format!("{}.db", self.id))
     }
 
     /// The file, its write-ahead log and its index.
-    pub fn files(&self) -> [PathBuf; 3] {
-        ["", "-wal", "-shm"].map(|suffix| PathBuf::from(format!("{}{suffix}", self.file().display())))
+    pub(crate) fn files(&self) -> [PathBuf; 3] {
+        ["", "-wal", "-shm"]
+            .map(|suffix| PathBuf::from(format!("{}{suffix}", self.file().display())))
     }
 
     /// A `tenant` command on this tenant.
     #[track_caller]
-    pub fn ask(&self, command: &str, options: &[&str]) -> Output {
+    pub(crate) fn ask(&self, command: &str, options: &[&str]) -> Output {
         self.data_dir.cli(&[&["tenant", command, &self.name], options].concat()).done()
     }
 
     /// A `key` command on one of this tenant's keys.
     #[track_caller]
-    pub fn key_command(&self, command: &str, key: &Key) -> Output {
+    pub(crate) fn key_command(&self, command: &str, key: &Key) -> Output {
         self.data_dir.cli(&["key", command, &self.name, &key.id.to_string()]).done()
     }
 }
 
 /// How a server is started.
 #[derive(Debug)]
-pub struct Setup {
+pub(crate) struct Setup {
     options: Vec<String>,
     variables: Vec<(String, String)>,
     unprivileged: bool,
@@ -345,64 +381,70 @@ pub struct Setup {
 }
 
 /// The environment variable that makes every server use TLS.
-pub const OVER_TLS: &str = "OVER_TLS";
+pub(crate) const OVER_TLS: &str = "OVER_TLS";
 
 impl Setup {
     /// The contract's defaults.
-    pub fn plain() -> Setup {
+    pub(crate) fn plain() -> Setup {
         let https = std::env::var_os(OVER_TLS).is_some();
-        Setup { options: Vec::new(), variables: Vec::new(), unprivileged: false, limits: Vec::new(), https }
+        Setup {
+            options: Vec::new(),
+            variables: Vec::new(),
+            unprivileged: false,
+            limits: Vec::new(),
+            https,
+        }
     }
 
     /// With a rate limit that no test reaches.
-    pub fn without_rate_limit() -> Setup {
+    pub(crate) fn without_rate_limit() -> Setup {
         Setup::plain().option("--rate-limit").option("100000000")
     }
 
     /// One more word on the command line of `serve`.
-    pub fn option(mut self, word: &str) -> Setup {
+    pub(crate) fn option(mut self, word: &str) -> Setup {
         self.options.push(word.to_owned());
         self
     }
 
     /// One environment variable.
-    pub fn variable(mut self, name: &str, value: &str) -> Setup {
+    pub(crate) fn variable(mut self, name: &str, value: &str) -> Setup {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// Served by a user who has no rights but on the data directory.
-    pub fn unprivileged(mut self) -> Setup {
+    pub(crate) fn unprivileged(mut self) -> Setup {
         self.unprivileged = true;
         self
     }
 
     /// No file can grow beyond so many bytes.
-    pub fn largest_file(self, bytes: u64) -> Setup {
+    pub(crate) fn largest_file(self, bytes: u64) -> Setup {
         self.limited_to(&format!("-f {}", bytes / 512))
     }
 
     /// Under a limit of the system, as options of `ulimit`.
-    pub fn limited_to(mut self, limit: &str) -> Setup {
+    pub(crate) fn limited_to(mut self, limit: &str) -> Setup {
         self.limits.push(limit.to_owned());
         self
     }
 
     /// Served by HTTPS.
-    pub fn over_tls(mut self) -> Setup {
+    pub(crate) fn over_tls(mut self) -> Setup {
         self.https = true;
         self
     }
 
     #[track_caller]
-    pub fn start(self) -> TestServer {
+    pub(crate) fn start(self) -> TestServer {
         let data_dir = DataDir::new(self.unprivileged);
         self.start_at(data_dir)
     }
 
     /// Starts on an existing data directory.
     #[track_caller]
-    pub fn start_at(self, data_dir: Arc<DataDir>) -> TestServer {
+    pub(crate) fn start_at(self, data_dir: Arc<DataDir>) -> TestServer {
         let (child, log, output) = self.spawn(&data_dir);
         let mut server = TestServer { data_dir, setup: self, child: Some(child), log, output };
         server.await_address();
@@ -414,13 +456,18 @@ impl Setup {
         let mut command = if self.limits.is_empty() {
             data_dir.command()
         } else {
-            let limits: String = self.limits.iter().map(|limit| format!("ulimit {limit} && ")).collect();
+            let limits: String =
+                self.limits.iter().map(|limit| format!("ulimit {limit} && ")).collect();
             let mut command = Command::new("sh");
             command.arg("-c").arg(format!("{limits} exec \"$@\"")).arg("sh").arg(&data_dir.binary);
             data_dir.as_its_user(&mut command);
             command
         };
-        command.arg("--data-dir").arg(data_dir.data()).args(["serve", "--listen", "127.0.0.1:0"]).args(&self.options);
+        command
+            .arg("--data-dir")
+            .arg(data_dir.data())
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(&self.options);
         if self.https {
             let files = data_dir.certificate();
             command.arg("--tls-cert").arg(&files.certificate).arg("--tls-key").arg(&files.key);
@@ -469,7 +516,7 @@ impl Text {
 
 /// A running server. It is a [`DataDir`]: tenants, clients and commands come from there.
 #[derive(Debug)]
-pub struct TestServer {
+pub(crate) struct TestServer {
     data_dir: Arc<DataDir>,
     setup: Setup,
     child: Option<Child>,
@@ -487,13 +534,13 @@ impl std::ops::Deref for TestServer {
 impl TestServer {
     /// The shipped binary with its defaults.
     #[track_caller]
-    pub fn start() -> TestServer {
+    pub(crate) fn start() -> TestServer {
         Setup::plain().start()
     }
 
     /// The same with a rate limit that no test reaches.
     #[track_caller]
-    pub fn without_rate_limit() -> TestServer {
+    pub(crate) fn without_rate_limit() -> TestServer {
         Setup::without_rate_limit().start()
     }
 
@@ -512,30 +559,31 @@ impl TestServer {
     }
 
     /// What the server has logged so far.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.log.so_far()
     }
 
     /// What the server has printed so far.
-    pub fn output(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         self.output.so_far()
     }
 
     /// The server's process.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().expect("it has ended").id()
     }
 
     /// Asks the server to end and returns at once.
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.pid();
-        let done = Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")).status().unwrap();
+        let done =
+            Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")).status().unwrap();
         assert!(done.success());
     }
 
     /// Waits until the process has ended.
     #[track_caller]
-    pub fn ended(&mut self) -> ExitStatus {
+    pub(crate) fn ended(&mut self) -> ExitStatus {
         let status = self.ended_whatever_it_said();
         self.check_log();
         status
@@ -543,7 +591,7 @@ impl TestServer {
 
     /// The same for tests that cause a panic, which the log then contains.
     #[track_caller]
-    pub fn ended_whatever_it_said(&mut self) -> ExitStatus {
+    pub(crate) fn ended_whatever_it_said(&mut self) -> ExitStatus {
         let mut child = self.child.take().unwrap();
         let status = until("the server ends", || child.try_wait().unwrap());
         self.log.await_end();
@@ -553,21 +601,21 @@ impl TestServer {
 
     /// Ends the server as its supervisor would. Its exit code must be 0.
     #[track_caller]
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.signal("TERM");
         let status = self.ended();
         assert_eq!(status.code(), Some(0), "{}", self.log());
     }
 
     /// Kills the server.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.as_mut().unwrap().kill().unwrap();
         self.ended_whatever_it_said();
     }
 
     /// Starts the server again on the same data directory.
     #[track_caller]
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         if self.child.is_some() {
             self.stop();
         }
@@ -578,7 +626,7 @@ impl TestServer {
 
     /// Starts the server again, which has ended. Returns its exit code if it ends at once, too.
     #[track_caller]
-    pub fn try_restart(&mut self) -> Option<i32> {
+    pub(crate) fn try_restart(&mut self) -> Option<i32> {
         let (child, log, output) = self.setup.spawn(&self.data_dir);
         (self.child, self.log, self.output) = (Some(child), log, output);
         let ended = until("the server listens or ends", || {
@@ -596,14 +644,14 @@ impl TestServer {
 
     /// Waits until the server has ended because the disk refused to sync, which it says once.
     #[track_caller]
-    pub fn ended_at_failed_sync(&mut self) {
+    pub(crate) fn ended_at_failed_sync(&mut self) {
         let code = self.ended().code();
         self.assert_failed_sync(code);
     }
 
     /// Exit code 1, and one line in the log says why.
     #[track_caller]
-    pub fn assert_failed_sync(&self, code: Option<i32>) {
+    pub(crate) fn assert_failed_sync(&self, code: Option<i32>) {
         let log = self.log();
         assert_eq!((code, log.matches("refused to sync").count()), (Some(1), 1), "{log}");
     }

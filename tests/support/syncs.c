@@ -1,7 +1,7 @@
 /*
- * A library for LD_PRELOAD: it records which files and folders a program syncs, and makes chosen syncs fail.
+ * A library for LD_PRELOAD: it records which files and directories a program syncs, and makes chosen syncs fail.
  *
- * SYNCS_LOG names the file to which it appends the path of each synced file or folder, one a line. If the file that SYNCS_FAIL
+ * SYNCS_LOG names the file to which it appends the path of each synced file or directory, one a line. If the file that SYNCS_FAIL
  * names exists and holds a text, a sync of a path that ends with that text fails with EIO. If the file that SYNCS_HOLD names does, a
  * sync of such a path waits until it does not.
  */

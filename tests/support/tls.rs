@@ -13,18 +13,34 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, Stream
 
 /// A certificate that signs itself, with its key, as files in PEM form.
 #[derive(Clone, Debug)]
-pub struct Certificate {
+pub(crate) struct Certificate {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
 impl Certificate {
-    /// Makes one for 127.0.0.1, in `folder`; files of an earlier one are overwritten.
-    pub fn make(folder: &Path) -> Certificate {
-        let files = Certificate { certificate: folder.join("cert.pem"), key: folder.join("key.pem") };
+    /// Makes one for 127.0.0.1, in `directory`; files of an earlier one are overwritten.
+    pub(crate) fn make(directory: &Path) -> Certificate {
+        let files =
+            Certificate { certificate: directory.join("cert.pem"), key: directory.join("key.pem") };
         let made = Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
-            .args(["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"])
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+            ])
+            .args([
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                "subjectAltName=IP:127.0.0.1",
+            ])
             // rustls accepts no certificate of an authority from a server.
             .args(["-addext", "basicConstraints=critical,CA:FALSE", "-out"])
             .arg(&files.certificate)
@@ -38,7 +54,7 @@ impl Certificate {
     }
 
     /// A client's settings that trust this certificate and no other.
-    pub fn trusted(&self) -> Arc<ClientConfig> {
+    pub(crate) fn trusted(&self) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(&self.certificate).unwrap()).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -49,24 +65,31 @@ impl Certificate {
 
 /// A connection to a server, by HTTP or HTTPS.
 #[derive(Debug)]
-pub enum Stream {
+pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Stream {
-    pub fn new(socket: TcpStream, https: Option<Arc<ClientConfig>>) -> Stream {
+    pub(crate) fn new(socket: TcpStream, https: Option<Arc<ClientConfig>>) -> Stream {
         let Some(config) = https else { return Stream::Plain(socket) };
         let name = IpAddr::from(socket.peer_addr().unwrap().ip()).into();
         Stream::secure(socket, config, name)
     }
 
     /// By HTTPS, to a server that has to show a certificate of this name.
-    pub fn secure(socket: TcpStream, config: Arc<ClientConfig>, name: ServerName<'static>) -> Stream {
-        Stream::Tls(Box::new(StreamOwned::new(ClientConnection::new(config, name).unwrap(), socket)))
+    pub(crate) fn secure(
+        socket: TcpStream,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> Stream {
+        Stream::Tls(Box::new(StreamOwned::new(
+            ClientConnection::new(config, name).unwrap(),
+            socket,
+        )))
     }
 
-    pub fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             Stream::Plain(socket) => socket,
             Stream::Tls(stream) => &stream.sock,

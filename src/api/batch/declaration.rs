@@ -6,7 +6,7 @@ use crate::api::precondition::IfMatch;
 use crate::api::query::Query;
 use crate::api::record_id::RequestedId;
 use crate::api::routes::{self, Endpoint, Operation, Route};
-use crate::http::{ApiError, Condition, Method};
+use crate::http::{ApiError, ErrorCode, Method};
 use crate::model::field::{Input, shorten};
 use crate::model::json_object::elements;
 use crate::model::{ALL, Access, Field, JsonObject, Resource, Scope};
@@ -24,8 +24,8 @@ const RESULT: &str = "result";
 pub(super) struct Declaration<'a> {
     /// `/v1` if its path begins with it.
     pub(super) prefix: &'static str,
-    /// The fields that refer to the record of an earlier operation, and the number of that operation. The body has a valid id in their
-    /// place.
+    /// The fields that refer to the record of an earlier operation, and the number of that
+    /// operation. The body has a valid id in their place.
     pub(super) results: Vec<(&'static Field, usize)>,
     operation: Operation,
     resource: &'static Resource,
@@ -43,12 +43,16 @@ pub(super) struct Declaration<'a> {
 pub(super) fn parse<'a>(batch: &JsonObject<'a>) -> Result<Vec<Declaration<'a>>, ApiError> {
     check_members(batch, &BATCH_MEMBERS).map_err(ApiError::bad_request)?;
     let Some(Input::Array(array)) = batch.get("operations") else {
-        return Err(ApiError::bad_request("The member \"operations\" is no array. Send an array of operations."));
+        return Err(ApiError::bad_request(
+            "The member \"operations\" is no array. Send an array of operations.",
+        ));
     };
     let operations = elements(array);
     if operations.is_empty() || operations.len() > MAX_OPERATIONS {
         let count = operations.len();
-        return Err(ApiError::bad_request(format!("The batch has {count} operations. Send 1 to {MAX_OPERATIONS}.")));
+        return Err(ApiError::bad_request(format!(
+            "The batch has {count} operations. Send 1 to {MAX_OPERATIONS}."
+        )));
     }
     let mut declared = Vec::with_capacity(operations.len());
     for (number, operation) in operations.into_iter().enumerate() {
@@ -71,7 +75,8 @@ fn check_members(object: &JsonObject<'_>, known: &[&str]) -> Result<(), String> 
 impl<'a> Declaration<'a> {
     /// Reads an operation from its JSON text. The error is what is wrong with it.
     fn parse(text: &'a str) -> Result<Declaration<'a>, String> {
-        let object = JsonObject::parse(text.as_bytes()).map_err(|_| "It must be a JSON object.".to_owned())?;
+        let object = JsonObject::parse(text.as_bytes())
+            .map_err(|_| "It must be a JSON object.".to_owned())?;
         check_members(&object, &OPERATION_MEMBERS)?;
         let operation = parse_method(object.get("method"))?;
         let (resource, prefix, query) = parse_path(object.get("path"))?;
@@ -80,7 +85,11 @@ impl<'a> Declaration<'a> {
             Some(Input::Object(text)) => JsonObject::parse(text.as_bytes()).ok(),
             _ => None,
         };
-        let results = if operation == Operation::Delete { Vec::new() } else { take_results(resource, body.as_mut())? };
+        let results = if operation == Operation::Delete {
+            Vec::new()
+        } else {
+            take_results(resource, body.as_mut())?
+        };
         Ok(Declaration { prefix, results, operation, resource, query, body, if_match })
     }
 
@@ -89,11 +98,14 @@ impl<'a> Declaration<'a> {
         Scope { resource: self.resource, access: Access::Write }
     }
 
-    /// Checks that the fields with `{"result": N}` refer to records that the operations in `earlier` create.
+    /// Checks that the fields with `{"result": N}` refer to records that the operations in
+    /// `earlier` create.
     fn check_results(&self, earlier: &[Declaration<'_>]) -> Result<(), String> {
         for (field, number) in &self.results {
             let Some(target) = Resource::referenced(field) else { continue };
-            let creates = |other: &Declaration<'_>| other.operation == Operation::Create && other.resource == target;
+            let creates = |other: &Declaration<'_>| {
+                other.operation == Operation::Create && other.resource == target
+            };
             if !earlier.get(*number).is_some_and(creates) {
                 return Err(format!(
                     "\"{}\" refers to the result of operation {number}; send the number of an earlier POST to {}.",
@@ -121,20 +133,25 @@ impl<'a> Declaration<'a> {
             return Change::create(resource, &body);
         }
         let target = Target { resource, id: RequestedId::alone_in(&query)?, if_match };
-        if operation == Operation::Delete { Ok(Change::Delete { target }) } else { Change::update(target, &body) }
+        if operation == Operation::Delete {
+            Ok(Change::Delete { target })
+        } else {
+            Change::update(target, &body)
+        }
     }
 }
 
 /// `invalid_json`: the body of an operation is no object.
 fn no_object() -> ApiError {
-    let message =
-        "The member \"body\" of the operation is no JSON object. Send the fields of the record as one JSON object.";
-    ApiError::new(Condition::InvalidJson, message)
+    let message = "The member \"body\" of the operation is no JSON object. Send the fields of the record as one JSON object.";
+    ApiError::new(ErrorCode::InvalidJson, message)
 }
 
 fn parse_method(method: Option<&Input<'_>>) -> Result<Operation, String> {
     let known = |text: &str| {
-        let found = Method::from_bytes(text.as_bytes()).ok().and_then(|method| routes::find_operation(&method));
+        let found = Method::from_bytes(text.as_bytes())
+            .ok()
+            .and_then(|method| routes::find_operation(&method));
         found.filter(|(_, access)| *access == Access::Write).map(|(operation, _)| operation)
     };
     match method {
@@ -145,9 +162,13 @@ fn parse_method(method: Option<&Input<'_>>) -> Result<Operation, String> {
 }
 
 /// Returns resource, prefix and query of a path.
-fn parse_path(path: Option<&Input<'_>>) -> Result<(&'static Resource, &'static str, Option<String>), String> {
+fn parse_path(
+    path: Option<&Input<'_>>,
+) -> Result<(&'static Resource, &'static str, Option<String>), String> {
     let Some(Input::Text(target)) = path else {
-        return Err("The member \"path\" must be text, such as \"/customers.php?id=12\".".to_owned());
+        return Err(
+            "The member \"path\" must be text, such as \"/customers.php?id=12\".".to_owned()
+        );
     };
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query.to_owned())),
@@ -171,7 +192,10 @@ fn parse_if_match(if_match: Option<&Input<'_>>) -> Result<IfMatch, String> {
             IfMatch::Invalid(_) => IfMatch::Invalid(INVALID),
             valid => valid,
         }),
-        Some(_) => Err("The member \"if_match\" must be text, such as the \"ETag\" of the record.".to_owned()),
+        Some(_) => {
+            Err("The member \"if_match\" must be text, such as the \"ETag\" of the record."
+                .to_owned())
+        }
     }
 }
 
@@ -183,7 +207,9 @@ fn take_results(
     let Some(body) = body else { return Ok(Vec::new()) };
     let mut results = Vec::new();
     for field in resource.fields.iter().filter(|field| field.references.is_some()) {
-        if let Some(number) = body.get(field.name).and_then(|input| result(field, input)).transpose()? {
+        if let Some(number) =
+            body.get(field.name).and_then(|input| result(field, input)).transpose()?
+        {
             body.replace(field.name, Input::Number("1"));
             results.push((field, number));
         }
@@ -200,7 +226,11 @@ fn result(field: &Field, input: &Input<'_>) -> Option<Result<usize, String>> {
         return Some(Err(fault));
     }
     let parsed = if let Input::Number(number) = number { number.parse().ok() } else { None };
-    let message =
-        || format!("\"{}\" has a \"{RESULT}\" that is no number of an operation; send a number such as 0.", field.name);
+    let message = || {
+        format!(
+            "\"{}\" has a \"{RESULT}\" that is no number of an operation; send a number such as 0.",
+            field.name
+        )
+    };
     Some(parsed.ok_or_else(message))
 }

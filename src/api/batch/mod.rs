@@ -60,13 +60,15 @@ struct CheckedOperation {
     change: Change,
     /// `/v1` if its path begins with it.
     prefix: &'static str,
-    /// The fields that refer to the record of an earlier operation, and the number of that operation.
+    /// The fields that refer to the record of an earlier operation, and the number of that
+    /// operation.
     results: Vec<(&'static Field, usize)>,
 }
 
 impl CheckedBatch {
-    /// Checks a request by a key with `scopes`, in the order of contract section 15. An operation that is not valid is an error only
-    /// if it is the first: whether those before it fail depends on the database.
+    /// Checks a request by a key with `scopes`, in the order of contract section 15. An operation
+    /// that is not valid is an error only if it is the first: whether those before it fail depends
+    /// on the database.
     ///
     /// # Errors
     ///
@@ -92,22 +94,33 @@ impl CheckedBatch {
 
     /// What the batch needs of the tenant's file.
     fn demand(&self) -> Demand {
-        let is_delete = |operation: &CheckedOperation| matches!(operation.change, Change::Delete { .. });
-        Demand { operations: self.operations.len(), frees_space: self.operations.iter().all(is_delete) }
+        let is_delete =
+            |operation: &CheckedOperation| matches!(operation.change, Change::Delete { .. });
+        Demand {
+            operations: self.operations.len(),
+            frees_space: self.operations.iter().all(is_delete),
+        }
     }
 
-    /// Runs the operations, or replays the response stored under the idempotency key. It runs inside a write transaction.
+    /// Runs the operations, or replays the response stored under the idempotency key. It runs
+    /// inside a write transaction.
     ///
     /// # Errors
     ///
     /// The error of the first operation that fails. The caller rolls back.
-    fn run(self, writing: &Writing<'_>, context: &ChangeContext) -> Result<Response, MutationError<ApiError>> {
+    fn run(
+        self,
+        writing: &Writing<'_>,
+        context: &ChangeContext,
+    ) -> Result<Response, MutationError<ApiError>> {
         let CheckedBatch { operations, fault, key } = self;
         if let Some(fault) = fault {
             apply(operations, writing, context)?;
             return Err(fault.into());
         }
-        idempotency::once(writing, key, context, || Ok(respond(&apply(operations, writing, context)?)))
+        idempotency::once(writing, key, context, || {
+            Ok(respond(&apply(operations, writing, context)?))
+        })
     }
 }
 
@@ -172,13 +185,15 @@ fn respond(results: &[Applied]) -> Response {
     let length = results.iter().map(|result| result.body.len() + MEMBERS).sum::<usize>();
     let mut body = Vec::with_capacity(length + 8 * MEMBERS);
     body.extend_from_slice(b"{\"results\":[");
-    for (number, Applied { status, location, etag, body: record, .. }) in results.iter().enumerate() {
+    for (number, Applied { status, location, etag, body: record, .. }) in results.iter().enumerate()
+    {
         if number > 0 {
             body.push(b',');
         }
         let (location, etag) = (json!(location), json!(etag));
         // Writing to a `Vec` cannot fail.
-        let _ = write!(body, "{{\"status\":{status},\"location\":{location},\"etag\":{etag},\"body\":");
+        let _ =
+            write!(body, "{{\"status\":{status},\"location\":{location},\"etag\":{etag},\"body\":");
         body.extend_from_slice(if record.is_empty() { b"null" } else { record });
         body.push(b'}');
     }

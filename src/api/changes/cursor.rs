@@ -1,4 +1,5 @@
-//! Cursors of the change log (contract section 12): the change log's lineage and the number of the last entry.
+//! Cursors of the change log (contract section 12): the change log's lineage and the number of the
+//! last entry.
 
 use crate::api::cursor_encoding::{damaged, decode, encode};
 use crate::http::ApiError;
@@ -9,7 +10,7 @@ use crate::store::Position;
 const VERSION: u8 = 0x81;
 
 /// Encodes `position` as a cursor.
-pub fn write(position: &Position) -> String {
+pub(super) fn write(position: &Position) -> String {
     let mut bytes = vec![VERSION];
     bytes.extend_from_slice(&position.lineage);
     bytes.extend_from_slice(&position.seq.0.to_be_bytes());
@@ -21,7 +22,7 @@ pub fn write(position: &Position) -> String {
 /// # Errors
 ///
 /// `bad_request` if the cursor is damaged or belongs to a list.
-pub fn parse(text: &str) -> Result<Position, ApiError> {
+pub(super) fn parse(text: &str) -> Result<Position, ApiError> {
     decode(text).and_then(|bytes| position(&bytes)).ok_or_else(damaged)
 }
 

@@ -21,7 +21,12 @@ pub fn scopes() -> [Scope; ALL.len()] {
 }
 
 /// GET and HEAD: a page of the entries that `scopes` permit, none of them from before `oldest`.
-pub fn read(tenant: &Tenant, request: &Request, scopes: Scopes, oldest: Timestamp) -> Result<Response, ApiError> {
+pub fn read(
+    tenant: &Tenant,
+    request: &Request,
+    scopes: Scopes,
+    oldest: Timestamp,
+) -> Result<Response, ApiError> {
     let query = Query::parse(request.query.as_deref())?;
     let changes = parse(&query, scopes, oldest)?;
     match tenant.read(super::deadline(request), |reading| reading.changes(&changes))? {
@@ -50,7 +55,9 @@ pub fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<Changes
             "The query parameter \"id\" is the id of a record; send \"resource\" with it, such as resource=customers.",
         ));
     }
-    let readable = ALL.into_iter().filter(|resource| scopes.contains(Scope { resource, access: Access::Read }));
+    let readable = ALL
+        .into_iter()
+        .filter(|resource| scopes.contains(Scope { resource, access: Access::Read }));
     // No record has an id of more than 64 bits, and none the id 0.
     let record = id.map(|id| id.number().unwrap_or(RecordId(0)));
     Ok(ChangesQuery { readable: readable.collect(), resource, record, start, limit, oldest })
@@ -59,7 +66,10 @@ pub fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<Changes
 fn parse_resource(text: &str) -> Result<&'static Resource, ApiError> {
     Resource::find(text).ok_or_else(|| {
         let names = parameters::names().join(", ");
-        ApiError::bad_request(format!("The query parameter \"resource\" was {:?}; send one of {names}.", shorten(text)))
+        ApiError::bad_request(format!(
+            "The query parameter \"resource\" was {:?}; send one of {names}.",
+            shorten(text)
+        ))
     })
 }
 
@@ -70,5 +80,9 @@ fn respond(request: &Request, query: &Query, page: ChangesPage) -> Response {
     body.splice(0..0, *b"{\"data\":");
     body.extend_from_slice(format!(",\"next_cursor\":\"{cursor}\",\"more\":{more}}}").as_bytes());
     let response = Response::json_bytes(200, body);
-    if more { response.header("Link", query.link_to_next(&request.path, &cursor)) } else { response }
+    if more {
+        response.header("Link", query.link_to_next(&request.path, &cursor))
+    } else {
+        response
+    }
 }

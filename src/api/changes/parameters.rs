@@ -1,5 +1,5 @@
-//! The declarations of the change log's parameters (contract section 12). Validation, the OpenAPI document and the documentation page
-//! follow from this table.
+//! The declarations of the change log's parameters (contract section 12). Validation, the OpenAPI
+//! document and the documentation page follow from this table.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::api::query::QueryParameter;
 use crate::model::{ALL, Resource};
 
 /// The value of `cursor` for the end of the change log.
-pub const NOW: &str = "now";
+pub(super) const NOW: &str = "now";
 
 /// Every parameter in the order of the reference.
 pub static PARAMETERS: [QueryParameter<()>; 4] = [
@@ -45,6 +45,6 @@ pub static PARAMETERS: [QueryParameter<()>; 4] = [
 ];
 
 /// The values of `resource`.
-pub fn names() -> Vec<&'static str> {
+pub(super) fn names() -> Vec<&'static str> {
     ALL.iter().map(|resource: &&Resource| resource.plural).collect()
 }

@@ -1,7 +1,7 @@
 //! Cursors of lists (contract section 4).
 //!
-//! A cursor is the base64url of: a version byte, the fingerprint of the list, the last record's id, its sort value, and a
-//! checksum of all these.
+//! A cursor is the base64url of: a version byte, the fingerprint of the list, the last record's id,
+//! its sort value, and a checksum of all these.
 
 use crate::api::cursor_encoding::{CHECKSUM, checksum, damaged, decode, encode};
 use crate::http::ApiError;
@@ -58,16 +58,25 @@ fn position(body: &[u8]) -> Option<([u8; CHECKSUM], KeysetPosition)> {
         (b't', text) => Value::Text(str::from_utf8(text).ok()?.to_owned()),
         _ => return None,
     };
-    (*version == VERSION)
-        .then_some((*list_fingerprint, KeysetPosition { value, id: RecordId(i64::from_be_bytes(*id)) }))
+    (*version == VERSION).then_some((
+        *list_fingerprint,
+        KeysetPosition { value, id: RecordId(i64::from_be_bytes(*id)) },
+    ))
 }
 
-/// The checksum of resource, sort, filters and `q`. `limit` and `total` may change from page to page.
+/// The checksum of resource, sort, filters and `q`. `limit` and `total` may change from page to
+/// page.
 fn fingerprint(list: &ListQuery) -> [u8; CHECKSUM] {
     let filters: Vec<(&str, &Predicate)> =
         list.filters.iter().map(|(column, predicate)| (column.name(), predicate)).collect();
     checksum(
-        format!("{} {} {} {filters:?} {:?}", list.resource.plural, list.sort.name(), list.descending, list.words)
-            .as_bytes(),
+        format!(
+            "{} {} {} {filters:?} {:?}",
+            list.resource.plural,
+            list.sort.name(),
+            list.descending,
+            list.words
+        )
+        .as_bytes(),
     )
 }

@@ -13,16 +13,19 @@ use crate::model::integer::{is_integer, is_positive_integer};
 use crate::model::{ALL, Column, Field, Kind, ListQuery, Predicate, Resource, Value};
 
 pub use cursor::write_cursor;
-pub use parameters::{DEFAULT_LIMIT, EXAMPLE_CURSOR, MAX_LIMIT, MAX_SEARCH_LENGTH, MAX_WORDS, PARAMETERS};
+pub use parameters::{
+    DEFAULT_LIMIT, EXAMPLE_CURSOR, MAX_LIMIT, MAX_SEARCH_LENGTH, MAX_WORDS, PARAMETERS,
+};
 
-/// The columns that lists of the resource can be sorted by: `id`, the fields except `notes`, and the timestamps.
+/// The columns that lists of the resource can be sorted by: `id`, the fields except `notes`, and
+/// the timestamps.
 pub fn sortable(resource: &'static Resource) -> impl Iterator<Item = Column> + Clone {
     let fields = resource.fields.iter().filter(|field| field.is_sortable()).map(Column::Field);
     [Column::Id].into_iter().chain(fields).chain([Column::CreatedAt, Column::UpdatedAt])
 }
 
-/// The columns that lists of the resource can be filtered by: those of sorts but `id`, each reference followed by the column of the
-/// referenced record.
+/// The columns that lists of the resource can be filtered by: those of sorts but `id`, each
+/// reference followed by the column of the referenced record.
 fn filterable(resource: &'static Resource) -> impl Iterator<Item = Column> {
     let own = sortable(resource).filter(|column| *column != Column::Id);
     own.flat_map(|column| [Some(column), column.referenced()].into_iter().flatten())
@@ -43,7 +46,8 @@ fn type_of(column: Column) -> Type {
     match column {
         Column::Id => Type::Integer,
         Column::CreatedAt | Column::UpdatedAt => Type::Timestamp,
-        Column::Field(Field { kind, .. }) | Column::Referenced { field: Field { kind, .. }, .. } => match kind {
+        Column::Field(Field { kind, .. })
+        | Column::Referenced { field: Field { kind, .. }, .. } => match kind {
             Kind::Text { .. } | Kind::Email => Type::Text,
             Kind::Integer => Type::Integer,
             Kind::Boolean => Type::Boolean,
@@ -114,8 +118,11 @@ fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
 pub fn parse(resource: &'static Resource, query: &Query) -> Result<ListQuery, ApiError> {
     let filters = filters(resource);
     let names = PARAMETERS.iter().map(|parameter| parameter.name);
-    // A request with `id` is no list. The name is known here so that the message about a similar one suggests it.
-    query.only(["id"].into_iter().chain(names).chain(filters.iter().map(|filter| filter.name.as_str())))?;
+    // A request with `id` is no list. The name is known here so that the message about a similar
+    // one suggests it.
+    query.only(
+        ["id"].into_iter().chain(names).chain(filters.iter().map(|filter| filter.name.as_str())),
+    )?;
     let (sort, descending) = parse_sort(resource, query)?;
     let mut list = ListQuery {
         resource,
@@ -127,7 +134,8 @@ pub fn parse(resource: &'static Resource, query: &Query) -> Result<ListQuery, Ap
         after: None,
         total: parse_total(query)?,
     };
-    // In the order of the declarations, so that the order in the query does not change the cursor's fingerprint.
+    // In the order of the declarations, so that the order in the query does not change the cursor's
+    // fingerprint.
     for filter in filters {
         if let Some(text) = query.get(&filter.name) {
             list.filters.push((filter.column, parse_predicate(filter, text)?));
@@ -138,7 +146,10 @@ pub fn parse(resource: &'static Resource, query: &Query) -> Result<ListQuery, Ap
 }
 
 fn invalid(name: &str, sent: &str, expectation: &str) -> ApiError {
-    ApiError::bad_request(format!("The query parameter \"{name}\" was {:?}; {expectation}.", shorten(sent)))
+    ApiError::bad_request(format!(
+        "The query parameter \"{name}\" was {:?}; {expectation}.",
+        shorten(sent)
+    ))
 }
 
 /// The parameter `limit`.
@@ -160,9 +171,9 @@ fn decimal(text: &str) -> Option<usize> {
 }
 
 fn parse_total(query: &Query) -> Result<bool, ApiError> {
-    query
-        .get("total")
-        .map_or(Ok(false), |text| boolean(text).ok_or_else(|| invalid("total", text, "send true or false")))
+    query.get("total").map_or(Ok(false), |text| {
+        boolean(text).ok_or_else(|| invalid("total", text, "send true or false"))
+    })
 }
 
 fn boolean(text: &str) -> Option<bool> {
@@ -180,7 +191,10 @@ fn parse_sort(resource: &'static Resource, query: &Query) -> Result<(Column, boo
         Some(column) => Ok((column, descending)),
         None => {
             let names: Vec<&str> = sortable(resource).map(Column::name).collect();
-            let expectation = format!("send one of {}, with \"-\" in front for descending order", names.join(", "));
+            let expectation = format!(
+                "send one of {}, with \"-\" in front for descending order",
+                names.join(", ")
+            );
             Err(invalid("sort", text, &expectation))
         }
     }
@@ -229,7 +243,8 @@ fn parse_predicate(filter: &Filter, text: &str) -> Result<Predicate, ApiError> {
             let lost_plus = kind == Type::Timestamp
                 && text.contains(' ')
                 && timestamp::parse(&text.replace(' ', "+"), bound).is_some();
-            let hint = if lost_plus { " (a \"+\" in a query means a space; write it as %2B)" } else { "" };
+            let hint =
+                if lost_plus { " (a \"+\" in a query means a space; write it as %2B)" } else { "" };
             Err(invalid(&filter.name, text, &format!("{}{hint}", expectation(kind, bound))))
         }
     }
@@ -244,7 +259,9 @@ fn expectation(kind: Type, bound: Bound) -> String {
         Type::Timestamp if bound == Bound::Equal => {
             "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z".to_owned()
         }
-        Type::Timestamp => "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z, or a date".to_owned(),
+        Type::Timestamp => {
+            "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z, or a date".to_owned()
+        }
         Type::Choice(allowed) => format!("send one of {}", allowed.join(", ")),
     }
 }

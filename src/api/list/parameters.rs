@@ -1,5 +1,6 @@
-//! The declarations of the list parameters (contract section 4). Validation, the OpenAPI document and the documentation page
-//! follow from this table. The filters follow from the fields: see [`super::filters`].
+//! The declarations of the list parameters (contract section 4). Validation, the OpenAPI document
+//! and the documentation page follow from this table. The filters follow from the fields: see
+//! [`super::filters`].
 
 use serde_json::{Value, json};
 
@@ -60,8 +61,10 @@ pub static PARAMETERS: [QueryParameter<&Resource>; 5] = [
 
 fn sort_schema(resource: &'static Resource) -> Value {
     let columns = || sortable(resource).map(Column::name);
-    let orders: Vec<String> = columns().flat_map(|name| [name.to_owned(), format!("-{name}")]).collect();
+    let orders: Vec<String> =
+        columns().flat_map(|name| [name.to_owned(), format!("-{name}")]).collect();
     // Generators derive identifiers from the values, and a leading minus is not valid in one.
-    let names: Vec<String> = columns().flat_map(|name| [name.to_owned(), format!("{name}_descending")]).collect();
+    let names: Vec<String> =
+        columns().flat_map(|name| [name.to_owned(), format!("{name}_descending")]).collect();
     json!({ "type": "string", "enum": orders, "x-enum-varnames": names })
 }

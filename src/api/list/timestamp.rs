@@ -6,11 +6,11 @@ use jiff::civil::DateTime;
 use super::Bound;
 use crate::model::field::is_date;
 
-/// Converts an RFC 3339 timestamp, or a date at a bound of a range, to the stored form: UTC and whole seconds. Returns `None` if
-/// the text is neither.
+/// Converts an RFC 3339 timestamp, or a date at a bound of a range, to the stored form: UTC and
+/// whole seconds. Returns `None` if the text is neither.
 ///
-/// Stored timestamps have no fraction. A lower bound with a fraction is therefore rounded up. An equality with a fraction
-/// keeps it and matches no record.
+/// Stored timestamps have no fraction. A lower bound with a fraction is therefore rounded up. An
+/// equality with a fraction keeps it and matches no record.
 pub(super) fn parse(text: &str, bound: Bound) -> Option<String> {
     match bound {
         Bound::From if is_date(text) => return Some(format!("{text}T00:00:00Z")),
@@ -19,28 +19,39 @@ pub(super) fn parse(text: &str, bound: Bound) -> Option<String> {
     }
     let (local, offset) = split_offset(text)?;
     let moment: DateTime = local.parse().ok()?;
-    let utc = moment.checked_sub(offset).unwrap_or(if offset.is_negative() { DateTime::MAX } else { DateTime::MIN });
+    let utc = moment.checked_sub(offset).unwrap_or(if offset.is_negative() {
+        DateTime::MAX
+    } else {
+        DateTime::MIN
+    });
     let whole = utc.with().subsec_nanosecond(0).build().ok()?;
     let whole = match bound {
-        Bound::From if whole != utc => whole.checked_add(SignedDuration::from_secs(1)).unwrap_or(DateTime::MAX),
+        Bound::From if whole != utc => {
+            whole.checked_add(SignedDuration::from_secs(1)).unwrap_or(DateTime::MAX)
+        }
         Bound::Equal if whole != utc => return Some(format!("{utc}Z")),
         _ => whole,
     };
     Some(whole.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// Length of a local date and time with a fraction of nine digits. Further digits are ignored (contract section 4).
+/// Length of a local date and time with a fraction of nine digits. Further digits are ignored
+/// (contract section 4).
 const MAX_LOCAL: usize = "2026-11-20T19:30:00.123456789".len();
 
-/// Splits a timestamp into local date and time, and the offset from UTC. Accepts the grammar of RFC 3339 section 5.6 only; jiff
-/// accepts more.
+/// Splits a timestamp into local date and time, and the offset from UTC. Accepts the grammar of RFC
+/// 3339 section 5.6 only; jiff accepts more.
 fn split_offset(text: &str) -> Option<(&str, SignedDuration)> {
-    let (local, zone) = text.split_at_checked(text.find(['Z', 'z']).or_else(|| text.len().checked_sub(6))?)?;
+    let (local, zone) =
+        text.split_at_checked(text.find(['Z', 'z']).or_else(|| text.len().checked_sub(6))?)?;
     let (date, time) = local.split_once(['T', 't'])?;
     let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
     let has_shape = |text: &str, pattern: &str| {
         text.len() == pattern.len()
-            && text.bytes().zip(pattern.bytes()).all(|(b, p)| if p == b'd' { b.is_ascii_digit() } else { b == p })
+            && text
+                .bytes()
+                .zip(pattern.bytes())
+                .all(|(b, p)| if p == b'd' { b.is_ascii_digit() } else { b == p })
     };
     let is_fraction = !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit());
     if !(has_shape(date, "dddd-dd-dd") && has_shape(clock, "dd:dd:dd") && is_fraction) {

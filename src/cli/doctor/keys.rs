@@ -8,7 +8,7 @@ use crate::store::registry::{KeyState, Registry, RegistryError};
 const NAMED: usize = 3;
 
 /// Warns of keys that end within 14 days: somebody may have to replace them.
-pub fn ends(registry: &Registry, now: Moment) -> Check {
+pub(super) fn ends(registry: &Registry, now: Moment) -> Check {
     match ending(registry, now) {
         Ok(keys) if keys.is_empty() => Check::new("keys", Status::Ok, "none ends within 14 days"),
         Ok(keys) => {
@@ -17,7 +17,11 @@ pub fn ends(registry: &Registry, now: Moment) -> Check {
                 0 => String::new(),
                 more => format!(", and {more} more"),
             };
-            Check::new("keys", Status::Warning, format!("end within 14 days: {}{others}", named.join(", ")))
+            Check::new(
+                "keys",
+                Status::Warning,
+                format!("end within 14 days: {}{others}", named.join(", ")),
+            )
         }
         Err(error) => Check::new("keys", Status::Fault, error.to_string()),
     }

@@ -22,8 +22,8 @@ use crate::store::registry::TenantRow;
 use crate::store::{registry, schema_versions, sqlite_version, tenants_dir};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
-    /// The folder of backups, of which the newest is checked
+pub(super) struct Arguments {
+    /// The directory of backups, of which the newest is checked
     #[arg(long, env = "TENANTDESK_BACKUPS", value_name = "DIR")]
     backups: Option<PathBuf>,
     /// The maximum age of the newest backup
@@ -72,11 +72,12 @@ impl Check {
     }
 }
 
-pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
+pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let data_dir = &options.data_dir;
     ensure!(data_dir.join(registry::FILE).exists(), "{} is no data directory", data_dir.display());
     let now = options.clock().now();
-    let mut checks = vec![versions(), directory(data_dir), permissions(data_dir), system::space(data_dir)];
+    let mut checks =
+        vec![versions(), directory(data_dir), permissions(data_dir), system::space(data_dir)];
     checks.extend(arguments.tls_key.as_deref().map(tls_key));
     checks.extend(system::server(data_dir));
     checks.push(system::descriptors());
@@ -86,7 +87,11 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     checks.extend(options.open_registry().ok().map(|registry| keys::ends(&registry, now)));
     checks.push(match &arguments.backups {
         Some(dir) => backups::newest(dir, now, arguments.backup_age),
-        None => Check::new("backup", Status::Warning, "not checked; name the folder of backups with --backups DIR"),
+        None => Check::new(
+            "backup",
+            Status::Warning,
+            "not checked; name the directory of backups with --backups DIR",
+        ),
     });
     let faults = checks.iter().filter(|check| check.status == Status::Fault).count();
     if options.json {
@@ -95,7 +100,9 @@ pub fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()>
     } else {
         print_table(
             ["CHECK", "STATE", "MESSAGE"],
-            checks.into_iter().map(|check| [check.name, check.status.as_str().to_owned(), check.message]),
+            checks
+                .into_iter()
+                .map(|check| [check.name, check.status.as_str().to_owned(), check.message]),
         )?;
     }
     match faults {
@@ -123,14 +130,16 @@ fn directory(data_dir: &Path) -> Check {
     Check::new("directory", status, format!("{} {kind}", path.display()))
 }
 
-/// A message if other users have access to the file or folder.
+/// A message if other users have access to the file or directory.
 fn access_by_others(path: &Path, metadata: &Metadata) -> Option<String> {
     let mode = metadata.mode() & 0o777;
     let is_accessible = mode & 0o077 != 0;
-    is_accessible.then(|| format!("{} is open to others (mode {mode:o}); chmod go= it", path.display()))
+    is_accessible
+        .then(|| format!("{} is open to others (mode {mode:o}); chmod go= it", path.display()))
 }
 
-/// Checks that only the owner can read the TLS key. Access by others is a warning, because a group may need it.
+/// Checks that only the owner can read the TLS key. Access by others is a warning, because a group
+/// may need it.
 fn tls_key(path: &Path) -> Check {
     let check = |status, message| Check::new("TLS key", status, message);
     match fs::metadata(path) {
@@ -142,14 +151,15 @@ fn tls_key(path: &Path) -> Check {
     }
 }
 
-/// All folders, databases and lock files of the data directory.
+/// All directories, databases and lock files of the data directory.
 fn files(data_dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = vec![data_dir.to_owned(), tenants_dir(data_dir)];
-    for folder in found.clone() {
-        for entry in fs::read_dir(folder)? {
+    for directory in found.clone() {
+        for entry in fs::read_dir(directory)? {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let is_known = [".db", ".db-wal", ".db-shm", ".lock"].iter().any(|suffix| name.ends_with(suffix));
+            let is_known =
+                [".db", ".db-wal", ".db-shm", ".lock"].iter().any(|suffix| name.ends_with(suffix));
             // `.db.v1` is a copy that a migration has made.
             if is_known || name.contains(".db.v") {
                 found.push(path);
@@ -159,31 +169,39 @@ fn files(data_dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Checks that all files belong to one user and that others have no access. Access to a folder is a warning, because the owner may
-/// have set its mode; the program always creates files without access for others.
+/// Checks that all files belong to one user and that others have no access. Access to a directory
+/// is a warning, because the owner may have set its mode; the program always creates files without
+/// access for others.
 fn permissions(data_dir: &Path) -> Check {
     let check = |status, message: String| Check::new("permissions", status, message);
     let files = match files(data_dir) {
         Ok(files) => files,
-        Err(error) => return check(Status::Fault, format!("the data directory cannot be read: {error}")),
+        Err(error) => {
+            return check(Status::Fault, format!("the data directory cannot be read: {error}"));
+        }
     };
     let owner = fs::metadata(data_dir).map(|metadata| metadata.uid()).ok();
-    let warnings: Vec<String> = match files.iter().filter_map(|path| check_access(path, owner).transpose()).collect() {
-        Ok(warnings) => warnings,
-        Err(fault) => return check(Status::Fault, fault),
-    };
+    let warnings: Vec<String> =
+        match files.iter().filter_map(|path| check_access(path, owner).transpose()).collect() {
+            Ok(warnings) => warnings,
+            Err(fault) => return check(Status::Fault, fault),
+        };
     if !warnings.is_empty() {
         return check(Status::Warning, warnings.join("; "));
     }
     let uid = owner.unwrap_or_default();
     let user = rustix::process::geteuid().as_raw();
     if user != uid && user != 0 {
-        return check(Status::Warning, format!("all files belong to user {uid}; this is user {user}"));
+        return check(
+            Status::Warning,
+            format!("all files belong to user {uid}; this is user {user}"),
+        );
     }
-    check(Status::Ok, format!("private to user {uid}, {} files and folders", files.len()))
+    check(Status::Ok, format!("private to user {uid}, {} files and directories", files.len()))
 }
 
-/// Checks that a file or folder belongs to `owner` and that others have no access. Returns a warning if they have access to a folder.
+/// Checks that a file or directory belongs to `owner` and that others have no access. Returns a
+/// warning if they have access to a directory.
 ///
 /// # Errors
 ///
@@ -197,9 +215,11 @@ fn check_access(path: &Path, owner: Option<u32>) -> Result<Option<String>, Strin
     };
     match access_by_others(path, &metadata) {
         Some(message) if !metadata.is_dir() => Err(message),
-        _ if Some(metadata.uid()) != owner => {
-            Err(format!("{} belongs to user {}, unlike the directory", path.display(), metadata.uid()))
-        }
+        _ if Some(metadata.uid()) != owner => Err(format!(
+            "{} belongs to user {}, unlike the directory",
+            path.display(),
+            metadata.uid()
+        )),
         warning => Ok(warning),
     }
 }
@@ -214,7 +234,10 @@ fn newest_write(data_dir: &Path) -> Option<i64> {
 fn databases(options: &GlobalOptions) -> anyhow::Result<Vec<Check>> {
     let data_dir = &options.data_dir;
     let findings = check::check(data_dir).map_err(|error| options.explain(error))?;
-    let tenants = options.open_registry().and_then(|registry| Ok(registry.list_tenants()?)).unwrap_or_default();
+    let tenants = options
+        .open_registry()
+        .and_then(|registry| Ok(registry.list_tenants()?))
+        .unwrap_or_default();
     let tenants: Vec<TenantRow> = tenants.into_iter().map(|(tenant, _)| tenant).collect();
     let size = |finding: &Finding| size_of(&data_dir.join(&finding.database));
     let mut checks = Vec::new();
@@ -227,16 +250,19 @@ fn databases(options: &GlobalOptions) -> anyhow::Result<Vec<Check>> {
             let message = format!("{}; {}", finding.problems.join("; "), advice(finding, &tenants));
             checks.push(Check::new(&finding.database, Status::Fault, message));
         } else if finding.database == registry::FILE {
-            checks.push(Check::new(&finding.database, Status::Ok, format!("intact, {}", HumanBytes(size(finding)))));
+            checks.push(Check::new(
+                &finding.database,
+                Status::Ok,
+                format!("intact, {}", HumanBytes(size(finding))),
+            ));
         } else {
             intact.push((size(finding), &finding.database));
         }
     }
     let total: u64 = intact.iter().map(|(size, _)| size).sum();
-    let largest = intact
-        .iter()
-        .max()
-        .map_or_else(String::new, |(size, name)| format!("; the largest is {name} with {}", HumanBytes(*size)));
+    let largest = intact.iter().max().map_or_else(String::new, |(size, name)| {
+        format!("; the largest is {name} with {}", HumanBytes(*size))
+    });
     let message = format!("{} intact, {} in total{largest}", intact.len(), HumanBytes(total));
     checks.push(Check::new("tenants", Status::Ok, message));
     Ok(checks)
@@ -244,7 +270,8 @@ fn databases(options: &GlobalOptions) -> anyhow::Result<Vec<Check>> {
 
 /// What to do about a database with problems.
 fn advice(finding: &Finding, tenants: &[TenantRow]) -> String {
-    let tenant = tenants.iter().find(|tenant| finding.database == format!("tenants/{}.db", tenant.id));
+    let tenant =
+        tenants.iter().find(|tenant| finding.database == format!("tenants/{}.db", tenant.id));
     match tenant {
         _ if finding.problems.iter().any(|problem| problem.contains("newer version")) => "nothing is damaged".to_owned(),
         Some(tenant) => {
@@ -262,5 +289,9 @@ fn advice(finding: &Finding, tenants: &[TenantRow]) -> String {
 fn size_of(database: &Path) -> u64 {
     let mut wal = database.as_os_str().to_owned();
     wal.push("-wal");
-    [database, Path::new(&wal)].iter().filter_map(|path| fs::metadata(path).ok()).map(|metadata| metadata.len()).sum()
+    [database, Path::new(&wal)]
+        .iter()
+        .filter_map(|path| fs::metadata(path).ok())
+        .map(|metadata| metadata.len())
+        .sum()
 }

@@ -1,4 +1,5 @@
-//! Checks of the operating system: file system, free space, server process, file descriptors, clock.
+//! Checks of the operating system: file system, free space, server process, file descriptors,
+//! clock.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -19,8 +20,9 @@ const MIN_SPACE: u64 = 128 * MEBIBYTE;
 /// Less free space than this is a warning.
 const RECOMMENDED_SPACE: u64 = 1024 * MEBIBYTE;
 
-/// Returns whether SQLite's locks and write-ahead log are reliable on the file system, and a phrase about it.
-pub fn file_system(directory: &Path) -> (Status, &'static str) {
+/// Returns whether SQLite's locks and write-ahead log are reliable on the file system, and a phrase
+/// about it.
+pub(super) fn file_system(directory: &Path) -> (Status, &'static str) {
     const UNRELIABLE: [(i64, &str); 8] = [
         (0x6969, "on NFS, where SQLite's locks are unreliable; use a local disk"),
         (0x517b, "on SMB, where SQLite's locks are unreliable; use a local disk"),
@@ -40,10 +42,16 @@ pub fn file_system(directory: &Path) -> (Status, &'static str) {
         return (Status::Warning, "in memory: all data are lost when the machine stops");
     }
     if kind == FUSE {
-        return (Status::Warning, "on FUSE: whether a sync reaches a disk depends on the program that serves it");
+        return (
+            Status::Warning,
+            "on FUSE: whether a sync reaches a disk depends on the program that serves it",
+        );
     }
     if lacks_barriers(directory) {
-        return (Status::Warning, "mounted without barriers: a power loss can lose what was answered with success");
+        return (
+            Status::Warning,
+            "mounted without barriers: a power loss can lose what was answered with success",
+        );
     }
     match UNRELIABLE.iter().find(|(magic, _)| *magic == kind) {
         Some((_, message)) => (Status::Fault, message),
@@ -51,7 +59,8 @@ pub fn file_system(directory: &Path) -> (Status, &'static str) {
     }
 }
 
-/// Returns whether the file system of the directory is mounted with an option by which a sync does not empty the disk's cache.
+/// Returns whether the file system of the directory is mounted with an option by which a sync does
+/// not empty the disk's cache.
 fn lacks_barriers(directory: &Path) -> bool {
     let device = fs::metadata(directory).map(|metadata| metadata.dev()).unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -61,14 +70,18 @@ fn lacks_barriers(directory: &Path) -> bool {
 /// `mounts` is the content of `mountinfo` (proc(5)); `device` is `major:minor`.
 fn has_mount_without_barriers(mounts: &str, device: &str) -> bool {
     let mut of_device = mounts.lines().filter(|line| line.split(' ').nth(2) == Some(device));
-    of_device.any(|line| line.split([' ', ',']).any(|option| matches!(option, "nobarrier" | "barrier=0")))
+    of_device.any(|line| {
+        line.split([' ', ',']).any(|option| matches!(option, "nobarrier" | "barrier=0"))
+    })
 }
 
 /// Checks free space and free inodes of the data directory's file system.
-pub fn space(directory: &Path) -> Check {
+pub(super) fn space(directory: &Path) -> Check {
     let info = match statvfs(directory) {
         Ok(info) => info,
-        Err(error) => return Check::new("free space", Status::Warning, format!("cannot be read: {error}")),
+        Err(error) => {
+            return Check::new("free space", Status::Warning, format!("cannot be read: {error}"));
+        }
     };
     if info.f_flag.contains(StatVfsMountFlags::RDONLY) {
         return Check::new("free space", Status::Fault, "the file system is read-only");
@@ -86,9 +99,9 @@ pub fn space(directory: &Path) -> Check {
     Check::new("free space", status, format!("{} of {}", HumanBytes(free), HumanBytes(total)))
 }
 
-/// Checks the process that serves the directory: how many of its file descriptors it uses. `None` if the directory has never been
-/// served.
-pub fn server(directory: &Path) -> Option<Check> {
+/// Checks the process that serves the directory: how many of its file descriptors it uses. `None`
+/// if the directory has never been served.
+pub(super) fn server(directory: &Path) -> Option<Check> {
     let lock = fs::metadata(directory.join("serve.lock")).ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let inode = format!(":{}", lock.ino());
@@ -98,7 +111,9 @@ pub fn server(directory: &Path) -> Option<Check> {
         let (id, file) = (words.nth(2)?, words.next()?);
         (is_lock && file.ends_with(&inode)).then(|| id.to_owned())
     });
-    let Some(id) = holder else { return Some(Check::new("server", Status::Ok, "no process serves this directory")) };
+    let Some(id) = holder else {
+        return Some(Check::new("server", Status::Ok, "no process serves this directory"));
+    };
     let open = fs::read_dir(format!("/proc/{id}/fd")).map(Iterator::count).ok();
     let limits = fs::read_to_string(format!("/proc/{id}/limits")).unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
@@ -106,15 +121,23 @@ pub fn server(directory: &Path) -> Option<Check> {
         line.and_then(|rest| rest.split_whitespace().next()).and_then(|word| word.parse().ok());
     Some(match (open, maximum) {
         (Some(open), Some(maximum)) => {
-            let status = if open.saturating_mul(10) > maximum.saturating_mul(9) { Status::Fault } else { Status::Ok };
-            Check::new("server", status, format!("process {id} serves, with {open} of {maximum} descriptors open"))
+            let status = if open.saturating_mul(10) > maximum.saturating_mul(9) {
+                Status::Fault
+            } else {
+                Status::Ok
+            };
+            Check::new(
+                "server",
+                status,
+                format!("process {id} serves, with {open} of {maximum} descriptors open"),
+            )
         }
         _ => Check::new("server", Status::Ok, format!("process {id} serves")),
     })
 }
 
 /// Checks the limit on file descriptors of a server that is started from the same environment.
-pub fn descriptors() -> Check {
+pub(super) fn descriptors() -> Check {
     const RECOMMENDED: u64 = 4096;
     const MINIMUM: u64 = 512;
     let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
@@ -123,22 +146,31 @@ pub fn descriptors() -> Check {
         MINIMUM..RECOMMENDED => Status::Warning,
         _ => Status::Ok,
     };
-    let message = format!("up to {maximum} for a server started from here; a tenant uses at least 3, a client 1");
+    let message = format!(
+        "up to {maximum} for a server started from here; a tenant uses at least 3, a client 1"
+    );
     Check::new("descriptors", status, message)
 }
 
 /// Checks that the clock is not earlier than the last write to a database.
-pub fn clock(now: Moment, newest_write: Option<i64>) -> Check {
+pub(super) fn clock(now: Moment, newest_write: Option<i64>) -> Check {
     const TOLERANCE: i64 = 120;
     /// 2025-01-01: earlier than any version of this program.
     const EARLIEST: i64 = 1_735_689_600;
     let time = now.timestamp().to_string();
     if now.unix_seconds() < EARLIEST {
-        return Check::new("clock", Status::Fault, format!("{time} is in the past; set the machine's clock"));
+        return Check::new(
+            "clock",
+            Status::Fault,
+            format!("{time} is in the past; set the machine's clock"),
+        );
     }
     match newest_write.filter(|written| *written > now.unix_seconds() + TOLERANCE) {
         Some(written) => {
-            let message = format!("{time}, but a database was written to at {}", Timestamp::from_unix(written));
+            let message = format!(
+                "{time}, but a database was written to at {}",
+                Timestamp::from_unix(written)
+            );
             Check::new("clock", Status::Fault, message)
         }
         None => Check::new("clock", Status::Ok, time),
@@ -155,7 +187,8 @@ mod tests {
         let mounts = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro\n\
                       40 22 8:2 / /srv rw,relatime shared:2 - ext4 /dev/sda2 rw,nobarrier\n\
                       41 22 8:3 / /var rw shared:3 - ext4 /dev/sda3 rw,barrier=0,data=ordered\n";
-        let found = ["8:1", "8:2", "8:3", "8:4"].map(|device| has_mount_without_barriers(mounts, device));
+        let found =
+            ["8:1", "8:2", "8:3", "8:4"].map(|device| has_mount_without_barriers(mounts, device));
         assert_eq!(found, [false, true, true, false]);
     }
 

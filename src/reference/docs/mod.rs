@@ -18,10 +18,11 @@ use page::Page;
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[html::BASE_STYLE, STYLE], &[SCRIPT]).with_requests());
+static POLICY: LazyLock<Policy> =
+    LazyLock::new(|| Policy::new(&[html::BASE_STYLE, STYLE], &[SCRIPT]).with_requests());
 
-/// Rendered once: it is large, and anyone may ask for it. `{origin}` stands for scheme, host and port,
-/// `{prefix}` for `/v1` or nothing.
+/// Rendered once: it is large, and anyone may ask for it. `{origin}` stands for scheme, host and
+/// port, `{prefix}` for `/v1` or nothing.
 static PAGE: LazyLock<Result<String, askama::Error>> = LazyLock::new(|| Page::new().render());
 
 /// Returns the page. Its examples use the address of the request.
@@ -52,7 +53,7 @@ fn origin(request: &Request) -> String {
 mod tests {
     use super::*;
     use crate::clock::Clock;
-    use crate::http::{Condition, Method};
+    use crate::http::{ErrorCode, Method};
     use crate::reference::openapi::DOCUMENT;
 
     fn page(host: &str) -> String {
@@ -66,17 +67,20 @@ mod tests {
         let page = page("api.example:8443");
         assert!(page.len() < 150 * 1024, "{}", page.len());
         assert!(page.contains("http://api.example:8443/v1/customers.php"));
-        for condition in Condition::all() {
-            assert!(page.contains(&format!("id=\"{}\"", condition.describe().code)), "{condition:?}");
+        for code in ErrorCode::all() {
+            assert!(page.contains(&format!("id=\"{}\"", code.describe().code)), "{code:?}");
         }
         for item in DOCUMENT["paths"].as_object().unwrap().values() {
-            for operation in item.as_object().unwrap().values().filter(|member| member.is_object()) {
+            for operation in item.as_object().unwrap().values().filter(|member| member.is_object())
+            {
                 let anchor = format!("id=\"{}\"", operation["operationId"].as_str().unwrap());
                 let is_shown = operation["tags"][0] != "service";
                 assert_eq!(page.contains(&anchor), is_shown, "{anchor}");
             }
         }
-        for outside in ["src=\"", "<link rel=\"stylesheet", "@import", "url(", "href=\"http", "{origin}"] {
+        for outside in
+            ["src=\"", "<link rel=\"stylesheet", "@import", "url(", "href=\"http", "{origin}"]
+        {
             assert!(!page.contains(outside), "{outside}");
         }
     }

@@ -78,7 +78,8 @@ impl Operation {
             [] => String::new(),
             scopes => format!(" The scopes are {}.", scopes.join(", ")),
         };
-        let head = if self.method == "get" { " HEAD returns the same without the body." } else { "" };
+        let head =
+            if self.method == "get" { " HEAD returns the same without the body." } else { "" };
         paragraph(&format!("{}{scopes}{head}", text(&operation["description"])))
     }
 
@@ -152,7 +153,8 @@ impl Operation {
     pub(super) fn errors(&self) -> Vec<&'static str> {
         let responses = members(&self.operation()["responses"]);
         let responses = responses.filter(|(status, _)| self.part != Part::List || *status != "404");
-        let responses: Vec<_> = responses.map(|(_, response)| &body(resolve(response))["examples"]).collect();
+        let responses: Vec<_> =
+            responses.map(|(_, response)| &body(resolve(response))["examples"]).collect();
         let codes = members(&DOCUMENT["components"]["examples"]).map(|(code, _)| code);
         codes.filter(|code| responses.iter().any(|examples| examples.get(code).is_some())).collect()
     }

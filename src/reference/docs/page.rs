@@ -44,9 +44,9 @@ pub(super) struct Field {
 impl Page {
     pub(super) fn new() -> Page {
         let topics = text(&DOCUMENT["info"]["description"]).split("## ");
-        let topics = topics
-            .filter_map(|topic| topic.split_once("\n\n"))
-            .map(|(title, text)| (title.to_lowercase().replace(' ', "-"), title, paragraph(text.trim())));
+        let topics = topics.filter_map(|topic| topic.split_once("\n\n")).map(|(title, text)| {
+            (title.to_lowercase().replace(' ', "-"), title, paragraph(text.trim()))
+        });
         let errors = members(&DOCUMENT["components"]["examples"]).map(|(code, example)| {
             let html = |name: &str| paragraph(text(&example[name]));
             (code, &example["value"]["error"]["status"], html("summary"), html("description"))
@@ -66,7 +66,8 @@ impl Chapter {
     /// The path with this tag, unless it is about the service itself.
     fn new(tag: &'static Value) -> Option<Chapter> {
         let id = text(&tag["name"]);
-        let is_tagged = |item: &'static Value| members(item).any(|(_, operation)| operation["tags"][0] == id);
+        let is_tagged =
+            |item: &'static Value| members(item).any(|(_, operation)| operation["tags"][0] == id);
         let mut paths = members(&DOCUMENT["paths"]);
         let (path, item) = paths.find(|(_, item)| id != "service" && is_tagged(item))?;
         let record = &body(&item["post"]["responses"]["201"])["schema"];

@@ -18,7 +18,9 @@ pub(super) fn items(value: &'static Value) -> impl Iterator<Item = &'static Valu
     value.as_array().into_iter().flatten()
 }
 
-pub(super) fn members(value: &'static Value) -> impl Iterator<Item = (&'static str, &'static Value)> {
+pub(super) fn members(
+    value: &'static Value,
+) -> impl Iterator<Item = (&'static str, &'static Value)> {
     value.as_object().into_iter().flatten().map(|(name, member)| (name.as_str(), member))
 }
 
@@ -67,7 +69,8 @@ pub(super) fn example(schema: &'static Value) -> Value {
     }
     if schema["properties"].is_object() {
         let properties = members(&schema["properties"]);
-        let examples: Map<_, _> = properties.map(|(name, schema)| (name.to_owned(), example(schema))).collect();
+        let examples: Map<_, _> =
+            properties.map(|(name, schema)| (name.to_owned(), example(schema))).collect();
         return Value::Object(examples);
     }
     schema["example"].clone()

@@ -11,7 +11,8 @@ use crate::http::API_VERSION;
 use crate::model::CUSTOMER;
 
 /// The headers of responses to requests that passed the scope check.
-const COUNTED: [&str; 4] = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-Key-Expires"];
+const COUNTED: [&str; 4] =
+    ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-Key-Expires"];
 
 const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$";
 
@@ -32,7 +33,8 @@ impl Components {
             ("headers", headers()),
             ("responses", json!({})),
         ];
-        let mut components = Components(kinds.into_iter().map(|(kind, named)| (kind.to_owned(), named)).collect());
+        let mut components =
+            Components(kinds.into_iter().map(|(kind, named)| (kind.to_owned(), named)).collect());
         errors::add_others(&mut components);
         components
     }
@@ -66,7 +68,8 @@ pub(super) fn reference(kind: &str, name: &str) -> Value {
 /// The introduction describes the headers of every response.
 pub(super) fn with_headers(mut response: Value, counted: bool, others: &[&str]) -> Value {
     let names = if counted { COUNTED.as_slice() } else { &[] }.iter().chain(others);
-    let headers: Map<_, _> = names.map(|name| ((*name).to_owned(), reference("headers", name))).collect();
+    let headers: Map<_, _> =
+        names.map(|name| ((*name).to_owned(), reference("headers", name))).collect();
     if !headers.is_empty() {
         response["headers"] = Value::Object(headers);
     }

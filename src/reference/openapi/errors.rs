@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::components::{Components, reference, with_headers};
-use crate::api::errors::missing_reference_condition;
+use crate::api::errors::missing_reference_code;
 use crate::api::routes::{Operation, PublicPage};
-use crate::http::Condition as Code;
+use crate::http::ErrorCode as Code;
 use crate::model::{ALL, Resource};
 
 /// What the errors of an operation depend on.
@@ -47,10 +47,13 @@ impl Target {
             | Code::BadRequest => !matches!(self, Target::Page(_)),
             Code::InsufficientScope => !matches!(self, Target::Page(_) | Target::Whoami),
             Code::ChangesGone => self == Target::Changes,
-            Code::InvalidIdempotencyKey | Code::IdempotencyKeyReused => self.is_one_of(&[Create, Update, Delete]),
-            Code::UnsupportedMediaType | Code::PayloadTooLarge | Code::InvalidJson | Code::ValidationFailed => {
-                self.is_one_of(&[Create, Update])
+            Code::InvalidIdempotencyKey | Code::IdempotencyKeyReused => {
+                self.is_one_of(&[Create, Update, Delete])
             }
+            Code::UnsupportedMediaType
+            | Code::PayloadTooLarge
+            | Code::InvalidJson
+            | Code::ValidationFailed => self.is_one_of(&[Create, Update]),
             Code::NoUpdatableFields => self.is_one_of(&[Update]),
             Code::MissingId | Code::PreconditionFailed => self.is_one_of(&[Update, Delete]),
             Code::NotFound => self.is_one_of(&[Read, Update, Delete]),
@@ -66,12 +69,14 @@ impl Target {
     /// Whether a field refers to records whose absence has this code.
     fn refers_to(self, code: Code) -> bool {
         let resources = ALL.into_iter().filter(|resource| self.concerns(resource));
-        let mut targets = resources.flat_map(|resource| resource.fields).filter_map(Resource::referenced);
-        targets.any(|target| missing_reference_condition(target) == Some(code))
+        let mut targets =
+            resources.flat_map(|resource| resource.fields).filter_map(Resource::referenced);
+        targets.any(|target| missing_reference_code(target) == Some(code))
     }
 
     fn is_referenced(self) -> bool {
-        let targets = ALL.into_iter().flat_map(|resource| resource.fields).filter_map(Resource::referenced);
+        let targets =
+            ALL.into_iter().flat_map(|resource| resource.fields).filter_map(Resource::referenced);
         targets.into_iter().any(|target| self.concerns(target))
     }
 
@@ -115,7 +120,8 @@ fn share(components: &mut Components, codes: &[Code], status: u16) -> Value {
             "examples": examples.collect::<Map<_, _>>(),
         } },
     });
-    let without_key = [Code::EndpointNotFound, Code::MalformedRequest, Code::Overloaded, Code::NotReady];
+    let without_key =
+        [Code::EndpointNotFound, Code::MalformedRequest, Code::Overloaded, Code::NotReady];
     let counted = status != 401 && codes.iter().any(|code| !without_key.contains(code));
     let headers: &[&str] = match status {
         401 | 403 => &["WWW-Authenticate"],

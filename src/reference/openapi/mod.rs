@@ -46,10 +46,13 @@ fn indented(value: &Value, indent: usize) -> String {
     let (open, close, members): (_, _, Vec<String>) = match value {
         _ if indent + line.len() <= WIDTH => return line,
         Value::Object(members) => {
-            let member = |(name, value)| format!("{}: {}", json!(name), indented(value, indent + 2));
+            let member =
+                |(name, value)| format!("{}: {}", json!(name), indented(value, indent + 2));
             ('{', '}', members.iter().map(member).collect())
         }
-        Value::Array(items) => ('[', ']', items.iter().map(|item| indented(item, indent + 2)).collect()),
+        Value::Array(items) => {
+            ('[', ']', items.iter().map(|item| indented(item, indent + 2)).collect())
+        }
         _ => return line,
     };
     let (outer, inner) = (" ".repeat(indent), " ".repeat(indent + 2));
@@ -94,7 +97,7 @@ fn tags() -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::Condition;
+    use crate::http::ErrorCode;
 
     #[test]
     fn every_reference_of_the_document_has_a_target() {
@@ -118,8 +121,8 @@ mod tests {
 
     #[test]
     fn every_error_code_has_an_example() {
-        for condition in Condition::all() {
-            let code = condition.describe().code;
+        for code in ErrorCode::all() {
+            let code = code.describe().code;
             let pointer = format!("/components/examples/{code}/value/error/code");
             assert_eq!(DOCUMENT.pointer(&pointer), Some(&json!(code)));
         }

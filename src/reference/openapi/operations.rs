@@ -174,7 +174,11 @@ fn list_parameters(components: &mut Components, resource: &'static Resource) -> 
     parameters
 }
 
-fn declared<Subject>(components: &mut Components, declared: &QueryParameter<Subject>, subject: Subject) -> Value {
+fn declared<Subject>(
+    components: &mut Components,
+    declared: &QueryParameter<Subject>,
+    subject: Subject,
+) -> Value {
     let about = format!("{} Values: {}.", declared.about, (declared.values)());
     let parameter = json!({ "name": declared.name, "in": "query", "description": about,
         "schema": (declared.schema)(subject), "example": (declared.example)() });
@@ -208,7 +212,8 @@ fn body(schema: &str, limit: &str, example: Value) -> Value {
 
 fn changes(components: &mut Components) -> Value {
     let parameters = changes::PARAMETERS.iter();
-    let parameters: Vec<Value> = parameters.map(|parameter| declared(components, parameter, ())).collect();
+    let parameters: Vec<Value> =
+        parameters.map(|parameter| declared(components, parameter, ())).collect();
     let page = answer("The entries, the oldest first.", schema_ref("ChangePage"), &["Link"]);
     json!({ "get": {
         "operationId": "listChanges",
@@ -259,14 +264,20 @@ fn page(components: &mut Components, page: PublicPage) -> Value {
     let json = |schema: Value| json!({ "application/json": { "schema": schema } });
     let text = json!({ "text/html": { "schema": { "type": "string" } } });
     let (id, summary, status, content, headers) = match page {
-        PublicPage::OpenApi => ("getDescription", "This document", "200", json(json!({ "type": "object" })), &[][..]),
+        PublicPage::OpenApi => {
+            ("getDescription", "This document", "200", json(json!({ "type": "object" })), &[][..])
+        }
         PublicPage::Docs => ("getDocs", "The documentation page", "200", text, &html::HEADERS[..]),
-        PublicPage::Health => ("getHealth", "Whether the process responds", "200", json(schema_ref("State")), &[][..]),
+        PublicPage::Health => {
+            ("getHealth", "Whether the process responds", "200", json(schema_ref("State")), &[][..])
+        }
         PublicPage::Ready => {
             let state = json(schema_ref("State"));
             ("getReadiness", "Whether requests can be served", "200", state, &[][..])
         }
-        PublicPage::Root => ("getRoot", "Redirect to the documentation page", "302", json!({}), &["Location"][..]),
+        PublicPage::Root => {
+            ("getRoot", "Redirect to the documentation page", "302", json!({}), &["Location"][..])
+        }
     };
     let mut response = json!({ "description": summary });
     if page != PublicPage::Root {

@@ -74,7 +74,8 @@ fn page(resource: &'static Resource, title: &str) -> Value {
 
 /// The fields of a PUT, some of them required, some with a default.
 fn create(resource: &'static Resource, title: &str) -> Value {
-    let required: Vec<&str> = resource.fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+    let required: Vec<&str> =
+        resource.fields.iter().filter(|field| field.required).map(|field| field.name).collect();
     let defaults = resource.fields.iter().filter_map(|field| {
         let word = field.default?;
         let value = if field.kind == Kind::Boolean { json!(word == "true") } else { json!(word) };
@@ -96,7 +97,8 @@ fn create(resource: &'static Resource, title: &str) -> Value {
 fn update(resource: &'static Resource) -> Value {
     let about = "The fields to change, at least one. The others keep their values.";
     let fields = resource.fields.iter();
-    let properties: Map<_, _> = fields.map(|field| (field.name.to_owned(), write(resource, field))).collect();
+    let properties: Map<_, _> =
+        fields.map(|field| (field.name.to_owned(), write(resource, field))).collect();
     json!({ "type": "object", "description": about, "minProperties": 1, "properties": properties })
 }
 

@@ -7,7 +7,7 @@ use super::examples::{ETAG, NOW, UUID};
 use super::records;
 use crate::api::batch::MAX_OPERATIONS;
 use crate::capitalize::capitalize;
-use crate::http::{API_VERSION, Condition};
+use crate::http::{API_VERSION, ErrorCode};
 use crate::model::{ALL, FieldCode, Scope};
 
 const CHANGES_CURSOR: &str = "gWwKjN3nS1CHoVnUMpMXPLkAAAAB9WngkdI9qv3kPs0l";
@@ -122,7 +122,7 @@ fn batches() -> Value {
 }
 
 fn errors() -> Value {
-    let codes: Vec<&str> = Condition::all().map(|condition| condition.describe().code).collect();
+    let codes: Vec<&str> = ErrorCode::all().map(|code| code.describe().code).collect();
     let about = "The fault and the remedy, for people.";
     let message = json!({ "type": "string", "description": about });
     json!({

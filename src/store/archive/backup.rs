@@ -17,7 +17,7 @@ use super::{check, verify};
 use crate::clock::Moment;
 use crate::files;
 use crate::model::{ALL, Resource, TenantId};
-use crate::new_folders::NewFolders;
+use crate::new_directories::NewDirectories;
 use crate::store::data_dir::{registry_database, tenant_database, tenants_dir};
 use crate::store::database::{CopyError, Role, Schema, copy_to, open_plain};
 use crate::store::error::OpenError;
@@ -48,7 +48,7 @@ pub fn create(
     keep: Option<usize>,
     now: Moment,
 ) -> Result<Backup, ArchiveError> {
-    let _directories = NewFolders::create(dir, 0o700).map_err(at(dir))?;
+    let _directories = NewDirectories::create(dir, 0o700).map_err(at(dir))?;
     let _lock = lock(dir)?;
     remove_leftovers(dir).map_err(at(dir))?;
     let name = free_name(dir, now).map_err(at(dir))?;
@@ -61,8 +61,9 @@ pub fn create(
             let _ = fs::remove_dir_all(&partial);
         })?;
     let removed = match keep.filter(|_| manifest.left_out.is_empty()) {
-        Some(keep) => remove_older(dir, &directory, &manifest, keep)
-            .map_err(|cause| ArchiveError::NotRemoved { path: directory.clone(), cause: Box::new(cause) })?,
+        Some(keep) => remove_older(dir, &directory, &manifest, keep).map_err(|cause| {
+            ArchiveError::NotRemoved { path: directory.clone(), cause: Box::new(cause) }
+        })?,
         None => Vec::new(),
     };
     Ok(Backup { directory, manifest, removed })
@@ -238,7 +239,11 @@ enum TenantCopy {
 }
 
 /// Copies a tenant's file. One that cannot be read is no error: the others are saved without it.
-fn save_tenant(registry: &Registry, partial: &Path, id: TenantId) -> Result<TenantCopy, ArchiveError> {
+fn save_tenant(
+    registry: &Registry,
+    partial: &Path,
+    id: TenantId,
+) -> Result<TenantCopy, ArchiveError> {
     let live = match tenant_database(registry.data_dir(), id).open(Role::Bulk) {
         Ok(live) => live,
         Err(OpenError::Missing(_)) if registry.tenant(id)?.is_none() => {
@@ -271,7 +276,8 @@ fn check_and_count(copy: &Connection) -> Result<BTreeMap<String, i64>, String> {
 
 /// Resource → number of its records.
 pub(super) fn count(tenant: &Connection) -> rusqlite::Result<BTreeMap<String, i64>> {
-    let number = |resource: &Resource| Ok((resource.plural.to_owned(), records::count(tenant, resource)?));
+    let number =
+        |resource: &Resource| Ok((resource.plural.to_owned(), records::count(tenant, resource)?));
     ALL.into_iter().map(number).collect()
 }
 
@@ -320,12 +326,21 @@ pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, ArchiveError> {
 
 /// Removes the backups of the same kind except the newest `keep`. Each is renamed first, so that no
 /// reader finds an incomplete backup.
-fn remove_older(dir: &Path, newest: &Path, made: &Manifest, keep: usize) -> Result<Vec<PathBuf>, ArchiveError> {
+fn remove_older(
+    dir: &Path,
+    newest: &Path,
+    made: &Manifest,
+    keep: usize,
+) -> Result<Vec<PathBuf>, ArchiveError> {
     let is_of_a_tenant = |manifest: &Manifest| manifest.kind == BackupKind::Tenant;
     let is_same_kind = |manifest: &Manifest| {
         manifest.kind == made.kind
             && (!is_of_a_tenant(made)
-                || manifest.tenants.iter().zip(&made.tenants).all(|(one, other)| one.is_same(other)))
+                || manifest
+                    .tenants
+                    .iter()
+                    .zip(&made.tenants)
+                    .all(|(one, other)| one.is_same(other)))
     };
     let backups = list(dir)?.into_iter();
     let older = backups.filter(|(path, manifest)| path != newest && is_same_kind(manifest));

@@ -7,7 +7,9 @@ use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
 use crate::model::TenantId;
-use crate::store::data_dir::{DataDir, registry_database, tenant_database, tenant_file_ids, tenants_dir};
+use crate::store::data_dir::{
+    DataDir, registry_database, tenant_database, tenant_file_ids, tenants_dir,
+};
 use crate::store::database::{self, Database, Role, Schema};
 use crate::store::error::OpenError;
 use crate::store::registry::{self, Registry};
@@ -39,7 +41,8 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     let _in_use = DataDir::open(data_dir)?;
     // Files are listed first: the row of a tenant that is created meanwhile is committed when the
     // rows are read.
-    let files = tenant_file_ids(data_dir).map_err(|error| OpenError::unusable(&tenants_dir(data_dir), error))?;
+    let files = tenant_file_ids(data_dir)
+        .map_err(|error| OpenError::unusable(&tenants_dir(data_dir), error))?;
     let (registry_finding, rows) = check_registry(data_dir);
     let mut findings = vec![registry_finding];
     let known = rows.clone().unwrap_or_default();

@@ -15,7 +15,8 @@ use crate::store::database::open_plain;
 use crate::store::registry::Registry;
 
 /// Never ends.
-const ENDLESS: &str = "WITH RECURSIVE endless (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM endless)
+const ENDLESS: &str =
+    "WITH RECURSIVE endless (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM endless)
      SELECT id FROM endless";
 
 /// Has `prepare` change a backup of one tenant, and expects that each way to restore it is refused
@@ -95,7 +96,8 @@ fn a_password_hash_that_takes_all_memory_is_refused() {
 #[test]
 fn counters_without_room_are_refused() {
     for name in ["tenants", "keys", "key_events"] {
-        let sql = format!("UPDATE sqlite_sequence SET seq = 9223372036854775806 WHERE name = '{name}'");
+        let sql =
+            format!("UPDATE sqlite_sequence SET seq = 9223372036854775806 WHERE name = '{name}'");
         assert_sql_refused(REGISTRY, &sql, "sqlite_sequence is out of range");
     }
     for sql in [
@@ -115,7 +117,10 @@ fn counters_without_room_are_refused() {
 #[test]
 fn counters_of_the_change_log_without_room_are_refused() {
     for (sql, expected) in [
-        ("UPDATE changes_state SET last_seq = 9223372036854775807", "changes_state.last_seq is out of range"),
+        (
+            "UPDATE changes_state SET last_seq = 9223372036854775807",
+            "changes_state.last_seq is out of range",
+        ),
         ("UPDATE changes SET seq = 1152921504606846976", "changes.seq is out of range"),
         ("UPDATE customers SET version = 1152921504606846976", "customers.version is out of range"),
         ("UPDATE changes SET record_id = -1", "changes.record_id is out of range"),
@@ -240,7 +245,9 @@ fn what_is_no_regular_file_is_refused() {
 fn paths_and_ids_are_those_of_tenants() {
     let other_files = "its files are not those of its tenants and the registry";
     for path in ["../1.db", "tenants/../tenants/1.db", "/etc/passwd", "tenants/01.db"] {
-        assert_refused(other_files, |directory| edit(directory, "\"tenants/1.db\"", &format!("{path:?}")));
+        assert_refused(other_files, |directory| {
+            edit(directory, "\"tenants/1.db\"", &format!("{path:?}"))
+        });
     }
     for id in ["0", "-1", "9007199254740992"] {
         assert_refused("is no id of a tenant", |directory| {
@@ -249,7 +256,8 @@ fn paths_and_ids_are_those_of_tenants() {
     }
     assert_refused("is named twice", |directory| {
         let path = directory.join(manifest::NAME);
-        let mut text: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let mut text: serde_json::Value =
+            serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         let tenant = text["tenants"][0].clone();
         text["tenants"].as_array_mut().unwrap().push(tenant);
         fs::write(&path, text.to_string()).unwrap();
@@ -281,7 +289,8 @@ fn a_damaged_database_is_refused() {
 
 #[test]
 fn an_older_backup_runs_none_of_its_triggers_and_views() {
-    let endless_view = format!("DROP TABLE frequent_words; CREATE VIEW frequent_words AS {ENDLESS}");
+    let endless_view =
+        format!("DROP TABLE frequent_words; CREATE VIEW frequent_words AS {ENDLESS}");
     let virtual_table = "CREATE VIRTUAL TABLE x USING fts5 (y)";
     for (version, sql) in [(3, endless_view.as_str()), (2, virtual_table), (1, virtual_table)] {
         let fixture = Fixture::new();

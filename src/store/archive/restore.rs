@@ -23,10 +23,14 @@ use crate::model::TenantId;
 use crate::store::data_dir::{
     NewDataDir, ServeLock, has_files, is_empty, registry_database, tenant_database, tenants_dir,
 };
-use crate::store::database::{COMPANIONS, Database, LITESTREAM_TABLES, Role, replace_content, wait_for};
+use crate::store::database::{
+    COMPANIONS, Database, LITESTREAM_TABLES, Role, replace_content, wait_for,
+};
 use crate::store::error::OpenError;
 use crate::store::records;
-use crate::store::registry::{Registry, RegistryError, TENANT_COLUMNS, TenantRow, check_tenant_name};
+use crate::store::registry::{
+    Registry, RegistryError, TENANT_COLUMNS, TenantRow, check_tenant_name,
+};
 
 /// What to restore.
 #[derive(Clone, Copy, Debug)]
@@ -113,12 +117,18 @@ fn locate(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
 fn lacks(Source { directory, manifest }: &Source, name: &str) -> ArchiveError {
     let (path, name) = (directory.clone(), name.to_owned());
     match manifest.left_out(&name) {
-        Some(LeftOutTenant { reason, .. }) => ArchiveError::LeftOut { path, name, reason: reason.clone() },
+        Some(LeftOutTenant { reason, .. }) => {
+            ArchiveError::LeftOut { path, name, reason: reason.clone() }
+        }
         None => ArchiveError::NoBackup { path, wanted: format!("of the tenant {name}") },
     }
 }
 
-fn restore_everything(data_dir: &Path, source: &Source, restored: &mut Restored) -> Result<(), ArchiveError> {
+fn restore_everything(
+    data_dir: &Path,
+    source: &Source,
+    restored: &mut Restored,
+) -> Result<(), ArchiveError> {
     let is_used = || Ok(fs::exists(data_dir)? && !is_empty(data_dir)?);
     if is_used().map_err(at(data_dir))? {
         return Err(ArchiveError::NotEmpty(data_dir.to_owned()));
@@ -148,7 +158,8 @@ fn restore_everything(data_dir: &Path, source: &Source, restored: &mut Restored)
     place_everything(data_dir, &staging, &source.manifest.tenants)?;
     created.keep();
     restored.left_out.clone_from(&source.manifest.left_out);
-    restored.litestream_restart_needed = registry_database(data_dir).litestream_directory().is_dir();
+    restored.litestream_restart_needed =
+        registry_database(data_dir).litestream_directory().is_dir();
     Ok(())
 }
 
@@ -159,7 +170,11 @@ fn finish(connection: Connection, staged: &Database) -> Result<(), ArchiveError>
 }
 
 /// Renames the files to where they belong, the registry last: without it there is no data.
-fn place_everything(data_dir: &Path, staging: &Staging<'_>, tenants: &[SavedTenant]) -> Result<(), ArchiveError> {
+fn place_everything(
+    data_dir: &Path,
+    staging: &Staging<'_>,
+    tenants: &[SavedTenant],
+) -> Result<(), ArchiveError> {
     let place = || -> io::Result<()> {
         for saved in tenants {
             fs::rename(staging.tenant(saved).path(), tenant_database(data_dir, saved.id).path())?;
@@ -202,7 +217,8 @@ fn restore_tenant(
         Some(TenantRow { id, .. }) => {
             let live = tenant_database(request.data_dir, id);
             let is_other_file = replace(connection, &staged, &live)?;
-            restored.litestream_restart_needed = is_other_file && live.litestream_directory().is_dir();
+            restored.litestream_restart_needed =
+                is_other_file && live.litestream_directory().is_dir();
             RestoredTenant { id, name: name.to_owned(), existed: true, keys: 0, records }
         }
         None => {
@@ -227,7 +243,8 @@ fn add(
     staged: &Database,
 ) -> Result<(TenantRow, usize), RegistryError> {
     const TENANT: &str = "suspended, trial_until, password_hash, created_at";
-    const KEY: &str = "name, hash, prefix, scopes, created_at, last_used_at, revoked_at, expires_at, rate_limit";
+    const KEY: &str =
+        "name, hash, prefix, scopes, created_at, last_used_at, revoked_at, expires_at, rate_limit";
     let insert = |registry: &Transaction<'_>| {
         let sql = format!(
             "INSERT INTO main.tenants (name, {TENANT})
@@ -243,7 +260,8 @@ fn add(
         );
         let keys = registry.execute(&sql, [saved, tenant.id])?;
         // No key has the id 0: it stands for one that did not come along.
-        let sql = "INSERT INTO main.key_events (tenant_id, at, actor, action, key_id, key_name, prefix)
+        let sql =
+            "INSERT INTO main.key_events (tenant_id, at, actor, action, key_id, key_name, prefix)
              SELECT ?2, at, actor, action, iif(key_id IS NULL, NULL, coalesce(
                (SELECT new.id FROM saved.keys AS old JOIN main.keys AS new USING (hash)
                 WHERE old.id = key_id AND new.tenant_id = ?2), 0)), key_name, prefix
@@ -256,13 +274,19 @@ fn add(
 
 /// Replaces the content of the file `live` in one transaction. A file that is missing or damaged is
 /// replaced itself: the result is then `true`.
-fn replace(connection: Connection, staged: &Database, live: &Database) -> Result<bool, ArchiveError> {
+fn replace(
+    connection: Connection,
+    staged: &Database,
+    live: &Database,
+) -> Result<bool, ArchiveError> {
     let attached = attach(&connection, live.path());
     match live.open(Role::Bulk) {
         Ok(mut target) => {
             // A busy server releases its lock for moments only.
             target.busy_handler(Some(wait_for::<30_000>))?;
-            let replaced = attached.and_then(|()| replace_content(&connection, &mut target, || take_over(&connection)));
+            let replaced = attached.and_then(|()| {
+                replace_content(&connection, &mut target, || take_over(&connection))
+            });
             match replaced.map_err(|error| live.error(&error)) {
                 Ok(()) => return Ok(false),
                 Err(OpenError::Damaged { .. }) => (),

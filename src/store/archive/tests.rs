@@ -16,7 +16,9 @@ use crate::clock::Clock;
 use crate::model::{Scopes, TenantId};
 use crate::password;
 use crate::secret;
-use crate::store::data_dir::{NewDataDir, ServeLock, registry_database, tenant_database, tenants_dir};
+use crate::store::data_dir::{
+    NewDataDir, ServeLock, registry_database, tenant_database, tenants_dir,
+};
 use crate::store::database::{Role, open_plain};
 use crate::store::error::OpenError;
 use crate::store::registry::{Actor, Expiry, KeyRow, KeyState, NewKey, Registry, TenantRow};
@@ -102,7 +104,9 @@ impl Fixture {
     pub(super) fn problems(&self) -> Vec<(String, String)> {
         let findings = check(&self.data()).unwrap().into_iter();
         findings
-            .flat_map(|finding| finding.problems.into_iter().map(move |text| (finding.database.clone(), text)))
+            .flat_map(|finding| {
+                finding.problems.into_iter().map(move |text| (finding.database.clone(), text))
+            })
             .collect()
     }
 
@@ -124,7 +128,10 @@ fn add_customer(live: &mut Connection, name: &str) -> i64 {
     transaction.execute(insert, params![name, "2026-11-20T19:30:00Z"]).unwrap();
     let id = transaction.last_insert_rowid();
     transaction
-        .execute("INSERT INTO customers_search (rowid, search) VALUES (?1, lower(?2))", params![id, name])
+        .execute(
+            "INSERT INTO customers_search (rowid, search) VALUES (?1, lower(?2))",
+            params![id, name],
+        )
         .unwrap();
     transaction
         .execute_batch(&format!(
@@ -219,7 +226,8 @@ fn older_backups_of_the_same_kind_are_removed() {
     assert!(made.directory.exists());
     fixture.assert_tidy();
     // A backup that fails or lacks a tenant removes nothing.
-    fs::write(fixture.data().join("tenants/1.db"), "not a database, but long enough for a header").unwrap();
+    fs::write(fixture.data().join("tenants/1.db"), "not a database, but long enough for a header")
+        .unwrap();
     let one = registry.find_tenant("one").unwrap();
     let failed = backup::create(&registry, &fixture.dir(), one.as_ref(), Some(1), now);
     assert!(matches!(failed, Err(ArchiveError::Unreadable { .. })), "{failed:?}");
@@ -292,7 +300,10 @@ fn everything_is_refused_where_something_is() {
     let other = fixture.path("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("a-file"), "").unwrap();
-    assert!(matches!(fixture.restore_into(&other, None, None, false), Err(ArchiveError::NotEmpty(_))));
+    assert!(matches!(
+        fixture.restore_into(&other, None, None, false),
+        Err(ArchiveError::NotEmpty(_))
+    ));
     assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
     fixture.assert_tidy();
 }
@@ -308,7 +319,8 @@ fn a_tenant_that_the_backup_lacks_is_not_restored() {
     assert_eq!(made.manifest.left_out[0].name, "two");
     let other = fixture.path("other");
     let source = &made.directory;
-    let request = Restore { data_dir: &other, source, tenant: Some("two"), new_name: None, force: false };
+    let request =
+        Restore { data_dir: &other, source, tenant: Some("two"), new_name: None, force: false };
     assert!(matches!(restore::restore(&request), Err(ArchiveError::LeftOut { .. })));
     assert!(!other.exists());
     let restored = fixture.restore_into(&other, None, None, false).unwrap();
@@ -426,7 +438,8 @@ fn a_tenant_is_restored_under_another_name_and_keys_stay_where_they_are() {
     let before = fixture.names(1);
     fixture.backup(None);
     fixture.registry().rename_tenant("old", "new").unwrap();
-    let as_new = |name, force| fixture.restore_into(&fixture.data(), Some("old"), Some(name), force);
+    let as_new =
+        |name, force| fixture.restore_into(&fixture.data(), Some("old"), Some(name), force);
     fixture.add(1, &["Zwei"]);
     assert!(matches!(as_new("new", false), Err(ArchiveError::WouldOverwrite(_))));
     assert_eq!(as_new("new", true).unwrap().tenants[0].id, TenantId(1));
@@ -601,7 +614,9 @@ fn litestreams_tables_are_kept() {
     fixture.backup(None);
     fixture
         .live(1)
-        .execute_batch("UPDATE _litestream_seq SET seq = 8; CREATE TABLE _litestream_lock (id INTEGER)")
+        .execute_batch(
+            "UPDATE _litestream_seq SET seq = 8; CREATE TABLE _litestream_lock (id INTEGER)",
+        )
         .unwrap();
     fixture.add(1, &["Zwei"]);
     fixture.restore(Some("one"), true).unwrap();
@@ -617,7 +632,8 @@ fn litestreams_tables_are_kept() {
 
 /// Moves a column to the end of its table, where a migration adds columns.
 fn move_column_to_the_end(file: &Path) {
-    let sql = "ALTER TABLE customers DROP COLUMN notes; ALTER TABLE customers ADD COLUMN notes TEXT";
+    let sql =
+        "ALTER TABLE customers DROP COLUMN notes; ALTER TABLE customers ADD COLUMN notes TEXT";
     open_plain(file).unwrap().execute_batch(sql).unwrap();
 }
 
@@ -647,14 +663,17 @@ fn upgraded_and_new_files_replace_each_other() {
 
 /// A backup of files of an older version, as that version has made it.
 pub(super) fn older_backup(fixture: &Fixture, version: u32) -> PathBuf {
-    let released = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/schema-{version}"));
+    let released =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/schema-{version}"));
     let directory = fixture.dir().join("2026-01-01T00-00-00Z");
     fs::create_dir_all(tenants_dir(&directory)).unwrap();
     fs::copy(released.join("registry.db"), directory.join("registry.db")).unwrap();
     let registry = open_plain(&directory.join("registry.db")).unwrap();
-    let (id, name): (i64, String) =
-        registry.query_row("SELECT id, name FROM tenants", [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
-    let registry_version: u32 = registry.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    let (id, name): (i64, String) = registry
+        .query_row("SELECT id, name FROM tenants", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    let registry_version: u32 =
+        registry.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     drop(registry);
     let file = format!("tenants/{id}.db");
     fs::copy(released.join("tenant.db"), directory.join(&file)).unwrap();
@@ -804,7 +823,8 @@ fn intact_databases_have_no_problems() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.tenant("two");
-    let found: Vec<String> = check(&fixture.data()).unwrap().into_iter().map(|finding| finding.database).collect();
+    let found: Vec<String> =
+        check(&fixture.data()).unwrap().into_iter().map(|finding| finding.database).collect();
     assert_eq!(found, ["registry.db", "tenants/1.db", "tenants/2.db"]);
     assert_eq!(fixture.problems(), []);
 }

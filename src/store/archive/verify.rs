@@ -25,7 +25,9 @@ use crate::model::{ALL, Scope};
 use crate::password;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
 use crate::store::database::{self, Database, LITESTREAM_TABLES, Schema};
-use crate::store::registry::{EVENT_COLUMNS, KEY_COLUMNS, KeyEvent, KeyRow, TENANT_COLUMNS, TenantRow, check_key_name};
+use crate::store::registry::{
+    EVENT_COLUMNS, KEY_COLUMNS, KeyEvent, KeyRow, TENANT_COLUMNS, TenantRow, check_key_name,
+};
 
 /// The ids that a counter reaches in the life of a program, with room for as many again.
 pub(super) const IDS: RangeInclusive<i64> = 1..=(1 << 53) - 1;
@@ -88,7 +90,11 @@ fn refuse(mut found: impl Iterator<Item = String>) -> Result<(), Fault> {
 
 /// Migrates a copied database if it is older, and checks that it is as the program makes it.
 /// Returns it open, without Litestream's tables.
-pub(super) fn prepare(staged: &Database, schema: &Schema, claimed: u32) -> Result<Connection, Fault> {
+pub(super) fn prepare(
+    staged: &Database,
+    schema: &Schema,
+    claimed: u32,
+) -> Result<Connection, Fault> {
     let connection = open_staged(staged.path())?;
     let version = database::version(&connection)?;
     if version != claimed {
@@ -151,7 +157,12 @@ fn check_counters(connection: &Connection) -> Result<(), Fault> {
     Ok(())
 }
 
-fn check_range(connection: &Connection, table: &str, column: &str, range: &RangeInclusive<i64>) -> Result<(), Fault> {
+fn check_range(
+    connection: &Connection,
+    table: &str,
+    column: &str,
+    range: &RangeInclusive<i64>,
+) -> Result<(), Fault> {
     let sql = format!("SELECT {column} FROM {table} WHERE {column} NOT BETWEEN ?1 AND ?2");
     let is_wrong = connection.prepare(&sql)?.exists([range.start(), range.end()])?;
     refuse(is_wrong.then(|| format!("{table}.{column} is out of range")).into_iter())
@@ -224,7 +235,8 @@ fn row_problem(tenant: &TenantRow) -> Option<String> {
 fn key_problem(key: &KeyRow, hash: &[u8], scopes: &str) -> Option<String> {
     let has_scopes = scopes.split(' ').all(|scope| Scope::parse(scope).is_some());
     let is_good = is_key_name(&key.name) && is_prefix(&key.prefix) && has_scopes;
-    (!is_good || hash.len() != 32).then(|| format!("the key {} is none that the program makes", key.id))
+    (!is_good || hash.len() != 32)
+        .then(|| format!("the key {} is none that the program makes", key.id))
 }
 
 fn event_problem(event: &KeyEvent) -> Option<String> {
@@ -240,5 +252,7 @@ fn is_key_name(name: &str) -> bool {
 /// Whether it can be the first characters of a key: `tdk_` and base64url.
 fn is_prefix(prefix: &str) -> bool {
     let is_of_a_key = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    prefix.len() == PREFIX_LENGTH && prefix.starts_with(KEY_START) && prefix.bytes().all(is_of_a_key)
+    prefix.len() == PREFIX_LENGTH
+        && prefix.starts_with(KEY_START)
+        && prefix.bytes().all(is_of_a_key)
 }

@@ -93,7 +93,11 @@ impl Database {
 
     /// A pool of at most `most` connections for reading, which the threads of `opener` open.
     /// [`Database::open`] has accepted the file before.
-    pub(crate) fn readers(&self, most: u32, opener: Arc<ScheduledThreadPool>) -> Pool<SqliteConnectionManager> {
+    pub(crate) fn readers(
+        &self,
+        most: u32,
+        opener: Arc<ScheduledThreadPool>,
+    ) -> Pool<SqliteConnectionManager> {
         Pool::builder()
             .max_size(most)
             .min_idle(Some(0))
@@ -147,7 +151,9 @@ fn configure(connection: &Connection, role: Role, lock_wait: Duration) -> rusqli
 
 /// `contains(text, word)`: SQLite's own `instr` takes length × length on hostile text.
 fn add_contains(connection: &Connection) -> rusqlite::Result<()> {
-    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC | FunctionFlags::SQLITE_INNOCUOUS;
+    let flags = FunctionFlags::SQLITE_UTF8
+        | FunctionFlags::SQLITE_DETERMINISTIC
+        | FunctionFlags::SQLITE_INNOCUOUS;
     connection.create_scalar_function("contains", 2, flags, |arguments| {
         let [text, word] = [0, 1].map(|at| arguments.get_raw(at).as_bytes());
         Ok(memmem::find(text?, word?).is_some())
@@ -172,7 +178,9 @@ pub(crate) fn open_plain(path: &Path) -> rusqlite::Result<Connection> {
 pub(super) fn version_in_file(path: &Path) -> rusqlite::Result<u32> {
     let name = path.to_str().ok_or_else(|| rusqlite::Error::InvalidPath(path.to_owned()))?;
     let escaped = name.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
     version(&Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?)
 }
 

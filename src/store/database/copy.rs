@@ -33,7 +33,9 @@ pub(crate) enum CopyError {
 pub(crate) fn copy_to(source: &Connection, path: &Path) -> Result<(), CopyError> {
     let cannot_write = |cause: io::Error| CopyError::Target(OpenError::unusable(path, cause));
     let file = files::create_private(path).map_err(cannot_write)?;
-    copy_pages(source, path).and_then(|()| file.sync_all().map_err(cannot_write)).inspect_err(|_| remove(path))
+    copy_pages(source, path)
+        .and_then(|()| file.sync_all().map_err(cannot_write))
+        .inspect_err(|_| remove(path))
 }
 
 fn copy_pages(source: &Connection, path: &Path) -> Result<(), CopyError> {
@@ -55,8 +57,12 @@ fn copy_pages(source: &Connection, path: &Path) -> Result<(), CopyError> {
 
 /// Whether a step of the copy failed at its target. The source is only read.
 fn is_write_error(error: &rusqlite::Error) -> bool {
-    let codes =
-        [ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_TRUNCATE, ffi::SQLITE_IOERR_DELETE];
+    let codes = [
+        ffi::SQLITE_IOERR_WRITE,
+        ffi::SQLITE_IOERR_FSYNC,
+        ffi::SQLITE_IOERR_TRUNCATE,
+        ffi::SQLITE_IOERR_DELETE,
+    ];
     let code = error.sqlite_error_code();
     matches!(code, Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::CannotOpen))
         || error.sqlite_error().is_some_and(|error| codes.contains(&error.extended_code))

@@ -57,7 +57,10 @@ impl Database {
     /// Creates the database, private to the owner. There must be none. It is made under another
     /// name, synced and renamed: a crash leaves the whole database under its name, or nothing.
     pub(crate) fn create(&self) -> Result<(), OpenError> {
-        let partial = Database::new(companion(&self.path, format!(".partial-{}", process::id())), self.schema);
+        let partial = Database::new(
+            companion(&self.path, format!(".partial-{}", process::id())),
+            self.schema,
+        );
         partial.remove();
         let place = |partial: &Database| -> Result<(), OpenError> {
             partial.write_schema()?;
@@ -106,7 +109,9 @@ impl Database {
             other => return other.map(|()| None),
         };
         let migrated = self.run_migrations(&mut connection, found);
-        migrated.map_err(|error| self.unusable(format!("migrating it from schema {found} to {known}: {error}")))?;
+        migrated.map_err(|error| {
+            self.unusable(format!("migrating it from schema {found} to {known}: {error}"))
+        })?;
         Ok(Some(found))
     }
 
@@ -132,7 +137,10 @@ pub(crate) const LITESTREAM_TABLES: [&str; 2] = ["_litestream_seq", "_litestream
 
 /// What the database has that the program would not create, and what it lacks. Litestream's own
 /// tables do not count. No view and no trigger is evaluated.
-pub(crate) fn differences(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
+pub(crate) fn differences(
+    connection: &Connection,
+    schema: &Schema,
+) -> rusqlite::Result<Vec<String>> {
     let fresh = Connection::open_in_memory()?;
     fresh.execute_batch(schema.sql)?;
     let (expected, found) = (objects(&fresh)?, objects(connection)?);
@@ -168,7 +176,9 @@ fn objects(connection: &Connection) -> rusqlite::Result<BTreeSet<Object>> {
         let sql = normalized_sql(&row.get::<_, String>(2)?);
         Ok(Object { kind: row.get(0)?, name: row.get(1)?, sql })
     })?;
-    let is_litestreams = |object: &Object| object.kind == "table" && LITESTREAM_TABLES.contains(&object.name.as_str());
+    let is_litestreams = |object: &Object| {
+        object.kind == "table" && LITESTREAM_TABLES.contains(&object.name.as_str())
+    };
     rows.filter(|object| !object.as_ref().is_ok_and(is_litestreams)).collect()
 }
 

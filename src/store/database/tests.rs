@@ -134,7 +134,9 @@ fn a_savepoint_with_more_than_16_mib_to_undo_is_undone() {
     add_customers(&connection, RECORDS);
     for role in [Role::Writer, Role::Bulk] {
         let transaction = connection.transaction().unwrap();
-        transaction.execute_batch("SAVEPOINT change; UPDATE customers SET notes = 'b' || substr(notes, 2)").unwrap();
+        transaction
+            .execute_batch("SAVEPOINT change; UPDATE customers SET notes = 'b' || substr(notes, 2)")
+            .unwrap();
         assert_eq!(notes_begin_with(&transaction, "b"), RECORDS);
         transaction.execute_batch("ROLLBACK TO change; RELEASE change").unwrap();
         commit(transaction).unwrap();

@@ -56,7 +56,11 @@ impl Database {
     /// Copies the WAL into the database while others read and write. With `truncate` the WAL is
     /// empty afterwards, unless another connection uses it. Ends the process where the disk refuses
     /// to sync.
-    pub(crate) fn checkpoint(&self, connection: &Connection, truncate: bool) -> rusqlite::Result<()> {
+    pub(crate) fn checkpoint(
+        &self,
+        connection: &Connection,
+        truncate: bool,
+    ) -> rusqlite::Result<()> {
         self.limit_wal(connection)?;
         let mode = if truncate { "TRUNCATE" } else { "PASSIVE" };
         run_checkpoint(connection, mode).map(drop).inspect_err(end_if_not_synced)
@@ -84,9 +88,9 @@ pub(crate) fn recover(database: &Database) -> Result<(), OpenError> {
     if !write_again(&database.companion("-wal")).map_err(|error| database.unusable(error))? {
         return Ok(());
     }
-    let copied = database
-        .connect(Role::Writer)
-        .and_then(|connection| database.checkpoint(&connection, true).map_err(|error| database.error(&error)));
+    let copied = database.connect(Role::Writer).and_then(|connection| {
+        database.checkpoint(&connection, true).map_err(|error| database.error(&error))
+    });
     if let Err(error) = copied {
         tracing::warn!(%error, "a WAL cannot be copied into its database");
     }
@@ -106,8 +110,8 @@ pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
     })
 }
 
-/// Writes a file's bytes again in place, and syncs them and its name. Returns whether there are any.
-/// SQLite has no lock on a WAL, so it may be opened as a plain file.
+/// Writes a file's bytes again in place, and syncs them and its name. Returns whether there are
+/// any. SQLite has no lock on a WAL, so it may be opened as a plain file.
 fn write_again(path: &Path) -> io::Result<bool> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

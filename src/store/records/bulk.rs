@@ -48,7 +48,12 @@ impl Reading<'_> {
     }
 
     /// Searches the record whose `field` equals `value`, as filters compare.
-    pub fn find_by(&self, resource: &Resource, field: &Field, value: &Value) -> Result<Match, DatabaseError> {
+    pub fn find_by(
+        &self,
+        resource: &Resource,
+        field: &Field,
+        value: &Value,
+    ) -> Result<Match, DatabaseError> {
         let (table, name) = (resource.plural, field.name);
         let sql = format!("SELECT id FROM {table} WHERE {name} = ? LIMIT 2");
         let mut statement = self.connection.prepare_cached(&sql)?;
@@ -91,7 +96,8 @@ fn change_log_problems(connection: &Connection) -> rusqlite::Result<Vec<String>>
         versions.join(" UNION ALL ")
     );
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
-    let (counted, entries, last, highest): (i64, i64, i64, Option<i64>) = connection.query_row(&sql, [], read)?;
+    let (counted, entries, last, highest): (i64, i64, i64, Option<i64>) =
+        connection.query_row(&sql, [], read)?;
     let mut problems = Vec::new();
     if counted != entries {
         problems.push(format!("the change log has {entries} entries but counts {counted}"));

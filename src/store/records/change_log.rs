@@ -114,7 +114,19 @@ impl Writing<'_> {
                                       by_key, by_name, by_prefix, request_id)
                  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?
-            .execute(params![seq, context.at, resource.plural, id, action, fields, before, key, name, prefix, request])
+            .execute(params![
+                seq,
+                context.at,
+                resource.plural,
+                id,
+                action,
+                fields,
+                before,
+                key,
+                name,
+                prefix,
+                request
+            ])
             .map(drop)
     }
 }
@@ -127,8 +139,9 @@ pub(crate) fn remove_old_entries(
     keep: Option<Duration>,
     count: i64,
 ) -> rusqlite::Result<i64> {
-    let entries: i64 =
-        connection.prepare_cached("SELECT entries FROM changes_state")?.query_row([], |row| row.get(0))?;
+    let entries: i64 = connection
+        .prepare_cached("SELECT entries FROM changes_state")?
+        .query_row([], |row| row.get(0))?;
     let surplus = entries - MAX_ENTRIES;
     let oldest = keep.map(|keep| now.before(keep).to_string()).unwrap_or_default();
     let Some((removed, last)) = old_entries(connection, surplus, &oldest, count)? else {

@@ -67,7 +67,8 @@ pub struct ChangesPage {
 impl ChangesQuery {
     /// The resources that the page is about.
     fn resources(&self) -> Vec<&'static Resource> {
-        let is_wanted = |resource: &&'static Resource| self.resource.is_none_or(|only| only == *resource);
+        let is_wanted =
+            |resource: &&'static Resource| self.resource.is_none_or(|only| only == *resource);
         self.readable.iter().copied().filter(is_wanted).collect()
     }
 }
@@ -120,7 +121,9 @@ fn filter(resource: Option<&Resource>, record: Option<RecordId>) -> (&'static st
     let name = Value::Text(resource.plural.to_owned());
     match record {
         None => ("resource = ? AND ", vec![name]),
-        Some(RecordId(id)) => ("resource = ? AND record_id = ? AND ", vec![name, Value::Integer(id)]),
+        Some(RecordId(id)) => {
+            ("resource = ? AND record_id = ? AND ", vec![name, Value::Integer(id)])
+        }
     }
 }
 
@@ -189,12 +192,16 @@ fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Res
 }
 
 /// The number of the last removed entry of these resources; 0 if none was removed.
-fn removed_until(connection: &Connection, resources: &[&'static Resource]) -> rusqlite::Result<Version> {
+fn removed_until(
+    connection: &Connection,
+    resources: &[&'static Resource],
+) -> rusqlite::Result<Version> {
     let sql = "SELECT seq FROM changes_removed WHERE resource = ?";
     let mut removed = connection.prepare_cached(sql)?;
     let mut last = Version(0);
     for resource in resources {
-        let seq: Option<Version> = removed.query_row([resource.plural], |row| row.get(0)).optional()?;
+        let seq: Option<Version> =
+            removed.query_row([resource.plural], |row| row.get(0)).optional()?;
         last = last.max(seq.unwrap_or(Version(0)));
     }
     Ok(last)
@@ -227,7 +234,11 @@ fn read_entries<'a>(
 
 /// The statement for a page of entries behind a number, and one entry beyond the page. Each
 /// resource is read along its own index.
-pub(super) fn select(query: &ChangesQuery, resources: &[&'static Resource], after: Version) -> (String, Vec<Value>) {
+pub(super) fn select(
+    query: &ChangesQuery,
+    resources: &[&'static Resource],
+    after: Version,
+) -> (String, Vec<Value>) {
     let limit = bounded(query.limit.saturating_add(1));
     let (mut parts, mut values) = (Vec::new(), Vec::new());
     for resource in resources {

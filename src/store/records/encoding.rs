@@ -26,7 +26,8 @@ fn value_ref(value: &Value) -> ValueRef<'_> {
 pub(super) fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Result<Record> {
     let last = resource.fields.len();
     let fields = resource.fields.iter().enumerate();
-    let values = fields.map(|(at, field)| read_value(row.get_ref(at + 1)?, field.kind == Kind::Boolean));
+    let values =
+        fields.map(|(at, field)| read_value(row.get_ref(at + 1)?, field.kind == Kind::Boolean));
     Ok(Record {
         id: row.get(0)?,
         values: values.collect::<rusqlite::Result<_>>()?,
@@ -66,7 +67,11 @@ pub(super) fn write_row(json: &mut Vec<u8>, resource: &Resource, row: &Row<'_>) 
     write_object(json, resource, values);
 }
 
-fn write_object<'v>(json: &mut Vec<u8>, resource: &Resource, values: impl Iterator<Item = ValueRef<'v>>) {
+fn write_object<'v>(
+    json: &mut Vec<u8>,
+    resource: &Resource,
+    values: impl Iterator<Item = ValueRef<'v>>,
+) {
     let start = json.len();
     for ((prefix, is_boolean), value) in Statements::of(resource).json_prefixes.iter().zip(values) {
         json.extend_from_slice(prefix.as_bytes());
@@ -134,16 +139,20 @@ pub(super) fn write_text(json: &mut Vec<u8>, text: &[u8]) {
 
 /// Looks at every byte, so that the compiler can process many at once.
 fn needs_escapes(text: &[u8]) -> bool {
-    text.iter().fold(false, |found, byte| found | (*byte < b' ') | (*byte == b'"') | (*byte == b'\\'))
+    text.iter()
+        .fold(false, |found, byte| found | (*byte < b' ') | (*byte == b'"') | (*byte == b'\\'))
 }
 
-/// Text is copied as it is in the file. Whether it is UTF-8 is checked once for a whole response, not for each value.
+/// Text is copied as it is in the file. Whether it is UTF-8 is checked once for a whole response,
+/// not for each value.
 pub(super) fn checked(json: Vec<u8>) -> rusqlite::Result<Vec<u8>> {
     std::str::from_utf8(&json).map_err(damaged_text)?;
     Ok(json)
 }
 
 /// The error for a text that the program cannot have stored: the file is damaged.
-pub(super) fn damaged_text(error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+pub(super) fn damaged_text(
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into())
 }

@@ -49,7 +49,9 @@ impl<'a> Entries<'a> {
     pub(super) fn take(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
         let (resource, id) = (row.get_ref(2)?.as_str()?, row.get(3)?);
         let record = match Resource::find(resource) {
-            Some(resource) => self.reading.json(resource, id).map_err(|DatabaseError(error)| error)?,
+            Some(resource) => {
+                self.reading.json(resource, id).map_err(|DatabaseError(error)| error)?
+            }
             None => None,
         };
         let before = row.get_ref(6)?.as_str_or_null()?.map(stored_json).transpose()?;

@@ -69,7 +69,11 @@ impl<'a> Reading<'a> {
     }
 
     /// The record as a JSON object, and its version.
-    pub fn json(&self, resource: &Resource, id: RecordId) -> Result<Option<(Vec<u8>, Version)>, DatabaseError> {
+    pub fn json(
+        &self,
+        resource: &Resource,
+        id: RecordId,
+    ) -> Result<Option<(Vec<u8>, Version)>, DatabaseError> {
         let mut statement = self.connection.prepare_cached(&Statements::of(resource).one)?;
         let mut rows = statement.query([id])?;
         let Some(row) = rows.next()? else { return Ok(None) };
@@ -78,13 +82,21 @@ impl<'a> Reading<'a> {
         Ok(Some((checked(json)?, row.get(resource.fields.len() + 3)?)))
     }
 
-    pub fn record(&self, resource: &Resource, id: RecordId) -> Result<Option<Record>, DatabaseError> {
+    pub fn record(
+        &self,
+        resource: &Resource,
+        id: RecordId,
+    ) -> Result<Option<Record>, DatabaseError> {
         let mut statement = self.connection.prepare_cached(&Statements::of(resource).one)?;
         Ok(statement.query_row([id], |row| read_record(resource, row)).optional()?)
     }
 
     /// The record's version; `None` if there is no such record.
-    pub fn version(&self, resource: &Resource, id: RecordId) -> Result<Option<Version>, DatabaseError> {
+    pub fn version(
+        &self,
+        resource: &Resource,
+        id: RecordId,
+    ) -> Result<Option<Version>, DatabaseError> {
         let mut statement = self.connection.prepare_cached(&Statements::of(resource).version)?;
         Ok(statement.query_row([id], |row| row.get(0)).optional()?)
     }
@@ -101,7 +113,9 @@ impl<'a> Reading<'a> {
         value: &Value,
     ) -> Result<Option<(&'static Resource, i64)>, DatabaseError> {
         match (Resource::referenced(field), value) {
-            (Some(target), Value::Integer(id)) if !self.exists(target, RecordId(*id))? => Ok(Some((target, *id))),
+            (Some(target), Value::Integer(id)) if !self.exists(target, RecordId(*id))? => {
+                Ok(Some((target, *id)))
+            }
             _ => Ok(None),
         }
     }

@@ -105,13 +105,18 @@ impl<'a> SqlQuery<'a> {
 
     /// Whether at most `count` records pass the predicates of one column. No more than one further
     /// row is read.
-    pub(super) fn are_at_most(list: &ListQuery, column: Column, count: u32) -> (String, Vec<Value>) {
+    pub(super) fn are_at_most(
+        list: &ListQuery,
+        column: Column,
+        count: u32,
+    ) -> (String, Vec<Value>) {
         let mut query = SqlQuery::of_table(list, Access::Filter(column));
         for (_, predicate) in list.filters.iter().filter(|(filtered, _)| *filtered == column) {
             query.filter(column, predicate);
         }
         let rows = format!("{}{}", query.from, query.conditions());
-        let sql = format!("SELECT count(*) <= {count} FROM (SELECT 1 FROM {rows} LIMIT {count} + 1)");
+        let sql =
+            format!("SELECT count(*) <= {count} FROM (SELECT 1 FROM {rows} LIMIT {count} + 1)");
         (sql, query.values)
     }
 
@@ -125,7 +130,11 @@ impl<'a> SqlQuery<'a> {
         self.begin(stretch);
         let columns = &Statements::of(self.list.resource).qualified_columns;
         let order = self.order(stretch);
-        let sql = format!("SELECT {columns} FROM {}{} ORDER BY {order} LIMIT ?", self.from, self.conditions());
+        let sql = format!(
+            "SELECT {columns} FROM {}{} ORDER BY {order} LIMIT ?",
+            self.from,
+            self.conditions()
+        );
         self.values.push(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
         (sql, self.values)
     }
@@ -153,7 +162,9 @@ impl<'a> SqlQuery<'a> {
     fn filter(&mut self, column: Column, predicate: &Predicate) {
         // A required field of a referenced record is null where the reference is.
         let column = match (column, predicate) {
-            (Column::Referenced { reference, .. }, Predicate::Equals(Value::Null)) => Column::Field(reference),
+            (Column::Referenced { reference, .. }, Predicate::Equals(Value::Null)) => {
+                Column::Field(reference)
+            }
             _ => column,
         };
         let uses_index = match self.access {

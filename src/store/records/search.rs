@@ -62,7 +62,13 @@ pub(super) struct SearchChange {
 }
 
 impl Writing<'_> {
-    pub(super) fn change_search(&self, resource: &Resource, id: RecordId, old: Option<String>, new: Option<String>) {
+    pub(super) fn change_search(
+        &self,
+        resource: &Resource,
+        id: RecordId,
+        old: Option<String>,
+        new: Option<String>,
+    ) {
         let statements = Statements::of(resource);
         let bytes = old.as_ref().map_or(0, String::len) + new.as_ref().map_or(0, String::len);
         self.pending_bytes.set(self.pending_bytes.get() + bytes);
@@ -123,9 +129,15 @@ const HASH: usize = 1 << 20;
 const IMPORT_HASH: usize = 16 << 20;
 
 /// Prepares the search table for an import into `resource`, or returns to the usual settings.
-pub(crate) fn import_settings(connection: &Connection, resource: &Resource, is_import: bool) -> rusqlite::Result<()> {
+pub(crate) fn import_settings(
+    connection: &Connection,
+    resource: &Resource,
+    is_import: bool,
+) -> rusqlite::Result<()> {
     let (table, bytes) = (resource.plural, if is_import { IMPORT_HASH } else { HASH });
-    connection.execute_batch(&format!("INSERT INTO {table}_search ({table}_search, rank) VALUES ('hashsize', {bytes})"))
+    connection.execute_batch(&format!(
+        "INSERT INTO {table}_search ({table}_search, rank) VALUES ('hashsize', {bytes})"
+    ))
 }
 
 /// Merges at most `pages` pages of segments of the search tables. Returns whether there was

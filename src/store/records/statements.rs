@@ -42,8 +42,10 @@ impl Statements {
         let table = resource.plural;
         let fields: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
         let timestamps = ["created_at", "updated_at"];
-        let columns: Vec<&str> = ["id"].into_iter().chain(fields.clone()).chain(timestamps).collect();
-        let is_boolean = |name: &str| resource.field(name).is_some_and(|field| field.kind == Kind::Boolean);
+        let columns: Vec<&str> =
+            ["id"].into_iter().chain(fields.clone()).chain(timestamps).collect();
+        let is_boolean =
+            |name: &str| resource.field(name).is_some_and(|field| field.kind == Kind::Boolean);
         let record = format!("{}, version", columns.join(", "));
         let qualified: Vec<String> = columns.iter().map(|name| format!("r.{name}")).collect();
         let prefix = |name: &&str| (format!(",\"{name}\":"), is_boolean(name));

@@ -24,7 +24,11 @@ const KEPT_FOR: i64 = 24 * 60 * 60;
 
 impl Reading<'_> {
     /// The response stored under `key`, unless it is over 24 hours old.
-    pub fn stored_response(&self, key: &[u8; 16], now: Timestamp) -> Result<Option<StoredResponse>, DatabaseError> {
+    pub fn stored_response(
+        &self,
+        key: &[u8; 16],
+        now: Timestamp,
+    ) -> Result<Option<StoredResponse>, DatabaseError> {
         let sql = "SELECT request, status, location, etag, body FROM idempotency
                    WHERE key = ? AND created_at > ?";
         let mut statement = self.connection.prepare_cached(sql)?;
@@ -62,7 +66,11 @@ impl Writing<'_> {
 }
 
 /// Removes at most `count` responses that are over. Runs inside a transaction.
-pub(crate) fn remove_old_responses(connection: &Connection, now: Timestamp, count: i64) -> rusqlite::Result<usize> {
+pub(crate) fn remove_old_responses(
+    connection: &Connection,
+    now: Timestamp,
+    count: i64,
+) -> rusqlite::Result<usize> {
     let sql = "DELETE FROM idempotency WHERE id IN
                  (SELECT id FROM idempotency WHERE created_at <= ? ORDER BY created_at LIMIT ?)";
     connection.prepare_cached(sql)?.execute([now.unix() - KEPT_FOR, count])

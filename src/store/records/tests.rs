@@ -8,7 +8,9 @@ use super::query::{Search, SqlQuery, stretches};
 use super::*;
 use crate::api::list::sortable;
 use crate::clock::Clock;
-use crate::model::{ALL, CUSTOMER, Column, HARDWARE, KeyId, KeysetPosition, Kind, ListQuery, Predicate};
+use crate::model::{
+    ALL, CUSTOMER, Column, HARDWARE, KeyId, KeysetPosition, Kind, ListQuery, Predicate,
+};
 use crate::store::database::{Database, Role};
 use crate::store::schemas;
 
@@ -28,7 +30,9 @@ fn columns(connection: &Connection, table: &str) -> BTreeSet<Description> {
     let sql = "SELECT c.name, c.type, c.\"notnull\", f.\"table\" FROM pragma_table_info(?1) c
                LEFT JOIN pragma_foreign_key_list(?1) f ON f.\"from\" = c.name";
     let mut statement = connection.prepare(sql).unwrap();
-    let rows = statement.query_map([table], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))).unwrap();
+    let rows = statement
+        .query_map([table], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+        .unwrap();
     rows.map(Result::unwrap).collect()
 }
 
@@ -42,7 +46,9 @@ fn declared(resource: &Resource) -> BTreeSet<Description> {
         let is_never_null = field.required || field.default.is_some();
         (field.name.to_owned(), kind.to_owned(), is_never_null, target)
     };
-    let plain = |name: &str, kind: &str, is_never_null| (name.to_owned(), kind.to_owned(), is_never_null, None);
+    let plain = |name: &str, kind: &str, is_never_null| {
+        (name.to_owned(), kind.to_owned(), is_never_null, None)
+    };
     let own = [
         plain("id", "INTEGER", false),
         plain("created_at", "TEXT", true),
@@ -65,7 +71,8 @@ fn the_schema_has_the_declared_columns() {
 /// What SQLite does for a statement, in one line.
 fn plan(connection: &Connection, sql: &str, values: &[Value]) -> Vec<String> {
     let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-    let steps = plan.query_map(rusqlite::params_from_iter(values.iter()), |row| row.get(3)).unwrap();
+    let steps =
+        plan.query_map(rusqlite::params_from_iter(values.iter()), |row| row.get(3)).unwrap();
     steps.map(Result::unwrap).collect()
 }
 
@@ -263,13 +270,17 @@ fn a_list_finds_the_same_however_its_records_are_found() {
     let hardware = hardware_of_customers(&connection);
     let customer_id = column(&HARDWARE, "employee_id").referenced().unwrap();
     let lost = (column(&HARDWARE, "status"), equals("lost"));
-    let of = |customer: Option<i64>| (customer_id, Predicate::Equals(customer.map_or(Value::Null, Value::Integer)));
+    let of = |customer: Option<i64>| {
+        (customer_id, Predicate::Equals(customer.map_or(Value::Null, Value::Integer)))
+    };
     let customers = [None, Some(1), Some(2), Some(3), Some(4)];
     let filters = customers.map(|customer| (vec![of(customer)], Some(customer)));
     let filters = filters.into_iter().chain([(vec![], None), (vec![lost], None)]);
     for (filters, customer) in filters {
         for (word, has) in HAVING {
-            let is_wanted = |(id, of): &&(i64, Option<i64>)| has(*id) && customer.is_none_or(|only| only == *of);
+            let is_wanted = |(id, of): &&(i64, Option<i64>)| {
+                has(*id) && customer.is_none_or(|only| only == *of)
+            };
             let ids: Vec<i64> = hardware.iter().filter(is_wanted).map(|(id, _)| *id).collect();
             for (sort, descending) in SORTS {
                 let words = word.split_whitespace().map(str::to_owned).collect();
@@ -396,7 +407,10 @@ impl Customers {
         Customers { _directory: directory, connection, expected: BTreeMap::new(), context }
     }
 
-    fn in_transaction(&mut self, work: impl FnOnce(&Writing<'_>, &ChangeContext, &mut BTreeMap<i64, Texts>)) {
+    fn in_transaction(
+        &mut self,
+        work: impl FnOnce(&Writing<'_>, &ChangeContext, &mut BTreeMap<i64, Texts>),
+    ) {
         let transaction = self.connection.unchecked_transaction().unwrap();
         let writing = Writing::new(&transaction);
         work(&writing, &self.context, &mut self.expected);
@@ -441,14 +455,16 @@ impl Customers {
         let words: Vec<String> = list.words.iter().map(|word| fold(word)).collect();
         let is_wanted = |(_, [name, notes, status]): &(&i64, &Texts)| {
             let text = format!("{}\n{}", fold(name), fold(notes));
-            words.iter().all(|word| text.contains(word.as_str())) && (list.filters.is_empty() || status == "active")
+            words.iter().all(|word| text.contains(word.as_str()))
+                && (list.filters.is_empty() || status == "active")
         };
         let sort_value = |[name, ..]: &Texts| match list.sort {
             Column::Id => String::new(),
             _ => name.clone(),
         };
         let found = self.expected.iter().filter(is_wanted);
-        let mut found: Vec<(String, i64)> = found.map(|(id, texts)| (sort_value(texts), *id)).collect();
+        let mut found: Vec<(String, i64)> =
+            found.map(|(id, texts)| (sort_value(texts), *id)).collect();
         found.sort_unstable();
         if list.descending {
             found.reverse();
@@ -503,7 +519,8 @@ fn words_of_any_length_are_found_by_each_of_their_parts() {
     let mut customers = Customers::new();
     customers.add(&mut random, 20);
     let long: String = (0..5_000_u64).map(|n| char::from(b'a' + (n * n % 26) as u8)).collect();
-    let texts = [long.clone(), format!("{}!{}", &long[..2_500], &long[2_500..4_999]), "🦀".repeat(5_000)];
+    let texts =
+        [long.clone(), format!("{}!{}", &long[..2_500], &long[2_500..4_999]), "🦀".repeat(5_000)];
     customers.in_transaction(|writing, context, expected| {
         for text in &texts {
             let record = ["Long".to_owned(), text.clone(), "active".to_owned()];
@@ -513,7 +530,8 @@ fn words_of_any_length_are_found_by_each_of_their_parts() {
         }
     });
     let (start, end) = (&long[..200], &long[4_900..]);
-    for part in [start, end, &texts[1][2_400..2_600], "!", "z!", "🦀", "🦀🦀🦀🦀", "🦀!"] {
+    for part in [start, end, &texts[1][2_400..2_600], "!", "z!", "🦀", "🦀🦀🦀🦀", "🦀!"]
+    {
         customers.compare(&mut random, vec![part.to_owned()]);
     }
     assert_eq!(problems(&customers.connection).unwrap(), [""; 0]);

@@ -46,7 +46,11 @@ pub enum DeleteOutcome {
 impl<'a> Writing<'a> {
     /// [`Writing::finish`] must be called before the transaction commits.
     pub(in crate::store) fn new(connection: &'a Connection) -> Writing<'a> {
-        Writing { reading: Reading::new(connection), search: RefCell::default(), pending_bytes: Cell::default() }
+        Writing {
+            reading: Reading::new(connection),
+            search: RefCell::default(),
+            pending_bytes: Cell::default(),
+        }
     }
 
     pub(in crate::store) fn connection(&self) -> &'a Connection {

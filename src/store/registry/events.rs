@@ -1,6 +1,8 @@
-//! Events: changes to a tenant's keys and password, and sign-ins. The last 1,000 of each tenant are kept (contract section 11).
+//! Events: changes to a tenant's keys and password, and sign-ins. The last 1,000 of each tenant are
+//! kept (contract section 11).
 //!
-//! A failed sign-in is logged but is not an event: anybody can cause one, and a thousand of them would displace all others.
+//! A failed sign-in is logged but is not an event: anybody can cause one, and a thousand of them
+//! would displace all others.
 
 use rusqlite::{Row, Transaction, params};
 
@@ -103,7 +105,11 @@ pub(in crate::store) const EVENT_COLUMNS: &str = "at, actor, action, key_id, key
 
 impl Registry {
     /// At most `limit` of the tenant's last events, the newest first.
-    pub fn key_events(&self, tenant_id: TenantId, limit: u32) -> Result<Vec<KeyEvent>, RegistryError> {
+    pub fn key_events(
+        &self,
+        tenant_id: TenantId,
+        limit: u32,
+    ) -> Result<Vec<KeyEvent>, RegistryError> {
         self.read(|connection| {
             let sql = format!("SELECT {EVENT_COLUMNS} FROM key_events WHERE tenant_id = ?1 ORDER BY id DESC LIMIT ?2");
             connection.prepare_cached(&sql)?.query_map(params![tenant_id, limit], KeyEvent::read)?.collect()
@@ -111,7 +117,8 @@ impl Registry {
     }
 }
 
-/// Inserts an event of the tenant and deletes the events before its last 1,000. `key` is the key that the action changed.
+/// Inserts an event of the tenant and deletes the events before its last 1,000. `key` is the key
+/// that the action changed.
 pub(super) fn insert_event(
     transaction: &Transaction<'_>,
     tenant_id: TenantId,
@@ -121,8 +128,11 @@ pub(super) fn insert_event(
     now: Moment,
 ) -> rusqlite::Result<()> {
     let (id, name, prefix) = (key.map(|k| k.id), key.map(|k| &k.name), key.map(|k| &k.prefix));
-    let sql = format!("INSERT INTO key_events (tenant_id, {EVENT_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)");
-    let values = params![tenant_id, now.timestamp(), actor.as_str(), action.as_str(), id, name, prefix];
+    let sql = format!(
+        "INSERT INTO key_events (tenant_id, {EVENT_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+    );
+    let values =
+        params![tenant_id, now.timestamp(), actor.as_str(), action.as_str(), id, name, prefix];
     transaction.prepare_cached(&sql)?.execute(values)?;
     transaction
         .prepare_cached(

@@ -27,8 +27,8 @@ impl Expiry {
         last_second.to_zoned(TimeZone::UTC).ok().map(|zoned| Expiry(zoned.timestamp().into()))
     }
 
-    /// The second that is `span` after `now`, or `None` beyond the calendar. Years and months are those of the calendar,
-    /// in UTC.
+    /// The second that is `span` after `now`, or `None` beyond the calendar. Years and months are
+    /// those of the calendar, in UTC.
     pub fn after(now: Moment, span: Span) -> Option<Expiry> {
         let end = now.wall.to_zoned(TimeZone::UTC).checked_add(span).ok()?;
         Some(Expiry(end.timestamp().into()))
@@ -79,7 +79,10 @@ mod tests {
         assert_eq!(expiry.to_string(), "2026-12-31T23:59:59Z");
         assert!(!expiry.is_over(moment("2026-12-31T23:59:58.999Z")));
         assert!(expiry.is_over(moment("2026-12-31T23:59:59Z")));
-        assert!(Expiry::at("2026-11-20T20:30:00.9+01:00".parse().unwrap()).is_over(moment("2026-11-20T19:30:00Z")));
+        assert!(
+            Expiry::at("2026-11-20T20:30:00.9+01:00".parse().unwrap())
+                .is_over(moment("2026-11-20T19:30:00Z"))
+        );
     }
 
     #[test]
@@ -92,7 +95,8 @@ mod tests {
     #[test]
     fn a_span_is_added_in_utc() {
         let now = moment("2028-02-29T12:00:00.5Z");
-        let after = |span: &str| Expiry::after(now, span.parse().unwrap()).map(|expiry| expiry.to_string());
+        let after =
+            |span: &str| Expiry::after(now, span.parse().unwrap()).map(|expiry| expiry.to_string());
         assert_eq!(after("30d").as_deref(), Some("2028-03-30T12:00:00Z"));
         assert_eq!(after("1y").as_deref(), Some("2029-02-28T12:00:00Z"));
         assert_eq!(after("90s").as_deref(), Some("2028-02-29T12:01:30Z"));

@@ -82,5 +82,4 @@ impl KeyRow {
     }
 }
 
-pub(in crate::store) const KEY_COLUMNS: &str =
-    "id, tenant_id, name, prefix, scopes, created_at, last_used_at, revoked_at, expires_at, rate_limit";
+pub(in crate::store) const KEY_COLUMNS: &str = "id, tenant_id, name, prefix, scopes, created_at, last_used_at, revoked_at, expires_at, rate_limit";

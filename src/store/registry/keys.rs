@@ -44,7 +44,8 @@ impl<'a> NewKey<'a> {
     }
 }
 
-/// Trims a key's name and checks it: 1 to 100 characters, no control characters. Returns the name as it is stored.
+/// Trims a key's name and checks it: 1 to 100 characters, no control characters. Returns the name
+/// as it is stored.
 pub fn check_key_name(name: &str) -> Result<&str, &'static str> {
     let trimmed = name.trim();
     if trimmed.is_empty() {
@@ -69,7 +70,10 @@ impl Registry {
     ) -> Result<(KeyRow, String), RegistryError> {
         let new = new.checked(now).map_err(RegistryError::Invalid)?;
         self.change(|transaction| {
-            if !transaction.prepare_cached("SELECT 1 FROM tenants WHERE id = ?1")?.exists([tenant_id])? {
+            if !transaction
+                .prepare_cached("SELECT 1 FROM tenants WHERE id = ?1")?
+                .exists([tenant_id])?
+            {
                 return Err(RegistryError::NoTenant(tenant_id.to_string()));
             }
             let (row, key) = insert(transaction, tenant_id, &new, now)?;
@@ -119,7 +123,8 @@ impl Registry {
         })
     }
 
-    /// Sets the number of requests a minute of a key of this tenant, or returns it to the server's limit.
+    /// Sets the number of requests a minute of a key of this tenant, or returns it to the server's
+    /// limit.
     pub fn set_rate_limit(
         &self,
         tenant_id: TenantId,
@@ -176,16 +181,17 @@ impl Registry {
         self.uses.lock().insert(key_id, minute);
     }
 
-    /// Writes the uses that [`Registry::record_use`] has recorded. The server calls it once a minute and when it stops. After an error
-    /// they are kept for the next call.
+    /// Writes the uses that [`Registry::record_use`] has recorded. The server calls it once a
+    /// minute and when it stops. After an error they are kept for the next call.
     pub fn flush_uses(&self) -> Result<(), RegistryError> {
         let uses = std::mem::take(&mut *self.uses.lock());
         if uses.is_empty() {
             return Ok(());
         }
         let written = self.change(|transaction| {
-            let mut update = transaction
-                .prepare_cached("UPDATE keys SET last_used_at = ?2 WHERE id = ?1 AND last_used_at IS NOT ?2")?;
+            let mut update = transaction.prepare_cached(
+                "UPDATE keys SET last_used_at = ?2 WHERE id = ?1 AND last_used_at IS NOT ?2",
+            )?;
             for (key, minute) in &uses {
                 update.execute(params![key, minute])?;
             }
@@ -234,7 +240,16 @@ pub(super) fn insert(
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING {KEY_COLUMNS}"
     );
     let (scopes, created_at) = (scopes.to_string(), now.timestamp());
-    let values = params![tenant_id, name, secret::hash(&key), prefix, scopes, created_at, expires_at, rate_limit];
+    let values = params![
+        tenant_id,
+        name,
+        secret::hash(&key),
+        prefix,
+        scopes,
+        created_at,
+        expires_at,
+        rate_limit
+    ];
     let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
     Ok((row, key))
 }
@@ -243,7 +258,11 @@ pub(super) fn delete(transaction: &Transaction<'_>, key_id: KeyId) -> rusqlite::
     transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key_id]).map(drop)
 }
 
-fn find(connection: &Connection, tenant_id: TenantId, key_id: KeyId) -> rusqlite::Result<Option<KeyRow>> {
+fn find(
+    connection: &Connection,
+    tenant_id: TenantId,
+    key_id: KeyId,
+) -> rusqlite::Result<Option<KeyRow>> {
     let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
     connection.prepare_cached(&sql)?.query_row(params![tenant_id, key_id], KeyRow::read).optional()
 }

@@ -152,7 +152,10 @@ impl Registry {
         is_same.then_some(()).ok_or(RegistryError::Replaced)
     }
 
-    fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, RegistryError> {
+    fn read<T>(
+        &self,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, RegistryError> {
         Ok(query(&*self.readers.get()?)?)
     }
 
@@ -163,7 +166,8 @@ impl Registry {
     ) -> Result<T, E> {
         let mut writer = self.writer.lock();
         let failed = |error: rusqlite::Error| E::from(RegistryError::from(error));
-        let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+        let transaction =
+            writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
         self.check_identity().map_err(E::from)?;
         let result = work(&transaction)?;
         database::commit(transaction).map_err(failed)?;

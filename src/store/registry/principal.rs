@@ -63,7 +63,8 @@ impl Principal {
 }
 
 impl Registry {
-    /// The principal whose key has this SHA-256, or `None` if there is no such key. This runs for every request.
+    /// The principal whose key has this SHA-256, or `None` if there is no such key. This runs for
+    /// every request.
     pub fn find_principal(&self, hash: &[u8; 32]) -> Result<Option<Principal>, RegistryError> {
         self.read(|connection| {
             let sql =

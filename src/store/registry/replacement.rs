@@ -24,8 +24,8 @@ pub struct Replacement {
 }
 
 impl Registry {
-    /// Creates a key with the name, scopes, limit and end of `key_id`, which then ends after `overlap`, or earlier if it would
-    /// have ended anyway.
+    /// Creates a key with the name, scopes, limit and end of `key_id`, which then ends after
+    /// `overlap`, or earlier if it would have ended anyway.
     ///
     /// A key that is revoked or expired is [`RegistryError::NotReplaceable`].
     pub fn replace_key(
@@ -36,14 +36,18 @@ impl Registry {
         actor: Actor,
         now: Moment,
     ) -> Result<Replacement, RegistryError> {
-        let overlap_end = Expiry::after(now, overlap).ok_or(RegistryError::Invalid("the overlap is too long"))?;
+        let overlap_end =
+            Expiry::after(now, overlap).ok_or(RegistryError::Invalid("the overlap is too long"))?;
         self.change_key(tenant_id, key_id, |transaction, old| {
             let state = old.state(now);
             if state != KeyState::Active {
                 return Err(RegistryError::NotReplaceable { id: key_id, state: state.as_str() });
             }
-            let spec =
-                NewKey { expires_at: old.expires_at, rate_limit: old.rate_limit, ..NewKey::new(&old.name, old.scopes) };
+            let spec = NewKey {
+                expires_at: old.expires_at,
+                rate_limit: old.rate_limit,
+                ..NewKey::new(&old.name, old.scopes)
+            };
             let (new, key) = keys::insert(transaction, tenant_id, &spec, now)?;
             insert_event(transaction, tenant_id, Action::Created, Some(&new), actor, now)?;
             let former_end = old.expires_at;
@@ -54,8 +58,14 @@ impl Registry {
         })
     }
 
-    /// Undoes a replacement whose new key was shown to nobody: deletes the new key and gives the old one its former end.
-    pub fn undo_replacement(&self, replacement: &Replacement, actor: Actor, now: Moment) -> Result<(), RegistryError> {
+    /// Undoes a replacement whose new key was shown to nobody: deletes the new key and gives the
+    /// old one its former end.
+    pub fn undo_replacement(
+        &self,
+        replacement: &Replacement,
+        actor: Actor,
+        now: Moment,
+    ) -> Result<(), RegistryError> {
         let Replacement { old, former_end, new, .. } = replacement;
         self.change(|transaction| {
             keys::delete(transaction, new.id)?;
@@ -65,6 +75,13 @@ impl Registry {
     }
 }
 
-fn set_end(transaction: &Transaction<'_>, key_id: KeyId, end: Option<Expiry>) -> rusqlite::Result<()> {
-    transaction.prepare_cached("UPDATE keys SET expires_at = ?2 WHERE id = ?1")?.execute(params![key_id, end]).map(drop)
+fn set_end(
+    transaction: &Transaction<'_>,
+    key_id: KeyId,
+    end: Option<Expiry>,
+) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("UPDATE keys SET expires_at = ?2 WHERE id = ?1")?
+        .execute(params![key_id, end])
+        .map(drop)
 }

@@ -11,18 +11,31 @@ use crate::clock::Moment;
 pub const SESSION_SECONDS: i64 = 8 * 60 * 60;
 
 impl Registry {
-    /// Creates a session of the tenant, records the sign-in and deletes the expired sessions of all tenants. Returns `false`
-    /// and creates nothing if the tenant's password changed after `tenant` was read: the change ended all sessions.
-    pub fn create_session(&self, tenant: &TenantRow, hash: &[u8; 32], now: Moment) -> Result<bool, RegistryError> {
+    /// Creates a session of the tenant, records the sign-in and deletes the expired sessions of all
+    /// tenants. Returns `false` and creates nothing if the tenant's password changed after `tenant`
+    /// was read: the change ended all sessions.
+    pub fn create_session(
+        &self,
+        tenant: &TenantRow,
+        hash: &[u8; 32],
+        now: Moment,
+    ) -> Result<bool, RegistryError> {
         let seconds = now.unix_seconds();
         self.change(|transaction| {
-            transaction.prepare_cached("DELETE FROM sessions WHERE expires_at <= ?1")?.execute([seconds])?;
+            transaction
+                .prepare_cached("DELETE FROM sessions WHERE expires_at <= ?1")?
+                .execute([seconds])?;
             let inserted = transaction
                 .prepare_cached(
                     "INSERT INTO sessions (tenant_id, hash, expires_at)
                      SELECT id, ?2, ?3 FROM tenants WHERE id = ?1 AND password_hash = ?4",
                 )?
-                .execute(params![tenant.id, hash, seconds + SESSION_SECONDS, tenant.password_hash])?;
+                .execute(params![
+                    tenant.id,
+                    hash,
+                    seconds + SESSION_SECONDS,
+                    tenant.password_hash
+                ])?;
             if inserted == 1 {
                 insert_event(transaction, tenant.id, Action::SignedIn, None, Actor::Panel, now)?;
             }
@@ -30,8 +43,13 @@ impl Registry {
         })
     }
 
-    /// The tenant of the session with this hash, or `None` if there is no such session or it has expired.
-    pub fn find_session(&self, hash: &[u8; 32], now: Moment) -> Result<Option<TenantRow>, RegistryError> {
+    /// The tenant of the session with this hash, or `None` if there is no such session or it has
+    /// expired.
+    pub fn find_session(
+        &self,
+        hash: &[u8; 32],
+        now: Moment,
+    ) -> Result<Option<TenantRow>, RegistryError> {
         let seconds = now.unix_seconds();
         self.read(|connection| {
             let sql = format!(

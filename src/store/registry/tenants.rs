@@ -10,7 +10,8 @@ use crate::model::TenantId;
 use crate::store::data_dir::{self, remove_tenant_files, tenant_database};
 use crate::store::database::Database;
 
-/// Why a tenant is inactive. A suspension takes precedence over a trial that is over (contract section 5).
+/// Why a tenant is inactive. A suspension takes precedence over a trial that is over (contract
+/// section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inactive {
     /// The operator suspended the tenant.
@@ -58,7 +59,8 @@ impl TenantState {
 }
 
 impl TenantRow {
-    /// Why the tenant is inactive on the day `today` (`YYYY-MM-DD`, UTC), or `None` if it is active.
+    /// Why the tenant is inactive on the day `today` (`YYYY-MM-DD`, UTC), or `None` if it is
+    /// active.
     pub fn inactive(&self, today: &str) -> Option<Inactive> {
         inactive(self.suspended, self.trial_until.as_deref(), today)
     }
@@ -85,11 +87,14 @@ impl TenantRow {
     }
 }
 
-pub(in crate::store) const TENANT_COLUMNS: &str =
-    "tenants.id, tenants.name, tenants.suspended, tenants.trial_until, tenants.created_at, tenants.password_hash";
+pub(in crate::store) const TENANT_COLUMNS: &str = "tenants.id, tenants.name, tenants.suspended, tenants.trial_until, tenants.created_at, tenants.password_hash";
 
 /// A trial ends with its last day. Dates in this format have the order of their texts.
-pub(super) fn inactive(suspended: bool, trial_until: Option<&str>, today: &str) -> Option<Inactive> {
+pub(super) fn inactive(
+    suspended: bool,
+    trial_until: Option<&str>,
+    today: &str,
+) -> Option<Inactive> {
     if suspended {
         Some(Inactive::Suspended)
     } else if trial_until.is_some_and(|last_day| last_day < today) {
@@ -108,7 +113,9 @@ pub fn check_tenant_name(name: &str) -> Result<(), &'static str> {
     if is_valid {
         Ok(())
     } else {
-        Err("a tenant's name has 1 to 63 small letters a-z, digits and hyphens, and does not begin with a hyphen")
+        Err(
+            "a tenant's name has 1 to 63 small letters a-z, digits and hyphens, and does not begin with a hyphen",
+        )
     }
 }
 
@@ -130,7 +137,9 @@ impl Registry {
         now: Moment,
     ) -> Result<TenantRow, RegistryError> {
         check_tenant_name(name).map_err(RegistryError::Invalid)?;
-        let insert = |transaction: &Transaction<'_>| insert(transaction, name, trial_until, password_hash, now);
+        let insert = |transaction: &Transaction<'_>| {
+            insert(transaction, name, trial_until, password_hash, now)
+        };
         self.add_tenant(name, insert, Database::create, |_, _| Ok(())).map(|(tenant, ())| tenant)
     }
 
@@ -145,7 +154,8 @@ impl Registry {
     ) -> Result<(TenantRow, String), RegistryError> {
         check_tenant_name(name).map_err(RegistryError::Invalid)?;
         let key = key.checked(now).map_err(RegistryError::Invalid)?;
-        let insert = |transaction: &Transaction<'_>| insert(transaction, name, None, password_hash, now);
+        let insert =
+            |transaction: &Transaction<'_>| insert(transaction, name, None, password_hash, now);
         let add_key = |transaction: &Transaction<'_>, tenant: &TenantRow| {
             let (row, secret) = keys::insert(transaction, tenant.id, &key, now)?;
             let (key, actor) = (Some(&row), Actor::CommandLine);
@@ -244,7 +254,8 @@ impl Registry {
             if exists(transaction, new_name)? {
                 return Err(RegistryError::TenantExists(new_name.to_owned()));
             }
-            let sql = format!("UPDATE tenants SET name = ?2 WHERE name = ?1 RETURNING {TENANT_COLUMNS}");
+            let sql =
+                format!("UPDATE tenants SET name = ?2 WHERE name = ?1 RETURNING {TENANT_COLUMNS}");
             let values = [name, new_name];
             Ok(transaction.prepare_cached(&sql)?.query_row(values, TenantRow::read)?)
         })
@@ -286,9 +297,16 @@ impl Registry {
     }
 
     /// `assignments` is trusted SQL. The parameters of `values` begin at `?2`.
-    fn change_tenant(&self, name: &str, assignments: &str, values: &[&dyn ToSql]) -> Result<TenantRow, RegistryError> {
+    fn change_tenant(
+        &self,
+        name: &str,
+        assignments: &str,
+        values: &[&dyn ToSql],
+    ) -> Result<TenantRow, RegistryError> {
         self.change(|transaction| {
-            let sql = format!("UPDATE tenants SET {assignments} WHERE name = ?1 RETURNING {TENANT_COLUMNS}");
+            let sql = format!(
+                "UPDATE tenants SET {assignments} WHERE name = ?1 RETURNING {TENANT_COLUMNS}"
+            );
             let mut parameters: Vec<&dyn ToSql> = vec![&name];
             parameters.extend(values);
             let mut update = transaction.prepare_cached(&sql)?;

@@ -21,7 +21,11 @@ impl Fixture {
         let data = directory.path().join("data");
         NewDataDir::create(&data).unwrap().keep();
         let registry = Registry::open(&data).unwrap();
-        Fixture { directory, registry, clock: Clock::manual("2026-11-20T19:30:42Z".parse().unwrap()) }
+        Fixture {
+            directory,
+            registry,
+            clock: Clock::manual("2026-11-20T19:30:42Z".parse().unwrap()),
+        }
     }
 
     fn data(&self) -> PathBuf {
@@ -34,7 +38,12 @@ impl Fixture {
 
     fn key(&self, tenant: &TenantRow) -> (KeyRow, String) {
         self.registry
-            .create_key(tenant.id, NewKey::new("a key", Scopes::every()), Actor::CommandLine, self.clock.now())
+            .create_key(
+                tenant.id,
+                NewKey::new("a key", Scopes::every()),
+                Actor::CommandLine,
+                self.clock.now(),
+            )
             .unwrap()
     }
 
@@ -56,20 +65,28 @@ fn a_key_identifies_its_tenant_until_it_is_deleted() {
     let (row, key) = fixture.key(&acme);
     assert_eq!(row.prefix, key[..8]);
     let principal = fixture.principal(&key).unwrap();
-    assert_eq!((principal.key_id, principal.tenant_id, principal.tenant_name.as_str()), (row.id, acme.id, "acme"));
+    assert_eq!(
+        (principal.key_id, principal.tenant_id, principal.tenant_name.as_str()),
+        (row.id, acme.id, "acme")
+    );
     assert_eq!(principal.scopes, Scopes::every());
     assert!(!principal.revoked);
 
-    let revoked = fixture.registry.revoke_key(acme.id, row.id, Actor::Panel, fixture.clock.now()).unwrap();
+    let revoked =
+        fixture.registry.revoke_key(acme.id, row.id, Actor::Panel, fixture.clock.now()).unwrap();
     assert_eq!(revoked.state(fixture.clock.now()), KeyState::Revoked);
     assert!(fixture.principal(&key).unwrap().revoked);
     fixture.clock.advance(Duration::from_secs(60));
-    let again = fixture.registry.revoke_key(acme.id, row.id, Actor::Panel, fixture.clock.now()).unwrap();
+    let again =
+        fixture.registry.revoke_key(acme.id, row.id, Actor::Panel, fixture.clock.now()).unwrap();
     assert_eq!(again, revoked);
 
     fixture.registry.delete_key(acme.id, row.id, Actor::Panel, fixture.clock.now()).unwrap();
     assert_eq!(fixture.principal(&key), None);
-    assert_eq!(fixture.events(&acme), ["deleted by panel", "revoked by panel", "created by command line"]);
+    assert_eq!(
+        fixture.events(&acme),
+        ["deleted by panel", "revoked by panel", "created by command line"]
+    );
     let key = Some(EventKey { id: row.id, name: "a key".to_owned(), prefix: row.prefix });
     assert!(fixture.registry.key_events(acme.id, 20).unwrap().iter().all(|event| event.key == key));
 }
@@ -84,7 +101,10 @@ fn another_tenants_key_cannot_be_changed() {
         fixture.registry.revoke_key(other.id, row.id, Actor::Panel, now),
         Err(RegistryError::NoKey(id)) if id == row.id
     ));
-    assert!(matches!(fixture.registry.delete_key(other.id, row.id, Actor::Panel, now), Err(RegistryError::NoKey(_))));
+    assert!(matches!(
+        fixture.registry.delete_key(other.id, row.id, Actor::Panel, now),
+        Err(RegistryError::NoKey(_))
+    ));
     assert!(!fixture.principal(&key).unwrap().revoked);
     assert!(fixture.registry.list_keys(other.id).unwrap().is_empty());
 }
@@ -149,7 +169,10 @@ fn deleting_a_tenant_deletes_its_keys_sessions_and_events() {
     assert_eq!(fixture.registry.find_session(&[7; 32], fixture.clock.now()).unwrap(), None);
     let rest = |table: &str| {
         let sql = format!("SELECT count(*) FROM {table}");
-        fixture.registry.read(|connection| connection.query_row(&sql, [], |row| row.get::<_, i64>(0))).unwrap()
+        fixture
+            .registry
+            .read(|connection| connection.query_row(&sql, [], |row| row.get::<_, i64>(0)))
+            .unwrap()
     };
     assert_eq!([rest("keys"), rest("sessions"), rest("key_events")], [0, 0, 0]);
 }
@@ -169,10 +192,14 @@ fn a_session_lasts_eight_hours_and_ends_with_a_new_password() {
     fixture.registry.create_session(&acme, &[3; 32], fixture.clock.now()).unwrap();
     fixture.registry.end_session(&[2; 32]).unwrap();
     assert!(find(2).is_none() && find(3).is_some());
-    fixture.registry.set_password(acme.id, "$new", Actor::CommandLine, fixture.clock.now()).unwrap();
+    fixture
+        .registry
+        .set_password(acme.id, "$new", Actor::CommandLine, fixture.clock.now())
+        .unwrap();
     assert!(find(3).is_none());
     assert_eq!(fixture.registry.find_tenant("acme").unwrap().unwrap().password_hash, "$new");
-    // `acme` was read before the change: this is a sign-in with the old password that was under way.
+    // `acme` was read before the change: this is a sign-in with the old password that was under
+    // way.
     assert!(!fixture.registry.create_session(&acme, &[4; 32], fixture.clock.now()).unwrap());
     assert!(find(4).is_none());
 }
@@ -186,10 +213,14 @@ fn sign_ins_and_password_changes_are_events_and_failures_are_not() {
     fixture.registry.set_password(acme.id, "$new", Actor::Panel, now).unwrap();
     fixture.registry.set_password(acme.id, "$newer", Actor::CommandLine, now).unwrap();
     assert!(!fixture.registry.create_session(&acme, &[2; 32], now).unwrap());
-    let expected = ["password changed by command line", "password changed by panel", "signed in by panel"];
+    let expected =
+        ["password changed by command line", "password changed by panel", "signed in by panel"];
     assert_eq!(fixture.events(&acme), expected);
     let events = fixture.registry.key_events(acme.id, 20).unwrap();
-    assert!(events.iter().all(|event| event.key.is_none() && event.at == now.timestamp()), "{events:?}");
+    assert!(
+        events.iter().all(|event| event.key.is_none() && event.at == now.timestamp()),
+        "{events:?}"
+    );
     assert!(fixture.events(&other).is_empty());
 }
 
@@ -218,7 +249,14 @@ fn the_last_thousand_events_are_kept() {
         .registry
         .change(|transaction| {
             for _ in 0..600 {
-                events::insert_event(transaction, acme.id, Action::SignedIn, None, Actor::Panel, fixture.clock.now())?;
+                events::insert_event(
+                    transaction,
+                    acme.id,
+                    Action::SignedIn,
+                    None,
+                    Actor::Panel,
+                    fixture.clock.now(),
+                )?;
                 events::insert_event(
                     transaction,
                     acme.id,
@@ -255,7 +293,10 @@ fn created_files_are_private_to_the_owner() {
     fixture.tenant("acme");
     let mode = |path: &str| fs::metadata(fixture.data().join(path)).unwrap().mode() & 0o777;
     assert_eq!([mode(""), mode("tenants")], [0o700, 0o700]);
-    assert_eq!([mode("registry.db"), mode("registry.db-wal"), mode("tenants/1.db")], [0o600, 0o600, 0o600]);
+    assert_eq!(
+        [mode("registry.db"), mode("registry.db-wal"), mode("tenants/1.db")],
+        [0o600, 0o600, 0o600]
+    );
 }
 
 #[test]
@@ -298,12 +339,21 @@ fn a_renamed_tenant_keeps_its_keys_and_sessions() {
         let refused = fixture.registry.rename_tenant(name, taken);
         assert!(matches!(refused, Err(RegistryError::TenantExists(name)) if name == taken));
     }
-    assert!(matches!(fixture.registry.rename_tenant("nobody", "new"), Err(RegistryError::NoTenant(_))));
-    assert!(matches!(fixture.registry.rename_tenant("acme", "New"), Err(RegistryError::Invalid(_))));
+    assert!(matches!(
+        fixture.registry.rename_tenant("nobody", "new"),
+        Err(RegistryError::NoTenant(_))
+    ));
+    assert!(matches!(
+        fixture.registry.rename_tenant("acme", "New"),
+        Err(RegistryError::Invalid(_))
+    ));
     let renamed = fixture.registry.rename_tenant("acme", "new").unwrap();
     assert_eq!(renamed, TenantRow { name: "new".to_owned(), ..acme });
     assert_eq!(fixture.principal(&key).unwrap().tenant_name, "new");
-    assert_eq!(fixture.registry.find_session(&[7; 32], fixture.clock.now()).unwrap(), Some(renamed));
+    assert_eq!(
+        fixture.registry.find_session(&[7; 32], fixture.clock.now()).unwrap(),
+        Some(renamed)
+    );
     assert_eq!(fixture.registry.find_tenant("acme").unwrap(), None);
 }
 
@@ -312,12 +362,19 @@ fn a_replaced_key_ends_after_the_overlap_or_at_its_own_end() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
     let expires_at = Expiry::at_end_of("2026-11-20");
-    let new = NewKey { expires_at, rate_limit: NonZeroU32::new(7), ..NewKey::new("a key", Scopes::read_only()) };
+    let new = NewKey {
+        expires_at,
+        rate_limit: NonZeroU32::new(7),
+        ..NewKey::new("a key", Scopes::read_only())
+    };
     for (overlap, end) in [("1h", "2026-11-20T20:30:42Z"), ("24h", "2026-11-20T23:59:59Z")] {
-        let (row, _) = fixture.registry.create_key(acme.id, new, Actor::Panel, fixture.clock.now()).unwrap();
+        let (row, _) =
+            fixture.registry.create_key(acme.id, new, Actor::Panel, fixture.clock.now()).unwrap();
         let overlap = overlap.parse().unwrap();
-        let replaced =
-            fixture.registry.replace_key(acme.id, row.id, overlap, Actor::Panel, fixture.clock.now()).unwrap();
+        let replaced = fixture
+            .registry
+            .replace_key(acme.id, row.id, overlap, Actor::Panel, fixture.clock.now())
+            .unwrap();
         assert_eq!(replaced.old.expires_at.unwrap().to_string(), end);
         assert_eq!(fixture.registry.key(acme.id, row.id).unwrap().unwrap(), replaced.old);
         let KeyRow { name, scopes, expires_at, rate_limit, .. } = replaced.new;
@@ -336,7 +393,10 @@ fn an_undone_replacement_leaves_the_old_key_as_it_was() {
     let acme = fixture.tenant("acme");
     let (row, _) = fixture.key(&acme);
     let now = fixture.clock.now();
-    let replaced = fixture.registry.replace_key(acme.id, row.id, jiff::Span::new(), Actor::CommandLine, now).unwrap();
+    let replaced = fixture
+        .registry
+        .replace_key(acme.id, row.id, jiff::Span::new(), Actor::CommandLine, now)
+        .unwrap();
     assert_eq!(replaced.old.state(now), KeyState::Expired);
     fixture.registry.undo_replacement(&replaced, Actor::CommandLine, now).unwrap();
     assert_eq!(fixture.registry.list_keys(acme.id).unwrap(), [row]);

@@ -33,7 +33,10 @@ impl TenantFile {
     }
 
     /// Runs `work` in a read transaction: all that it reads is of one snapshot.
-    pub fn read<T, E: From<DatabaseError>>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, E>) -> Result<T, E> {
+    pub fn read<T, E: From<DatabaseError>>(
+        &self,
+        work: impl FnOnce(&Reading<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let transaction = self.connection.unchecked_transaction().map_err(DatabaseError)?;
         let result = work(&Reading::new(&self.connection));
         transaction.finish().map_err(DatabaseError)?;

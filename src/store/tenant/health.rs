@@ -93,7 +93,8 @@ impl Health {
 /// statement does not fit.
 fn is_the_files(error: &rusqlite::Error) -> bool {
     use rusqlite::Error::{
-        FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, SqlInputError, Utf8Error,
+        FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, SqlInputError,
+        Utf8Error,
     };
     matches!(
         error,

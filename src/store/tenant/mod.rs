@@ -79,7 +79,11 @@ impl std::fmt::Debug for Tenants {
 }
 
 impl Tenants {
-    pub fn new(data_dir: impl Into<PathBuf>, limits: TenantLimits, metrics: Arc<Metrics>) -> Tenants {
+    pub fn new(
+        data_dir: impl Into<PathBuf>,
+        limits: TenantLimits,
+        metrics: Arc<Metrics>,
+    ) -> Tenants {
         let opener = ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("opener");
         let most = NonZeroUsize::new(limits.open).unwrap_or(NonZeroUsize::MIN);
         Tenants {
@@ -145,10 +149,11 @@ impl Tenants {
             let mut slots = self.slots.lock();
             std::iter::from_fn(|| slots.pop_lru()).map(|(_, slot)| slot).collect()
         };
-        let close = |slot: Arc<Slot>| match std::mem::replace(&mut *slot.state.lock(), State::Closed) {
-            State::Open(tenant) => tenant.stop(),
-            State::Closed | State::Failed(_) => None,
-        };
+        let close =
+            |slot: Arc<Slot>| match std::mem::replace(&mut *slot.state.lock(), State::Closed) {
+                State::Open(tenant) => tenant.stop(),
+                State::Closed | State::Failed(_) => None,
+            };
         let writers: Vec<_> = slots.into_iter().filter_map(close).collect();
         for writer in writers {
             // A panic of the thread was logged.

@@ -25,11 +25,16 @@ pub(super) fn limit(connection: &Connection, max_size: u64) -> rusqlite::Result<
 }
 
 /// Why nothing but deletions may be written now; `None` where there is room.
-pub(super) fn shortage(connection: &Connection, file: &Path, max_size: u64) -> rusqlite::Result<Option<StoreError>> {
+pub(super) fn shortage(
+    connection: &Connection,
+    file: &Path,
+    max_size: u64,
+) -> rusqlite::Result<Option<StoreError>> {
     if statvfs(file).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < RESERVE) {
         return Ok(Some(StoreError::DiskFull));
     }
-    let count = |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0));
+    let count =
+        |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0));
     let used = count("PRAGMA page_count")?.saturating_sub(count("PRAGMA freelist_count")?);
     let used = u64::try_from(used).unwrap_or(0).saturating_mul(PAGE);
     Ok((used >= max_size).then_some(StoreError::SizeLimit))

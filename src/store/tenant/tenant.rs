@@ -69,7 +69,11 @@ impl std::fmt::Debug for Tenant {
 }
 
 impl Tenant {
-    pub(super) fn open(database: Database, shared: Arc<Shared>, health: Arc<Health>) -> Result<Tenant, OpenError> {
+    pub(super) fn open(
+        database: Database,
+        shared: Arc<Shared>,
+        health: Arc<Health>,
+    ) -> Result<Tenant, OpenError> {
         // Opened here, not in the pool: the pool would try again in the background and keep the
         // caller waiting.
         drop(database.open(Role::Reader)?);

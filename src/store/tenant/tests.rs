@@ -247,7 +247,9 @@ fn what_a_failed_mutation_wrote_is_gone_from_the_search_and_the_change_log_too()
             add(writing, "sixth kept")
         };
         tenant.mutate(CHANGES, renames, done(report));
-        let deletes = |writing: &Writing<'_>| Ok(writing.delete(&CUSTOMER, RecordId(2), &context()).map(drop)?);
+        let deletes = |writing: &Writing<'_>| {
+            Ok(writing.delete(&CUSTOMER, RecordId(2), &context()).map(drop)?)
+        };
         tenant.mutate(DELETES, deletes, done(report));
     });
     let done = Ok(Ok(()));
@@ -357,8 +359,9 @@ fn wait_until_accepted(tenant: &Tenant, id: &mut i64, notes: &str) {
     while add_customer(tenant, notes.to_owned()) == Err(StoreError::SizeLimit) {
         *id += 1;
         let deleted = RecordId(*id);
-        let outcome =
-            run(tenant, DELETES, move |writing| Ok(writing.delete(&CUSTOMER, deleted, &context()).map(drop)?));
+        let outcome = run(tenant, DELETES, move |writing| {
+            Ok(writing.delete(&CUSTOMER, deleted, &context()).map(drop)?)
+        });
         assert_eq!(outcome, Ok(Ok(())), "deletion of {id}");
         assert!(*id < 1_000);
     }

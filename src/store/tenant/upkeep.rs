@@ -104,7 +104,12 @@ impl Upkeep {
         }
     }
 
-    fn checkpoint(&mut self, database: &Database, connection: &Connection, shared: &Shared) -> rusqlite::Result<()> {
+    fn checkpoint(
+        &mut self,
+        database: &Database,
+        connection: &Connection,
+        shared: &Shared,
+    ) -> rusqlite::Result<()> {
         let begun = Instant::now();
         self.checkpoint_at = self.frames.saturating_add(CHECKPOINT_FRAMES);
         self.frames = 0;

@@ -40,7 +40,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(database: Database, shared: Arc<Shared>, health: Arc<Health>) -> std::io::Result<Writer> {
+    pub(super) fn start(
+        database: Database,
+        shared: Arc<Shared>,
+        health: Arc<Health>,
+    ) -> std::io::Result<Writer> {
         let (queue, jobs) = mpsc::sync_channel(MAX_WAITING);
         let mut work = WriterThread {
             database,
@@ -57,7 +61,9 @@ impl Writer {
 
     /// Queues a mutation. Its outcome is told by the thread.
     pub(super) fn submit(&self, job: Queued) {
-        if let Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) = self.queue.try_send(job) {
+        if let Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) =
+            self.queue.try_send(job)
+        {
             job.finish(Err(StoreError::Unavailable));
         }
     }

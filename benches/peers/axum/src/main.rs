@@ -1,7 +1,9 @@
-//! What many would write to be fast: axum and rusqlite, one table, cached statements, WAL, every commit synced.
+//! What many would write to be fast: axum and rusqlite, one table, cached statements, WAL, every
+//! commit synced.
 //!
-//! One record is read where its request arrives: that takes microseconds, less than a hand-over to a blocking thread. A page goes
-//! to one. Both were measured the other way round, and slower. One thread writes, since SQLite lets one write at a time.
+//! One record is read where its request arrives: that takes microseconds, less than a hand-over to
+//! a blocking thread. A page goes to one. Both were measured the other way round, and slower. One
+//! thread writes, since SQLite lets one write at a time.
 
 use std::cell::OnceCell;
 use std::sync::mpsc;

@@ -1,9 +1,9 @@
-//! The catalogue of error conditions (contract section 6 and later ones).
+//! The table of error codes (contract section 6 and later ones).
 //!
-//! It is the one table of codes and statuses. OpenAPI, the documentation page, the contract document
-//! and the tests read it. [`ApiError`](super::ApiError) is one occurrence of a condition.
+//! OpenAPI, the documentation page, the contract document
+//! and the tests read it. [`ApiError`](super::ApiError) is one occurrence of a code.
 
-/// The properties of a condition that are the same for every occurrence.
+/// The properties of a code that are the same for every occurrence.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
     /// The machine-readable `code` of the envelope.
@@ -16,33 +16,33 @@ pub struct Description {
     pub remedy: &'static str,
 }
 
-/// Declares each condition once: its code and status, what happened, and what the client does.
-macro_rules! conditions {
-    ($($condition:ident = ($code:literal, $status:literal): $meaning:literal, $remedy:literal;)*) => {
-        /// A condition that a client can meet, in the order of the checks.
+/// Declares each code once: its code and status, what happened, and what the client does.
+macro_rules! error_codes {
+    ($($variant:ident = ($code:literal, $status:literal): $meaning:literal, $remedy:literal;)*) => {
+        /// A code that a client can meet, in the order of the checks.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Condition {
-            $(#[doc = $code] $condition,)*
+        pub enum ErrorCode {
+            $(#[doc = $code] $variant,)*
         }
 
-        impl Condition {
+        impl ErrorCode {
             /// Code, status, meaning and remedy.
             pub const fn describe(self) -> Description {
                 let (code, status, meaning, remedy) = match self {
-                    $(Condition::$condition => ($code, $status, $meaning, $remedy),)*
+                    $(ErrorCode::$variant => ($code, $status, $meaning, $remedy),)*
                 };
                 Description { code, status, meaning, remedy }
             }
 
-            /// Every condition.
-            pub fn all() -> impl Iterator<Item = Condition> {
-                [$(Condition::$condition),*].into_iter()
+            /// Every code.
+            pub fn all() -> impl Iterator<Item = ErrorCode> {
+                [$(ErrorCode::$variant),*].into_iter()
             }
         }
     };
 }
 
-conditions! {
+error_codes! {
     MissingAuthorization = ("missing_authorization", 401):
         "The header `Authorization: Bearer <API key>` is missing or names another scheme.",
         "Send the header with every request.";
