@@ -6,8 +6,8 @@ use super::errors;
 use super::precondition::{IfMatch, etag};
 use super::record_id::RequestedId;
 use crate::http::{ApiError, Response};
-use crate::model::field::{Input, ValueError};
-use crate::model::{Field, FieldError, JsonObject, RecordId, Resource, Value};
+use crate::model::field::ValueError;
+use crate::model::{Field, FieldError, Json, JsonObject, RecordId, Resource, Value};
 use crate::store::{ChangeContext, DeleteOutcome, MutationError, Reading, Record, Writing};
 
 /// A change whose values are valid. Its last checks, from `not_found` on (contract section 5), need
@@ -80,10 +80,7 @@ impl Change {
     /// # Errors
     ///
     /// `bad_request` or `validation_failed`.
-    pub fn create(
-        resource: &'static Resource,
-        object: &JsonObject<'_>,
-    ) -> Result<Change, ApiError> {
+    pub fn create(resource: &'static Resource, object: &JsonObject) -> Result<Change, ApiError> {
         let checked = resource.fields.iter().map(|field| match object.get(field.name) {
             Some(input) => field.check(input),
             None if field.required => Err(ValueError::Invalid(field.missing())),
@@ -97,9 +94,9 @@ impl Change {
     /// # Errors
     ///
     /// `no_updatable_fields`, `bad_request` or `validation_failed`.
-    pub fn update(target: Target, object: &JsonObject<'_>) -> Result<Change, ApiError> {
+    pub fn update(target: Target, object: &JsonObject) -> Result<Change, ApiError> {
         let fields = target.resource.fields.iter();
-        let named: Vec<(&'static Field, &Input<'_>)> =
+        let named: Vec<(&'static Field, &Json)> =
             fields.filter_map(|field| object.get(field.name).map(|input| (field, input))).collect();
         if named.is_empty() {
             return Err(errors::no_updatable_fields(target.resource));

@@ -11,8 +11,9 @@ use super::query::Query;
 use super::record_id::RequestedId;
 use crate::http::request::MAX_BODY;
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Response};
+use crate::model::Resource;
 use crate::model::field::shorten;
-use crate::model::{JsonObject, Resource};
+use crate::model::json_object::parse_object;
 use crate::store::{ChangeContext, Demand, MutationError, Tenant, Writing};
 
 /// A change after the checks that need no database, with the idempotency key of its request.
@@ -92,7 +93,7 @@ pub(super) fn create(
 ) -> Result<CheckedChange, ApiError> {
     let key = idempotency::parse_key(request)?;
     let body = json_body(request, MAX_BODY)?;
-    let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
+    let object = parse_object(body).map_err(|error| errors::invalid_json(&error))?;
     Query::parse(request.query.as_deref())?.only([].into_iter())?;
     let change = Change::create(resource, &object)?;
     Ok(CheckedChange {
@@ -108,7 +109,7 @@ pub(super) fn update(
 ) -> Result<CheckedChange, ApiError> {
     let key = idempotency::parse_key(request)?;
     let body = json_body(request, MAX_BODY)?;
-    let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
+    let object = parse_object(body).map_err(|error| errors::invalid_json(&error))?;
     let id = RequestedId::of(request)?;
     let key = key.map(|key| idempotency_key(key, &request.method, resource, id.text(), body));
     let target = Target { resource, id, if_match: IfMatch::of(request) };

@@ -8,6 +8,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 
 use super::field_error::{FieldCode, FieldError};
+use super::json_object::Json;
 
 /// The kind of value that a field holds, with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,43 +187,24 @@ pub enum Value {
     Text(String),
 }
 
-/// A value before validation: from a JSON body, or from a cell of a file.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Input<'a> {
-    /// JSON null.
-    Null,
-    /// A JSON boolean.
-    Boolean(bool),
-    /// The text of a JSON number: `12`, `-0`, `1.5`, `1e400`.
-    Number(&'a str),
-    /// A JSON string, or a cell.
-    Text(Cow<'a, str>),
-    /// The text of a JSON array. No field takes one.
-    Array(&'a str),
-    /// The text of a JSON object. No field takes one.
-    Object(&'a str),
+/// Returns whether a value is null or consists of white space only. Such a value is empty for every
+/// kind of field.
+pub fn is_empty(input: &Json) -> bool {
+    match input {
+        Json::Null => true,
+        Json::String(text) => text.chars().all(char::is_whitespace),
+        _ => false,
+    }
 }
 
-impl Input<'_> {
-    /// Returns whether the value is null or consists of white space only. Such a value is empty for
-    /// every kind of field.
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Input::Null => true,
-            Input::Text(text) => text.chars().all(char::is_whitespace),
-            _ => false,
-        }
-    }
-
-    fn describe(&self) -> Cow<'static, str> {
-        match self {
-            Input::Null => "null".into(),
-            Input::Boolean(value) => value.to_string().into(),
-            Input::Number(number) => format!("the number {}", shorten(number)).into(),
-            Input::Text(text) => format!("{:?}", shorten(text)).into(),
-            Input::Array(_) => "an array".into(),
-            Input::Object(_) => "an object".into(),
-        }
+fn describe(input: &Json) -> Cow<'static, str> {
+    match input {
+        Json::Null => "null".into(),
+        Json::Bool(value) => value.to_string().into(),
+        Json::Number(number) => format!("the number {}", shorten(number.as_str())).into(),
+        Json::String(text) => format!("{:?}", shorten(text)).into(),
+        Json::Array(_) => "an array".into(),
+        Json::Object(_) => "an object".into(),
     }
 }
 
@@ -252,8 +234,8 @@ impl Field {
     /// # Errors
     ///
     /// [`ValueError`] if `input` violates the rules of the field.
-    pub fn check(&self, input: &Input<'_>) -> Result<Value, ValueError> {
-        if input.is_empty() {
+    pub fn check(&self, input: &Json) -> Result<Value, ValueError> {
+        if is_empty(input) {
             let is_optional = !self.required;
             return if is_optional { Ok(self.default_value()) } else { Err(self.empty(input)) };
         }
@@ -263,11 +245,11 @@ impl Field {
             Kind::Integer => self.check_integer(input),
             Kind::Boolean => self.check_boolean(input),
             Kind::Date => match input {
-                Input::Text(text) if is_date(text) => Ok(Value::Text(text.to_string())),
+                Json::String(text) if is_date(text) => Ok(Value::Text(text.to_string())),
                 _ => Err(self.rejected(FieldCode::InvalidDate, input)),
             },
             Kind::Choice(allowed) => match input {
-                Input::Text(text) if allowed.contains(&text.as_ref()) => {
+                Json::String(text) if allowed.contains(&text.as_str()) => {
                     Ok(Value::Text(text.to_string()))
                 }
                 _ => Err(self.rejected(FieldCode::NotInList, input)),
@@ -281,8 +263,8 @@ impl Field {
     /// # Errors
     ///
     /// [`ValueError`] if `input` violates the rules of the field.
-    pub fn check_update(&self, input: &Input<'_>) -> Result<Value, ValueError> {
-        if input.is_empty() && self.default.is_some() {
+    pub fn check_update(&self, input: &Json) -> Result<Value, ValueError> {
+        if is_empty(input) && self.default.is_some() {
             Err(self.empty(input))
         } else {
             self.check(input)
@@ -290,11 +272,11 @@ impl Field {
     }
 
     /// The error of an empty value where the field needs one.
-    fn empty(&self, input: &Input<'_>) -> ValueError {
+    fn empty(&self, input: &Json) -> ValueError {
         let message = format!(
             "\"{}\" is required. It was {}; {}.",
             self.name,
-            input.describe(),
+            describe(input),
             self.expectation()
         );
         self.invalid(FieldCode::Required, message)
@@ -307,10 +289,10 @@ impl Field {
         FieldError { field: self.name, code: FieldCode::Required, message }
     }
 
-    fn rejected(&self, code: FieldCode, input: &Input<'_>) -> ValueError {
+    fn rejected(&self, code: FieldCode, input: &Json) -> ValueError {
         self.invalid(
             code,
-            format!("\"{}\" was {}; {}.", self.name, input.describe(), self.expectation()),
+            format!("\"{}\" was {}; {}.", self.name, describe(input), self.expectation()),
         )
     }
 
@@ -339,12 +321,12 @@ impl Field {
         }
     }
 
-    fn check_text(&self, input: &Input<'_>, min: usize, max: usize) -> Result<Value, ValueError> {
-        let Input::Text(text) = input else {
+    fn check_text(&self, input: &Json, min: usize, max: usize) -> Result<Value, ValueError> {
+        let Json::String(text) = input else {
             return Err(ValueError::WrongType(format!(
                 "The field \"{}\" must be a JSON string, but {} was sent; {}.",
                 self.name,
-                input.describe(),
+                describe(input),
                 self.expectation()
             )));
         };
@@ -366,9 +348,9 @@ impl Field {
         ))
     }
 
-    fn check_email(&self, input: &Input<'_>) -> Result<Value, ValueError> {
+    fn check_email(&self, input: &Json) -> Result<Value, ValueError> {
         match input {
-            Input::Text(text) if text.chars().count() > MAX_EMAIL => Err(self.invalid(
+            Json::String(text) if text.chars().count() > MAX_EMAIL => Err(self.invalid(
                 FieldCode::TooLong,
                 format!(
                     "\"{}\" has {}; {}.",
@@ -377,25 +359,25 @@ impl Field {
                     self.expectation()
                 ),
             )),
-            Input::Text(text) if is_email(text) => Ok(Value::Text(text.to_string())),
+            Json::String(text) if is_email(text) => Ok(Value::Text(text.to_string())),
             _ => Err(self.rejected(FieldCode::InvalidEmail, input)),
         }
     }
 
-    fn check_integer(&self, input: &Input<'_>) -> Result<Value, ValueError> {
+    fn check_integer(&self, input: &Json) -> Result<Value, ValueError> {
         match input {
             // `i64::from_str` also accepts a leading `+`. JSON has no such numbers.
-            Input::Number(number) => number.parse().ok().map(Value::Integer),
+            Json::Number(number) => number.as_str().parse().ok().map(Value::Integer),
             _ => None,
         }
         .ok_or_else(|| self.rejected(FieldCode::InvalidInt, input))
     }
 
-    fn check_boolean(&self, input: &Input<'_>) -> Result<Value, ValueError> {
+    fn check_boolean(&self, input: &Json) -> Result<Value, ValueError> {
         match input {
-            Input::Boolean(value) => Ok(Value::Boolean(*value)),
-            Input::Number("1") => Ok(Value::Boolean(true)),
-            Input::Number("0") => Ok(Value::Boolean(false)),
+            Json::Bool(value) => Ok(Value::Boolean(*value)),
+            Json::Number(number) if number.as_str() == "1" => Ok(Value::Boolean(true)),
+            Json::Number(number) if number.as_str() == "0" => Ok(Value::Boolean(false)),
             _ => Err(self.rejected(FieldCode::InvalidBool, input)),
         }
     }

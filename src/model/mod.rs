@@ -20,7 +20,7 @@ pub use field::{Field, Kind, Value};
 pub use field_error::{FieldCode, FieldError};
 pub use hardware::HARDWARE;
 pub use ids::{KeyId, RecordId, TenantId, Version};
-pub use json_object::{JsonError, JsonObject};
+pub use json_object::{Json, JsonError, JsonObject};
 pub use list_query::{Column, KeysetPosition, ListQuery, Predicate};
 pub use scope::{Access, Scope, Scopes};
 

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use super::RowError;
-use crate::model::field::{Input, shorten};
+use crate::model::field::shorten;
 use crate::model::integer::is_integer;
-use crate::model::{Field, Kind, READ_ONLY, Resource};
+use crate::model::{Field, Json, Kind, READ_ONLY, Resource};
 use crate::suggest;
 
 /// All columns that a file of a resource can have.
@@ -128,18 +128,20 @@ fn natural_key_columns(resource: &'static Resource) -> impl Iterator<Item = File
 
 /// Converts a cell to the type of its column. A cell that cannot be converted remains text, and
 /// validation rejects it.
-pub(super) fn input(role: Role, cell: &str) -> Input<'_> {
+pub(super) fn input(role: Role, cell: &str) -> Json {
     let kind = match role {
         Role::Field(field) => field.kind,
         Role::Id => Kind::Integer,
-        Role::Timestamp | Role::NaturalKey { .. } => return Input::Text(cell.into()),
+        Role::Timestamp | Role::NaturalKey { .. } => return cell.into(),
     };
     match kind {
-        Kind::Integer | Kind::Boolean if is_integer(cell) => Input::Number(cell),
+        Kind::Integer | Kind::Boolean if is_integer(cell) => {
+            serde_json::from_str(cell).unwrap_or_default()
+        }
         // Spreadsheets write booleans in capitals.
-        Kind::Boolean if cell.eq_ignore_ascii_case("true") => Input::Boolean(true),
-        Kind::Boolean if cell.eq_ignore_ascii_case("false") => Input::Boolean(false),
-        _ => Input::Text(cell.into()),
+        Kind::Boolean if cell.eq_ignore_ascii_case("true") => true.into(),
+        Kind::Boolean if cell.eq_ignore_ascii_case("false") => false.into(),
+        _ => cell.into(),
     }
 }
 

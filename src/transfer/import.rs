@@ -13,8 +13,8 @@ use super::line_reader::LineReader;
 use super::row::{RowValidator, ValidRow};
 use super::{Format, RowError};
 use crate::clock::Timestamp;
-use crate::model::field::Input;
-use crate::model::{JsonError, JsonObject, Resource};
+use crate::model::json_object::parse_object;
+use crate::model::{Json, JsonError, JsonObject, Resource};
 use crate::store::{Actor, ChangeContext, DatabaseError, IdSet, Reading, TenantFile, Writing};
 
 /// An import.
@@ -301,35 +301,32 @@ impl RowProcessor<'_> {
     fn json_lines(&mut self, source: impl BufRead) -> Result<(), ImportError> {
         let mut lines = LineReader::new(source);
         while let Some((line, text)) = lines.next()? {
-            match text.map(JsonObject::parse) {
+            match text.map(parse_object) {
                 Err(message) => self.reject(vec![RowError::malformed(line, message)]),
                 Ok(Err(JsonError { column, what, .. })) => {
                     let message = format!("The line is no JSON object at column {column}: {what}.");
                     self.reject(vec![RowError::malformed(line, message)]);
                 }
-                Ok(Ok(object)) => self.object(line, &object)?,
+                Ok(Ok(object)) => self.object(line, object)?,
             }
         }
         Ok(())
     }
 
-    fn object(&mut self, line: u64, object: &JsonObject<'_>) -> Result<(), ImportError> {
+    fn object(&mut self, line: u64, object: JsonObject) -> Result<(), ImportError> {
         let layout = self.validator.layout;
         let mut cells = vec![None; layout.columns.len()];
         let mut present = Vec::new();
         let mut errors = Vec::new();
-        for name in object.names() {
-            match layout.find(name) {
-                // If a member occurs more than once, `JsonObject::get` returns the last value, as
-                // in the API.
-                Some(column) if present.contains(&column) => (),
+        for (name, value) in object {
+            match layout.find(&name) {
                 Some(column) => {
                     present.push(column);
                     if let Some(cell) = cells.get_mut(column) {
-                        *cell = object.get(name).cloned();
+                        *cell = Some(value);
                     }
                 }
-                None => errors.push(layout.unknown_column(line, name)),
+                None => errors.push(layout.unknown_column(line, &name)),
             }
         }
         errors.extend(layout.conflict(line, &present));
@@ -341,7 +338,7 @@ impl RowProcessor<'_> {
     }
 
     /// Validates one row and stores it, or reports its errors.
-    fn row(&mut self, line: u64, cells: &[Option<Input<'_>>]) -> Result<(), ImportError> {
+    fn row(&mut self, line: u64, cells: &[Option<Json>]) -> Result<(), ImportError> {
         let mut errors = Vec::new();
         match self.validator.validate(line, cells, &mut errors)? {
             // After an error nothing will be stored; the remaining rows are only validated.

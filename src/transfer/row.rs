@@ -2,8 +2,8 @@
 
 use super::RowError;
 use super::columns::{FileColumn, Layout, Role};
-use crate::model::field::{Input, ValueError};
-use crate::model::{Field, RecordId, Resource, Value};
+use crate::model::field::{ValueError, is_empty};
+use crate::model::{Field, Json, RecordId, Resource, Value};
 use crate::store::{DatabaseError, IdSet, Match, Reading};
 
 /// The maximum id in a file. The upper half of all ids remains for new records.
@@ -40,7 +40,7 @@ impl RowValidator<'_> {
     pub(super) fn validate(
         &self,
         line: u64,
-        cells: &[Option<Input<'_>>],
+        cells: &[Option<Json>],
         errors: &mut Vec<RowError>,
     ) -> Result<Option<ValidRow>, DatabaseError> {
         let before = errors.len();
@@ -59,18 +59,18 @@ impl RowValidator<'_> {
     fn id(
         &self,
         line: u64,
-        cells: &[Option<Input<'_>>],
+        cells: &[Option<Json>],
         errors: &mut Vec<RowError>,
     ) -> Result<Option<RecordId>, DatabaseError> {
         let input = self.layout.find("id").and_then(|index| cells.get(index)?.as_ref());
         let number = match input {
-            Some(Input::Number(number)) => {
-                number.parse().ok().filter(|id| (1..=MAX_ID).contains(id)).map(RecordId)
+            Some(Json::Number(number)) => {
+                number.as_str().parse().ok().filter(|id| (1..=MAX_ID).contains(id)).map(RecordId)
             }
             _ => None,
         };
         let Some(id) = number else {
-            let empty = input.is_none_or(Input::is_empty);
+            let empty = input.is_none_or(is_empty);
             let code = if empty { "required" } else { "invalid_int" };
             let message =
                 format!("With --keep-ids every row has an id, an integer from 1 to {MAX_ID}.");
@@ -95,7 +95,7 @@ impl RowValidator<'_> {
         &self,
         line: u64,
         field: &'static Field,
-        cells: &[Option<Input<'_>>],
+        cells: &[Option<Json>],
     ) -> Result<Result<Value, RowError>, DatabaseError> {
         for (column, cell) in self.layout.columns.iter().zip(cells) {
             match (column.role, cell) {
@@ -142,18 +142,18 @@ impl RowValidator<'_> {
         column: &FileColumn,
         field: &Field,
         (target, key): (&'static Resource, &'static Field),
-        input: &Input<'_>,
+        input: &Json,
     ) -> Result<Result<Value, RowError>, DatabaseError> {
         let error = |code, message| Ok(Err(RowError::new(line, &column.name, code, message)));
         let text = match input {
-            empty if empty.is_empty() && field.required => {
+            empty if is_empty(empty) && field.required => {
                 return error(
                     "required",
                     format!("\"{}\" is empty; name the {}.", column.name, target.name),
                 );
             }
-            empty if empty.is_empty() => return Ok(Ok(Value::Null)),
-            Input::Text(text) => text,
+            empty if is_empty(empty) => return Ok(Ok(Value::Null)),
+            Json::String(text) => text,
             _ => return error("bad_request", format!("\"{}\" must be text.", column.name)),
         };
         let (noun, key_name) = (target.name, key.name);

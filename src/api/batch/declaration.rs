@@ -7,9 +7,8 @@ use crate::api::query::Query;
 use crate::api::record_id::RequestedId;
 use crate::api::routes::{self, Endpoint, Operation, Route};
 use crate::http::{ApiError, ErrorCode, Method};
-use crate::model::field::{Input, shorten};
-use crate::model::json_object::elements;
-use crate::model::{ALL, Access, Field, JsonObject, Resource, Scope};
+use crate::model::field::shorten;
+use crate::model::{ALL, Access, Field, Json, JsonObject, Resource, Scope};
 use crate::suggest;
 
 /// The members of a batch.
@@ -21,7 +20,7 @@ const RESULT: &str = "result";
 
 /// An operation that has every member that it needs. Its query and fields are not checked.
 #[derive(Debug)]
-pub(super) struct Declaration<'a> {
+pub(super) struct Declaration {
     /// `/v1` if its path begins with it.
     pub(super) prefix: &'static str,
     /// The fields that refer to the record of an earlier operation, and the number of that
@@ -31,7 +30,7 @@ pub(super) struct Declaration<'a> {
     resource: &'static Resource,
     query: Option<String>,
     /// `None` if it is no object.
-    body: Option<JsonObject<'a>>,
+    body: Option<JsonObject>,
     if_match: IfMatch,
 }
 
@@ -40,14 +39,13 @@ pub(super) struct Declaration<'a> {
 /// # Errors
 ///
 /// `bad_request`; the message names the operation, if the fault is in one.
-pub(super) fn parse<'a>(batch: &JsonObject<'a>) -> Result<Vec<Declaration<'a>>, ApiError> {
-    check_members(batch, &BATCH_MEMBERS).map_err(ApiError::bad_request)?;
-    let Some(Input::Array(array)) = batch.get("operations") else {
+pub(super) fn parse(mut batch: JsonObject) -> Result<Vec<Declaration>, ApiError> {
+    check_members(&batch, &BATCH_MEMBERS).map_err(ApiError::bad_request)?;
+    let Some(Json::Array(operations)) = batch.remove("operations") else {
         return Err(ApiError::bad_request(
             "The member \"operations\" is no array. Send an array of operations.",
         ));
     };
-    let operations = elements(array);
     if operations.is_empty() || operations.len() > MAX_OPERATIONS {
         let count = operations.len();
         return Err(ApiError::bad_request(format!(
@@ -65,24 +63,25 @@ pub(super) fn parse<'a>(batch: &JsonObject<'a>) -> Result<Vec<Declaration<'a>>, 
 }
 
 /// Checks that an object has no other members than `known`.
-fn check_members(object: &JsonObject<'_>, known: &[&str]) -> Result<(), String> {
-    match object.names().find(|name| !known.contains(name)) {
+fn check_members(object: &JsonObject, known: &[&str]) -> Result<(), String> {
+    match object.keys().find(|name| !known.contains(&name.as_str())) {
         Some(name) => Err(suggest::unknown("member", &shorten(name), known.iter().copied())),
         None => Ok(()),
     }
 }
 
-impl<'a> Declaration<'a> {
-    /// Reads an operation from its JSON text. The error is what is wrong with it.
-    fn parse(text: &'a str) -> Result<Declaration<'a>, String> {
-        let object = JsonObject::parse(text.as_bytes())
-            .map_err(|_| "It must be a JSON object.".to_owned())?;
+impl Declaration {
+    /// The error is what is wrong with the operation.
+    fn parse(operation: Json) -> Result<Declaration, String> {
+        let Json::Object(mut object) = operation else {
+            return Err("It must be a JSON object.".to_owned());
+        };
         check_members(&object, &OPERATION_MEMBERS)?;
         let operation = parse_method(object.get("method"))?;
         let (resource, prefix, query) = parse_path(object.get("path"))?;
         let if_match = parse_if_match(object.get("if_match"))?;
-        let mut body = match object.get("body") {
-            Some(Input::Object(text)) => JsonObject::parse(text.as_bytes()).ok(),
+        let mut body = match object.remove("body") {
+            Some(Json::Object(body)) => Some(body),
             _ => None,
         };
         let results = if operation == Operation::Delete {
@@ -100,10 +99,10 @@ impl<'a> Declaration<'a> {
 
     /// Checks that the fields with `{"result": N}` refer to records that the operations in
     /// `earlier` create.
-    fn check_results(&self, earlier: &[Declaration<'_>]) -> Result<(), String> {
+    fn check_results(&self, earlier: &[Declaration]) -> Result<(), String> {
         for (field, number) in &self.results {
             let Some(target) = Resource::referenced(field) else { continue };
-            let creates = |other: &Declaration<'_>| {
+            let creates = |other: &Declaration| {
                 other.operation == Operation::Create && other.resource == target
             };
             if !earlier.get(*number).is_some_and(creates) {
@@ -124,7 +123,7 @@ impl<'a> Declaration<'a> {
     pub(super) fn check(self) -> Result<Change, ApiError> {
         let Declaration { operation, resource, query, body, if_match, .. } = self;
         let body = match (operation, body) {
-            (Operation::Delete, _) => JsonObject::default(),
+            (Operation::Delete, _) => JsonObject::new(),
             (_, body) => body.ok_or_else(no_object)?,
         };
         let query = Query::parse(query.as_deref())?;
@@ -147,7 +146,7 @@ fn no_object() -> ApiError {
     ApiError::new(ErrorCode::InvalidJson, message)
 }
 
-fn parse_method(method: Option<&Input<'_>>) -> Result<Operation, String> {
+fn parse_method(method: Option<&Json>) -> Result<Operation, String> {
     let known = |text: &str| {
         let found = Method::from_bytes(text.as_bytes())
             .ok()
@@ -155,7 +154,7 @@ fn parse_method(method: Option<&Input<'_>>) -> Result<Operation, String> {
         found.filter(|(_, access)| *access == Access::Write).map(|(operation, _)| operation)
     };
     match method {
-        Some(Input::Text(text)) => known(text),
+        Some(Json::String(text)) => known(text),
         _ => None,
     }
     .ok_or_else(|| "The member \"method\" must be \"POST\", \"PUT\" or \"DELETE\".".to_owned())
@@ -163,16 +162,16 @@ fn parse_method(method: Option<&Input<'_>>) -> Result<Operation, String> {
 
 /// Returns resource, prefix and query of a path.
 fn parse_path(
-    path: Option<&Input<'_>>,
+    path: Option<&Json>,
 ) -> Result<(&'static Resource, &'static str, Option<String>), String> {
-    let Some(Input::Text(target)) = path else {
+    let Some(Json::String(target)) = path else {
         return Err(
             "The member \"path\" must be text, such as \"/customers.php?id=12\".".to_owned()
         );
     };
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query.to_owned())),
-        None => (target.as_ref(), None),
+        None => (target.as_str(), None),
     };
     match routes::find(path) {
         Some(Route::Api(Endpoint::Records { resource, prefix })) => Ok((resource, prefix, query)),
@@ -183,12 +182,12 @@ fn parse_path(
     }
 }
 
-fn parse_if_match(if_match: Option<&Input<'_>>) -> Result<IfMatch, String> {
+fn parse_if_match(if_match: Option<&Json>) -> Result<IfMatch, String> {
     const INVALID: &str = "The member \"if_match\" is no list of entity tags. Send the \"etag\" of the record as it came, with its \
                            quotes, or *.";
     match if_match {
-        None | Some(Input::Null) => Ok(IfMatch::Absent),
-        Some(Input::Text(text)) => Ok(match IfMatch::parse(text) {
+        None | Some(Json::Null) => Ok(IfMatch::Absent),
+        Some(Json::String(text)) => Ok(match IfMatch::parse(text) {
             IfMatch::Invalid(_) => IfMatch::Invalid(INVALID),
             valid => valid,
         }),
@@ -202,7 +201,7 @@ fn parse_if_match(if_match: Option<&Input<'_>>) -> Result<IfMatch, String> {
 /// Finds the references that are `{"result": N}`, and puts a valid id in their place.
 fn take_results(
     resource: &'static Resource,
-    body: Option<&mut JsonObject<'_>>,
+    body: Option<&mut JsonObject>,
 ) -> Result<Vec<(&'static Field, usize)>, String> {
     let Some(body) = body else { return Ok(Vec::new()) };
     let mut results = Vec::new();
@@ -210,7 +209,7 @@ fn take_results(
         if let Some(number) =
             body.get(field.name).and_then(|input| result(field, input)).transpose()?
         {
-            body.replace(field.name, Input::Number("1"));
+            body.insert(field.name.to_owned(), Json::from(1));
             results.push((field, number));
         }
     }
@@ -218,14 +217,14 @@ fn take_results(
 }
 
 /// The number in `{"result": N}`. `None` for any other value, which the check of the field judges.
-fn result(field: &Field, input: &Input<'_>) -> Option<Result<usize, String>> {
-    let Input::Object(text) = input else { return None };
-    let object = JsonObject::parse(text.as_bytes()).ok()?;
+fn result(field: &Field, input: &Json) -> Option<Result<usize, String>> {
+    let Json::Object(object) = input else { return None };
     let number = object.get(RESULT)?;
-    if let Err(fault) = check_members(&object, &[RESULT]) {
+    if let Err(fault) = check_members(object, &[RESULT]) {
         return Some(Err(fault));
     }
-    let parsed = if let Input::Number(number) = number { number.parse().ok() } else { None };
+    let parsed =
+        if let Json::Number(number) = number { number.as_str().parse().ok() } else { None };
     let message = || {
         format!(
             "\"{}\" has a \"{RESULT}\" that is no number of an operation; send a number such as 0.",

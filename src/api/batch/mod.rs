@@ -15,7 +15,8 @@ use super::query::Query;
 use super::routes::{BATCH_METHODS, BATCH_PATH};
 use crate::http::request::MAX_BATCH_BODY;
 use crate::http::{ApiError, Method, Request, Response};
-use crate::model::{ALL, Access, Field, JsonObject, Scope, Scopes};
+use crate::model::json_object::parse_object;
+use crate::model::{ALL, Access, Field, Scope, Scopes};
 use crate::store::{ChangeContext, Demand, MutationError, Writing};
 use declaration::Declaration;
 
@@ -79,9 +80,9 @@ impl CheckedBatch {
         }
         let key = idempotency::parse_key(request)?;
         let body = json_body(request, MAX_BATCH_BODY)?;
-        let object = JsonObject::parse(body).map_err(|error| errors::invalid_json(&error))?;
+        let object = parse_object(body).map_err(|error| errors::invalid_json(&error))?;
         Query::parse(request.query.as_deref())?.only([].into_iter())?;
-        let declared = declaration::parse(&object)?;
+        let declared = declaration::parse(object)?;
         check_scopes(&declared, scopes)?;
         let fingerprint = || idempotency::fingerprint(&request.method, BATCH_PATH, "", body);
         let key = key.map(|key| IdempotencyKey { key, request: fingerprint() });
@@ -124,7 +125,7 @@ impl CheckedBatch {
     }
 }
 
-fn check_scopes(declared: &[Declaration<'_>], scopes: Scopes) -> Result<(), ApiError> {
+fn check_scopes(declared: &[Declaration], scopes: Scopes) -> Result<(), ApiError> {
     for (number, declaration) in declared.iter().enumerate() {
         let scope = declaration.scope();
         if !scopes.contains(scope) {
@@ -135,7 +136,7 @@ fn check_scopes(declared: &[Declaration<'_>], scopes: Scopes) -> Result<(), ApiE
 }
 
 /// Checks the operations up to the first that is not valid. Returns those before it and its error.
-fn check(declared: Vec<Declaration<'_>>) -> (Vec<CheckedOperation>, Option<ApiError>) {
+fn check(declared: Vec<Declaration>) -> (Vec<CheckedOperation>, Option<ApiError>) {
     let mut operations = Vec::with_capacity(declared.len());
     for (number, declaration) in declared.into_iter().enumerate() {
         let (prefix, results) = (declaration.prefix, declaration.results.clone());

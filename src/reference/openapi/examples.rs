@@ -8,9 +8,8 @@ use crate::api::rate_limit::RateLimitStatus;
 use crate::api::routes::RECORD_METHODS;
 use crate::http::request::MAX_BODY;
 use crate::http::{ApiError, ErrorCode, ProtocolViolation, Response};
-use crate::model::{
-    Access, CUSTOMER, EMPLOYEE, Field, FieldError, HARDWARE, JsonObject, Resource, Scope,
-};
+use crate::model::json_object::parse_object;
+use crate::model::{Access, CUSTOMER, EMPLOYEE, Field, FieldError, HARDWARE, Resource, Scope};
 use crate::store::registry::Inactive;
 
 /// The time of every example.
@@ -95,8 +94,7 @@ fn error(code: ErrorCode) -> ApiError {
         }
         ErrorCode::MethodNotAllowed => ApiError::method_not_allowed(RECORD_METHODS),
         ErrorCode::InvalidJson => failure(
-            JsonObject::parse(b"{\"name\": \"Eva\",}")
-                .map_err(|error| errors::invalid_json(&error)),
+            parse_object(b"{\"name\": \"Eva\",}").map_err(|error| errors::invalid_json(&error)),
         ),
         ErrorCode::NotFound => errors::not_found(&CUSTOMER, "7"),
         ErrorCode::MissingId => errors::missing_id(),
