@@ -119,7 +119,7 @@ fn paced(
     done: &AtomicBool,
     next: &dyn Fn() -> Vec<u8>,
 ) -> io::Result<Outcome> {
-    let (mut stream, mut latencies, mut refused) = (connect(address, None)?, Vec::new(), 0);
+    let (mut stream, mut latencies, mut refused) = (connect(address)?, Vec::new(), 0);
     let begun = Instant::now();
     while !done.load(Ordering::Relaxed) {
         let sent = Instant::now();
@@ -129,7 +129,7 @@ fn paced(
             refused += 1;
         }
         if answer.is_err() {
-            stream = connect(address, None)?;
+            stream = connect(address)?;
         }
         sleep(INTERVAL.saturating_sub(sent.elapsed()));
     }

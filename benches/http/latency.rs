@@ -158,7 +158,7 @@ fn checkpointing(
     time: Duration,
 ) -> io::Result<(Outcome, Outcome)> {
     let file = tenant_file(&prepared.data, 1);
-    let mut stream = connect(server.address, None)?;
+    let mut stream = connect(server.address)?;
     expect(&mut stream, &prepared.post(), 201)?;
     let (mut with, mut without) = (Vec::new(), Vec::new());
     let (begun, mut written) = (Instant::now(), modified(&file)?);

@@ -3,7 +3,7 @@
 //! cheap enough not to be what is measured.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,11 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
-use socket2::{Domain, Protocol, Socket, Type};
 
 /// What is sent to whom, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub address: SocketAddr,
-    /// The address that the connections come from, if it matters.
-    pub from: Option<IpAddr>,
     pub connections: usize,
     /// How long is measured; a quarter of it goes before, unmeasured.
     pub time: Duration,
@@ -183,7 +180,7 @@ impl Load {
     ) -> io::Result<Vec<Client>> {
         let mut clients = Vec::with_capacity(self.connections);
         for number in 0..self.connections {
-            let mut stream = connect(self.address, self.from)?;
+            let mut stream = connect(self.address)?;
             // tiny_http alone leaves connections that come in a burst unserved: each is proved
             // before the next.
             let mut first = Vec::new();
@@ -323,21 +320,16 @@ fn whole(bytes: &[u8]) -> Option<Answer> {
     (bytes.len() >= head + body).then_some(Answer { status, body })
 }
 
-/// A connection that sends at once what is written, from a certain address of this machine if one
-/// is named.
-pub(crate) fn connect(address: SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    if let Some(from) = from {
-        socket.bind(&SocketAddr::new(from, 0).into())?;
-    }
-    socket.set_tcp_nodelay(true)?;
-    socket.connect(&address.into())?;
-    Ok(socket.into())
+/// A connection that sends at once what is written.
+pub(crate) fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// One request and its answer, on a connection of its own.
 pub(crate) fn once(address: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
-    exchange(&mut connect(address, None)?, request)
+    exchange(&mut connect(address)?, request)
 }
 
 /// One request and its answer, head and body.
@@ -382,7 +374,7 @@ pub(crate) fn one_by_one(
     time: Duration,
     next: &mut dyn FnMut() -> Option<Vec<u8>>,
 ) -> io::Result<Outcome> {
-    let mut stream = connect(address, None)?;
+    let mut stream = connect(address)?;
     if let Some(first) = next() {
         expect(&mut stream, &first, expected)?;
     }

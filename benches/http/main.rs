@@ -1,10 +1,9 @@
 //! `cargo bench --bench http`: every figure is compared with a ceiling that is measured in the same
 //! run.
 //!
-//! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--records N,…] [--chart
-//! FILE] [--full]` with the sections reads, edge_cost, slow_clients, writes, batch, synced, memory,
-//! lists, start, tenants; and those that run only when they are named: growth, latency, open-loop,
-//! search, checkpoint, import-beside. `benches/README.md` has the results.
+//! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--records N,…]` with the
+//! sections reads, writes, lists, start, tenants; and those that run only when they are named:
+//! latency, open-loop, search, checkpoint, import-beside. `benches/README.md` has the results.
 
 #![expect(
     clippy::expect_used,
@@ -14,10 +13,8 @@
 )]
 
 mod ceilings;
-mod chart;
 mod data;
 mod device;
-mod edge_cost;
 mod import_beside;
 mod latency;
 mod load;
@@ -29,12 +26,9 @@ mod process;
 mod process_stats;
 mod search;
 mod sections;
-mod slow_clients;
-mod synced;
 mod table;
 
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -51,10 +45,6 @@ pub struct Settings {
     pub records: Vec<u64>,
     /// How often each pair of loads is repeated; the median counts.
     pub rounds: usize,
-    /// The file for the chart of the section growth.
-    pub chart: Option<PathBuf>,
-    /// Whether the section growth goes up to a million records, which takes minutes to create.
-    pub full: bool,
     /// The sections to run; empty for all that run without being named.
     pub sections: Vec<String>,
 }
@@ -62,18 +52,12 @@ pub struct Settings {
 /// One part of the table.
 type Section = fn(&Settings, &mut Table) -> io::Result<()>;
 
-const SECTIONS: [(&str, Section); 16] = [
+const SECTIONS: [(&str, Section); 10] = [
     ("reads", sections::reads),
-    ("edge_cost", edge_cost::edge_cost),
-    ("slow_clients", slow_clients::slow_clients),
     ("writes", sections::writes),
-    ("batch", sections::batch),
-    ("synced", synced::synced),
-    ("memory", sections::memory),
     ("lists", sections::lists),
     ("start", sections::start),
     ("tenants", sections::tenants),
-    ("growth", chart::growth),
     ("latency", latency::latency),
     ("open-loop", open_loop::open_loop),
     ("search", search::search),
@@ -82,8 +66,7 @@ const SECTIONS: [(&str, Section); 16] = [
 ];
 
 /// The sections that take minutes.
-const ONLY_NAMED: [&str; 6] =
-    ["growth", "latency", "open-loop", "search", "checkpoint", "import-beside"];
+const ONLY_NAMED: [&str; 5] = ["latency", "open-loop", "search", "checkpoint", "import-beside"];
 
 impl Default for Settings {
     fn default() -> Settings {
@@ -92,8 +75,6 @@ impl Default for Settings {
             long_time: Duration::from_secs(10),
             records: vec![1_000, 100_000],
             rounds: 5,
-            chart: None,
-            full: false,
             sections: Vec::new(),
         }
     }
@@ -118,8 +99,6 @@ impl Settings {
                     settings.records = numbers.map_err(|_| "no numbers")?;
                 }
                 "--rounds" => settings.rounds = value()?.parse().map_err(|_| "no number")?,
-                "--chart" => settings.chart = Some(value()?.into()),
-                "--full" => settings.full = true,
                 name if SECTIONS.iter().any(|(known, _)| *known == name) => {
                     settings.sections.push(name.to_owned())
                 }
@@ -136,7 +115,7 @@ impl Settings {
 
     fn wants(&self, name: &str) -> bool {
         match self.sections.is_empty() {
-            true => !ONLY_NAMED.contains(&name) || name == "growth" && self.chart.is_some(),
+            true => !ONLY_NAMED.contains(&name),
             false => self.sections.iter().any(|section| section == name),
         }
     }
@@ -162,7 +141,6 @@ fn put_load(arguments: &[String]) -> Result<(), Box<dyn std::error::Error + Send
     let bytes = format!("{head}\r\n{body}").into_bytes();
     let load = load::Load {
         address: address.parse()?,
-        from: None,
         connections: connections.parse()?,
         time: Duration::from_secs_f64(seconds.parse()?),
         status: status.parse()?,

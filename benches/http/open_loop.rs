@@ -20,13 +20,8 @@ pub(crate) fn open_loop(settings: &Settings, table: &mut Table) -> io::Result<()
     for records in &settings.records {
         let prepared = Prepared::copy(*records)?;
         let server = prepared.serve()?;
-        let load = Load {
-            address: server.address,
-            from: None,
-            connections: CONNECTIONS,
-            time: CLOSED,
-            status: 201,
-        };
+        let load =
+            Load { address: server.address, connections: CONNECTIONS, time: CLOSED, status: 201 };
         let mut next = |out: &mut Vec<u8>| out.extend_from_slice(&prepared.post());
         let highest = load.run(&mut next)?.rate();
         let outcome =

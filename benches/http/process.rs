@@ -1,21 +1,17 @@
-//! What is measured, each a process of its own: the real binary, and the bare edges that it is held
+//! What is measured, each a process of its own: the real binary, and the bare edge that it is held
 //! against.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
-use tenantdesk::http::{Handler, Method, Request, RequestLine, Responder, Response};
-use tenantdesk::metrics::Metrics;
+use tenantdesk::http::{Handler, Response};
 use tenantdesk::server::Server;
-use tenantdesk::turns::Turns;
 
 use crate::process_stats::ProcessStats;
 
@@ -25,25 +21,6 @@ pub(crate) struct Process {
     child: Child,
     pub address: SocketAddr,
     pub started: Instant,
-}
-
-/// Something with the service's edge, but nothing behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Edge {
-    /// The edge, tiny_http, the workers and the log line, with a handler that sends fixed bytes.
-    Bare,
-    /// The same without its log line.
-    Silent,
-    /// tiny_http alone, with workers, log line and handler as behind the edge.
-    TinyHttp,
-}
-
-impl Edge {
-    const ALL: [(&'static str, Edge); 3] = [
-        ("--bare-edge", Edge::Bare),
-        ("--silent-edge", Edge::Silent),
-        ("--tiny-http", Edge::TinyHttp),
-    ];
 }
 
 /// The binary that is measured: cargo's, unless the environment names another to compare with.
@@ -66,12 +43,11 @@ impl Process {
         Process::start(command)
     }
 
-    /// An edge that answers with a body of `size` bytes.
-    pub(crate) fn edge(edge: Edge, size: usize) -> io::Result<Process> {
+    /// The service's edge, tiny_http, workers and log line, with a handler that answers with a body
+    /// of `size` bytes.
+    pub(crate) fn bare_edge(size: usize) -> io::Result<Process> {
         let mut command = Command::new(std::env::current_exe()?);
-        let (name, _) =
-            Edge::ALL.into_iter().find(|(_, other)| *other == edge).unwrap_or(Edge::ALL[0]);
-        command.arg(name).arg(size.to_string());
+        command.arg(BARE_EDGE).arg(size.to_string());
         Process::start(command)
     }
 
@@ -149,12 +125,6 @@ impl Process {
         let tiny_http = (TICK * ticks as u32).saturating_sub(edge + workers);
         ProcessorTime { edge, tiny_http, workers }
     }
-
-    /// Asks it to end, and waits until it has.
-    pub(crate) fn end(mut self) -> io::Result<()> {
-        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
-        self.child.wait().map(drop)
-    }
 }
 
 /// In this unit Linux tells processes of each other's time, whatever its own clock does.
@@ -178,10 +148,6 @@ impl ProcessorTime {
             workers: self.workers.saturating_sub(before.workers),
         }
     }
-
-    pub(crate) fn sum(self) -> Duration {
-        self.edge + self.tiny_http + self.workers
-    }
 }
 
 /// Megabytes (of 1,000,000 bytes) in so many KiB.
@@ -196,20 +162,16 @@ impl Drop for Process {
     }
 }
 
-/// Where this process was started as an edge, it is one until it is killed.
+const BARE_EDGE: &str = "--bare-edge";
+
+/// Where this process was started as a bare edge, it is one until it is killed.
 pub(crate) fn be_an_edge(arguments: &[String]) -> io::Result<bool> {
     let [name, size] = arguments else { return Ok(false) };
-    let Some((_, edge)) = Edge::ALL.into_iter().find(|(other, _)| other == name) else {
+    if name != BARE_EDGE {
         return Ok(false);
-    };
-    let size = size.parse().map_err(io::Error::other)?;
-    if edge != Edge::Silent {
-        log();
     }
-    match edge {
-        Edge::TinyHttp => tiny_http(size)?,
-        Edge::Bare | Edge::Silent => bare_edge(size)?,
-    }
+    log();
+    bare_edge(size.parse().map_err(io::Error::other)?)?;
     Ok(true)
 }
 
@@ -240,49 +202,4 @@ fn bare_edge(size: usize) -> io::Result<()> {
         Server::start_with(fixed(size), config, Clock::system()).map_err(io::Error::other)?;
     println!("listening on http://{}", service.address());
     service.wait().map_err(io::Error::other)
-}
-
-/// tiny_http on a public port, with as many workers as behind the edge.
-fn tiny_http(size: usize) -> io::Result<()> {
-    let server = Arc::new(tiny_http::Server::http("127.0.0.1:0").map_err(io::Error::other)?);
-    println!("listening on http://{}", server.server_addr());
-    let workers = Config::new("unused").workers;
-    let (clock, metrics, turns, handler) =
-        (Clock::system(), Arc::new(Metrics::default()), Turns::new(workers), fixed(size));
-    let work = || {
-        for arrived in server.incoming_requests() {
-            let request = Request::new(Method::GET, arrived.url(), clock.now());
-            let client = arrived.remote_addr().map_or(Ipv4Addr::LOCALHOST.into(), SocketAddr::ip);
-            let Request { method, path, id, received_at, .. } = request.clone();
-            let line = RequestLine { method, path, id, client, received_at };
-            let (responder, response) = Responder::new(line, clock.clone(), Arc::clone(&metrics));
-            handler(request, responder, &turns);
-            if let Ok(response) = response.blocking_recv() {
-                respond(arrived, &response);
-            }
-        }
-    };
-    thread::scope(|scope| {
-        let started = (0..workers).map(|number| {
-            thread::Builder::new()
-                .name(format!("worker-{number}"))
-                .spawn_scoped(scope, work)
-                .map(drop)
-        });
-        started.collect()
-    })
-}
-
-/// Writes a response at once: tiny_http itself writes it in pieces.
-fn respond(arrived: tiny_http::Request, response: &Response) {
-    let mut bytes =
-        format!("HTTP/1.1 {} \r\nContent-Length: {}\r\n", response.status(), response.body().len())
-            .into_bytes();
-    for (name, value) in response.headers() {
-        bytes.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
-    }
-    bytes.extend([b"\r\n", response.body()].concat());
-    let mut writer = arrived.into_writer();
-    // The client has left if this fails.
-    let _ = writer.write_all(&bytes).and_then(|()| writer.flush());
 }

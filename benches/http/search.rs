@@ -98,7 +98,7 @@ fn while_searching<T>(
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let searching = scope.spawn(|| {
-            let mut stream = connect(server.address, None)?;
+            let mut stream = connect(server.address)?;
             let mut turns = searches.iter().cycle().take_while(|_| !done.load(Ordering::Relaxed));
             turns.try_for_each(|request| expect(&mut stream, request, 200))
         });

@@ -1,7 +1,6 @@
 //! The parts of the table.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use crate::Settings;
 use crate::ceilings;
 use crate::data::{self, Customer, Data};
 use crate::load::{Load, Outcome, connect, exchange, once};
-use crate::process::{Edge, Process, binary};
+use crate::process::Process;
 use crate::table::{Bar, Table, median, thousands};
 
 /// The connections of every figure without another number.
@@ -70,19 +69,8 @@ pub(crate) fn load_gets(
     time: Duration,
     requests: &[Vec<u8>],
 ) -> io::Result<Outcome> {
-    load_gets_from(process, None, connections, time, requests)
-}
-
-/// The same from a given address of this machine.
-pub(crate) fn load_gets_from(
-    process: &Process,
-    from: Option<IpAddr>,
-    connections: usize,
-    time: Duration,
-    requests: &[Vec<u8>],
-) -> io::Result<Outcome> {
     let mut next = requests.iter().cycle();
-    let load = Load { address: process.address, from, connections, time, status: 200 };
+    let load = Load { address: process.address, connections, time, status: 200 };
     let outcome =
         load.run(&mut |out| out.extend_from_slice(next.next().map_or(&[][..], Vec::as_slice)))?;
     complete(outcome)
@@ -98,8 +86,7 @@ fn complete(outcome: Outcome) -> io::Result<Outcome> {
 
 fn load_posts(process: &Process, keys: &[String], time: Duration) -> io::Result<Outcome> {
     let mut next = keys.iter().cycle();
-    let load =
-        Load { address: process.address, from: None, connections: CONNECTIONS, time, status: 201 };
+    let load = Load { address: process.address, connections: CONNECTIONS, time, status: 201 };
     complete(load.run(&mut |out| post(next.next().map_or("", String::as_str), out))?)
 }
 
@@ -152,7 +139,7 @@ pub(crate) fn reads(settings: &Settings, table: &mut Table) -> io::Result<()> {
     let server = Process::serve(&data.dir)?;
     let one: Vec<Vec<u8>> =
         (1..=997).map(|id| get(&data.keys[0], &format!("/customers.php?id={id}"))).collect();
-    let edge = Process::edge(Edge::Bare, body_length(&once(server.address, &one[0])?))?;
+    let edge = Process::bare_edge(body_length(&once(server.address, &one[0])?))?;
     let duel = Duel::fight(settings, &server, &edge, &one)?;
     let (ours, theirs, ratio) = duel.compare(Outcome::rate);
     table.add(
@@ -167,7 +154,7 @@ pub(crate) fn reads(settings: &Settings, table: &mut Table) -> io::Result<()> {
     table.add("GET one record, p99", milliseconds(ours), ceiling, ratio, Bar::AtMost(1.5));
 
     let page = [get(&data.keys[0], "/customers.php")];
-    let page_edge = Process::edge(Edge::Bare, body_length(&once(server.address, &page[0])?))?;
+    let page_edge = Process::bare_edge(body_length(&once(server.address, &page[0])?))?;
     let duel = Duel::fight(settings, &server, &page_edge, &page)?;
     let (ours, theirs, ratio) = duel.compare(Outcome::rate);
     table.add(
@@ -250,54 +237,6 @@ pub(crate) fn writes(settings: &Settings, table: &mut Table) -> io::Result<()> {
         table.add(&figure, milliseconds(median(slowest)), ceiling, ratio, Bar::AtMost(20.0));
     }
     Ok(())
-}
-
-/// Batches of 100 POSTs on one connection.
-pub(crate) fn batch(settings: &Settings, table: &mut Table) -> io::Result<()> {
-    const OPERATIONS: usize = 100;
-    const WANTED: f64 = 20_000.0;
-    let data_dir = data_dir()?;
-    let data = Data::make(&data_dir.path().join("one"), 1, 200)?;
-    let server = Process::serve(&data.dir)?;
-    let load = Load {
-        address: server.address,
-        from: None,
-        connections: 1,
-        time: settings.time,
-        status: 200,
-    };
-    let (mut rates, mut medians) = (Vec::new(), Vec::new());
-    for _ in 0..settings.rounds {
-        let outcome = complete(load.run(&mut |out| post_batch(&data.keys[0], OPERATIONS, out))?)?;
-        rates.push(outcome.rate() * OPERATIONS as f64);
-        medians.push(outcome.percentile(0.5));
-    }
-    let rate = median(rates);
-    let figure = "records in batches of 100, one connection";
-    table.add(figure, per_second(rate), per_second(WANTED), rate / WANTED, Bar::AtLeast(1.0));
-    table.note("a batch of 100, median", milliseconds(median(medians)));
-    Ok(())
-}
-
-/// The next `operations` customers as a batch with an idempotency key.
-fn post_batch(key: &str, operations: usize, out: &mut Vec<u8>) {
-    let first = NUMBERS.fetch_add(operations as u64, Ordering::Relaxed);
-    let operation = |number: u64| {
-        format!(
-            r#"{{"method":"POST","path":"/customers.php","body":{}}}"#,
-            Customer::nth(number).json()
-        )
-    };
-    let operations: Vec<String> = (first..first + operations as u64).map(operation).collect();
-    let body = format!(r#"{{"operations":[{}]}}"#, operations.join(","));
-    let id = uuid::Uuid::from_bytes(data::idempotency_key(first));
-    let head = format!(
-        "POST /batch.php HTTP/1.1\r\nHost: desk.example\r\nAuthorization: Bearer {key}\r\nIdempotency-Key: {id}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    out.extend_from_slice(head.as_bytes());
-    out.extend_from_slice(body.as_bytes());
 }
 
 /// Requests to a thousand, and to all, of ten thousand tenants.
@@ -386,7 +325,7 @@ pub(crate) fn start(settings: &Settings, table: &mut Table) -> io::Result<()> {
 
 /// The median latency of many requests on one connection, in microseconds.
 pub(crate) fn latency(process: &Process, request: &[u8], times: usize) -> io::Result<f64> {
-    let mut stream = connect(process.address, None)?;
+    let mut stream = connect(process.address)?;
     let mut costs = Vec::with_capacity(times);
     for _ in 0..times {
         let begun = Instant::now();
@@ -463,25 +402,15 @@ pub(crate) fn lists(settings: &Settings, table: &mut Table) -> io::Result<()> {
 }
 
 /// Every sort of customers.
+#[rustfmt::skip]
 const SORTS: [&str; 13] = [
-    "id",
-    "name",
-    "customer_number",
-    "email",
-    "phone",
-    "street",
-    "postal_code",
-    "city",
-    "country",
-    "status",
-    "customer_since",
-    "created_at",
-    "updated_at",
+    "id", "name", "customer_number", "email", "phone", "street", "postal_code", "city", "country",
+    "status", "customer_since", "created_at", "updated_at",
 ];
 
 /// The cursor that leads to page 1,000.
 fn thousandth(server: &Process, key: &str, sort: &str) -> io::Result<String> {
-    let mut stream = connect(server.address, None)?;
+    let mut stream = connect(server.address)?;
     let mut next = None;
     // 1,000 pages of 50 in steps of 200.
     for _ in 0..999 * 50 / 200 {
@@ -531,33 +460,5 @@ fn filters(settings: &Settings, table: &mut Table, server: &Process, key: &str) 
             Bar::AtMost(5.0),
         );
     }
-    Ok(())
-}
-
-/// The memory of an idle server, and the size of the binary.
-pub(crate) fn memory(_: &Settings, table: &mut Table) -> io::Result<()> {
-    let data_dir = data_dir()?;
-    let data = Data::make(&data_dir.path().join("one"), 1, 20)?;
-    let server = Process::serve(&data.dir)?;
-    once(server.address, &get(&data.keys[0], "/customers.php"))?;
-    let mut request = Vec::new();
-    post(&data.keys[0], &mut request);
-    once(server.address, &request)?;
-    let idle = server.memory();
-    table.add(
-        "idle memory, one tenant",
-        format!("{idle:.1} MB"),
-        "15 MB",
-        idle / 15.0,
-        Bar::AtMost(1.0),
-    );
-    let size = binary().metadata()?.len() as f64 / 1e6;
-    table.add(
-        "the binary, stripped",
-        format!("{size:.1} MB"),
-        "10 MB",
-        size / 10.0,
-        Bar::AtMost(1.0),
-    );
     Ok(())
 }

