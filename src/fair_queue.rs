@@ -20,12 +20,10 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// The number of items of all clients.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the queue has no items.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

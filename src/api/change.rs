@@ -14,23 +14,17 @@ use crate::store::{ChangeContext, DeleteOutcome, MutationError, Reading, Record,
 /// the transaction.
 #[derive(Debug)]
 pub enum Change {
-    /// POST.
     Create {
-        /// The resource of the new record.
         resource: &'static Resource,
         /// A value for each field of the resource.
         values: Vec<Value>,
     },
-    /// PUT.
     Update {
-        /// The record.
         target: Target,
         /// The fields that the body names, in the order of the resource.
         values: Vec<(&'static Field, Value)>,
     },
-    /// DELETE.
     Delete {
-        /// The record.
         target: Target,
     },
 }
@@ -38,20 +32,15 @@ pub enum Change {
 /// A record that is changed, and the versions that it may have.
 #[derive(Debug)]
 pub struct Target {
-    /// Its resource.
     pub resource: &'static Resource,
-    /// Its id.
     pub id: RequestedId,
-    /// The condition of the change.
     pub if_match: IfMatch,
 }
 
 /// What a change did. It is the response to a request of its own.
 #[derive(Debug)]
 pub struct Applied {
-    /// The HTTP status.
     pub status: u16,
-    /// The record.
     pub id: RecordId,
     /// The path of a new record.
     pub location: Option<String>,

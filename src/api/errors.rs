@@ -10,38 +10,32 @@ use crate::store::registry::{Inactive, RegistryError};
 
 const INVALID_TOKEN: &str = "Bearer error=\"invalid_token\"";
 
-/// `missing_authorization`
 pub fn missing_authorization() -> ApiError {
     let message = "The header \"Authorization\" is missing or has no Bearer token. Send \"Authorization: Bearer <API key>\".";
     ApiError::new(ErrorCode::MissingAuthorization, message).header("WWW-Authenticate", "Bearer")
 }
 
-/// `malformed_api_key`
 pub fn malformed_api_key() -> ApiError {
     let message = "The API key is malformed: it must start with \"tdk_\" and have at least 40 characters. Send the complete key.";
     ApiError::new(ErrorCode::MalformedApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
 }
 
-/// `invalid_api_key`
 pub fn invalid_api_key() -> ApiError {
     let message =
         "This API key does not exist. Check it, or make a new one in the panel if it was deleted.";
     ApiError::new(ErrorCode::InvalidApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
 }
 
-/// `revoked_api_key`
 pub fn revoked_api_key() -> ApiError {
     let message = "This API key has been revoked. Make a new one in the panel.";
     ApiError::new(ErrorCode::RevokedApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
 }
 
-/// `expired_api_key`
 pub fn expired_api_key() -> ApiError {
     let message = "This API key has expired. Make a new one in the panel.";
     ApiError::new(ErrorCode::ExpiredApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
 }
 
-/// `tenant_inactive`
 pub fn tenant_inactive(reason: Inactive) -> ApiError {
     let message = match reason {
         Inactive::Suspended => {
@@ -54,7 +48,6 @@ pub fn tenant_inactive(reason: Inactive) -> ApiError {
     ApiError::new(ErrorCode::TenantInactive, message)
 }
 
-/// `tenant_unavailable`
 pub fn tenant_unavailable() -> ApiError {
     let message = "The tenant's database cannot be used at the moment, and nothing was changed. Try again in 5 seconds.";
     ApiError::new(ErrorCode::TenantUnavailable, message).header("Retry-After", "5")
@@ -108,7 +101,6 @@ pub fn invalid_json(error: &JsonError) -> ApiError {
     ApiError::new(ErrorCode::InvalidJson, message)
 }
 
-/// `missing_id`
 pub fn missing_id() -> ApiError {
     ApiError::new(
         ErrorCode::MissingId,
@@ -116,7 +108,6 @@ pub fn missing_id() -> ApiError {
     )
 }
 
-/// `no_updatable_fields`
 pub fn no_updatable_fields(resource: &Resource) -> ApiError {
     let names: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
     let message = format!(
@@ -172,19 +163,16 @@ pub fn precondition_failed(etag: String) -> ApiError {
     ApiError::new(ErrorCode::PreconditionFailed, message).header("ETag", etag)
 }
 
-/// `changes_gone`
 pub fn changes_gone() -> ApiError {
     let message = "Changes after this cursor are not kept any more, or the tenant was restored. Ask with \"cursor=now\", then read \
                    the lists again.";
     ApiError::new(ErrorCode::ChangesGone, message)
 }
 
-/// `invalid_idempotency_key`
 pub fn invalid_idempotency_key(message: &'static str) -> ApiError {
     ApiError::new(ErrorCode::InvalidIdempotencyKey, message)
 }
 
-/// `idempotency_key_reused`
 pub fn idempotency_key_reused() -> ApiError {
     let message = "This \"Idempotency-Key\" was used for another request in the last 24 hours. Make a new UUID for a new request.";
     ApiError::new(ErrorCode::IdempotencyKeyReused, message)

@@ -86,7 +86,6 @@ fn page_body(records: Vec<u8>, next_cursor: Option<&str>, total: Option<i64>) ->
     body
 }
 
-/// POST.
 pub(super) fn create(
     request: &Request,
     resource: &'static Resource,

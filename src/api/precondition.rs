@@ -4,18 +4,14 @@
 use crate::http::{ApiError, Request};
 use crate::model::Version;
 
-/// The entity tag of a version.
 pub fn etag(version: Version) -> String {
     format!("\"{version}\"")
 }
 
-/// The header `If-Match` of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum IfMatch {
-    /// The header is absent.
     #[default]
     Absent,
-    /// The condition.
     Tags(TagList),
     /// The header cannot be read; the message says why.
     Invalid(&'static str),
@@ -26,11 +22,9 @@ pub enum IfMatch {
 pub enum TagList {
     /// `*`: any version.
     Any,
-    /// The tags.
     Tags(Vec<Tag>),
 }
 
-/// An entity tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Whether the tag begins with `W/`.

@@ -10,7 +10,6 @@ use crate::suggest;
 /// a list.
 #[derive(Debug)]
 pub struct QueryParameter<Subject> {
-    /// The name in the query.
     pub name: &'static str,
     /// The accepted values and the default, in words.
     pub values: fn() -> String,
@@ -19,7 +18,6 @@ pub struct QueryParameter<Subject> {
     /// The JSON Schema of the values. It has no `default`: generated clients would send it, also
     /// where another parameter excludes it.
     pub schema: fn(Subject) -> Value,
-    /// An example.
     pub example: fn() -> Value,
 }
 
@@ -58,7 +56,6 @@ impl Query {
         Ok(query)
     }
 
-    /// The value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.parameters
             .iter()

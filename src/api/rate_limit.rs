@@ -19,7 +19,6 @@ use crate::clock::Moment;
 use crate::http::{ApiError, ErrorCode};
 use crate::model::KeyId;
 
-/// Length of a window.
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// The state of a key's window. Every response after the check has it in its headers.

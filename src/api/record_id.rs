@@ -56,7 +56,6 @@ impl RequestedId {
         &self.0
     }
 
-    /// `not_found`
     pub fn not_found(&self, resource: &Resource) -> ApiError {
         errors::not_found(resource, &shorten(&self.0))
     }

@@ -22,13 +22,11 @@ pub enum Route {
 /// The paths that need a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Endpoint {
-    /// The records of a resource.
     Records {
         resource: &'static Resource,
         /// `/v1` if the path begins with it, otherwise empty.
         prefix: &'static str,
     },
-    /// The change log.
     Changes,
     /// The caller's key.
     Whoami,
@@ -39,9 +37,7 @@ pub enum Endpoint {
 /// The paths without authentication and rate limit (contract section 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicPage {
-    /// The OpenAPI document.
     OpenApi,
-    /// The documentation page.
     Docs,
     /// Whether the process responds.
     Health,
@@ -67,16 +63,12 @@ impl PublicPage {
     }
 }
 
-/// An operation on records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// GET, with or without `id`.
     Read,
-    /// POST.
     Create,
-    /// PUT.
     Update,
-    /// DELETE.
     Delete,
 }
 
@@ -100,12 +92,10 @@ pub const CHANGES_PATH: &str = "/changes.php";
 /// The path of the caller's key. Its methods are [`PAGE_METHODS`].
 pub const WHOAMI_PATH: &str = "/whoami.php";
 
-/// The path of batches.
 pub const BATCH_PATH: &str = "/batch.php";
 /// The value of `Allow` for [`BATCH_PATH`].
 pub const BATCH_METHODS: &str = "POST";
 
-/// The path of the panel.
 pub const PANEL_PATH: &str = "/api_keys.php";
 
 /// The prefix below which all paths with a key, the OpenAPI document and the documentation page are

@@ -48,7 +48,6 @@ pub(super) struct Acceptor {
     over_limit: Arc<Semaphore>,
 }
 
-/// The open connections of each address.
 #[derive(Default)]
 struct OpenConnections {
     by_address: Mutex<HashMap<IpAddr, Vec<Arc<ConnectionState>>>>,

@@ -12,7 +12,6 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// A certificate chain and its private key, read from PEM files.
 #[derive(Debug)]
 pub struct Tls {
     certificate: PathBuf,
@@ -23,13 +22,10 @@ pub struct Tls {
 /// Why a certificate and its key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read.
     #[error("cannot read {0}: {1}")]
     Read(PathBuf, #[source] std::io::Error),
-    /// The certificate file has no certificate.
     #[error("{0} holds no certificate in PEM form")]
     NoCertificate(PathBuf),
-    /// The key file has no private key.
     #[error("{0} holds no private key in PEM form")]
     NoKey(PathBuf),
     /// The certificate is malformed, or the key does not belong to it.

@@ -54,17 +54,14 @@ impl ApiError {
         self
     }
 
-    /// Which code this is.
     pub fn code(&self) -> ErrorCode {
         self.0.code
     }
 
-    /// The HTTP status of the response.
     pub fn status(&self) -> u16 {
         self.0.status
     }
 
-    /// The message for people.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -84,7 +81,6 @@ impl ApiError {
         error
     }
 
-    /// `endpoint_not_found`.
     pub fn endpoint_not_found() -> ApiError {
         let message =
             "There is no endpoint at this path. Paths are compared exactly; /docs lists them.";
@@ -114,7 +110,6 @@ impl ApiError {
         ApiError::new(ErrorCode::InternalError, message)
     }
 
-    /// `overloaded`.
     pub fn overloaded() -> ApiError {
         let message = "The server has too many requests at the moment. Try again in a second.";
         ApiError::new(ErrorCode::Overloaded, message).header("Retry-After", "1")

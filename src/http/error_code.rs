@@ -34,7 +34,6 @@ macro_rules! error_codes {
                 Description { code, status, meaning, remedy }
             }
 
-            /// Every code.
             pub fn all() -> impl Iterator<Item = ErrorCode> {
                 [$(ErrorCode::$variant),*].into_iter()
             }
@@ -174,7 +173,6 @@ impl ProtocolViolation {
         ProtocolViolation::Version,
     ];
 
-    /// The HTTP status.
     pub const fn status(self) -> u16 {
         self as u16
     }

@@ -9,7 +9,6 @@ use uuid::Uuid;
 
 use crate::clock::Moment;
 
-/// The body of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// The complete body; empty if there was none.
@@ -25,7 +24,6 @@ pub const MAX_BODY: usize = 64 * 1024;
 /// The longest body of a batch in bytes (contract section 15). No path takes a longer one.
 pub const MAX_BATCH_BODY: usize = 1024 * 1024;
 
-/// One request.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: Method,

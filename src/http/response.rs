@@ -29,7 +29,6 @@ impl Response {
         Response::new(status, JSON, body).header("X-Content-Type-Options", "nosniff")
     }
 
-    /// A response with a JSON body.
     pub fn json(status: u16, body: &Value) -> Response {
         Response::json_bytes(status, body.to_string().into_bytes())
     }
@@ -68,7 +67,6 @@ impl Response {
         headers.into_iter().fold(self, |response, (name, value)| response.header(name, value))
     }
 
-    /// The HTTP status.
     pub fn status(&self) -> u16 {
         self.0.status().as_u16()
     }

@@ -20,29 +20,22 @@ pub enum Kind {
         /// The maximum length in Unicode scalar values.
         max: usize,
     },
-    /// One e-mail address.
     Email,
-    /// A signed 64-bit integer.
     Integer,
-    /// A boolean.
     Boolean,
     /// An existing date, `YYYY-MM-DD`.
     Date,
-    /// One of the listed values.
     Choice(&'static [&'static str]),
 }
 
 /// The maximum length of an e-mail address, in characters.
 pub const MAX_EMAIL: usize = 254;
 
-/// The declaration of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// The name, which is also the name of the column.
     pub name: &'static str,
-    /// The kind of value.
     pub kind: Kind,
-    /// Whether the field must have a value.
     pub required: bool,
     /// The value of an absent or empty field in the syntax of a query parameter. Without a default
     /// the field is null.
@@ -76,22 +69,18 @@ pub const fn text(name: &'static str) -> Field {
     field(name, Kind::Text { min: 0, max: usize::MAX })
 }
 
-/// Declares an e-mail field.
 pub const fn email(name: &'static str) -> Field {
     field(name, Kind::Email)
 }
 
-/// Declares an integer field.
 pub const fn integer(name: &'static str) -> Field {
     field(name, Kind::Integer)
 }
 
-/// Declares a boolean field.
 pub const fn boolean(name: &'static str) -> Field {
     field(name, Kind::Boolean)
 }
 
-/// Declares a date field.
 pub const fn date(name: &'static str) -> Field {
     field(name, Kind::Date)
 }
@@ -108,18 +97,15 @@ impl Field {
         self
     }
 
-    /// Sets the maximum length of a text, in characters.
     pub const fn at_most(self, max: usize) -> Field {
         self.between(0, max)
     }
 
-    /// Makes the field required.
     pub const fn required(mut self) -> Field {
         self.required = true;
         self
     }
 
-    /// Sets the default value, in the syntax of a query parameter.
     pub const fn default(mut self, value: &'static str) -> Field {
         self.default = Some(value);
         self
@@ -160,7 +146,6 @@ impl Field {
         self.name != "notes"
     }
 
-    /// Returns the value of an optional field that is absent or empty.
     pub fn default_value(&self) -> Value {
         match (self.default, self.kind) {
             (None, _) => Value::Null,
@@ -174,14 +159,10 @@ impl Field {
     }
 }
 
-/// A stored value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// No value.
     Null,
-    /// A signed 64-bit integer.
     Integer(i64),
-    /// A boolean.
     Boolean(bool),
     /// Text of any kind, including dates and choices.
     Text(String),
@@ -230,10 +211,6 @@ pub enum ValueError {
 
 impl Field {
     /// Validates `input` and returns the value to store.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError`] if `input` violates the rules of the field.
     pub fn check(&self, input: &Json) -> Result<Value, ValueError> {
         if is_empty(input) {
             let is_optional = !self.required;
@@ -259,10 +236,6 @@ impl Field {
 
     /// Validates `input` for a record that exists: an empty value does not reset a field to its
     /// default by accident.
-    ///
-    /// # Errors
-    ///
-    /// [`ValueError`] if `input` violates the rules of the field.
     pub fn check_update(&self, input: &Json) -> Result<Value, ValueError> {
         if is_empty(input) && self.default.is_some() {
             Err(self.empty(input))

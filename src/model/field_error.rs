@@ -1,23 +1,14 @@
 //! The errors of single fields.
 
-/// The error codes of single fields in a `validation_failed` response (contract section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldCode {
-    /// `required`
     Required,
-    /// `invalid_email`
     InvalidEmail,
-    /// `invalid_int`
     InvalidInt,
-    /// `invalid_date`
     InvalidDate,
-    /// `invalid_bool`
     InvalidBool,
-    /// `too_long`
     TooLong,
-    /// `too_short`
     TooShort,
-    /// `not_in_list`
     NotInList,
 }
 
@@ -34,7 +25,6 @@ impl FieldCode {
         (FieldCode::NotInList, "The value is not one of the allowed ones."),
     ];
 
-    /// Returns the code as a response spells it.
     pub const fn as_str(self) -> &'static str {
         match self {
             FieldCode::Required => "required",
@@ -49,12 +39,9 @@ impl FieldCode {
     }
 }
 
-/// The error of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// The name of the field.
     pub field: &'static str,
-    /// The kind of error.
     pub code: FieldCode,
     /// One sentence that says what was sent and what is expected.
     pub message: String,

@@ -9,7 +9,6 @@ pub use serde_json::Value as Json;
 /// The members of a JSON object, in the order in which they were sent.
 pub type JsonObject = Map<String, Json>;
 
-/// A syntax error and its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at line {line}, column {column}: {what}")]
 pub struct JsonError {

@@ -5,27 +5,19 @@ use super::{Field, Kind, RecordId, Resource, Value};
 /// A column that a list can be filtered by, and sorted by unless it is [`Column::Referenced`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
-    /// `id`
     Id,
-    /// A declared field.
     Field(&'static Field),
     /// A field of the record that a reference names ([`Field::filters_by`]).
     Referenced {
-        /// The field that holds the reference.
         reference: &'static Field,
-        /// The resource of the referenced record.
         resource: &'static Resource,
-        /// The field of the referenced record.
         field: &'static Field,
     },
-    /// `created_at`
     CreatedAt,
-    /// `updated_at`
     UpdatedAt,
 }
 
 impl Column {
-    /// Returns the name of the column.
     pub const fn name(self) -> &'static str {
         match self {
             Column::Id => "id",
@@ -35,12 +27,10 @@ impl Column {
         }
     }
 
-    /// Returns whether the column can be null.
     pub const fn is_nullable(self) -> bool {
         matches!(self, Column::Field(Field { required: false, default: None, .. }))
     }
 
-    /// Returns whether the column holds booleans.
     pub const fn is_boolean(self) -> bool {
         matches!(self, Column::Field(Field { kind: Kind::Boolean, .. }))
     }
@@ -55,7 +45,6 @@ impl Column {
     }
 }
 
-/// A predicate on one column.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Predicate {
     /// The column equals the value. `Equals(Null)` matches nulls.
@@ -77,20 +66,15 @@ impl Predicate {
 /// previous page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeysetPosition {
-    /// The value of the sort column.
     pub value: Value,
     /// The id, which orders records of equal sort values.
     pub id: RecordId,
 }
 
-/// The query of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListQuery {
-    /// The resource whose records are listed.
     pub resource: &'static Resource,
-    /// The sort column.
     pub sort: Column,
-    /// Whether the order is descending.
     pub descending: bool,
     /// The predicates. A record must match all of them.
     pub filters: Vec<(Column, Predicate)>,
@@ -100,6 +84,5 @@ pub struct ListQuery {
     pub limit: usize,
     /// The position after which the page begins; `None` for the first page.
     pub after: Option<KeysetPosition>,
-    /// Whether to count all matching records.
     pub total: bool,
 }

@@ -27,15 +27,11 @@ pub use scope::{Access, Scope, Scopes};
 /// Identifies a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceKind {
-    /// [`CUSTOMER`]
     Customer,
-    /// [`EMPLOYEE`]
     Employee,
-    /// [`HARDWARE`]
     Hardware,
 }
 
-/// The declaration of a resource.
 #[derive(Debug)]
 pub struct Resource {
     /// Identifies the resource. Resources with the same kind are equal.
@@ -68,7 +64,6 @@ pub static ALL: [&Resource; 3] = [&CUSTOMER, &EMPLOYEE, &HARDWARE];
 pub const READ_ONLY: [&str; 3] = ["id", "created_at", "updated_at"];
 
 impl Resource {
-    /// Returns the resource with the plural name `plural`.
     pub fn find(plural: &str) -> Option<&'static Resource> {
         ALL.into_iter().find(|resource| resource.plural == plural)
     }
@@ -82,7 +77,6 @@ impl Resource {
         }
     }
 
-    /// Returns the writable field `name`.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)
     }

@@ -16,9 +16,7 @@ pub enum Access {
 /// One scope, such as `customers:read`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scope {
-    /// The resource.
     pub resource: &'static Resource,
-    /// The kind of access to it.
     pub access: Access,
 }
 
@@ -30,7 +28,6 @@ impl Scope {
         })
     }
 
-    /// Returns the scope with the name `text`.
     pub fn parse(text: &str) -> Option<Scope> {
         let (plural, access) = text.split_once(':')?;
         let access = match access {
@@ -57,17 +54,14 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A set of scopes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scopes(u32);
 
 impl Scopes {
-    /// Returns all scopes.
     pub fn every() -> Scopes {
         Scope::all().collect()
     }
 
-    /// Returns the scopes with read access.
     pub fn read_only() -> Scopes {
         Scope::all().filter(|scope| scope.access == Access::Read).collect()
     }
@@ -82,17 +76,14 @@ impl Scopes {
         }
     }
 
-    /// Returns whether the set contains `scope`.
     pub fn contains(self, scope: Scope) -> bool {
         self.0 & scope.bit() != 0
     }
 
-    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Returns the union of both sets.
     #[must_use]
     pub fn union(self, other: Scopes) -> Scopes {
         Scopes(self.0 | other.0)

@@ -116,10 +116,6 @@ impl Declaration {
     }
 
     /// Makes the checks of a request of this kind that need no database, in their order.
-    ///
-    /// # Errors
-    ///
-    /// The first check that fails.
     pub(super) fn check(self) -> Result<Change, ApiError> {
         let Declaration { operation, resource, query, body, if_match, .. } = self;
         let body = match (operation, body) {

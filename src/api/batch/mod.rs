@@ -70,10 +70,6 @@ impl CheckedBatch {
     /// Checks a request by a key with `scopes`, in the order of contract section 15. An operation
     /// that is not valid is an error only if it is the first: whether those before it fail depends
     /// on the database.
-    ///
-    /// # Errors
-    ///
-    /// The first check that fails.
     pub fn of(request: &Request, scopes: Scopes) -> Result<CheckedBatch, ApiError> {
         if request.method != Method::POST {
             return Err(ApiError::method_not_allowed(BATCH_METHODS));

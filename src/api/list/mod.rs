@@ -81,7 +81,6 @@ impl Bound {
 /// A query parameter that filters a list.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    /// The name in the query.
     pub name: String,
     /// The column that is compared.
     pub column: Column,
