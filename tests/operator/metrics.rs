@@ -16,12 +16,17 @@ fn metered() -> (TestServer, SocketAddr) {
         .option("--rate-limit")
         .option("4")
         .start();
+    let address = metrics_address(&server);
+    (server, address)
+}
+
+/// Where a server with `--metrics-listen` serves them.
+pub(crate) fn metrics_address(server: &TestServer) -> SocketAddr {
     let output = server.output();
     let address = output
         .lines()
         .find_map(|line| line.strip_prefix("metrics on http://")?.strip_suffix("/metrics"));
-    let address = address.unwrap().parse().unwrap();
-    (server, address)
+    address.unwrap().parse().unwrap()
 }
 
 fn ask(address: SocketAddr, method: &str, path: &str) -> String {
@@ -30,7 +35,7 @@ fn ask(address: SocketAddr, method: &str, path: &str) -> String {
 }
 
 /// Every sample by its name and labels. Each has a type and a help text before it.
-fn samples(address: SocketAddr) -> BTreeMap<String, f64> {
+pub(crate) fn samples(address: SocketAddr) -> BTreeMap<String, f64> {
     let answer = ask(address, "GET", "/metrics");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");

@@ -1,0 +1,161 @@
+//! `examples/monitoring`: the alerts pass their tests, and each query of the dashboard has a result
+//! while Prometheus scrapes the server.
+
+use std::collections::BTreeSet;
+use std::fs::read_to_string;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::examples::{example, has};
+use super::metrics::{metrics_address, samples};
+use crate::support::client::exchange;
+use crate::support::{ALL, Api, Setup, TestServer, encoded, until};
+
+/// The metrics of `prometheus-node-exporter` that the alerts use.
+const OF_THE_MACHINE: [&str; 4] = [
+    "node_filesystem_avail_bytes",
+    "node_filesystem_size_bytes",
+    "node_systemd_timer_last_trigger_seconds",
+    "node_systemd_unit_state",
+];
+
+fn metered() -> (TestServer, Api, SocketAddr) {
+    let server =
+        Setup::without_rate_limit().option("--metrics-listen").option("127.0.0.1:0").start();
+    let api = server.with_key(&server.tenant("acme").key(ALL).key);
+    let metrics = metrics_address(&server);
+    (server, api, metrics)
+}
+
+/// Every query of the dashboard, for all servers, over 5 s.
+fn queries() -> Vec<String> {
+    fn gather(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(members) => {
+                found.extend(members.get("expr").map(|expr| expr.as_str().unwrap().to_owned()));
+                members.values().for_each(|value| gather(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| gather(value, found)),
+            _ => {}
+        }
+    }
+    let dashboard = read_to_string(example("monitoring/dashboard.json")).unwrap();
+    let mut found = Vec::new();
+    gather(&serde_json::from_str(&dashboard).unwrap(), &mut found);
+    assert!(found.len() > 20, "{found:?}");
+    found
+        .iter()
+        .map(|query| query.replace("$__rate_interval", "5s").replace("$instance", ".*"))
+        .collect()
+}
+
+#[test]
+fn the_alerts_pass_their_tests() {
+    if !has("promtool", "--version") {
+        return;
+    }
+    for arguments in [
+        &["check", "config", "prometheus.yml"][..],
+        &["check", "rules", "tenantdesk.rules.yml"],
+        &["test", "rules", "tenantdesk.test.yml"],
+    ] {
+        let mut command = Command::new("promtool");
+        let output = command.args(arguments).current_dir(example("monitoring")).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    }
+}
+
+#[test]
+fn the_server_has_every_metric_that_the_alerts_and_the_dashboard_use() {
+    let (_server, api, metrics) = metered();
+    api.customer("Shop");
+    let exposed = until("the request is counted", || {
+        let exposed = samples(metrics);
+        exposed.keys().any(|series| series.contains("POST")).then_some(exposed)
+    });
+    let exposed: BTreeSet<&str> =
+        exposed.keys().map(|series| series.split('{').next().unwrap()).collect();
+    let rules = read_to_string(example("monitoring/tenantdesk.rules.yml")).unwrap();
+    let expressions = rules.lines().filter(|line| !line.contains('#')).map(str::to_owned);
+    let text: Vec<String> = expressions.chain(queries()).collect();
+    let words = text.iter().flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
+    let named: BTreeSet<&str> = words
+        .filter(|word| ["tenantdesk_", "process_", "node_"].iter().any(|p| word.starts_with(p)))
+        .collect();
+    assert!(named.len() > 15, "{named:?}");
+    for name in named {
+        assert!(exposed.contains(name) || OF_THE_MACHINE.contains(&name), "there is no {name}");
+    }
+}
+
+/// A Prometheus that scrapes `metrics`.
+struct Prometheus {
+    child: Child,
+    address: SocketAddr,
+    _directory: tempfile::TempDir,
+}
+
+impl Prometheus {
+    fn start(metrics: SocketAddr) -> Prometheus {
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("prometheus.yml");
+        let scrape = json!({"job_name": "tenantdesk", "static_configs": [{"targets": [metrics]}]});
+        let text = json!({"global": {"scrape_interval": "500ms"}, "scrape_configs": [scrape]});
+        std::fs::write(&config, text.to_string()).unwrap();
+        let mut child = Command::new("prometheus")
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()))
+            .arg("--web.listen-address=127.0.0.1:0")
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let address = lines
+            .find_map(|line| {
+                let text = line.contains("Listening on").then_some(line)?;
+                text.rsplit_once("address=")?.1.parse().ok()
+            })
+            .expect("Prometheus says where it listens");
+        std::thread::spawn(move || lines.for_each(drop));
+        Prometheus { child, address, _directory: directory }
+    }
+
+    /// The values that a query has now.
+    fn ask(&self, query: &str) -> Vec<f64> {
+        let request = format!("GET /api/v1/query?query={} HTTP/1.0\r\n\r\n", encoded(query));
+        let answer = String::from_utf8(exchange(self.address, request.as_bytes())).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        // 503 until it is ready.
+        assert!(head.contains(" 200 ") || head.contains(" 503 "), "{query}: {answer}");
+        let body: Value = serde_json::from_str(body).unwrap_or_default();
+        let found = body["data"]["result"].as_array().cloned().unwrap_or_default();
+        found.iter().map(|sample| sample["value"][1].as_str().unwrap().parse().unwrap()).collect()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn each_query_of_the_dashboard_has_a_result_under_load() {
+    if !has("prometheus", "--version") {
+        return;
+    }
+    let (_server, api, metrics) = metered();
+    let prometheus = Prometheus::start(metrics);
+    for query in queries() {
+        until(&format!("there is a result for {query}"), || {
+            let id = api.customer("Shop");
+            api.get(&format!("/customers.php?id={id}")).is(200);
+            let values = prometheus.ask(&query);
+            (!values.is_empty() && values.iter().all(|value| value.is_finite())).then_some(())
+        });
+    }
+}
