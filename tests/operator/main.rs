@@ -18,6 +18,7 @@ mod help;
 mod metrics;
 mod monitoring;
 mod package;
+mod pair;
 mod secrets;
 mod supervisor;
 mod version;

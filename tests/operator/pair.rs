@@ -1,0 +1,233 @@
+//! `examples/pair`: its files are what their tools accept and agree with each other, and the steps
+//! of its README come in the order that works. `release/test-pair` runs them in virtual machines.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::examples::{example, has};
+
+const FILES: [&str; 6] =
+    ["cluster.crm", "corosync.conf", "firewall.nft", "pair.conf", "sbd", "tenantdesk.res"];
+
+fn file(name: &str) -> String {
+    fs::read_to_string(example("pair").join(name)).unwrap()
+}
+
+/// Whether the command succeeds, and what it prints.
+fn run(command: &mut Command) -> (bool, String) {
+    let output = command.output().unwrap();
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&printed).into_owned())
+}
+
+fn accepted(command: &mut Command) -> String {
+    let (success, printed) = run(command);
+    assert!(success, "{command:?}: {printed}");
+    printed
+}
+
+/// Debian's kernel has DRBD 8.4. Its tools assume 9 where the module is not loaded.
+fn drbdadm(file: &Path) -> Command {
+    let mut command = Command::new("drbdadm");
+    command.env("DRBD_DRIVER_VERSION_OVERRIDE", "8.4.11").arg("-c").arg(file).args(["dump", "all"]);
+    command
+}
+
+#[test]
+fn drbd_accepts_the_file_with_a_secret_and_refuses_it_without() {
+    if !has("drbdadm", "--version") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tenantdesk.res");
+    let text = file("tenantdesk.res");
+    fs::write(&path, &text).unwrap();
+    let (success, printed) = run(&mut drbdadm(&path));
+    assert!(!success, "nobody copies a secret from an example: {printed}");
+    let with_secret = text.replace("@SECRET@;", "\"0123456789abcdef\";");
+    assert_ne!(text, with_secret);
+    fs::write(&path, with_secret).unwrap();
+    let printed = accepted(&mut drbdadm(&path));
+    let words: Vec<&str> = printed.split_whitespace().collect();
+    for expected in [["protocol", "C;"], ["fencing", "resource-and-stonith;"]] {
+        assert!(words.windows(2).any(|pair| pair == expected), "{expected:?}: {printed}");
+    }
+}
+
+/// `corosync -t` wants a key, and that this machine is one of the two.
+#[test]
+fn corosync_accepts_the_file() {
+    if !has("corosync", "-v") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("authkey");
+    accepted(Command::new("corosync-keygen").arg("-l").arg("-k").arg(&key));
+    let text = file("corosync.conf")
+        .replace("totem {", &format!("totem {{\n  keyfile: {}", key.display()))
+        .replace("10.77.0.1\n", "127.0.0.1\n")
+        .replace("192.0.2.11\n", "127.0.0.2\n");
+    let path = directory.path().join("corosync.conf");
+    fs::write(&path, text).unwrap();
+    accepted(Command::new("corosync").arg("-t").arg("-c").arg(path));
+}
+
+/// The package's units are not installed here: another agent stands for them.
+#[test]
+fn pacemaker_accepts_the_file() {
+    if !has("crm", "--version") || !has("crm_verify", "--version") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (cib, path) = (directory.path().join("cib.xml"), directory.path().join("cluster.crm"));
+    fs::write(&cib, accepted(Command::new("cibadmin").arg("--empty"))).unwrap();
+    let text = file("cluster.crm")
+        .replace("systemd:tenantdesk-backup.timer", "ocf:pacemaker:Dummy")
+        .replace("systemd:tenantdesk", "ocf:pacemaker:Dummy");
+    fs::write(&path, text).unwrap();
+    let tool = |name: &str| {
+        let mut command = Command::new(name);
+        command.env("CIB_file", &cib);
+        command
+    };
+    // The cluster sets this by itself where SBD runs.
+    accepted(tool("crm_attribute").args(["-t", "crm_config", "-n", "have-watchdog", "-v", "true"]));
+    accepted(tool("crm").args(["configure", "load", "update"]).arg(&path));
+    accepted(tool("crm_verify").arg("-V").arg("-x").arg(&cib));
+}
+
+#[test]
+fn nftables_accepts_the_file() {
+    if !has("nft", "--version") {
+        return;
+    }
+    accepted(Command::new("nft").arg("-c").arg("-f").arg(example("pair/firewall.nft")));
+}
+
+#[test]
+fn systemd_accepts_the_drop_in_of_the_unit() {
+    if !has("systemd-analyze", "--version") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let unit = fs::read_to_string(example("systemd/tenantdesk.service")).unwrap();
+    let path = directory.path().join("tenantdesk.service");
+    fs::write(&path, unit.replace("/usr/local/bin/tenantdesk", "/bin/true")).unwrap();
+    let drop_ins = directory.path().join("tenantdesk.service.d");
+    fs::create_dir(&drop_ins).unwrap();
+    fs::write(drop_ins.join("pair.conf"), file("pair.conf")).unwrap();
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no", "--recursive-errors=no"]).arg(path);
+    let printed = accepted(&mut verify);
+    assert!(!printed.contains("pair.conf"), "{printed}");
+}
+
+/// The address that `text` begins with.
+fn address(text: &str) -> &str {
+    text.split(|c: char| !(c.is_ascii_digit() || c == '.')).next().unwrap().trim_end_matches('.')
+}
+
+/// Every address of the example's two networks.
+fn addresses(text: &str) -> BTreeSet<&str> {
+    let starts = ["10.77.0.", "192.0.2."].iter().flat_map(|network| text.match_indices(network));
+    starts.map(|(at, _)| address(&text[at..])).collect()
+}
+
+#[test]
+fn the_readme_lists_every_address_of_the_files() {
+    let readme = file("README.md");
+    let listed: String = readme
+        .lines()
+        .skip_while(|line| !line.starts_with("| in the files |"))
+        .take_while(|line| line.starts_with('|'))
+        .collect();
+    let files: Vec<String> = FILES.iter().map(|name| file(name)).collect();
+    let used: BTreeSet<&str> = files.iter().flat_map(|text| addresses(text)).collect();
+    assert_eq!(used, addresses(&listed));
+}
+
+/// The number after the first `name` in `text`.
+fn number(text: &str, name: &str) -> u64 {
+    let after = text.split(name).nth(1).unwrap();
+    after.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+/// Pacemaker takes the other machine for reset after `stonith-watchdog-timeout`. By then that
+/// machine must have lost its quorum, and its watchdog must have reset it.
+#[test]
+fn a_machine_is_reset_before_the_other_one_takes_it_for_reset() {
+    let (cluster, corosync, sbd) = (file("cluster.crm"), file("corosync.conf"), file("sbd"));
+    let taken_for_reset = number(&cluster, "stonith-watchdog-timeout=");
+    let quorum_lost = number(&corosync, "\n    sync_timeout: ").div_ceil(1000);
+    let reset = number(&sbd, "SBD_WATCHDOG_TIMEOUT=");
+    assert!(taken_for_reset > quorum_lost + reset, "{taken_for_reset} {quorum_lost} {reset}");
+}
+
+#[test]
+fn the_files_have_at_most_120_lines() {
+    let is_configuration = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with('#');
+    let lines: usize =
+        FILES.iter().map(|name| file(name).lines().filter(is_configuration).count()).sum();
+    assert!(lines <= 120, "{lines}");
+}
+
+/// The commands of the README's steps, each as `MACHINE: COMMAND`.
+fn commands(readme: &str) -> Vec<String> {
+    let mut commands = Vec::new();
+    let mut machine = None;
+    for line in readme.lines().map(str::trim) {
+        match (line.strip_prefix("```"), machine) {
+            (Some(info), _) => machine = info.strip_prefix("sh "),
+            (None, Some(machine)) => commands.push(format!("{machine}: {line}")),
+            (None, None) => {}
+        }
+    }
+    commands
+}
+
+#[test]
+fn the_steps_come_in_the_order_that_works() {
+    let readme = file("README.md");
+    let steps = readme.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    assert!(steps.count() <= 10);
+    let commands = commands(&readme);
+    let mut rest = commands.iter();
+    for next in [
+        // The third vote is there before the certificates are made with it.
+        "vote: apt-get install -y corosync-qnetd",
+        "both: apt-get install -y ./tenantdesk_*_amd64.deb drbd-utils pacemaker corosync",
+        // Nothing runs with the examples of the packages, and systemd starts nothing.
+        "both: systemctl disable --now tenantdesk tenantdesk-backup.timer drbd",
+        "both: systemctl stop pacemaker corosync-qdevice corosync",
+        "both: mv /var/lib/tenantdesk /var/lib/tenantdesk-before",
+        "both: install -m 644 corosync.conf /etc/corosync/corosync.conf",
+        // Made on one machine, copied to the other.
+        "node1: (umask 077; sed \"s/@SECRET@;/",
+        "node1: corosync-keygen",
+        "node1: scp -p /etc/drbd.d/tenantdesk.res node2:",
+        "node1: scp -p /etc/corosync/authkey node2:",
+        "node1: corosync-qdevice-net-certutil -Q -n tenantdesk vote node1 node2",
+        "both: wdctl /dev/watchdog",
+        // Both disks are connected before one becomes the primary.
+        "both: drbdadm create-md tenantdesk",
+        "both: drbdadm up tenantdesk",
+        "node1: drbdadm wait-connect tenantdesk",
+        "node1: drbdadm -- --clear-bitmap new-current-uuid tenantdesk",
+        "node1: drbdadm primary tenantdesk",
+        "node1: mkfs.ext4 -q /dev/drbd0",
+        "node1: umount /var/lib/tenantdesk",
+        "node1: drbdadm secondary tenantdesk",
+        // Pacemaker finds the disk as it starts it: down.
+        "both: drbdadm down tenantdesk",
+        "both: systemctl enable sbd corosync corosync-qdevice pacemaker",
+        "both: systemctl reboot",
+        "node1: crm configure load update /root/pair/cluster.crm",
+    ] {
+        assert!(rest.any(|command| command.starts_with(next)), "{next} is missing or too late");
+    }
+    for name in FILES {
+        assert!(commands.iter().any(|command| command.contains(name)), "no step uses {name}");
+    }
+}
