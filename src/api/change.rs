@@ -6,7 +6,7 @@ use super::errors;
 use super::precondition::{IfMatch, etag};
 use super::record_id::RequestedId;
 use crate::http::{ApiError, Response};
-use crate::model::field::ValueError;
+use crate::model::validation::ValueError;
 use crate::model::{Field, FieldError, Json, JsonObject, RecordId, Resource, Value};
 use crate::store::{ChangeContext, DeleteOutcome, MutationError, Reading, Record, Writing};
 

@@ -12,8 +12,8 @@ use super::record_id::RequestedId;
 use crate::http::request::MAX_BODY;
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Response};
 use crate::model::Resource;
-use crate::model::field::shorten;
 use crate::model::json_object::parse_object;
+use crate::model::validation::shorten;
 use crate::store::{ChangeContext, Demand, MutationError, Tenant, Writing};
 
 /// A change after the checks that need no database, with the idempotency key of its request.

@@ -3,8 +3,8 @@
 use super::errors;
 use super::query::Query;
 use crate::http::{ApiError, Request};
-use crate::model::field::shorten;
-use crate::model::integer::is_positive_integer;
+use crate::model::validation::is_positive_integer;
+use crate::model::validation::shorten;
 use crate::model::{RecordId, Resource};
 
 /// The id of a record as the client sent it.

@@ -15,8 +15,8 @@ use super::query::Query;
 use super::{changes, errors, idempotency, operations};
 use crate::clock::{Clock, Timestamp};
 use crate::http::{ApiError, Body, ErrorCode, Method, Request};
-use crate::model::field::ValueError;
 use crate::model::json_object::parse_object;
+use crate::model::validation::ValueError;
 use crate::model::{
     ALL, CUSTOMER, EMPLOYEE, HARDWARE, JsonObject, KeysetPosition, RecordId, Resource, Scopes,
     Value, Version,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::output::{print, print_json, print_stderr, print_table};
 use super::{GlobalOptions, find_tenant};
 use crate::clock::{Moment, Timestamp};
-use crate::model::field::is_date;
+use crate::model::validation::is_date;
 use crate::model::{KeyId, Scopes};
 use crate::store::registry::{self, Actor, Expiry, KeyRow, MAX_RATE_LIMIT, NewKey, Replacement};
 

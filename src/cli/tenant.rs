@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::output::{print, print_json, print_stderr, print_table};
 use super::{GlobalOptions, UsageError, find_tenant, prompt, tenant_name};
 use crate::clock::Moment;
-use crate::model::field::is_date;
+use crate::model::validation::is_date;
 use crate::password;
 use crate::store::NewDataDir;
 use crate::store::registry::{Actor, Registry, TenantRow};

@@ -4,25 +4,25 @@
 //! declarations.
 
 pub mod customer;
+pub mod email;
 pub mod employee;
 pub mod field;
-pub mod field_error;
 pub mod hardware;
 pub mod ids;
-pub mod integer;
 pub mod json_object;
 pub mod list_query;
 pub mod scope;
+pub mod validation;
 
 pub use customer::CUSTOMER;
 pub use employee::EMPLOYEE;
 pub use field::{Field, Kind, Value};
-pub use field_error::{FieldCode, FieldError};
 pub use hardware::HARDWARE;
 pub use ids::{KeyId, RecordId, TenantId, Version};
 pub use json_object::{Json, JsonError, JsonObject};
 pub use list_query::{Column, KeysetPosition, ListQuery, Predicate};
 pub use scope::{Access, Scope, Scopes};
+pub use validation::{FieldCode, FieldError};
 
 /// Identifies a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use jiff::{Span, ToSpan as _};
 
 use crate::clock::Moment;
-use crate::model::field::is_date;
+use crate::model::validation::is_date;
 use crate::store::registry::Expiry;
 
 /// When a new key ends.

@@ -4,7 +4,7 @@ use super::error::PanelError;
 use crate::http::form_encoding::{decode, pairs};
 use crate::http::{Body, Request};
 use crate::model::KeyId;
-use crate::model::integer::is_positive_integer;
+use crate::model::validation::is_positive_integer;
 
 /// Maximum size of a form in bytes (contract section 9).
 pub(super) const MAX_BODY: usize = 16 * 1024;

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::RowError;
-use crate::model::field::shorten;
-use crate::model::integer::is_integer;
+use crate::model::validation::is_integer;
+use crate::model::validation::shorten;
 use crate::model::{Field, Json, Kind, READ_ONLY, Resource};
 use crate::suggest;
 

@@ -17,7 +17,7 @@ use std::path::Path;
 pub use export::{ExportError, export};
 pub use import::{Import, ImportError, ImportPhase, ProgressObserver};
 
-use crate::model::field::shorten;
+use crate::model::validation::shorten;
 
 /// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

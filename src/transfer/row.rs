@@ -2,7 +2,7 @@
 
 use super::RowError;
 use super::columns::{FileColumn, Layout, Role};
-use crate::model::field::{ValueError, is_empty};
+use crate::model::validation::{ValueError, is_empty};
 use crate::model::{Field, Json, RecordId, Resource, Value};
 use crate::store::{DatabaseError, IdSet, Match, Reading};
 

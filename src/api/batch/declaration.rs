@@ -7,7 +7,7 @@ use crate::api::query::Query;
 use crate::api::record_id::RequestedId;
 use crate::api::routes::{self, Endpoint, Operation, Route};
 use crate::http::{ApiError, ErrorCode, Method};
-use crate::model::field::shorten;
+use crate::model::validation::shorten;
 use crate::model::{ALL, Access, Field, Json, JsonObject, Resource, Scope};
 use crate::suggest;
 

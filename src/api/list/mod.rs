@@ -8,8 +8,7 @@ use std::sync::LazyLock;
 
 use super::query::Query;
 use crate::http::ApiError;
-use crate::model::field::{is_date, shorten};
-use crate::model::integer::{is_integer, is_positive_integer};
+use crate::model::validation::{is_date, is_integer, is_positive_integer, shorten};
 use crate::model::{ALL, Column, Field, Kind, ListQuery, Predicate, Resource, Value};
 
 pub use cursor::write_cursor;

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use jiff::civil::DateTime;
 
 use super::Bound;
-use crate::model::field::is_date;
+use crate::model::validation::is_date;
 
 /// Converts an RFC 3339 timestamp, or a date at a bound of a range, to the stored form: UTC and
 /// whole seconds. Returns `None` if the text is neither.

@@ -6,7 +6,7 @@ use super::examples::{NOW, example_of};
 use super::schemas::{list, nullable, number, object, schema_ref, text, time};
 use crate::api::list::{Bound, EXAMPLE_CURSOR, Filter};
 use crate::capitalize::capitalize;
-use crate::model::field::MAX_EMAIL;
+use crate::model::email::MAX_EMAIL;
 use crate::model::{ALL, Column, Field, Kind, Resource};
 
 /// Text without U+0000.

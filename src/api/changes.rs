@@ -1,0 +1,156 @@
+//! The change log of a tenant: what was changed, in the order of the commits (contract section 12).
+
+use serde_json::json;
+
+use super::cursor_encoding::{MAX_CURSOR, damaged, decode, encode};
+use super::errors;
+use super::list::{DEFAULT_LIMIT, MAX_LIMIT, parse_limit};
+use super::query::{Query, QueryParameter};
+use super::record_id::RequestedId;
+use crate::clock::Timestamp;
+use crate::http::{ApiError, Request, Response};
+use crate::model::validation::shorten;
+use crate::model::{ALL, Access, RecordId, Resource, Scope, Scopes, Version};
+use crate::store::{Changes, ChangesPage, ChangesQuery, Position, Start, Tenant};
+
+/// The value of `cursor` for the end of the change log.
+const NOW: &str = "now";
+
+/// Every parameter in the order of the reference. Validation, the OpenAPI document and the
+/// documentation page follow from this table.
+pub static PARAMETERS: [QueryParameter<()>; 4] = [
+    QueryParameter {
+        name: "limit",
+        values: || format!("1 to {MAX_LIMIT}, default {DEFAULT_LIMIT}"),
+        about: "Entries on a page.",
+        schema: |()| json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
+        example: || json!(DEFAULT_LIMIT),
+    },
+    QueryParameter {
+        name: "cursor",
+        values: || "opaque, or now".to_owned(),
+        about: "The `next_cursor` of an earlier answer, or `now` for what comes from this moment on. Without it the answer begins \
+                with the oldest entry that is kept.",
+        schema: |()| json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }),
+        example: || json!(NOW),
+    },
+    QueryParameter {
+        name: "resource",
+        values: || resource_names().join(" · "),
+        about: "The entries of this resource alone.",
+        schema: |()| json!({ "type": "string", "enum": resource_names() }),
+        example: || json!("customers"),
+    },
+    QueryParameter {
+        name: "id",
+        values: || "integer".to_owned(),
+        about: "With `resource`: the entries of this record alone.",
+        schema: |()| json!({ "type": "integer", "format": "int64", "minimum": 1 }),
+        example: || json!(1),
+    },
+];
+
+/// The values of `resource`.
+fn resource_names() -> Vec<&'static str> {
+    ALL.iter().map(|resource: &&Resource| resource.plural).collect()
+}
+
+/// The scopes of which a key needs one.
+pub fn scopes() -> [Scope; ALL.len()] {
+    ALL.map(|resource| Scope { resource, access: Access::Read })
+}
+
+/// GET and HEAD: a page of the entries that `scopes` permit, none of them from before `oldest`.
+pub fn read(
+    tenant: &Tenant,
+    request: &Request,
+    scopes: Scopes,
+    oldest: Timestamp,
+) -> Result<Response, ApiError> {
+    let query = Query::parse(request.query.as_deref())?;
+    let changes = parse(&query, scopes, oldest)?;
+    match tenant.read(super::deadline(request), |reading| reading.changes(&changes))? {
+        Changes::Page(page) => Ok(respond(request, &query, page)),
+        Changes::Gone => Err(errors::changes_gone()),
+    }
+}
+
+/// Converts the parameters.
+///
+/// # Errors
+///
+/// `bad_request` if a parameter is unknown or its value is not valid.
+pub fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<ChangesQuery, ApiError> {
+    query.only(PARAMETERS.iter().map(|parameter| parameter.name))?;
+    let limit = parse_limit(query)?;
+    let start = match query.get("cursor") {
+        None => Start::Oldest,
+        Some(NOW) => Start::Now,
+        Some(cursor) => Start::After(parse_cursor(cursor)?),
+    };
+    let resource = query.get("resource").map(parse_resource).transpose()?;
+    let id = query.get("id").map(RequestedId::parse).transpose()?;
+    if id.is_some() && resource.is_none() {
+        return Err(ApiError::bad_request(
+            "The query parameter \"id\" is the id of a record; send \"resource\" with it, such as resource=customers.",
+        ));
+    }
+    let readable = ALL
+        .into_iter()
+        .filter(|resource| scopes.contains(Scope { resource, access: Access::Read }));
+    // No record has an id of more than 64 bits, and none the id 0.
+    let record = id.map(|id| id.number().unwrap_or(RecordId(0)));
+    Ok(ChangesQuery { readable: readable.collect(), resource, record, start, limit, oldest })
+}
+
+fn parse_resource(text: &str) -> Result<&'static Resource, ApiError> {
+    Resource::find(text).ok_or_else(|| {
+        let names = resource_names().join(", ");
+        ApiError::bad_request(format!(
+            "The query parameter \"resource\" was {:?}; send one of {names}.",
+            shorten(text)
+        ))
+    })
+}
+
+fn respond(request: &Request, query: &Query, page: ChangesPage) -> Response {
+    let ChangesPage { json, next, more } = page;
+    let cursor = write_cursor(&next);
+    let mut body = json;
+    body.splice(0..0, *b"{\"data\":");
+    body.extend_from_slice(format!(",\"next_cursor\":\"{cursor}\",\"more\":{more}}}").as_bytes());
+    let response = Response::json_bytes(200, body);
+    if more {
+        response.header("Link", query.link_to_next(&request.path, &cursor))
+    } else {
+        response
+    }
+}
+
+/// The first byte of a cursor, which holds the change log's lineage and the number of the last
+/// entry. Cursors of lists have another one.
+const CURSOR_VERSION: u8 = 0x81;
+
+/// Encodes `position` as a cursor.
+fn write_cursor(position: &Position) -> String {
+    let mut bytes = vec![CURSOR_VERSION];
+    bytes.extend_from_slice(&position.lineage);
+    bytes.extend_from_slice(&position.seq.0.to_be_bytes());
+    encode(bytes)
+}
+
+/// Decodes a cursor.
+///
+/// # Errors
+///
+/// `bad_request` if the cursor is damaged or belongs to a list.
+fn parse_cursor(text: &str) -> Result<Position, ApiError> {
+    decode(text).and_then(|bytes| position(&bytes)).ok_or_else(damaged)
+}
+
+fn position(bytes: &[u8]) -> Option<Position> {
+    let (version, rest) = bytes.split_first()?;
+    let (lineage, seq) = rest.split_first_chunk::<16>()?;
+    let seq = Version(i64::from_be_bytes(seq.try_into().ok()?));
+    (*version == CURSOR_VERSION).then_some(Position { lineage: *lineage, seq })
+}

@@ -1,0 +1,313 @@
+//! The validation of values (contract section 2).
+
+use std::borrow::Cow;
+
+use super::email::{MAX_EMAIL, is_email};
+use super::field::{Field, Kind, Value};
+use super::json_object::Json;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldCode {
+    Required,
+    InvalidEmail,
+    InvalidInt,
+    InvalidDate,
+    InvalidBool,
+    TooLong,
+    TooShort,
+    NotInList,
+}
+
+impl FieldCode {
+    /// Every code with its meaning, for the API reference.
+    pub const ALL: [(FieldCode, &'static str); 8] = [
+        (FieldCode::Required, "A required field is empty."),
+        (FieldCode::InvalidEmail, "The value is not an e-mail address."),
+        (FieldCode::InvalidInt, "The value is not a 64-bit integer."),
+        (FieldCode::InvalidDate, "The value is not an existing date in the form YYYY-MM-DD."),
+        (FieldCode::InvalidBool, "The value is none of true, false, 1 and 0."),
+        (FieldCode::TooLong, "The value has more characters than the field takes."),
+        (FieldCode::TooShort, "The value has fewer characters than the field needs."),
+        (FieldCode::NotInList, "The value is not one of the allowed ones."),
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            FieldCode::Required => "required",
+            FieldCode::InvalidEmail => "invalid_email",
+            FieldCode::InvalidInt => "invalid_int",
+            FieldCode::InvalidDate => "invalid_date",
+            FieldCode::InvalidBool => "invalid_bool",
+            FieldCode::TooLong => "too_long",
+            FieldCode::TooShort => "too_short",
+            FieldCode::NotInList => "not_in_list",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    pub field: &'static str,
+    pub code: FieldCode,
+    /// One sentence that says what was sent and what is expected.
+    pub message: String,
+}
+
+/// Returns whether a value is null or consists of white space only. Such a value is empty for every
+/// kind of field.
+pub fn is_empty(input: &Json) -> bool {
+    match input {
+        Json::Null => true,
+        Json::String(text) => text.chars().all(char::is_whitespace),
+        _ => false,
+    }
+}
+
+fn describe(input: &Json) -> Cow<'static, str> {
+    match input {
+        Json::Null => "null".into(),
+        Json::Bool(value) => value.to_string().into(),
+        Json::Number(number) => format!("the number {}", shorten(number.as_str())).into(),
+        Json::String(text) => format!("{:?}", shorten(text)).into(),
+        Json::Array(_) => "an array".into(),
+        Json::Object(_) => "an object".into(),
+    }
+}
+
+/// Returns `text`, which a client sent, as a message shows it: cut after 40 characters, with an
+/// ellipsis, if it is longer.
+pub fn shorten(text: &str) -> Cow<'_, str> {
+    const MAX_SHOWN: usize = 40;
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).into(),
+        None => text.into(),
+    }
+}
+
+/// Why a value is rejected.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ValueError {
+    /// The value violates a rule of the field: an error with a field code.
+    Invalid(FieldError),
+    /// The value of a text field has another JSON type or contains U+0000: an error `bad_request`,
+    /// which has precedence over field codes. The text is its message.
+    WrongType(String),
+}
+
+impl Field {
+    fn invalid(&self, code: FieldCode, message: String) -> ValueError {
+        ValueError::Invalid(FieldError { field: self.name, code, message })
+    }
+
+    /// Validates `input` and returns the value to store.
+    pub fn check(&self, input: &Json) -> Result<Value, ValueError> {
+        if is_empty(input) {
+            let is_optional = !self.required;
+            return if is_optional { Ok(self.default_value()) } else { Err(self.empty(input)) };
+        }
+        match self.kind {
+            Kind::Text { min, max } => self.check_text(input, min, max),
+            Kind::Email => self.check_email(input),
+            Kind::Integer => self.check_integer(input),
+            Kind::Boolean => self.check_boolean(input),
+            Kind::Date => match input {
+                Json::String(text) if is_date(text) => Ok(Value::Text(text.to_string())),
+                _ => Err(self.rejected(FieldCode::InvalidDate, input)),
+            },
+            Kind::Choice(allowed) => match input {
+                Json::String(text) if allowed.contains(&text.as_str()) => {
+                    Ok(Value::Text(text.to_string()))
+                }
+                _ => Err(self.rejected(FieldCode::NotInList, input)),
+            },
+        }
+    }
+
+    /// Validates `input` for a record that exists: an empty value does not reset a field to its
+    /// default by accident.
+    pub fn check_update(&self, input: &Json) -> Result<Value, ValueError> {
+        if is_empty(input) && self.default.is_some() {
+            Err(self.empty(input))
+        } else {
+            self.check(input)
+        }
+    }
+
+    /// The error of an empty value where the field needs one.
+    fn empty(&self, input: &Json) -> ValueError {
+        let message = format!(
+            "\"{}\" is required. It was {}; {}.",
+            self.name,
+            describe(input),
+            self.expectation()
+        );
+        self.invalid(FieldCode::Required, message)
+    }
+
+    /// Returns the error of a required field that a POST does not contain.
+    pub fn missing(&self) -> FieldError {
+        let message =
+            format!("\"{}\" is required and was not sent; {}.", self.name, self.expectation());
+        FieldError { field: self.name, code: FieldCode::Required, message }
+    }
+
+    fn rejected(&self, code: FieldCode, input: &Json) -> ValueError {
+        self.invalid(
+            code,
+            format!("\"{}\" was {}; {}.", self.name, describe(input), self.expectation()),
+        )
+    }
+
+    /// Returns an instruction such as `send true, false, 1 or 0`, the second half of every message
+    /// about a value.
+    pub fn expectation(&self) -> String {
+        match self.kind {
+            Kind::Text { min: 0, max } => format!("send text of at most {max} characters"),
+            Kind::Text { min, max } if min == max => {
+                format!("send text of exactly {max} characters")
+            }
+            Kind::Text { min, max } => format!("send text of {min} to {max} characters"),
+            Kind::Email => {
+                format!(
+                    "send one e-mail address of at most {MAX_EMAIL} characters, such as \"name@shop.example\""
+                )
+            }
+            Kind::Integer => {
+                "send a JSON integer in the signed 64-bit range, such as 12".to_owned()
+            }
+            Kind::Boolean => "send true, false, 1 or 0".to_owned(),
+            Kind::Date => {
+                "send a date that exists in the form YYYY-MM-DD, such as \"2026-11-20\"".to_owned()
+            }
+            Kind::Choice(allowed) => format!("send one of {}", allowed.join(", ")),
+        }
+    }
+
+    fn check_text(&self, input: &Json, min: usize, max: usize) -> Result<Value, ValueError> {
+        let Json::String(text) = input else {
+            return Err(ValueError::WrongType(format!(
+                "The field \"{}\" must be a JSON string, but {} was sent; {}.",
+                self.name,
+                describe(input),
+                self.expectation()
+            )));
+        };
+        if text.contains('\0') {
+            return Err(ValueError::WrongType(format!(
+                "The field \"{}\" contains the character U+0000, which text cannot hold. Send the text without it.",
+                self.name
+            )));
+        }
+        let length = text.chars().count();
+        let code = match length {
+            _ if length > max => FieldCode::TooLong,
+            _ if length < min => FieldCode::TooShort,
+            _ => return Ok(Value::Text(text.to_string())),
+        };
+        Err(self.invalid(
+            code,
+            format!("\"{}\" has {}; {}.", self.name, characters(length), self.expectation()),
+        ))
+    }
+
+    fn check_email(&self, input: &Json) -> Result<Value, ValueError> {
+        match input {
+            Json::String(text) if text.chars().count() > MAX_EMAIL => Err(self.invalid(
+                FieldCode::TooLong,
+                format!(
+                    "\"{}\" has {}; {}.",
+                    self.name,
+                    characters(text.chars().count()),
+                    self.expectation()
+                ),
+            )),
+            Json::String(text) if is_email(text) => Ok(Value::Text(text.to_string())),
+            _ => Err(self.rejected(FieldCode::InvalidEmail, input)),
+        }
+    }
+
+    fn check_integer(&self, input: &Json) -> Result<Value, ValueError> {
+        match input {
+            // `i64::from_str` also accepts a leading `+`. JSON has no such numbers.
+            Json::Number(number) => number.as_str().parse().ok().map(Value::Integer),
+            _ => None,
+        }
+        .ok_or_else(|| self.rejected(FieldCode::InvalidInt, input))
+    }
+
+    fn check_boolean(&self, input: &Json) -> Result<Value, ValueError> {
+        match input {
+            Json::Bool(value) => Ok(Value::Boolean(*value)),
+            Json::Number(number) if number.as_str() == "1" => Ok(Value::Boolean(true)),
+            Json::Number(number) if number.as_str() == "0" => Ok(Value::Boolean(false)),
+            _ => Err(self.rejected(FieldCode::InvalidBool, input)),
+        }
+    }
+}
+
+fn characters(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "character" } else { "characters" })
+}
+
+/// Returns whether `text` is an existing calendar date, `YYYY-MM-DD`. The form is checked first
+/// because jiff accepts others too.
+pub fn is_date(text: &str) -> bool {
+    let has_form = text.len() == 10
+        && text.bytes().enumerate().all(|(index, byte)| {
+            if index == 4 || index == 7 { byte == b'-' } else { byte.is_ascii_digit() }
+        });
+    has_form && text.parse::<jiff::civil::Date>().is_ok()
+}
+
+/// Returns whether `text` is an integer as JSON writes it (RFC 8259 section 6): digits without a
+/// leading zero, after an optional minus sign. The number of digits is not limited.
+pub fn is_integer(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty()
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && (digits == "0" || !digits.starts_with('0'))
+}
+
+/// Returns whether `text` is a positive integer: digits without a sign or a leading zero.
+pub fn is_positive_integer(text: &str) -> bool {
+    is_integer(text) && !text.starts_with(['-', '0'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_have_the_form_of_json() {
+        for valid in ["0", "12", "-5", "-0", "99999999999999999999"] {
+            assert!(is_integer(valid), "{valid}");
+        }
+        for invalid in ["", "-", "007", "+5", "1.0", "1e2", " 1", "12 ", "٣"] {
+            assert!(!is_integer(invalid), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn positive_integers_have_no_sign() {
+        assert!(is_positive_integer("1") && is_positive_integer("10"));
+        for invalid in ["", "0", "-1", "01", "x"] {
+            assert!(!is_positive_integer(invalid), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn dates() {
+        assert!(is_date("2024-02-29") && is_date("0001-01-01") && is_date("9999-12-31"));
+        for invalid in [
+            "2023-02-29",
+            "2024-13-01",
+            "2024-1-01",
+            "20240101",
+            "2024-01-01T00:00:00Z",
+            "+024-01-01",
+            "2024-W01-1",
+        ] {
+            assert!(!is_date(invalid), "{invalid}");
+        }
+    }
+}
