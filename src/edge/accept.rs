@@ -14,13 +14,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use super::Stopper;
 use super::clients::{Share, Shares, Verdict};
 use super::connection;
 use super::limits::{
     ACCEPT_PAUSE, BACKLOG, OVER_LIMIT_TIMEOUT, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT,
     max_connections, over_limit_connections,
 };
+use super::parts::Stopper;
 use super::service::EdgeContext;
 use super::stream::{ConnectionState, Timeouts};
 use crate::fair_queue::address_of;

@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::Stopper;
 use super::limits::{LINGER, MAX_BUFFER, MAX_DISCARDED, MAX_HEAD};
+use super::parts::Stopper;
 use super::service::{EdgeContext, Peer};
 use super::stream::{ClientStream, ConnectionState};
 

@@ -8,6 +8,7 @@
 //!
 //! | file | responsibility |
 //! |---|---|
+//! | `parts` | what an edge is started with, and its errors |
 //! | `accept` | the listener and the limits on connections |
 //! | `connection` | one client connection: TLS, hyper, deadlines, the lingering close |
 //! | `stream` | its socket, and the state that its deadlines depend on |
@@ -24,6 +25,7 @@ mod clients;
 mod connection;
 mod limits;
 mod metrics_listener;
+mod parts;
 mod response;
 mod service;
 mod stream;
@@ -36,10 +38,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
-use hyper::HeaderMap;
-use ipnet::IpNet;
 use tokio::net::UnixStream;
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use accept::Acceptor;
@@ -47,69 +46,11 @@ pub use clients::{NetworkError, parse_network};
 use connection::first;
 use limits::{WATCHDOG_PERIOD, WATCHDOG_TIMEOUT};
 pub use metrics_listener::MetricsPage;
+pub use parts::{EdgeError, EdgeParts, Stopper};
 use service::EdgeContext;
 pub use tls::{Tls, TlsError};
 
-use crate::clock::Clock;
-use crate::config::ConnectionLimits;
 use crate::http::WorkerPool;
-use crate::metrics::Metrics;
-
-/// What an edge is started with.
-pub struct EdgeParts {
-    /// Timeouts and the connection limit.
-    pub limits: ConnectionLimits,
-    /// The networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, in addition to the
-    /// loopback addresses.
-    pub proxies: Vec<IpNet>,
-    /// Handles the requests.
-    pub pool: Arc<WorkerPool>,
-    /// Returns the longest body in bytes that a path takes of a request with these headers.
-    pub max_body: fn(&str, &HeaderMap) -> usize,
-    /// The certificate. `None` serves plain HTTP.
-    pub tls: Option<Arc<Tls>>,
-    pub clock: Clock,
-    pub metrics: Arc<Metrics>,
-    /// Produces the response to `/metrics`. It is used if the listeners include one for metrics.
-    pub metrics_page: Option<MetricsPage>,
-}
-
-/// Why an edge did not start, or ended without being asked to.
-#[derive(Debug, thiserror::Error)]
-pub enum EdgeError {
-    /// The certificate cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    #[error("cannot listen on {0}: {1}")]
-    Listen(SocketAddr, #[source] io::Error),
-    /// There is no thread or descriptor for it.
-    #[error("cannot start the server: {0}")]
-    Start(#[source] io::Error),
-    /// tiny_http failed.
-    #[error("tiny_http has stopped serving: {0}")]
-    Unresponsive(&'static str),
-    /// A bug in the edge.
-    #[error("the edge's thread panicked")]
-    Panicked,
-}
-
-/// Asks an edge to stop. It can be kept where signals are handled.
-#[derive(Clone, Debug, Default)]
-pub struct Stopper(watch::Sender<bool>);
-
-impl Stopper {
-    /// Stops accepting connections and requests. [`Edge::wait`](Edge::wait) returns once
-    /// those in progress are answered.
-    pub fn stop(&self) {
-        self.0.send_replace(true);
-    }
-
-    /// Completes when [`Stopper::stop`] has been called.
-    async fn requested(&self) {
-        // This cannot fail while the sender exists.
-        let _ = self.0.subscribe().wait_for(|requested| *requested).await;
-    }
-}
 
 /// A running edge. It has one thread.
 pub struct Edge {

@@ -13,9 +13,9 @@ use tokio::time::timeout;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-use super::EdgeParts;
 use super::clients::{self, Client, Share, Shares, TrustedNetworks, Verdict};
 use super::limits::{BODY_BUDGET, MAX_REQUESTS};
+use super::parts::EdgeParts;
 use super::response::{self, ResponseBody, UnreadResponses};
 use super::stream::ConnectionState;
 use super::validate::{self, Target};

@@ -16,10 +16,6 @@ pub const BASE_STYLE: &str = include_str!("base.css");
 /// The media type of every page.
 pub const HTML: &str = "text/html; charset=utf-8";
 
-/// The names of the security headers of every page.
-pub const HEADERS: [&str; 4] =
-    ["Content-Security-Policy", "X-Frame-Options", "X-Content-Type-Options", "Referrer-Policy"];
-
 /// The value of `Content-Security-Policy` for one page.
 #[derive(Clone, Debug)]
 pub struct Policy(String);

@@ -10,15 +10,19 @@ pub struct Description {
     pub code: &'static str,
     /// The HTTP status. `malformed_request` may have another one, see [`ProtocolViolation`].
     pub status: u16,
+    /// The operations that can have it, separated by spaces: `all`, those with a `key` or a `scope`,
+    /// `read`, `create`, `update` and `delete` of records, `changes`, public `page`s, `ready`.
+    pub groups: &'static str,
     /// What happened, for the reference.
     pub meaning: &'static str,
     /// What the client does about it, for the reference.
     pub remedy: &'static str,
 }
 
-/// Declares each code once: its code and status, what happened, and what the client does.
+/// Declares each code once: its code and status, the operations that can have it, what happened, and
+/// what the client does.
 macro_rules! error_codes {
-    ($($variant:ident = ($code:literal, $status:literal): $meaning:literal, $remedy:literal;)*) => {
+    ($($variant:ident = ($code:literal, $status:literal, $groups:literal): $meaning:literal, $remedy:literal;)*) => {
         /// A code that a client can meet, in the order of the checks.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum ErrorCode {
@@ -26,12 +30,12 @@ macro_rules! error_codes {
         }
 
         impl ErrorCode {
-            /// Code, status, meaning and remedy.
+            /// What is the same for every occurrence.
             pub const fn describe(self) -> Description {
-                let (code, status, meaning, remedy) = match self {
-                    $(ErrorCode::$variant => ($code, $status, $meaning, $remedy),)*
+                let (code, status, groups, meaning, remedy) = match self {
+                    $(ErrorCode::$variant => ($code, $status, $groups, $meaning, $remedy),)*
                 };
-                Description { code, status, meaning, remedy }
+                Description { code, status, groups, meaning, remedy }
             }
 
             pub fn all() -> impl Iterator<Item = ErrorCode> {
@@ -42,101 +46,101 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    MissingAuthorization = ("missing_authorization", 401):
+    MissingAuthorization = ("missing_authorization", 401, "key"):
         "The header `Authorization: Bearer <API key>` is missing or names another scheme.",
         "Send the header with every request.";
-    MalformedApiKey = ("malformed_api_key", 401):
+    MalformedApiKey = ("malformed_api_key", 401, "key"):
         "The token does not start with `tdk_` or is shorter than 40 characters.",
         "Send the complete key, as it was shown when it was made.";
-    InvalidApiKey = ("invalid_api_key", 401):
+    InvalidApiKey = ("invalid_api_key", 401, "key"):
         "No key like this exists. It was mistyped or has been deleted.",
         "Check the key. A deleted key cannot come back; make a new one in the panel.";
-    RevokedApiKey = ("revoked_api_key", 401):
+    RevokedApiKey = ("revoked_api_key", 401, "key"):
         "The key has been revoked by an admin.",
         "Make a new key in the panel.";
-    ExpiredApiKey = ("expired_api_key", 401):
+    ExpiredApiKey = ("expired_api_key", 401, "key"):
         "The end of the key has come.",
         "Make a new key in the panel. Replace a key before its end: `X-Key-Expires` announces it \
          for 14 days.";
-    TenantInactive = ("tenant_inactive", 403):
+    TenantInactive = ("tenant_inactive", 403, "key"):
         "The tenant's trial is over or the operator has suspended it; the message says which.",
         "Ask the operator to activate the tenant.";
-    TenantUnavailable = ("tenant_unavailable", 503):
+    TenantUnavailable = ("tenant_unavailable", 503, "key"):
         "The tenant's database cannot be used at the moment. Nothing was changed.",
         "Repeat the request, with the same `Idempotency-Key`, after the seconds in \
          `Retry-After`.";
-    InsufficientScope = ("insufficient_scope", 403):
+    InsufficientScope = ("insufficient_scope", 403, "scope"):
         "The key lacks the scope that this operation needs; `WWW-Authenticate` names it.",
         "Use a key that was made with that scope.";
-    RateLimited = ("rate_limited", 429):
+    RateLimited = ("rate_limited", 429, "key"):
         "The key has used up the requests of this minute.",
         "Wait the seconds in `Retry-After`, or until the moment in `X-RateLimit-Reset`.";
-    MethodNotAllowed = ("method_not_allowed", 405):
+    MethodNotAllowed = ("method_not_allowed", 405, ""):
         "The endpoint does not support this HTTP method.",
         "Use one of the methods in the header `Allow`.";
-    InvalidJson = ("invalid_json", 400):
+    InvalidJson = ("invalid_json", 400, "create update"):
         "The body is not one JSON object in UTF-8; the message says where.",
         "Send one JSON object, with double quotes and without trailing commas.";
-    NotFound = ("not_found", 404):
+    NotFound = ("not_found", 404, "read update delete"):
         "The tenant has no record with this id. It never had, or the record was deleted.",
         "Check the id.";
-    MissingId = ("missing_id", 400):
+    MissingId = ("missing_id", 400, "update delete"):
         "PUT or DELETE came without the query parameter `id`.",
         "Add `?id=<integer>`.";
-    NoUpdatableFields = ("no_updatable_fields", 400):
+    NoUpdatableFields = ("no_updatable_fields", 400, "update"):
         "The body of a PUT names no field that can be changed.",
         "Include at least one field of the resource other than `id`, `created_at` and \
          `updated_at`.";
-    BadRequest = ("bad_request", 400):
+    BadRequest = ("bad_request", 400, "key"):
         "A parameter, header or text field is missing, unknown or unusable.",
         "Read the message: it names the parameter or field and says what would be right.";
-    ValidationFailed = ("validation_failed", 422):
+    ValidationFailed = ("validation_failed", 422, "create update"):
         "One or more fields break their rules; `errors` has all of them.",
         "Correct every field in `errors` and send the request again.";
-    CustomerNotFound = ("customer_not_found", 422):
+    CustomerNotFound = ("customer_not_found", 422, "create update"):
         "The customer that `customer_id` names does not exist.",
         "Create the customer first, then the employee.";
-    EmployeeNotFound = ("employee_not_found", 422):
+    EmployeeNotFound = ("employee_not_found", 422, "create update"):
         "The employee that `employee_id` names does not exist.",
         "Create the employee first, or leave `employee_id` null.";
-    HasDependents = ("has_dependents", 409):
+    HasDependents = ("has_dependents", 409, "delete"):
         "Other records refer to this one, so it was not deleted; `details` has the database's \
          message.",
         "Delete or reassign the records that depend on it first.";
-    EndpointNotFound = ("endpoint_not_found", 404):
+    EndpointNotFound = ("endpoint_not_found", 404, ""):
         "There is no endpoint at this path.",
         "Check the path against the reference.";
-    UnsupportedMediaType = ("unsupported_media_type", 415):
+    UnsupportedMediaType = ("unsupported_media_type", 415, "create update"):
         "The body is not declared as plain JSON.",
         "Send `Content-Type: application/json` and no `Content-Encoding`.";
-    PayloadTooLarge = ("payload_too_large", 413):
+    PayloadTooLarge = ("payload_too_large", 413, "create update"):
         "The body is larger than 64 KiB, or that of a batch larger than 1 MiB.",
         "Send a smaller body.";
-    MalformedRequest = ("malformed_request", 400):
+    MalformedRequest = ("malformed_request", 400, "all"):
         "The message is not HTTP/1.0 or 1.1, or could be read in two ways. The connection \
          closes. Where the message cannot be read at all, the status comes alone.",
         "Use an HTTP client library; check what stands between client and server.";
-    InvalidIdempotencyKey = ("invalid_idempotency_key", 400):
+    InvalidIdempotencyKey = ("invalid_idempotency_key", 400, "create update delete"):
         "The header `Idempotency-Key` is not a UUID, or was given twice.",
         "Send one UUID, such as `6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d`.";
-    IdempotencyKeyReused = ("idempotency_key_reused", 422):
+    IdempotencyKeyReused = ("idempotency_key_reused", 422, "create update delete"):
         "This idempotency key came with another request within 24 hours. Nothing was changed.",
         "Make a new UUID for every new request; keep it only for repeats of the same one.";
-    InternalError = ("internal_error", 500):
+    InternalError = ("internal_error", 500, "all"):
         "The service failed. The log has the cause under the request id.",
         "Report the value of the header `X-Request-Id` to the operator.";
-    Overloaded = ("overloaded", 503):
+    Overloaded = ("overloaded", 503, "page key"):
         "The server has more requests than it can hold at the moment.",
         "Repeat the request after the seconds in `Retry-After`.";
-    NotReady = ("not_ready", 503):
+    NotReady = ("not_ready", 503, "ready"):
         "The registry does not answer or the data directory takes no write; `/readyz` alone says \
          this.",
         "Look at the message and the log, then ask again after the seconds in `Retry-After`.";
-    ChangesGone = ("changes_gone", 410):
+    ChangesGone = ("changes_gone", 410, "changes"):
         "Entries of the change log after this cursor are no longer kept, or the tenant was \
          restored.",
         "Ask with `cursor=now`, read the lists again, and go on from the new cursor.";
-    PreconditionFailed = ("precondition_failed", 412):
+    PreconditionFailed = ("precondition_failed", 412, "update delete"):
         "The record has another version than those in `If-Match`. Nothing was changed.",
         "Read the record, decide again, and send the `ETag` that came with it.";
 }

@@ -8,18 +8,33 @@
 
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tenantdesk::http::error_code::ProtocolViolation;
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../golden/openapi.json")).expect("the golden copy is JSON")
 });
 
-/// Headers of every answer, which the description names once, in its introduction.
-const OF_EVERY_ANSWER: [&str; 3] = ["X-Request-Id", "X-API-Version", "Cache-Control"];
+/// The answers that belong to no operation, as the description would have them.
+static OF_NO_OPERATION: LazyLock<Value> = LazyLock::new(|| {
+    let response = |code: &str, headers: Value| {
+        let example = json!({ code: { "$ref": format!("#/components/examples/{code}") } });
+        let content =
+            json!({ "schema": { "$ref": "#/components/schemas/Error" }, "examples": example });
+        json!({ "headers": headers, "content": { "application/json": content } })
+    };
+    let allow = json!({ "Allow": { "required": true, "schema": { "type": "string" } } });
+    json!({
+        "endpoint_not_found": response("endpoint_not_found", json!({})),
+        "method_not_allowed": response("method_not_allowed", allow),
+    })
+});
 
-/// Headers that HTTP itself gives an answer.
-const OF_HTTP: [&str; 7] = [
+/// Headers that any answer may have, and those of pages for browsers.
+const OF_ANY_ANSWER: [&str; 13] = [
+    "x-request-id",
+    "x-api-version",
+    "cache-control",
     "content-type",
     "content-length",
     "date",
@@ -27,6 +42,9 @@ const OF_HTTP: [&str; 7] = [
     "transfer-encoding",
     "x-content-type-options",
     "strict-transport-security",
+    "content-security-policy",
+    "x-frame-options",
+    "referrer-policy",
 ];
 
 /// Statuses that may come alone where a message could not be read at all (contract section 6).
@@ -63,7 +81,7 @@ impl Answer<'_> {
         let failed = self.status >= 400;
         let Some(item) = path_item(path) else {
             return match self.status {
-                404 => component("endpoint_not_found"),
+                404 => OF_NO_OPERATION.get("endpoint_not_found"),
                 // Responses of the edge and of the worker pool, which any request can get.
                 _ => self.response(&DOCUMENT["paths"]["/openapi.json"]["get"]).filter(|_| failed),
             };
@@ -74,7 +92,7 @@ impl Answer<'_> {
         let operation = item.get(method).filter(|_| self.method == self.method.to_uppercase());
         match operation {
             Some(operation) => self.response(operation),
-            None if self.status == 405 => component("method_not_allowed"),
+            None if self.status == 405 => OF_NO_OPERATION.get("method_not_allowed"),
             // A method that the endpoint lacks passes the checks that come before the method, and
             // needs no scope.
             None => self.response(&item["get"]).filter(|_| failed && self.status != 404),
@@ -92,15 +110,14 @@ impl Answer<'_> {
     }
 
     fn check_headers(&self, response: &'static Value) -> Result<(), String> {
-        let common = OF_EVERY_ANSWER.map(|name| (name, &DOCUMENT["components"]["headers"][name]));
         let own = response.get("headers").and_then(Value::as_object).into_iter().flatten();
         let documented: Vec<(&str, &'static Value)> =
-            own.map(|(name, header)| (name.as_str(), header)).chain(common).collect();
+            own.map(|(name, header)| (name.as_str(), header)).collect();
         for (name, value) in self.headers {
             let found = documented.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
             match found {
                 Some((_, header)) => check_header(name, value, resolve(header))?,
-                None if OF_HTTP.iter().any(|known| known.eq_ignore_ascii_case(name)) => (),
+                None if OF_ANY_ANSWER.iter().any(|known| known.eq_ignore_ascii_case(name)) => (),
                 None => return Err(format!("the header {name} is not documented")),
             }
         }
@@ -161,10 +178,6 @@ fn path_item(path: &str) -> Option<&'static Value> {
         .and_then(|bare| paths.get(bare))
         .filter(|item| item.get("servers").is_none());
     paths.get(path).or(prefixed)
-}
-
-fn component(name: &str) -> Option<&'static Value> {
-    DOCUMENT["components"]["responses"].get(name)
 }
 
 fn resolve(value: &'static Value) -> &'static Value {

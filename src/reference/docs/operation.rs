@@ -91,19 +91,14 @@ impl Operation {
         })
     }
 
-    fn is_filter(&self, parameter: &Value) -> bool {
-        let is_other = list::PARAMETERS.iter().all(|known| parameter["name"] != known.name);
-        self.part == Part::List && is_other
-    }
-
-    pub(super) fn parameters(&self) -> Vec<Field> {
-        let parameters = self.own_parameters().filter(|parameter| !self.is_filter(parameter));
+    /// The filters of a list, or all other parameters.
+    pub(super) fn parameters(&self, filters: bool) -> Vec<Field> {
+        let is_filter = |parameter: &Value| {
+            let is_declared = list::PARAMETERS.iter().any(|known| parameter["name"] == known.name);
+            self.part == Part::List && !is_declared
+        };
+        let parameters = self.own_parameters().filter(|each| is_filter(each) == filters);
         parameters.map(Field::parameter).collect()
-    }
-
-    pub(super) fn filters(&self) -> Vec<Field> {
-        let filters = self.own_parameters().filter(|parameter| self.is_filter(parameter));
-        filters.map(Field::parameter).collect()
     }
 
     /// The columns for `sort`.

@@ -3,11 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::examples::{self, ETAG, NOW, RESET, UUID};
-use super::{errors, schemas};
+use super::schemas;
 use crate::api::list::EXAMPLE_CURSOR;
-use crate::api::routes::RECORD_METHODS;
-use crate::html;
-use crate::http::API_VERSION;
 use crate::model::CUSTOMER;
 
 /// The headers of responses to requests that passed the scope check.
@@ -33,10 +30,7 @@ impl Components {
             ("headers", headers()),
             ("responses", json!({})),
         ];
-        let mut components =
-            Components(kinds.into_iter().map(|(kind, named)| (kind.to_owned(), named)).collect());
-        errors::add_others(&mut components);
-        components
+        Components(kinds.into_iter().map(|(kind, named)| (kind.to_owned(), named)).collect())
     }
 
     /// A reference to `value`, which gets this name, with a number if another value has it.
@@ -128,12 +122,7 @@ fn headers() -> Value {
     let path = CUSTOMER.path;
     let next_page = format!("<{path}?limit=1&cursor={EXAMPLE_CURSOR}>; rel=\"next\"");
     let challenge = "Bearer error=\"insufficient_scope\", scope=\"customers:write\"";
-    let mut headers = json!({
-        "X-Request-Id": header(true, json!({ "type": "string", "format": "uuid" }), UUID,
-            "The client's id of the request if it is a UUID, otherwise a new one. The log has it."),
-        "X-API-Version": header(true, constant(API_VERSION), API_VERSION, "The API's version."),
-        "Cache-Control": header(false, constant("no-store"), "no-store",
-            "Records and errors must not be cached."),
+    json!({
         "X-RateLimit-Limit": header(false, number(), 100,
             "Requests that the key may make in a minute."),
         "X-RateLimit-Remaining": header(false, number(), 99, "Requests left in the current minute."),
@@ -150,11 +139,5 @@ fn headers() -> Value {
             "The response is a replay of the first response. Nothing was changed."),
         "WWW-Authenticate": header(false, text(), challenge,
             "What is missing or wrong about the key. Absent if the tenant is inactive."),
-        "Allow": header(true, text(), RECORD_METHODS, "The methods of the endpoint."),
-    });
-    let about = "Restricts what browsers may do with the page.";
-    for name in html::HEADERS {
-        headers[name] = json!({ "description": about, "required": true, "schema": text() });
-    }
-    headers
+    })
 }

@@ -127,4 +127,18 @@ mod tests {
             assert_eq!(DOCUMENT.pointer(&pointer), Some(&json!(code)));
         }
     }
+
+    #[test]
+    fn every_error_code_is_of_known_operations() {
+        let known = "all key scope read create update delete changes page ready"
+            .split(' ')
+            .collect::<Vec<_>>();
+        for code in ErrorCode::all().map(ErrorCode::describe) {
+            for group in code.groups.split_whitespace() {
+                assert!(known.contains(&group), "{}: {group}", code.code);
+                let example = format!("{{\"$ref\":\"#/components/examples/{}\"}}", code.code);
+                assert!(DOCUMENT["components"]["responses"].to_string().contains(&example));
+            }
+        }
+    }
 }

@@ -3,28 +3,37 @@
 use serde_json::{Map, Value, json};
 
 use super::components::{Components, reference, with_headers};
-use super::errors::{self, Target};
+use super::errors;
 use super::examples;
 use super::records::of_filter;
 use super::schemas::schema_ref;
 use crate::api::list::{self, Filter, filters};
 use crate::api::query::QueryParameter;
-use crate::api::routes::{BATCH_PATH, CHANGES_PATH, Operation, PAGES, PublicPage, WHOAMI_PATH};
+use crate::api::routes::{
+    BATCH_PATH, CHANGES_PATH, OPERATIONS, Operation, PAGES, PublicPage, WHOAMI_PATH,
+};
 use crate::api::{batch, changes};
 use crate::capitalize::capitalize;
-use crate::html;
-use crate::model::{ALL, Access, Column, Resource, Scope};
+use crate::http::Method;
+use crate::model::{ALL, Column, Resource, Scope};
 
 pub(super) fn paths(components: &mut Components) -> Value {
     let mut paths = json!({});
     for resource in ALL {
         paths[resource.path] = records(components, resource);
     }
-    paths[CHANGES_PATH] = changes(components);
-    paths[WHOAMI_PATH] = whoami(components);
-    paths[BATCH_PATH] = batch(components);
+    let (mut changes, mut whoami, mut batch) = (changes(components), whoami(), batch());
+    errors::add(components, &mut changes, &["changes"], &[]);
+    errors::add(components, &mut whoami, &[], &[]);
+    errors::add(components, &mut batch, &["create", "update", "delete"], &ALL);
+    paths[CHANGES_PATH]["get"] = changes;
+    paths[WHOAMI_PATH]["get"] = whoami;
+    paths[BATCH_PATH]["post"] = batch;
     for (path, page) in PAGES {
-        paths[path] = self::page(components, page);
+        paths[path]["get"] = self::page(components, page);
+        if !page.is_prefixed() {
+            paths[path]["servers"] = json!([{ "url": "/", "description": "At the root only." }]);
+        }
     }
     for item in paths.as_object_mut().into_iter().flat_map(Map::values_mut) {
         item["parameters"] = json!([reference("parameters", "RequestId")]);
@@ -37,107 +46,80 @@ pub(super) fn paths(components: &mut Components) -> Value {
 
 /// HEAD: as GET, without the bodies.
 fn head(components: &mut Components, mut get: Value) -> Value {
-    let id = get["operationId"].as_str().unwrap_or_default();
-    let id = format!("head{}", id.trim_start_matches(char::is_lowercase));
-    let about = "As with GET, without the body.";
-    let failure = with_headers(json!({ "description": format!("An error. {about}") }), true, &[]);
-    let failure = components.share("responses", "head_error", failure);
-    let mut responses = json!({ "default": failure });
-    for (status, response) in get["responses"].as_object().cloned().unwrap_or_default() {
-        if status.starts_with(['2', '3']) {
-            responses[&status] = response;
+    let id = get["operationId"].as_str().unwrap_or_default().replacen("get", "head", 1);
+    get["operationId"] = json!(id.replacen("list", "head", 1));
+    get["description"] = json!("As with GET, without the body.");
+    if let Some(responses) = get["responses"].as_object_mut() {
+        responses.retain(|status, _| status.starts_with(['2', '3']));
+        for bare in responses.values_mut().filter_map(Value::as_object_mut) {
+            bare.remove("content");
         }
     }
-    if let Some(success) = responses.get_mut("200") {
-        let headers = success["headers"].take();
-        let mut bare = json!({ "description": about });
-        if !headers.is_null() {
-            bare["headers"] = headers;
-        }
-        *success = components.share("responses", "head", bare);
-    }
-    get["operationId"] = json!(id);
-    get["description"] = json!(about);
-    get["responses"] = responses;
+    let failure = with_headers(json!({ "description": "An error, without the body." }), true, &[]);
+    get["responses"]["default"] = components.share("responses", "head_error", failure);
     get
 }
 
 fn records(components: &mut Components, resource: &'static Resource) -> Value {
-    json!({
-        "get": read(components, resource),
-        "post": create(components, resource),
-        "put": update(components, resource),
-        "delete": delete(components, resource),
-    })
-}
-
-fn read(components: &mut Components, resource: &'static Resource) -> Value {
-    let title = capitalize(resource.name);
-    let either = json!({ "oneOf": [schema_ref(&title), schema_ref(&format!("{title}Page"))] });
+    let (title, one) = (capitalize(resource.name), one(resource));
+    let record = schema_ref(&title);
+    let either = json!({ "oneOf": [record, schema_ref(&format!("{title}Page"))] });
     let unchanged = json!({ "description": "The record has the version of `If-None-Match`." });
-    let unchanged = with_headers(unchanged, true, &["ETag"]);
-    let responses = json!({
-        "200": answer("The record, or a page of them.", either, &["Link", "ETag"]),
-        "304": components.share("responses", "not_modified", unchanged),
-    });
-    json!({
-        "operationId": format!("get{}", capitalize(resource.plural)),
-        "tags": [resource.plural],
-        "summary": format!("Read {}, or a list", one(resource)),
-        "description": "With `id` the record, otherwise a page of the records that match every \
-            filter and contain every word of `q`.",
-        "security": needs(resource, Access::Read),
-        "parameters": list_parameters(components, resource),
-        "responses": errors::add(components, Target::Records(Operation::Read, resource), responses),
-    })
-}
-
-fn create(components: &mut Components, resource: &'static Resource) -> Value {
-    let title = capitalize(resource.name);
-    let headers = ["Location", "ETag", "Idempotent-Replayed"];
-    let responses = json!({ "201": answer("The new record.", schema_ref(&title), &headers) });
-    json!({
-        "operationId": format!("create{title}"),
-        "tags": [resource.plural],
-        "summary": format!("Create {}", one(resource)),
-        "description": "The response is the new record; `Location` is its path.",
-        "security": needs(resource, Access::Write),
-        "parameters": shared(&["IdempotencyKey"]),
-        "requestBody": body(&format!("{title}Create"), "64 KiB", examples::create(resource)),
-        "responses": errors::add(components, Target::Records(Operation::Create, resource), responses),
-    })
-}
-
-fn update(components: &mut Components, resource: &'static Resource) -> Value {
-    let title = capitalize(resource.name);
-    let headers = ["ETag", "Idempotent-Replayed"];
-    let responses = json!({ "200": answer("The changed record.", schema_ref(&title), &headers) });
-    json!({
-        "operationId": format!("update{title}"),
-        "tags": [resource.plural],
-        "summary": format!("Change {}", one(resource)),
-        "description": "Only the fields that the body names change. The response is the whole \
-            record after the change.",
-        "security": needs(resource, Access::Write),
-        "parameters": shared(&["Id", "IfMatch", "IdempotencyKey"]),
-        "requestBody": body(&format!("{title}Update"), "64 KiB", examples::update(resource)),
-        "responses": errors::add(components, Target::Records(Operation::Update, resource), responses),
-    })
-}
-
-fn delete(components: &mut Components, resource: &'static Resource) -> Value {
     let deleted = json!({ "description": "The record is deleted." });
-    let deleted = with_headers(deleted, true, &["Idempotent-Replayed"]);
-    let responses = json!({ "204": components.share("responses", "deleted", deleted) });
-    json!({
-        "operationId": format!("delete{}", capitalize(resource.name)),
-        "tags": [resource.plural],
-        "summary": format!("Delete {}", one(resource)),
-        "description": "The response has no body. A record that others refer to is not deleted.",
-        "security": needs(resource, Access::Write),
-        "parameters": shared(&["Id", "IfMatch", "IdempotencyKey"]),
-        "responses": errors::add(components, Target::Records(Operation::Delete, resource), responses),
-    })
+    let of_new = ["Location", "ETag", "Idempotent-Replayed"];
+    let mut item = json!({
+        "get": {
+            "operationId": format!("get{}", capitalize(resource.plural)),
+            "summary": format!("Read {one}, or a list"),
+            "description": "With `id` the record, otherwise a page of the records that match every \
+                filter and contain every word of `q`.",
+            "parameters": list_parameters(components, resource),
+            "responses": {
+                "200": answer("The record, or a page of them.", either, &["Link", "ETag"]),
+                "304": with_headers(unchanged, true, &["ETag"]),
+            },
+        },
+        "post": {
+            "operationId": format!("create{title}"),
+            "summary": format!("Create {one}"),
+            "description": "The response is the new record; `Location` is its path.",
+            "parameters": shared(&["IdempotencyKey"]),
+            "requestBody": body(&format!("{title}Create"), "64 KiB", examples::create(resource)),
+            "responses": { "201": answer("The new record.", record.clone(), &of_new) },
+        },
+        "put": {
+            "operationId": format!("update{title}"),
+            "summary": format!("Change {one}"),
+            "description": "Only the fields that the body names change. The response is the whole \
+                record after the change.",
+            "parameters": shared(&["Id", "IfMatch", "IdempotencyKey"]),
+            "requestBody": body(&format!("{title}Update"), "64 KiB", examples::update(resource)),
+            "responses": {
+                "200": answer("The changed record.", record, &["ETag", "Idempotent-Replayed"]),
+            },
+        },
+        "delete": {
+            "operationId": format!("delete{title}"),
+            "summary": format!("Delete {one}"),
+            "description": "The response has no body. A record that others refer to is not deleted.",
+            "parameters": shared(&["Id", "IfMatch", "IdempotencyKey"]),
+            "responses": { "204": with_headers(deleted, true, &["Idempotent-Replayed"]) },
+        },
+    });
+    for (method, operation, access) in OPERATIONS {
+        let group = match operation {
+            _ if method == Method::HEAD => continue,
+            Operation::Read => "read",
+            Operation::Create => "create",
+            Operation::Update => "update",
+            Operation::Delete => "delete",
+        };
+        let own = &mut item[method.as_str().to_lowercase()];
+        own["tags"] = json!([resource.plural]);
+        own["security"] = any_of(&[Scope { resource, access }]);
+        errors::add(components, own, &[group], &[resource]);
+    }
+    item
 }
 
 /// `a customer`, `an employee`, `a piece of hardware`.
@@ -147,10 +129,6 @@ fn one(resource: &Resource) -> String {
         name if name.starts_with(['a', 'e', 'i', 'o', 'u']) => format!("an {name}"),
         name => format!("a {name}"),
     }
-}
-
-fn needs(resource: &'static Resource, access: Access) -> Value {
-    any_of(&[Scope { resource, access }])
 }
 
 /// One of these scopes is enough to be let in.
@@ -211,11 +189,10 @@ fn body(schema: &str, limit: &str, example: Value) -> Value {
 }
 
 fn changes(components: &mut Components) -> Value {
-    let parameters = changes::PARAMETERS.iter();
     let parameters: Vec<Value> =
-        parameters.map(|parameter| declared(components, parameter, ())).collect();
+        changes::PARAMETERS.iter().map(|each| declared(components, each, ())).collect();
     let page = answer("The entries, the oldest first.", schema_ref("ChangePage"), &["Link"]);
-    json!({ "get": {
+    json!({
         "operationId": "listChanges",
         "tags": ["changes"],
         "summary": "Follow changes",
@@ -225,26 +202,25 @@ fn changes(components: &mut Components) -> Value {
             any of the scopes for reading; entries of other resources are left out.",
         "security": any_of(&changes::scopes()),
         "parameters": parameters,
-        "responses": errors::add(components, Target::Changes, json!({ "200": page })),
-    } })
+        "responses": { "200": page },
+    })
 }
 
-fn whoami(components: &mut Components) -> Value {
-    let key = answer("The key.", schema_ref("Whoami"), &[]);
-    json!({ "get": {
+fn whoami() -> Value {
+    json!({
         "operationId": "getWhoami",
         "tags": ["key"],
         "summary": "Describe the API key of the request",
         "description": "The tenant, the key and its limit. Needs no scope.",
         "security": [{ "apiKey": [] }],
-        "responses": errors::add(components, Target::Whoami, json!({ "200": key })),
-    } })
+        "responses": { "200": answer("The key.", schema_ref("Whoami"), &[]) },
+    })
 }
 
-fn batch(components: &mut Components) -> Value {
+fn batch() -> Value {
     let about = "The results, in the order of the operations.";
     let results = answer(about, schema_ref("BatchResults"), &["Idempotent-Replayed"]);
-    json!({ "post": {
+    json!({
         "operationId": "runBatch",
         "tags": ["batch"],
         "summary": "Run a batch",
@@ -256,43 +232,33 @@ fn batch(components: &mut Components) -> Value {
         "security": any_of(&batch::scopes()),
         "parameters": shared(&["IdempotencyKey"]),
         "requestBody": body("Batch", "1 MiB", examples::batch()),
-        "responses": errors::add(components, Target::Batch, json!({ "200": results })),
-    } })
+        "responses": { "200": results },
+    })
 }
 
 fn page(components: &mut Components, page: PublicPage) -> Value {
+    let html = json!({ "text/html": { "schema": { "type": "string" } } });
     let json = |schema: Value| json!({ "application/json": { "schema": schema } });
-    let text = json!({ "text/html": { "schema": { "type": "string" } } });
-    let (id, summary, status, content, headers) = match page {
-        PublicPage::OpenApi => {
-            ("getDescription", "This document", "200", json(json!({ "type": "object" })), &[][..])
-        }
-        PublicPage::Docs => ("getDocs", "The documentation page", "200", text, &html::HEADERS[..]),
-        PublicPage::Health => {
-            ("getHealth", "Whether the process responds", "200", json(schema_ref("State")), &[][..])
-        }
+    let (object, state) = (json(json!({ "type": "object" })), json(schema_ref("State")));
+    let (id, about, content, groups) = match page {
+        PublicPage::OpenApi => ("getDescription", "This document", object, &["page"][..]),
+        PublicPage::Docs => ("getDocs", "The documentation page", html, &["page"][..]),
+        PublicPage::Health => ("getHealth", "Whether the process responds", state, &[][..]),
         PublicPage::Ready => {
-            let state = json(schema_ref("State"));
-            ("getReadiness", "Whether requests can be served", "200", state, &[][..])
+            ("getReadiness", "Whether requests can be served", state, &["page", "ready"][..])
         }
         PublicPage::Root => {
-            ("getRoot", "Redirect to the documentation page", "302", json!({}), &["Location"][..])
+            ("getRoot", "Redirect to the documentation page", Value::Null, &["page"][..])
         }
     };
-    let mut response = json!({ "description": summary });
-    if page != PublicPage::Root {
-        response["content"] = content;
-    }
-    let response = json!({ status: with_headers(response, false, headers) });
-    let mut item = json!({ "get": {
-        "operationId": id,
-        "tags": ["service"],
-        "summary": summary,
-        "security": [],
-        "responses": errors::add(components, Target::Page(page), response),
-    } });
-    if !page.is_prefixed() {
-        item["servers"] = json!([{ "url": "/", "description": "At the root only." }]);
-    }
-    item
+    let responses = match page {
+        PublicPage::Root => {
+            json!({ "302": with_headers(json!({ "description": about }), false, &["Location"]) })
+        }
+        _ => json!({ "200": { "description": about, "content": content } }),
+    };
+    let mut page = json!({ "operationId": id, "tags": ["service"], "summary": about,
+        "security": [], "responses": responses });
+    errors::add(components, &mut page, groups, &[]);
+    page
 }
