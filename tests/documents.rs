@@ -58,12 +58,14 @@ fn the_contract_lists_the_codes_of_fields() {
 }
 
 /// The documents that name files of the repository.
-const DOCUMENTS: [&str; 11] = [
+const DOCUMENTS: [&str; 13] = [
     "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
     "benches/README.md",
     "docs/operations.md",
+    "docs/packages.md",
     "release/README.md",
     "schema.sql",
     "src/store/migrations/README.md",
