@@ -78,6 +78,9 @@ call 200 GET '/customers.php?q=s%C3%B6hne+berlin'
 says "\"id\":$customer"
 call 200 GET "/employees.php?customer_id=$customer&is_active=true"
 call 200 GET '/hardware.php?purchase_date=null&limit=1'
+call 200 GET "/hardware.php?customer_id=$customer&include=employee,customer"
+says '"employee":{'
+says '"customer":{'
 
 step 'The next page is where "Link" and "next_cursor" point'
 call 201 POST /customers.php '{"name": "Zweite GmbH"}'

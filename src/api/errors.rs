@@ -69,8 +69,17 @@ fn read_timed_out() -> ApiError {
     )
 }
 
-/// `insufficient_scope`: the request needs one of `scopes`.
+/// `insufficient_scope`: the request needs all of `scopes`, and the key has none of them.
 pub fn insufficient_scope(scopes: &[Scope]) -> ApiError {
+    lacks_scopes(scopes, "lacks", "with them")
+}
+
+/// `insufficient_scope`: the request needs any of `scopes`.
+pub fn insufficient_scope_of_any(scopes: &[Scope]) -> ApiError {
+    lacks_scopes(scopes, "has none of", "with one of them")
+}
+
+fn lacks_scopes(scopes: &[Scope], lacks: &str, with: &str) -> ApiError {
     let names: Vec<String> = scopes.iter().map(Scope::to_string).collect();
     let message = match names.as_slice() {
         [name] => {
@@ -78,9 +87,7 @@ pub fn insufficient_scope(scopes: &[Scope]) -> ApiError {
         }
         names => {
             let names = names.join("\", \"");
-            format!(
-                "This API key has none of the scopes \"{names}\". Use a key that was made with one of them."
-            )
+            format!("This API key {lacks} the scopes \"{names}\". Use a key that was made {with}.")
         }
     };
     let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{}\"", names.join(" "));

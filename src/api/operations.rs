@@ -11,10 +11,10 @@ use super::query::Query;
 use super::record_id::RequestedId;
 use crate::http::request::MAX_BODY;
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Response};
-use crate::model::Resource;
 use crate::model::json_object::parse_object;
 use crate::model::validation::shorten;
-use crate::store::{ChangeContext, Demand, MutationError, Tenant, Writing};
+use crate::model::{Inclusion, ListQuery, Resource, Scopes};
+use crate::store::{ChangeContext, Demand, MutationError, Reading, Tenant, Writing};
 
 /// A change after the checks that need no database, with the idempotency key of its request.
 #[derive(Debug)]
@@ -23,17 +23,23 @@ pub(super) struct CheckedChange {
     key: Option<IdempotencyKey>,
 }
 
-/// GET and HEAD: one record, or a page of records.
+/// GET and HEAD: one record, or a page of records. The caller's `scopes` limit `include`.
 pub(super) fn read(
     tenant: &Tenant,
     request: &Request,
     resource: &'static Resource,
+    scopes: Scopes,
 ) -> Result<Response, ApiError> {
     let query = Query::parse(request.query.as_deref())?;
-    match query.get("id") {
-        Some(_) => record(tenant, request, resource, &RequestedId::alone_in(&query)?),
-        None => page(tenant, request, resource, &query),
-    }
+    let Some(id) = query.get("id") else {
+        let list = list::parse(resource, &query, scopes)?;
+        return page(tenant, request, &query, &list);
+    };
+    let has_include = !resource.inclusions().is_empty();
+    query.only(["id"].into_iter().chain(has_include.then_some("include")))?;
+    let id = RequestedId::parse(id)?;
+    let include = list::parse_include(resource, &query, scopes)?;
+    record(tenant, request, resource, &id, &include)
 }
 
 fn record(
@@ -41,10 +47,16 @@ fn record(
     request: &Request,
     resource: &'static Resource,
     id: &RequestedId,
+    include: &[&Inclusion],
 ) -> Result<Response, ApiError> {
     let number = id.number().ok_or_else(|| id.not_found(resource))?;
-    let found = tenant.read(super::deadline(request), |reading| reading.json(resource, number))?;
+    let read = |reading: &Reading<'_>| reading.json(resource, number, include);
+    let found = tenant.read(super::deadline(request), read)?;
     let (json, version) = found.ok_or_else(|| id.not_found(resource))?;
+    if !include.is_empty() {
+        // The version is that of the record alone.
+        return Ok(Response::json_bytes(200, json));
+    }
     let etag = etag(version);
     let response = if is_unchanged(request, &etag) {
         Response::empty(304)
@@ -57,12 +69,11 @@ fn record(
 fn page(
     tenant: &Tenant,
     request: &Request,
-    resource: &'static Resource,
     query: &Query,
+    list: &ListQuery,
 ) -> Result<Response, ApiError> {
-    let list = list::parse(resource, query)?;
-    let page = tenant.read(super::deadline(request), |reading| reading.page(&list))?;
-    let cursor = page.next.map(|position| list::write_cursor(&position, &list));
+    let page = tenant.read(super::deadline(request), |reading| reading.page(list))?;
+    let cursor = page.next.map(|position| list::write_cursor(&position, list));
     let response = Response::json_bytes(200, page_body(page.json, cursor.as_deref(), page.total));
     Ok(match cursor {
         Some(cursor) => response.header("Link", query.link_to_next(&request.path, &cursor)),

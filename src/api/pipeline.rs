@@ -101,7 +101,7 @@ impl Call<'_> {
     pub(super) fn admit(&mut self, scopes: &[Scope]) -> Result<Arc<Tenant>, ApiError> {
         let tenant = self.open()?;
         if !scopes.is_empty() && !scopes.iter().any(|scope| self.caller.scopes.contains(*scope)) {
-            return Err(errors::insufficient_scope(scopes));
+            return Err(errors::insufficient_scope_of_any(scopes));
         }
         self.count()?;
         Ok(tenant)
@@ -141,7 +141,7 @@ impl Call<'_> {
         let checked = match operation {
             None => Err(ApiError::method_not_allowed(RECORD_METHODS)),
             Some(Operation::Read) => {
-                let response = operations::read(tenant, request, resource);
+                let response = operations::read(tenant, request, resource, self.caller.scopes);
                 return self.reply.send(response.unwrap_or_else(Response::from));
             }
             Some(Operation::Create) => operations::create(request, resource),

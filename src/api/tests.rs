@@ -81,7 +81,7 @@ fn error_codes() -> Messages {
         "tenant_inactive, suspended".to_owned(),
         errors::tenant_inactive(Inactive::Suspended).message().to_owned(),
     ));
-    let any_of = errors::insufficient_scope(&changes::scopes()).message().to_owned();
+    let any_of = errors::insufficient_scope_of_any(&changes::scopes()).message().to_owned();
     messages.push(("insufficient_scope, any of several".to_owned(), any_of));
     messages
 }
@@ -181,7 +181,7 @@ fn parameters() -> Messages {
 }
 
 fn lists() -> Messages {
-    let queries: [(&'static Resource, &str); 27] = [
+    let queries: [(&'static Resource, &str); 31] = [
         (&CUSTOMER, "cutsomer_number=7"),
         (&CUSTOMER, "page=2"),
         (&CUSTOMER, "limit=0"),
@@ -209,9 +209,13 @@ fn lists() -> Messages {
         (&HARDWARE, "sort=customer_id"),
         (&HARDWARE, "purchase_cost_cents=1.5"),
         (&HARDWARE, "purchase_date_to="),
+        (&HARDWARE, "include=customer,employe"),
+        (&HARDWARE, "include=employee,customer"),
+        (&EMPLOYEE, "include=customer"),
+        (&CUSTOMER, "include=customer"),
     ];
     let parse = |resource, query: &str| {
-        Query::parse(Some(query)).and_then(|query| list::parse(resource, &query))
+        Query::parse(Some(query)).and_then(|query| list::parse(resource, &query, Scopes::default()))
     };
     let mut messages: Messages = queries
         .into_iter()
@@ -232,7 +236,8 @@ fn lists() -> Messages {
 }
 
 fn change_log() -> Messages {
-    let list = list::parse(&CUSTOMER, &Query::default()).expect("the query is valid");
+    let list =
+        list::parse(&CUSTOMER, &Query::default(), Scopes::default()).expect("the query is valid");
     let of_a_list =
         write_cursor(&KeysetPosition { value: Value::Integer(1), id: RecordId(1) }, &list);
     let queries = [

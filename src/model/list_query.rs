@@ -1,6 +1,6 @@
 //! The query of a list: sort column, predicates, and the keyset position at which a page begins.
 
-use super::{Field, Kind, RecordId, Resource, Value};
+use super::{Field, Inclusion, Kind, RecordId, Resource, Value};
 
 /// A column that a list can be filtered by, and sorted by unless it is [`Column::Referenced`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,4 +85,6 @@ pub struct ListQuery {
     /// The position after which the page begins; `None` for the first page.
     pub after: Option<KeysetPosition>,
     pub total: bool,
+    /// What each record includes.
+    pub include: Vec<&'static Inclusion>,
 }

@@ -167,6 +167,7 @@ fn imported_records_are_found_by_search() {
         limit: 10,
         after: None,
         total: true,
+        include: Vec::new(),
     };
     let page = tenants
         .open(TenantId(1))

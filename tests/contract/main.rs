@@ -28,6 +28,7 @@ mod faults;
 mod followers;
 mod idempotency;
 mod imports;
+mod include;
 mod interruptions;
 mod json;
 mod key_commands;

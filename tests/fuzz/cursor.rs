@@ -3,7 +3,7 @@
 
 use tenantdesk::api::list;
 use tenantdesk::api::query::Query;
-use tenantdesk::model::{self, KeysetPosition, RecordId, Resource, Value};
+use tenantdesk::model::{self, KeysetPosition, RecordId, Resource, Scopes, Value};
 
 use crate::mutate::fuzz;
 
@@ -29,12 +29,12 @@ fn cursor() {
         let Ok(query) = Query::parse(Some(&text)) else { return };
         for resource in model::ALL {
             forge(resource, input);
-            let Ok(list) = list::parse(resource, &query) else { continue };
+            let Ok(list) = list::parse(resource, &query, Scopes::every()) else { continue };
             let position = list.after.as_ref().expect("a cursor that was taken has a place");
             let written = list::write_cursor(position, &list);
             let again = Query::parse(Some(&query.with_cursor(&written))).unwrap();
             assert_eq!(
-                list::parse(resource, &again).unwrap().after.as_ref(),
+                list::parse(resource, &again, Scopes::every()).unwrap().after.as_ref(),
                 Some(position),
                 "{written}"
             );
@@ -56,11 +56,14 @@ fn forge(resource: &'static Resource, input: &[u8]) {
     ];
     for sort in list::sortable(resource) {
         let query = format!("sort={}", sort.name());
-        let list = list::parse(resource, &Query::parse(Some(&query)).unwrap()).unwrap();
+        let list =
+            list::parse(resource, &Query::parse(Some(&query)).unwrap(), Scopes::every()).unwrap();
         for value in &values {
             let position = KeysetPosition { value: value.clone(), id: RecordId(number) };
             let forged = format!("{query}&cursor={}", list::write_cursor(&position, &list));
-            if let Ok(taken) = list::parse(resource, &Query::parse(Some(&forged)).unwrap()) {
+            if let Ok(taken) =
+                list::parse(resource, &Query::parse(Some(&forged)).unwrap(), Scopes::every())
+            {
                 assert_eq!(taken.after, Some(position));
             }
         }

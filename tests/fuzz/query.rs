@@ -8,7 +8,7 @@ use tenantdesk::api::query::Query;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::TenantLimits;
 use tenantdesk::metrics::Metrics;
-use tenantdesk::model::{self, Field, Kind, Resource, TenantId, Value};
+use tenantdesk::model::{self, Field, Kind, Resource, Scopes, TenantId, Value};
 use tenantdesk::store::{
     Actor, ChangeContext, Deadline, NewDataDir, Registry, TenantFile, Tenants,
 };
@@ -98,7 +98,7 @@ fn query() {
         let text = String::from_utf8_lossy(input);
         let Ok(query) = Query::parse(Some(&text)) else { return };
         for resource in model::ALL {
-            let Ok(list) = list::parse(resource, &query) else { continue };
+            let Ok(list) = list::parse(resource, &query, Scopes::every()) else { continue };
             assert!((1..=200).contains(&list.limit));
             assert!(list.words.len() <= 20);
             let page =

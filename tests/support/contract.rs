@@ -95,6 +95,15 @@ impl Resource {
         self.reference.filter(|(_, path, _)| *path == other.path).map(|(field, ..)| field)
     }
 
+    /// What `include` can name (section 4), in the order of the members.
+    pub(crate) fn inclusions(&self) -> &'static [&'static str] {
+        match self.singular {
+            "hardware" => &["employee", "customer"],
+            "employee" => &["customer"],
+            _ => &[],
+        }
+    }
+
     /// The address of one record.
     pub(crate) fn at(&self, id: i64) -> String {
         format!("{}?id={id}", self.path)
@@ -239,6 +248,24 @@ pub(crate) fn is_timestamp(text: &str) -> bool {
             .bytes()
             .zip(b"0000-00-00T00:00:00Z")
             .all(|(a, b)| a == *b || (*b == b'0' && a.is_ascii_digit()))
+}
+
+/// Checks a record and what it includes: behind its fields, a record or null for each name.
+#[track_caller]
+pub(crate) fn check_including(resource: &Resource, include: &[&str], record: &Value) {
+    let mut own = record.clone();
+    let mut expected = resource.members();
+    for name in resource.inclusions().iter().filter(|name| include.contains(name)) {
+        expected.push(name);
+        let included = own.as_object_mut().unwrap().shift_remove(*name).unwrap();
+        let of_name = RESOURCES.iter().find(|resource| resource.singular == *name).unwrap();
+        if !included.is_null() {
+            check_record(of_name, &included);
+        }
+    }
+    let names: Vec<&String> = record.as_object().unwrap().keys().collect();
+    assert_eq!(names, expected, "{record}");
+    check_record(resource, &own);
 }
 
 /// Checks that `record` has every field of `resource`, `id` first, each of a type that the field

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::contract::{
-    CHANGES, RESOURCES, check_record, has_status, is_batch, is_field_code, is_timestamp, is_uuid,
-    needs_key, resource_at,
+    CHANGES, RESOURCES, check_including, check_record, has_status, is_batch, is_field_code,
+    is_timestamp, is_uuid, needs_key, resource_at,
 };
 
 /// What was asked for; a check of the reply needs it.
@@ -21,6 +21,13 @@ pub(crate) struct Asked {
 impl Asked {
     pub(crate) fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
+    }
+
+    /// The names in the query parameter `include`.
+    fn include(&self) -> Vec<&str> {
+        let parameters = self.target.split(['?', '&']);
+        let names = parameters.filter_map(|parameter| parameter.strip_prefix("include="));
+        names.flat_map(|names| names.split(',')).collect()
     }
 
     fn has_two_authorizations(&self) -> bool {
@@ -414,6 +421,9 @@ impl Reply {
                         format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
                     return assert_eq!(challenge, Some(expected.as_str()), "{self}");
                 };
+                if !self.asked.include().is_empty() {
+                    return assert!(challenge.unwrap().ends_with(":read\""), "{self}");
+                }
                 let plural = resource.plural;
                 let access = if ["GET", "HEAD"].contains(&self.asked.method.as_str()) {
                     "read"
@@ -432,13 +442,13 @@ impl Reply {
     fn check_limit_headers(&self) {
         let code = self.code();
         // The scopes that a batch needs are known once its body is read.
-        let is_late = code == "insufficient_scope" && is_batch(self.asked.path());
-        if is_late {
-            return assert_eq!(
-                LIMIT_HEADERS.iter().filter(|name| self.header(name).is_some()).count(),
-                3,
-                "{self}"
-            );
+        let counted = || LIMIT_HEADERS.iter().filter(|name| self.header(name).is_some()).count();
+        if code == "insufficient_scope" && is_batch(self.asked.path()) {
+            return assert_eq!(counted(), 3, "{self}");
+        }
+        if code == "insufficient_scope" && !self.asked.include().is_empty() {
+            // The scope of the path is checked before the limit, those of `include` behind it.
+            return assert!([0, 3].contains(&counted()), "{self}");
         }
         let refused_before = BEFORE_THE_LIMIT.contains(&code.as_str())
             || self.status == 401
@@ -468,9 +478,14 @@ impl Reply {
             return assert_eq!(self.header("ETag"), None, "{self}");
         }
         let body = self.json();
+        let include = self.asked.include();
         if self.asked.method != "GET" || body.get("data").is_none() {
-            check_record(resource, &body);
-            self.check_etag();
+            check_including(resource, &include, &body);
+            if include.is_empty() {
+                self.check_etag();
+            } else {
+                assert_eq!(self.header("ETag"), None, "with include: {self}");
+            }
             assert_eq!(self.header("Link"), None, "{self}");
         } else {
             let members: Vec<&str> = body.as_object().unwrap().keys().map(String::as_str).collect();
@@ -479,7 +494,7 @@ impl Reply {
                 "{members:?}"
             );
             for record in body["data"].as_array().unwrap() {
-                check_record(resource, record);
+                check_including(resource, &include, record);
             }
             assert_eq!(self.header("Link").is_some(), body["next_cursor"].is_string(), "{self}");
             assert_eq!(self.header("ETag"), None, "a list has no version: {self}");

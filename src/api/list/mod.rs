@@ -6,14 +6,18 @@ mod timestamp;
 
 use std::sync::LazyLock;
 
+use super::errors;
 use super::query::Query;
 use crate::http::ApiError;
 use crate::model::validation::{is_date, is_integer, is_positive_integer, shorten};
-use crate::model::{ALL, Column, Field, Kind, ListQuery, Predicate, Resource, Value};
+use crate::model::{
+    ALL, Access, Column, Field, Inclusion, Kind, ListQuery, Predicate, Resource, Scope, Scopes,
+    Value,
+};
 
 pub use cursor::write_cursor;
 pub use parameters::{
-    DEFAULT_LIMIT, EXAMPLE_CURSOR, MAX_LIMIT, MAX_SEARCH_LENGTH, MAX_WORDS, PARAMETERS,
+    DEFAULT_LIMIT, EXAMPLE_CURSOR, MAX_LIMIT, MAX_SEARCH_LENGTH, MAX_WORDS, PARAMETERS, parameters,
 };
 
 /// The columns that lists of the resource can be sorted by: `id`, the fields except `notes`, and
@@ -112,10 +116,15 @@ fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
 ///
 /// # Errors
 ///
-/// `bad_request` if a parameter is unknown or its value is not valid.
-pub fn parse(resource: &'static Resource, query: &Query) -> Result<ListQuery, ApiError> {
+/// `bad_request` if a parameter is unknown or its value is not valid, `insufficient_scope` for
+/// `include`.
+pub fn parse(
+    resource: &'static Resource,
+    query: &Query,
+    scopes: Scopes,
+) -> Result<ListQuery, ApiError> {
     let filters = filters(resource);
-    let names = PARAMETERS.iter().map(|parameter| parameter.name);
+    let names = parameters(resource).map(|parameter| parameter.name);
     // A request with `id` is no list. The name is known here so that the message about a similar
     // one suggests it.
     query.only(
@@ -131,6 +140,7 @@ pub fn parse(resource: &'static Resource, query: &Query) -> Result<ListQuery, Ap
         limit: parse_limit(query)?,
         after: None,
         total: parse_total(query)?,
+        include: parse_include(resource, query, scopes)?,
     };
     // In the order of the declarations, so that the order in the query does not change the cursor's
     // fingerprint.
@@ -180,6 +190,33 @@ fn boolean(text: &str) -> Option<bool> {
         "false" | "0" => Some(false),
         _ => None,
     }
+}
+
+/// The parameter `include`.
+///
+/// # Errors
+///
+/// `bad_request` for an unknown or repeated name, `insufficient_scope` if `scopes` does not permit
+/// to read what is included.
+pub fn parse_include(
+    resource: &'static Resource,
+    query: &Query,
+    scopes: Scopes,
+) -> Result<Vec<&'static Inclusion>, ApiError> {
+    let Some(text) = query.get("include") else { return Ok(Vec::new()) };
+    let sent: Vec<&str> = text.split(',').collect();
+    let possible = resource.inclusions().iter();
+    let included: Vec<&Inclusion> =
+        possible.clone().filter(|one| sent.contains(&one.name())).collect();
+    if included.len() < sent.len() {
+        let names: Vec<&str> = possible.map(Inclusion::name).collect();
+        let expectation =
+            format!("send names out of {} with commas between, each once", names.join(", "));
+        return Err(invalid("include", text, &expectation));
+    }
+    let read = included.iter().map(|one| Scope { resource: one.resource, access: Access::Read });
+    let lacking: Vec<Scope> = read.filter(|scope| !scopes.contains(*scope)).collect();
+    if lacking.is_empty() { Ok(included) } else { Err(errors::insufficient_scope(&lacking)) }
 }
 
 fn parse_sort(resource: &'static Resource, query: &Query) -> Result<(Column, bool), ApiError> {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::sortable;
 use crate::api::cursor_encoding::MAX_CURSOR;
 use crate::api::query::QueryParameter;
-use crate::model::{Column, Resource};
+use crate::model::{Column, Inclusion, Resource};
 
 /// Records on a page if `limit` is absent.
 pub const DEFAULT_LIMIT: usize = 50;
@@ -21,7 +21,7 @@ pub const MAX_SEARCH_LENGTH: usize = 200;
 pub const EXAMPLE_CURSOR: &str = "AXJ0ZW5hbnRkZQAAAAAAAAABaQAAAAAAAAABJ3y5cPzGmQ4";
 
 /// Every list parameter in the order of the reference.
-pub static PARAMETERS: [QueryParameter<&Resource>; 5] = [
+pub static PARAMETERS: [QueryParameter<&Resource>; 6] = [
     QueryParameter {
         name: "limit",
         values: || format!("1 to {MAX_LIMIT}, default {DEFAULT_LIMIT}"),
@@ -57,7 +57,28 @@ pub static PARAMETERS: [QueryParameter<&Resource>; 5] = [
         schema: |_| json!({ "type": "string", "maxLength": MAX_SEARCH_LENGTH }),
         example: || json!("eva"),
     },
+    QueryParameter {
+        name: "include",
+        values: || "names with commas between, each once".to_owned(),
+        about: "Adds to each record the records that it belongs to. Needs the scope for reading each.",
+        schema: include_schema,
+        example: || json!(["customer"]),
+    },
 ];
+
+/// The parameters of the resource's lists. Records without references have no `include`.
+pub fn parameters(
+    resource: &'static Resource,
+) -> impl Iterator<Item = &'static QueryParameter<&'static Resource>> + Clone {
+    let has = |name| name != "include" || !resource.inclusions().is_empty();
+    PARAMETERS.iter().filter(move |parameter| has(parameter.name))
+}
+
+fn include_schema(resource: &'static Resource) -> Value {
+    let names: Vec<&str> = resource.inclusions().iter().map(Inclusion::name).collect();
+    let items = json!({ "type": "string", "enum": names });
+    json!({ "type": "array", "items": items, "minItems": 1, "uniqueItems": true })
+}
 
 fn sort_schema(resource: &'static Resource) -> Value {
     let columns = || sortable(resource).map(Column::name);

@@ -87,7 +87,8 @@ impl Operation {
         let part = self.part;
         items(&self.operation()["parameters"]).map(resolve).filter(move |parameter| {
             let is_of_one = parameter["name"] == "id" || parameter["in"] == "header";
-            part == Part::Whole || is_of_one == (part == Part::One)
+            let is_of_both = part == Part::Whole || parameter["name"] == "include";
+            is_of_both || is_of_one == (part == Part::One)
         })
     }
 

@@ -52,6 +52,7 @@ pub(super) fn words(schema: &'static Value) -> String {
         ("string", _, None, Some(max)) => format!("text, at most {max}"),
         ("string", ..) => "text".to_owned(),
         ("boolean", ..) => "true or false".to_owned(),
+        ("array", ..) => words(&schema["items"]),
         (kind, ..) => kind.to_owned(),
     }
 }
@@ -68,7 +69,8 @@ pub(super) fn example(schema: &'static Value) -> Value {
         return Value::Array(vec![example(&schema["items"])]);
     }
     if schema["properties"].is_object() {
-        let properties = members(&schema["properties"]);
+        let is_always_there = |name| items(&schema["required"]).any(|required| required == name);
+        let properties = members(&schema["properties"]).filter(|(name, _)| is_always_there(*name));
         let examples: Map<_, _> =
             properties.map(|(name, schema)| (name.to_owned(), example(schema))).collect();
         return Value::Object(examples);

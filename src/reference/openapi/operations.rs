@@ -142,7 +142,7 @@ fn shared(names: &[&str]) -> Vec<Value> {
 
 fn list_parameters(components: &mut Components, resource: &'static Resource) -> Vec<Value> {
     let mut parameters = shared(&["OptionalId", "IfNoneMatch"]);
-    for parameter in &list::PARAMETERS {
+    for parameter in list::parameters(resource) {
         parameters.push(declared(components, parameter, resource));
     }
     for filter in filters(resource) {
@@ -158,8 +158,12 @@ fn declared<Subject>(
     subject: Subject,
 ) -> Value {
     let about = format!("{} Values: {}.", declared.about, (declared.values)());
-    let parameter = json!({ "name": declared.name, "in": "query", "description": about,
+    let mut parameter = json!({ "name": declared.name, "in": "query", "description": about,
         "schema": (declared.schema)(subject), "example": (declared.example)() });
+    if parameter["schema"]["type"] == "array" {
+        // With commas between, in place of a parameter for each item.
+        parameter["explode"] = json!(false);
+    }
     components.share("parameters", declared.name, parameter)
 }
 

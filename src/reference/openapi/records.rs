@@ -53,7 +53,18 @@ fn record(resource: &'static Resource) -> Value {
     }
     let times = [("created_at", "The time of creation."), ("updated_at", "The last change.")];
     properties.extend(times.map(|(name, about)| (name.to_owned(), read_only(time(about)))));
-    object(resource.about, Value::Object(properties))
+    let mut record = object(resource.about, Value::Object(properties));
+    for one in resource.inclusions() {
+        let included = schema_ref(&capitalize(one.resource.name));
+        let mut schema = nullable(included);
+        schema["description"] = json!(format!(
+            "The {} that it belongs to. Only with `include={}`.",
+            one.resource.name,
+            one.name()
+        ));
+        record["properties"][one.name()] = schema;
+    }
+    record
 }
 
 fn page(resource: &'static Resource, title: &str) -> Value {

@@ -5,7 +5,7 @@ use rusqlite::types::{ToSql, ToSqlOutput, Type, ValueRef};
 
 use super::Record;
 use super::statements::Statements;
-use crate::model::{Field, Kind, Resource, Value};
+use crate::model::{Field, Inclusion, Kind, Resource, Value};
 
 impl ToSql for Value {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -60,11 +60,30 @@ impl Record {
     }
 }
 
-/// Appends the JSON object of a row that begins with the columns of [`Statements::one`].
-pub(super) fn write_row(json: &mut Vec<u8>, resource: &Resource, row: &Row<'_>) {
+/// Appends the JSON object of a row with the columns of [`Statements::one`], and then those of what
+/// the record includes.
+pub(super) fn write_row(
+    json: &mut Vec<u8>,
+    resource: &Resource,
+    include: &[&Inclusion],
+    row: &Row<'_>,
+) {
     // A row has as many columns as the statement names.
-    let values = (0..resource.fields.len() + 3).map(|at| row.get_ref(at).unwrap_or(ValueRef::Null));
-    write_object(json, resource, values);
+    let from = |first| (first..).map(|at| row.get_ref(at).unwrap_or(ValueRef::Null));
+    write_object(json, resource, from(0));
+    // Behind the version.
+    let mut first = resource.fields.len() + 4;
+    for one in include {
+        // In place of the closing brace.
+        json.pop();
+        json.extend_from_slice(format!(",\"{}\":", one.name()).as_bytes());
+        match from(first).next() {
+            Some(ValueRef::Null) => json.extend_from_slice(b"null"),
+            _ => write_object(json, one.resource, from(first)),
+        }
+        json.push(b'}');
+        first += one.resource.fields.len() + 3;
+    }
 }
 
 fn write_object<'v>(

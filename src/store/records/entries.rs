@@ -50,7 +50,7 @@ impl<'a> Entries<'a> {
         let (resource, id) = (row.get_ref(2)?.as_str()?, row.get(3)?);
         let record = match Resource::find(resource) {
             Some(resource) => {
-                self.reading.json(resource, id).map_err(|DatabaseError(error)| error)?
+                self.reading.json(resource, id, &[]).map_err(|DatabaseError(error)| error)?
             }
             None => None,
         };

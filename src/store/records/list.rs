@@ -122,7 +122,7 @@ impl<'a> PageWriter<'a> {
         if self.taken > 0 {
             self.json.push(b',');
         }
-        write_row(&mut self.json, self.list.resource, row);
+        write_row(&mut self.json, self.list.resource, &self.list.include, row);
         self.taken += 1;
         if self.taken == self.list.limit {
             let sort = self.list.sort;

@@ -26,6 +26,8 @@ mod statements;
 mod stored_responses;
 mod write;
 
+use std::borrow::Cow;
+
 use rusqlite::{Connection, OptionalExtension as _};
 
 pub use bulk::Match;
@@ -42,9 +44,9 @@ pub use write::{DeleteOutcome, Writing};
 
 use super::error::DatabaseError;
 use crate::clock::Timestamp;
-use crate::model::{Field, RecordId, Resource, Value, Version};
+use crate::model::{Field, Inclusion, RecordId, Resource, Value, Version};
 use encoding::{checked, read_record, write_row};
-use statements::Statements;
+use statements::{Statements, including};
 
 /// A connection that reads.
 #[derive(Clone, Copy, Debug)]
@@ -68,17 +70,20 @@ impl<'a> Reading<'a> {
         Reading { connection }
     }
 
-    /// The record as a JSON object, and its version.
+    /// The record as a JSON object with what it is to include, and its version.
     pub fn json(
         &self,
         resource: &Resource,
         id: RecordId,
+        include: &[&Inclusion],
     ) -> Result<Option<(Vec<u8>, Version)>, DatabaseError> {
-        let mut statement = self.connection.prepare_cached(&Statements::of(resource).one)?;
+        let one = Cow::Borrowed(Statements::of(resource).one.as_str());
+        let sql = if include.is_empty() { one } else { including(resource, include, &one).into() };
+        let mut statement = self.connection.prepare_cached(&sql)?;
         let mut rows = statement.query([id])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let mut json = Vec::with_capacity(512);
-        write_row(&mut json, resource, row);
+        write_row(&mut json, resource, include, row);
         Ok(Some((checked(json)?, row.get(resource.fields.len() + 3)?)))
     }
 

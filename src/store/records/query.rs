@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::search::match_expression;
-use super::statements::Statements;
+use super::statements::{Statements, including};
 use crate::model::{Column, KeysetPosition, ListQuery, Predicate, Value};
 
 /// The folded words of a list, and what is asked of the search table for them.
@@ -128,13 +128,18 @@ impl<'a> SqlQuery<'a> {
     /// The statement for at most `count` rows of a stretch.
     pub(super) fn select(mut self, stretch: &Stretch, count: usize) -> (String, Vec<Value>) {
         self.begin(stretch);
-        let columns = &Statements::of(self.list.resource).qualified_columns;
+        let ListQuery { resource, include, sort, .. } = self.list;
+        let columns = &Statements::of(resource).columns;
         let order = self.order(stretch);
-        let sql = format!(
+        let mut sql = format!(
             "SELECT {columns} FROM {}{} ORDER BY {order} LIMIT ?",
             self.from,
             self.conditions()
         );
+        if !include.is_empty() {
+            let (rows, direction) = (including(resource, include, &sql), self.direction());
+            sql = format!("{rows} ORDER BY r.{} {direction}, r.id {direction}", sort.name());
+        }
         self.values.push(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
         (sql, self.values)
     }
@@ -215,8 +220,12 @@ impl<'a> SqlQuery<'a> {
         if all.is_empty() { all } else { format!(" WHERE {all}") }
     }
 
+    fn direction(&self) -> &'static str {
+        if self.list.descending { "DESC" } else { "ASC" }
+    }
+
     fn order(&self, stretch: &Stretch) -> String {
-        let (id, direction) = (self.id(), if self.list.descending { "DESC" } else { "ASC" });
+        let (id, direction) = (self.id(), self.direction());
         match stretch {
             Stretch::Ties(_) | Stretch::Null => format!("{id} {direction}"),
             _ if self.list.sort == Column::Id => format!("{id} {direction}"),

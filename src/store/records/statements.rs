@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::model::{ALL, Kind, Resource};
+use crate::model::{ALL, Inclusion, Kind, Resource};
 
 /// The statements of one resource.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ pub(super) struct Statements {
     pub(super) unindex: String,
     /// Merges segments of the search table: at most the number of pages that is bound.
     pub(super) merge: String,
-    /// The columns of `one` without the version, qualified with the table alias `r`.
-    pub(super) qualified_columns: String,
+    /// The columns of `one`, qualified with the table alias `r`.
+    pub(super) columns: String,
     /// What precedes each column's value in JSON, `,"name":`, and whether the value is a boolean.
     pub(super) json_prefixes: Vec<(String, bool)>,
 }
@@ -41,17 +41,13 @@ impl Statements {
     fn new(resource: &Resource) -> Statements {
         let table = resource.plural;
         let fields: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
-        let timestamps = ["created_at", "updated_at"];
-        let columns: Vec<&str> =
-            ["id"].into_iter().chain(fields.clone()).chain(timestamps).collect();
         let is_boolean =
             |name: &str| resource.field(name).is_some_and(|field| field.kind == Kind::Boolean);
-        let record = format!("{}, version", columns.join(", "));
-        let qualified: Vec<String> = columns.iter().map(|name| format!("r.{name}")).collect();
-        let prefix = |name: &&str| (format!(",\"{name}\":"), is_boolean(name));
+        let record = format!("{}, r.version", qualified(resource, "r"));
+        let prefix = |name: &str| (format!(",\"{name}\":"), is_boolean(name));
         Statements {
-            one: format!("SELECT {record} FROM {table} WHERE id = ?"),
-            all: format!("SELECT {record} FROM {table} ORDER BY id"),
+            one: format!("SELECT {record} FROM {table} AS r WHERE r.id = ?"),
+            all: format!("SELECT {record} FROM {table} AS r ORDER BY r.id"),
             exists: format!("SELECT 1 FROM {table} WHERE id = ?"),
             version: format!("SELECT version FROM {table} WHERE id = ?"),
             insert: format!(
@@ -68,8 +64,34 @@ impl Statements {
                  VALUES ('delete', ?, ?)"
             ),
             merge: format!("INSERT INTO {table}_search ({table}_search, rank) VALUES ('merge', ?)"),
-            qualified_columns: qualified.join(", "),
-            json_prefixes: columns.iter().map(prefix).collect(),
+            json_prefixes: columns(resource).map(prefix).collect(),
+            columns: record,
         }
     }
+}
+
+/// The columns of a record in the order of a response.
+fn columns(resource: &Resource) -> impl Iterator<Item = &'static str> {
+    let fields = resource.fields.iter().map(|field| field.name);
+    ["id"].into_iter().chain(fields).chain(["created_at", "updated_at"])
+}
+
+fn qualified(resource: &Resource, alias: &str) -> String {
+    columns(resource).map(|name| format!("{alias}.{name}")).collect::<Vec<_>>().join(", ")
+}
+
+/// A statement for `rows`, a statement with the columns of [`Statements::one`], and the columns of
+/// the records that they include. The alias of `rows` is `r`.
+///
+/// SQLite omits a join that nothing refers to. It reads `rows` first, so a page is complete before
+/// anything is joined.
+pub(super) fn including(resource: &Resource, include: &[&Inclusion], rows: &str) -> String {
+    let columns: String =
+        include.iter().map(|one| format!(", {}", qualified(one.resource, one.name()))).collect();
+    let joins = resource.inclusions().iter().map(|one| {
+        let (table, name) = (one.resource.plural, one.name());
+        let (from, reference) = (one.through.unwrap_or("r"), one.reference.name);
+        format!(" LEFT JOIN {table} AS {name} ON {name}.id = {from}.{reference}")
+    });
+    format!("SELECT r.*{columns} FROM ({rows}) AS r{}", joins.collect::<String>())
 }

@@ -103,6 +103,7 @@ fn list_of(resource: &'static Resource, sort: Column) -> ListQuery {
         limit: 50,
         after: None,
         total: false,
+        include: Vec::new(),
     }
 }
 

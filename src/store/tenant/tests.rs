@@ -272,6 +272,7 @@ fn list(words: Vec<String>) -> ListQuery {
         limit: 1,
         after: None,
         total: true,
+        include: Vec::new(),
     }
 }
 
