@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 use crate::http::{ApiError, Request, Response};
 use crate::model::validation::shorten;
 use crate::model::{ALL, Access, RecordId, Resource, Scope, Scopes, Version};
-use crate::store::{Changes, ChangesPage, ChangesQuery, Position, Start, Tenant};
+use crate::store::{ChangesPage, ChangesQuery, Position, Start, Tenant};
 
 /// The value of `cursor` for the end of the change log.
 const NOW: &str = "now";
@@ -69,10 +69,8 @@ pub fn read(
 ) -> Result<Response, ApiError> {
     let query = Query::parse(request.query.as_deref())?;
     let changes = parse(&query, scopes, oldest)?;
-    match tenant.read(super::deadline(request), |reading| reading.changes(&changes))? {
-        Changes::Page(page) => Ok(respond(request, &query, page)),
-        Changes::Gone => Err(errors::changes_gone()),
-    }
+    let page = tenant.read(super::deadline(request), |reading| reading.changes(&changes))?;
+    Ok(respond(request, &query, page.ok_or_else(errors::changes_gone)?))
 }
 
 /// Converts the parameters.

@@ -1,5 +1,7 @@
 //! Fields as they are declared, and stored values (contract section 2).
 
+use serde::Serialize;
+
 /// The kind of value that a field holds, with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -142,7 +144,8 @@ impl Field {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(untagged)]
 pub enum Value {
     Null,
     Integer(i64),

@@ -22,7 +22,7 @@ mod tenant;
 pub use data_dir::{DataDir, NewDataDir, ServeLock, tenants_dir};
 pub use error::{DatabaseError, MutationError, OpenError, StoreError};
 pub use records::{
-    Actor, ChangeContext, Changes, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Match, Page,
+    Actor, ChangeContext, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Match, Page,
     Position, Reading, Record, Start, StoredResponse, Writing, fold,
 };
 pub use registry::Registry;

@@ -50,7 +50,7 @@ fn copy_pages(source: &Connection, path: &Path) -> Result<(), CopyError> {
     let mut target = open_plain(path).map_err(failed)?;
     // The file is synced once, when it is complete.
     target.pragma_update(None, "synchronous", "OFF").map_err(failed)?;
-    run_to_end(&Backup::new(source, &mut target).map_err(failed)?).map_err(failed)?;
+    step(&Backup::new(source, &mut target).map_err(failed)?, -1).map_err(failed)?;
     // A reader of a database in WAL mode must be able to create files beside it.
     target.pragma_update(None, "journal_mode", "DELETE").map_err(failed)
 }
@@ -66,18 +66,6 @@ fn is_write_error(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error_code();
     matches!(code, Some(ErrorCode::DiskFull | ErrorCode::ReadOnly | ErrorCode::CannotOpen))
         || error.sqlite_error().is_some_and(|error| codes.contains(&error.extended_code))
-}
-
-/// The busy handler does not wait for every lock that a step needs.
-fn run_to_end(backup: &Backup<'_, '_>) -> rusqlite::Result<()> {
-    let begun = Instant::now();
-    while backup.step(-1)? != StepResult::Done {
-        if begun.elapsed() > LOCK_WAIT {
-            return Err(still_locked());
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
 }
 
 /// Replaces the content of `target` with that of `source` in one transaction of `target`, so that
@@ -98,15 +86,17 @@ pub(crate) fn replace_content(
     step(&backup, -1).inspect_err(wal::end_if_not_synced)
 }
 
-/// Copies `pages` pages; a negative number means all that remain.
+/// Copies `pages` pages; a negative number means all that remain. The busy handler does not wait
+/// for every lock that a step needs.
 fn step(backup: &Backup<'_, '_>, pages: c_int) -> rusqlite::Result<()> {
-    match backup.step(pages)? {
-        StepResult::Done | StepResult::More => Ok(()),
-        _ => Err(still_locked()),
+    let begun = Instant::now();
+    while !matches!(backup.step(pages)?, StepResult::Done | StepResult::More) {
+        if begun.elapsed() > LOCK_WAIT {
+            let busy = ffi::Error::new(ffi::SQLITE_BUSY);
+            let cause = "the database stayed locked".to_owned();
+            return Err(rusqlite::Error::SqliteFailure(busy, Some(cause)));
+        }
+        thread::sleep(Duration::from_millis(5));
     }
-}
-
-fn still_locked() -> rusqlite::Error {
-    let busy = ffi::Error::new(ffi::SQLITE_BUSY);
-    rusqlite::Error::SqliteFailure(busy, Some("the database stayed locked".to_owned()))
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Schemas: creation, versions, migration, and comparison with what the program creates.
 //! `migrations/README.md` says how to add a migration.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::process;
@@ -144,102 +144,51 @@ pub(crate) fn differences(
     let fresh = Connection::open_in_memory()?;
     fresh.execute_batch(schema.sql)?;
     let (expected, found) = (objects(&fresh)?, objects(connection)?);
-    let is = |object: &Object, what| format!("the schema's {} {what}", object.name);
-    let unknown = found.difference(&expected);
-    let missing = expected.iter().filter(|object| !found.iter().any(|other| object.is(other)));
+    let is = |(_, name): &(String, String), what| format!("the schema's {name} {what}");
+    let unknown = found.iter().filter(|(object, sql)| expected.get(object) != Some(sql));
+    let missing = expected.keys().filter(|object| !found.contains_key(object));
     Ok(unknown
-        .map(|object| is(object, "is not what this program makes"))
+        .map(|(object, _)| is(object, "is not what this program makes"))
         .chain(missing.map(|object| is(object, "is missing")))
         .collect())
 }
 
-/// A row of `sqlite_schema`.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Object {
-    kind: String,
-    name: String,
-    /// See [`normalized_sql`].
-    sql: String,
-}
-
-impl Object {
-    /// Whether both have the same kind and name.
-    fn is(&self, other: &Object) -> bool {
-        (&self.kind, &self.name) == (&other.kind, &other.name)
-    }
-}
-
-fn objects(connection: &Connection) -> rusqlite::Result<BTreeSet<Object>> {
+/// The kind and the name of each object, and its SQL.
+fn objects(connection: &Connection) -> rusqlite::Result<BTreeMap<(String, String), String>> {
     let sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema";
     let mut statement = connection.prepare(sql)?;
     let rows = statement.query_map([], |row| {
         let sql = normalized_sql(&row.get::<_, String>(2)?);
-        Ok(Object { kind: row.get(0)?, name: row.get(1)?, sql })
+        Ok(((row.get(0)?, row.get(1)?), sql))
     })?;
-    let is_litestreams = |object: &Object| {
-        object.kind == "table" && LITESTREAM_TABLES.contains(&object.name.as_str())
-    };
-    rows.filter(|object| !object.as_ref().is_ok_and(is_litestreams)).collect()
+    let mut objects: BTreeMap<(String, String), String> = rows.collect::<rusqlite::Result<_>>()?;
+    for table in LITESTREAM_TABLES {
+        objects.remove(&("table".to_owned(), table.to_owned()));
+    }
+    Ok(objects)
 }
 
-/// The SQL without comments, quotation marks of plain names, and white space that separates
-/// nothing, and with the columns of a table in the order of their names. A migration that renames a
-/// table or adds a column leaves others than `schema.sql`.
+/// The SQL with equal white space, without quotation marks of plain names, and with the columns of
+/// a table in the order of their texts. A migration that renames a table or adds a column leaves
+/// others than `schema.sql`.
 pub(crate) fn normalized_sql(sql: &str) -> String {
-    let tokens = tokens(sql);
-    if !tokens.starts_with(&["CREATE", "TABLE"]) {
-        return tokens.join(" ");
-    }
-    // What comes before the columns, each column, and what comes after them.
-    let mut parts = vec![Vec::new()];
-    let mut depth = 0_u32;
-    for token in tokens {
-        match (token, depth) {
-            (",", 1) => parts.push(Vec::new()),
-            (")", 1) => parts.push(vec![token]),
-            _ => parts.last_mut().into_iter().for_each(|part| part.push(token)),
-        }
-        if token == "(" && depth == 0 {
-            parts.push(Vec::new());
-        }
-        depth = match token {
-            "(" => depth + 1,
-            ")" => depth.saturating_sub(1),
-            _ => depth,
-        };
-    }
-    let mut parts: Vec<String> = parts.into_iter().map(|part| part.join(" ")).collect();
-    if let [_, columns @ .., _] = parts.as_mut_slice() {
-        columns.sort();
-    }
-    parts.join(" , ")
-}
-
-fn tokens(sql: &str) -> Vec<&str> {
-    let mut tokens = Vec::new();
-    let mut rest = sql.trim_ascii_start();
-    while let Some(first) = rest.chars().next() {
-        let length = match first {
-            '\'' | '"' => rest.get(1..).and_then(|rest| rest.find(first)).map(|end| end + 2),
-            _ if rest.starts_with("--") => rest.find('\n'),
-            _ if is_of_a_word(first) => rest.find(|other| !is_of_a_word(other)),
-            _ => Some(first.len_utf8()),
-        };
-        let (token, after) = rest.split_at(length.unwrap_or(rest.len()));
-        if !token.starts_with("--") {
-            tokens.push(without_quotation_marks(token));
-        }
-        rest = after.trim_ascii_start();
-    }
-    tokens
+    let words: Vec<&str> = sql.split_ascii_whitespace().map(without_quotation_marks).collect();
+    let text = ["(", ")", ","].iter().fold(words.join(" "), |text, mark| {
+        text.replace(&format!(" {mark}"), mark).replace(&format!("{mark} "), mark)
+    });
+    let columns = text.split_once('(').and_then(|(table, rest)| {
+        let (columns, options) = rest.rsplit_once(')')?;
+        Some((table, columns, options)).filter(|_| table.starts_with("CREATE TABLE "))
+    });
+    let Some((table, columns, options)) = columns else { return text };
+    let mut columns: Vec<&str> = columns.split(',').collect();
+    columns.sort_unstable();
+    format!("{table}({}){options}", columns.join(","))
 }
 
 /// The name in quotation marks, if it would be the same name without them.
-fn without_quotation_marks(token: &str) -> &str {
-    let name = token.strip_prefix('"').and_then(|token| token.strip_suffix('"'));
-    name.filter(|name| name.chars().all(is_of_a_word)).unwrap_or(token)
-}
-
-fn is_of_a_word(character: char) -> bool {
-    character.is_ascii_alphanumeric() || character == '_'
+fn without_quotation_marks(word: &str) -> &str {
+    let name = word.strip_prefix('"').and_then(|word| word.strip_suffix('"'));
+    let is_plain = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    name.filter(is_plain).unwrap_or(word)
 }

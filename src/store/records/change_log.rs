@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
+use serde_json::{Map, json};
 use uuid::Uuid;
 
-use super::encoding::{write_names, write_object_of};
+use super::encoding::damaged_text;
 use super::{Record, Writing};
 use crate::clock::Timestamp;
-use crate::model::{Field, KeyId, RecordId, Resource, Value, Version};
+use crate::model::{Field, KeyId, Resource, Value, Version};
 
 /// The most entries that a tenant's file keeps.
 const MAX_ENTRIES: i64 = 1_000_000;
@@ -38,16 +39,12 @@ pub struct KeyLabel {
     pub prefix: String,
 }
 
-/// One entry, without who made it.
-struct Entry<'a> {
-    seq: Version,
-    resource: &'a Resource,
-    id: RecordId,
-    action: &'static str,
-    /// A JSON array.
-    fields: &'a [u8],
-    /// A JSON object.
-    before: Option<Vec<u8>>,
+/// What a change did to a record.
+pub(super) enum Action<'a> {
+    Created,
+    /// The fields whose values differ, with the values before.
+    Updated(&'a [(&'static Field, Value)]),
+    Deleted,
 }
 
 impl Writing<'_> {
@@ -58,56 +55,40 @@ impl Writing<'_> {
         self.connection().prepare_cached(sql)?.query_row([], |row| row.get(0))
     }
 
-    /// The fields of the entry are those that are not null.
-    pub(super) fn log_created(
+    /// Adds the entry of a change. Its number is the version of `record`.
+    pub(super) fn log(
         &self,
         resource: &Resource,
         record: &Record,
+        action: &Action<'_>,
         context: &ChangeContext,
     ) -> rusqlite::Result<()> {
-        let values = resource.fields.iter().zip(&record.values);
-        let filled = values.filter(|(_, value)| **value != Value::Null);
-        let fields = write_names(filled.map(|(field, _)| field.name));
-        let (seq, id) = (record.version, record.id);
-        let entry = Entry { seq, resource, id, action: "created", fields: &fields, before: None };
-        self.write_entry(&entry, context)
-    }
-
-    /// `before` has the fields whose values differ, with the values before.
-    pub(super) fn log_updated(
-        &self,
-        resource: &Resource,
-        record: &Record,
-        before: &[(&'static Field, Value)],
-        context: &ChangeContext,
-    ) -> rusqlite::Result<()> {
-        let fields = write_names(before.iter().map(|(field, _)| field.name));
-        let (seq, id, before) = (record.version, record.id, Some(write_object_of(before)));
-        let entry = Entry { seq, resource, id, action: "updated", fields: &fields, before };
-        self.write_entry(&entry, context)
-    }
-
-    pub(super) fn log_deleted(
-        &self,
-        resource: &Resource,
-        record: &Record,
-        context: &ChangeContext,
-    ) -> rusqlite::Result<()> {
-        let (seq, id, before) = (self.next_version()?, record.id, Some(record.json(resource)));
-        let entry = Entry { seq, resource, id, action: "deleted", fields: b"[]", before };
-        self.write_entry(&entry, context)
-    }
-
-    fn write_entry(&self, entry: &Entry<'_>, context: &ChangeContext) -> rusqlite::Result<()> {
-        let Entry { seq, resource, id, action, fields, before } = entry;
-        let fields = str::from_utf8(fields)?;
-        let before = before.as_deref().map(str::from_utf8).transpose()?;
+        let (action, fields, before) = match action {
+            Action::Created => {
+                let values = resource.fields.iter().zip(&record.values);
+                let filled = values.filter(|(_, value)| **value != Value::Null);
+                ("created", filled.map(|(field, _)| field.name).collect(), None)
+            }
+            Action::Updated(before) => {
+                let members = before.iter().map(|(field, value)| (field.name.into(), json!(value)));
+                let object: Map<_, _> = members.collect();
+                let names = before.iter().map(|(field, _)| field.name).collect();
+                ("updated", names, Some(json!(object).to_string()))
+            }
+            Action::Deleted => {
+                let before = String::from_utf8(record.json(resource)).map_err(damaged_text)?;
+                ("deleted", Vec::<&str>::new(), Some(before))
+            }
+        };
         let (key, name, prefix, request) = match &context.actor {
             Actor::Key { key: KeyLabel { id, name, prefix }, request_id } => {
                 (Some(id), name.as_str(), Some(prefix), Some(request_id.as_bytes()))
             }
             Actor::Command(name) => (None, *name, None, None),
         };
+        let Record { version, id, .. } = record;
+        let fields = json!(fields).to_string();
+        let table = resource.plural;
         self.connection()
             .prepare_cached(
                 "INSERT INTO changes (seq, at, resource, record_id, action, fields, before,
@@ -115,17 +96,7 @@ impl Writing<'_> {
                  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )?
             .execute(params![
-                seq,
-                context.at,
-                resource.plural,
-                id,
-                action,
-                fields,
-                before,
-                key,
-                name,
-                prefix,
-                request
+                version, context.at, table, id, action, fields, before, key, name, prefix, request
             ])
             .map(drop)
     }
@@ -144,42 +115,24 @@ pub(crate) fn remove_old_entries(
         .query_row([], |row| row.get(0))?;
     let surplus = entries - MAX_ENTRIES;
     let oldest = keep.map(|keep| now.before(keep).to_string()).unwrap_or_default();
-    let Some((removed, last)) = old_entries(connection, surplus, &oldest, count)? else {
-        return Ok(0);
-    };
+    let sql = "SELECT max(seq) FROM
+                 (SELECT seq, at, row_number() OVER (ORDER BY seq) AS place
+                  FROM changes ORDER BY seq LIMIT ?)
+               WHERE place <= ? OR at < ?";
+    let mut last = connection.prepare_cached(sql)?;
+    let last = last.query_row(params![count, surplus, oldest], |row| row.get(0))?;
+    let Some(last): Option<Version> = last else { return Ok(0) };
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO changes_removed (resource, seq)
              SELECT resource, max(seq) FROM changes WHERE seq <= ? GROUP BY resource",
         )?
         .execute([last])?;
-    connection.prepare_cached("DELETE FROM changes WHERE seq <= ?")?.execute([last])?;
+    let sql = "DELETE FROM changes WHERE seq <= ?";
+    let removed = i64::try_from(connection.prepare_cached(sql)?.execute([last])?).unwrap_or(count);
     let sql = "UPDATE changes_state SET entries = entries - ?";
     connection.prepare_cached(sql)?.execute([removed])?;
     Ok(removed)
-}
-
-/// The number of entries to remove, and the last of them: the first `surplus` ones, and those that
-/// follow from before `oldest`, at most `count` in all.
-fn old_entries(
-    connection: &Connection,
-    surplus: i64,
-    oldest: &str,
-    count: i64,
-) -> rusqlite::Result<Option<(i64, Version)>> {
-    let sql = "SELECT seq, at FROM changes ORDER BY seq LIMIT ?";
-    let mut first = connection.prepare_cached(sql)?;
-    let mut rows = first.query([count])?;
-    let mut found = None;
-    let mut removed = 0;
-    while let Some(row) = rows.next()? {
-        if removed >= surplus && row.get_ref(1)?.as_str()? >= oldest {
-            break;
-        }
-        removed += 1;
-        found = Some((removed, row.get(0)?));
-    }
-    Ok(found)
 }
 
 /// Begins a new lineage of the change log in the main database, with numbers that neither it nor

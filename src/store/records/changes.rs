@@ -3,12 +3,15 @@
 //! A page is read along an index from where the last one ended, for each resource on its own, so
 //! its cost depends neither on the length of the change log nor on entries of other resources.
 
-use rusqlite::{Connection, OptionalExtension as _, params, params_from_iter};
+use rusqlite::{Connection, Row, params, params_from_iter};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use uuid::Uuid;
 
 use super::Reading;
-use super::entries::{COLUMNS, Entries};
+use super::encoding::damaged_text;
 use crate::clock::Timestamp;
-use crate::model::{RecordId, Resource, Value, Version};
+use crate::model::{KeyId, RecordId, Resource, Value, Version};
 use crate::store::error::DatabaseError;
 
 /// Which entries a page has.
@@ -46,14 +49,6 @@ pub struct Position {
     pub seq: Version,
 }
 
-/// The outcome of asking for a page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Changes {
-    Page(ChangesPage),
-    /// Entries behind the position are gone, or the position is of another lineage.
-    Gone,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangesPage {
     /// The entries as a JSON array.
@@ -74,12 +69,48 @@ impl ChangesQuery {
 }
 
 impl Reading<'_> {
-    /// One page of the change log, all of one moment.
-    pub fn changes(&self, query: &ChangesQuery) -> Result<Changes, DatabaseError> {
+    /// One page of the change log, all of one moment. `None` if entries behind the position are
+    /// gone, or if the position is of another lineage.
+    pub fn changes(&self, query: &ChangesQuery) -> Result<Option<ChangesPage>, DatabaseError> {
         let snapshot = self.connection.unchecked_transaction()?;
-        let changes = read_page(self, query)?;
+        let page = self.changes_page(query)?;
         snapshot.finish()?;
-        Ok(changes)
+        Ok(page)
+    }
+
+    fn changes_page(&self, query: &ChangesQuery) -> rusqlite::Result<Option<ChangesPage>> {
+        let sql = "SELECT lineage, last_seq FROM changes_state";
+        let (lineage, last): ([u8; 16], Version) = self
+            .connection
+            .prepare_cached(sql)?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (resources, after) = match query.start {
+            Start::Now => (Vec::new(), None),
+            Start::Oldest => (query.resources(), None),
+            Start::After(Position { lineage: of, seq }) => {
+                let resources = query.resources();
+                let is_known = of == lineage && seq <= last;
+                if !is_known || has_missed(self.connection, &resources, seq, query.oldest)? {
+                    return Ok(None);
+                }
+                (resources, Some(seq))
+            }
+        };
+        let (sql, values) = select(query, &resources, after.unwrap_or(Version(0)));
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(values.iter()))?;
+        let (mut json, mut seq, mut count, mut more) = (vec![b'['], after, 0, false);
+        while let Some(row) = rows.next()? {
+            if count == query.limit {
+                more = true;
+                break;
+            }
+            self.write_entry(&mut json, row)?;
+            (count, seq) = (count + 1, Some(row.get(0)?));
+        }
+        json.push(b']');
+        let seq = seq.map_or_else(|| last_readable(self.connection, query), Ok)?;
+        Ok(Some(ChangesPage { json, next: Position { lineage, seq }, more }))
     }
 
     /// The last `count` entries that are kept, the newest last, as a JSON array.
@@ -102,12 +133,74 @@ impl Reading<'_> {
         values.extend([Value::Text(oldest.to_string()), bounded(count)]);
         let mut statement = self.connection.prepare(&sql)?;
         let mut rows = statement.query(params_from_iter(values.iter()))?;
-        let mut entries = Entries::new(self);
+        let mut json = vec![b'['];
         while let Some(row) = rows.next()? {
-            entries.take(row)?;
+            self.write_entry(&mut json, row)?;
         }
-        Ok(entries.finish())
+        json.push(b']');
+        Ok(json)
     }
+
+    /// Appends an entry, a row of [`COLUMNS`], to a JSON array.
+    fn write_entry(&self, json: &mut Vec<u8>, row: &Row<'_>) -> rusqlite::Result<()> {
+        let (resource, id) = (row.get_ref(2)?.as_str()?, row.get(3)?);
+        let found = Resource::find(resource).map(|resource| self.json(resource, id, &[]));
+        let record = found.transpose().map_err(|DatabaseError(error)| error)?.flatten();
+        let record = record.map(|(json, _)| String::from_utf8(json)).transpose();
+        let record = record.map_err(damaged_text)?;
+        let name = row.get_ref(8)?.as_str()?;
+        let by = match row.get(7)? {
+            Some(id) => By::Key { id, name, prefix: row.get_ref(9)?.as_str()? },
+            None => By::Command { name },
+        };
+        let entry = Entry {
+            seq: row.get(0)?,
+            at: row.get_ref(1)?.as_str()?,
+            resource,
+            id,
+            action: row.get_ref(4)?.as_str()?,
+            fields: raw(row.get_ref(5)?.as_str()?)?,
+            before: row.get_ref(6)?.as_str_or_null()?.map(raw).transpose()?,
+            by,
+            request_id: row.get::<_, Option<[u8; 16]>>(10)?.map(Uuid::from_bytes),
+            record: record.as_deref().map(raw).transpose()?,
+        };
+        if json.len() > 1 {
+            json.push(b',');
+        }
+        serde_json::to_writer(json, &entry).map_err(damaged_text)
+    }
+}
+
+/// The columns of an entry, in the order in which they are read.
+const COLUMNS: &str = "seq, at, resource, record_id, action, fields, before, \
+                       by_key, by_name, by_prefix, request_id";
+
+/// An entry as a response has it.
+#[derive(Serialize)]
+struct Entry<'a> {
+    seq: Version,
+    at: &'a str,
+    resource: &'a str,
+    id: RecordId,
+    action: &'a str,
+    fields: &'a RawValue,
+    before: Option<&'a RawValue>,
+    by: By<'a>,
+    request_id: Option<Uuid>,
+    record: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum By<'a> {
+    Key { id: KeyId, name: &'a str, prefix: &'a str },
+    Command { name: &'a str },
+}
+
+/// JSON as it is in the file. In a damaged file it may be none.
+fn raw(text: &str) -> rusqlite::Result<&RawValue> {
+    serde_json::from_str(text).map_err(damaged_text)
 }
 
 fn bounded(count: usize) -> Value {
@@ -127,35 +220,6 @@ fn filter(resource: Option<&Resource>, record: Option<RecordId>) -> (&'static st
     }
 }
 
-fn read_page(reading: &Reading<'_>, query: &ChangesQuery) -> rusqlite::Result<Changes> {
-    let connection = reading.connection;
-    let sql = "SELECT lineage, last_seq FROM changes_state";
-    let (lineage, last): ([u8; 16], Version) =
-        connection.prepare_cached(sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let resources = query.resources();
-    let after = match query.start {
-        Start::Oldest | Start::Now => Version(0),
-        Start::After(Position { lineage: of, seq }) => {
-            let is_known = of == lineage && seq <= last;
-            if !is_known || has_missed(connection, &resources, seq, query.oldest)? {
-                return Ok(Changes::Gone);
-            }
-            seq
-        }
-    };
-    let (entries, last, more) = match query.start {
-        Start::Now => (Entries::new(reading), None, false),
-        Start::Oldest | Start::After(_) => read_entries(reading, query, &resources, after)?,
-    };
-    let seq = match (last, query.start) {
-        (Some(seq), _) => seq,
-        (None, Start::After(_)) => after,
-        (None, _) => last_readable(connection, query)?,
-    };
-    let next = Position { lineage, seq };
-    Ok(Changes::Page(ChangesPage { json: entries.finish(), next, more }))
-}
-
 /// Whether an entry behind `seq` was removed or is too old to be shown. Entries are in the order of
 /// their times, so the first one tells.
 fn has_missed(
@@ -164,14 +228,13 @@ fn has_missed(
     seq: Version,
     oldest: Timestamp,
 ) -> rusqlite::Result<bool> {
-    if removed_until(connection, resources)? > seq {
-        return Ok(true);
-    }
-    let sql = "SELECT at FROM changes WHERE resource = ? AND seq > ? ORDER BY seq LIMIT 1";
-    let mut first = connection.prepare_cached(sql)?;
+    let mut missed = connection.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM changes_removed WHERE resource = ?1 AND seq > ?2) OR
+           coalesce((SELECT at < ?3 FROM changes WHERE resource = ?1 AND seq > ?2
+                     ORDER BY seq LIMIT 1), 0)",
+    )?;
     for resource in resources {
-        let at = first.query_row(params![resource.plural, seq], |row| row.get::<_, Timestamp>(0));
-        if at.optional()?.is_some_and(|at| at < oldest) {
+        if missed.query_row(params![resource.plural, seq, oldest], |row| row.get(0))? {
             return Ok(true);
         }
     }
@@ -181,55 +244,13 @@ fn has_missed(
 /// The number of the last entry that the reader may see or might have seen. It tells nothing of
 /// other resources.
 fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Result<Version> {
-    let mut last = removed_until(connection, &query.readable)?;
-    let sql = "SELECT max(seq) FROM changes WHERE resource = ?";
-    let mut newest = connection.prepare_cached(sql)?;
-    for resource in &query.readable {
-        let seq: Option<Version> = newest.query_row([resource.plural], |row| row.get(0))?;
-        last = last.max(seq.unwrap_or(Version(0)));
-    }
-    Ok(last)
-}
-
-/// The number of the last removed entry of these resources; 0 if none was removed.
-fn removed_until(
-    connection: &Connection,
-    resources: &[&'static Resource],
-) -> rusqlite::Result<Version> {
-    let sql = "SELECT seq FROM changes_removed WHERE resource = ?";
-    let mut removed = connection.prepare_cached(sql)?;
-    let mut last = Version(0);
-    for resource in resources {
-        let seq: Option<Version> =
-            removed.query_row([resource.plural], |row| row.get(0)).optional()?;
-        last = last.max(seq.unwrap_or(Version(0)));
-    }
-    Ok(last)
-}
-
-/// The entries of a page, the number of the last, and whether more follow.
-fn read_entries<'a>(
-    reading: &'a Reading<'a>,
-    query: &ChangesQuery,
-    resources: &[&'static Resource],
-    after: Version,
-) -> rusqlite::Result<(Entries<'a>, Option<Version>, bool)> {
-    let mut entries = Entries::new(reading);
-    if resources.is_empty() {
-        return Ok((entries, None, false));
-    }
-    let (sql, values) = select(query, resources, after);
-    let mut statement = reading.connection.prepare_cached(&sql)?;
-    let mut rows = statement.query(params_from_iter(values.iter()))?;
-    let (mut count, mut last) = (0, None);
-    while let Some(row) = rows.next()? {
-        if count == query.limit {
-            return Ok((entries, last, true));
-        }
-        entries.take(row)?;
-        (count, last) = (count + 1, Some(row.get(0)?));
-    }
-    Ok((entries, last, false))
+    let mut last = connection.prepare_cached(
+        "SELECT max(coalesce((SELECT max(seq) FROM changes WHERE resource = ?1), 0),
+                    coalesce((SELECT seq FROM changes_removed WHERE resource = ?1), 0))",
+    )?;
+    let of = |resource: &&Resource| last.query_row([resource.plural], |row| row.get(0));
+    let numbers: Vec<Version> = query.readable.iter().map(of).collect::<rusqlite::Result<_>>()?;
+    Ok(numbers.into_iter().max().unwrap_or_default())
 }
 
 /// The statement for a page of entries behind a number, and one entry beyond the page. Each

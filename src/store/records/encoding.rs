@@ -5,7 +5,7 @@ use rusqlite::types::{ToSql, ToSqlOutput, Type, ValueRef};
 
 use super::Record;
 use super::statements::Statements;
-use crate::model::{Field, Inclusion, Kind, Resource, Value};
+use crate::model::{Inclusion, Kind, Resource, Value};
 
 impl ToSql for Value {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -101,31 +101,6 @@ fn write_object<'v>(
         *first = b'{';
     }
     json.push(b'}');
-}
-
-/// A JSON array of names of fields.
-pub(super) fn write_names<'n>(names: impl Iterator<Item = &'n str>) -> Vec<u8> {
-    let mut json = Vec::with_capacity(128);
-    for name in names {
-        json.extend_from_slice(if json.is_empty() { b"[\"" } else { b",\"" });
-        json.extend_from_slice(name.as_bytes());
-        json.push(b'"');
-    }
-    json.extend_from_slice(if json.is_empty() { b"[]" } else { b"]" });
-    json
-}
-
-/// A JSON object of some fields with their values.
-pub(super) fn write_object_of(values: &[(&'static Field, Value)]) -> Vec<u8> {
-    let mut json = Vec::with_capacity(128);
-    for (field, value) in values {
-        json.extend_from_slice(if json.is_empty() { b"{\"" } else { b",\"" });
-        json.extend_from_slice(field.name.as_bytes());
-        json.extend_from_slice(b"\":");
-        write_value(&mut json, value_ref(value), field.kind == Kind::Boolean);
-    }
-    json.extend_from_slice(if json.is_empty() { b"{}" } else { b"}" });
-    json
 }
 
 fn write_value(json: &mut Vec<u8>, value: ValueRef<'_>, is_boolean: bool) {

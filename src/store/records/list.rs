@@ -1,12 +1,12 @@
 //! One page of a list, read along an index from where the last page ended (contract section 4).
 
+use rusqlite::params_from_iter;
 use rusqlite::types::FromSql;
-use rusqlite::{Row, params_from_iter};
 
 use super::Reading;
 use super::encoding::{checked, read_value, write_row};
-use super::query::{Access, Search, SqlQuery, stretches};
-use crate::model::{Column, KeysetPosition, ListQuery, Value};
+use super::query::{Access, Search, SqlQuery, has_order_of_ids, stretches};
+use crate::model::{KeysetPosition, ListQuery, Value};
 use crate::store::error::DatabaseError;
 
 /// As many records are found along a filter and then sorted. More are read in the list's order,
@@ -30,34 +30,58 @@ impl Reading<'_> {
         let snapshot = self.connection.unchecked_transaction()?;
         let search = Search::new(list);
         let access = self.access(list, &search)?;
-        let mut page = PageWriter::new(list);
-        for stretch in stretches(list) {
-            if page.more {
+        let (json, next) = self.rows(list, &search, access)?;
+        let total = list.total.then(|| self.total(list, &search, access)).transpose()?;
+        snapshot.finish()?;
+        Ok(Page { json: checked(json)?, next, total })
+    }
+
+    /// The rows of a page as a JSON array, and the last one's position while more follow. One row
+    /// more is read, to know that.
+    fn rows(
+        &self,
+        list: &ListQuery,
+        search: &Search,
+        access: Access,
+    ) -> rusqlite::Result<(Vec<u8>, Option<KeysetPosition>)> {
+        let mut json = Vec::with_capacity(512 * list.limit.min(64));
+        json.push(b'[');
+        let (mut taken, mut last, mut more) = (0, None, false);
+        for stretch in &stretches(list) {
+            if more {
                 break;
             }
-            let query = SqlQuery::new(list, &search, access);
-            let (sql, values) = query.select(&stretch, page.missing());
+            let query = SqlQuery::new(list, search, access);
+            let (sql, values) = query.select(stretch, list.limit + 1 - taken);
             let mut statement = self.connection.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(values.iter()))?;
             while let Some(row) = rows.next()? {
-                page.take(row)?;
+                if taken == list.limit {
+                    more = true;
+                    break;
+                }
+                if taken > 0 {
+                    json.push(b',');
+                }
+                write_row(&mut json, list.resource, &list.include, row);
+                taken += 1;
+                if taken == list.limit {
+                    let value = row.get_ref(list.sort.name())?;
+                    let value = read_value(value, list.sort.is_boolean())?;
+                    last = Some(KeysetPosition { value, id: row.get("id")? });
+                }
             }
         }
-        let total = list.total.then(|| self.total(list, &search, access)).transpose()?;
-        snapshot.finish()?;
-        Ok(page.finish(total)?)
+        json.push(b']');
+        Ok((json, last.filter(|_| more)))
     }
 
     /// How to find the rows. SQLite plans without knowing how many records pass a filter.
     pub(super) fn access(&self, list: &ListQuery, search: &Search) -> rusqlite::Result<Access> {
         let is_decided = match list.filters.as_slice() {
             [] => true,
-            // One index has the rows, in the list's order.
             [(column, predicate)] => {
-                !predicate.is_range()
-                    && !matches!(column, Column::Referenced { .. })
-                    && search.words.is_empty()
-                    && list.sort == Column::Id
+                search.words.is_empty() && has_order_of_ids(list, *column, predicate)
             }
             _ => false,
         };
@@ -69,11 +93,7 @@ impl Reading<'_> {
                 }
             }
         }
-        Ok(match search.expression {
-            Some(_) => Access::Search,
-            None if is_decided && list.sort == Column::Id => Access::Id,
-            None => Access::Sort,
-        })
+        Ok(if search.expression.is_some() { Access::Search } else { Access::Sort })
     }
 
     /// The number of all rows of a list.
@@ -90,51 +110,5 @@ impl Reading<'_> {
     fn value<T: FromSql>(&self, sql: &str, values: &[Value]) -> rusqlite::Result<T> {
         let mut statement = self.connection.prepare_cached(sql)?;
         statement.query_row(params_from_iter(values), |row| row.get(0))
-    }
-}
-
-/// Writes the rows of a page as they come, and looks one row further to know whether more follow.
-struct PageWriter<'a> {
-    list: &'a ListQuery,
-    json: Vec<u8>,
-    taken: usize,
-    last: Option<KeysetPosition>,
-    more: bool,
-}
-
-impl<'a> PageWriter<'a> {
-    fn new(list: &'a ListQuery) -> PageWriter<'a> {
-        let mut json = Vec::with_capacity(512 * list.limit.min(64));
-        json.push(b'[');
-        PageWriter { list, json, taken: 0, last: None, more: false }
-    }
-
-    /// Rows to ask for: those that the page lacks, and one.
-    fn missing(&self) -> usize {
-        (self.list.limit + 1).saturating_sub(self.taken)
-    }
-
-    fn take(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
-        if self.taken == self.list.limit {
-            self.more = true;
-            return Ok(());
-        }
-        if self.taken > 0 {
-            self.json.push(b',');
-        }
-        write_row(&mut self.json, self.list.resource, &self.list.include, row);
-        self.taken += 1;
-        if self.taken == self.list.limit {
-            let sort = self.list.sort;
-            let value = read_value(row.get_ref(sort.name())?, sort.is_boolean())?;
-            self.last = Some(KeysetPosition { value, id: row.get("id")? });
-        }
-        Ok(())
-    }
-
-    fn finish(mut self, total: Option<i64>) -> rusqlite::Result<Page> {
-        self.json.push(b']');
-        let next = self.last.filter(|_| self.more);
-        Ok(Page { json: checked(self.json)?, next, total })
     }
 }

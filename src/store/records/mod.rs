@@ -10,7 +10,6 @@
 //! | `search` | the search text of a record, the search tables, their segments |
 //! | `change_log` | the entry and the version of each change |
 //! | `changes` | pages of the change log |
-//! | `entries` | entries of the change log as JSON |
 //! | `stored_responses` | responses of idempotent requests |
 //! | `bulk` | whole tables: export, import, checks |
 
@@ -18,7 +17,6 @@ mod bulk;
 mod change_log;
 mod changes;
 mod encoding;
-mod entries;
 mod list;
 mod query;
 mod search;
@@ -34,7 +32,7 @@ pub use bulk::Match;
 pub(crate) use bulk::{count, problems};
 pub use change_log::{Actor, ChangeContext, KeyLabel};
 pub(crate) use change_log::{remove_old_entries, renew_lineage};
-pub use changes::{Changes, ChangesPage, ChangesQuery, Position, Start};
+pub use changes::{ChangesPage, ChangesQuery, Position, Start};
 pub use list::Page;
 pub use search::fold;
 pub(crate) use search::{build_search, import_settings, merge_step};
@@ -107,7 +105,7 @@ impl<'a> Reading<'a> {
     }
 
     pub fn exists(&self, resource: &Resource, id: RecordId) -> Result<bool, DatabaseError> {
-        Ok(self.connection.prepare_cached(&Statements::of(resource).exists)?.exists([id])?)
+        Ok(self.version(resource, id)?.is_some())
     }
 
     /// The record that `field` refers to with `value`, if there is no such record. `None` if it

@@ -26,11 +26,9 @@ impl Search {
 /// How the rows of a list are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Along the index of the sort column. Filters are tested on the rows.
+    /// In the list's order: along the index of the sort column, or along one that has the rows of
+    /// one value in the order of ids. Filters are tested on the rows.
     Sort,
-    /// In the order of ids, along the index of any column that is filtered by equality: an index
-    /// has the rows of one value in the order of ids.
-    Id,
     /// Along the index of a column that few records pass, and then sorted.
     Filter(Column),
     /// By the search table, and then sorted.
@@ -130,14 +128,15 @@ impl<'a> SqlQuery<'a> {
         self.begin(stretch);
         let ListQuery { resource, include, sort, .. } = self.list;
         let columns = &Statements::of(resource).columns;
-        let order = self.order(stretch);
+        let direction = if self.list.descending { "DESC" } else { "ASC" };
         let mut sql = format!(
-            "SELECT {columns} FROM {}{} ORDER BY {order} LIMIT ?",
+            "SELECT {columns} FROM {}{} ORDER BY {} LIMIT ?",
             self.from,
-            self.conditions()
+            self.conditions(),
+            self.order(stretch, direction)
         );
         if !include.is_empty() {
-            let (rows, direction) = (including(resource, include, &sql), self.direction());
+            let rows = including(resource, include, &sql);
             sql = format!("{rows} ORDER BY r.{} {direction}, r.id {direction}", sort.name());
         }
         self.values.push(Value::Integer(i64::try_from(count).unwrap_or(i64::MAX)));
@@ -155,8 +154,11 @@ impl<'a> SqlQuery<'a> {
     }
 
     fn sort_term(&self) -> String {
-        let plus = if matches!(self.access, Access::Filter(_)) { "+" } else { "" };
-        format!("{plus}r.{}", self.list.sort.name())
+        match (self.list.sort, self.access) {
+            (Column::Id, _) => self.id().to_owned(),
+            (sort, Access::Filter(_)) => format!("+r.{}", sort.name()),
+            (sort, _) => format!("r.{}", sort.name()),
+        }
     }
 
     fn add(&mut self, condition: impl Into<Cow<'static, str>>, value: Value) {
@@ -173,23 +175,19 @@ impl<'a> SqlQuery<'a> {
             _ => column,
         };
         let uses_index = match self.access {
-            Access::Sort => column == self.list.sort,
-            Access::Id => !predicate.is_range(),
+            Access::Sort => {
+                column == self.list.sort || has_order_of_ids(self.list, column, predicate)
+            }
             Access::Filter(narrow) => column == narrow,
             Access::Search => false,
             Access::Any => true,
         };
         let plus = if uses_index { "" } else { "+" };
         let condition = match column {
-            Column::Referenced { reference, resource, field } if uses_index => {
-                let (name, table) = (reference.name, resource.plural);
-                let passing = comparison(field.name, predicate);
-                format!("r.{name} IN (SELECT id FROM {table} WHERE {passing})")
-            }
             Column::Referenced { reference, resource, field } => {
                 let (name, table) = (reference.name, resource.plural);
-                let of_row = format!("(SELECT {} FROM {table} WHERE id = r.{name})", field.name);
-                comparison(&of_row, predicate)
+                let passing = comparison(field.name, predicate);
+                format!("{plus}r.{name} IN (SELECT id FROM {table} WHERE {passing})")
             }
             _ => comparison(&format!("{plus}r.{}", column.name()), predicate),
         };
@@ -202,9 +200,6 @@ impl<'a> SqlQuery<'a> {
         let beyond = if self.list.descending { "<" } else { ">" };
         match stretch {
             Stretch::All => (),
-            Stretch::Beyond(value) if self.list.sort == Column::Id => {
-                self.add(format!("{id} {beyond} ?"), value.clone());
-            }
             Stretch::Ties(KeysetPosition { value, id: after }) => {
                 self.add(format!("{column} IS ?"), value.clone());
                 self.add(format!("{id} {beyond} ?"), Value::Integer(after.0));
@@ -220,18 +215,21 @@ impl<'a> SqlQuery<'a> {
         if all.is_empty() { all } else { format!(" WHERE {all}") }
     }
 
-    fn direction(&self) -> &'static str {
-        if self.list.descending { "DESC" } else { "ASC" }
-    }
-
-    fn order(&self, stretch: &Stretch) -> String {
-        let (id, direction) = (self.id(), self.direction());
+    /// Only what differs within the stretch: the search table has one order, that of ids.
+    fn order(&self, stretch: &Stretch, direction: &str) -> String {
+        let id = self.id();
         match stretch {
             Stretch::Ties(_) | Stretch::Null => format!("{id} {direction}"),
             _ if self.list.sort == Column::Id => format!("{id} {direction}"),
             _ => format!("{} {direction}, {id} {direction}", self.sort_term()),
         }
     }
+}
+
+/// Whether the index of a filter's column has the rows that pass in the order of the list.
+pub(super) fn has_order_of_ids(list: &ListQuery, column: Column, predicate: &Predicate) -> bool {
+    let is_own = !matches!(column, Column::Referenced { .. });
+    list.sort == Column::Id && is_own && !predicate.is_range()
 }
 
 /// The comparison of `operand` with the value that [`bound_value`] returns.

@@ -12,7 +12,6 @@ pub(super) struct Statements {
     pub(super) one: String,
     /// Every record in the order of ids, with the columns of `one`.
     pub(super) all: String,
-    pub(super) exists: String,
     pub(super) version: String,
     /// A new record: its id or null for the next, its fields, both timestamps, search, version.
     pub(super) insert: String,
@@ -48,7 +47,6 @@ impl Statements {
         Statements {
             one: format!("SELECT {record} FROM {table} AS r WHERE r.id = ?"),
             all: format!("SELECT {record} FROM {table} AS r ORDER BY r.id"),
-            exists: format!("SELECT 1 FROM {table} WHERE id = ?"),
             version: format!("SELECT version FROM {table} WHERE id = ?"),
             insert: format!(
                 "INSERT INTO {table} (id, {}, created_at, updated_at, search, version)

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, ffi};
 
-use super::change_log::ChangeContext;
+use super::change_log::{Action, ChangeContext};
 use super::search::{SearchChange, search_text};
 use super::statements::Statements;
 use super::{Reading, Record};
@@ -81,7 +81,7 @@ impl<'a> Writing<'a> {
         self.connection().prepare_cached(sql)?.execute(bound.as_slice())?;
         let id = RecordId(self.connection().last_insert_rowid());
         let record = Record { id, values, created_at: now, updated_at: now, version };
-        self.log_created(resource, &record, context)?;
+        self.log(resource, &record, &Action::Created, context)?;
         self.change_search(resource, id, None, Some(search));
         Ok(record)
     }
@@ -104,7 +104,7 @@ impl<'a> Writing<'a> {
         record.version = self.next_version()?;
         let (old, new) = (self.stored_text(resource, id)?, search_text(resource, &record.values));
         self.store(resource, &record, &before, &new)?;
-        self.log_updated(resource, &record, &before, context)?;
+        self.log(resource, &record, &Action::Updated(&before), context)?;
         if old != new {
             self.change_search(resource, id, Some(old), Some(new));
         }
@@ -138,11 +138,14 @@ impl<'a> Writing<'a> {
         id: RecordId,
         context: &ChangeContext,
     ) -> Result<DeleteOutcome, DatabaseError> {
-        let Some(record) = self.record(resource, id)? else { return Ok(DeleteOutcome::NotFound) };
+        let Some(mut record) = self.record(resource, id)? else {
+            return Ok(DeleteOutcome::NotFound);
+        };
         let text = self.stored_text(resource, id)?;
         match self.connection().prepare_cached(&Statements::of(resource).delete)?.execute([id]) {
             Ok(_) => {
-                self.log_deleted(resource, &record, context)?;
+                record.version = self.next_version()?;
+                self.log(resource, &record, &Action::Deleted, context)?;
                 self.change_search(resource, id, Some(text), None);
                 Ok(DeleteOutcome::Deleted)
             }
