@@ -84,17 +84,25 @@ impl App {
             }
             Some(Route::Panel) if request.method == Method::POST => {
                 let app = Arc::clone(self);
-                turns.run(Owner::Panel, request.client, move |turn| {
-                    let response = turn.map(|()| app.panel.respond(&request));
-                    reply.send(response.unwrap_or_else(|QueueFull| app.panel.overloaded()));
+                turns.run(Owner::Panel, request.client, move |turn| match turn {
+                    Ok(()) => app.respond_panel(&request, reply),
+                    Err(QueueFull) => reply.send(app.panel.overloaded()),
                 });
             }
-            Some(Route::Panel) => reply.send(self.panel.respond(&request)),
+            Some(Route::Panel) => self.respond_panel(&request, reply),
             Some(Route::Api(endpoint)) => {
                 reply.add_headers(no_store());
                 self.api.respond(endpoint, request, reply, turns);
             }
         }
+    }
+
+    fn respond_panel(&self, request: &Request, mut reply: Responder) {
+        let (response, tenant) = self.panel.respond(request);
+        if let Some(tenant) = tenant {
+            reply.caller(&tenant, "");
+        }
+        reply.send(response);
     }
 
     /// The response of a path that needs no key (contract section 1). Query parameters are ignored.

@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use jiff::Span;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -26,6 +29,12 @@ impl Timestamp {
 
     pub fn unix(self) -> i64 {
         self.0
+    }
+
+    /// The last second of a date `YYYY-MM-DD` in UTC, or `None` if `date` is no date.
+    pub fn end_of_day(date: &str) -> Option<Timestamp> {
+        let last_second = date.parse::<Date>().ok()?.at(23, 59, 59, 0);
+        last_second.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp().into())
     }
 
     /// The second that is this long before.
@@ -87,6 +96,13 @@ pub struct Moment {
 impl Moment {
     pub fn timestamp(self) -> Timestamp {
         self.wall.into()
+    }
+
+    /// The second that is `span` later, or `None` beyond the calendar. Years and months are those of
+    /// the calendar, in UTC.
+    pub fn after(self, span: Span) -> Option<Timestamp> {
+        let end = self.wall.to_zoned(TimeZone::UTC).checked_add(span).ok()?;
+        Some(end.timestamp().into())
     }
 
     /// Whole seconds since the Unix epoch.
@@ -170,6 +186,25 @@ mod tests {
         let after = clock.now();
         assert_eq!(after.timestamp().to_string(), "2026-11-20T19:31:01Z");
         assert_eq!(after.monotonic - before.monotonic, Duration::from_secs(61));
+    }
+
+    #[test]
+    fn a_span_is_added_in_utc() {
+        let now = Clock::manual("2028-02-29T12:00:00.5Z".parse().unwrap()).now();
+        let after = |span: &str| now.after(span.parse().unwrap()).map(|end| end.to_string());
+        assert_eq!(after("30d").as_deref(), Some("2028-03-30T12:00:00Z"));
+        assert_eq!(after("1y").as_deref(), Some("2029-02-28T12:00:00Z"));
+        assert_eq!(after("90s").as_deref(), Some("2028-02-29T12:01:30Z"));
+        assert_eq!(after("9000y"), None);
+    }
+
+    #[test]
+    fn a_day_ends_with_its_last_second() {
+        let end = Timestamp::end_of_day("2026-12-31").unwrap();
+        assert_eq!(end.to_string(), "2026-12-31T23:59:59Z");
+        for text in ["", "2026-02-30", "x", "9999-12-31"] {
+            assert_eq!(Timestamp::end_of_day(text), None, "{text}");
+        }
     }
 
     #[test]

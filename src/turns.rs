@@ -13,12 +13,9 @@ use crate::model::TenantId;
 pub enum Owner {
     /// A tenant, by its id: one tenant computes with at most half of the workers.
     Tenant(TenantId),
-    /// The panel's forms, which may hash a password: that takes 20 ms and 19 MiB.
+    /// The panel's forms, one at a time: each may hash a password, which takes 20 ms and 19 MiB.
     Panel,
 }
-
-/// The most password hashes at once, whatever the number of cores.
-const MAX_HASHES: usize = 2;
 
 /// The most forms that wait, whose hashes take a quarter of a second. The requests of a tenant are
 /// limited by the number of requests under way.
@@ -55,7 +52,7 @@ impl Turns {
     fn limits(&self, owner: Owner) -> (usize, usize) {
         match owner {
             Owner::Tenant(_) => ((self.workers / 2).max(1), usize::MAX),
-            Owner::Panel => ((self.workers / 4).clamp(1, MAX_HASHES), MAX_WAITING_FORMS),
+            Owner::Panel => (1, MAX_WAITING_FORMS),
         }
     }
 

@@ -6,7 +6,7 @@ use http::header::AUTHORIZATION;
 use super::errors;
 use crate::http::{ApiError, Request};
 use crate::secret;
-use crate::store::registry::{Principal, Registry};
+use crate::store::registry::{KeyState, Principal, Registry};
 
 /// Returns the owner of the request's API key.
 ///
@@ -19,17 +19,16 @@ pub(super) fn authenticate(registry: &Registry, request: &Request) -> Result<Pri
     if !secret::is_well_formed_key(key) {
         return Err(errors::malformed_api_key());
     }
-    let caller =
-        registry.find_principal(&secret::hash(key))?.ok_or_else(errors::invalid_api_key)?;
-    if caller.revoked {
-        return Err(errors::revoked_api_key());
-    }
-    if caller.expires_at.is_some_and(|end| end.is_over(request.received_at)) {
-        return Err(errors::expired_api_key());
-    }
-    match caller.inactive(request.received_at) {
-        Some(reason) => Err(errors::tenant_inactive(reason)),
-        None => Ok(caller),
+    let now = request.received_at;
+    let Some(caller) = registry.find_principal(&secret::hash(key), now)? else {
+        tracing::warn!(client = %request.client, request_id = %request.id, "an unknown API key");
+        return Err(errors::invalid_api_key());
+    };
+    match (caller.key.state(now), caller.inactive) {
+        (KeyState::Revoked, _) => Err(errors::revoked_api_key()),
+        (KeyState::Expired, _) => Err(errors::expired_api_key()),
+        (KeyState::Active, Some(reason)) => Err(errors::tenant_inactive(reason)),
+        (KeyState::Active, None) => Ok(caller),
     }
 }
 

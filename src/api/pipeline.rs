@@ -31,9 +31,9 @@ impl Api {
             Ok(caller) => caller,
             Err(error) => return reply.send(error.into()),
         };
-        reply.caller(&caller.tenant_name, &caller.prefix);
+        reply.caller(&caller.tenant_name, &caller.key.prefix);
         let api = Arc::clone(self);
-        turns.run(Owner::Tenant(caller.tenant_id), request.client, move |turn| {
+        turns.run(Owner::Tenant(caller.key.tenant_id), request.client, move |turn| {
             if turn.is_err() {
                 return reply.send(ApiError::overloaded().into());
             }
@@ -82,7 +82,7 @@ impl Call<'_> {
                 return Err(ApiError::method_not_allowed(PAGE_METHODS));
             }
             let oldest = request.received_at.timestamp().before(keep);
-            changes::read(&tenant, request, self.caller.scopes, oldest)
+            changes::read(&tenant, request, self.caller.key.scopes, oldest)
         });
         self.reply.send(response.unwrap_or_else(Response::from));
     }
@@ -91,7 +91,7 @@ impl Call<'_> {
     fn respond_whoami(mut self) {
         let response = self.open().and_then(|_| {
             let rate_limit = self.count()?;
-            whoami::respond(&self.api.registry, self.request, &self.caller, rate_limit)
+            whoami::respond(self.request, &self.caller, rate_limit)
         });
         self.reply.send(response.unwrap_or_else(Response::from));
     }
@@ -100,7 +100,8 @@ impl Call<'_> {
     /// none.
     pub(super) fn admit(&mut self, scopes: &[Scope]) -> Result<Arc<Tenant>, ApiError> {
         let tenant = self.open()?;
-        if !scopes.is_empty() && !scopes.iter().any(|scope| self.caller.scopes.contains(*scope)) {
+        if !scopes.is_empty() && !scopes.iter().any(|scope| self.caller.key.scopes.contains(*scope))
+        {
             return Err(errors::insufficient_scope_of_any(scopes));
         }
         self.count()?;
@@ -108,7 +109,7 @@ impl Call<'_> {
     }
 
     fn open(&self) -> Result<Arc<Tenant>, ApiError> {
-        Ok(self.api.tenants.open(self.caller.tenant_id)?)
+        Ok(self.api.tenants.open(self.caller.key.tenant_id)?)
     }
 
     /// Counts a request that passed the scope check as a use of the key and against its rate limit.
@@ -117,12 +118,12 @@ impl Call<'_> {
     fn count(&mut self) -> Result<RateLimitStatus, ApiError> {
         let Call { api, caller, request, reply } = self;
         let now = request.received_at;
-        api.registry.record_use(caller.key_id, now);
-        let near_end = caller.expires_at.filter(|end| end.is_near(now));
+        api.registry.record_use(caller.key.id, now);
+        let near_end = caller.key.near_end(now);
         reply.add_headers(near_end.map(|end| ("X-Key-Expires", end.to_string())));
         let status = api
             .limiter
-            .check(caller.key_id, caller.rate_limit, now)
+            .check(caller.key.id, caller.key.rate_limit, now)
             .inspect_err(|_| api.metrics.rate_limited.add(1))?;
         reply.add_headers(status.headers());
         Ok(status)
@@ -141,7 +142,7 @@ impl Call<'_> {
         let checked = match operation {
             None => Err(ApiError::method_not_allowed(RECORD_METHODS)),
             Some(Operation::Read) => {
-                let response = operations::read(tenant, request, resource, self.caller.scopes);
+                let response = operations::read(tenant, request, resource, self.caller.key.scopes);
                 return self.reply.send(response.unwrap_or_else(Response::from));
             }
             Some(Operation::Create) => operations::create(request, resource),
@@ -168,8 +169,8 @@ impl Call<'_> {
         + Send
         + 'static,
     ) {
-        let Call { caller, request, reply, .. } = self;
-        let key = KeyLabel { id: caller.key_id, name: caller.key_name, prefix: caller.prefix };
+        let Call { caller: Principal { key, .. }, request, reply, .. } = self;
+        let key = KeyLabel { id: key.id, name: key.name, prefix: key.prefix };
         let actor = Actor::Key { key, request_id: request.id };
         let context = ChangeContext { at: request.received_at.timestamp(), actor };
         tenant.mutate(

@@ -2,17 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::errors;
 use super::query::Query;
 use super::rate_limit::RateLimitStatus;
 use super::routes::PAGE_METHODS;
 use crate::http::{API_VERSION, ApiError, Method, Request, Response};
-use crate::store::registry::{KeyRow, Principal, Registry};
+use crate::store::registry::{KeyRow, Principal};
 
 /// Responds to a request that was counted against the rate limit: checks the method and the query,
 /// and describes the key.
 pub(super) fn respond(
-    registry: &Registry,
     request: &Request,
     caller: &Principal,
     rate_limit: RateLimitStatus,
@@ -21,9 +19,7 @@ pub(super) fn respond(
         return Err(ApiError::method_not_allowed(PAGE_METHODS));
     }
     Query::parse(request.query.as_deref())?.only([].into_iter())?;
-    // The key may have been deleted since the request was authenticated.
-    let key = registry.key(caller.tenant_id, caller.key_id)?.ok_or_else(errors::invalid_api_key)?;
-    Ok(Response::json(200, &document(&caller.tenant_name, &key, rate_limit.limit)))
+    Ok(Response::json(200, &document(&caller.tenant_name, &caller.key, rate_limit.limit)))
 }
 
 fn document(tenant: &str, key: &KeyRow, rate_limit: u32) -> Value {
@@ -35,7 +31,7 @@ fn document(tenant: &str, key: &KeyRow, rate_limit: u32) -> Value {
             "prefix": key.prefix,
             "scopes": key.scopes.names(),
             "created_at": key.created_at,
-            "expires_at": key.expires_at.map(|end| end.to_string()),
+            "expires_at": key.expires_at,
         },
         "rate_limit": rate_limit,
         "api_version": API_VERSION,

@@ -12,7 +12,7 @@ use super::{GlobalOptions, find_tenant};
 use crate::clock::{Moment, Timestamp};
 use crate::model::validation::is_date;
 use crate::model::{KeyId, Scopes};
-use crate::store::registry::{self, Actor, Expiry, KeyRow, MAX_RATE_LIMIT, NewKey, Replacement};
+use crate::store::registry::{self, Actor, KeyRow, MAX_RATE_LIMIT, NewKey, Replacement};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -79,16 +79,17 @@ pub(super) enum Command {
 /// The argument of `--expires`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
-    At(Expiry),
+    At(Timestamp),
     After(Span),
 }
 
 impl End {
-    fn expiry(self, now: Moment) -> anyhow::Result<Expiry> {
+    fn expiry(self, now: Moment) -> anyhow::Result<Timestamp> {
         match self {
-            End::At(expiry) => Ok(expiry),
-            End::After(span) => Expiry::after(now, span)
-                .ok_or_else(|| anyhow!("the end of the key is too far away")),
+            End::At(end) => Ok(end),
+            End::After(span) => {
+                now.after(span).ok_or_else(|| anyhow!("the end of the key is too far away"))
+            }
         }
     }
 }
@@ -181,7 +182,7 @@ fn print_replaced(
             "prefix": new.prefix,
             "scopes": new.scopes.names(),
             "created_at": new.created_at,
-            "expires_at": new.expires_at.map(|end| end.to_string()),
+            "expires_at": new.expires_at,
             "rate_limit": new.rate_limit,
             "key": key,
             "replaced": {"id": old.id, "expires_at": old_end},
@@ -240,7 +241,7 @@ fn document(key: &KeyRow, now: Moment) -> Value {
         "created_at": key.created_at.to_string(),
         "last_used_at": key.last_used_at,
         "state": key.state(now).as_str(),
-        "expires_at": key.expires_at.map(|end| end.to_string()),
+        "expires_at": key.expires_at,
         "rate_limit": key.rate_limit,
     })
 }
@@ -299,9 +300,9 @@ fn end(text: &str) -> Result<End, &'static str> {
     const INVALID: &str =
         "not a date, a timestamp such as 2026-11-20T19:30:00Z, or a time such as 30d";
     if is_date(text) {
-        return Expiry::at_end_of(text).map(End::At).ok_or("too far away");
+        return Timestamp::end_of_day(text).map(End::At).ok_or("too far away");
     }
-    let timestamp = text.parse::<Timestamp>().map(|timestamp| End::At(Expiry::at(timestamp)));
+    let timestamp = text.parse().map(End::At);
     timestamp.or_else(|_| text.parse::<Span>().map(End::After)).map_err(|_| INVALID)
 }
 

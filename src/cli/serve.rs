@@ -103,7 +103,7 @@ pub(super) struct Arguments {
     max_connections: Option<NonZeroUsize>,
 }
 
-/// The interval at which the last uses of keys are written.
+/// The interval at which last uses of keys and failed sign-ins are written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
@@ -124,7 +124,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let tenants = NewTenants::create(&app, &arguments.create_tenants)?;
     let server = bound.start(Arc::clone(&app))?;
     let flushed = Arc::clone(&app);
-    let flusher = Repetition::start("last-uses", FLUSH_INTERVAL, move || flush_uses(&flushed))?;
+    let flusher = Repetition::start("last-uses", FLUSH_INTERVAL, move || flush(&flushed))?;
     handle_signals(signals, &server, Arc::clone(&supervisor))?;
 
     let printed = print_startup(options, &server, &tenants.created);
@@ -141,7 +141,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let result = server.wait();
     drop(watchdog);
     drop(flusher);
-    flush_uses(&app);
+    flush(&app);
     app.tenants.close();
     app.registry.close();
     printed?;
@@ -190,10 +190,10 @@ fn raise_descriptor_limit() -> u64 {
     effective.current.unwrap_or(u64::MAX)
 }
 
-/// After an error the uses are kept for the next call.
-fn flush_uses(app: &App) {
-    if let Err(error) = app.registry.flush_uses() {
-        tracing::warn!(%error, "the last uses of keys cannot be written");
+/// After an error what is unwritten is kept for the next call.
+fn flush(app: &App) {
+    if let Err(error) = app.registry.flush() {
+        tracing::warn!(%error, "last uses of keys and failed sign-ins cannot be written");
     }
 }
 
@@ -292,10 +292,10 @@ impl<'a> NewTenants<'a> {
     fn create_one(&mut self, name: &'a str, now: Moment) -> anyhow::Result<()> {
         let password = password::generate()?;
         let key = NewKey::new("first key", Scopes::every());
-        let (tenant, key) =
-            self.registry.create_tenant_with_key(name, &password::hash(&password)?, key, now)?;
+        let hash = password::hash(&password)?;
+        let (tenant, key) = self.registry.create_tenant(name, None, &hash, Some(key), now)?;
         self.names.push(name);
-        self.created.push(CreatedTenant { tenant, password, key });
+        self.created.extend(key.map(|key| CreatedTenant { tenant, password, key }));
         Ok(())
     }
 

@@ -101,7 +101,8 @@ fn create(options: &GlobalOptions, name: &str, trial_until: Option<&str>) -> any
     let registry = Registry::open(&options.data_dir)?;
     let now = options.clock().now();
     let password = password::generate()?;
-    let tenant = registry.create_tenant(name, trial_until, &password::hash(&password)?, now)?;
+    let hash = password::hash(&password)?;
+    let (tenant, _) = registry.create_tenant(name, trial_until, &hash, None, now)?;
     if let Err(error) = print_created(options, &tenant, password, now) {
         // The password was not shown to anyone.
         registry.delete_tenant(name)?;
@@ -132,7 +133,7 @@ fn document(tenant: &TenantRow, now: Moment) -> Value {
     json!({
         "id": tenant.id,
         "name": tenant.name,
-        "state": tenant.state(&now.date()).as_str(),
+        "state": tenant.state(now),
         "trial_until": tenant.trial_until,
         "created_at": tenant.created_at,
     })
@@ -158,7 +159,7 @@ fn list(options: &GlobalOptions) -> anyhow::Result<()> {
     print_table(
         ["ID", "NAME", "STATE", "TRIAL UNTIL", "CREATED", "KEYS"],
         tenants.into_iter().map(|(tenant, keys)| {
-            let state = tenant.state(&now.date()).as_str().to_owned();
+            let state = tenant.state(now).to_owned();
             let trial = tenant.trial_until.unwrap_or_else(|| "-".to_owned());
             [
                 tenant.id.to_string(),
@@ -179,7 +180,7 @@ fn report(options: &GlobalOptions, done: &str, tenant: &TenantRow) -> anyhow::Re
             "done": done,
             "id": tenant.id,
             "name": tenant.name,
-            "state": tenant.state(&now.date()).as_str(),
+            "state": tenant.state(now),
             "trial_until": tenant.trial_until,
         }));
     }
@@ -187,11 +188,7 @@ fn report(options: &GlobalOptions, done: &str, tenant: &TenantRow) -> anyhow::Re
         .trial_until
         .as_deref()
         .map_or_else(String::new, |until| format!(", trial until {until}"));
-    print(&format!(
-        "tenant {}: {done}; it is {}{trial}",
-        tenant.name,
-        tenant.state(&now.date()).as_str()
-    ))
+    print(&format!("tenant {}: {done}; it is {}{trial}", tenant.name, tenant.state(now)))
 }
 
 fn rename(options: &GlobalOptions, name: &str, new_name: &str) -> anyhow::Result<()> {
@@ -240,9 +237,9 @@ fn set_password(
 }
 
 fn delete(options: &GlobalOptions, name: &str) -> anyhow::Result<()> {
-    let deleted = options.open_registry()?.delete_tenant(name)?;
+    let id = options.open_registry()?.delete_tenant(name)?;
     if options.json {
-        return print_json(&json!({"done": "deleted", "id": deleted.id, "name": deleted.name}));
+        return print_json(&json!({"done": "deleted", "id": id, "name": name}));
     }
     print(&format!("tenant {name} is deleted, with its keys, its sessions and its file"))
 }

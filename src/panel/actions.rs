@@ -1,190 +1,186 @@
 //! The forms of the panel: one function for each. Every form except the sign-in form needs a
 //! session and its token.
 
-use super::Panel;
-use super::choices::{EndChoice, OverlapChoice};
-use super::cookies::Cookie;
-use super::error::PanelError;
+use super::choices;
+use super::error::{FORM_TOKEN, PanelError, SESSION_ENDED};
 use super::form::Form;
 use super::keys_page::{PageContext, SignedInRequest};
-use super::login_throttle::ThrottleKey;
-use super::redirect::{self, CompletedAction};
-use super::session::Session;
-use super::sign_in;
-use super::templates::{KeyFormValues, PasswordErrors, sentence};
-use crate::clock::Moment;
+use super::passwords::Subject;
+use super::session::{SESSION, Session, is_equal};
+use super::templates::{KeyForm, NewKey, Notice, sentence};
+use super::{Panel, redirect, sign_in};
 use crate::http::{Request, Response};
-use crate::model::Scopes;
+use crate::model::{KeyId, Scopes};
 use crate::password;
-use crate::store::registry::{Actor, Expiry, NewKey, Replacement, check_key_name};
+use crate::store::registry::{self, Action, KeyRow, Replacement, check_key_name};
 
 /// Maximum number of characters of a key's name that the page repeats: twice the longest valid
 /// name.
 const MAX_ECHO: usize = 200;
 
 /// Responds to POST. The checks run in this order: size, session, token, form.
-pub(super) fn handle_post(panel: &Panel, request: &Request) -> Result<Response, PanelError> {
+pub(super) fn handle_post(
+    panel: &Panel,
+    request: &Request,
+    tenant: &mut Option<String>,
+) -> Result<Response, PanelError> {
     let form = Form::from_body(request)?;
-    let action = form.get("action");
-    if action == "sign-in" {
-        return sign_in::sign_in(panel, request, &form);
+    if form.get("action") == "sign-in" {
+        return sign_in::sign_in(panel, request, &form, tenant);
     }
     let Some(session) = Session::find(panel, request)? else {
-        return sign_in::page_with_error(request, &PanelError::SessionEnded, "");
+        return sign_in::page_with_error(request, &SESSION_ENDED, "");
     };
+    *tenant = Some(session.tenant.name.clone());
     let signed_in = SignedInRequest { panel, request, session: &session };
-    if !session.is_form_token(form.get("token")) {
-        return signed_in.page_with_error(&PanelError::FormToken, PageContext::default());
-    }
-    match action {
-        "sign-out" => sign_in::sign_out(panel, request, &session),
-        "select-all" => select_scopes(&signed_in, &form, Scopes::every()),
-        "select-read" => select_scopes(&signed_in, &form, Scopes::read_only()),
-        "create" => create(&signed_in, &form),
-        "replace" => replace(&signed_in, &form),
-        "revoke" => revoke_or_delete(&signed_in, &form, CompletedAction::Revoked),
-        "delete" => revoke_or_delete(&signed_in, &form, CompletedAction::Deleted),
-        "password" => change_password(&signed_in, &form),
-        _ => signed_in.page_with_error(
-            &PanelError::Invalid("This page has no such form. Nothing was changed.".into()),
-            PageContext::default(),
-        ),
+    match signed_in.act(&form) {
+        Err(error) if error.status < 500 => {
+            let context = PageContext {
+                notice: Some(Notice::error(&error)),
+                key_form: key_form(&form),
+                errors: error.fields.clone(),
+                new_key: None,
+            };
+            Ok(error.add_headers(signed_in.page(error.status, context)?))
+        }
+        outcome => outcome,
     }
 }
 
-/// Selects scopes for a browser without JavaScript. Creates nothing.
-fn select_scopes(
-    signed_in: &SignedInRequest<'_>,
-    form: &Form,
-    scopes: Scopes,
-) -> Result<Response, PanelError> {
-    let key_form = KeyFormValues { scopes, ..key_form(form) };
-    signed_in.page(200, PageContext { key_form, ..PageContext::default() })
-}
-
-fn key_form(form: &Form) -> KeyFormValues {
-    let scopes = form.all("scope").filter_map(Scopes::parse).fold(Scopes::default(), Scopes::union);
+fn key_form(form: &Form) -> KeyForm {
     let echo = |field: &str| form.get(field).chars().take(MAX_ECHO).collect();
-    let end = EndChoice::parse(form.get("expires")).unwrap_or_default();
-    KeyFormValues {
-        name: echo("name"),
-        scopes,
-        end,
-        date: echo("date"),
-        ..KeyFormValues::default()
-    }
+    let scopes = form.all("scope").filter_map(Scopes::parse).fold(Scopes::default(), Scopes::union);
+    KeyForm { name: echo("name"), scopes, end: echo("expires"), date: echo("date") }
 }
 
-/// Creates a key. The page after the redirect shows it.
-fn create(signed_in: &SignedInRequest<'_>, form: &Form) -> Result<Response, PanelError> {
-    let (panel, session, now) = (signed_in.panel, signed_in.session, signed_in.request.received_at);
-    let mut key_form = key_form(form);
-    if let Some(reason) = session.tenant.inactive(&now.date()) {
-        return signed_in.page_with_error(
-            &PanelError::Inactive(reason),
-            PageContext { key_form, ..PageContext::default() },
-        );
-    }
-    key_form.name_error = check_key_name(form.get("name")).err().map(sentence);
-    key_form.scopes_error = key_form.scopes.is_empty().then_some("Select at least one scope.");
-    let expires_at = expiry(form, now).unwrap_or_else(|message| {
-        key_form.end_error = Some(message);
-        None
-    });
-    if key_form.has_errors() {
-        let error = PanelError::Invalid("No key was created. Please check the form below.".into());
-        return signed_in
-            .page_with_error(&error, PageContext { key_form, ..PageContext::default() });
-    }
-    let new = NewKey { expires_at, ..NewKey::new(form.get("name"), key_form.scopes) };
-    let (row, key) = panel.registry.create_key(session.tenant.id, new, Actor::Panel, now)?;
-    panel.pending_keys.put(session.hash, row.id, key, now.monotonic);
-    Ok(redirect::to_new_key(row.id))
-}
-
-/// The end of the key that a form describes.
-fn expiry(form: &Form, now: Moment) -> Result<Option<Expiry>, &'static str> {
-    let end = EndChoice::parse(form.get("expires")).ok_or("Select one of these.")?;
-    end.expiry(form.get("date"), now)
-}
-
-/// Replaces a key of this tenant. The page after the redirect shows the new key.
-fn replace(signed_in: &SignedInRequest<'_>, form: &Form) -> Result<Response, PanelError> {
-    let (panel, session, now) = (signed_in.panel, signed_in.session, signed_in.request.received_at);
-    if let Some(reason) = session.tenant.inactive(&now.date()) {
-        return signed_in.page_with_error(&PanelError::Inactive(reason), PageContext::default());
-    }
-    let Some(overlap) = OverlapChoice::parse(form.get("overlap")) else {
-        let error =
-            PanelError::Invalid("Select when the old key ends. Nothing was changed.".into());
-        return signed_in.page_with_error(&error, PageContext::default());
-    };
-    // 0 is not the id of any key.
-    let id = form.id("key").unwrap_or_default();
-    let replaced =
-        panel.registry.replace_key(session.tenant.id, id, overlap.span(), Actor::Panel, now);
-    match replaced.map_err(PanelError::from) {
-        Ok(Replacement { new, key, .. }) => {
-            panel.pending_keys.put(session.hash, new.id, key, now.monotonic);
-            Ok(redirect::to_new_key(new.id))
+impl SignedInRequest<'_> {
+    /// Does what a form asks for. A 4xx error is shown on the page.
+    fn act(&self, form: &Form) -> Result<Response, PanelError> {
+        if !is_equal(form.get("token"), &self.session.token) {
+            return Err(FORM_TOKEN);
         }
-        Err(error @ PanelError::Invalid(_)) => {
-            signed_in.page_with_error(&error, PageContext::default())
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Revokes or deletes a key of this tenant. A key of another tenant is treated as unknown.
-fn revoke_or_delete(
-    signed_in: &SignedInRequest<'_>,
-    form: &Form,
-    action: CompletedAction,
-) -> Result<Response, PanelError> {
-    let (registry, now) = (&signed_in.panel.registry, signed_in.request.received_at);
-    let tenant = signed_in.session.tenant.id;
-    // 0 is not the id of any key.
-    let id = form.id("key").unwrap_or_default();
-    let changed = match action {
-        CompletedAction::Deleted => registry.delete_key(tenant, id, Actor::Panel, now),
-        _ => registry.revoke_key(tenant, id, Actor::Panel, now),
-    };
-    match changed.map_err(PanelError::from) {
-        Ok(_) => Ok(action.redirect()),
-        Err(error @ PanelError::Invalid(_)) => {
-            signed_in.page_with_error(&error, PageContext::default())
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Changes the password after a check of the current one, and ends every session of the tenant.
-fn change_password(signed_in: &SignedInRequest<'_>, form: &Form) -> Result<Response, PanelError> {
-    let (panel, tenant) = (signed_in.panel, &signed_in.session.tenant);
-    let (current, new) = (form.get("current"), form.get("new"));
-    let mut errors = PasswordErrors {
-        new_error: password::check(new).err().map(sentence),
-        again_error: (form.get("again") != new).then_some("This is not the same password."),
-        ..PasswordErrors::default()
-    };
-    if !errors.has_errors() {
-        let key = ThrottleKey::password_change(tenant.id);
-        match sign_in::verify(panel, signed_in.request, key, current, Some(&tenant.password_hash)) {
-            Ok(true) => return set_password(signed_in, new),
-            Ok(false) => errors.current_error = Some("This is not the current password."),
-            Err(error) => return signed_in.page_with_error(&error, PageContext::default()),
+        match form.get("action") {
+            "sign-out" => {
+                self.panel.registry.end_session(&self.session.hash)?;
+                Ok(SESSION.set(self.request, "", redirect("?done=signed-out")))
+            }
+            "select-all" => self.select_scopes(form, Scopes::every()),
+            "select-read" => self.select_scopes(form, Scopes::read_only()),
+            "create" => self.create(form),
+            "replace" => self.replace(form),
+            "revoke" => self.revoke(form),
+            "delete" => self.delete(form),
+            "password" => self.change_password(form),
+            _ => Err(PanelError::invalid("This page has no such form. Nothing was changed.")),
         }
     }
-    let error =
-        PanelError::Invalid("The password was not changed. Please check the form below.".into());
-    signed_in
-        .page_with_error(&error, PageContext { password_errors: errors, ..PageContext::default() })
+
+    /// Selects scopes for a browser without JavaScript. Creates nothing.
+    fn select_scopes(&self, form: &Form, scopes: Scopes) -> Result<Response, PanelError> {
+        let key_form = KeyForm { scopes, ..key_form(form) };
+        self.page(200, PageContext { key_form, ..PageContext::default() })
+    }
+
+    fn create(&self, form: &Form) -> Result<Response, PanelError> {
+        self.check_active()?;
+        let now = self.request.received_at;
+        let (name, scopes) = (form.get("name"), key_form(form).scopes);
+        let mut error = PanelError::invalid("No key was created. Please check the form below.");
+        if let Err(rule) = check_key_name(name) {
+            error.fields.insert("name", sentence(rule));
+        }
+        if scopes.is_empty() {
+            error.fields.insert("scopes", "Select at least one scope.".to_owned());
+        }
+        let end = choices::end(form.get("expires"), form.get("date"), now);
+        let expires_at = end.unwrap_or_else(|message| {
+            error.fields.insert("end", message.to_owned());
+            None
+        });
+        if !error.fields.is_empty() {
+            return Err(error);
+        }
+        let new = registry::NewKey { expires_at, ..registry::NewKey::new(name, scopes) };
+        let created =
+            self.panel.registry.create_key(self.session.tenant.id, new, self.actor(), now);
+        let (row, key) = created.map_err(PanelError::refused)?;
+        Ok(self.show_once(row, key))
+    }
+
+    fn replace(&self, form: &Form) -> Result<Response, PanelError> {
+        self.check_active()?;
+        let overlap = choices::overlap(form.get("overlap")).ok_or_else(|| {
+            PanelError::invalid("Select when the old key ends. Nothing was changed.")
+        })?;
+        let (tenant, now) = (self.session.tenant.id, self.request.received_at);
+        let replaced =
+            self.panel.registry.replace_key(tenant, key_id(form), overlap, self.actor(), now);
+        let Replacement { old, new, key, .. } = replaced.map_err(PanelError::refused)?;
+        self.log(Action::KeyReplaced, Some(old.id));
+        Ok(self.show_once(new, key))
+    }
+
+    /// Keeps a new key for the page after the redirect, which shows it.
+    fn show_once(&self, row: KeyRow, key: String) -> Response {
+        self.log(Action::KeyCreated, Some(row.id));
+        let (new, now) = (NewKey { name: row.name, key }, self.request.received_at.monotonic);
+        self.panel.pending_keys.put(self.session.hash, row.id, new, now);
+        redirect(&format!("?new={}", row.id))
+    }
+
+    /// A key of another tenant is treated as unknown.
+    fn revoke(&self, form: &Form) -> Result<Response, PanelError> {
+        let (tenant, now) = (self.session.tenant.id, self.request.received_at);
+        let revoked = self.panel.registry.revoke_key(tenant, key_id(form), self.actor(), now);
+        let key = revoked.map_err(PanelError::refused)?;
+        self.log(Action::KeyRevoked, Some(key.id));
+        Ok(redirect("?done=revoked"))
+    }
+
+    fn delete(&self, form: &Form) -> Result<Response, PanelError> {
+        let (tenant, now) = (self.session.tenant.id, self.request.received_at);
+        let deleted = self.panel.registry.delete_key(tenant, key_id(form), self.actor(), now);
+        let key = deleted.map_err(PanelError::refused)?;
+        self.log(Action::KeyDeleted, Some(key.id));
+        Ok(redirect("?done=deleted"))
+    }
+
+    /// Changes the password after a check of the current one, and ends every session of the tenant.
+    fn change_password(&self, form: &Form) -> Result<Response, PanelError> {
+        let SignedInRequest { panel, request, session } = self;
+        let (tenant, new) = (&session.tenant, form.get("new"));
+        let mut error =
+            PanelError::invalid("The password was not changed. Please check the form below.");
+        if let Err(rule) = password::check(new) {
+            error.fields.insert("new", sentence(rule));
+        }
+        if form.get("again") != new {
+            error.fields.insert("again", "This is not the same password.".to_owned());
+        }
+        if !error.fields.is_empty() {
+            return Err(error);
+        }
+        let (subject, stored) = (Subject::Change(tenant.id), Some(&*tenant.password_hash));
+        if !panel.passwords.verify(subject, request, form.get("current"), stored)? {
+            error.fields.insert("current", "This is not the current password.".to_owned());
+            return Err(error);
+        }
+        let hash = panel.passwords.hash(new)?;
+        panel.registry.set_password(tenant.id, &hash, self.actor(), request.received_at)?;
+        self.log(Action::PasswordChanged, None);
+        Ok(SESSION.set(request, "", redirect("?done=password-changed")))
+    }
+
+    /// An inactive tenant gets no new key.
+    fn check_active(&self) -> Result<(), PanelError> {
+        match self.session.tenant.inactive(self.request.received_at) {
+            Some(reason) => Err(PanelError::inactive(reason)),
+            None => Ok(()),
+        }
+    }
 }
 
-fn set_password(signed_in: &SignedInRequest<'_>, new: &str) -> Result<Response, PanelError> {
-    let (panel, now) = (signed_in.panel, signed_in.request.received_at);
-    let hash = panel.hasher.run(|memory| password::hash_in(new, memory))?;
-    panel.registry.set_password(signed_in.session.tenant.id, &hash, Actor::Panel, now)?;
-    panel.pending_keys.forget(signed_in.session.hash);
-    Ok(Cookie::Session.clear(signed_in.request, CompletedAction::PasswordChanged.redirect()))
+/// The key of a form. 0 is not the id of any key.
+fn key_id(form: &Form) -> KeyId {
+    form.id("key").unwrap_or_default()
 }

@@ -1,137 +1,105 @@
 //! Errors of the panel and their HTTP responses.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::error::Error;
 
 use super::METHODS;
 use crate::http::Response;
-use crate::password::HashError;
-use crate::secret::RandomnessError;
-use crate::store::registry::Inactive;
-use crate::store::registry::RegistryError;
+use crate::store::registry::{Inactive, MAX_KEYS, RegistryError};
+
+/// What is wrong with the fields of a form, by their names.
+pub(super) type FieldErrors = BTreeMap<&'static str, String>;
 
 /// Why a request failed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum PanelError {
-    /// The tenant or the password is wrong. The response does not say which.
-    WrongCredentials,
-    /// The sign-in form's token is missing, wrong or too old.
-    SignInToken,
-    /// The session of the form has ended.
-    SessionEnded,
-    /// The form's token does not match the session.
-    FormToken,
-    /// The tenant is inactive, so it cannot create keys.
-    Inactive(Inactive),
-    /// A field of the form is not valid; with the message.
-    Invalid(Cow<'static, str>),
-    /// Not GET, HEAD or POST.
-    MethodNotAllowed,
-    /// The body exceeds [`super::form::MAX_BODY`].
-    TooLarge,
-    /// Five wrong passwords within a minute.
-    TooManyAttempts,
-    /// Too many password checks are queued.
-    Overloaded,
-    /// An internal error; the log has the cause.
-    Internal,
+pub(super) struct PanelError {
+    pub(super) status: u16,
+    /// For the user: what went wrong and what to do.
+    pub(super) message: Cow<'static, str>,
+    pub(super) fields: FieldErrors,
 }
 
+/// The response does not say which of both is wrong.
+pub(super) const WRONG_CREDENTIALS: PanelError =
+    PanelError::new(401, "The tenant or the password is wrong.");
+pub(super) const SIGN_IN_TOKEN: PanelError = PanelError::new(
+    403,
+    "This form was too old, or your browser blocks cookies. Please try again.",
+);
+pub(super) const SESSION_ENDED: PanelError =
+    PanelError::new(403, "Your session is over. Nothing was changed. Please sign in again.");
+pub(super) const FORM_TOKEN: PanelError = PanelError::new(
+    403,
+    "This form was too old or did not come from this page. Nothing was changed.",
+);
+pub(super) const METHOD_NOT_ALLOWED: PanelError =
+    PanelError::new(405, "This page supports only GET, HEAD and POST.");
+pub(super) const TOO_LARGE: PanelError =
+    PanelError::new(413, "The form is too large. Nothing was changed.");
+pub(super) const TOO_MANY_ATTEMPTS: PanelError =
+    PanelError::new(429, "Too many wrong passwords. Please wait a minute, then try again.");
+pub(super) const OVERLOADED: PanelError = PanelError::new(
+    503,
+    "Too many people are signing in at the moment. Please try again in a few seconds.",
+);
+
 impl PanelError {
-    /// The HTTP status.
-    pub(super) const fn status(&self) -> u16 {
-        match self {
-            PanelError::WrongCredentials => 401,
-            PanelError::SignInToken
-            | PanelError::SessionEnded
-            | PanelError::FormToken
-            | PanelError::Inactive(_) => 403,
-            PanelError::MethodNotAllowed => 405,
-            PanelError::TooLarge => 413,
-            PanelError::Invalid(_) => 422,
-            PanelError::TooManyAttempts => 429,
-            PanelError::Internal => 500,
-            PanelError::Overloaded => 503,
-        }
+    const fn new(status: u16, message: &'static str) -> PanelError {
+        PanelError { status, message: Cow::Borrowed(message), fields: FieldErrors::new() }
     }
 
-    /// The message for the user: what went wrong and what to do.
-    pub(super) fn message(&self) -> &str {
-        match self {
-            PanelError::WrongCredentials => "The tenant or the password is wrong.",
-            PanelError::SignInToken => {
-                "This form was too old, or your browser blocks cookies. Please try again."
+    /// A form that cannot be accepted.
+    pub(super) fn invalid(message: impl Into<Cow<'static, str>>) -> PanelError {
+        PanelError { status: 422, message: message.into(), fields: FieldErrors::new() }
+    }
+
+    /// The tenant is inactive, so it cannot create keys.
+    pub(super) const fn inactive(reason: Inactive) -> PanelError {
+        PanelError::new(
+            403,
+            match reason {
+                Inactive::Suspended => "This tenant is suspended, so no key was created.",
+                Inactive::TrialOver => "This tenant’s trial is over, so no key was created.",
+            },
+        )
+    }
+
+    /// A change of a key that the registry refused.
+    pub(super) fn refused(error: RegistryError) -> PanelError {
+        match error {
+            RegistryError::NoKey(_) => {
+                PanelError::invalid("There is no such key any more. Nothing was changed.")
             }
-            PanelError::SessionEnded => {
-                "Your session is over. Nothing was changed. Please sign in again."
-            }
-            PanelError::FormToken => {
-                "This form was too old or did not come from this page. Nothing was changed."
-            }
-            PanelError::Inactive(Inactive::Suspended) => {
-                "This tenant is suspended, so no key was created."
-            }
-            PanelError::Inactive(Inactive::TrialOver) => {
-                "This tenant’s trial is over, so no key was created."
-            }
-            PanelError::Invalid(message) => message,
-            PanelError::MethodNotAllowed => "This page supports only GET, HEAD and POST.",
-            PanelError::TooLarge => "The form is too large. Nothing was changed.",
-            PanelError::TooManyAttempts => {
-                "Too many wrong passwords. Please wait a minute, then try again."
-            }
-            PanelError::Overloaded => {
-                "Too many people are signing in at the moment. Please try again in a few seconds."
-            }
-            PanelError::Internal => {
-                "Something went wrong on our side. Please try again, or ask the operator."
-            }
+            RegistryError::NotReplaceable { state, .. } => PanelError::invalid(format!(
+                "This key is {state} and cannot be replaced. Nothing was changed."
+            )),
+            RegistryError::TooManyKeys => PanelError::invalid(format!(
+                "This tenant has {MAX_KEYS} keys, the most it can have, revoked and expired ones \
+                 included. No key was created. Delete one first."
+            )),
+            error => error.into(),
         }
     }
 
     /// Adds the headers that belong to the status.
     pub(super) fn add_headers(&self, response: Response) -> Response {
-        match self {
-            PanelError::MethodNotAllowed => response.header("Allow", METHODS),
-            PanelError::TooManyAttempts => response.header("Retry-After", "60"),
-            PanelError::Overloaded => response.header("Retry-After", "1"),
+        match self.status {
+            405 => response.header("Allow", METHODS),
+            429 => response.header("Retry-After", "60"),
+            503 => response.header("Retry-After", "1"),
             _ => response,
         }
     }
 }
 
-impl From<RegistryError> for PanelError {
-    fn from(error: RegistryError) -> PanelError {
-        match error {
-            RegistryError::NoKey(_) => PanelError::Invalid(Cow::Borrowed(
-                "There is no such key any more. Nothing was changed.",
-            )),
-            RegistryError::NotReplaceable { state, .. } => PanelError::Invalid(
-                format!("This key is {state} and cannot be replaced. Nothing was changed.").into(),
-            ),
-            error => failed(&error),
-        }
+/// An internal error. The log has the cause.
+impl<E: Error> From<E> for PanelError {
+    fn from(error: E) -> PanelError {
+        tracing::error!(%error, "a request to the panel failed");
+        PanelError::new(
+            500,
+            "Something went wrong on our side. Please try again, or ask the operator.",
+        )
     }
-}
-
-impl From<RandomnessError> for PanelError {
-    fn from(error: RandomnessError) -> PanelError {
-        failed(&error)
-    }
-}
-
-impl From<HashError> for PanelError {
-    fn from(error: HashError) -> PanelError {
-        failed(&error)
-    }
-}
-
-impl From<askama::Error> for PanelError {
-    fn from(error: askama::Error) -> PanelError {
-        failed(&error)
-    }
-}
-
-fn failed(error: &dyn std::error::Error) -> PanelError {
-    tracing::error!(%error, "a request to the panel failed");
-    PanelError::Internal
 }

@@ -1,6 +1,6 @@
 //! Forms and query strings of the panel.
 
-use super::error::PanelError;
+use super::error::{PanelError, TOO_LARGE};
 use crate::http::form_encoding::{decode, pairs};
 use crate::http::{Body, Request};
 use crate::model::KeyId;
@@ -19,11 +19,11 @@ impl Form {
     ///
     /// # Errors
     ///
-    /// [`PanelError::TooLarge`] if the body exceeds [`MAX_BODY`].
+    /// [`TOO_LARGE`] if the body exceeds [`MAX_BODY`].
     pub(super) fn from_body(request: &Request) -> Result<Form, PanelError> {
         let body = match &request.body {
             Body::Whole(body) if body.len() <= MAX_BODY => body,
-            Body::Whole(_) | Body::TooLarge => return Err(PanelError::TooLarge),
+            Body::Whole(_) | Body::TooLarge => return Err(TOO_LARGE),
         };
         let media_type = request
             .header("content-type")

@@ -7,26 +7,25 @@
 
 mod actions;
 mod choices;
-mod cookies;
 mod error;
 mod form;
-mod hasher;
 mod keys_page;
-mod login_throttle;
+mod passwords;
 mod pending_keys;
-mod redirect;
 mod session;
 mod sign_in;
 mod templates;
 
 use std::sync::{Arc, LazyLock};
 
+use crate::api::routes::PANEL_PATH;
 use crate::html::{self, BASE_STYLE, Policy};
+use crate::http::access_log::printable;
 use crate::http::{Method, Request, Response};
-use crate::store::registry::Registry;
-use error::PanelError;
-use hasher::Hasher;
-use login_throttle::LoginThrottle;
+use crate::model::KeyId;
+use crate::store::registry::{Action, Registry};
+use error::{METHOD_NOT_ALLOWED, OVERLOADED};
+use passwords::Passwords;
 use pending_keys::PendingKeys;
 use templates::{SCRIPT, STYLE};
 
@@ -39,44 +38,58 @@ static POLICY: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[BASE_STYLE, STY
 #[derive(Debug)]
 pub struct Panel {
     registry: Arc<Registry>,
-    throttle: LoginThrottle,
-    hasher: Hasher,
+    passwords: Passwords,
     pending_keys: PendingKeys,
 }
 
 impl Panel {
     /// A panel for the tenants of `registry`.
     pub fn new(registry: Arc<Registry>) -> Panel {
-        Panel {
-            registry,
-            throttle: LoginThrottle::default(),
-            hasher: Hasher::default(),
-            pending_keys: PendingKeys::default(),
-        }
+        Panel { registry, passwords: Passwords::default(), pending_keys: PendingKeys::default() }
     }
 
     /// The response where more sign-ins wait than the processor can hash (contract section 9).
     pub fn overloaded(&self) -> Response {
-        page(templates::error_page(&PanelError::Overloaded))
+        page(templates::error_page(&OVERLOADED))
     }
 
-    /// Returns a page or a redirect for a request on the panel's path, whatever its method.
-    pub fn respond(&self, request: &Request) -> Response {
+    /// Returns a page or a redirect for a request on the panel's path, whatever its method, and the
+    /// name of the tenant that is signed in.
+    pub fn respond(&self, request: &Request) -> (Response, Option<String>) {
+        let mut tenant = None;
         let outcome = match request.method {
-            Method::GET | Method::HEAD => keys_page::handle_get(self, request),
-            Method::POST => actions::handle_post(self, request),
-            _ => Err(PanelError::MethodNotAllowed),
+            Method::GET | Method::HEAD => keys_page::handle_get(self, request, &mut tenant),
+            Method::POST => actions::handle_post(self, request, &mut tenant),
+            _ => Err(METHOD_NOT_ALLOWED),
         };
-        page(outcome.unwrap_or_else(|error| templates::error_page(&error)))
+        (page(outcome.unwrap_or_else(|error| templates::error_page(&error))), tenant)
     }
 
     /// The number of passwords checked or hashed since the start, including those for unknown
     /// tenants.
     pub fn passwords_hashed(&self) -> u64 {
-        self.hasher.finished()
+        self.passwords.hashed()
     }
 }
 
 fn page(response: Response) -> Response {
     html::protect(response.header("Cache-Control", "no-store"), &POLICY)
+}
+
+/// A redirect to the panel, which the browser requests with GET (RFC 9110 section 15.4.4).
+fn redirect(query: &str) -> Response {
+    Response::empty(303).header("Location", format!("{PANEL_PATH}{query}"))
+}
+
+/// Logs an event. `docs/operations.md` describes the line, for programs that match it. `tenant` may
+/// be any text from a request.
+fn log_event(request: &Request, tenant: &str, action: Action, key: Option<KeyId>) {
+    tracing::info!(
+        tenant = &*printable(tenant),
+        action = action.as_str(),
+        key = key.map(|KeyId(id)| id),
+        client = %request.client,
+        request_id = %request.id,
+        "panel event"
+    );
 }

@@ -1,11 +1,11 @@
 //! New keys between the form that creates them and the page that shows them once. They are kept in
 //! memory only.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::templates::NewKey;
 use crate::model::KeyId;
 
 /// How long a key is kept.
@@ -15,13 +15,14 @@ const LIFETIME: Duration = Duration::from_secs(5 * 60);
 const CAPACITY: usize = 1_000;
 
 #[derive(Default)]
-pub(super) struct PendingKeys(Mutex<HashMap<PendingId, PendingKey>>);
-
-/// The session's hash and the key's id.
-type PendingId = ([u8; 32], KeyId);
+pub(super) struct PendingKeys(Mutex<Vec<PendingKey>>);
 
 struct PendingKey {
-    key: String,
+    /// The hash of the session that created it.
+    session: [u8; 32],
+    id: KeyId,
+    new: NewKey,
+    /// Monotonic.
     since: Duration,
 }
 
@@ -33,25 +34,21 @@ impl std::fmt::Debug for PendingKeys {
 
 impl PendingKeys {
     /// Keeps a key for the session that created it. `now` is monotonic.
-    pub(super) fn put(&self, session: [u8; 32], id: KeyId, key: String, now: Duration) {
+    pub(super) fn put(&self, session: [u8; 32], id: KeyId, new: NewKey, now: Duration) {
         let mut keys = self.0.lock();
-        keys.retain(|_, pending| now.saturating_sub(pending.since) < LIFETIME);
         if keys.len() >= CAPACITY {
-            let oldest = keys.iter().min_by_key(|(_, pending)| pending.since).map(|(id, _)| *id);
-            oldest.and_then(|id| keys.remove(&id));
+            keys.remove(0);
         }
-        keys.insert((session, id), PendingKey { key, since: now });
+        keys.push(PendingKey { session, id, new, since: now });
     }
 
     /// Removes and returns a key of the session, if it is not too old.
-    pub(super) fn take(&self, session: [u8; 32], id: KeyId, now: Duration) -> Option<String> {
-        let pending = self.0.lock().remove(&(session, id))?;
-        (now.saturating_sub(pending.since) < LIFETIME).then_some(pending.key)
-    }
-
-    /// Drops the keys of a session.
-    pub(super) fn forget(&self, session: [u8; 32]) {
-        self.0.lock().retain(|(owner, _), _| *owner != session);
+    pub(super) fn take(&self, session: [u8; 32], id: KeyId, now: Duration) -> Option<NewKey> {
+        let mut keys = self.0.lock();
+        keys.retain(|pending| now.saturating_sub(pending.since) < LIFETIME);
+        let place =
+            keys.iter().position(|pending| (pending.session, pending.id) == (session, id))?;
+        Some(keys.remove(place).new)
     }
 }
 
@@ -59,27 +56,28 @@ impl PendingKeys {
 mod tests {
     use super::*;
 
+    fn new() -> NewKey {
+        NewKey { name: "Web shop".to_owned(), key: "tdk_a".to_owned() }
+    }
+
     #[test]
     fn a_key_is_shown_once_to_its_session_in_time() {
         let (keys, now) = (PendingKeys::default(), Duration::from_secs(9));
-        keys.put([1; 32], KeyId(7), "tdk_a".to_owned(), now);
-        assert_eq!(keys.take([2; 32], KeyId(7), now), None);
-        assert_eq!(keys.take([1; 32], KeyId(8), now), None);
-        assert_eq!(keys.take([1; 32], KeyId(7), now).as_deref(), Some("tdk_a"));
-        assert_eq!(keys.take([1; 32], KeyId(7), now), None);
+        keys.put([1; 32], KeyId(7), new(), now);
+        assert!(keys.take([2; 32], KeyId(7), now).is_none());
+        assert!(keys.take([1; 32], KeyId(8), now).is_none());
+        assert_eq!(keys.take([1; 32], KeyId(7), now).unwrap().key, "tdk_a");
+        assert!(keys.take([1; 32], KeyId(7), now).is_none());
 
-        keys.put([1; 32], KeyId(7), "tdk_a".to_owned(), now);
-        assert_eq!(keys.take([1; 32], KeyId(7), now + LIFETIME), None);
-        keys.put([1; 32], KeyId(7), "tdk_a".to_owned(), now);
-        keys.forget([1; 32]);
-        assert_eq!(keys.take([1; 32], KeyId(7), now), None);
+        keys.put([1; 32], KeyId(7), new(), now);
+        assert!(keys.take([1; 32], KeyId(7), now + LIFETIME).is_none());
     }
 
     #[test]
     fn memory_is_bounded() {
         let keys = PendingKeys::default();
         for id in 0..2_000 {
-            keys.put([1; 32], KeyId(id), String::new(), Duration::from_millis(id.unsigned_abs()));
+            keys.put([1; 32], KeyId(id), new(), Duration::from_millis(id.unsigned_abs()));
         }
         assert_eq!(keys.0.lock().len(), CAPACITY);
         assert!(keys.take([1; 32], KeyId(1_999), Duration::from_secs(2)).is_some());

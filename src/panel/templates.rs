@@ -1,18 +1,17 @@
 //! The templates of the pages and their data.
 
 use std::fmt::Display;
-use std::num::NonZeroU32;
 
 use askama::Template;
 
-use super::choices::{EndChoice, OverlapChoice};
-use super::error::PanelError;
+use super::choices::{ENDS, OVERLAPS};
+use super::error::{FieldErrors, PanelError};
 use crate::capitalize::capitalize;
-use crate::clock::{Moment, Timestamp};
+use crate::clock::Moment;
 use crate::html::HTML;
 use crate::http::Response;
-use crate::model::{KeyId, Scope, Scopes};
-use crate::store::registry::{EventKey, Inactive, KeyEvent, KeyRow, KeyState, TenantRow};
+use crate::model::{Scope, Scopes};
+use crate::store::registry::{Event, Inactive, KeyRow, KeyState, TenantRow};
 
 /// The style of every page, after [`crate::html::BASE_STYLE`].
 pub(super) const STYLE: &str = include_str!("style.css");
@@ -22,8 +21,8 @@ pub(super) const SCRIPT: &str = include_str!("script.js");
 /// A message at the top of a page.
 #[derive(Debug)]
 pub(super) struct Notice {
-    pub(super) text: String,
-    pub(super) is_error: bool,
+    text: String,
+    is_error: bool,
 }
 
 impl Notice {
@@ -32,7 +31,7 @@ impl Notice {
     }
 
     pub(super) fn error(error: &PanelError) -> Notice {
-        Notice { text: error.message().to_owned(), is_error: true }
+        Notice { text: error.message.to_string(), is_error: true }
     }
 }
 
@@ -56,10 +55,14 @@ pub(super) struct KeysPage<'a> {
     /// Why the tenant is inactive, if it is.
     pub(super) inactive: Option<String>,
     pub(super) new_key: Option<NewKey>,
-    pub(super) keys: Vec<KeyView>,
-    pub(super) key_form: KeyFormValues,
-    pub(super) password_errors: PasswordErrors,
-    pub(super) events: Vec<EventView>,
+    pub(super) keys: Vec<KeyRow>,
+    pub(super) now: Moment,
+    pub(super) key_form: KeyForm,
+    pub(super) errors: FieldErrors,
+    /// Since the sign-in before this one.
+    pub(super) failed_sign_ins: usize,
+    /// The id and the title of each list, and its events, the newest first.
+    pub(super) event_lists: [(&'static str, &'static str, Vec<Event>); 2],
 }
 
 impl KeysPage<'_> {
@@ -71,17 +74,28 @@ impl KeysPage<'_> {
             _ => "API keys",
         }
     }
+
+    fn is_active(&self, key: &KeyRow) -> bool {
+        key.state(self.now) == KeyState::Active
+    }
+
+    /// Whether it is the first field with an error. The browser goes there.
+    fn is_first_error(&self, field: &str) -> bool {
+        let order = ["name", "scopes", "end", "current", "new", "again"];
+        order.into_iter().find(|name| self.errors.contains_key(name)) == Some(field)
+    }
 }
 
-/// The confirmation page for revoking or deleting a key.
+/// The confirmation page for revoking, deleting or replacing a key.
 #[derive(Debug, Template)]
 #[template(path = "panel/confirm.html")]
 pub(super) struct ConfirmPage<'a> {
     pub(super) tenant: &'a str,
     pub(super) token: &'a str,
-    pub(super) key: KeyView,
-    /// Whether the key is to be deleted; otherwise it is to be revoked.
-    pub(super) delete: bool,
+    pub(super) key: KeyRow,
+    pub(super) is_active: bool,
+    /// `revoke`, `delete` or `replace`.
+    pub(super) action: &'static str,
 }
 
 /// An error page without a form.
@@ -98,140 +112,42 @@ pub(super) struct NewKey {
     pub(super) key: String,
 }
 
-/// The confirmation page for replacing a key.
-#[derive(Debug, Template)]
-#[template(path = "panel/replace.html")]
-pub(super) struct ReplacePage<'a> {
-    pub(super) tenant: &'a str,
-    pub(super) token: &'a str,
-    pub(super) key: KeyView,
-}
-
-#[derive(Debug)]
-pub(super) struct KeyView {
-    pub(super) id: KeyId,
-    pub(super) name: String,
-    pub(super) prefix: String,
-    pub(super) scopes: Scopes,
-    pub(super) created: Time,
-    pub(super) last_used: Option<Time>,
-    pub(super) revoked: Option<Time>,
-    pub(super) expires: Option<Time>,
-    /// The key's own limit.
-    pub(super) rate_limit: Option<NonZeroU32>,
-    pub(super) state: KeyState,
-}
-
-impl KeyView {
-    /// The key as it is at `now`.
-    pub(super) fn new(key: KeyRow, now: Moment) -> KeyView {
-        KeyView {
-            state: key.state(now),
-            id: key.id,
-            name: key.name,
-            prefix: key.prefix,
-            scopes: key.scopes,
-            created: Time::new(key.created_at),
-            last_used: key.last_used_at.map(Time::new),
-            revoked: key.revoked_at.map(Time::new),
-            expires: key.expires_at.map(|end| Time(end.to_string())),
-            rate_limit: key.rate_limit,
-        }
-    }
-
-    fn is_active(&self) -> bool {
-        self.state == KeyState::Active
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct EventView {
-    pub(super) at: Time,
-    /// `Created`
-    pub(super) action: String,
-    pub(super) key: Option<EventKey>,
-    /// `panel`
-    pub(super) actor: String,
-}
-
-impl From<KeyEvent> for EventView {
-    fn from(event: KeyEvent) -> EventView {
-        let KeyEvent { at, actor, action, key } = event;
-        EventView { at: Time::new(at), action: capitalize(&action), key, actor }
-    }
-}
-
-/// A stored timestamp (RFC 3339, UTC). It is shown with minutes and time zone; a line can break
-/// between date and time.
+/// A timestamp in RFC 3339, shown with minutes and time zone. A line can break between its parts.
 #[derive(Debug, Template)]
 #[template(
     ext = "html",
-    source = r#"<time datetime="{{ self.0 }}"><span>{{ self.date() }}</span> <span>{{ self.minute() }} UTC</span></time>"#
+    source = r#"{% let (date, time) = self.parts() %}<time datetime="{{ self.0 }}"><span>{{ date }}</span> <span>{{ time }} UTC</span></time>"#
 )]
-pub(super) struct Time(String);
+struct Time(String);
 
 impl Time {
-    fn new(at: Timestamp) -> Time {
+    fn new(at: impl Display) -> Time {
         Time(at.to_string())
     }
 
-    fn date(&self) -> &str {
-        self.0.split('T').next().unwrap_or_default()
-    }
-
-    fn minute(&self) -> &str {
-        self.0.split('T').nth(1).and_then(|time| time.get(..5)).unwrap_or_default()
+    /// The date, and the hour with the minute.
+    fn parts(&self) -> (&str, &str) {
+        let (date, time) = self.0.split_once('T').unwrap_or_default();
+        (date, time.get(..5).unwrap_or_default())
     }
 }
 
-/// The values of the form for a new key, and their errors.
+/// The values of the form for a new key.
 #[derive(Debug, Default)]
-pub(super) struct KeyFormValues {
+pub(super) struct KeyForm {
     pub(super) name: String,
     pub(super) scopes: Scopes,
-    pub(super) end: EndChoice,
-    /// The date of [`EndChoice::Date`] as it was typed.
+    pub(super) end: String,
     pub(super) date: String,
-    pub(super) name_error: Option<String>,
-    pub(super) scopes_error: Option<&'static str>,
-    pub(super) end_error: Option<&'static str>,
 }
 
-impl KeyFormValues {
-    /// Whether a field is not valid.
-    pub(super) fn has_errors(&self) -> bool {
-        self.name_error.is_some() || self.scopes_error.is_some() || self.end_error.is_some()
-    }
-
-    /// The checkboxes: scope and whether it is checked.
-    fn checkboxes(&self) -> Vec<(String, bool)> {
-        Scope::all().map(|scope| (scope.to_string(), self.scopes.contains(scope))).collect()
-    }
-}
-
-/// The errors of the form for a new password. The page never repeats a password.
-#[derive(Debug, Default)]
-pub(super) struct PasswordErrors {
-    pub(super) current_error: Option<&'static str>,
-    pub(super) new_error: Option<String>,
-    pub(super) again_error: Option<&'static str>,
-}
-
-impl PasswordErrors {
-    /// Whether a field is not valid.
-    pub(super) fn has_errors(&self) -> bool {
-        self.current_error.is_some() || self.new_error.is_some() || self.again_error.is_some()
-    }
-}
-
-/// Why the tenant is inactive, for its administrator. `today` is a date in UTC.
-pub(super) fn inactive(tenant: &TenantRow, today: &str) -> Option<String> {
-    tenant.inactive(today).map(|reason| match (reason, &tenant.trial_until) {
+/// Why the tenant is inactive, for its administrator.
+pub(super) fn inactive(tenant: &TenantRow, now: Moment) -> Option<String> {
+    tenant.inactive(now).map(|reason| match (reason, &tenant.trial_until) {
         (Inactive::TrialOver, Some(last_day)) => {
             format!("The trial of this tenant ended on {last_day} (UTC).")
         }
-        (Inactive::TrialOver, None) => "The trial of this tenant is over.".to_owned(),
-        (Inactive::Suspended, _) => "The operator has suspended this tenant.".to_owned(),
+        _ => "The operator has suspended this tenant.".to_owned(),
     })
 }
 
@@ -247,10 +163,9 @@ pub(super) fn page(status: u16, template: &impl Template) -> Result<Response, Pa
 
 /// Renders an error page. If that fails too, the page is the bare message.
 pub(super) fn error_page(error: &PanelError) -> Response {
-    let page = ErrorPage { message: error.message() }
-        .render()
-        .unwrap_or_else(|_| error.message().to_owned());
-    error.add_headers(Response::new(error.status(), HTML, page.into_bytes()))
+    let page = ErrorPage { message: &error.message }.render();
+    let page = page.unwrap_or_else(|_| error.message.to_string());
+    error.add_headers(Response::new(error.status, HTML, page.into_bytes()))
 }
 
 #[cfg(test)]

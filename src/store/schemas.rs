@@ -5,9 +5,12 @@ use super::records;
 
 pub(crate) static REGISTRY: Schema = Schema {
     name: "registry",
-    version: 2,
+    version: 3,
     sql: include_str!("registry/schema.sql"),
-    migrations: &[Migration::new(include_str!("migrations/registry/2.sql"))],
+    migrations: &[
+        Migration::new(include_str!("migrations/registry/2.sql")),
+        Migration::new(include_str!("migrations/registry/3.sql")),
+    ],
 };
 
 pub(crate) static TENANT: Schema = Schema {

@@ -36,7 +36,7 @@ impl Fixture {
         NewDataDir::create(directory.path()).unwrap().keep();
         let registry = Registry::open(directory.path()).unwrap();
         for name in ["one", "two"] {
-            registry.create_tenant(name, None, "$phc", Clock::system().now()).unwrap();
+            registry.create_tenant(name, None, "$phc", None, Clock::system().now()).unwrap();
         }
         Fixture { directory }
     }

@@ -109,6 +109,7 @@ async function visit() {
   await signIn("shop", password);
   assert.match(page.url(), /\/api_keys\.php$/);
   await page.getByText("No keys yet.").waitFor();
+  await page.getByText("1 failed sign-in since your last one.").waitFor();
   await look("empty");
 
   const session = (await context.cookies()).find((cookie) => cookie.name === "tenantdesk-session");
@@ -230,7 +231,7 @@ async function revokeAndDelete(key) {
   assert.deepEqual(await api(key), [401, "invalid_api_key"]);
   await look("deleted");
   const events = await page.locator(".events li").allTextContents();
-  assert.match(events[0], /UTC Deleted Web shop tdk_.{4}… via the panel/);
+  assert.match(events[0], /UTC Key deleted Web shop tdk_.{4}… from 127\.0\.0\.1/);
 }
 
 async function changePassword(current) {

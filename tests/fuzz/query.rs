@@ -54,7 +54,8 @@ const RECORDS: usize = 20;
 fn make_tenant(data_dir: &Path) -> TenantId {
     NewDataDir::create(data_dir).unwrap().keep();
     let registry = Registry::open(data_dir).unwrap();
-    let id = registry.create_tenant("acme", None, "$phc", Clock::system().now()).unwrap().id;
+    let id =
+        registry.create_tenant("acme", None, "$phc", None, Clock::system().now()).unwrap().0.id;
     let mut file = TenantFile::open(data_dir, id).unwrap();
     let at = Clock::system().now().timestamp();
     let context = ChangeContext { at, actor: Actor::Command("import") };

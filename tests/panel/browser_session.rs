@@ -2,6 +2,7 @@
 //! page.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +52,7 @@ impl Panel {
 
     pub(crate) fn tenant(&self, name: &str) -> TenantRow {
         let hash = password::hash(PASSWORD).unwrap();
-        self.app.registry.create_tenant(name, None, &hash, self.clock.now()).unwrap()
+        self.app.registry.create_tenant(name, None, &hash, None, self.clock.now()).unwrap().0
     }
 
     pub(crate) fn keys(&self, tenant: &TenantRow) -> Vec<KeyRow> {
@@ -67,8 +68,14 @@ impl Panel {
             panel: self,
             cookies: BTreeMap::new(),
             secure: false,
+            client: IpAddr::V4(Ipv4Addr::LOCALHOST),
             token: String::new(),
         }
+    }
+
+    /// A browser at another address.
+    pub(crate) fn browser_at(&self, client: &str) -> BrowserSession<'_> {
+        BrowserSession { client: client.parse().unwrap(), ..self.browser() }
     }
 
     /// A session of a tenant's admin.
@@ -83,7 +90,7 @@ impl Panel {
     /// Sends a request to the panel and checks the properties of every response.
     #[track_caller]
     pub(crate) fn ask(&self, request: &Request) -> Page {
-        let page = Page { response: self.app.panel.respond(request) };
+        let page = Page { response: self.app.panel.respond(request).0 };
         page.check();
         page
     }
@@ -98,6 +105,7 @@ pub(crate) struct BrowserSession<'a> {
     pub panel: &'a Panel,
     pub cookies: BTreeMap<String, String>,
     pub secure: bool,
+    pub client: IpAddr,
     pub token: String,
 }
 
@@ -147,6 +155,7 @@ impl BrowserSession<'_> {
         let mut request = self.panel.request(method);
         request.query = (!query.is_empty()).then(|| query.to_owned());
         request.secure = self.secure;
+        request.client = self.client;
         let cookies: Vec<String> =
             self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         request.headers.insert("cookie", cookies.join("; ").parse().unwrap());

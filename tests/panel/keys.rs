@@ -8,11 +8,17 @@ use tenantdesk::http::Method;
 use tenantdesk::model::Scopes;
 use tenantdesk::password;
 use tenantdesk::secret;
-use tenantdesk::store::registry::{Actor, NewKey};
+use tenantdesk::store::registry::{Actor, KeyRow, NewKey};
 
 use super::browser_session::{BrowserSession, PASSWORD, Panel};
 
 impl Panel {
+    /// The row of a key by its secret.
+    fn key(&self, key: &str) -> KeyRow {
+        let found = self.app.registry.find_principal(&secret::hash(key), self.clock.now());
+        found.unwrap().unwrap().key
+    }
+
     /// Whether a file of the data directory contains these bytes.
     pub(crate) fn is_on_disk(&self, secret: &str) -> bool {
         fn search(directory: &Path, secret: &[u8]) -> bool {
@@ -45,7 +51,7 @@ fn a_new_key_works_and_is_shown_once_and_never_stored() {
     assert_eq!(panel.signed_in("acme").get(&data_dir).new_key(), None);
     let key = browser.get(&data_dir).is(200).new_key().unwrap();
 
-    let caller = panel.app.registry.find_principal(&secret::hash(&key)).unwrap().unwrap();
+    let caller = panel.key(&key);
     assert_eq!(
         (caller.tenant_id, caller.scopes.to_string().as_str()),
         (acme.id, "customers:read hardware:write")
@@ -190,7 +196,7 @@ fn the_list_shows_all_of_a_key_but_the_key() {
     let page = browser.send("revoke", &[("key", &row.id.to_string())]).is(303);
     let data_dir = page.query().to_owned();
     browser.get(&data_dir).saying("The key is revoked.").saying("Revoked");
-    assert!(panel.app.registry.find_principal(&secret::hash(&key)).unwrap().unwrap().revoked);
+    assert!(panel.key(&key).revoked_at.is_some());
     // Revoking it again is not an error and adds no event.
     browser.send("revoke", &[("key", &row.id.to_string())]).is(303);
     browser.get(&format!("revoke={}", row.id)).is(200);
@@ -200,12 +206,12 @@ fn the_list_shows_all_of_a_key_but_the_key() {
     let events_shown: Vec<_> = panel
         .app
         .registry
-        .key_events(acme.id, 20)
+        .changes(acme.id, 20)
         .unwrap()
         .into_iter()
         .map(|event| event.action)
         .collect();
-    assert_eq!(events_shown, ["deleted", "revoked", "created", "signed in"]);
+    assert_eq!(events_shown, ["key deleted", "key revoked", "key created"]);
 }
 
 #[test]
@@ -314,17 +320,15 @@ fn a_key_is_replaced_and_the_new_one_shown_once() {
         let query = replaced.query().to_owned();
         let new = browser.get(&query).is(200).new_key().unwrap();
         assert!(!browser.get(&query).is(200).text().contains(&new), "it is shown once");
-        let principal =
-            |key: &str| panel.app.registry.find_principal(&secret::hash(key)).unwrap().unwrap();
-        let (old, new) = (principal(&old), principal(&new));
+        let (old, new) = (panel.key(&old), panel.key(&new));
         assert_eq!(old.expires_at.unwrap().to_string(), end);
         assert_eq!((new.expires_at, new.rate_limit, new.scopes), (None, limit, old.scopes));
     }
     browser
         .get("")
         .saying("500 requests a minute")
-        .saying("Replaced <bdi>Web shop</bdi>")
-        .saying("Limit changed");
+        .saying("Key replaced <bdi>Web shop</bdi>")
+        .saying("Key limit changed");
     let id = panel.keys(&acme).last().unwrap().id.to_string();
     let count = panel.keys(&acme).len();
     for overlap in ["", "2d", "-1h"] {
@@ -337,14 +341,22 @@ fn a_key_is_replaced_and_the_new_one_shown_once() {
 }
 
 impl BrowserSession<'_> {
-    /// The events on the page, the newest first.
-    fn events(&mut self) -> Vec<String> {
-        self.get("").is(200).text().split("<li>").skip(1).map(str::to_owned).collect()
+    /// The changes and the sign-ins on the page, the newest first, each without its time.
+    fn events(&mut self) -> [Vec<String>; 2] {
+        let text = self.get("").is(200).text();
+        ["changes", "sign-ins"].map(|id| {
+            let list = text.split_once(&format!("<h2 id=\"{id}\">")).map_or("", |(_, list)| list);
+            let list = list.split("</section>").next().unwrap();
+            list.split("<li>")
+                .skip(1)
+                .map(|event| between(event, "</time> <span>", "</li>"))
+                .collect()
+        })
     }
 }
 
 #[test]
-fn the_last_twenty_events_stand_at_the_foot() {
+fn the_last_twenty_changes_stand_at_the_foot() {
     let panel = Panel::new();
     let acme = panel.tenant("acme");
     let mut browser = panel.signed_in("acme");
@@ -352,52 +364,81 @@ fn the_last_twenty_events_stand_at_the_foot() {
         browser.create_key(&format!("panel's {count}"), &["read"]);
     }
     let now = panel.clock.now();
-    panel
-        .app
-        .registry
-        .create_key(acme.id, NewKey::new("typed", Scopes::every()), Actor::CommandLine, now)
-        .unwrap();
-    let events = browser.events();
-    assert_eq!(events.len(), 20);
-    assert!(
-        events[0].contains("Created <bdi>typed</bdi>")
-            && events[0].contains("via the command line"),
-        "{}",
-        events[0]
-    );
-    assert!(
-        events[19].contains("panel&#39;s 1</bdi>") && events[19].contains("via the panel"),
-        "{}",
-        events[19]
-    );
-    assert!(events.iter().all(|event| event.contains("UTC")));
+    let typed = NewKey::new("typed", Scopes::every());
+    panel.app.registry.create_key(acme.id, typed, Actor::CommandLine, now).unwrap();
+    let [changes, sign_ins] = browser.events();
+    assert_eq!((changes.len(), sign_ins.len()), (20, 1));
+    assert!(changes[0].starts_with("Key created <bdi>typed</bdi>"), "{}", changes[0]);
+    assert!(changes[0].contains("via the command line"), "{}", changes[0]);
+    assert!(changes[19].contains("panel&#39;s 1</bdi>"), "{}", changes[19]);
+    assert!(changes[19].contains("from 127.0.0.1"), "{}", changes[19]);
 }
 
 #[test]
-fn sign_ins_and_password_changes_are_events_and_failed_sign_ins_are_not() {
+fn sign_ins_failures_and_password_changes_are_events_with_the_address() {
     const NEW: &str = "another horse battery";
     let panel = Panel::new();
     let acme = panel.tenant("acme");
-    panel.browser().sign_in("acme", "not the password").is(401);
+    panel.browser_at("192.0.2.66").sign_in("acme", "not the password").is(401);
+    panel.browser_at("2001:db8::7").sign_in("acme", "not the password").is(401);
+    panel.browser_at("2001:db8::7").sign_in("acmf", "not the password").is(401);
     let mut browser = panel.signed_in("acme");
-    browser
-        .send("password", &[("current", "not the current one"), ("new", NEW), ("again", NEW)])
-        .is(422);
+    let page = browser.get("").is(200);
+    page.saying("2 failed sign-ins since your last one.");
+    let wrong = [("current", "not the current one"), ("new", NEW), ("again", NEW)];
+    browser.send("password", &wrong).is(422);
     browser.send("password", &[("current", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
     let now = panel.clock.now();
     let hash = password::hash(PASSWORD).unwrap();
     panel.app.registry.set_password(acme.id, &hash, Actor::CommandLine, now).unwrap();
-    let events = panel.signed_in("acme").events();
-    let events_shown: Vec<String> =
-        events.iter().map(|event| between(event, "</time> <span>", "</span></span>")).collect();
-    let quiet = |event: &str, actor: &str| format!("{event} <span class=\"quiet\">via the {actor}");
-    let expected = [
-        quiet("Signed in", "panel"),
-        quiet("Password changed", "command line"),
-        quiet("Password changed", "panel"),
-        quiet("Signed in", "panel"),
+    let mut browser = panel.signed_in("acme");
+    assert!(!browser.get("").text().contains("since your last one"));
+    let quiet = |event: &str, by: &str| format!("{event} <span class=\"quiet\">{by}</span></span>");
+    let changes = [
+        quiet("Password changed", "via the command line"),
+        quiet("Password changed", "from 127.0.0.1"),
     ];
-    assert_eq!(events_shown, expected);
+    let sign_ins = [
+        quiet("Signed in", "from 127.0.0.1"),
+        quiet("Signed in", "from 127.0.0.1"),
+        quiet("Failed sign-in", "from 2001:db8::7"),
+        quiet("Failed sign-in", "from 192.0.2.66"),
+    ];
+    assert_eq!(browser.events(), [changes.to_vec(), sign_ins.to_vec()]);
+    panel.browser_at("192.0.2.66").sign_in("acme", "not the password").is(401);
+    browser.get("").saying("1 failed sign-in since your last one.");
+}
+
+#[test]
+fn a_tenant_has_at_most_200_keys() {
+    let panel = Panel::new();
+    let acme = panel.tenant("acme");
+    let mut browser = panel.signed_in("acme");
+    for count in 0..200 {
+        let name = format!("{count} {}", "<".repeat(90));
+        browser.send("create", &[("name", &name), ("scope", "all")]).is(303);
+    }
+    let last = panel.keys(&acme)[199].id.to_string();
+    for (action, fields) in [
+        ("create", [("name", "one more"), ("scope", "all")]),
+        ("replace", [("key", &last), ("overlap", "0")]),
+    ] {
+        browser.send(action, &fields).is(422).saying("This tenant has 200 keys");
+    }
+    assert_eq!(panel.keys(&acme).len(), 200);
+    let weight = browser.get("").is(200).text().len();
+    println!("200 keys: {weight} bytes");
+    assert!(weight < 1024 * 1024, "{weight}");
+    browser.send("delete", &[("key", &last)]).is(303);
+    browser.create_key("one more", &["all"]);
+}
+
+#[test]
+fn what_a_scope_for_writing_shows_stands_beside_the_scopes() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let sentence = "Write does not imply read: no list and no GET. But POST and PUT answer with the record they wrote.";
+    panel.signed_in("acme").get("").saying(sentence);
 }
 
 fn between(text: &str, start: &str, end: &str) -> String {

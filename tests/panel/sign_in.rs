@@ -70,6 +70,29 @@ fn the_sixth_wrong_password_in_a_minute_is_refused_and_so_is_the_right_one() {
 }
 
 #[test]
+fn wrong_passwords_from_elsewhere_do_not_lock_an_admin_out() {
+    let panel = Panel::new();
+    panel.tenant("acme");
+    let wrong =
+        |client: &str| panel.browser_at(client).sign_in("acme", "not the password").status();
+    for _ in 0..5 {
+        assert_eq!(wrong("2001:db8:0:1::66"), 401);
+    }
+    assert_eq!(wrong("2001:db8:0:1::67"), 429, "the same /64");
+    panel.browser_at("192.0.2.1").sign_in("acme", PASSWORD).is(303);
+    // 50 from wherever are too many.
+    for network in 2..=10 {
+        for _ in 0..5 {
+            assert_eq!(wrong(&format!("2001:db8:0:{network}::1")), 401);
+        }
+    }
+    panel.browser_at("192.0.2.1").sign_in("acme", PASSWORD).is(429);
+    panel.browser_at("192.0.2.1").sign_in("acmf", PASSWORD).is(401);
+    panel.advance(60);
+    panel.browser_at("192.0.2.1").sign_in("acme", PASSWORD).is(303);
+}
+
+#[test]
 fn names_are_counted_as_typed_known_or_not() {
     let panel = Panel::new();
     panel.tenant("acme");

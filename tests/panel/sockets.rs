@@ -80,6 +80,54 @@ fn both_cookies_of_a_sign_in_arrive() {
 }
 
 #[test]
+fn the_log_has_a_line_for_each_event_with_tenant_and_address() {
+    let server = TestServer::start();
+    let Tenant { name, password, .. } = server.tenant("acme");
+    let mut browser = Browser::at(&server, "192.0.2.66");
+    browser.sign_in(&name, "not the password").is(401);
+    browser.sign_in("no\u{202e}body\n\" action=\"x\"", PASSWORD).is(401);
+    let id = browser.sign_in(&name, &password).is(303).header("X-Request-Id").unwrap().to_owned();
+    browser.keep(&browser.ask("GET", ""));
+    let created = browser.send("create", &[("name", "Web shop"), ("scope", "all")]).is(303);
+    let key = ("key", created.header("Location").unwrap().split('=').nth(1).unwrap());
+    browser.send("revoke", &[key]).is(303);
+    browser.send("delete", &[key]).is(303);
+    let unknown = format!("tdk_{}", "x".repeat(43));
+    let refused = server.with_key(&unknown).get("/customers.php").is(401);
+    let refused = refused.header("X-Request-Id").unwrap().to_owned();
+    // Each line is complete once its request has its line in the access log.
+    wait_until("the requests are logged", || {
+        server.log().lines().any(|line| line.contains(&refused) && line.contains("GET"))
+    });
+    let log = server.log();
+    let events: Vec<String> = log
+        .lines()
+        .filter_map(|line| line.split_once("panel event "))
+        .map(|(_, fields)| fields.split(" request_id=").next().unwrap().to_owned())
+        .collect();
+    let event =
+        |tenant: &str, rest: &str| format!("tenant=\"{tenant}\" action=\"{rest} client=192.0.2.66");
+    let key = key.1;
+    let expected = [
+        event("acme", "failed sign-in\""),
+        event("no%E2%80%AEbody%0A\\\"%20action=\\\"x\\\"", "failed sign-in\""),
+        event("acme", "signed in\""),
+        event("acme", &format!("key created\" key={key}")),
+        event("acme", &format!("key revoked\" key={key}")),
+        event("acme", &format!("key deleted\" key={key}")),
+    ];
+    assert_eq!(events, expected);
+    let line = log.lines().find(|line| line.contains("panel event") && line.contains(&id)).unwrap();
+    assert!(line.contains(&format!("client=192.0.2.66 request_id={id}")), "{line}");
+    let access =
+        |id: &str| log.lines().find(|l| l.contains(id) && l.contains(" request: ")).unwrap();
+    assert!(access(&id).contains("tenant=\"acme\""), "{}", access(&id));
+    let warning = format!("an unknown API key client=127.0.0.1 request_id={refused}");
+    assert!(log.contains(&warning), "{log}");
+    assert!(!log.contains(&unknown[4..12]));
+}
+
+#[test]
 fn ten_sign_ins_at_once_succeed_and_the_api_answers_meanwhile() {
     let server = Setup::without_rate_limit().start();
     let tenant = server.tenant("acme");

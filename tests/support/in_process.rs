@@ -79,7 +79,7 @@ impl InProcess {
 
     /// Writes the last uses of keys, as the server does once a minute.
     pub(crate) fn flush_uses(&self) {
-        self.app.as_ref().unwrap().registry.flush_uses().unwrap();
+        self.app.as_ref().unwrap().registry.flush().unwrap();
     }
 
     /// The clock's time in seconds since the Unix epoch.

@@ -32,7 +32,7 @@ impl Call<'_> {
     /// The response to a batch that runs is sent from another thread after the commit.
     pub(super) fn respond_batch(mut self) {
         let checked = self.admit(&[]).and_then(|tenant| {
-            let batch = CheckedBatch::of(self.request, self.caller.scopes)?;
+            let batch = CheckedBatch::of(self.request, self.caller.key.scopes)?;
             Ok((tenant, batch))
         });
         match checked {

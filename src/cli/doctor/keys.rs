@@ -32,7 +32,7 @@ fn ending(registry: &Registry, now: Moment) -> Result<Vec<String>, RegistryError
     for (tenant, _) in registry.list_tenants()? {
         for key in registry.list_keys(tenant.id)? {
             let is_active = key.state(now) == KeyState::Active;
-            if let Some(end) = key.expires_at.filter(|end| is_active && end.is_near(now)) {
+            if let Some(end) = key.near_end(now).filter(|_| is_active) {
                 found.push(format!("key {} of {} at {end}", key.id, tenant.name));
             }
         }

@@ -261,8 +261,8 @@ fn add(
         let keys = registry.execute(&sql, [saved, tenant.id])?;
         // No key has the id 0: it stands for one that did not come along.
         let sql =
-            "INSERT INTO main.key_events (tenant_id, at, actor, action, key_id, key_name, prefix)
-             SELECT ?2, at, actor, action, iif(key_id IS NULL, NULL, coalesce(
+            "INSERT INTO main.key_events (tenant_id, at, actor, action, client, key_id, key_name, prefix)
+             SELECT ?2, at, actor, action, client, iif(key_id IS NULL, NULL, coalesce(
                (SELECT new.id FROM saved.keys AS old JOIN main.keys AS new USING (hash)
                 WHERE old.id = key_id AND new.tenant_id = ?2), 0)), key_name, prefix
              FROM saved.key_events WHERE tenant_id = ?1 ORDER BY id";

@@ -12,7 +12,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::check::check;
 use super::{backup, manifest, restore, *};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::model::{Scopes, TenantId};
 use crate::password;
 use crate::secret;
@@ -21,7 +21,7 @@ use crate::store::data_dir::{
 };
 use crate::store::database::{Role, open_plain};
 use crate::store::error::OpenError;
-use crate::store::registry::{Actor, Expiry, KeyRow, KeyState, NewKey, Registry, TenantRow};
+use crate::store::registry::{Actor, KeyRow, KeyState, NewKey, Registry, TenantRow};
 use crate::store::tenant;
 
 /// A data directory and a directory of backups.
@@ -55,13 +55,13 @@ impl Fixture {
 
     pub(super) fn tenant(&self, name: &str) -> TenantRow {
         let hash = password::hash("correct horse battery").unwrap();
-        self.registry().create_tenant(name, None, &hash, self.clock.now()).unwrap()
+        self.registry().create_tenant(name, None, &hash, None, self.clock.now()).unwrap().0
     }
 
     pub(super) fn key(&self, tenant: i64) -> (KeyRow, String) {
         let key = NewKey::new("a key", Scopes::every());
         let (tenant, now) = (TenantId(tenant), self.clock.now());
-        self.registry().create_key(tenant, key, Actor::Panel, now).unwrap()
+        self.registry().create_key(tenant, key, Actor::CommandLine, now).unwrap()
     }
 
     pub(super) fn backup(&self, tenant: Option<&str>) -> Backup {
@@ -171,7 +171,10 @@ fn a_backup_is_private_and_complete_and_matches_its_manifest() {
     let one = fixture.tenant("one");
     fixture.tenant("two");
     fixture.add(1, &["Eins", "Zwei"]);
-    fixture.registry().create_session(&one, &[7; 32], fixture.clock.now()).unwrap();
+    fixture
+        .registry()
+        .create_session(&one, &[7; 32], "192.0.2.1".parse().unwrap(), fixture.clock.now())
+        .unwrap();
     let made = fixture.backup(None);
     assert_eq!(made.directory.file_name().unwrap(), "2026-11-20T19-30-01Z");
     assert_eq!(Manifest::read(&made.directory).unwrap(), made.manifest);
@@ -199,7 +202,7 @@ fn a_backup_of_one_tenant_holds_nothing_of_the_others() {
     fixture.tenant("two");
     let new = NewKey::new("secret of one", Scopes::every());
     let (registry, now) = (fixture.registry(), fixture.clock.now());
-    let (_, key) = registry.create_key(TenantId(1), new, Actor::Panel, now).unwrap();
+    let (_, key) = registry.create_key(TenantId(1), new, Actor::CommandLine, now).unwrap();
     let made = fixture.backup(Some("two"));
     assert_eq!((made.manifest.kind, made.manifest.tenants.len()), (BackupKind::Tenant, 1));
     let bytes = fs::read(made.directory.join("registry.db")).unwrap();
@@ -276,8 +279,9 @@ fn everything_is_restored_into_an_empty_directory() {
     assert_eq!(restored.tenants[0].records["customers"], 2);
     assert_eq!((fixture.names(1), fixture.names(3)), before);
     let registry = fixture.registry();
-    let principal = registry.find_principal(&secret::hash(&key)).unwrap().unwrap();
-    assert_eq!(principal.tenant_id, TenantId(3));
+    let principal =
+        registry.find_principal(&secret::hash(&key), fixture.clock.now()).unwrap().unwrap();
+    assert_eq!(principal.key.tenant_id, TenantId(3));
     assert!(registry.find_tenant("two").unwrap().unwrap().suspended);
     assert_eq!(fixture.tenant("four").id, TenantId(4));
     assert_eq!(fixture.problems(), []);
@@ -339,8 +343,8 @@ fn an_existing_tenant_is_replaced_only_by_force_and_keeps_its_keys_and_counters(
     let registry = fixture.registry();
     let (key, _) = fixture.key(1);
     fixture.backup(Some("one"));
-    registry.revoke_key(one.id, key.id, Actor::Panel, fixture.clock.now()).unwrap();
-    registry.set_password(one.id, "$new", Actor::Panel, fixture.clock.now()).unwrap();
+    registry.revoke_key(one.id, key.id, Actor::CommandLine, fixture.clock.now()).unwrap();
+    registry.set_password(one.id, "$new", Actor::CommandLine, fixture.clock.now()).unwrap();
     fixture.add(1, &["Drei", "Vier"]);
     let changed = fixture.names(1);
     let refused = fixture.restore(Some("one"), false).unwrap_err().to_string();
@@ -376,8 +380,9 @@ fn a_deleted_tenant_is_restored_with_its_keys_next_to_the_others() {
     assert_eq!(fixture.names(3), before);
     let found = registry.find_tenant("two").unwrap().unwrap();
     assert_eq!(found, TenantRow { id: TenantId(3), ..row });
-    let principal = registry.find_principal(&secret::hash(&key)).unwrap().unwrap();
-    assert_eq!(principal.tenant_id, TenantId(3));
+    let principal =
+        registry.find_principal(&secret::hash(&key), fixture.clock.now()).unwrap().unwrap();
+    assert_eq!(principal.key.tenant_id, TenantId(3));
     assert_eq!(key_ids(&registry, 3), (vec![2], vec![2]));
     // Files exist for the next id and for the previous one. Neither is touched.
     registry.delete_tenant("two").unwrap();
@@ -393,7 +398,7 @@ fn a_deleted_tenant_is_restored_with_its_keys_next_to_the_others() {
 fn key_ids(registry: &Registry, tenant: i64) -> (Vec<i64>, Vec<i64>) {
     let tenant = TenantId(tenant);
     let keys = registry.list_keys(tenant).unwrap().into_iter().map(|key| key.id.0);
-    let events = registry.key_events(tenant, 10).unwrap().into_iter();
+    let events = registry.changes(tenant, 10).unwrap().into_iter();
     let mut events: Vec<i64> = events.filter_map(|event| Some(event.key?.id.0)).collect();
     events.sort_unstable();
     (keys.collect(), events)
@@ -407,7 +412,7 @@ fn a_backup_from_elsewhere_does_not_use_deleted_ids_again() {
     let keys: Vec<i64> = (0..4).map(|_| elsewhere.key(1).0.id.0).collect();
     let (registry, now) = (elsewhere.registry(), elsewhere.clock.now());
     let first = crate::model::KeyId(keys[0]);
-    registry.delete_key(TenantId(1), first, Actor::Panel, now).unwrap();
+    registry.delete_key(TenantId(1), first, Actor::CommandLine, now).unwrap();
     elsewhere.backup(None);
     let here = Fixture::new();
     for name in ["one", "two", "three"] {
@@ -447,8 +452,12 @@ fn a_tenant_is_restored_under_another_name_and_keys_stay_where_they_are() {
     let copy = as_new("copy", false).unwrap().tenants.remove(0);
     assert_eq!((copy.id, copy.name.as_str(), copy.keys), (TenantId(2), "copy", 0));
     assert_eq!(fixture.names(2), before);
-    let principal = fixture.registry().find_principal(&secret::hash(&key)).unwrap().unwrap();
-    assert_eq!(principal.tenant_id, TenantId(1));
+    let principal = fixture
+        .registry()
+        .find_principal(&secret::hash(&key), fixture.clock.now())
+        .unwrap()
+        .unwrap();
+    assert_eq!(principal.key.tenant_id, TenantId(1));
     assert!(as_new("No name", false).is_err());
     assert_eq!(fixture.problems(), []);
     fixture.assert_tidy();
@@ -459,12 +468,12 @@ fn a_restored_key_keeps_its_end_and_its_limit() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     let new = NewKey {
-        expires_at: Expiry::at_end_of("2027-01-31"),
+        expires_at: Timestamp::end_of_day("2027-01-31"),
         rate_limit: std::num::NonZeroU32::new(7),
         ..NewKey::new("a key", Scopes::every())
     };
     let (registry, now) = (fixture.registry(), fixture.clock.now());
-    let (row, _) = registry.create_key(TenantId(1), new, Actor::Panel, now).unwrap();
+    let (row, _) = registry.create_key(TenantId(1), new, Actor::CommandLine, now).unwrap();
     fixture.backup(Some("one"));
     registry.delete_tenant("one").unwrap();
     let id = fixture.restore(Some("one"), false).unwrap().tenants[0].id;

@@ -26,7 +26,7 @@ use crate::password;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
 use crate::store::database::{self, Database, LITESTREAM_TABLES, Schema};
 use crate::store::registry::{
-    EVENT_COLUMNS, KEY_COLUMNS, KeyEvent, KeyRow, TENANT_COLUMNS, TenantRow, check_key_name,
+    EVENT_COLUMNS, Event, KEY_COLUMNS, KeyRow, TENANT_COLUMNS, TenantRow, check_key_name,
 };
 
 /// The ids that a counter reaches in the life of a program, with room for as many again.
@@ -209,7 +209,7 @@ pub(super) fn check_registry(registry: &Connection, manifest: &Manifest) -> Resu
     })?;
     let sql = format!("SELECT {EVENT_COLUMNS} FROM key_events");
     let mut statement = registry.prepare(&sql)?;
-    let events = statement.query_map([], |row| Ok(event_problem(&KeyEvent::read(row)?)))?;
+    let events = statement.query_map([], |row| Ok(event_problem(&Event::read(row)?)))?;
     let problems = keys.chain(events).collect::<rusqlite::Result<Vec<_>>>()?;
     refuse(problems.into_iter().flatten())
 }
@@ -239,7 +239,7 @@ fn key_problem(key: &KeyRow, hash: &[u8], scopes: &str) -> Option<String> {
         .then(|| format!("the key {} is none that the program makes", key.id))
 }
 
-fn event_problem(event: &KeyEvent) -> Option<String> {
+fn event_problem(event: &Event) -> Option<String> {
     let key = event.key.as_ref()?;
     (!is_key_name(&key.name) || !is_prefix(&key.prefix))
         .then(|| format!("an event of the key {} is none that the program makes", key.id))

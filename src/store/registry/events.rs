@@ -1,80 +1,71 @@
-//! Events: changes to a tenant's keys and password, and sign-ins. The last 1,000 of each tenant are
-//! kept (contract section 11).
-//!
-//! A failed sign-in is logged but is not an event: anybody can cause one, and a thousand of them
-//! would displace all others.
+//! Events: sign-ins, failed ones too, and changes of a tenant's keys and password. Of each tenant
+//! the last 1,000 sign-ins and the last 1,000 changes are kept (contract section 11): whoever tries
+//! to sign in displaces no change.
 
+use std::net::IpAddr;
+
+use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{Row, Transaction, params};
 
-use super::key_row::KeyRow;
-use super::{Registry, RegistryError};
+use super::keys::KeyRow;
+use super::{Registry, Result};
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, TenantId};
 
-/// The number of events that are kept for each tenant.
-const EVENTS_KEPT: i64 = 1_000;
+/// The number of events of each kind that are kept for each tenant.
+const EVENTS_KEPT: usize = 1_000;
 
-/// The interface through which an action was taken.
+/// Who took an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
-    /// The HTML panel.
-    Panel,
+    /// A user of the panel, by the client's address.
+    Panel(IpAddr),
     /// A command of the operator.
     CommandLine,
-}
-
-impl Actor {
-    /// The stored spelling.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Actor::Panel => "panel",
-            Actor::CommandLine => "command line",
-        }
-    }
 }
 
 /// The action that an event records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A key was created.
-    Created,
-    /// A key was replaced by another one.
-    Replaced,
-    /// A key's rate limit was changed.
-    LimitChanged,
-    /// A key was revoked.
-    Revoked,
-    /// A key was deleted.
-    Deleted,
-    /// A tenant admin signed in.
-    SignedIn,
-    /// The panel's password was changed.
+    KeyCreated,
+    KeyReplaced,
+    KeyLimitChanged,
+    KeyRevoked,
+    KeyDeleted,
     PasswordChanged,
+    SignedIn,
+    FailedSignIn,
 }
 
 impl Action {
-    /// The stored spelling.
+    /// The spelling in the registry and in the log.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Action::Created => "created",
-            Action::Replaced => "replaced",
-            Action::LimitChanged => "limit changed",
-            Action::Revoked => "revoked",
-            Action::Deleted => "deleted",
-            Action::SignedIn => "signed in",
+            Action::KeyCreated => "key created",
+            Action::KeyReplaced => "key replaced",
+            Action::KeyLimitChanged => "key limit changed",
+            Action::KeyRevoked => "key revoked",
+            Action::KeyDeleted => "key deleted",
             Action::PasswordChanged => "password changed",
+            Action::SignedIn => "signed in",
+            Action::FailedSignIn => "failed sign-in",
         }
     }
 }
 
+/// Whether a row of the table is a sign-in. Sign-ins and changes are counted apart.
+const IS_SIGN_IN: &str = "(action IN ('signed in', 'failed sign-in'))";
+
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyEvent {
+pub struct Event {
     pub at: Timestamp,
-    /// The name of an [`Actor`].
+    /// `panel` or `command line`.
     pub actor: String,
-    /// The name of an [`Action`].
+    /// The spelling of an [`Action`].
     pub action: String,
+    /// `None` for a command, and for an event from before addresses were stored.
+    pub client: Option<IpAddr>,
     /// The key that the action changed; `None` for a sign-in and a change of the password.
     pub key: Option<EventKey>,
 }
@@ -82,63 +73,123 @@ pub struct KeyEvent {
 /// The key of an event, as it was then. The key may be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventKey {
-    /// The key's id.
     pub id: KeyId,
-    /// The key's name.
     pub name: String,
     /// The first 8 characters.
     pub prefix: String,
 }
 
-impl KeyEvent {
+impl Event {
+    /// `key` is the key that the action changed.
+    pub(super) fn new(action: Action, key: Option<&KeyRow>, actor: Actor, at: Timestamp) -> Event {
+        let (actor, client) = match actor {
+            Actor::Panel(client) => ("panel", Some(client)),
+            Actor::CommandLine => ("command line", None),
+        };
+        let key = key.map(|KeyRow { id, name, prefix, .. }| EventKey {
+            id: *id,
+            name: name.clone(),
+            prefix: prefix.clone(),
+        });
+        Event { at, actor: actor.to_owned(), action: action.as_str().to_owned(), client, key }
+    }
+
+    /// Inserts the event of the tenant, if there is such a tenant, and deletes those of its kind
+    /// before the last 1,000.
+    pub(super) fn insert(
+        &self,
+        transaction: &Transaction<'_>,
+        tenant_id: TenantId,
+    ) -> rusqlite::Result<()> {
+        let Event { at, actor, action, client, key } = self;
+        let client = client.map(|client| client.to_string());
+        let (key_id, name, prefix) = (
+            key.as_ref().map(|k| k.id),
+            key.as_ref().map(|k| &k.name),
+            key.as_ref().map(|k| &k.prefix),
+        );
+        let sql = format!(
+            "INSERT INTO key_events (tenant_id, {EVENT_COLUMNS})
+             SELECT id, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM tenants WHERE id = ?1"
+        );
+        let values = params![tenant_id, at, actor, action, client, key_id, name, prefix];
+        transaction.prepare_cached(&sql)?.execute(values)?;
+        let sql = format!(
+            "DELETE FROM key_events WHERE tenant_id = ?1 AND {IS_SIGN_IN} = ?2 AND id <=
+               (SELECT id FROM key_events WHERE tenant_id = ?1 AND {IS_SIGN_IN} = ?2
+                ORDER BY id DESC LIMIT 1 OFFSET {EVENTS_KEPT})"
+        );
+        let values = params![tenant_id, self.is_sign_in()];
+        transaction.prepare_cached(&sql)?.execute(values).map(drop)
+    }
+
+    fn is_sign_in(&self) -> bool {
+        [Action::SignedIn, Action::FailedSignIn].iter().any(|kind| kind.as_str() == self.action)
+    }
+
     /// Reads [`EVENT_COLUMNS`], in their order.
-    pub(in crate::store) fn read(row: &Row<'_>) -> rusqlite::Result<KeyEvent> {
-        let key = match row.get(3)? {
-            Some(id) => Some(EventKey { id, name: row.get(4)?, prefix: row.get(5)? }),
+    pub(in crate::store) fn read(row: &Row<'_>) -> rusqlite::Result<Event> {
+        let client = row.get::<_, Option<String>>(3)?.map(|text| text.parse()).transpose();
+        let client = client.map_err(|error| {
+            rusqlite::Error::FromSqlConversionFailure(
+                3,
+                Type::Text,
+                FromSqlError::other(error).into(),
+            )
+        })?;
+        let key = match row.get(4)? {
+            Some(id) => Some(EventKey { id, name: row.get(5)?, prefix: row.get(6)? }),
             None => None,
         };
-        Ok(KeyEvent { at: row.get(0)?, actor: row.get(1)?, action: row.get(2)?, key })
+        Ok(Event { at: row.get(0)?, actor: row.get(1)?, action: row.get(2)?, client, key })
     }
 }
 
-pub(in crate::store) const EVENT_COLUMNS: &str = "at, actor, action, key_id, key_name, prefix";
+pub(in crate::store) const EVENT_COLUMNS: &str =
+    "at, actor, action, client, key_id, key_name, prefix";
 
 impl Registry {
-    /// At most `limit` of the tenant's last events, the newest first.
-    pub fn key_events(
-        &self,
-        tenant_id: TenantId,
-        limit: u32,
-    ) -> Result<Vec<KeyEvent>, RegistryError> {
+    /// Records a failed sign-in in memory. [`Registry::flush`] and the next sign-in write it: a
+    /// response that waits for the disk would tell that the tenant exists.
+    pub fn record_failed_sign_in(&self, tenant_id: TenantId, client: IpAddr, now: Moment) {
+        let event = Event::new(Action::FailedSignIn, None, Actor::Panel(client), now.timestamp());
+        self.unwritten.lock().failed_sign_ins.push((tenant_id, event));
+    }
+
+    /// At most `limit` of the tenant's last changes of keys and the password, the newest first.
+    pub fn changes(&self, tenant_id: TenantId, limit: usize) -> Result<Vec<Event>> {
+        self.events(tenant_id, false, limit)
+    }
+
+    /// At most `limit` of the tenant's last sign-ins, failed ones too, the newest first.
+    pub fn sign_ins(&self, tenant_id: TenantId, limit: usize) -> Result<Vec<Event>> {
+        // A sign-in writes the failed ones before it, so those in memory are the newest.
+        let unwritten = self.unwritten.lock().failed_sign_ins_of(tenant_id);
+        let stored = self.events(tenant_id, true, limit)?;
+        Ok(unwritten.into_iter().rev().chain(stored).take(limit).collect())
+    }
+
+    fn events(&self, tenant_id: TenantId, sign_ins: bool, limit: usize) -> Result<Vec<Event>> {
         self.read(|connection| {
-            let sql = format!("SELECT {EVENT_COLUMNS} FROM key_events WHERE tenant_id = ?1 ORDER BY id DESC LIMIT ?2");
-            connection.prepare_cached(&sql)?.query_map(params![tenant_id, limit], KeyEvent::read)?.collect()
+            let sql = format!(
+                "SELECT {EVENT_COLUMNS} FROM key_events
+                 WHERE tenant_id = ?1 AND {IS_SIGN_IN} = ?2 ORDER BY id DESC LIMIT {limit}"
+            );
+            let mut select = connection.prepare_cached(&sql)?;
+            select.query_map(params![tenant_id, sign_ins], Event::read)?.collect()
         })
     }
-}
 
-/// Inserts an event of the tenant and deletes the events before its last 1,000. `key` is the key
-/// that the action changed.
-pub(super) fn insert_event(
-    transaction: &Transaction<'_>,
-    tenant_id: TenantId,
-    action: Action,
-    key: Option<&KeyRow>,
-    actor: Actor,
-    now: Moment,
-) -> rusqlite::Result<()> {
-    let (id, name, prefix) = (key.map(|k| k.id), key.map(|k| &k.name), key.map(|k| &k.prefix));
-    let sql = format!(
-        "INSERT INTO key_events (tenant_id, {EVENT_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
-    );
-    let values =
-        params![tenant_id, now.timestamp(), actor.as_str(), action.as_str(), id, name, prefix];
-    transaction.prepare_cached(&sql)?.execute(values)?;
-    transaction
-        .prepare_cached(
-            "DELETE FROM key_events WHERE tenant_id = ?1 AND id <=
-               (SELECT id FROM key_events WHERE tenant_id = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-        )?
-        .execute(params![tenant_id, EVENTS_KEPT])
-        .map(drop)
+    /// How many sign-ins failed since the last but one that succeeded: for whoever is signed in,
+    /// since the one before.
+    pub fn failed_sign_ins(&self, tenant_id: TenantId) -> Result<usize> {
+        let stored = self.read(|connection| {
+            let sql = "SELECT 1 FROM key_events
+                 WHERE tenant_id = ?1 AND action = 'failed sign-in' AND id > coalesce(
+                   (SELECT id FROM key_events WHERE tenant_id = ?1 AND action = 'signed in'
+                    ORDER BY id DESC LIMIT 1 OFFSET 1), 0)";
+            Ok(connection.prepare_cached(sql)?.query_map([tenant_id], |_| Ok(()))?.count())
+        })?;
+        Ok(stored + self.unwritten.lock().failed_sign_ins_of(tenant_id).len())
+    }
 }

@@ -1,12 +1,14 @@
-//! API keys: created, listed, limited, revoked and deleted, and the time of their last use.
+//! API keys: created, found, listed, limited, replaced, revoked and deleted.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+use jiff::Span;
+use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 
-use super::events::{Action, Actor, insert_event};
-use super::key_row::{KEY_COLUMNS, KeyRow};
-use super::{Expiry, Registry, RegistryError};
+use super::events::{Action, Actor, Event};
+use super::tenants::{Inactive, inactive};
+use super::{Registry, RegistryError, Result};
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, Scopes, TenantId};
 use crate::secret::{self, PREFIX_LENGTH};
@@ -17,15 +19,108 @@ const MAX_NAME_LENGTH: usize = 100;
 /// The highest rate limit that a key can have, in requests a minute.
 pub const MAX_RATE_LIMIT: u32 = 100_000;
 
+/// The most keys of a tenant, revoked and expired ones included (contract section 9). Without a
+/// limit, a tenant's rate limit would be what it likes, and so would the size of the panel's page.
+pub const MAX_KEYS: u32 = 200;
+
+/// How long before its end a key's end is announced (contract section 14).
+const NOTICE: Duration = Duration::from_hours(14 * 24);
+
+/// Whether a key is accepted, and if not, why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyState {
+    Active,
+    /// The key may be expired, too.
+    Revoked,
+    /// The end of the key has come.
+    Expired,
+}
+
+impl KeyState {
+    /// The spelling of `key list --json`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            KeyState::Active => "active",
+            KeyState::Revoked => "revoked",
+            KeyState::Expired => "expired",
+        }
+    }
+}
+
+/// One key without its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRow {
+    /// Never used again after the key is deleted.
+    pub id: KeyId,
+    pub tenant_id: TenantId,
+    /// Follows [`check_key_name`].
+    pub name: String,
+    /// The first 8 characters.
+    pub prefix: String,
+    pub scopes: Scopes,
+    pub created_at: Timestamp,
+    /// Rounded down to the minute; `None` before the first use.
+    pub last_used_at: Option<Timestamp>,
+    pub revoked_at: Option<Timestamp>,
+    /// The second from which on the key is expired; `None` for a key without an end.
+    pub expires_at: Option<Timestamp>,
+    /// The key's own number of requests a minute; `None` for the server's.
+    pub rate_limit: Option<NonZeroU32>,
+}
+
+impl KeyRow {
+    pub fn state(&self, now: Moment) -> KeyState {
+        if self.revoked_at.is_some() {
+            KeyState::Revoked
+        } else if self.expires_at.is_some_and(|end| end <= now.timestamp()) {
+            KeyState::Expired
+        } else {
+            KeyState::Active
+        }
+    }
+
+    /// The end of the key if it has come or is at most 14 days away.
+    pub fn near_end(&self, now: Moment) -> Option<Timestamp> {
+        self.expires_at.filter(|end| end.before(NOTICE) <= now.timestamp())
+    }
+
+    /// Reads [`KEY_COLUMNS`], in their order.
+    pub(in crate::store) fn read(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
+        Ok(KeyRow {
+            id: row.get(0)?,
+            tenant_id: row.get(1)?,
+            name: row.get(2)?,
+            prefix: row.get(3)?,
+            scopes: Scopes::from(row.get_ref(4)?.as_str()?),
+            created_at: row.get(5)?,
+            last_used_at: row.get(6)?,
+            revoked_at: row.get(7)?,
+            expires_at: row.get(8)?,
+            rate_limit: row.get(9)?,
+        })
+    }
+}
+
+pub(in crate::store) const KEY_COLUMNS: &str = "keys.id, keys.tenant_id, keys.name, keys.prefix, keys.scopes, keys.created_at, keys.last_used_at, keys.revoked_at, keys.expires_at, keys.rate_limit";
+
+/// A key as a request presents it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    pub key: KeyRow,
+    pub tenant_name: String,
+    /// Why the tenant is inactive, if it is.
+    pub inactive: Option<Inactive>,
+}
+
 /// What a new key is to be.
 #[derive(Clone, Copy, Debug)]
 pub struct NewKey<'a> {
     /// Follows [`check_key_name`].
     pub name: &'a str,
-    /// What the key permits: at least one scope.
+    /// At least one scope.
     pub scopes: Scopes,
-    /// The end of the key, in the future; `None` for a key without an end.
-    pub expires_at: Option<Expiry>,
+    /// In the future; `None` for a key without an end.
+    pub expires_at: Option<Timestamp>,
     /// Requests a minute, at most [`MAX_RATE_LIMIT`]; `None` for the server's limit.
     pub rate_limit: Option<NonZeroU32>,
 }
@@ -34,13 +129,6 @@ impl<'a> NewKey<'a> {
     /// A key without an end and with the server's rate limit.
     pub fn new(name: &'a str, scopes: Scopes) -> NewKey<'a> {
         NewKey { name, scopes, expires_at: None, rate_limit: None }
-    }
-
-    /// The key with its name as it is stored, or the rule that it breaks.
-    pub(super) fn checked(self, now: Moment) -> Result<NewKey<'a>, &'static str> {
-        let key = NewKey { name: check_key_name(self.name)?, ..self };
-        check(&key, now)?;
-        Ok(key)
     }
 }
 
@@ -59,6 +147,18 @@ pub fn check_key_name(name: &str) -> Result<&str, &'static str> {
     }
 }
 
+/// A key that was replaced, and the key that replaces it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// The old key with its new end.
+    pub old: KeyRow,
+    /// The end of the old key before the replacement.
+    pub former_end: Option<Timestamp>,
+    pub new: KeyRow,
+    /// The secret of the new key. It is not stored.
+    pub key: String,
+}
+
 impl Registry {
     /// Creates a key. Returns its row and its secret, which is not stored.
     pub fn create_key(
@@ -67,37 +167,38 @@ impl Registry {
         new: NewKey<'_>,
         actor: Actor,
         now: Moment,
-    ) -> Result<(KeyRow, String), RegistryError> {
-        let new = new.checked(now).map_err(RegistryError::Invalid)?;
-        self.change(|transaction| {
-            if !transaction
-                .prepare_cached("SELECT 1 FROM tenants WHERE id = ?1")?
-                .exists([tenant_id])?
-            {
-                return Err(RegistryError::NoTenant(tenant_id.to_string()));
-            }
-            let (row, key) = insert(transaction, tenant_id, &new, now)?;
-            insert_event(transaction, tenant_id, Action::Created, Some(&row), actor, now)?;
-            Ok((row, key))
+    ) -> Result<(KeyRow, String)> {
+        self.change(|transaction| insert(transaction, tenant_id, &new, actor, now))
+    }
+
+    /// The principal whose key has this SHA-256. This runs for every request.
+    pub fn find_principal(&self, hash: &[u8; 32], now: Moment) -> Result<Option<Principal>> {
+        self.read(|connection| {
+            let sql = format!(
+                "SELECT {KEY_COLUMNS}, tenants.name, tenants.suspended, tenants.trial_until
+                 FROM keys JOIN tenants ON tenants.id = keys.tenant_id WHERE keys.hash = ?1"
+            );
+            let read = |row: &Row<'_>| {
+                let trial_until: Option<String> = row.get(12)?;
+                Ok(Principal {
+                    key: KeyRow::read(row)?,
+                    tenant_name: row.get(10)?,
+                    inactive: inactive(row.get(11)?, trial_until.as_deref(), now),
+                })
+            };
+            connection.prepare_cached(&sql)?.query_row([hash], read).optional()
         })
     }
 
-    /// The tenant's key of this id, or `None`.
-    pub fn key(&self, tenant_id: TenantId, key_id: KeyId) -> Result<Option<KeyRow>, RegistryError> {
-        self.read(|connection| find(connection, tenant_id, key_id))
-    }
-
     /// The tenant's keys, the oldest first, with the last uses that are not written yet.
-    pub fn list_keys(&self, tenant_id: TenantId) -> Result<Vec<KeyRow>, RegistryError> {
+    pub fn list_keys(&self, tenant_id: TenantId) -> Result<Vec<KeyRow>> {
         let mut keys: Vec<KeyRow> = self.read(|connection| {
             let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 ORDER BY id");
             connection.prepare_cached(&sql)?.query_map([tenant_id], KeyRow::read)?.collect()
         })?;
-        let uses = self.uses.lock();
+        let unwritten = self.unwritten.lock();
         for key in &mut keys {
-            if let Some(seconds) = uses.get(&key.id) {
-                key.last_used_at = Some(*seconds);
-            }
+            key.last_used_at = unwritten.uses.get(&key.id).copied().or(key.last_used_at);
         }
         Ok(keys)
     }
@@ -109,7 +210,7 @@ impl Registry {
         key_id: KeyId,
         actor: Actor,
         now: Moment,
-    ) -> Result<KeyRow, RegistryError> {
+    ) -> Result<KeyRow> {
         self.change_key(tenant_id, key_id, |transaction, key| {
             if key.revoked_at.is_some() {
                 return Ok(key);
@@ -118,7 +219,8 @@ impl Registry {
             transaction
                 .prepare_cached("UPDATE keys SET revoked_at = ?2 WHERE id = ?1")?
                 .execute(params![key_id, revoked_at])?;
-            insert_event(transaction, tenant_id, Action::Revoked, Some(&key), actor, now)?;
+            Event::new(Action::KeyRevoked, Some(&key), actor, revoked_at)
+                .insert(transaction, tenant_id)?;
             Ok(KeyRow { revoked_at: Some(revoked_at), ..key })
         })
     }
@@ -132,13 +234,13 @@ impl Registry {
         rate_limit: Option<NonZeroU32>,
         actor: Actor,
         now: Moment,
-    ) -> Result<KeyRow, RegistryError> {
-        check_rate_limit(rate_limit).map_err(RegistryError::Invalid)?;
+    ) -> Result<KeyRow> {
         self.change_key(tenant_id, key_id, |transaction, key| {
             if key.rate_limit != rate_limit {
                 let sql = "UPDATE keys SET rate_limit = ?2 WHERE id = ?1";
                 transaction.prepare_cached(sql)?.execute(params![key_id, rate_limit])?;
-                insert_event(transaction, tenant_id, Action::LimitChanged, Some(&key), actor, now)?;
+                Event::new(Action::KeyLimitChanged, Some(&key), actor, now.timestamp())
+                    .insert(transaction, tenant_id)?;
             }
             Ok(KeyRow { rate_limit, ..key })
         })
@@ -151,77 +253,70 @@ impl Registry {
         key_id: KeyId,
         actor: Actor,
         now: Moment,
-    ) -> Result<KeyRow, RegistryError> {
-        let key = self.change_key(tenant_id, key_id, |transaction, key| {
-            delete(transaction, key_id)?;
-            insert_event(transaction, tenant_id, Action::Deleted, Some(&key), actor, now)?;
+    ) -> Result<KeyRow> {
+        self.change_key(tenant_id, key_id, |transaction, key| {
+            delete(transaction, &key, actor, now)?;
             Ok(key)
-        })?;
-        self.uses.lock().remove(&key_id);
-        Ok(key)
-    }
-
-    /// Runs `work` with a key of this tenant in a write transaction.
-    pub(super) fn change_key<T>(
-        &self,
-        tenant_id: TenantId,
-        key_id: KeyId,
-        work: impl FnOnce(&Transaction<'_>, KeyRow) -> Result<T, RegistryError>,
-    ) -> Result<T, RegistryError> {
-        self.change(|transaction| {
-            let key = find(transaction, tenant_id, key_id)?.ok_or(RegistryError::NoKey(key_id))?;
-            work(transaction, key)
         })
     }
 
-    /// Records in memory that a key was used. [`Registry::flush_uses`] writes it.
-    pub fn record_use(&self, key_id: KeyId, now: Moment) {
-        let seconds = now.unix_seconds();
-        let minute = Timestamp::from_unix(seconds - seconds.rem_euclid(60));
-        self.uses.lock().insert(key_id, minute);
-    }
-
-    /// Writes the uses that [`Registry::record_use`] has recorded. The server calls it once a
-    /// minute and when it stops. After an error they are kept for the next call.
-    pub fn flush_uses(&self) -> Result<(), RegistryError> {
-        let uses = std::mem::take(&mut *self.uses.lock());
-        if uses.is_empty() {
-            return Ok(());
-        }
-        let written = self.change(|transaction| {
-            let mut update = transaction.prepare_cached(
-                "UPDATE keys SET last_used_at = ?2 WHERE id = ?1 AND last_used_at IS NOT ?2",
-            )?;
-            for (key, minute) in &uses {
-                update.execute(params![key, minute])?;
+    /// Creates a key with the name, scopes, limit and end of `key_id`, which then ends after
+    /// `overlap`, or earlier if it would have ended anyway (contract section 14).
+    ///
+    /// A key that is revoked or expired is [`RegistryError::NotReplaceable`].
+    pub fn replace_key(
+        &self,
+        tenant_id: TenantId,
+        key_id: KeyId,
+        overlap: Span,
+        actor: Actor,
+        now: Moment,
+    ) -> Result<Replacement> {
+        let overlap_end =
+            now.after(overlap).ok_or(RegistryError::Invalid("the overlap is too long"))?;
+        self.change_key(tenant_id, key_id, |transaction, old| {
+            let state = old.state(now);
+            if state != KeyState::Active {
+                return Err(RegistryError::NotReplaceable { id: key_id, state: state.as_str() });
             }
-            Ok::<_, RegistryError>(())
-        });
-        if written.is_err() {
-            let mut newer = self.uses.lock();
-            for (key, minute) in uses {
-                newer.entry(key).or_insert(minute);
-            }
-        }
-        written
+            let KeyRow { expires_at: former_end, rate_limit, scopes, .. } = old;
+            let new = NewKey { name: &old.name, scopes, expires_at: former_end, rate_limit };
+            let (new, key) = insert(transaction, tenant_id, &new, actor, now)?;
+            let end = former_end.map_or(overlap_end, |end| end.min(overlap_end));
+            set_end(transaction, key_id, Some(end))?;
+            Event::new(Action::KeyReplaced, Some(&old), actor, now.timestamp())
+                .insert(transaction, tenant_id)?;
+            Ok(Replacement { old: KeyRow { expires_at: Some(end), ..old }, former_end, new, key })
+        })
     }
-}
 
-/// Checks the rules of a new key, except that of its name.
-fn check(new: &NewKey<'_>, now: Moment) -> Result<(), &'static str> {
-    if new.scopes.is_empty() {
-        return Err("a key has at least one scope");
+    /// Undoes a replacement whose new key was shown to nobody: deletes the new key and gives the
+    /// old one its former end.
+    pub fn undo_replacement(
+        &self,
+        replacement: &Replacement,
+        actor: Actor,
+        now: Moment,
+    ) -> Result<()> {
+        self.change(|transaction| {
+            delete(transaction, &replacement.new, actor, now)?;
+            Ok(set_end(transaction, replacement.old.id, replacement.former_end)?)
+        })
     }
-    if new.expires_at.is_some_and(|end| end.is_over(now)) {
-        return Err("the end of a key must be in the future");
-    }
-    check_rate_limit(new.rate_limit)
-}
 
-fn check_rate_limit(rate_limit: Option<NonZeroU32>) -> Result<(), &'static str> {
-    match rate_limit {
-        Some(limit) if limit.get() > MAX_RATE_LIMIT => Err("a key's rate limit is at most 100000"),
-        _ => Ok(()),
+    /// Runs `work` with a key of this tenant in a write transaction.
+    fn change_key<T>(
+        &self,
+        tenant_id: TenantId,
+        key_id: KeyId,
+        work: impl FnOnce(&Transaction<'_>, KeyRow) -> Result<T>,
+    ) -> Result<T> {
+        self.change(|transaction| {
+            let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
+            let mut find = transaction.prepare_cached(&sql)?;
+            let key = find.query_row(params![tenant_id, key_id], KeyRow::read).optional()?;
+            work(transaction, key.ok_or(RegistryError::NoKey(key_id))?)
+        })
     }
 }
 
@@ -230,39 +325,53 @@ pub(super) fn insert(
     transaction: &Transaction<'_>,
     tenant_id: TenantId,
     new: &NewKey<'_>,
+    actor: Actor,
     now: Moment,
-) -> Result<(KeyRow, String), RegistryError> {
+) -> Result<(KeyRow, String)> {
+    let name = check_key_name(new.name).map_err(RegistryError::Invalid)?;
+    if new.scopes.is_empty() {
+        return Err(RegistryError::Invalid("a key has at least one scope"));
+    }
+    if new.expires_at.is_some_and(|end| end <= now.timestamp()) {
+        return Err(RegistryError::Invalid("the end of a key must be in the future"));
+    }
+    let count = "SELECT count(*) FROM keys WHERE tenant_id = ?1";
+    let count: u32 = transaction.prepare_cached(count)?.query_row([tenant_id], |row| row.get(0))?;
+    if count >= MAX_KEYS {
+        return Err(RegistryError::TooManyKeys);
+    }
     let key = secret::generate_key()?;
     let prefix: String = key.chars().take(PREFIX_LENGTH).collect();
-    let NewKey { name, scopes, expires_at, rate_limit } = *new;
+    let NewKey { scopes, expires_at, rate_limit, .. } = *new;
     let sql = format!(
         "INSERT INTO keys (tenant_id, name, hash, prefix, scopes, created_at, expires_at, rate_limit)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING {KEY_COLUMNS}"
     );
-    let (scopes, created_at) = (scopes.to_string(), now.timestamp());
-    let values = params![
-        tenant_id,
-        name,
-        secret::hash(&key),
-        prefix,
-        scopes,
-        created_at,
-        expires_at,
-        rate_limit
-    ];
+    let (hash, scopes, at) = (secret::hash(&key), scopes.to_string(), now.timestamp());
+    let values = params![tenant_id, name, hash, prefix, scopes, at, expires_at, rate_limit];
     let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
+    Event::new(Action::KeyCreated, Some(&row), actor, at).insert(transaction, tenant_id)?;
     Ok((row, key))
 }
 
-pub(super) fn delete(transaction: &Transaction<'_>, key_id: KeyId) -> rusqlite::Result<()> {
-    transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key_id]).map(drop)
+fn delete(
+    transaction: &Transaction<'_>,
+    key: &KeyRow,
+    actor: Actor,
+    now: Moment,
+) -> rusqlite::Result<()> {
+    transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id])?;
+    Event::new(Action::KeyDeleted, Some(key), actor, now.timestamp())
+        .insert(transaction, key.tenant_id)
 }
 
-fn find(
-    connection: &Connection,
-    tenant_id: TenantId,
+fn set_end(
+    transaction: &Transaction<'_>,
     key_id: KeyId,
-) -> rusqlite::Result<Option<KeyRow>> {
-    let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
-    connection.prepare_cached(&sql)?.query_row(params![tenant_id, key_id], KeyRow::read).optional()
+    end: Option<Timestamp>,
+) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("UPDATE keys SET expires_at = ?2 WHERE id = ?1")?
+        .execute(params![key_id, end])
+        .map(drop)
 }

@@ -4,46 +4,34 @@
 //! change is one transaction.
 
 mod events;
-mod expiry;
-mod key_row;
 mod keys;
-mod principal;
-mod replacement;
 mod sessions;
 mod tenants;
+mod unwritten;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use r2d2::Pool;
-use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
-use scheduled_thread_pool::ScheduledThreadPool;
 
 pub(in crate::store) use events::EVENT_COLUMNS;
-pub use events::{Action, Actor, EventKey, KeyEvent};
-pub use expiry::Expiry;
-pub(in crate::store) use key_row::KEY_COLUMNS;
-pub use key_row::{KeyRow, KeyState};
-pub use keys::{MAX_RATE_LIMIT, NewKey, check_key_name};
-pub use principal::Principal;
-pub use replacement::Replacement;
+pub use events::{Action, Actor, Event, EventKey};
+pub(in crate::store) use keys::KEY_COLUMNS;
+pub use keys::{
+    KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement, check_key_name,
+};
 pub use sessions::SESSION_SECONDS;
 pub(in crate::store) use tenants::TENANT_COLUMNS;
-pub use tenants::{DeletedTenant, Inactive, TenantRow, TenantState, check_tenant_name};
+pub use tenants::{Inactive, TenantRow, check_tenant_name};
+use unwritten::Unwritten;
 
 pub(crate) use super::data_dir::REGISTRY_FILE as FILE;
 use super::data_dir::{self, DataDir};
 use super::database::{self, Database, FileIdentity, Role};
 use super::error::{DatabaseError, OpenError};
 pub(crate) use super::schemas::REGISTRY as SCHEMA;
-use crate::clock::Timestamp;
 use crate::model::KeyId;
-
-/// Connections for reading. A read takes microseconds.
-const READERS: u32 = 8;
 
 /// Frames from which a commit copies the WAL into the file.
 const CHECKPOINT_FRAMES: u32 = 1_000;
@@ -53,12 +41,12 @@ pub struct Registry {
     data_dir: Arc<DataDir>,
     database: Database,
     identity: FileIdentity,
-    readers: Pool<SqliteConnectionManager>,
+    /// A read takes microseconds.
+    reader: Mutex<Connection>,
     writer: Mutex<Connection>,
     /// Whether this process may copy the WAL into the file: the server (database/wal.rs).
     makes_checkpoints: bool,
-    /// Last uses of keys that are not written yet, each rounded down to the minute.
-    uses: Mutex<HashMap<KeyId, Timestamp>>,
+    unwritten: Mutex<Unwritten>,
 }
 
 impl std::fmt::Debug for Registry {
@@ -79,6 +67,8 @@ pub enum RegistryError {
     /// A revoked or expired key cannot be replaced.
     #[error("the key {id} is {state} and cannot be replaced; create a new key")]
     NotReplaceable { id: KeyId, state: &'static str },
+    #[error("the tenant has {MAX_KEYS} keys, which is the limit; delete one first")]
+    TooManyKeys,
     /// A value breaks a rule. The text says which rule.
     #[error("{0}")]
     Invalid(&'static str),
@@ -94,10 +84,10 @@ pub enum RegistryError {
     #[error("the tenant {name} is deleted, but its file remains ({cause}); remove {}", .path.display())]
     FileRemains { name: String, path: PathBuf, cause: String },
     #[error("the registry cannot be used: {0}")]
-    Busy(#[from] r2d2::Error),
-    #[error("the registry cannot be used: {0}")]
     Database(#[from] DatabaseError),
 }
+
+pub(in crate::store) type Result<T, E = RegistryError> = std::result::Result<T, E>;
 
 impl From<rusqlite::Error> for RegistryError {
     fn from(error: rusqlite::Error) -> RegistryError {
@@ -120,16 +110,14 @@ impl Registry {
         let database = data_dir::registry_database(data_dir.path());
         let writer = database.open(Role::Writer)?;
         let missing = || OpenError::Missing(database.path().to_owned());
-        let opener = ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("registry");
-        let readers = database.readers(READERS, Arc::new(opener.build()));
         Ok(Registry {
             data_dir: Arc::new(data_dir),
             identity: database.identity().ok_or_else(missing)?,
+            reader: Mutex::new(database.open(Role::Reader)?),
             database,
-            readers,
             writer: Mutex::new(writer),
             makes_checkpoints,
-            uses: Mutex::default(),
+            unwritten: Mutex::default(),
         })
     }
 
@@ -147,16 +135,13 @@ impl Registry {
     }
 
     /// A change to a file that was removed or replaced would be lost.
-    fn check_identity(&self) -> Result<(), RegistryError> {
+    fn check_identity(&self) -> Result<()> {
         let is_same = self.database.identity() == Some(self.identity);
         is_same.then_some(()).ok_or(RegistryError::Replaced)
     }
 
-    fn read<T>(
-        &self,
-        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, RegistryError> {
-        Ok(query(&*self.readers.get()?)?)
+    fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        Ok(query(&self.reader.lock())?)
     }
 
     /// Runs `work` in a write transaction. An error of `work` and a panic roll it back.
@@ -185,7 +170,7 @@ impl Registry {
     }
 
     /// Attaches a backup's registry to the writer, for a restore, as `saved`.
-    pub(in crate::store) fn attach(&self, saved: &Path) -> Result<(), RegistryError> {
+    pub(in crate::store) fn attach(&self, saved: &Path) -> Result<()> {
         let name = saved.to_str().ok_or_else(|| rusqlite::Error::InvalidPath(saved.to_owned()))?;
         Ok(self.writer.lock().execute("ATTACH ? AS saved", [name]).map(drop)?)
     }

@@ -1,4 +1,4 @@
--- The schema of the registry, version 2: tenants, their keys, the panel's sessions, and events.
+-- The schema of the registry, version 3: tenants, their keys, the panel's sessions, and events.
 --
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, except in sessions: seconds since the Unix
 -- epoch. AUTOINCREMENT ensures that the id of a deleted row is not used again.
@@ -42,15 +42,17 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_by_tenant ON sessions (tenant_id);
 CREATE INDEX sessions_by_expires_at ON sessions (expires_at);
 
--- Changes to keys, sign-ins and changes of the password, with the interface that was used. The key's name and prefix are copied,
--- because the key may be deleted; they are NULL for an event without a key. The last 1,000 events of each tenant are kept.
+-- Sign-ins, failed ones too, and changes of keys and the password, with the interface that was used and, for the panel, the
+-- client's address. The key's name and prefix are copied, because the key may be deleted; they are NULL for an event without a
+-- key. Of each tenant the last 1,000 sign-ins and the last 1,000 changes are kept.
 CREATE TABLE key_events (
   id        INTEGER PRIMARY KEY AUTOINCREMENT,
   tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
   at        TEXT NOT NULL,
   actor     TEXT NOT NULL CHECK (actor IN ('panel', 'command line')),
-  action    TEXT NOT NULL CHECK (action IN ('created', 'replaced', 'limit changed', 'revoked', 'deleted', 'signed in',
-                                            'password changed')),
+  action    TEXT NOT NULL CHECK (action IN ('key created', 'key replaced', 'key limit changed', 'key revoked', 'key deleted',
+                                            'password changed', 'signed in', 'failed sign-in')),
+  client    TEXT,
   key_id    INTEGER,
   key_name  TEXT,
   prefix    TEXT

@@ -1,10 +1,12 @@
 //! The panel's sessions. Only the hash of a session's token is stored.
 
+use std::net::IpAddr;
+
 use rusqlite::{OptionalExtension as _, params};
 
-use super::events::{Action, Actor, insert_event};
+use super::events::{Action, Actor, Event};
 use super::tenants::TENANT_COLUMNS;
-use super::{Registry, RegistryError, TenantRow};
+use super::{Registry, Result, TenantRow};
 use crate::clock::Moment;
 
 /// How long a session lasts after the sign-in: 8 hours.
@@ -18,38 +20,31 @@ impl Registry {
         &self,
         tenant: &TenantRow,
         hash: &[u8; 32],
+        client: IpAddr,
         now: Moment,
-    ) -> Result<bool, RegistryError> {
+    ) -> Result<bool> {
+        // The failed sign-ins before this one come before it.
+        self.flush()?;
         let seconds = now.unix_seconds();
         self.change(|transaction| {
             transaction
                 .prepare_cached("DELETE FROM sessions WHERE expires_at <= ?1")?
                 .execute([seconds])?;
-            let inserted = transaction
-                .prepare_cached(
-                    "INSERT INTO sessions (tenant_id, hash, expires_at)
-                     SELECT id, ?2, ?3 FROM tenants WHERE id = ?1 AND password_hash = ?4",
-                )?
-                .execute(params![
-                    tenant.id,
-                    hash,
-                    seconds + SESSION_SECONDS,
-                    tenant.password_hash
-                ])?;
-            if inserted == 1 {
-                insert_event(transaction, tenant.id, Action::SignedIn, None, Actor::Panel, now)?;
+            let sql = "INSERT INTO sessions (tenant_id, hash, expires_at)
+                 SELECT id, ?2, ?3 FROM tenants WHERE id = ?1 AND password_hash = ?4";
+            let values = params![tenant.id, hash, seconds + SESSION_SECONDS, tenant.password_hash];
+            let inserted = transaction.prepare_cached(sql)?.execute(values)? == 1;
+            if inserted {
+                Event::new(Action::SignedIn, None, Actor::Panel(client), now.timestamp())
+                    .insert(transaction, tenant.id)?;
             }
-            Ok(inserted == 1)
+            Ok(inserted)
         })
     }
 
     /// The tenant of the session with this hash, or `None` if there is no such session or it has
     /// expired.
-    pub fn find_session(
-        &self,
-        hash: &[u8; 32],
-        now: Moment,
-    ) -> Result<Option<TenantRow>, RegistryError> {
+    pub fn find_session(&self, hash: &[u8; 32], now: Moment) -> Result<Option<TenantRow>> {
         let seconds = now.unix_seconds();
         self.read(|connection| {
             let sql = format!(
@@ -62,7 +57,7 @@ impl Registry {
     }
 
     /// Deletes a session. It is no error if there is none.
-    pub fn end_session(&self, hash: &[u8; 32]) -> Result<(), RegistryError> {
+    pub fn end_session(&self, hash: &[u8; 32]) -> Result<()> {
         self.change(|transaction| {
             transaction.prepare_cached("DELETE FROM sessions WHERE hash = ?1")?.execute([hash])?;
             Ok(())

@@ -1,10 +1,10 @@
 //! Tenants: created, listed, changed and deleted, each together with its file.
 
-use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
-use super::events::{Action, Actor, insert_event};
+use super::events::{Action, Actor, Event};
 use super::keys::{self, NewKey};
-use super::{Registry, RegistryError};
+use super::{Registry, RegistryError, Result};
 use crate::clock::{Moment, Timestamp};
 use crate::model::TenantId;
 use crate::store::data_dir::{self, remove_tenant_files, tenant_database};
@@ -36,41 +36,18 @@ pub struct TenantRow {
     pub password_hash: String,
 }
 
-/// Whether a tenant's keys are accepted, and if not, why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TenantState {
-    /// The keys are accepted.
-    Active,
-    /// The operator suspended the tenant.
-    Suspended,
-    /// The last day of the trial is past.
-    TrialOver,
-}
-
-impl TenantState {
-    /// The spelling of `tenant list --json`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            TenantState::Active => "active",
-            TenantState::Suspended => "suspended",
-            TenantState::TrialOver => "trial_over",
-        }
-    }
-}
-
 impl TenantRow {
-    /// Why the tenant is inactive on the day `today` (`YYYY-MM-DD`, UTC), or `None` if it is
-    /// active.
-    pub fn inactive(&self, today: &str) -> Option<Inactive> {
-        inactive(self.suspended, self.trial_until.as_deref(), today)
+    /// Why the tenant is inactive, or `None` if it is active.
+    pub fn inactive(&self, now: Moment) -> Option<Inactive> {
+        inactive(self.suspended, self.trial_until.as_deref(), now)
     }
 
-    /// The state on the day `today` (`YYYY-MM-DD`, UTC).
-    pub fn state(&self, today: &str) -> TenantState {
-        match self.inactive(today) {
-            None => TenantState::Active,
-            Some(Inactive::Suspended) => TenantState::Suspended,
-            Some(Inactive::TrialOver) => TenantState::TrialOver,
+    /// The state in the spelling of `tenant list --json`.
+    pub fn state(&self, now: Moment) -> &'static str {
+        match self.inactive(now) {
+            None => "active",
+            Some(Inactive::Suspended) => "suspended",
+            Some(Inactive::TrialOver) => "trial_over",
         }
     }
 
@@ -89,19 +66,16 @@ impl TenantRow {
 
 pub(in crate::store) const TENANT_COLUMNS: &str = "tenants.id, tenants.name, tenants.suspended, tenants.trial_until, tenants.created_at, tenants.password_hash";
 
-/// A trial ends with its last day. Dates in this format have the order of their texts.
+/// A trial ends with its last day in UTC. Dates in this format have the order of their texts.
 pub(super) fn inactive(
     suspended: bool,
     trial_until: Option<&str>,
-    today: &str,
+    now: Moment,
 ) -> Option<Inactive> {
     if suspended {
-        Some(Inactive::Suspended)
-    } else if trial_until.is_some_and(|last_day| last_day < today) {
-        Some(Inactive::TrialOver)
-    } else {
-        None
+        return Some(Inactive::Suspended);
     }
+    trial_until.is_some_and(|last_day| *last_day < *now.date()).then_some(Inactive::TrialOver)
 }
 
 /// Checks a tenant's name: `[a-z0-9][a-z0-9-]{0,62}`.
@@ -119,50 +93,32 @@ pub fn check_tenant_name(name: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A tenant that was deleted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeletedTenant {
-    pub id: TenantId,
-    pub name: String,
-}
-
 impl Registry {
-    /// Creates a tenant and its empty file. `name` follows [`check_tenant_name`]; `trial_until` is
-    /// a date. After an error there is neither.
+    /// Creates a tenant, its empty file and, with `key`, its first key, all or nothing. `name`
+    /// follows [`check_tenant_name`]; `trial_until` is a date. Returns the key's secret, too, which
+    /// is not stored.
     pub fn create_tenant(
         &self,
         name: &str,
         trial_until: Option<&str>,
         password_hash: &str,
+        key: Option<NewKey<'_>>,
         now: Moment,
-    ) -> Result<TenantRow, RegistryError> {
+    ) -> Result<(TenantRow, Option<String>)> {
         check_tenant_name(name).map_err(RegistryError::Invalid)?;
         let insert = |transaction: &Transaction<'_>| {
-            insert(transaction, name, trial_until, password_hash, now)
+            let sql = format!(
+                "INSERT INTO tenants (name, trial_until, password_hash, created_at)
+                 VALUES (?1, ?2, ?3, ?4) RETURNING {TENANT_COLUMNS}"
+            );
+            let values = params![name, trial_until, password_hash, now.timestamp()];
+            transaction.prepare_cached(&sql)?.query_row(values, TenantRow::read)
         };
-        self.add_tenant(name, insert, Database::create, |_, _| Ok(())).map(|(tenant, ())| tenant)
-    }
-
-    /// Creates a tenant, its empty file and its first key, all or nothing. Returns the tenant and
-    /// the key's secret, which is not stored.
-    pub fn create_tenant_with_key(
-        &self,
-        name: &str,
-        password_hash: &str,
-        key: NewKey<'_>,
-        now: Moment,
-    ) -> Result<(TenantRow, String), RegistryError> {
-        check_tenant_name(name).map_err(RegistryError::Invalid)?;
-        let key = key.checked(now).map_err(RegistryError::Invalid)?;
-        let insert =
-            |transaction: &Transaction<'_>| insert(transaction, name, None, password_hash, now);
-        let add_key = |transaction: &Transaction<'_>, tenant: &TenantRow| {
-            let (row, secret) = keys::insert(transaction, tenant.id, &key, now)?;
-            let (key, actor) = (Some(&row), Actor::CommandLine);
-            insert_event(transaction, tenant.id, Action::Created, key, actor, now)?;
-            Ok(secret)
-        };
-        self.add_tenant(name, insert, Database::create, add_key)
+        self.add_tenant(name, insert, Database::create, |transaction, tenant| {
+            let Some(key) = key else { return Ok(None) };
+            let (_, secret) = keys::insert(transaction, tenant.id, &key, Actor::CommandLine, now)?;
+            Ok(Some(secret))
+        })
     }
 
     /// Adds a tenant whose row `insert` inserts, with the file that `place` places. What `add` adds
@@ -175,11 +131,11 @@ impl Registry {
         name: &str,
         insert: impl Fn(&Transaction<'_>) -> rusqlite::Result<TenantRow>,
         place: impl FnOnce(&Database) -> Result<(), P>,
-        add: impl FnOnce(&Transaction<'_>, &TenantRow) -> Result<T, RegistryError>,
-    ) -> Result<(TenantRow, T), RegistryError> {
+        add: impl FnOnce(&Transaction<'_>, &TenantRow) -> Result<T>,
+    ) -> Result<(TenantRow, T)> {
         let mut placed = None;
         let added = self.change(|transaction| {
-            if exists(transaction, name)? {
+            if find(transaction, name)?.is_some() {
                 return Err(RegistryError::TenantExists(name.to_owned()));
             }
             let tenant = loop {
@@ -201,14 +157,11 @@ impl Registry {
         added
     }
 
-    pub fn find_tenant(&self, name: &str) -> Result<Option<TenantRow>, RegistryError> {
-        self.read(|connection| {
-            let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE name = ?1");
-            connection.prepare_cached(&sql)?.query_row([name], TenantRow::read).optional()
-        })
+    pub fn find_tenant(&self, name: &str) -> Result<Option<TenantRow>> {
+        self.read(|connection| find(connection, name))
     }
 
-    pub fn tenant(&self, id: TenantId) -> Result<Option<TenantRow>, RegistryError> {
+    pub fn tenant(&self, id: TenantId) -> Result<Option<TenantRow>> {
         self.read(|connection| {
             let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE id = ?1");
             connection.prepare_cached(&sql)?.query_row([id], TenantRow::read).optional()
@@ -216,7 +169,7 @@ impl Registry {
     }
 
     /// Returns every tenant with the number of its keys, revoked keys included, ordered by name.
-    pub fn list_tenants(&self) -> Result<Vec<(TenantRow, i64)>, RegistryError> {
+    pub fn list_tenants(&self) -> Result<Vec<(TenantRow, i64)>> {
         self.read(|connection| {
             let sql = format!(
                 "SELECT {TENANT_COLUMNS},
@@ -230,34 +183,39 @@ impl Registry {
     }
 
     /// Suspends the tenant: its keys are refused from the next request on.
-    pub fn suspend(&self, name: &str) -> Result<TenantRow, RegistryError> {
-        self.change_tenant(name, "suspended = 1", &[])
+    pub fn suspend(&self, name: &str) -> Result<TenantRow> {
+        self.change_tenant(name, |tenant| tenant.suspended = true)
     }
 
     /// Lifts a suspension and removes the end of a trial.
-    pub fn activate(&self, name: &str) -> Result<TenantRow, RegistryError> {
-        self.change_tenant(name, "suspended = 0, trial_until = NULL", &[])
+    pub fn activate(&self, name: &str) -> Result<TenantRow> {
+        self.change_tenant(name, |tenant| (tenant.suspended, tenant.trial_until) = (false, None))
     }
 
     /// Sets the last day of the tenant's trial, `YYYY-MM-DD`. A suspension remains.
-    pub fn set_trial(&self, name: &str, until: &str) -> Result<TenantRow, RegistryError> {
-        self.change_tenant(name, "trial_until = ?2", &[&until])
+    pub fn set_trial(&self, name: &str, until: &str) -> Result<TenantRow> {
+        self.change_tenant(name, |tenant| tenant.trial_until = Some(until.to_owned()))
     }
 
     /// Renames the tenant. Its keys, sessions and records remain.
-    pub fn rename_tenant(&self, name: &str, new_name: &str) -> Result<TenantRow, RegistryError> {
+    pub fn rename_tenant(&self, name: &str, new_name: &str) -> Result<TenantRow> {
         check_tenant_name(new_name).map_err(RegistryError::Invalid)?;
+        if self.find_tenant(new_name)?.is_some() {
+            return Err(RegistryError::TenantExists(new_name.to_owned()));
+        }
+        self.change_tenant(name, |tenant| tenant.name = new_name.to_owned())
+    }
+
+    fn change_tenant(&self, name: &str, change: impl FnOnce(&mut TenantRow)) -> Result<TenantRow> {
         self.change(|transaction| {
-            if !exists(transaction, name)? {
-                return Err(RegistryError::NoTenant(name.to_owned()));
-            }
-            if exists(transaction, new_name)? {
-                return Err(RegistryError::TenantExists(new_name.to_owned()));
-            }
+            let found = find(transaction, name)?;
+            let mut tenant = found.ok_or_else(|| RegistryError::NoTenant(name.to_owned()))?;
+            change(&mut tenant);
+            let TenantRow { id, name, suspended, trial_until, .. } = &tenant;
             let sql =
-                format!("UPDATE tenants SET name = ?2 WHERE name = ?1 RETURNING {TENANT_COLUMNS}");
-            let values = [name, new_name];
-            Ok(transaction.prepare_cached(&sql)?.query_row(values, TenantRow::read)?)
+                "UPDATE tenants SET name = ?2, suspended = ?3, trial_until = ?4 WHERE id = ?1";
+            transaction.prepare_cached(sql)?.execute(params![id, name, suspended, trial_until])?;
+            Ok(tenant)
         })
     }
 
@@ -268,20 +226,20 @@ impl Registry {
         password_hash: &str,
         actor: Actor,
         now: Moment,
-    ) -> Result<(), RegistryError> {
+    ) -> Result<()> {
         self.change(|transaction| {
             let sql = "UPDATE tenants SET password_hash = ?2 WHERE id = ?1";
             if transaction.execute(sql, params![tenant_id, password_hash])? == 0 {
                 return Err(RegistryError::NoTenant(tenant_id.to_string()));
             }
             transaction.execute("DELETE FROM sessions WHERE tenant_id = ?1", [tenant_id])?;
-            let action = Action::PasswordChanged;
-            Ok(insert_event(transaction, tenant_id, action, None, actor, now)?)
+            Ok(Event::new(Action::PasswordChanged, None, actor, now.timestamp())
+                .insert(transaction, tenant_id)?)
         })
     }
 
-    /// Deletes the tenant, its keys, sessions and events, then its file.
-    pub fn delete_tenant(&self, name: &str) -> Result<DeletedTenant, RegistryError> {
+    /// Deletes the tenant, its keys, sessions and events, then its file. Returns its id.
+    pub fn delete_tenant(&self, name: &str) -> Result<TenantId> {
         let id = self.change(|transaction| {
             let sql = "DELETE FROM tenants WHERE name = ?1 RETURNING id";
             let deleted = transaction.prepare_cached(sql)?.query_row([name], |row| row.get(0));
@@ -293,44 +251,11 @@ impl Registry {
             path: database.path().to_owned(),
             cause: error.to_string(),
         })?;
-        Ok(DeletedTenant { id, name: name.to_owned() })
-    }
-
-    /// `assignments` is trusted SQL. The parameters of `values` begin at `?2`.
-    fn change_tenant(
-        &self,
-        name: &str,
-        assignments: &str,
-        values: &[&dyn ToSql],
-    ) -> Result<TenantRow, RegistryError> {
-        self.change(|transaction| {
-            let sql = format!(
-                "UPDATE tenants SET {assignments} WHERE name = ?1 RETURNING {TENANT_COLUMNS}"
-            );
-            let mut parameters: Vec<&dyn ToSql> = vec![&name];
-            parameters.extend(values);
-            let mut update = transaction.prepare_cached(&sql)?;
-            let changed = update.query_row(&*parameters, TenantRow::read).optional()?;
-            changed.ok_or_else(|| RegistryError::NoTenant(name.to_owned()))
-        })
+        Ok(id)
     }
 }
 
-fn exists(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
-    connection.prepare_cached("SELECT 1 FROM tenants WHERE name = ?1")?.exists([name])
-}
-
-fn insert(
-    transaction: &Transaction<'_>,
-    name: &str,
-    trial_until: Option<&str>,
-    password_hash: &str,
-    now: Moment,
-) -> rusqlite::Result<TenantRow> {
-    let sql = format!(
-        "INSERT INTO tenants (name, trial_until, password_hash, created_at) VALUES (?1, ?2, ?3, ?4)
-         RETURNING {TENANT_COLUMNS}"
-    );
-    let values = params![name, trial_until, password_hash, now.timestamp()];
-    transaction.prepare_cached(&sql)?.query_row(values, TenantRow::read)
+fn find(connection: &Connection, name: &str) -> rusqlite::Result<Option<TenantRow>> {
+    let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE name = ?1");
+    connection.prepare_cached(&sql)?.query_row([name], TenantRow::read).optional()
 }

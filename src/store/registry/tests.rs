@@ -1,13 +1,18 @@
 use std::fs::{self, Permissions};
+use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU32;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::time::Duration;
 
 use super::*;
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::model::{Scopes, TenantId};
 use crate::secret;
 use crate::store::NewDataDir;
+
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+const PANEL: Actor = Actor::Panel(CLIENT);
 
 struct Fixture {
     directory: tempfile::TempDir,
@@ -33,7 +38,7 @@ impl Fixture {
     }
 
     fn tenant(&self, name: &str) -> TenantRow {
-        self.registry.create_tenant(name, None, "$phc", self.clock.now()).unwrap()
+        self.registry.create_tenant(name, None, "$phc", None, self.clock.now()).unwrap().0
     }
 
     fn key(&self, tenant: &TenantRow) -> (KeyRow, String) {
@@ -47,14 +52,19 @@ impl Fixture {
             .unwrap()
     }
 
-    /// Returns the tenant's events, the newest first.
+    /// Returns the tenant's changes, the newest first.
     fn events(&self, tenant: &TenantRow) -> Vec<String> {
-        let events = self.registry.key_events(tenant.id, 5_000).unwrap();
-        events.iter().map(|event| format!("{} by {}", event.action, event.actor)).collect()
+        let changes = self.registry.changes(tenant.id, 5_000).unwrap();
+        changes.iter().map(|event| format!("{} by {}", event.action, event.actor)).collect()
     }
 
     fn principal(&self, key: &str) -> Option<Principal> {
-        self.registry.find_principal(&secret::hash(key)).unwrap()
+        self.registry.find_principal(&secret::hash(key), self.clock.now()).unwrap()
+    }
+
+    fn sign_in(&self, tenant: &TenantRow, hash: u8) -> bool {
+        let now = self.clock.now();
+        self.registry.create_session(tenant, &[hash; 32], CLIENT, now).unwrap()
     }
 }
 
@@ -66,29 +76,30 @@ fn a_key_identifies_its_tenant_until_it_is_deleted() {
     assert_eq!(row.prefix, key[..8]);
     let principal = fixture.principal(&key).unwrap();
     assert_eq!(
-        (principal.key_id, principal.tenant_id, principal.tenant_name.as_str()),
+        (principal.key.id, principal.key.tenant_id, principal.tenant_name.as_str()),
         (row.id, acme.id, "acme")
     );
-    assert_eq!(principal.scopes, Scopes::every());
-    assert!(!principal.revoked);
+    assert_eq!(principal.key.scopes, Scopes::every());
+    assert_eq!(principal.key, row);
 
-    let revoked =
-        fixture.registry.revoke_key(acme.id, row.id, Actor::Panel, fixture.clock.now()).unwrap();
+    let revoked = fixture.registry.revoke_key(acme.id, row.id, PANEL, fixture.clock.now()).unwrap();
     assert_eq!(revoked.state(fixture.clock.now()), KeyState::Revoked);
-    assert!(fixture.principal(&key).unwrap().revoked);
+    assert_eq!(fixture.principal(&key).unwrap().key, revoked);
     fixture.clock.advance(Duration::from_secs(60));
-    let again =
-        fixture.registry.revoke_key(acme.id, row.id, Actor::Panel, fixture.clock.now()).unwrap();
+    let again = fixture.registry.revoke_key(acme.id, row.id, PANEL, fixture.clock.now()).unwrap();
     assert_eq!(again, revoked);
 
-    fixture.registry.delete_key(acme.id, row.id, Actor::Panel, fixture.clock.now()).unwrap();
+    fixture.registry.delete_key(acme.id, row.id, PANEL, fixture.clock.now()).unwrap();
     assert_eq!(fixture.principal(&key), None);
     assert_eq!(
         fixture.events(&acme),
-        ["deleted by panel", "revoked by panel", "created by command line"]
+        ["key deleted by panel", "key revoked by panel", "key created by command line"]
     );
     let key = Some(EventKey { id: row.id, name: "a key".to_owned(), prefix: row.prefix });
-    assert!(fixture.registry.key_events(acme.id, 20).unwrap().iter().all(|event| event.key == key));
+    let events = fixture.registry.changes(acme.id, 20).unwrap();
+    assert!(events.iter().all(|event| event.key == key));
+    let clients: Vec<_> = events.iter().map(|event| event.client).collect();
+    assert_eq!(clients, [Some(CLIENT), Some(CLIENT), None]);
 }
 
 #[test]
@@ -98,14 +109,14 @@ fn another_tenants_key_cannot_be_changed() {
     let (row, key) = fixture.key(&acme);
     let now = fixture.clock.now();
     assert!(matches!(
-        fixture.registry.revoke_key(other.id, row.id, Actor::Panel, now),
+        fixture.registry.revoke_key(other.id, row.id, PANEL, now),
         Err(RegistryError::NoKey(id)) if id == row.id
     ));
     assert!(matches!(
-        fixture.registry.delete_key(other.id, row.id, Actor::Panel, now),
+        fixture.registry.delete_key(other.id, row.id, PANEL, now),
         Err(RegistryError::NoKey(_))
     ));
-    assert!(!fixture.principal(&key).unwrap().revoked);
+    assert_eq!(fixture.principal(&key).unwrap().key.revoked_at, None);
     assert!(fixture.registry.list_keys(other.id).unwrap().is_empty());
 }
 
@@ -114,10 +125,10 @@ fn a_change_by_another_process_takes_effect_at_once() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
     let (_, key) = fixture.key(&acme);
-    assert!(!fixture.principal(&key).unwrap().suspended);
+    assert_eq!(fixture.principal(&key).unwrap().inactive, None);
     let other = Registry::open(&fixture.data()).unwrap();
     other.suspend("acme").unwrap();
-    assert!(fixture.principal(&key).unwrap().suspended);
+    assert_eq!(fixture.principal(&key).unwrap().inactive, Some(Inactive::Suspended));
     other.delete_tenant("acme").unwrap();
     assert_eq!(fixture.principal(&key), None);
 }
@@ -127,10 +138,12 @@ fn a_trial_is_over_at_the_end_of_its_date() {
     let fixture = Fixture::new();
     fixture.tenant("acme");
     let trial = fixture.registry.set_trial("acme", "2026-11-20").unwrap();
-    assert_eq!(trial.state("2026-11-20"), TenantState::Active);
-    assert_eq!(trial.state("2026-11-21"), TenantState::TrialOver);
+    assert_eq!(trial.state(fixture.clock.now()), "active");
+    fixture.clock.advance(Duration::from_secs(5 * 3600));
+    assert_eq!(trial.state(fixture.clock.now()), "trial_over");
     let both = fixture.registry.suspend("acme").unwrap();
-    assert_eq!(both.inactive("2026-11-21"), Some(Inactive::Suspended));
+    assert_eq!(both.inactive(fixture.clock.now()), Some(Inactive::Suspended));
+    assert_eq!(both.trial_until, trial.trial_until);
     let lifted = fixture.registry.activate("acme").unwrap();
     assert_eq!((lifted.suspended, lifted.trial_until), (false, None));
 }
@@ -139,7 +152,7 @@ fn a_trial_is_over_at_the_end_of_its_date() {
 fn a_tenants_name_is_unique_and_its_id_is_not_used_again() {
     let fixture = Fixture::new();
     let first = fixture.tenant("acme");
-    let again = fixture.registry.create_tenant("acme", None, "$phc", fixture.clock.now());
+    let again = fixture.registry.create_tenant("acme", None, "$phc", None, fixture.clock.now());
     assert!(matches!(again, Err(RegistryError::TenantExists(_))));
     let file = fixture.data().join("tenants").join(format!("{}.db", first.id));
     assert!(file.exists());
@@ -163,7 +176,7 @@ fn deleting_a_tenant_deletes_its_keys_sessions_and_events() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
     let (_, key) = fixture.key(&acme);
-    fixture.registry.create_session(&acme, &[7; 32], fixture.clock.now()).unwrap();
+    assert!(fixture.sign_in(&acme, 7));
     fixture.registry.delete_tenant("acme").unwrap();
     assert_eq!(fixture.principal(&key), None);
     assert_eq!(fixture.registry.find_session(&[7; 32], fixture.clock.now()).unwrap(), None);
@@ -182,14 +195,14 @@ fn a_session_lasts_eight_hours_and_ends_with_a_new_password() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
     let find = |hash: u8| fixture.registry.find_session(&[hash; 32], fixture.clock.now()).unwrap();
-    fixture.registry.create_session(&acme, &[1; 32], fixture.clock.now()).unwrap();
+    assert!(fixture.sign_in(&acme, 1));
     assert_eq!(find(1).unwrap(), acme);
     fixture.clock.advance(Duration::from_secs(8 * 3600 - 1));
     assert!(find(1).is_some());
     fixture.clock.advance(Duration::from_secs(1));
     assert!(find(1).is_none());
-    fixture.registry.create_session(&acme, &[2; 32], fixture.clock.now()).unwrap();
-    fixture.registry.create_session(&acme, &[3; 32], fixture.clock.now()).unwrap();
+    assert!(fixture.sign_in(&acme, 2));
+    assert!(fixture.sign_in(&acme, 3));
     fixture.registry.end_session(&[2; 32]).unwrap();
     assert!(find(2).is_none() && find(3).is_some());
     fixture
@@ -200,28 +213,90 @@ fn a_session_lasts_eight_hours_and_ends_with_a_new_password() {
     assert_eq!(fixture.registry.find_tenant("acme").unwrap().unwrap().password_hash, "$new");
     // `acme` was read before the change: this is a sign-in with the old password that was under
     // way.
-    assert!(!fixture.registry.create_session(&acme, &[4; 32], fixture.clock.now()).unwrap());
+    assert!(!fixture.sign_in(&acme, 4));
     assert!(find(4).is_none());
 }
 
 #[test]
-fn sign_ins_and_password_changes_are_events_and_failures_are_not() {
+fn sign_ins_failures_and_password_changes_are_events_with_the_address() {
+    let fixture = Fixture::new();
+    let (acme, other) = (fixture.tenant("acme"), fixture.tenant("other"));
+    let (registry, now) = (&fixture.registry, fixture.clock.now());
+    let sign_ins = || -> Vec<_> {
+        let events = registry.sign_ins(acme.id, 20).unwrap();
+        assert!(events.iter().all(|event| event.key.is_none() && event.at == now.timestamp()));
+        events.into_iter().map(|event| (event.action, event.client.unwrap())).collect()
+    };
+    let event = |action: &str, client: IpAddr| (action.to_owned(), client);
+    let stranger: IpAddr = "2001:db8::7".parse().unwrap();
+    registry.record_failed_sign_in(acme.id, stranger, now);
+    assert_eq!(sign_ins(), [event("failed sign-in", stranger)], "before it is written");
+    assert_eq!(registry.failed_sign_ins(acme.id).unwrap(), 1);
+    assert!(fixture.sign_in(&acme, 1));
+    assert_eq!(registry.failed_sign_ins(acme.id).unwrap(), 1, "since the sign-in before this one");
+    registry.record_failed_sign_in(acme.id, CLIENT, now);
+    registry.record_failed_sign_in(acme.id, CLIENT, now);
+    registry.record_failed_sign_in(other.id, CLIENT, now);
+    assert!(fixture.sign_in(&acme, 2));
+    assert_eq!(registry.failed_sign_ins(acme.id).unwrap(), 2);
+    assert!(fixture.sign_in(&acme, 3));
+    assert_eq!(registry.failed_sign_ins(acme.id).unwrap(), 0);
+    let expected = [
+        event("signed in", CLIENT),
+        event("signed in", CLIENT),
+        event("failed sign-in", CLIENT),
+        event("failed sign-in", CLIENT),
+        event("signed in", CLIENT),
+        event("failed sign-in", stranger),
+    ];
+    assert_eq!(sign_ins(), expected);
+    assert_eq!(registry.failed_sign_ins(other.id).unwrap(), 1);
+
+    registry.set_password(acme.id, "$new", PANEL, now).unwrap();
+    registry.set_password(acme.id, "$newer", Actor::CommandLine, now).unwrap();
+    let expected = ["password changed by command line", "password changed by panel"];
+    assert_eq!(fixture.events(&acme), expected);
+    assert!(fixture.events(&other).is_empty());
+}
+
+#[test]
+fn a_failed_sign_in_of_a_deleted_tenant_is_in_nobodys_way() {
     let fixture = Fixture::new();
     let (acme, other) = (fixture.tenant("acme"), fixture.tenant("other"));
     let now = fixture.clock.now();
-    fixture.registry.create_session(&acme, &[1; 32], now).unwrap();
-    fixture.registry.set_password(acme.id, "$new", Actor::Panel, now).unwrap();
-    fixture.registry.set_password(acme.id, "$newer", Actor::CommandLine, now).unwrap();
-    assert!(!fixture.registry.create_session(&acme, &[2; 32], now).unwrap());
-    let expected =
-        ["password changed by command line", "password changed by panel", "signed in by panel"];
-    assert_eq!(fixture.events(&acme), expected);
-    let events = fixture.registry.key_events(acme.id, 20).unwrap();
-    assert!(
-        events.iter().all(|event| event.key.is_none() && event.at == now.timestamp()),
-        "{events:?}"
-    );
-    assert!(fixture.events(&other).is_empty());
+    fixture.registry.record_failed_sign_in(acme.id, CLIENT, now);
+    fixture.registry.record_failed_sign_in(other.id, CLIENT, now);
+    fixture.registry.delete_tenant("acme").unwrap();
+    fixture.registry.flush().unwrap();
+    let again = Registry::open(&fixture.data()).unwrap();
+    assert_eq!(again.sign_ins(other.id, 20).unwrap().len(), 1);
+    assert!(again.sign_ins(acme.id, 20).unwrap().is_empty());
+}
+
+#[test]
+fn a_tenant_has_at_most_200_keys() {
+    let fixture = Fixture::new();
+    let (acme, other) = (fixture.tenant("acme"), fixture.tenant("other"));
+    let (first, _) = fixture.key(&acme);
+    let (registry, now) = (&fixture.registry, fixture.clock.now());
+    registry.revoke_key(acme.id, first.id, PANEL, now).unwrap();
+    let last = (1..MAX_KEYS).map(|_| fixture.key(&acme).0).last().unwrap();
+    let new = NewKey::new("one more", Scopes::every());
+    let is_refused = || {
+        let created = registry.create_key(acme.id, new, PANEL, now);
+        let replaced = registry.replace_key(acme.id, last.id, jiff::Span::new(), PANEL, now);
+        matches!(created, Err(RegistryError::TooManyKeys))
+            && matches!(replaced, Err(RegistryError::TooManyKeys))
+    };
+    assert!(is_refused());
+    assert_eq!(registry.list_keys(acme.id).unwrap().last(), Some(&last), "it goes on");
+    fixture.key(&other);
+    // Another process makes the last one.
+    registry.delete_key(acme.id, first.id, PANEL, now).unwrap();
+    let another = Registry::open(&fixture.data()).unwrap();
+    another.create_key(acme.id, new, PANEL, now).unwrap();
+    assert!(is_refused());
+    assert_eq!(registry.list_keys(acme.id).unwrap().len(), 200);
 }
 
 #[test]
@@ -236,40 +311,36 @@ fn a_last_use_is_rounded_to_the_minute_and_shown_before_it_is_written() {
     assert_eq!(last_use(&fixture.registry), expected);
     let other = Registry::open(&fixture.data()).unwrap();
     assert_eq!(last_use(&other), None);
-    fixture.registry.flush_uses().unwrap();
+    fixture.registry.flush().unwrap();
     assert_eq!(last_use(&other), expected);
 }
 
 #[test]
-fn the_last_thousand_events_are_kept() {
+fn a_thousand_sign_ins_and_a_thousand_changes_are_kept() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
     let (row, _) = fixture.key(&acme);
-    fixture
-        .registry
-        .change(|transaction| {
-            for _ in 0..600 {
-                events::insert_event(
-                    transaction,
-                    acme.id,
-                    Action::SignedIn,
-                    None,
-                    Actor::Panel,
-                    fixture.clock.now(),
-                )?;
-                events::insert_event(
-                    transaction,
-                    acme.id,
-                    Action::Revoked,
-                    Some(&row),
-                    Actor::Panel,
-                    fixture.clock.now(),
-                )?;
-            }
-            Ok::<(), RegistryError>(())
-        })
-        .unwrap();
-    assert_eq!(fixture.events(&acme).len(), 1_000);
+    let at = fixture.clock.now().timestamp();
+    let insert = |action: Action, count: usize| {
+        let event = Event::new(action, None, PANEL, at);
+        let write = |transaction: &Transaction<'_>| {
+            (0..count).try_for_each(|_| Ok(event.insert(transaction, acme.id)?))
+        };
+        fixture.registry.change::<_, RegistryError>(write).unwrap();
+    };
+    insert(Action::KeyRevoked, 10);
+    insert(Action::FailedSignIn, 1_200);
+    insert(Action::SignedIn, 300);
+    let changes = fixture.registry.changes(acme.id, 5_000).unwrap();
+    assert_eq!(changes.len(), 11, "sign-ins displace no change");
+    assert_eq!(changes.last().unwrap().key.as_ref().unwrap().id, row.id);
+    let sign_ins = fixture.registry.sign_ins(acme.id, 5_000).unwrap();
+    let failed = sign_ins.iter().filter(|event| event.action == "failed sign-in").count();
+    assert_eq!((sign_ins.len(), failed), (1_000, 700));
+    insert(Action::KeyDeleted, 1_000);
+    let changes = fixture.registry.changes(acme.id, 5_000).unwrap();
+    assert!(changes.len() == 1_000 && changes.iter().all(|event| event.action == "key deleted"));
+    assert_eq!(fixture.registry.sign_ins(acme.id, 5_000).unwrap(), sign_ins);
 }
 
 #[test]
@@ -334,7 +405,7 @@ fn a_renamed_tenant_keeps_its_keys_and_sessions() {
     let acme = fixture.tenant("acme");
     fixture.tenant("other");
     let (_, key) = fixture.key(&acme);
-    fixture.registry.create_session(&acme, &[7; 32], fixture.clock.now()).unwrap();
+    assert!(fixture.sign_in(&acme, 7));
     for (name, taken) in [("acme", "other"), ("acme", "acme")] {
         let refused = fixture.registry.rename_tenant(name, taken);
         assert!(matches!(refused, Err(RegistryError::TenantExists(name)) if name == taken));
@@ -361,7 +432,7 @@ fn a_renamed_tenant_keeps_its_keys_and_sessions() {
 fn a_replaced_key_ends_after_the_overlap_or_at_its_own_end() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
-    let expires_at = Expiry::at_end_of("2026-11-20");
+    let expires_at = Timestamp::end_of_day("2026-11-20");
     let new = NewKey {
         expires_at,
         rate_limit: NonZeroU32::new(7),
@@ -369,21 +440,21 @@ fn a_replaced_key_ends_after_the_overlap_or_at_its_own_end() {
     };
     for (overlap, end) in [("1h", "2026-11-20T20:30:42Z"), ("24h", "2026-11-20T23:59:59Z")] {
         let (row, _) =
-            fixture.registry.create_key(acme.id, new, Actor::Panel, fixture.clock.now()).unwrap();
+            fixture.registry.create_key(acme.id, new, PANEL, fixture.clock.now()).unwrap();
         let overlap = overlap.parse().unwrap();
         let replaced = fixture
             .registry
-            .replace_key(acme.id, row.id, overlap, Actor::Panel, fixture.clock.now())
+            .replace_key(acme.id, row.id, overlap, PANEL, fixture.clock.now())
             .unwrap();
         assert_eq!(replaced.old.expires_at.unwrap().to_string(), end);
-        assert_eq!(fixture.registry.key(acme.id, row.id).unwrap().unwrap(), replaced.old);
+        assert!(fixture.registry.list_keys(acme.id).unwrap().contains(&replaced.old));
         let KeyRow { name, scopes, expires_at, rate_limit, .. } = replaced.new;
         assert_eq!(
             (name.as_str(), scopes, expires_at, rate_limit),
             (new.name, new.scopes, new.expires_at, new.rate_limit)
         );
     }
-    let expected = ["replaced by panel", "created by panel", "created by panel"];
+    let expected = ["key replaced by panel", "key created by panel", "key created by panel"];
     assert_eq!(fixture.events(&acme)[..3], expected);
 }
 
@@ -403,6 +474,23 @@ fn an_undone_replacement_leaves_the_old_key_as_it_was() {
 }
 
 #[test]
+fn a_keys_end_is_announced_for_14_days() {
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let expires_at = Timestamp::end_of_day("2026-12-31");
+    let new = NewKey { expires_at, ..NewKey::new("a key", Scopes::every()) };
+    let (row, _) = fixture.registry.create_key(acme.id, new, PANEL, fixture.clock.now()).unwrap();
+    let at = |time: &str| {
+        let now = Clock::manual(time.parse().unwrap()).now();
+        (row.near_end(now).is_some(), row.state(now))
+    };
+    assert_eq!(at("2026-12-17T23:59:58.9Z"), (false, KeyState::Active));
+    assert_eq!(at("2026-12-17T23:59:59Z"), (true, KeyState::Active));
+    assert_eq!(at("2026-12-31T23:59:58.999Z"), (true, KeyState::Active));
+    assert_eq!(at("2026-12-31T23:59:59Z"), (true, KeyState::Expired));
+}
+
+#[test]
 fn a_key_that_breaks_a_rule_is_not_created() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");
@@ -410,12 +498,12 @@ fn a_key_that_breaks_a_rule_is_not_created() {
     let now = fixture.clock.now();
     for bad in [
         NewKey { scopes: Scopes::default(), ..good },
-        NewKey { expires_at: Some(Expiry::at(now.timestamp())), ..good },
-        NewKey { rate_limit: NonZeroU32::new(MAX_RATE_LIMIT + 1), ..good },
+        NewKey { expires_at: Some(now.timestamp()), ..good },
+        NewKey { name: " ", ..good },
     ] {
-        let refused = fixture.registry.create_key(acme.id, bad, Actor::Panel, now);
+        let refused = fixture.registry.create_key(acme.id, bad, PANEL, now);
         assert!(matches!(refused, Err(RegistryError::Invalid(_))), "{bad:?}");
     }
     let highest = NewKey { rate_limit: NonZeroU32::new(MAX_RATE_LIMIT), ..good };
-    fixture.registry.create_key(acme.id, highest, Actor::Panel, now).unwrap();
+    fixture.registry.create_key(acme.id, highest, PANEL, now).unwrap();
 }

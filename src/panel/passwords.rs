@@ -1,0 +1,170 @@
+//! Passwords are verified and hashed one at a time, and failed attempts are throttled (contract
+//! section 9).
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::error::{PanelError, TOO_MANY_ATTEMPTS};
+use crate::fair_queue::address_of;
+use crate::http::Request;
+use crate::model::TenantId;
+use crate::password::{self, HashError};
+use crate::secret;
+
+/// Failures within [`WINDOW`] from which on one address is refused.
+const MAX_OF_ADDRESS: usize = 5;
+
+/// Failures within [`WINDOW`] from which on every address is refused.
+const MAX_OF_SUBJECT: usize = 50;
+
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// The lock is held while a password is hashed, so attempts at the same time cannot exceed the
+/// limits together.
+#[derive(Debug, Default)]
+pub(super) struct Passwords(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The failures of the last minute, the oldest first. Each has taken the time of a hash, so
+    /// there are some thousand at most.
+    failures: VecDeque<Failure>,
+    hashed: u64,
+}
+
+#[derive(Debug)]
+struct Failure {
+    subject: Subject,
+    /// See [`address_of`].
+    address: IpAddr,
+    /// Monotonic.
+    at: Duration,
+}
+
+/// What failures are counted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// The hash of a tenant's name as it was typed, known or not.
+    SignIn([u8; 32]),
+    /// The change of a tenant's password, which asks for the current one.
+    Change(TenantId),
+}
+
+impl Subject {
+    pub(super) fn sign_in(name: &str) -> Subject {
+        Subject::SignIn(secret::hash(name))
+    }
+}
+
+impl Passwords {
+    /// Whether `password` matches the hash `stored`. Without a hash, which means an unknown tenant,
+    /// the same work is done and the result is `false`.
+    ///
+    /// # Errors
+    ///
+    /// [`TOO_MANY_ATTEMPTS`] after too many failures, without any work.
+    pub(super) fn verify(
+        &self,
+        subject: Subject,
+        request: &Request,
+        password: &str,
+        stored: Option<&str>,
+    ) -> Result<bool, PanelError> {
+        let (now, address) = (request.received_at.monotonic, address_of(request.client));
+        let mut state = self.0.lock();
+        state.failures.retain(|failure| now.saturating_sub(failure.at) < WINDOW);
+        let failures = || state.failures.iter().filter(|failure| failure.subject == subject);
+        if failures().filter(|failure| failure.address == address).count() >= MAX_OF_ADDRESS
+            || failures().count() >= MAX_OF_SUBJECT
+        {
+            return Err(TOO_MANY_ATTEMPTS);
+        }
+        state.hashed += 1;
+        let matches = password::verify(password, stored);
+        if !matches {
+            state.failures.push_back(Failure { subject, address, at: now });
+        }
+        Ok(matches)
+    }
+
+    pub(super) fn hash(&self, password: &str) -> Result<String, HashError> {
+        let mut state = self.0.lock();
+        state.hashed += 1;
+        password::hash(password)
+    }
+
+    /// Number of hashes since the start.
+    pub(super) fn hashed(&self) -> u64 {
+        self.0.lock().hashed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::http::Method;
+    use std::thread;
+
+    const ACME: Subject = Subject::SignIn([1; 32]);
+
+    fn request(clock: &Clock, client: &str) -> Request {
+        Request { client: client.parse().unwrap(), ..Request::new(Method::POST, "/", clock.now()) }
+    }
+
+    fn clock() -> Clock {
+        Clock::manual("2026-11-20T19:30:42Z".parse().unwrap())
+    }
+
+    #[test]
+    fn failures_are_counted_for_a_minute_by_subject_and_network() {
+        let (passwords, clock) = (Passwords::default(), clock());
+        let fail = |subject, client| {
+            passwords.verify(subject, &request(&clock, client), "wrong", None).is_ok()
+        };
+        for _ in 0..5 {
+            assert!(fail(ACME, "2001:db8::1"));
+            clock.advance(Duration::from_secs(10));
+        }
+        assert!(!fail(ACME, "2001:db8::2"), "the same /64");
+        assert!(fail(ACME, "2001:db8:0:1::1") && fail(Subject::SignIn([2; 32]), "2001:db8::1"));
+        assert!(fail(Subject::Change(TenantId(1)), "2001:db8::1"));
+        clock.advance(Duration::from_millis(9_999));
+        assert!(!fail(ACME, "2001:db8::1"));
+        clock.advance(Duration::from_millis(1));
+        assert!(fail(ACME, "2001:db8::1") && !fail(ACME, "2001:db8::1"));
+    }
+
+    #[test]
+    fn fifty_failures_from_wherever_are_enough() {
+        let (passwords, clock) = (Passwords::default(), clock());
+        let tries = |subject| {
+            let tries = (0..60).map(|last| {
+                let request = request(&clock, &format!("192.0.2.{last}"));
+                passwords.verify(subject, &request, "wrong", None).is_ok()
+            });
+            tries.filter(|tried| *tried).count()
+        };
+        assert_eq!(tries(ACME), 50);
+        assert_eq!(passwords.hashed(), 50, "a refusal costs nothing");
+    }
+
+    #[test]
+    fn attempts_at_once_are_counted_too_and_successes_are_not() {
+        let (passwords, clock) = (Passwords::default(), clock());
+        let stored = passwords.hash("correct horse battery").unwrap();
+        let tries = |password: &str| {
+            let attempt =
+                || passwords.verify(ACME, &request(&clock, "192.0.2.1"), password, Some(&stored));
+            thread::scope(|scope| {
+                let tries: Vec<_> = (0..8).map(|_| scope.spawn(attempt)).collect();
+                tries.into_iter().map(|one| one.join().unwrap().is_ok()).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(tries("correct horse battery"), [true; 8]);
+        assert_eq!(tries("wrong").into_iter().filter(|tried| *tried).count(), 5);
+    }
+}
