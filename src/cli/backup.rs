@@ -7,7 +7,7 @@ use anyhow::ensure;
 use clap::Args;
 use serde_json::json;
 
-use super::output::{print, print_json, print_stderr};
+use super::output::print_stderr;
 use super::{GlobalOptions, find_tenant};
 use crate::store::archive::{Backup, LeftOutTenant, backup};
 
@@ -29,11 +29,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let keep = arguments.keep.map(NonZeroUsize::get);
     let made =
         backup::create(&registry, &arguments.dir, tenant.as_ref(), keep, options.clock().now())?;
-    if options.json {
-        print_json(&document(&made))?
-    } else {
-        print(&text(&made))?
-    }
+    options.report(&document(&made), &text(&made))?;
     report_left_out(&made)
 }
 

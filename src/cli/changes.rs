@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::output::{print_json, print_stderr, print_table};
-use super::{GlobalOptions, find_tenant, resource, resource_names};
+use super::{GlobalOptions, open_tenant, resource, resource_names};
 use crate::model::{RecordId, Resource};
 use crate::store::{DatabaseError, TenantFile};
 
@@ -25,8 +25,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
-    let registry = options.open_registry()?;
-    let tenant = find_tenant(&registry, &arguments.tenant)?;
+    let (registry, tenant) = open_tenant(options, &arguments.tenant)?;
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let now = options.clock().now().timestamp();
     let Arguments { resource, id, last, .. } = arguments;

@@ -8,10 +8,9 @@ use anyhow::Context as _;
 use clap::{Args, Command};
 use clap_complete::Shell;
 use serde_json::json;
-use uuid::Uuid;
 
 use super::GlobalOptions;
-use super::output::{print, print_json};
+use super::output::print_document;
 use crate::new_directories::NewDirectories;
 
 #[derive(Debug, Args)]
@@ -34,7 +33,7 @@ pub(super) fn run_completions(
     let name = command.get_name().to_owned();
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, name, &mut script);
-    print(String::from_utf8_lossy(&script).trim_end())
+    print_document(String::from_utf8_lossy(&script).trim_end())
 }
 
 pub(super) fn run_manual(
@@ -45,32 +44,26 @@ pub(super) fn run_manual(
     let Some(directory) = &arguments.output else {
         let mut page = Vec::new();
         clap_mangen::Man::new(command).render(&mut page).context("cannot write the manual page")?;
-        return print(String::from_utf8_lossy(&page).trim_end());
+        return print_document(String::from_utf8_lossy(&page).trim_end());
     };
     write_pages(command, directory)
         .with_context(|| format!("cannot write to {}", directory.display()))?;
-    if options.json {
-        return print_json(&json!({"done": "written", "folder": directory.display().to_string()}));
-    }
-    print(&format!("the manual pages are in {}", directory.display()))
+    let directory = directory.display().to_string();
+    options.report(
+        &json!({"done": "written", "folder": directory}),
+        &format!("the manual pages are in {directory}"),
+    )
 }
 
 /// Writes the pages into a temporary directory inside `directory` and then moves them, so that a
 /// failure leaves no partial page.
 fn write_pages(command: Command, directory: &Path) -> io::Result<()> {
     let _created = NewDirectories::create(directory, 0o777)?;
-    let partial = directory.join(format!(".tenantdesk-{}.partial", Uuid::new_v4()));
-    fs::create_dir(&partial)?;
-    let result =
-        clap_mangen::generate_to(command, &partial).and_then(|()| move_all(&partial, directory));
-    let removal = fs::remove_dir_all(&partial);
-    result.and(removal)
-}
-
-fn move_all(from: &Path, to: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(from)? {
+    let partial = tempfile::Builder::new().prefix(".tenantdesk-").tempdir_in(directory)?;
+    clap_mangen::generate_to(command, partial.path())?;
+    for entry in fs::read_dir(partial.path())? {
         let entry = entry?;
-        fs::rename(entry.path(), to.join(entry.file_name()))?;
+        fs::rename(entry.path(), directory.join(entry.file_name()))?;
     }
-    Ok(())
+    partial.close()
 }

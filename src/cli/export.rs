@@ -10,9 +10,8 @@ use indicatif::ProgressBar;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
-use super::import::{ROWS, progress_bar};
-use super::output::{print, print_json};
-use super::{GlobalOptions, find_tenant, resource, resource_names};
+use super::import::progress_bar;
+use super::{GlobalOptions, open_tenant, resource, resource_names};
 use crate::files;
 use crate::model::Resource;
 use crate::store::{DatabaseError, TenantFile};
@@ -39,8 +38,7 @@ enum FormatName {
 }
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
-    let registry = options.open_registry()?;
-    let tenant = find_tenant(&registry, &arguments.tenant)?;
+    let (registry, tenant) = open_tenant(options, &arguments.tenant)?;
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let format = match (arguments.format, &arguments.output) {
         (Some(FormatName::Csv), _) => Format::Csv,
@@ -59,18 +57,11 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let rows = write_file(path, |target| {
         Ok(transfer::export(&file, resource, format, counting_writer(target, &bar))?)
     })?;
-    if options.json {
-        let written = path.display().to_string();
-        return print_json(&json!({
-            "done": "exported", "tenant": tenant.name, "resource": resource.plural, "rows": rows, "file": written,
-        }));
-    }
-    print(&format!(
-        "{rows} rows of {} of {} are exported to {}",
-        resource.plural,
-        tenant.name,
-        path.display()
-    ))
+    let (plural, tenant, path) = (resource.plural, tenant.name, path.display().to_string());
+    options.report(
+        &json!({"done": "exported", "tenant": tenant, "resource": plural, "rows": rows, "file": path}),
+        &format!("{rows} rows of {plural} of {tenant} are exported to {path}"),
+    )
 }
 
 /// Writes to a temporary file beside `path`, which nobody else can have made, and then renames it,
@@ -89,17 +80,17 @@ fn write_file(
     Ok(rows)
 }
 
-/// A progress bar in records; hidden if it is not `wanted` or standard error is not a terminal.
+/// A progress bar in records, hidden if it is not `wanted`.
 fn export_progress(
     file: &TenantFile,
     resource: &'static Resource,
     wanted: bool,
 ) -> anyhow::Result<ProgressBar> {
-    if !(wanted && io::stderr().is_terminal()) {
+    if !wanted {
         return Ok(ProgressBar::hidden());
     }
     let count: Result<u64, DatabaseError> = file.read(|reading| reading.count(resource));
-    Ok(progress_bar(count?, ROWS).with_message("exporting"))
+    Ok(progress_bar(count?, "{pos} of {len}").with_message("exporting"))
 }
 
 /// Buffers writes to `target` and advances `bar` by the lines written. Line breaks inside a record

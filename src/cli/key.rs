@@ -7,8 +7,8 @@ use clap::Subcommand;
 use jiff::Span;
 use serde_json::{Value, json};
 
-use super::output::{print, print_json, print_stderr, print_table};
-use super::{GlobalOptions, find_tenant};
+use super::output::{print_document, print_json, print_stderr, print_table};
+use super::{GlobalOptions, open_tenant};
 use crate::clock::{Moment, Timestamp};
 use crate::model::validation::is_date;
 use crate::model::{KeyId, Scopes};
@@ -122,8 +122,7 @@ fn create(
     new: NewKey<'_>,
     now: Moment,
 ) -> anyhow::Result<()> {
-    let registry = options.open_registry()?;
-    let tenant = find_tenant(&registry, tenant)?;
+    let (registry, tenant) = open_tenant(options, tenant)?;
     let (row, key) = registry.create_key(tenant.id, new, Actor::CommandLine, now)?;
     if let Err(error) = print_created(options, &tenant.name, &row, &key) {
         // The key was not shown to anyone.
@@ -150,12 +149,11 @@ fn print_created(
         }));
     }
     print_stderr(&format!("key {} of {tenant}, shown this once:", row.id));
-    print(key)
+    print_document(key)
 }
 
 fn replace(options: &GlobalOptions, tenant: &str, id: KeyId, overlap: Span) -> anyhow::Result<()> {
-    let registry = options.open_registry()?;
-    let tenant = find_tenant(&registry, tenant)?;
+    let (registry, tenant) = open_tenant(options, tenant)?;
     let now = options.clock().now();
     let replacement = registry.replace_key(tenant.id, id, overlap, Actor::CommandLine, now)?;
     if let Err(error) = print_replaced(options, &tenant.name, &replacement) {
@@ -193,12 +191,11 @@ fn print_replaced(
         "key {} ends at {old_end}; key {} of {tenant}, shown this once:",
         old.id, new.id
     ));
-    print(key)
+    print_document(key)
 }
 
 fn list(options: &GlobalOptions, tenant: &str) -> anyhow::Result<()> {
-    let registry = options.open_registry()?;
-    let tenant = find_tenant(&registry, tenant)?;
+    let (registry, tenant) = open_tenant(options, tenant)?;
     let keys = registry.list_keys(tenant.id)?;
     let now = options.clock().now();
     if options.json {
@@ -252,44 +249,38 @@ fn set_limit(
     id: KeyId,
     limit: Option<NonZeroU32>,
 ) -> anyhow::Result<()> {
-    let registry = options.open_registry()?;
-    let tenant = find_tenant(&registry, tenant)?;
+    let (registry, tenant) = open_tenant(options, tenant)?;
     let key =
         registry.set_rate_limit(tenant.id, id, limit, Actor::CommandLine, options.clock().now())?;
-    if options.json {
-        let KeyRow { id, name, rate_limit, .. } = key;
-        return print_json(
-            &json!({"done": "limit set", "tenant": tenant.name, "id": id, "name": name, "rate_limit": rate_limit}),
-        );
-    }
+    let KeyRow { id, name, rate_limit, .. } = key;
+    let tenant = tenant.name;
     let limit = limit.map_or_else(
         || "the server's rate limit".to_owned(),
         |limit| format!("{limit} requests a minute"),
     );
-    print(&format!("key {} ({}) of {} has {limit}", key.id, key.name, tenant.name))
+    options.report(
+        &json!({"done": "limit set", "tenant": tenant, "id": id, "name": name, "rate_limit": rate_limit}),
+        &format!("key {id} ({name}) of {tenant} has {limit}"),
+    )
 }
 
 fn revoke(options: &GlobalOptions, tenant: &str, id: KeyId) -> anyhow::Result<()> {
-    let registry = options.open_registry()?;
-    let tenant = find_tenant(&registry, tenant)?;
+    let (registry, tenant) = open_tenant(options, tenant)?;
     let key = registry.revoke_key(tenant.id, id, Actor::CommandLine, options.clock().now())?;
     report(options, "revoked", &tenant.name, &key)
 }
 
 fn delete(options: &GlobalOptions, tenant: &str, id: KeyId) -> anyhow::Result<()> {
-    let registry = options.open_registry()?;
-    let tenant = find_tenant(&registry, tenant)?;
+    let (registry, tenant) = open_tenant(options, tenant)?;
     let key = registry.delete_key(tenant.id, id, Actor::CommandLine, options.clock().now())?;
     report(options, "deleted", &tenant.name, &key)
 }
 
 fn report(options: &GlobalOptions, done: &str, tenant: &str, key: &KeyRow) -> anyhow::Result<()> {
-    if options.json {
-        return print_json(
-            &json!({"done": done, "tenant": tenant, "id": key.id, "name": key.name}),
-        );
-    }
-    print(&format!("key {} ({}) of {tenant} is {done}", key.id, key.name))
+    options.report(
+        &json!({"done": done, "tenant": tenant, "id": key.id, "name": key.name}),
+        &format!("key {} ({}) of {tenant} is {done}", key.id, key.name),
+    )
 }
 
 fn key_name(text: &str) -> Result<String, &'static str> {

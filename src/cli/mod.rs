@@ -9,6 +9,7 @@ mod completions;
 mod doctor;
 mod examples;
 mod export;
+mod health;
 mod import;
 mod key;
 mod logging;
@@ -21,7 +22,6 @@ mod serve;
 mod supervisor;
 mod tenant;
 
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -88,6 +88,8 @@ enum Command {
     Check,
     /// Diagnose the installation; exit code 1 if there is a fault
     Doctor(doctor::Arguments),
+    /// Ask a running server whether it is ready; exit code 1 if it is not
+    Health(health::Arguments),
     /// Print the OpenAPI document of the API
     Openapi,
     /// Print completions for a shell
@@ -99,7 +101,7 @@ enum Command {
 /// Wrong usage that clap does not detect: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct UsageError(&'static str);
+struct UsageError(String);
 
 /// Parses the command line of this process, runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
@@ -116,7 +118,7 @@ pub fn main() -> ExitCode {
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {}", reason(&error));
+            output::print_stderr(&format!("error: {}", reason(&error)));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }
@@ -173,6 +175,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Restore(arguments) => restore::run(options, &arguments),
         Command::Check => check::run(options),
         Command::Doctor(arguments) => doctor::run(options, &arguments),
+        Command::Health(arguments) => health::run(options, &arguments),
         Command::Openapi => openapi::run(options),
         Command::Completions(arguments) => completions::run_completions(command(), &arguments),
         Command::Manual(arguments) => completions::run_manual(options, command(), &arguments),
@@ -201,6 +204,13 @@ impl GlobalOptions {
             other => other.into(),
         }
     }
+}
+
+/// Opens the registry and finds a tenant in it.
+fn open_tenant(options: &GlobalOptions, name: &str) -> anyhow::Result<(Registry, TenantRow)> {
+    let registry = options.open_registry()?;
+    let tenant = find_tenant(&registry, name)?;
+    Ok((registry, tenant))
 }
 
 fn find_tenant(registry: &Registry, name: &str) -> anyhow::Result<TenantRow> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::output::{print, print_json, print_stderr};
+use super::output::print_stderr;
 use super::{GlobalOptions, UsageError, tenant_name};
 use crate::store::archive::{LeftOutTenant, Restore, Restored, RestoredTenant, restore};
 
@@ -27,7 +27,7 @@ pub(super) struct Arguments {
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.force && arguments.tenant.is_none() {
         let message = "--force needs a TENANT: everything is restored only into an empty directory";
-        return Err(UsageError(message).into());
+        return Err(UsageError(message.to_owned()).into());
     }
     let restored = restore::restore(&Restore {
         data_dir: &options.data_dir,
@@ -37,7 +37,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         force: arguments.force,
     })?;
     report(&restored);
-    if options.json { print_json(&document(&restored)) } else { print(&text(&restored)) }
+    options.report(&document(&restored), &text(&restored))
 }
 
 /// Reports what the operator has to know or do.

@@ -354,7 +354,7 @@ fn introduction(created: &CreatedTenant, server: &Server) -> String {
 }
 
 /// The address at which this machine reaches the listener, also if it listens on all addresses.
-fn reachable(listening: SocketAddr) -> SocketAddr {
+pub(super) fn reachable(listening: SocketAddr) -> SocketAddr {
     let ip = match listening.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),

@@ -7,8 +7,8 @@ use anyhow::bail;
 use clap::{ArgAction, Subcommand};
 use serde_json::{Value, json};
 
-use super::output::{print, print_json, print_stderr, print_table};
-use super::{GlobalOptions, UsageError, find_tenant, prompt, tenant_name};
+use super::output::{print_json, print_stderr, print_table};
+use super::{GlobalOptions, UsageError, open_tenant, prompt, tenant_name};
 use crate::clock::Moment;
 use crate::model::validation::is_date;
 use crate::password;
@@ -118,24 +118,20 @@ fn print_created(
     password: String,
     now: Moment,
 ) -> anyhow::Result<()> {
-    if options.json {
-        let mut document = document(tenant, now);
-        if let Some(members) = document.as_object_mut() {
-            members.insert("password".to_owned(), Value::String(password));
-        }
-        return print_json(&document);
-    }
     let TenantRow { id, name, .. } = tenant;
-    print(&format!("tenant {name} (id {id})\npanel password, shown this once: {password}"))
+    let text = format!("tenant {name} (id {id})\npanel password, shown this once: {password}");
+    options.report(&document(tenant, now, "password", password.into()), &text)
 }
 
-fn document(tenant: &TenantRow, now: Moment) -> Value {
+/// The tenant with one more member.
+fn document(tenant: &TenantRow, now: Moment, member: &str, value: Value) -> Value {
     json!({
         "id": tenant.id,
         "name": tenant.name,
         "state": tenant.state(now),
         "trial_until": tenant.trial_until,
         "created_at": tenant.created_at,
+        (member): value,
     })
 }
 
@@ -143,13 +139,8 @@ fn list(options: &GlobalOptions) -> anyhow::Result<()> {
     let tenants = options.open_registry()?.list_tenants()?;
     let now = options.clock().now();
     if options.json {
-        let documents = tenants.iter().map(|(tenant, keys)| {
-            let mut document = document(tenant, now);
-            if let Some(members) = document.as_object_mut() {
-                members.insert("keys".to_owned(), Value::from(*keys));
-            }
-            document
-        });
+        let documents =
+            tenants.iter().map(|(tenant, keys)| document(tenant, now, "keys", (*keys).into()));
         return print_json(&documents.collect());
     }
     if tenants.is_empty() {
@@ -174,31 +165,21 @@ fn list(options: &GlobalOptions) -> anyhow::Result<()> {
 }
 
 fn report(options: &GlobalOptions, done: &str, tenant: &TenantRow) -> anyhow::Result<()> {
-    let now = options.clock().now();
-    if options.json {
-        return print_json(&json!({
-            "done": done,
-            "id": tenant.id,
-            "name": tenant.name,
-            "state": tenant.state(now),
-            "trial_until": tenant.trial_until,
-        }));
-    }
-    let trial = tenant
-        .trial_until
-        .as_deref()
-        .map_or_else(String::new, |until| format!(", trial until {until}"));
-    print(&format!("tenant {}: {done}; it is {}{trial}", tenant.name, tenant.state(now)))
+    let TenantRow { id, name, trial_until, .. } = tenant;
+    let state = tenant.state(options.clock().now());
+    let trial = trial_until.as_deref().map(|until| format!(", trial until {until}"));
+    options.report(
+        &json!({"done": done, "id": id, "name": name, "state": state, "trial_until": trial_until}),
+        &format!("tenant {name}: {done}; it is {state}{}", trial.unwrap_or_default()),
+    )
 }
 
 fn rename(options: &GlobalOptions, name: &str, new_name: &str) -> anyhow::Result<()> {
     let renamed = options.open_registry()?.rename_tenant(name, new_name)?;
-    if options.json {
-        return print_json(
-            &json!({"done": "renamed", "id": renamed.id, "name": renamed.name, "former_name": name}),
-        );
-    }
-    print(&format!("tenant {name} is renamed to {new_name}; its panel password is unchanged"))
+    options.report(
+        &json!({"done": "renamed", "id": renamed.id, "name": renamed.name, "former_name": name}),
+        &format!("tenant {name} is renamed to {new_name}; its panel password is unchanged"),
+    )
 }
 
 fn set_password(
@@ -207,8 +188,7 @@ fn set_password(
     stdin: bool,
     generate: bool,
 ) -> anyhow::Result<()> {
-    let registry = options.open_registry()?;
-    let tenant = find_tenant(&registry, name)?;
+    let (registry, tenant) = open_tenant(options, name)?;
     let password = if generate {
         password::generate()?
     } else if stdin {
@@ -217,31 +197,30 @@ fn set_password(
         prompt::new_password(name)?
     } else {
         bail!(UsageError(
-            "there is no terminal to prompt for the password; use --stdin or --generate"
+            "there is no terminal to prompt for the password; use --stdin or --generate".to_owned()
         ));
     };
     password::check(&password)?;
     let now = options.clock().now();
     registry.set_password(tenant.id, &password::hash(&password)?, Actor::CommandLine, now)?;
-    if options.json {
-        let mut document = json!({"name": name});
-        if let (true, Some(members)) = (generate, document.as_object_mut()) {
-            members.insert("password".to_owned(), Value::String(password));
-        }
-        return print_json(&document);
-    }
     if generate {
-        return print(&format!("panel password of {name}, shown this once: {password}"));
+        return options.report(
+            &json!({"name": name, "password": password}),
+            &format!("panel password of {name}, shown this once: {password}"),
+        );
     }
-    print(&format!("the panel password of {name} is set; all its sessions are ended"))
+    options.report(
+        &json!({"name": name}),
+        &format!("the panel password of {name} is set; all its sessions are ended"),
+    )
 }
 
 fn delete(options: &GlobalOptions, name: &str) -> anyhow::Result<()> {
     let id = options.open_registry()?.delete_tenant(name)?;
-    if options.json {
-        return print_json(&json!({"done": "deleted", "id": id, "name": name}));
-    }
-    print(&format!("tenant {name} is deleted, with its keys, its sessions and its file"))
+    options.report(
+        &json!({"done": "deleted", "id": id, "name": name}),
+        &format!("tenant {name} is deleted, with its keys, its sessions and its file"),
+    )
 }
 
 fn date(text: &str) -> Result<String, &'static str> {

@@ -26,7 +26,7 @@ pub use records::{
     Position, Reading, Record, Start, StoredResponse, Writing, fold,
 };
 pub use registry::Registry;
-pub use tenant::{Deadline, Demand, IdSet, ImportTransaction, Tenant, TenantFile, Tenants};
+pub use tenant::{Deadline, Demand, ImportTransaction, Tenant, TenantFile, Tenants};
 
 /// The schema versions of the registry and of tenants' files.
 pub fn schema_versions() -> (u32, u32) {

@@ -92,7 +92,7 @@ impl Layout {
                 first.name, second.name
             )
         };
-        Some(RowError::new(line, &second.name, "duplicate_column", message))
+        Some(RowError::new(line, &second.name, "bad_request", message))
     }
 }
 

@@ -1,42 +1,79 @@
-//! The import: validates the whole file, then stores all rows, which appear together.
+//! The import of a file in one transaction.
 //!
-//! The file is read twice. The first pass validates without a lock, however long the file is. The
-//! second pass stores the rows in one transaction. It validates again, because a referenced record
-//! may have been deleted in the meantime.
+//! Each row is validated and stored before the next one is read. The first error undoes everything
+//! and lets other writers go on; the rest of the file is then read only for its errors.
 
 use std::cell::Cell;
-use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::collections::HashSet;
+use std::io::{self, BufRead, BufReader, Read};
 
 use super::columns::{self, Layout};
-use super::csv_reader::{CsvRows, Next};
-use super::line_reader::LineReader;
-use super::row::{RowValidator, ValidRow};
+use super::csv_reader::CsvRows;
+use super::lines::{Lines, encoding_message};
+use super::row::{Cells, RowValidator, ValidRow};
 use super::{Format, RowError};
 use crate::clock::Timestamp;
 use crate::model::json_object::parse_object;
-use crate::model::{Json, JsonError, JsonObject, Resource};
-use crate::store::{Actor, ChangeContext, DatabaseError, IdSet, Reading, TenantFile, Writing};
+use crate::model::{Column, Field, JsonError, JsonObject, Resource};
+use crate::store::{
+    Actor, ChangeContext, DatabaseError, ImportTransaction, Reading, TenantFile, Writing,
+};
+use crate::suggest;
 
 /// An import.
 #[derive(Clone, Copy, Debug)]
 pub struct Import {
-    /// The resource of the records.
     pub resource: &'static Resource,
-    /// The format of the file.
     pub format: Format,
-    /// Keep the ids of the file. The resource must never have held a record.
-    pub keep_ids: bool,
-    /// Validate the file without storing anything.
+    pub mode: Mode,
+    /// Read the whole file without storing anything.
     pub dry_run: bool,
 }
 
-/// The current phase of an import.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ImportPhase {
-    /// The file is validated.
-    Checking,
-    /// The rows are stored.
-    Storing,
+/// What a row stands for.
+#[derive(Clone, Copy, Debug)]
+pub enum Mode {
+    /// A new record.
+    Add,
+    /// A new record with the id of the row. The resource must never have held a record.
+    KeepIds,
+    /// The record with the value of the row in this column, or a new record.
+    UpdateBy(Column),
+}
+
+impl Mode {
+    /// The mode of `--update-by`: `id`, or a text or e-mail field of which lists have a filter.
+    pub fn update_by(resource: &'static Resource, name: &str) -> Result<Mode, String> {
+        let is_key = |field: &&Field| field.is_searched() && field.is_sortable();
+        let fields = resource.fields.iter().filter(is_key);
+        let mut columns = [Column::Id].into_iter().chain(fields.map(Column::Field));
+        let known = columns.clone().map(Column::name);
+        let found = columns.find(|column| column.name() == name);
+        found.map(Mode::UpdateBy).ok_or_else(|| suggest::unknown("field", name, known))
+    }
+
+    /// The column that every row needs, with a value that no other row has.
+    pub(super) fn key(self) -> Option<Column> {
+        match self {
+            Mode::Add => None,
+            Mode::KeepIds => Some(Column::Id),
+            Mode::UpdateBy(column) => Some(column),
+        }
+    }
+}
+
+/// How many records were created, changed and left as they are; in a dry run, would be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    pub created: u64,
+    pub changed: u64,
+    pub unchanged: u64,
+}
+
+impl Imported {
+    pub fn rows(self) -> u64 {
+        self.created + self.changed + self.unchanged
+    }
 }
 
 /// Observes an import.
@@ -45,21 +82,18 @@ pub trait ProgressObserver {
     fn row_error(&mut self, error: &RowError);
     /// Called before the import waits for another import into the tenant.
     fn waiting(&mut self);
-    /// Called regularly while rows are checked or stored, with the number of bytes that the current
-    /// phase has read.
-    fn progress(&mut self, phase: ImportPhase, bytes: u64);
+    /// Called regularly with the number of bytes that were read.
+    fn progress(&mut self, bytes: u64);
 }
 
 /// Why an import failed. Nothing was stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The file cannot be read.
     #[error("the file cannot be read: {0}")]
     Unreadable(#[from] io::Error),
-    /// Rows are invalid. The observer has received each error.
+    /// The observer has received each error.
     #[error("{errors} {} in {rows} {}; nothing was imported", plural(*.errors, "fault"), plural(*.rows, "row"))]
     InvalidRows {
-        /// The number of errors.
         errors: u64,
         /// The number of rows with errors.
         rows: u64,
@@ -69,10 +103,6 @@ pub enum ImportError {
         "--keep-ids takes ids only into a resource that has never held a record, and {0} has; nothing was imported"
     )]
     HasHeldRecords(&'static str),
-    /// The file had other rows when it was read again.
-    #[error("the file was changed while it was read; nothing was imported")]
-    Changed,
-    /// The tenant's database failed.
     #[error("the tenant's file cannot be used: {0}; nothing was imported")]
     File(#[from] DatabaseError),
 }
@@ -84,175 +114,133 @@ fn plural(count: u64, word: &str) -> String {
 /// The number of rows between two progress reports.
 const PROGRESS_INTERVAL: u64 = 256;
 
+/// The bytes of a row of usual width, from which the number of rows is estimated.
+const ROW_WIDTH: u64 = 200;
+
 /// The size of the read buffer in bytes.
 const BUFFER: usize = 64 * 1024;
 
 impl Import {
-    /// Imports all rows of `source` and returns their number. The records are dated `now`.
+    /// Imports all rows of `source`, which has `size` bytes. The changes are dated `now`.
     pub fn run(
         &self,
-        source: &mut (impl Read + Seek),
+        source: impl Read,
+        size: u64,
         file: &mut TenantFile,
         now: Timestamp,
         observer: &mut dyn ProgressObserver,
-    ) -> Result<u64, ImportError> {
-        let rows = self.check(source, file, observer)?;
-        if self.dry_run || rows == 0 {
-            return Ok(rows);
+    ) -> Result<Imported, ImportError> {
+        if self.dry_run {
+            return file.read(|reading| self.read(source, reading, None, observer));
         }
-        source.rewind()?;
-        let import = file.begin_import(self.resource, rows, || observer.waiting())?;
-        let writing = import.writing();
-        if self.keep_ids && writing.has_ever_held(self.resource)? {
-            return Err(ImportError::HasHeldRecords(self.resource.plural));
-        }
-        if self.store(source, &writing, now, observer)? != rows {
-            return Err(ImportError::Changed);
-        }
-        drop(writing);
-        import.commit(now)?;
-        Ok(rows)
-    }
-
-    /// Validates all rows of one snapshot. Returns their number.
-    fn check(
-        &self,
-        source: &mut impl Read,
-        file: &TenantFile,
-        observer: &mut dyn ProgressObserver,
-    ) -> Result<u64, ImportError> {
-        let layout = Layout::of(self.resource);
-        let mut pass =
-            Pass { import: self, layout: &layout, phase: ImportPhase::Checking, observer };
-        let ids = self.keep_ids.then(|| file.id_set()).transpose()?;
-        file.read(|reading| {
-            if self.keep_ids && reading.has_ever_held(self.resource)? {
-                return Err(ImportError::HasHeldRecords(self.resource.plural));
-            }
-            pass.run(source, reading, ids.as_ref(), &mut |_| Ok(()))
-        })
-    }
-
-    /// Stores all rows. Returns their number.
-    fn store(
-        &self,
-        source: &mut impl Read,
-        writing: &Writing<'_>,
-        now: Timestamp,
-        observer: &mut dyn ProgressObserver,
-    ) -> Result<u64, ImportError> {
-        let layout = Layout::of(self.resource);
-        let mut pass =
-            Pass { import: self, layout: &layout, phase: ImportPhase::Storing, observer };
+        let rows = if let Mode::UpdateBy(_) = self.mode { 0 } else { size / ROW_WIDTH };
+        let transaction = file.begin_import(self.resource, rows, || observer.waiting())?;
+        let writing = transaction.writing();
         let context = ChangeContext { at: now, actor: Actor::Command("import") };
-        let mut add = |ValidRow { id, values }| {
-            writing.insert(self.resource, id, values, &context)?;
-            Ok(writing.flush_if_large()?)
-        };
-        let rows = pass.run(source, writing, None, &mut add)?;
+        let store = Store { transaction: &transaction, writing: &writing, context };
+        let imported = self.read(source, &writing, Some(store), observer)?;
         writing.flush()?;
-        Ok(rows)
+        drop(writing);
+        transaction.commit(now)?;
+        Ok(imported)
     }
-}
 
-/// One pass over the file.
-struct Pass<'a> {
-    import: &'a Import,
-    layout: &'a Layout,
-    phase: ImportPhase,
-    observer: &'a mut dyn ProgressObserver,
-}
-
-impl Pass<'_> {
-    /// Reads the whole file and passes each valid row to `store`, up to the first invalid one.
-    /// Returns the number of rows.
-    fn run(
-        &mut self,
+    /// Reads the whole file, and stores its rows unless one is invalid.
+    fn read(
+        &self,
         source: impl Read,
         reading: &Reading<'_>,
-        ids: Option<&IdSet<'_>>,
-        store: &mut dyn FnMut(ValidRow) -> Result<(), ImportError>,
-    ) -> Result<u64, ImportError> {
+        store: Option<Store<'_>>,
+        observer: &mut dyn ProgressObserver,
+    ) -> Result<Imported, ImportError> {
+        if matches!(self.mode, Mode::KeepIds) && reading.has_ever_held(self.resource)? {
+            return Err(ImportError::HasHeldRecords(self.resource.plural));
+        }
+        let layout = Layout::of(self.resource);
         let bytes = Cell::new(0);
         let source = BufReader::with_capacity(BUFFER, CountingReader { source, bytes: &bytes });
         let validator =
-            RowValidator { layout: self.layout, reading, keep_ids: self.import.keep_ids, ids };
-        let (observer, phase) = (&mut *self.observer, self.phase);
-        let mut rows = RowProcessor {
+            RowValidator { layout: &layout, reading, mode: self.mode, seen: HashSet::new() };
+        let mut rows = Rows {
             validator,
             store,
             observer,
-            phase,
             bytes: &bytes,
-            counts: Counts::default(),
+            imported: Imported::default(),
+            invalid: 0,
+            errors: 0,
         };
-        match self.import.format {
+        match self.format {
             Format::Csv => rows.csv(source)?,
             Format::JsonLines => rows.json_lines(source)?,
         }
-        rows.observer.progress(phase, bytes.get());
-        match rows.counts {
-            Counts { rows, errors: 0, .. } => Ok(rows),
-            Counts { errors, invalid_rows, .. } => {
-                Err(ImportError::InvalidRows { errors, rows: invalid_rows })
-            }
+        rows.observer.progress(bytes.get());
+        match rows {
+            Rows { errors: 0, imported, .. } => Ok(imported),
+            Rows { errors, invalid, .. } => Err(ImportError::InvalidRows { errors, rows: invalid }),
         }
     }
 }
 
-#[derive(Clone, Copy, Default)]
-struct Counts {
-    rows: u64,
-    invalid_rows: u64,
+/// Stores rows.
+struct Store<'a> {
+    transaction: &'a ImportTransaction<'a>,
+    writing: &'a Writing<'a>,
+    context: ChangeContext,
+}
+
+impl Store<'_> {
+    fn add(&self, resource: &Resource, row: ValidRow) -> Result<(), DatabaseError> {
+        match row {
+            ValidRow::New { id, values } => {
+                self.writing.insert(resource, id, values, &self.context)?;
+            }
+            ValidRow::Known { id, changes } => {
+                self.writing.update(resource, id, &changes, &self.context)?;
+            }
+        }
+        self.writing.flush_if_large()
+    }
+}
+
+/// Parses, validates and stores the rows of a file.
+struct Rows<'a> {
+    validator: RowValidator<'a>,
+    /// `None` in a dry run, and from the first error on.
+    store: Option<Store<'a>>,
+    observer: &'a mut dyn ProgressObserver,
+    bytes: &'a Cell<u64>,
+    imported: Imported,
+    /// The number of rows with errors.
+    invalid: u64,
     errors: u64,
 }
 
-/// Parses, validates and stores the rows of one pass.
-struct RowProcessor<'a> {
-    validator: RowValidator<'a>,
-    store: &'a mut dyn FnMut(ValidRow) -> Result<(), ImportError>,
-    observer: &'a mut dyn ProgressObserver,
-    phase: ImportPhase,
-    bytes: &'a Cell<u64>,
-    counts: Counts,
-}
-
-impl RowProcessor<'_> {
+impl Rows<'_> {
     fn csv(&mut self, source: impl BufRead) -> Result<(), ImportError> {
         let mut rows = CsvRows::new(source);
         let Some(columns) = self.header(&mut rows)? else { return Ok(()) };
-        loop {
-            match rows.next()? {
-                Next::End => return Ok(()),
-                Next::Invalid { line, message } => {
-                    self.reject(vec![RowError::malformed(line, message)])
-                }
-                Next::Fatal { line, message } => {
-                    self.reject(vec![RowError::malformed(line, message)]);
-                    return Ok(());
-                }
-                Next::Row { line } if rows.width() != columns.len() => {
-                    let message = format!(
-                        "The row has {} cells; the header has {}.",
-                        rows.width(),
-                        columns.len()
-                    );
-                    self.reject(vec![RowError::malformed(line, message)]);
-                }
-                Next::Row { line } => {
-                    let layout = self.validator.layout;
-                    let mut cells = vec![None; layout.columns.len()];
-                    for (index, column) in columns.iter().enumerate() {
-                        if let (Some(cell), Some(column)) =
-                            (cells.get_mut(*column), layout.columns.get(*column))
-                        {
-                            *cell = Some(columns::input(column.role, rows.cell(index)));
-                        }
+        let layout = self.validator.layout;
+        while let Some((line, row)) = rows.next()? {
+            if let Err(message) = row {
+                self.reject_malformed(line, message)?;
+            } else if rows.width() != columns.len() {
+                let (cells, names) = (rows.width(), columns.len());
+                let message = format!("The row has {cells} cells; the header has {names}.");
+                self.reject_malformed(line, message)?;
+            } else {
+                let mut cells = vec![None; layout.columns.len()];
+                for (index, column) in columns.iter().enumerate() {
+                    if let (Some(cell), Some(column)) =
+                        (cells.get_mut(*column), layout.columns.get(*column))
+                    {
+                        *cell = Some(columns::input(column.role, rows.cell(index)));
                     }
-                    self.row(line, &cells)?;
                 }
+                self.row(line, &cells)?;
             }
         }
+        Ok(())
     }
 
     /// Reads the header. Returns the layout's column index for each column of the file, or `None`
@@ -261,18 +249,12 @@ impl RowProcessor<'_> {
         &mut self,
         rows: &mut CsvRows<impl BufRead>,
     ) -> Result<Option<Vec<usize>>, ImportError> {
-        let line = match rows.next()? {
-            Next::Row { line } => line,
-            Next::Invalid { line, message } | Next::Fatal { line, message } => {
-                self.reject(vec![RowError::malformed(line, message)]);
-                return Ok(None);
-            }
-            Next::End => {
-                let message = "The file is empty. Its first line is a header of field names.";
-                self.reject(vec![RowError::malformed(1, message)]);
-                return Ok(None);
-            }
-        };
+        const EMPTY: &str = "The file is empty. Its first line is a header of field names.";
+        let (line, row) = rows.next()?.unwrap_or((1, Err(EMPTY)));
+        if let Err(message) = row {
+            self.reject_malformed(line, message)?;
+            return Ok(None);
+        }
         let layout = self.validator.layout;
         let mut columns = Vec::new();
         let mut errors = Vec::new();
@@ -283,31 +265,38 @@ impl RowProcessor<'_> {
             }
         }
         errors.extend(layout.conflict(line, &columns));
-        if self.validator.keep_ids && !layout.find("id").is_some_and(|id| columns.contains(&id)) {
-            errors.push(RowError::new(
-                line,
-                "id",
-                "required",
-                "--keep-ids needs the column \"id\".",
-            ));
+        let key = self.validator.mode.key().map(Column::name);
+        if let Some(name) =
+            key.filter(|name| !layout.find(name).is_some_and(|key| columns.contains(&key)))
+        {
+            let message = format!("The file has no column \"{name}\"; every row needs it.");
+            errors.push(RowError::new(line, name, "required", message));
         }
         if errors.is_empty() {
             return Ok(Some(columns));
         }
-        self.reject(errors);
+        self.reject(errors)?;
         Ok(None)
     }
 
     fn json_lines(&mut self, source: impl BufRead) -> Result<(), ImportError> {
-        let mut lines = LineReader::new(source);
+        const TOO_LONG: &str = "The line has more than 1 MiB. Send one JSON object on each line.";
+        let mut lines = Lines::new(source);
         while let Some((line, text)) = lines.next()? {
-            match text.map(parse_object) {
-                Err(message) => self.reject(vec![RowError::malformed(line, message)]),
-                Ok(Err(JsonError { column, what, .. })) => {
-                    let message = format!("The line is no JSON object at column {column}: {what}.");
-                    self.reject(vec![RowError::malformed(line, message)]);
+            match text {
+                None => self.reject_malformed(line, TOO_LONG)?,
+                Some(text) if text.iter().all(u8::is_ascii_whitespace) => (),
+                Some(text) if str::from_utf8(text).is_err() => {
+                    self.reject_malformed(line, encoding_message(text))?;
                 }
-                Ok(Ok(object)) => self.object(line, object)?,
+                Some(text) => match parse_object(text) {
+                    Ok(object) => self.object(line, object)?,
+                    Err(JsonError { column, what, .. }) => {
+                        let message =
+                            format!("The line is no JSON object at column {column}: {what}.");
+                        self.reject_malformed(line, message)?;
+                    }
+                },
             }
         }
         Ok(())
@@ -330,36 +319,53 @@ impl RowProcessor<'_> {
             }
         }
         errors.extend(layout.conflict(line, &present));
-        if errors.is_empty() {
-            return self.row(line, &cells);
-        }
-        self.reject(errors);
-        Ok(())
+        if errors.is_empty() { self.row(line, &cells) } else { self.reject(errors) }
     }
 
-    /// Validates one row and stores it, or reports its errors.
-    fn row(&mut self, line: u64, cells: &[Option<Json>]) -> Result<(), ImportError> {
+    /// Validates one row, and stores it or reports its errors.
+    fn row(&mut self, line: u64, cells: &Cells) -> Result<(), ImportError> {
         let mut errors = Vec::new();
         match self.validator.validate(line, cells, &mut errors)? {
-            // After an error nothing will be stored; the remaining rows are only validated.
-            Some(row) if self.counts.errors == 0 => (self.store)(row)?,
-            Some(_) => (),
-            None => self.reject(errors),
+            None => self.reject(errors)?,
+            Some(row) => {
+                let count = match &row {
+                    ValidRow::New { .. } => &mut self.imported.created,
+                    ValidRow::Known { changes, .. } if changes.is_empty() => {
+                        &mut self.imported.unchanged
+                    }
+                    ValidRow::Known { .. } => &mut self.imported.changed,
+                };
+                *count += 1;
+                if let Some(store) = &self.store {
+                    store.add(self.validator.layout.resource, row)?;
+                }
+            }
         }
-        self.counts.rows += 1;
-        if self.counts.rows.is_multiple_of(PROGRESS_INTERVAL) {
-            self.observer.progress(self.phase, self.bytes.get());
+        if line.is_multiple_of(PROGRESS_INTERVAL) {
+            self.observer.progress(self.bytes.get());
         }
         Ok(())
     }
 
-    /// Counts and reports the errors of a row or of the header.
-    fn reject(&mut self, errors: Vec<RowError>) {
-        self.counts.invalid_rows += 1;
+    fn reject_malformed(
+        &mut self,
+        line: u64,
+        message: impl Into<String>,
+    ) -> Result<(), ImportError> {
+        self.reject(vec![RowError::new(line, "-", "invalid_row", message)])
+    }
+
+    /// Counts and reports the errors of a row or of the header. Nothing is stored from then on.
+    fn reject(&mut self, errors: Vec<RowError>) -> Result<(), ImportError> {
+        if let Some(store) = self.store.take() {
+            store.transaction.abandon()?;
+        }
+        self.invalid += 1;
         for error in errors {
-            self.counts.errors += 1;
+            self.errors += 1;
             self.observer.row_error(&error);
         }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ mod columns;
 mod csv_reader;
 mod export;
 mod import;
-mod line_reader;
+mod lines;
 mod row;
 
 #[cfg(test)]
@@ -15,7 +15,7 @@ use std::fmt;
 use std::path::Path;
 
 pub use export::{ExportError, export};
-pub use import::{Import, ImportError, ImportPhase, ProgressObserver};
+pub use import::{Import, ImportError, Imported, Mode, ProgressObserver};
 
 use crate::model::validation::shorten;
 
@@ -60,36 +60,10 @@ impl RowError {
     fn new(line: u64, field: &str, code: &'static str, message: impl Into<String>) -> RowError {
         RowError { line, field: shorten(field).into_owned(), code, message: message.into() }
     }
-
-    /// The error of a malformed row.
-    fn malformed(line: u64, message: impl Into<String>) -> RowError {
-        RowError::new(line, "-", "invalid_row", message)
-    }
 }
 
-/// One line of text, whatever the file contains.
 impl fmt::Display for RowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "line {}: {}: {}: {}",
-            self.line,
-            printable(&self.field),
-            self.code,
-            printable(&self.message)
-        )
+        write!(f, "line {}: {}: {}: {}", self.line, self.field, self.code, self.message)
     }
-}
-
-/// Escapes control characters, with which a file could control the operator's terminal.
-fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            shown.extend(character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
 }

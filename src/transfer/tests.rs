@@ -1,7 +1,6 @@
 //! Import and export against the file of a tenant.
 
 use std::collections::HashMap;
-use std::io::Cursor;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ impl ProgressObserver for Errors {
 
     fn waiting(&mut self) {}
 
-    fn progress(&mut self, _: ImportPhase, _: u64) {}
+    fn progress(&mut self, _: u64) {}
 }
 
 impl Fixture {
@@ -49,10 +48,11 @@ impl Fixture {
         TenantFile::open(self.path(), TenantId(id)).unwrap()
     }
 
-    fn import(&self, import: Import, text: &[u8]) -> (Result<u64, ImportError>, Vec<String>) {
+    fn import(&self, import: Import, text: &[u8]) -> (Result<Imported, ImportError>, Vec<String>) {
         let mut errors = Errors::default();
         let outcome = import.run(
-            &mut Cursor::new(text),
+            text,
+            text.len() as u64,
             &mut self.file(1),
             NOW.parse().unwrap(),
             &mut errors,
@@ -89,7 +89,11 @@ impl Fixture {
 }
 
 const fn import(resource: &'static Resource, format: Format) -> Import {
-    Import { resource, format, keep_ids: false, dry_run: false }
+    Import { resource, format, mode: Mode::Add, dry_run: false }
+}
+
+fn update(resource: &'static Resource, format: Format, name: &str) -> Import {
+    Import { mode: Mode::update_by(resource, name).unwrap(), ..import(resource, format) }
 }
 
 /// The records of an exported CSV file by column.
@@ -224,12 +228,12 @@ fn the_header_has_any_order_and_known_columns() {
     );
     assert_eq!(
         fixture.rejects(import(&CUSTOMER, CSV), b"name,city,name\n"),
-        ["line 1: name: duplicate_column"]
+        ["line 1: name: bad_request"]
     );
     assert_eq!(fixture.rejects(import(&CUSTOMER, CSV), b""), ["line 1: -: invalid_row"]);
     assert_eq!(
         fixture.rejects(import(&EMPLOYEE, CSV), b"customer_id,email,customer_number\n"),
-        ["line 1: customer_number: duplicate_column"]
+        ["line 1: customer_number: bad_request"]
     );
     fixture.accepts(
         &CUSTOMER,
@@ -289,7 +293,7 @@ fn references_are_ids_or_natural_keys() {
         import(&HARDWARE, JSON),
         b"{\"name\": \"PC\", \"employee_id\": 9, \"employee_email\": null}\n",
     );
-    assert_eq!(errors, ["line 1: employee_email: duplicate_column"]);
+    assert_eq!(errors, ["line 1: employee_email: bad_request"]);
     let errors =
         fixture.rejects(import(&HARDWARE, JSON), b"{\"name\": \"PC\", \"employee_email\": 5}\n");
     assert_eq!(errors, ["line 1: employee_email: bad_request"]);
@@ -298,7 +302,7 @@ fn references_are_ids_or_natural_keys() {
 #[test]
 fn ids_are_kept_only_in_a_resource_that_never_held_records() {
     let fixture = Fixture::new();
-    let keep = Import { keep_ids: true, ..import(&CUSTOMER, CSV) };
+    let keep = Import { mode: Mode::KeepIds, ..import(&CUSTOMER, CSV) };
     assert_eq!(fixture.rejects(keep, b"name\nEins\n"), ["line 1: id: required"]);
     let errors = fixture.rejects(
         keep,
@@ -315,7 +319,7 @@ fn ids_are_kept_only_in_a_resource_that_never_held_records() {
         ]
     );
     let (outcome, errors) = fixture.import(keep, b"id,name\n9,Neun\n7,Sieben\n");
-    assert_eq!((outcome.unwrap(), errors), (2, Vec::new()));
+    assert_eq!((outcome.unwrap().created, errors), (2, Vec::new()));
     fixture.accepts(&CUSTOMER, CSV, "id,name\n3,Zehn\n");
     let text = fixture.export(1, &CUSTOMER, CSV);
     let ids: Vec<&str> = text.lines().skip(1).filter_map(|line| line.split(',').next()).collect();
@@ -329,14 +333,130 @@ fn a_dry_run_stores_nothing() {
     let fixture = Fixture::new();
     let dry = Import { dry_run: true, ..import(&CUSTOMER, CSV) };
     let (outcome, _) = fixture.import(dry, b"name\nEins\nZwei\n");
-    assert_eq!(outcome.unwrap(), 2);
+    assert_eq!(outcome.unwrap().rows(), 2);
     let held: Result<bool, DatabaseError> =
         fixture.file(1).read(|reading| reading.has_ever_held(&CUSTOMER));
     assert!(!held.unwrap());
 }
 
+const CUSTOMERS: &str = "name,customer_number,email,city,status\n\
+                         Eins,K-1,a@b.example,Berlin,prospect\n\
+                         Zwei,K-2,c@d.example,Berlin,\n\
+                         Drei,K-2,,,\n";
+
 #[test]
-fn an_error_is_one_line_of_text() {
-    let error = RowError::new(3, "a\nb\u{1b}[2J", "unknown_column", "x\ry");
-    assert_eq!(error.to_string(), "line 3: a\\nb\\u{1b}[2J: unknown_column: x\\ry");
+fn an_update_changes_the_columns_of_the_file_and_creates_what_is_new() {
+    let fixture = Fixture::new();
+    fixture.accepts(&CUSTOMER, CSV, CUSTOMERS);
+    let text = "customer_number,city,name,id\nK-1,,Eins,9\nK-9,Bonn,Neun,1\n";
+    let by_number = update(&CUSTOMER, CSV, "customer_number");
+    let (outcome, errors) = fixture.import(Import { dry_run: true, ..by_number }, text.as_bytes());
+    let expected = Imported { created: 1, changed: 1, unchanged: 0 };
+    assert_eq!((outcome.unwrap(), errors), (expected, Vec::new()));
+    assert_eq!(fixture.export(1, &CUSTOMER, CSV).lines().count(), 4);
+    let (outcome, errors) = fixture.import(by_number, text.as_bytes());
+    assert_eq!((outcome.unwrap(), errors), (expected, Vec::new()));
+    let csv = fixture.export(1, &CUSTOMER, CSV);
+    let records = records(&csv);
+    let shown = |n: usize| {
+        let columns = ["id", "name", "customer_number", "email", "city", "status"];
+        columns.map(|column| records[n][column].as_str())
+    };
+    assert_eq!(shown(0), ["1", "Eins", "K-1", "a@b.example", "", "prospect"]);
+    assert_eq!(shown(3), ["4", "Neun", "K-9", "", "Bonn", "active"]);
+    let (outcome, _) = fixture.import(by_number, text.as_bytes());
+    assert_eq!(outcome.unwrap(), Imported { created: 0, changed: 0, unchanged: 2 });
+    let alone = b"{\"id\": 3}\n{\"id\": 1}\n";
+    let (outcome, _) = fixture.import(update(&CUSTOMER, JSON, "id"), alone);
+    assert_eq!(outcome.unwrap(), Imported { created: 0, changed: 0, unchanged: 2 });
+    let (outcome, _) = fixture
+        .import(update(&CUSTOMER, JSON, "id"), b"{\"id\": 1, \"city\": \"Ulm\"}\n{\"id\": 2}");
+    assert_eq!(outcome.unwrap(), Imported { created: 0, changed: 1, unchanged: 1 });
+    fixture.accepts(&EMPLOYEE, CSV, "customer_id,email\n1,eva@b.example\n2,tom@b.example\n");
+    let text = "email,customer_number\neva@b.example,K-9\ntom@b.example,K-9\nnew@b.example,K-1\n";
+    let (outcome, _) = fixture.import(update(&EMPLOYEE, CSV, "email"), text.as_bytes());
+    assert_eq!(outcome.unwrap(), Imported { created: 1, changed: 2, unchanged: 0 });
+    let csv = fixture.export(1, &EMPLOYEE, CSV);
+    let customers: Vec<String> =
+        self::records(&csv).iter().map(|record| record["customer_id"].clone()).collect();
+    assert_eq!(customers, ["4", "4", "1"]);
+}
+
+#[test]
+fn a_row_that_cannot_be_taken_for_an_update_says_why() {
+    let fixture = Fixture::new();
+    fixture.accepts(&CUSTOMER, CSV, CUSTOMERS);
+    let text = "customer_number,name,status\n\
+                K-1,,active\n\
+                K-2,Zwei,active\n\
+                ,Vier,active\n\
+                K-5,x,\n\
+                K-1,Sechs,\n\
+                K-5,Sieben,active\n";
+    assert_eq!(
+        fixture.rejects(update(&CUSTOMER, CSV, "customer_number"), text.as_bytes()),
+        [
+            "line 2: name: required",
+            "line 3: customer_number: ambiguous_record",
+            "line 4: customer_number: required",
+            "line 5: name: too_short",
+            "line 6: customer_number: ambiguous_record",
+            "line 6: status: required",
+            "line 7: customer_number: ambiguous_record",
+        ]
+    );
+    let text = "{\"id\": 1, \"name\": null}\n{\"id\": 4}\n{\"id\": \"1\"}\n{\"id\": 0}\n\
+                {\"name\": \"Eins\"}\n{\"id\": 1}\n{\"id\": 2, \"status\": \"\"}\n";
+    assert_eq!(
+        fixture.rejects(update(&CUSTOMER, JSON, "id"), text.as_bytes()),
+        [
+            "line 1: name: required",
+            "line 2: id: not_found",
+            "line 3: id: invalid_int",
+            "line 4: id: invalid_int",
+            "line 5: id: required",
+            "line 6: id: ambiguous_record",
+            "line 7: status: required",
+        ]
+    );
+    let errors = fixture.rejects(update(&CUSTOMER, JSON, "email"), b"{\"email\": 5}\n");
+    assert_eq!(errors, ["line 1: email: invalid_email"]);
+    let errors = fixture.rejects(update(&CUSTOMER, CSV, "email"), b"name\nEins\n");
+    assert_eq!(errors, ["line 1: email: required"]);
+    let errors = fixture.rejects(
+        update(&EMPLOYEE, CSV, "email"),
+        b"email,customer_number\na@b.example,K-1\nb@b.example,\nc@b.example,K-7\nd@b.example,K-2\n",
+    );
+    assert_eq!(
+        errors,
+        [
+            "line 3: customer_number: required",
+            "line 4: customer_number: customer_not_found",
+            "line 5: customer_number: ambiguous_reference",
+        ]
+    );
+}
+
+#[test]
+fn an_update_is_by_the_id_or_by_a_text_that_is_a_filter() {
+    for name in ["id", "name", "customer_number", "email", "city"] {
+        assert!(Mode::update_by(&CUSTOMER, name).is_ok(), "{name}");
+    }
+    for name in ["notes", "status", "customer_since", "created_at", "customer_id", "emial"] {
+        assert!(Mode::update_by(&CUSTOMER, name).is_err(), "{name}");
+    }
+    let message = Mode::update_by(&CUSTOMER, "emial").unwrap_err();
+    assert_eq!(message, "Unknown field \"emial\". Did you mean \"email\"?");
+}
+
+#[test]
+fn a_file_that_is_not_utf_8_is_named() {
+    let fixture = Fixture::new();
+    for (format, text) in
+        [(CSV, &b"name\nM\xfcller\n"[..]), (JSON, &b"{\"name\": \"M\xfcller\"}\n"[..])]
+    {
+        let (_, errors) = fixture.import(import(&CUSTOMER, format), text);
+        let [error] = &*errors else { panic!("{errors:?}") };
+        assert!(error.contains(": -: invalid_row: ") && error.contains("Windows-1252"), "{error}");
+    }
 }

@@ -220,6 +220,73 @@ fn a_dry_run_imports_nothing_and_json_reports_what_was_done() {
     shop.import("customers", "a.csv", &["--keep-ids"]).fails_saying("");
 }
 
+#[test]
+fn an_update_reports_what_it_does_and_logs_what_it_changes() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    for (number, city) in [("K-1", "Bonn"), ("K-2", "Ulm")] {
+        let record = json!({"name": "Eins", "customer_number": number, "city": city});
+        api.create("/customers.php", record);
+    }
+    let tag = || api.get("/customers.php?id=2").header("ETag").unwrap().to_owned();
+    let before = tag();
+    let text = "customer_number,city,name\nK-1,Köln,Eins\nK-2,Ulm,Eins\nK-3,,Drei\n";
+    std::fs::write(server.home().join("c.csv"), text).unwrap();
+    let update = |options: &[&str]| {
+        let words = ["import", "acme", "customers", "c.csv", "--update-by", "customer_number"];
+        server.cli(&[&words, options].concat())
+    };
+    let mut expected = json!({"done": "checked", "tenant": "acme", "resource": "customers",
+        "rows": 3, "created": 1, "changed": 1, "unchanged": 1});
+    assert_eq!(update(&["--dry-run", "--json"]).done().json(), expected);
+    assert_eq!(api.total("/customers.php"), 2);
+    expected["done"] = json!("imported");
+    assert_eq!(update(&["--json"]).done().json(), expected);
+    let entries = api.get("/changes.php").found()["data"].as_array().unwrap().clone();
+    let entry = |n: usize| ["action", "id", "fields", "before", "by"].map(|name| &entries[n][name]);
+    let import = json!({"kind": "command", "name": "import"});
+    assert_eq!(
+        entry(2),
+        [&json!("updated"), &json!(1), &json!(["city"]), &json!({"city": "Bonn"}), &import]
+    );
+    let fields = json!(["name", "customer_number", "status"]);
+    assert_eq!(entry(3), [&json!("created"), &json!(3), &fields, &Value::Null, &import]);
+    assert_eq!(entries.len(), 4);
+    assert_eq!(tag(), before);
+    let again = update(&[]).done().stdout;
+    assert!(again.contains("0 created, 0 changed, 3 unchanged"), "{again}");
+    assert_eq!(api.ids("/customers.php?q=k%C3%B6ln"), [1]);
+    server.cli(&["check"]).done();
+    let fields = ["notes", "status", "nmae", "created_at"];
+    for field in fields {
+        server.cli(&["import", "acme", "customers", "c.csv", "--update-by", field]).ends_with(2);
+    }
+    update(&["--keep-ids"]).ends_with(2);
+}
+
+/// A link that somebody has planted is replaced, and what it leads to is not written to.
+#[test]
+fn an_export_follows_no_link() {
+    let shop = Shop::new();
+    shop.write("a.csv", "name\nEins\n");
+    shop.import("customers", "a.csv", &[]).done();
+    let home = shop.data_dir.home();
+    for (link, number) in [("symbolic.csv", 0), ("hard.csv", 1)] {
+        let target = home.join(format!("of-others-{number}"));
+        std::fs::write(&target, "theirs").unwrap();
+        let planted = home.join(link);
+        match number {
+            0 => std::os::unix::fs::symlink(&target, &planted).unwrap(),
+            _ => std::fs::hard_link(&target, &planted).unwrap(),
+        }
+        shop.export("customers", &["--output", link]);
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "theirs");
+        let metadata = planted.symlink_metadata().unwrap();
+        assert!(metadata.is_file() && metadata.permissions().mode() & 0o777 == 0o600, "{link}");
+        assert!(std::fs::read_to_string(&planted).unwrap().contains("Eins"));
+    }
+}
+
 /// How far a running process has read the file at `path`.
 fn position_in(path: &Path, pid: u32) -> Option<u64> {
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;

@@ -32,6 +32,65 @@ fn members(object: &Value, expected: &[&str]) {
 const TENANT: [&str; 6] = ["id", "name", "state", "trial_until", "created_at", "password"];
 
 #[test]
+fn stored_text_is_printed_without_characters_that_a_terminal_obeys() {
+    let server = TestServer::start();
+    server.tenant("acme");
+    let name = "web\u{202e}site";
+    let create = ["--json", "key", "create", "acme", "--name", name, "--scope", "all"];
+    let key = server.cli(&create).done().json();
+    server.keep_secret(key["key"].as_str().unwrap());
+    server.with_key(key["key"].as_str().unwrap()).customer("Eins");
+    let id = key["id"].to_string();
+    for command in [
+        &["key", "list", "acme"][..],
+        &["changes", "acme"],
+        &["key", "limit", "acme", &id, "9"],
+        &["key", "revoke", "acme", &id],
+    ] {
+        let output = server.cli(command).done();
+        assert!(output.stdout.contains("web\\u{202e}site"), "{output:?}");
+    }
+    let keys = server.cli(&["key", "list", "acme", "--json"]).done().json();
+    assert!(keys.as_array().unwrap().iter().any(|key| key["name"] == name), "{keys}");
+}
+
+#[test]
+fn health_asks_whether_the_server_is_ready() {
+    let mut server = TestServer::start();
+    let address = server.address().to_string();
+    for url in [address.clone(), format!("http://{address}/"), format!("http://{address}/v1")] {
+        let output = server.cli(&["health", &url]);
+        if url.ends_with("v1") {
+            output.fails_saying("v1/readyz");
+        } else {
+            assert!(output.done().stdout.contains("is ready"));
+        }
+    }
+    let mut command = server.command();
+    command.arg("health").env("TENANTDESK_LISTEN", format!("0.0.0.0:{}", server.address().port()));
+    run(command, "").done();
+    let report = server.cli(&["health", &address, "--json"]).done().json();
+    let url = format!("http://{address}/readyz");
+    assert_eq!(report, json!({"url": url, "ready": true, "reason": null}));
+    server.stop();
+    let output = server.cli(&["health", &address, "--json"]).fails_saying("Connection refused");
+    assert_eq!(output.json()["ready"], false);
+    for url in ["https://127.0.0.1", "http://shop.example", "127.0.0.1:x"] {
+        server.cli(&["health", url]).ends_with(2);
+    }
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    server.cli(&["health", &address]).fails_saying("no answer within 5 s");
+}
+
+#[test]
+fn health_says_why_a_server_is_not_ready() {
+    let server = Setup::plain().over_tls().start();
+    let address = server.address().to_string();
+    server.cli(&["health", &address]).fails_saying("HTTPS");
+}
+
+#[test]
 fn tenant_create_makes_a_tenant_and_prints_its_password() {
     let data_dir = place_with(&[]);
     let made = data_dir.cli(&["--json", "tenant", "create", "acme"]).done().json();

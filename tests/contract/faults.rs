@@ -304,6 +304,7 @@ fn a_service_on_a_full_disk_is_not_ready() {
     let reply = reply.fails_with(503, "not_ready");
     assert!(reply.message().contains("data directory"), "{reply}");
     assert_eq!(reply.header("Retry-After"), Some("5"));
+    server.cli(&["health", &server.address().to_string()]).fails_saying("data directory");
     server.anonymous().get("/healthz").is(200);
     assert_eq!(names_in_data_directory(&server), files, "the probe leaves no file behind");
     limit_file_size(&server, None);

@@ -217,7 +217,7 @@ fn an_import_waits_for_another_one() {
     assert_eq!(api.total(PATH), 5 + 2 * ROWS);
 }
 
-/// The referenced customer is deleted after the rows were checked.
+/// The referenced customer is deleted while the import waits.
 #[test]
 fn a_row_that_fails_late_leaves_nothing() {
     let (server, tenant, api) = server_with_five();

@@ -35,20 +35,12 @@ fn an_intact_data_directory_has_no_faults() {
     server.tenant("acme");
     let output = server.cli(&["--json", "doctor"]).done();
     assert_eq!(output.json()["ok"], Value::Bool(true), "{output:?}");
-    for check in [
-        "version",
-        "directory",
-        "permissions",
-        "registry.db",
-        "tenants",
-        "keys",
-        "clock",
-        "descriptors",
-    ] {
+    for check in ["version", "directory", "permissions", "registry.db", "tenants", "keys", "clock"]
+    {
         assert_eq!(state(&output, check), "ok", "{check}: {output:?}");
     }
     let text = server.cli(&["doctor"]).done().stdout;
-    assert!(text.contains("serves, with") && text.contains("SQLite 3."), "{text}");
+    assert!(text.contains("SQLite 3."), "{text}");
     let idle = with_tenants();
     let text = idle.cli(&["doctor"]).done().stdout;
     assert!(text.contains("2 intact"), "{text}");

@@ -79,8 +79,6 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let mut checks =
         vec![versions(), directory(data_dir), permissions(data_dir), system::space(data_dir)];
     checks.extend(arguments.tls_key.as_deref().map(tls_key));
-    checks.extend(system::server(data_dir));
-    checks.push(system::descriptors());
     checks.push(system::clock(now, newest_write(data_dir)));
     checks.extend(databases(options)?);
     // The check of the databases has reported a registry that cannot be opened.
@@ -158,10 +156,7 @@ fn files(data_dir: &Path) -> io::Result<Vec<PathBuf>> {
         for entry in fs::read_dir(directory)? {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let is_known =
-                [".db", ".db-wal", ".db-shm", ".lock"].iter().any(|suffix| name.ends_with(suffix));
-            // `.db.v1` is a copy that a migration has made.
-            if is_known || name.contains(".db.v") {
+            if [".db", ".db-wal", ".db-shm", ".lock"].iter().any(|suffix| name.ends_with(suffix)) {
                 found.push(path);
             }
         }

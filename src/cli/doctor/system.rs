@@ -1,5 +1,4 @@
-//! Checks of the operating system: file system, free space, server process, file descriptors,
-//! clock.
+//! Checks of the operating system: file system, free space, clock.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,7 +6,6 @@ use std::path::Path;
 
 use indicatif::HumanBytes;
 use rustix::fs::{StatVfsMountFlags, major, minor, statfs, statvfs};
-use rustix::process::{Resource, getrlimit};
 
 use super::{Check, Status};
 use crate::clock::{Moment, Timestamp};
@@ -97,59 +95,6 @@ pub(super) fn space(directory: &Path) -> Check {
     };
     let total = info.f_blocks.saturating_mul(info.f_frsize);
     Check::new("free space", status, format!("{} of {}", HumanBytes(free), HumanBytes(total)))
-}
-
-/// Checks the process that serves the directory: how many of its file descriptors it uses. `None`
-/// if the directory has never been served.
-pub(super) fn server(directory: &Path) -> Option<Check> {
-    let lock = fs::metadata(directory.join("serve.lock")).ok()?;
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    let inode = format!(":{}", lock.ino());
-    let holder = locks.lines().find_map(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        let is_lock = words.next() == Some("FLOCK");
-        let (id, file) = (words.nth(2)?, words.next()?);
-        (is_lock && file.ends_with(&inode)).then(|| id.to_owned())
-    });
-    let Some(id) = holder else {
-        return Some(Check::new("server", Status::Ok, "no process serves this directory"));
-    };
-    let open = fs::read_dir(format!("/proc/{id}/fd")).map(Iterator::count).ok();
-    let limits = fs::read_to_string(format!("/proc/{id}/limits")).unwrap_or_default();
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
-    let maximum: Option<usize> =
-        line.and_then(|rest| rest.split_whitespace().next()).and_then(|word| word.parse().ok());
-    Some(match (open, maximum) {
-        (Some(open), Some(maximum)) => {
-            let status = if open.saturating_mul(10) > maximum.saturating_mul(9) {
-                Status::Fault
-            } else {
-                Status::Ok
-            };
-            Check::new(
-                "server",
-                status,
-                format!("process {id} serves, with {open} of {maximum} descriptors open"),
-            )
-        }
-        _ => Check::new("server", Status::Ok, format!("process {id} serves")),
-    })
-}
-
-/// Checks the limit on file descriptors of a server that is started from the same environment.
-pub(super) fn descriptors() -> Check {
-    const RECOMMENDED: u64 = 4096;
-    const MINIMUM: u64 = 512;
-    let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let status = match maximum {
-        0..MINIMUM => Status::Fault,
-        MINIMUM..RECOMMENDED => Status::Warning,
-        _ => Status::Ok,
-    };
-    let message = format!(
-        "up to {maximum} for a server started from here; a tenant uses at least 3, a client 1"
-    );
-    Check::new("descriptors", status, message)
 }
 
 /// Checks that the clock is not earlier than the last write to a database.

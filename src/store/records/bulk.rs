@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use super::encoding::read_record;
 use super::statements::Statements;
 use super::{Reading, Record};
-use crate::model::{ALL, Field, RecordId, Resource, Value};
+use crate::model::{ALL, Column, RecordId, Resource, Value};
 use crate::store::error::DatabaseError;
 
 /// The result of a search by the value of a field.
@@ -47,14 +47,14 @@ impl Reading<'_> {
         Ok(self.connection.query_row(sql, [resource.plural], |row| row.get(0))?)
     }
 
-    /// Searches the record whose `field` equals `value`, as filters compare.
+    /// Searches the record whose `column` equals `value`, as filters compare.
     pub fn find_by(
         &self,
         resource: &Resource,
-        field: &Field,
+        column: Column,
         value: &Value,
     ) -> Result<Match, DatabaseError> {
-        let (table, name) = (resource.plural, field.name);
+        let (table, name) = (resource.plural, column.name());
         let sql = format!("SELECT id FROM {table} WHERE {name} = ? LIMIT 2");
         let mut statement = self.connection.prepare_cached(&sql)?;
         let mut rows = statement.query([value])?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use crate::clock::Timestamp;
-use crate::model::{RecordId, Resource, TenantId};
+use crate::model::{Resource, TenantId};
 use crate::store::data_dir::tenant_database;
 use crate::store::database::{self, Database, Role, wait_for};
 use crate::store::error::{DatabaseError, OpenError};
@@ -64,15 +64,6 @@ impl TenantFile {
         Ok(ImportTransaction { transaction, resource, indexes })
     }
 
-    /// An empty set of ids, which may be larger than memory. It goes with the connection.
-    pub fn id_set(&self) -> Result<IdSet<'_>, DatabaseError> {
-        self.connection.execute_batch(
-            "CREATE TEMP TABLE IF NOT EXISTS id_set (id INTEGER PRIMARY KEY);
-             DELETE FROM temp.id_set",
-        )?;
-        Ok(IdSet(&self.connection))
-    }
-
     pub fn path(&self) -> &Path {
         self.database.path()
     }
@@ -90,6 +81,11 @@ impl ImportTransaction<'_> {
     /// [`Writing::flush`] must be called after the last change.
     pub fn writing(&self) -> Writing<'_> {
         Writing::new(&self.transaction)
+    }
+
+    /// Undoes everything and lets other writers go on. What is read from then on is of one snapshot.
+    pub fn abandon(&self) -> Result<(), DatabaseError> {
+        Ok(self.transaction.execute_batch("ROLLBACK; BEGIN")?)
     }
 
     pub fn commit(self, now: Timestamp) -> Result<(), DatabaseError> {
@@ -140,17 +136,5 @@ impl Indexes {
 
     fn create(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         self.statements.iter().try_for_each(|sql| transaction.execute_batch(sql))
-    }
-}
-
-/// A set of ids on disk. See [`TenantFile::id_set`].
-#[derive(Debug)]
-pub struct IdSet<'a>(&'a Connection);
-
-impl IdSet<'_> {
-    /// Returns whether `id` is new.
-    pub fn insert(&self, id: RecordId) -> Result<bool, DatabaseError> {
-        let sql = "INSERT OR IGNORE INTO temp.id_set (id) VALUES (?)";
-        Ok(self.0.prepare_cached(sql)?.execute([id])? == 1)
     }
 }

@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use scheduled_thread_pool::ScheduledThreadPool;
 
 pub(crate) use super::schemas::TENANT as SCHEMA;
-pub use file::{IdSet, ImportTransaction, TenantFile};
+pub use file::{ImportTransaction, TenantFile};
 pub use mutation::Demand;
 pub use tenant::{Deadline, Tenant};
 
