@@ -22,7 +22,6 @@ pub mod html;
 pub mod http;
 pub mod metrics;
 pub mod model;
-mod new_directories;
 pub mod panel;
 pub mod panics;
 pub mod password;

@@ -11,7 +11,6 @@ use serde_json::json;
 
 use super::GlobalOptions;
 use super::output::print_document;
-use crate::new_directories::NewDirectories;
 
 #[derive(Debug, Args)]
 pub(super) struct CompletionsArguments {
@@ -58,7 +57,7 @@ pub(super) fn run_manual(
 /// Writes the pages into a temporary directory inside `directory` and then moves them, so that a
 /// failure leaves no partial page.
 fn write_pages(command: Command, directory: &Path) -> io::Result<()> {
-    let _created = NewDirectories::create(directory, 0o777)?;
+    fs::create_dir_all(directory)?;
     let partial = tempfile::Builder::new().prefix(".tenantdesk-").tempdir_in(directory)?;
     clap_mangen::generate_to(command, partial.path())?;
     for entry in fs::read_dir(partial.path())? {

@@ -17,7 +17,6 @@ use super::error::OpenError;
 use super::schemas;
 use crate::files;
 use crate::model::TenantId;
-use crate::new_directories::NewDirectories;
 
 /// The registry's name in the data directory.
 pub(crate) const REGISTRY_FILE: &str = "registry.db";
@@ -52,6 +51,11 @@ pub(crate) fn tenant_file_ids(data_dir: &Path) -> io::Result<BTreeSet<TenantId>>
     }
 }
 
+/// Whether there are tenants' files, or may be.
+fn has_tenant_files(data_dir: &Path) -> bool {
+    !tenant_file_ids(data_dir).is_ok_and(|ids| ids.is_empty())
+}
+
 /// Whether there is the database, or a file that SQLite keeps beside one.
 pub(crate) fn has_files(database: &Database) -> bool {
     // A name that cannot be looked up may be there.
@@ -66,21 +70,13 @@ pub(crate) fn is_empty(directory: &Path) -> io::Result<bool> {
     Ok(fs::read_dir(directory)?.all(is_hidden))
 }
 
-/// Removes a tenant's file with what SQLite and Litestream keep beside it, and the copies that
-/// version 0.2 has made before migrations (`1.db.v2`).
+/// Removes a tenant's file with what SQLite and Litestream keep beside it.
 pub(crate) fn remove_tenant_files(database: &Database) -> io::Result<()> {
-    let path = database.path();
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    for entry in fs::read_dir(path.parent().unwrap_or(path))? {
-        let entry = entry?;
-        let found = entry.file_name().to_string_lossy().into_owned();
-        let rest = found.strip_prefix(&name);
-        if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.'])) {
-            files::ignore_missing(fs::remove_file(entry.path()))?;
-        }
+    for file in database.files() {
+        files::ignore_missing(fs::remove_file(file))?;
     }
     files::ignore_missing(fs::remove_dir_all(database.litestream_directory()))?;
-    files::sync_parent(path)
+    files::sync_parent(database.path())
 }
 
 /// A data directory that this process uses, until this is dropped.
@@ -178,25 +174,26 @@ impl ServeLock {
     }
 }
 
-/// What a command has created of a data directory. Dropping it removes that again, unless it is
-/// kept or another process uses it (contract section 10: a command that fails leaves no file).
+/// A data directory that a command has created or found. Dropping it removes what the command has
+/// created, unless it is kept, holds a tenant, or another process uses it (contract section 10: a
+/// command that fails leaves no file).
 #[derive(Debug)]
 pub struct NewDataDir {
     path: PathBuf,
-    directories: NewDirectories,
-    has_new_registry: bool,
-    has_new_lock: bool,
+    existed: bool,
+    /// Whether there were no files but hidden ones.
+    was_empty: bool,
 }
 
 impl NewDataDir {
     /// Creates the directory and an empty registry, each if there is none.
     pub fn create(path: &Path) -> Result<NewDataDir, OpenError> {
-        let mut created = NewDataDir::create_directories(path)?;
+        let created = NewDataDir::create_directories(path)?;
         let registry = registry_database(path);
         if registry.path().exists() {
             return Ok(created);
         }
-        if !tenant_file_ids(path).map_err(|error| OpenError::unusable(path, error))?.is_empty() {
+        if has_tenant_files(path) {
             return Err(OpenError::unusable(
                 registry.path(),
                 "it is missing beside tenants' files; restore a backup into an empty directory",
@@ -204,55 +201,46 @@ impl NewDataDir {
         }
         match registry.create() {
             // Another process has created it meanwhile.
-            Err(_) if registry.path().exists() => (),
-            outcome => {
-                outcome?;
-                created.has_new_registry = true;
-            }
+            Err(_) if registry.path().exists() => Ok(created),
+            outcome => outcome.map(|()| created),
         }
-        Ok(created)
     }
 
     /// Creates the directory alone. A directory that is empty except for hidden files, such as a
     /// `.gitignore`, becomes private; one that is in use keeps its mode.
     pub fn create_directories(path: &Path) -> Result<NewDataDir, OpenError> {
         let create = || -> io::Result<NewDataDir> {
-            let mut directories = NewDirectories::create(path, 0o700)?;
-            let has_new_lock = !path.join(LOCK_FILE).exists();
-            if is_empty(path)? {
+            let existed = path.exists();
+            files::create_private_directories(path)?;
+            let was_empty = is_empty(path)?;
+            let created = NewDataDir { path: path.to_owned(), existed, was_empty };
+            if was_empty {
                 fs::set_permissions(path, Permissions::from_mode(0o700))?;
             }
-            directories.extend(NewDirectories::create(&tenants_dir(path), 0o700)?);
-            let path = path.to_owned();
-            Ok(NewDataDir { path, directories, has_new_registry: false, has_new_lock })
+            files::create_private_directories(&tenants_dir(path))?;
+            Ok(created)
         };
         create().map_err(|error| OpenError::unusable(path, error))
     }
 
     pub fn keep(mut self) {
-        self.keep_all();
-    }
-
-    fn keep_all(&mut self) {
-        self.directories.keep();
-        (self.has_new_registry, self.has_new_lock) = (false, false);
+        self.was_empty = false;
     }
 }
 
 impl Drop for NewDataDir {
     fn drop(&mut self) {
-        // Whoever else uses the directory holds a shared lock, or the server's.
-        let directory = File::open(&self.path);
-        let is_alone = directory.is_ok_and(|directory| directory.try_lock().is_ok());
-        let serves = !is_alone || ServeLock::acquire(&self.path).is_err();
-        if serves {
-            return self.keep_all();
+        // Whoever else uses the directory holds a shared lock.
+        let is_alone =
+            || File::open(&self.path).is_ok_and(|directory| directory.try_lock().is_ok());
+        if !self.was_empty || has_tenant_files(&self.path) || !is_alone() {
+            return;
         }
-        if self.has_new_registry {
-            registry_database(&self.path).remove();
-        }
-        if self.has_new_lock {
-            let _ = fs::remove_file(self.path.join(LOCK_FILE));
+        registry_database(&self.path).remove();
+        let _ = fs::remove_file(self.path.join(LOCK_FILE));
+        let _ = fs::remove_dir(tenants_dir(&self.path));
+        if !self.existed {
+            let _ = fs::remove_dir(&self.path);
         }
     }
 }
@@ -273,9 +261,9 @@ mod tests {
     #[test]
     fn what_was_created_goes_unless_it_is_kept_or_used() {
         let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("a/data");
+        let path = home.path().join("data");
         drop(NewDataDir::create(&path).unwrap());
-        assert!(!home.path().join("a").exists());
+        assert!(!path.exists());
         let created = NewDataDir::create(&path).unwrap();
         let used = DataDir::open(&path).unwrap();
         drop(created);

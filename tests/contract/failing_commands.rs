@@ -22,7 +22,8 @@ fn limited(data_dir: &DataDir, kibibytes: u64, arguments: &[&str]) -> Output {
     run(command, "")
 }
 
-/// Every file and directory in the place's home. What SQLite keeps beside a database that is there
+/// Every file in the place's home, and every directory but those that a backup or manual pages go
+/// to. What SQLite keeps beside a database that is there
 /// belongs to it.
 fn tree(data_dir: &DataDir) -> Vec<PathBuf> {
     fn below(directory: &Path, found: &mut Vec<PathBuf>) {
@@ -42,6 +43,7 @@ fn tree(data_dir: &DataDir) -> Vec<PathBuf> {
         let database = name.strip_suffix("-wal").or_else(|| name.strip_suffix("-shm"));
         !database.is_some_and(|database| all.contains(&PathBuf::from(database)))
     });
+    found.retain(|path| !path.starts_with(data_dir.home().join("new")) || path.is_file());
     found.sort();
     found
 }

@@ -1,19 +1,33 @@
-//! The faults of databases (contract section 10): of all in a data directory, or of one.
+//! What is wrong with a database: the faults of all databases in a data directory, and what a backup
+//! has that the program does not make (contract section 10).
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
+use jiff::civil::Date;
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-use crate::model::TenantId;
+use crate::model::{ALL, Scope, TenantId};
+use crate::password;
+use crate::secret::{KEY_START, PREFIX_LENGTH};
 use crate::store::data_dir::{
     DataDir, registry_database, tenant_database, tenant_file_ids, tenants_dir,
 };
 use crate::store::database::{self, Database, Role, Schema};
 use crate::store::error::OpenError;
-use crate::store::registry::{self, Registry};
+use crate::store::registry::{
+    self, EVENT_COLUMNS, Event, KEY_COLUMNS, KeyRow, TENANT_COLUMNS, TenantRow, check_key_name,
+};
 use crate::store::{records, tenant};
+
+/// The ids that a counter reaches in the life of a program, with room for as many again.
+const IDS: RangeInclusive<i64> = 1..=(1 << 53) - 1;
+
+/// The numbers of entries in the change log. They begin at up to 2^44, and each restore adds to
+/// them.
+const VERSIONS: RangeInclusive<i64> = 0..=(1 << 60) - 1;
 
 /// The result for one database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,57 +57,41 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     // rows are read.
     let files = tenant_file_ids(data_dir)
         .map_err(|error| OpenError::unusable(&tenants_dir(data_dir), error))?;
-    let (registry_finding, rows) = check_registry(data_dir);
-    let mut findings = vec![registry_finding];
-    let known = rows.clone().unwrap_or_default();
-    for id in known.union(&files).copied() {
-        let database = tenant_database(data_dir, id);
-        let is_orphan = rows.is_some() && !known.contains(&id);
-        let problems = if is_orphan { Vec::new() } else { problems(&database, &tenant::SCHEMA) };
-        // A tenant that is deleted meanwhile is not a problem.
-        if problems.is_empty() || !is_deleted(data_dir, &database, id) {
-            let database = format!("tenants/{id}.db");
-            findings.push(Finding { database, problems, is_orphan });
-        }
+    let registry = registry_database(data_dir);
+    let rows = registry.open(Role::Bulk).ok().and_then(|registry| tenants(&registry).ok());
+    let known: Option<BTreeSet<TenantId>> =
+        rows.map(|rows| rows.into_iter().map(|tenant| tenant.id).collect());
+    let (database, problems) = (registry::FILE.to_owned(), examine(&registry, &registry::SCHEMA));
+    let mut findings = vec![Finding { database, problems, is_orphan: false }];
+    for id in files.union(known.as_ref().unwrap_or(&files)).copied() {
+        let is_orphan = known.as_ref().is_some_and(|known| !known.contains(&id));
+        let file = tenant_database(data_dir, id);
+        let problems = if is_orphan { Vec::new() } else { examine(&file, &tenant::SCHEMA) };
+        findings.push(Finding { database: format!("tenants/{id}.db"), problems, is_orphan });
     }
     Ok(findings)
 }
 
-/// The finding for the registry, and the ids of its tenants if they can be read.
-fn check_registry(data_dir: &Path) -> (Finding, Option<BTreeSet<TenantId>>) {
-    let mut problems = problems(&registry_database(data_dir), &registry::SCHEMA);
-    let tenants = Registry::open(data_dir)
-        .map_err(|error| error.to_string())
-        .and_then(|registry| registry.list_tenants().map_err(|error| error.to_string()));
-    let ids = match tenants {
-        Ok(rows) => Some(rows.into_iter().map(|(tenant, _)| tenant.id).collect()),
-        Err(error) if problems.contains(&error) => None,
-        Err(error) => {
-            problems.push(error);
-            None
-        }
-    };
-    (Finding { database: registry::FILE.to_owned(), problems, is_orphan: false }, ids)
-}
-
-fn is_deleted(data_dir: &Path, database: &Database, id: TenantId) -> bool {
-    let has_no_row = || Registry::open(data_dir).ok()?.tenant(id).ok().map(|row| row.is_none());
-    matches!(database.path().try_exists(), Ok(false)) && has_no_row() == Some(true)
-}
-
-fn problems(database: &Database, schema: &Schema) -> Vec<String> {
+fn examine(database: &Database, schema: &Schema) -> Vec<String> {
     let connection = match database.open(Role::Bulk) {
         Ok(connection) => connection,
         Err(error) => return vec![error.to_string()],
     };
     let mut problems = faults(&connection, schema);
-    if problems.is_empty() && schema.name == tenant::SCHEMA.name {
-        problems.extend(listed(records::problems(&connection)));
+    if problems.is_empty() {
+        problems = strange_values(&connection, schema);
+    }
+    if problems.is_empty() && is_tenants(schema) {
+        problems = listed(records::problems(&connection));
     }
     problems
 }
 
-/// The faults of a database. Each check relies on those before it: a schema that is not the
+fn is_tenants(schema: &Schema) -> bool {
+    schema.name == tenant::SCHEMA.name
+}
+
+/// What the program cannot work with. Each check relies on those before it: a schema that is not the
 /// program's may have views, and a damaged table may have no end.
 pub(super) fn faults(connection: &Connection, schema: &Schema) -> Vec<String> {
     let mut problems = listed(database::differences(connection, schema));
@@ -112,9 +110,9 @@ fn listed(found: rusqlite::Result<Vec<String>>) -> Vec<String> {
 }
 
 pub(super) fn integrity_problems(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut statement = connection.prepare(&format!("PRAGMA integrity_check({MAX_PROBLEMS})"))?;
-    let lines = statement.query_map([], |row| row.get::<_, String>(0))?;
-    lines.filter(|line| !line.as_ref().is_ok_and(|line| line == "ok")).collect()
+    let mut lines = texts(connection, &format!("PRAGMA integrity_check({MAX_PROBLEMS})"))?;
+    lines.retain(|line| line != "ok");
+    Ok(lines)
 }
 
 /// References to rows that do not exist.
@@ -132,11 +130,8 @@ fn broken_foreign_keys(connection: &Connection) -> rusqlite::Result<Vec<String>>
 /// The tables with a text that is not UTF-8. SQLite does not check that.
 fn invalid_texts(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let sql = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'";
-    let mut statement = connection.prepare(sql)?;
-    let names = statement.query_map([], |row| row.get(0))?;
-    let tables: Vec<String> = names.collect::<rusqlite::Result<_>>()?;
     let mut invalid = Vec::new();
-    for table in tables {
+    for table in texts(connection, sql)? {
         let mut statement = connection.prepare(&format!("SELECT * FROM \"{table}\""))?;
         let columns = statement.column_count();
         let mut rows = statement.query([])?;
@@ -152,4 +147,125 @@ fn invalid_texts(connection: &Connection) -> rusqlite::Result<Vec<String>> {
         }
     }
     Ok(invalid)
+}
+
+/// The rows of a statement with one text each.
+pub(super) fn texts(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<String>> {
+    connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
+}
+
+/// What the program does not make: counters and ids without room for others, and names and hashes
+/// that break its rules. [`faults`] has found nothing.
+pub(super) fn strange_values(connection: &Connection, schema: &Schema) -> Vec<String> {
+    let mut problems = listed(out_of_range(connection, schema));
+    if problems.is_empty() {
+        let others = if is_tenants(schema) { strange_change_log } else { strange_rows };
+        problems = listed(others(connection));
+    }
+    problems
+}
+
+fn out_of_range(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
+    const COUNTED: &str = "SELECT name FROM sqlite_schema WHERE sql LIKE '%AUTOINCREMENT%'";
+    let last = IDS.end();
+    let sql = format!(
+        "SELECT 'sqlite_sequence is out of range' WHERE (
+           SELECT count(*) > count(DISTINCT name)
+               OR total(typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND {last}
+                        OR name NOT IN ({COUNTED})) > 0
+           FROM sqlite_sequence)"
+    );
+    let mut found = texts(connection, &sql)?;
+    let counted = texts(connection, COUNTED)?;
+    let mut numbers: Vec<_> = counted.iter().map(|table| (table.as_str(), "id", &IDS)).collect();
+    if is_tenants(schema) {
+        numbers.extend(ALL.map(|resource| (resource.plural, "version", &VERSIONS)));
+        numbers.extend([
+            ("changes", "seq", &VERSIONS),
+            ("changes", "record_id", &IDS),
+            ("changes_removed", "seq", &VERSIONS),
+            ("changes_state", "last_seq", &VERSIONS),
+            ("changes_state", "entries", &VERSIONS),
+        ]);
+    }
+    for (table, column, range) in numbers {
+        let (first, last) = (range.start(), range.end());
+        let sql = format!(
+            "SELECT '{table}.{column} is out of range' FROM {table}
+             WHERE {column} NOT BETWEEN {first} AND {last} LIMIT 1"
+        );
+        found.extend(texts(connection, &sql)?);
+    }
+    Ok(found)
+}
+
+fn strange_change_log(tenant: &Connection) -> rusqlite::Result<Vec<String>> {
+    let control = "*[\u{1}-\u{1f}\u{7f}-\u{9f}]*";
+    let sql = format!(
+        "SELECT 'changes_state has not one row'
+         WHERE (SELECT count(*) FROM changes_state) <> 1
+         UNION ALL SELECT 'changes has a name with control characters' FROM changes
+         WHERE by_name GLOB '{control}' OR by_prefix GLOB '{control}'"
+    );
+    texts(tenant, &sql)
+}
+
+fn strange_rows(registry: &Connection) -> rusqlite::Result<Vec<String>> {
+    let tenants = tenants(registry)?;
+    let sql = format!("SELECT {KEY_COLUMNS}, hash, scopes FROM keys");
+    let mut statement = registry.prepare(&sql)?;
+    let columns = KEY_COLUMNS.split(',').count();
+    let keys = statement.query_map([], |row| {
+        let key = KeyRow::read(row)?;
+        let (hash, scopes): (Vec<u8>, String) = (row.get(columns)?, row.get(columns + 1)?);
+        Ok(key_problem(&key, &hash, &scopes))
+    })?;
+    let sql = format!("SELECT {EVENT_COLUMNS} FROM key_events");
+    let mut statement = registry.prepare(&sql)?;
+    let events = statement.query_map([], |row| Ok(event_problem(&Event::read(row)?)))?;
+    let tenants = tenants.iter().map(|tenant| Ok(row_problem(tenant)));
+    tenants.chain(keys).chain(events).filter_map(Result::transpose).collect()
+}
+
+/// The tenants of a registry that is not opened as one.
+pub(super) fn tenants(registry: &Connection) -> rusqlite::Result<Vec<TenantRow>> {
+    let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants ORDER BY id");
+    registry.prepare(&sql)?.query_map([], TenantRow::read)?.collect()
+}
+
+fn row_problem(tenant: &TenantRow) -> Option<String> {
+    let name = &tenant.name;
+    let is_date = |text: &String| text.len() == 10 && text.parse::<Date>().is_ok();
+    if !password::is_acceptable(&tenant.password_hash) {
+        Some(format!("the password hash of the tenant {name} is none that the program makes"))
+    } else if !tenant.trial_until.as_ref().is_none_or(is_date) {
+        Some(format!("the trial of the tenant {name} ends at no date"))
+    } else {
+        None
+    }
+}
+
+fn key_problem(key: &KeyRow, hash: &[u8], scopes: &str) -> Option<String> {
+    let has_scopes = scopes.split(' ').all(|scope| Scope::parse(scope).is_some());
+    let is_good = is_key_name(&key.name) && is_prefix(&key.prefix) && has_scopes;
+    (!is_good || hash.len() != 32)
+        .then(|| format!("the key {} is none that the program makes", key.id))
+}
+
+fn event_problem(event: &Event) -> Option<String> {
+    let key = event.key.as_ref()?;
+    (!is_key_name(&key.name) || !is_prefix(&key.prefix))
+        .then(|| format!("an event of the key {} is none that the program makes", key.id))
+}
+
+fn is_key_name(name: &str) -> bool {
+    check_key_name(name) == Ok(name)
+}
+
+/// Whether it can be the first characters of a key: `tdk_` and base64url.
+fn is_prefix(prefix: &str) -> bool {
+    let is_of_a_key = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    prefix.len() == PREFIX_LENGTH
+        && prefix.starts_with(KEY_START)
+        && prefix.bytes().all(is_of_a_key)
 }

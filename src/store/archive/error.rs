@@ -16,14 +16,12 @@ pub enum ArchiveError {
     Unreadable { what: String, cause: String },
     #[error("the backup {} is made, but older ones could not be removed: {cause}", .path.display())]
     NotRemoved { path: PathBuf, cause: Box<ArchiveError> },
-    /// Another process makes a backup, or restores one, in this directory.
+    /// Another process prepares its files in this directory.
     #[error("another tenantdesk makes or restores a backup in {}", .0.display())]
     UnderWay(PathBuf),
     /// `wanted` begins with "of".
     #[error("{} holds no backup {wanted}", .path.display())]
     NoBackup { path: PathBuf, wanted: String },
-    #[error("the tenant {name} was left out of the backup {}: {reason}", .path.display())]
-    LeftOut { path: PathBuf, name: String, reason: String },
     /// A file of the backup is damaged, or is not as the program makes it.
     #[error("the backup is refused: {} {what}", .path.display())]
     Refused { path: PathBuf, what: String },

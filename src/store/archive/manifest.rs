@@ -1,6 +1,6 @@
 //! The manifest of a backup, `manifest.json`: its tenants, and the length and SHA-256 of its files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::verify;
 use crate::clock::Timestamp;
 use crate::model::TenantId;
-use crate::store::registry::{self, check_tenant_name};
+use crate::store::registry::check_tenant_name;
 
 /// The format that this program writes, and the newest that it reads.
 pub(super) const FORMAT: u32 = 1;
@@ -54,24 +54,11 @@ pub struct Manifest {
 pub struct SavedTenant {
     pub id: TenantId,
     pub name: String,
-    /// When the tenant was created; `None` in a manifest of 0.1.0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub created_at: Option<Timestamp>,
     /// Resource → number of its records.
     pub records: BTreeMap<String, i64>,
 }
 
 impl SavedTenant {
-    /// Whether both are the same tenant, perhaps under two names. A tenant of another data
-    /// directory may have the same id.
-    pub(super) fn is_same(&self, other: &SavedTenant) -> bool {
-        let is_same_creation = match (self.created_at, other.created_at) {
-            (Some(own), Some(others)) => own == others,
-            _ => self.name == other.name,
-        };
-        self.id == other.id && is_same_creation
-    }
-
     pub(super) fn file(&self) -> String {
         format!("tenants/{}.db", self.id)
     }
@@ -109,66 +96,41 @@ impl Manifest {
         let mut text = String::new();
         let file = verify::open_regular(&directory.join(NAME))?;
         file.take(MAX_LENGTH).read_to_string(&mut text)?;
-        /// Parsed first, because a newer format may have other members.
-        #[derive(Deserialize)]
-        struct FormatOnly {
-            format: u32,
-        }
-        let parsed = |error: serde_json::Error| invalid(error.to_string());
-        let FormatOnly { format } = serde_json::from_str(&text).map_err(parsed)?;
-        if format > FORMAT {
+        let mut manifest: Manifest =
+            serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+        if manifest.format > FORMAT {
+            let format = manifest.format;
             let what = format!("it was written by a newer version of tenantdesk (format {format})");
             return Err(invalid(what));
         }
-        let mut manifest: Manifest = serde_json::from_str(&text).map_err(parsed)?;
+        let is_strange = |(_, name): &(TenantId, &str)| check_tenant_name(name).is_err();
+        if let Some((_, name)) = manifest.tenant_ids().into_iter().find(is_strange) {
+            return Err(invalid(format!("{name:?} is no name of a tenant")));
+        }
         for tenant in &mut manifest.left_out {
             tenant.reason = tenant.reason.replace(char::is_control, " ");
         }
-        match manifest.problem() {
-            Some(problem) => Err(invalid(problem)),
-            None => Ok(manifest),
-        }
+        Ok(manifest)
     }
 
-    /// What a manifest of this program cannot say.
-    fn problem(&self) -> Option<String> {
-        let tenants = self.tenant_ids();
-        if let Some((id, _)) = tenants.iter().find(|(id, _)| !verify::IDS.contains(&id.0)) {
-            return Some(format!("{id} is no id of a tenant"));
-        }
-        if let Some((_, name)) = tenants.iter().find(|(_, name)| check_tenant_name(name).is_err()) {
-            return Some(format!("{name:?} is no name of a tenant"));
-        }
-        let (ids, names): (BTreeSet<_>, BTreeSet<_>) = tenants.iter().copied().unzip();
-        if ids.len() < tenants.len() || names.len() < tenants.len() {
-            return Some("a tenant is named twice".to_owned());
-        }
-        if self.kind == BackupKind::Tenant && (self.tenants.len(), self.left_out.len()) != (1, 0) {
-            return Some("a backup of one tenant has one tenant".to_owned());
-        }
-        let saved = self.tenants.iter().map(SavedTenant::file);
-        let expected: BTreeSet<String> = saved.chain([registry::FILE.to_owned()]).collect();
-        let listed: Vec<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
-        let is_complete = expected.iter().all(|path| listed.contains(&path.as_str()));
-        (!is_complete || listed.len() != expected.len())
-            .then(|| "its files are not those of its tenants and the registry".to_owned())
+    /// The one tenant of a backup of one tenant.
+    pub(super) fn only_tenant(&self) -> Option<TenantId> {
+        let tenant = self.tenants.first().filter(|_| self.kind == BackupKind::Tenant);
+        tenant.map(|tenant| tenant.id)
     }
 
-    /// Id and name of each tenant in the backup's registry.
+    /// Id and name of each tenant in the backup's registry, ordered by id.
     pub(super) fn tenant_ids(&self) -> Vec<(TenantId, &str)> {
         let left_out = self.left_out.iter().map(|tenant| (tenant.id, tenant.name.as_str()));
         let saved = self.tenants.iter().map(|tenant| (tenant.id, tenant.name.as_str()));
-        saved.chain(left_out).collect()
+        let mut ids: Vec<_> = saved.chain(left_out).collect();
+        ids.sort_unstable();
+        ids
     }
 
     /// The saved tenant of this name.
     pub fn tenant(&self, name: &str) -> Option<&SavedTenant> {
         self.tenants.iter().find(|tenant| tenant.name == name)
-    }
-
-    /// The tenant of this name if it was left out.
-    pub fn left_out(&self, name: &str) -> Option<&LeftOutTenant> {
-        self.left_out.iter().find(|tenant| tenant.name == name)
     }
 
     pub fn file(&self, path: &str) -> Option<&SavedFile> {

@@ -5,9 +5,9 @@
 //! | `backup` | consistent copies of the databases, in a new directory |
 //! | `manifest` | what a backup says about itself |
 //! | `restore` | brings back everything, or one tenant |
-//! | `staging` | the directory in which a restore prepares its files |
-//! | `verify` | whether a backup can be trusted |
-//! | `check` | the faults of a database |
+//! | `staging` | the directory in which a backup or a restore prepares its files |
+//! | `verify` | the files of a backup, copied if they can be trusted |
+//! | `check` | what is wrong with a database |
 
 pub mod backup;
 pub mod check;

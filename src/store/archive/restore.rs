@@ -16,7 +16,8 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use super::backup::{self, count, sync};
 use super::error::{ArchiveError, at};
 use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedTenant};
-use super::staging::{Source, Staging};
+use super::staging::Staging;
+use super::verify::Source;
 use crate::clock::Timestamp;
 use crate::files;
 use crate::model::TenantId;
@@ -31,6 +32,9 @@ use crate::store::records;
 use crate::store::registry::{
     Registry, RegistryError, TENANT_COLUMNS, TenantRow, check_tenant_name,
 };
+
+/// The directory in the data directory in which the files are prepared.
+const STAGING: &str = ".restore";
 
 /// What to restore.
 #[derive(Clone, Copy, Debug)]
@@ -115,13 +119,11 @@ fn locate(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
 
 /// The error for a tenant that the backup does not hold.
 fn lacks(Source { directory, manifest }: &Source, name: &str) -> ArchiveError {
-    let (path, name) = (directory.clone(), name.to_owned());
-    match manifest.left_out(&name) {
-        Some(LeftOutTenant { reason, .. }) => {
-            ArchiveError::LeftOut { path, name, reason: reason.clone() }
-        }
-        None => ArchiveError::NoBackup { path, wanted: format!("of the tenant {name}") },
-    }
+    let left_out = manifest.left_out.iter().find(|tenant| tenant.name == name);
+    let reason =
+        left_out.map(|tenant| format!(", which was left out of the backup: {}", tenant.reason));
+    let wanted = format!("of the tenant {name}{}", reason.unwrap_or_default());
+    ArchiveError::NoBackup { path: directory.clone(), wanted }
 }
 
 fn restore_everything(
@@ -135,27 +137,27 @@ fn restore_everything(
     }
     let created = NewDataDir::create_directories(data_dir)?;
     let _serve_lock = ServeLock::acquire(data_dir)?;
-    let staging = Staging::create(data_dir, source)?;
+    let staging = Staging::create(data_dir.join(STAGING))?;
     // Another command may have created it before both were locked.
     if has_files(&registry_database(data_dir)) {
         return Err(ArchiveError::NotEmpty(data_dir.to_owned()));
     }
-    let registry = staging.add_registry()?;
+    let registry = source.copy_registry(staging.path())?;
     for tenant in &source.manifest.left_out {
         registry.execute("DELETE FROM tenants WHERE id = ?", [tenant.id])?;
     }
     let mut statement = registry.prepare("SELECT 1 FROM keys WHERE tenant_id = ?")?;
     for saved in &source.manifest.tenants {
-        let connection = staging.add_tenant(saved)?;
+        let connection = source.copy_tenant(saved, staging.path())?;
         records::renew_lineage(&connection, None)?;
         let keys = statement.query_map([saved.id], |_| Ok(()))?.count();
         let (id, name, records) = (saved.id, saved.name.clone(), count(&connection)?);
         restored.tenants.push(RestoredTenant { id, name, existed: false, keys, records });
-        finish(connection, &staging.tenant(saved))?;
+        finish(connection, &tenant_database(staging.path(), saved.id))?;
     }
     drop(statement);
-    finish(registry, &staging.registry())?;
-    place_everything(data_dir, &staging, &source.manifest.tenants)?;
+    finish(registry, &registry_database(staging.path()))?;
+    place_everything(data_dir, staging.path(), &source.manifest.tenants)?;
     created.keep();
     restored.left_out.clone_from(&source.manifest.left_out);
     restored.litestream_restart_needed =
@@ -172,15 +174,16 @@ fn finish(connection: Connection, staged: &Database) -> Result<(), ArchiveError>
 /// Renames the files to where they belong, the registry last: without it there is no data.
 fn place_everything(
     data_dir: &Path,
-    staging: &Staging<'_>,
+    staging: &Path,
     tenants: &[SavedTenant],
 ) -> Result<(), ArchiveError> {
     let place = || -> io::Result<()> {
-        for saved in tenants {
-            fs::rename(staging.tenant(saved).path(), tenant_database(data_dir, saved.id).path())?;
+        for SavedTenant { id, .. } in tenants {
+            let (from, to) = (tenant_database(staging, *id), tenant_database(data_dir, *id));
+            fs::rename(from.path(), to.path())?;
         }
         files::sync(&tenants_dir(data_dir))?;
-        rename_synced(&staging.registry(), &registry_database(data_dir))
+        rename_synced(&registry_database(staging), &registry_database(data_dir))
     };
     place().map_err(|error| {
         registry_database(data_dir).remove();
@@ -209,10 +212,11 @@ fn restore_tenant(
     if existing.is_some() && !request.force {
         return Err(ArchiveError::WouldOverwrite(name.to_owned()));
     }
-    let staging = Staging::create(request.data_dir, source)?;
-    finish(staging.add_registry()?, &staging.registry())?;
-    let connection = staging.add_tenant(saved)?;
-    let (records, staged) = (count(&connection)?, staging.tenant(saved));
+    let staging = Staging::create(request.data_dir.join(STAGING))?;
+    let saved_registry = registry_database(staging.path());
+    finish(source.copy_registry(staging.path())?, &saved_registry)?;
+    let connection = source.copy_tenant(saved, staging.path())?;
+    let (records, staged) = (count(&connection)?, tenant_database(staging.path(), saved.id));
     let tenant = match existing {
         Some(TenantRow { id, .. }) => {
             let live = tenant_database(request.data_dir, id);
@@ -224,7 +228,7 @@ fn restore_tenant(
         None => {
             records::renew_lineage(&connection, None)?;
             finish(connection, &staged)?;
-            registry.attach(staging.registry().path())?;
+            registry.attach(saved_registry.path())?;
             let (TenantRow { id, name, .. }, keys) = add(&registry, saved.id, name, &staged)?;
             RestoredTenant { id, name, existed: false, keys, records }
         }

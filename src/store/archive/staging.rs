@@ -1,58 +1,37 @@
-//! The directory in which a restore prepares its files. It lies in the data directory, so that a
-//! file gets its place by a rename.
+//! The directory in which a backup or a restore prepares its files. It lies where the files belong,
+//! so that they get their place by a rename.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use rusqlite::Connection;
-
 use super::error::{ArchiveError, at};
-use super::manifest::{Manifest, SavedTenant};
-use super::verify::{self, Fault, refused};
-use crate::store::data_dir::{registry_database, tenants_dir};
-use crate::store::database::{Database, Schema};
-use crate::store::{registry, tenant};
+use crate::files;
+use crate::store::data_dir::tenants_dir;
 
-const NAME: &str = ".restore";
-
-/// Only one restore uses it. It is removed when this is dropped; what a killed restore has left is
-/// removed by the next one.
-pub(super) struct Staging<'a> {
+/// A private directory with the layout of a data directory. Only one process uses it. It is removed
+/// when this is dropped; what a killed process has left is removed by the next one.
+pub(super) struct Staging {
     path: PathBuf,
     _lock: File,
-    source: &'a Source,
+    is_published: bool,
 }
 
-/// The backup that is restored.
-pub(super) struct Source {
-    pub(super) directory: PathBuf,
-    pub(super) manifest: Manifest,
-}
-
-impl<'a> Staging<'a> {
-    pub(super) fn create(data_dir: &Path, source: &'a Source) -> Result<Self, ArchiveError> {
-        let path = data_dir.join(NAME);
-        let lock = Staging::lock(&path).map_err(at(&path))?;
-        let under_way = || ArchiveError::UnderWay(data_dir.to_owned());
-        let staging = Staging { _lock: lock.ok_or_else(under_way)?, path, source };
+impl Staging {
+    pub(super) fn create(path: PathBuf) -> Result<Staging, ArchiveError> {
+        let open = || -> io::Result<File> {
+            DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+            File::open(&path)
+        };
+        let lock = open().map_err(at(&path))?;
+        // Where the file system has no locks, the operator has to see to it.
+        if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+            return Err(ArchiveError::UnderWay(path));
+        }
+        let staging = Staging { path, _lock: lock, is_published: false };
         staging.empty().map_err(at(&staging.path))?;
         Ok(staging)
-    }
-
-    /// Creates and locks the directory; `None` if another process has it.
-    fn lock(path: &Path) -> io::Result<Option<File>> {
-        match DirBuilder::new().mode(0o700).create(path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => (),
-        }
-        let directory = File::open(path)?;
-        match directory.try_lock() {
-            Err(TryLockError::Error(error)) => Err(error),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Ok(()) => Ok(Some(directory)),
-        }
     }
 
     fn empty(&self) -> io::Result<()> {
@@ -63,54 +42,26 @@ impl<'a> Staging<'a> {
         DirBuilder::new().mode(0o700).create(tenants_dir(&self.path))
     }
 
-    /// Copies the backup's registry, and verifies it.
-    pub(super) fn add_registry(&self) -> Result<Connection, ArchiveError> {
-        let check = |registry: &_| verify::check_registry(registry, &self.source.manifest);
-        let connection = self.add(registry::FILE, &registry::SCHEMA, check)?;
-        connection.execute("DELETE FROM sessions", [])?;
-        Ok(connection)
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
-    /// Copies a tenant's file of the backup, and verifies it.
-    pub(super) fn add_tenant(&self, saved: &SavedTenant) -> Result<Connection, ArchiveError> {
-        self.add(&saved.file(), &tenant::SCHEMA, verify::check_tenant)
-    }
-
-    fn add(
-        &self,
-        file: &str,
-        schema: &'static Schema,
-        check: impl FnOnce(&Connection) -> Result<(), Fault>,
-    ) -> Result<Connection, ArchiveError> {
-        let (from, to) = (self.source.directory.join(file), self.path.join(file));
-        let saved = self.source.manifest.file(file);
-        let saved = saved.ok_or_else(|| refused(&from, "is not in the manifest"))?;
-        let (found, known) = (saved.schema, schema.version);
-        if found > known {
-            let what = format!(
-                "was made by a newer version of tenantdesk (schema {found}, this binary knows \
-                 {known}); use that version"
-            );
-            return Err(refused(&from, &what));
-        }
-        verify::copy(&from, saved, &to)?;
-        verify::prepare(&Database::new(to, schema), schema, found)
-            .and_then(|connection| check(&connection).map(|()| connection))
-            .map_err(|Fault(what)| refused(&from, &what))
-    }
-
-    pub(super) fn registry(&self) -> Database {
-        registry_database(&self.path)
-    }
-
-    pub(super) fn tenant(&self, saved: &SavedTenant) -> Database {
-        Database::new(self.path.join(saved.file()), &tenant::SCHEMA)
+    /// Gives the complete directory its name. If the name cannot be synced, the directory is
+    /// removed.
+    pub(super) fn publish(mut self, name: &Path) -> Result<(), ArchiveError> {
+        fs::rename(&self.path, name).map_err(at(name))?;
+        name.clone_into(&mut self.path);
+        files::sync_parent(name).map_err(at(name))?;
+        self.is_published = true;
+        Ok(())
     }
 }
 
-impl Drop for Staging<'_> {
+impl Drop for Staging {
     fn drop(&mut self) {
-        // If this fails, the next restore removes it.
-        let _ = fs::remove_dir_all(&self.path);
+        if !self.is_published {
+            // If this fails, the next process removes it.
+            let _ = fs::remove_dir_all(&self.path);
+        }
     }
 }

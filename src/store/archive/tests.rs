@@ -325,7 +325,8 @@ fn a_tenant_that_the_backup_lacks_is_not_restored() {
     let source = &made.directory;
     let request =
         Restore { data_dir: &other, source, tenant: Some("two"), new_name: None, force: false };
-    assert!(matches!(restore::restore(&request), Err(ArchiveError::LeftOut { .. })));
+    let error = restore::restore(&request).unwrap_err().to_string();
+    assert!(error.contains("of the tenant two, which was left out of the backup: "), "{error}");
     assert!(!other.exists());
     let restored = fixture.restore_into(&other, None, None, false).unwrap();
     assert_eq!((restored.tenants.len(), restored.left_out.len()), (1, 1));
@@ -344,7 +345,8 @@ fn an_existing_tenant_is_replaced_only_by_force_and_keeps_its_keys_and_counters(
     let (key, _) = fixture.key(1);
     fixture.backup(Some("one"));
     registry.revoke_key(one.id, key.id, Actor::CommandLine, fixture.clock.now()).unwrap();
-    registry.set_password(one.id, "$new", Actor::CommandLine, fixture.clock.now()).unwrap();
+    let new = password::hash("another password").unwrap();
+    registry.set_password(one.id, &new, Actor::CommandLine, fixture.clock.now()).unwrap();
     fixture.add(1, &["Drei", "Vier"]);
     let changed = fixture.names(1);
     let refused = fixture.restore(Some("one"), false).unwrap_err().to_string();
@@ -355,7 +357,7 @@ fn an_existing_tenant_is_replaced_only_by_force_and_keeps_its_keys_and_counters(
     assert_eq!(fixture.names(1), before);
     let keys = registry.list_keys(one.id).unwrap();
     assert_eq!(keys[0].state(fixture.clock.now()), KeyState::Revoked);
-    assert_eq!(registry.tenant(one.id).unwrap().unwrap().password_hash, "$new");
+    assert_eq!(registry.tenant(one.id).unwrap().unwrap().password_hash, new);
     fixture.add(1, &["Fünf"]);
     assert_eq!(fixture.names(1).last().unwrap().0, 5);
     assert_eq!(fixture.problems(), []);
@@ -587,15 +589,16 @@ fn a_backup_is_verified_before_anything_changes() {
     fs::write(&saved, &damaged).unwrap();
     expect("SHA-256");
     fs::write(&saved, &intact[..4096]).unwrap();
-    expect("4096 bytes");
+    expect("SHA-256");
     fs::remove_file(&saved).unwrap();
     expect("cannot be read");
     fs::write(&saved, &intact).unwrap();
     let path = made.directory.join("manifest.json");
     let manifest = fs::read_to_string(&path).unwrap();
-    let present = format!("\"schema\": {}", tenant::SCHEMA.version);
-    fs::write(&path, manifest.replace(&present, "\"schema\": 9")).unwrap();
+    open_plain(&saved).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    sign(&made.directory);
     expect("newer version");
+    fs::write(&saved, &intact).unwrap();
     fs::write(&path, manifest.replace("\"format\": 1", "\"format\": 2")).unwrap();
     expect("newer version");
     fs::write(&path, "{").unwrap();
@@ -739,9 +742,9 @@ fn one_restore_at_a_time_and_the_next_one_removes_what_a_killed_one_left() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     let made = fixture.backup(None);
-    let source = staging::Source { directory: made.directory, manifest: made.manifest };
-    let running = staging::Staging::create(&fixture.data(), &source).unwrap();
-    running.add_registry().unwrap();
+    let source = verify::Source { directory: made.directory, manifest: made.manifest };
+    let running = staging::Staging::create(fixture.data().join(".restore")).unwrap();
+    source.copy_registry(running.path()).unwrap();
     assert!(matches!(fixture.restore(Some("one"), true), Err(ArchiveError::UnderWay(_))));
     assert!(fixture.data().join(".restore/registry.db").exists());
     drop(running);
@@ -749,6 +752,26 @@ fn one_restore_at_a_time_and_the_next_one_removes_what_a_killed_one_left() {
     fs::create_dir_all(fixture.data().join(".restore/tenants")).unwrap();
     fs::write(fixture.data().join(".restore/tenants/1.db"), "half").unwrap();
     fixture.restore(Some("one"), true).unwrap();
+    fixture.assert_tidy();
+}
+
+#[test]
+fn one_backup_at_a_time_and_the_next_one_removes_what_a_killed_one_left() {
+    let fixture = Fixture::new();
+    fixture.tenant("one");
+    fixture.backup(None);
+    let (registry, dir, now) = (fixture.registry(), fixture.dir(), fixture.clock.now());
+    let running = staging::Staging::create(dir.join(".partial")).unwrap();
+    let refused = backup::create(&registry, &dir, None, None, now);
+    assert!(matches!(refused, Err(ArchiveError::UnderWay(_))), "{refused:?}");
+    drop(running);
+    fs::create_dir(dir.join(".partial")).unwrap();
+    fs::write(dir.join(".partial/manifest.json"), "half").unwrap();
+    // A backup of which the manifest was removed is no backup.
+    fs::create_dir(dir.join("2026-11-21T19-30-00Z")).unwrap();
+    assert_eq!(backup::list(&dir).unwrap().len(), 1);
+    fixture.backup(None);
+    assert_eq!(backup::list(&dir).unwrap().len(), 2);
     fixture.assert_tidy();
 }
 
@@ -763,10 +786,10 @@ fn a_restore_that_fails_leaves_nothing() {
     assert!(fixture.restore(Some("one"), true).is_err());
     assert!(live.path().join("x").exists());
     fixture.assert_tidy();
-    let new = fixture.path("a/new");
+    let new = fixture.path("new");
     let gone = fixture.restore_into(&new, Some("gone"), None, false);
     assert!(matches!(gone, Err(ArchiveError::NoBackup { .. })), "{gone:?}");
-    assert!(!fixture.path("a").exists());
+    assert!(!new.exists());
 }
 
 /// Four connections write and one reads during the restores. The reader sees only whole states, no
