@@ -9,7 +9,7 @@ use crate::api::routes::{self, PAGE_METHODS, PublicPage, Route};
 use crate::clock::{Clock, Moment};
 use crate::config::Config;
 use crate::http::{ApiError, Method, Request, Responder, Response};
-use crate::metrics::{Metrics, StoreGauges};
+use crate::metrics::Metrics;
 use crate::panel::Panel;
 use crate::readiness::{self, Readiness};
 use crate::reference::{docs, openapi};
@@ -18,7 +18,6 @@ use crate::store::{DataDir, OpenError, Tenants};
 use crate::turns::{Owner, QueueFull, Turns};
 
 /// The store, and everything that responds to requests.
-#[derive(Debug)]
 pub struct App {
     /// Tenants, keys and sessions.
     pub registry: Arc<Registry>,
@@ -65,11 +64,6 @@ impl App {
             data_dir,
             readiness,
         }))
-    }
-
-    /// What the metrics show of the store.
-    pub fn gauges(&self) -> StoreGauges {
-        StoreGauges { open_tenants: self.tenants.open_count() }
     }
 
     /// Responds to a request, now or when its owner has a turn, from this thread or another.

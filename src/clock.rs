@@ -5,30 +5,31 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Span;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 /// A second of wall time, UTC: how records, keys and entries of the change log are dated. Its text
 /// is RFC 3339, `2026-11-20T19:30:00Z` (contract section 2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp(i64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(jiff::Timestamp);
 
 impl Timestamp {
     /// Clamped to the first or last second of the calendar.
     pub fn from_unix(seconds: i64) -> Timestamp {
-        let first = jiff::Timestamp::MIN.as_second();
-        Timestamp(seconds.clamp(first, jiff::Timestamp::MAX.as_second()))
+        let (first, last) = (jiff::Timestamp::MIN, jiff::Timestamp::MAX);
+        let seconds = seconds.clamp(first.as_second(), last.as_second());
+        Timestamp(jiff::Timestamp::from_second(seconds).unwrap_or(last))
     }
 
     pub fn unix(self) -> i64 {
-        self.0
+        self.0.as_second()
     }
 
     /// The last second of a date `YYYY-MM-DD` in UTC, or `None` if `date` is no date.
@@ -41,26 +42,26 @@ impl Timestamp {
     #[must_use]
     pub fn before(self, duration: Duration) -> Timestamp {
         let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-        Timestamp::from_unix(self.0.saturating_sub(seconds))
+        Timestamp::from_unix(self.unix().saturating_sub(seconds))
     }
 }
 
 impl From<jiff::Timestamp> for Timestamp {
     /// A fraction is dropped.
     fn from(timestamp: jiff::Timestamp) -> Timestamp {
-        Timestamp(timestamp.as_second())
+        Timestamp::from_unix(timestamp.as_second())
     }
 }
 
 impl From<Timestamp> for jiff::Timestamp {
-    fn from(Timestamp(seconds): Timestamp) -> jiff::Timestamp {
-        jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+    fn from(Timestamp(timestamp): Timestamp) -> jiff::Timestamp {
+        timestamp
     }
 }
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        jiff::Timestamp::from(*self).fmt(f)
+        self.0.fmt(f)
     }
 }
 
@@ -69,18 +70,6 @@ impl FromStr for Timestamp {
 
     fn from_str(text: &str) -> Result<Timestamp, jiff::Error> {
         text.parse::<jiff::Timestamp>().map(Timestamp::from)
-    }
-}
-
-impl Serialize for Timestamp {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Timestamp {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 
@@ -119,13 +108,7 @@ impl Moment {
 /// The system's clock, or one that a test advances.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
-    manual: Option<Arc<Manual>>,
-}
-
-#[derive(Debug)]
-struct Manual {
-    start: jiff::Timestamp,
-    elapsed_nanos: AtomicI64,
+    manual: Option<Arc<Mutex<Moment>>>,
 }
 
 impl Clock {
@@ -135,31 +118,24 @@ impl Clock {
 
     /// A clock that shows `start` until [`Clock::advance`] is called, for tests.
     pub fn manual(start: jiff::Timestamp) -> Clock {
-        Clock { manual: Some(Arc::new(Manual { start, elapsed_nanos: AtomicI64::new(0) })) }
+        let start = Moment { wall: start, monotonic: Duration::ZERO };
+        Clock { manual: Some(Arc::new(Mutex::new(start))) }
     }
 
     /// Advances a manual clock. It has no effect on the system clock.
     pub fn advance(&self, by: Duration) {
         if let Some(manual) = &self.manual {
-            let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
-            manual.elapsed_nanos.fetch_add(nanos, Ordering::SeqCst);
+            let mut now = manual.lock();
+            now.monotonic += by;
+            now.wall = now.wall.saturating_add(by).unwrap_or(jiff::Timestamp::MAX);
         }
     }
 
     pub fn now(&self) -> Moment {
         match &self.manual {
-            Some(manual) => manual.now(),
+            Some(manual) => *manual.lock(),
             None => Moment { wall: system_wall(), monotonic: process_age() },
         }
-    }
-}
-
-impl Manual {
-    fn now(&self) -> Moment {
-        let nanos = self.elapsed_nanos.load(Ordering::SeqCst).unsigned_abs();
-        let monotonic = Duration::from_nanos(nanos);
-        let wall = self.start.checked_add(monotonic).unwrap_or(jiff::Timestamp::MAX);
-        Moment { wall, monotonic }
     }
 }
 

@@ -10,81 +10,59 @@ pub struct FairQueue<T> {
     /// The address that is served next is at the front. No list is empty. There are few addresses,
     /// so a linear search is fast.
     clients: VecDeque<(IpAddr, VecDeque<T>)>,
-    len: usize,
 }
 
 impl<T> Default for FairQueue<T> {
     fn default() -> FairQueue<T> {
-        FairQueue { clients: VecDeque::new(), len: 0 }
+        FairQueue { clients: VecDeque::new() }
     }
 }
 
 impl<T> FairQueue<T> {
     pub fn len(&self) -> usize {
-        self.len
+        self.clients.iter().map(|(_, items)| items.len()).sum()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.clients.is_empty()
     }
 
-    /// Adds `item` behind the client's other items.
-    pub fn push(&mut self, client: IpAddr, item: T) {
-        self.len += 1;
+    /// Adds `item` behind the client's other items, in a queue of at most `limit` items. Returns
+    /// the item that is refused where it is full: the newest of the address with the most, unless
+    /// this has at most one more than `client`, else `item` itself.
+    pub fn push(&mut self, limit: usize, client: IpAddr, item: T) -> Option<T> {
         let client = address_of(client);
-        match self.clients.iter_mut().find(|(address, _)| *address == client) {
+        let own = self.clients.iter().position(|(address, _)| *address == client);
+        let mut refused = None;
+        if self.len() >= limit {
+            let own = own.and_then(|own| self.clients.get(own)).map_or(0, |(_, items)| items.len());
+            let longest = self.clients.iter_mut().map(|(_, items)| items).max_by_key(|i| i.len());
+            match longest.filter(|items| items.len() > own + 1) {
+                Some(items) => refused = items.pop_back(),
+                None => return Some(item),
+            }
+        }
+        match own.and_then(|own| self.clients.get_mut(own)) {
             Some((_, items)) => items.push_back(item),
             None => self.clients.push_back((client, VecDeque::from([item]))),
         }
+        refused
     }
 
     /// Removes and returns the next item. Its client is then served after all others.
     pub fn pop(&mut self) -> Option<T> {
         let (address, mut items) = self.clients.pop_front()?;
-        let item = items.pop_front()?;
-        self.len -= 1;
+        let item = items.pop_front();
         if !items.is_empty() {
             self.clients.push_back((address, items));
         }
-        Some(item)
-    }
-
-    /// Like [`FairQueue::push`], in a queue of at most `limit` items. Returns the item that is
-    /// refused where it is full: the newest of the address with the most, or `item` itself.
-    pub fn push_within(&mut self, limit: usize, client: IpAddr, item: T) -> Option<T> {
-        let mut refused = None;
-        if self.len >= limit {
-            refused = self.evict_for(client);
-            if refused.is_none() {
-                return Some(item);
-            }
-        }
-        self.push(client, item);
-        refused
-    }
-
-    /// Removes and returns the newest item of the address with the most items. Returns `None` and
-    /// removes nothing if that address has at most one item more than `client`.
-    fn evict_for(&mut self, client: IpAddr) -> Option<T> {
-        let client = address_of(client);
-        let own = self
-            .clients
-            .iter()
-            .find(|(address, _)| *address == client)
-            .map_or(0, |(_, items)| items.len());
-        let (_, longest) = self.clients.iter_mut().max_by_key(|(_, items)| items.len())?;
-        if longest.len() <= own + 1 {
-            return None;
-        }
-        self.len -= 1;
-        longest.pop_back()
+        item
     }
 
     /// Removes the items for which `keep` returns false.
     pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         self.clients.iter_mut().for_each(|(_, items)| items.retain(&keep));
         self.clients.retain(|(_, items)| !items.is_empty());
-        self.len = self.clients.iter().map(|(_, items)| items.len()).sum();
     }
 }
 
@@ -108,15 +86,14 @@ mod tests {
     fn filled(items: &[(&str, u32)]) -> FairQueue<u32> {
         let mut queue = FairQueue::default();
         for (client, item) in items {
-            queue.push(ip(client), *item);
+            assert_eq!(queue.push(usize::MAX, ip(client), *item), None);
         }
         queue
     }
 
     fn drained(mut queue: FairQueue<u32>) -> Vec<u32> {
         let items = std::iter::from_fn(|| queue.pop()).collect();
-        assert_eq!(queue.len(), 0);
-        assert!(queue.is_empty());
+        assert!(queue.is_empty() && queue.len() == 0);
         items
     }
 
@@ -130,7 +107,7 @@ mod tests {
             ("192.0.2.3", 5),
         ]);
         assert_eq!(queue.pop(), Some(1));
-        queue.push(ip("192.0.2.2"), 6);
+        assert_eq!(queue.push(9, ip("192.0.2.2"), 6), None);
         assert_eq!(drained(queue), [4, 5, 2, 6, 3]);
     }
 
@@ -141,15 +118,16 @@ mod tests {
     }
 
     #[test]
-    fn items_of_the_address_with_the_most_are_evicted() {
+    fn in_a_full_queue_an_item_of_the_address_with_the_most_is_refused() {
         let mut queue =
             filled(&[("192.0.2.1", 1), ("192.0.2.1", 2), ("192.0.2.1", 3), ("192.0.2.2", 4)]);
-        assert_eq!(queue.evict_for(ip("192.0.2.1")), None);
-        assert_eq!(queue.evict_for(ip("192.0.2.3")), Some(3));
-        assert_eq!(queue.evict_for(ip("192.0.2.2")), None);
-        assert_eq!(queue.evict_for(ip("192.0.2.3")), Some(2));
-        assert_eq!(queue.evict_for(ip("192.0.2.3")), None);
-        assert_eq!(drained(queue), [1, 4]);
+        let mut push = |client, item| queue.push(4, ip(client), item);
+        assert_eq!(push("192.0.2.1", 5), Some(5));
+        assert_eq!(push("192.0.2.3", 6), Some(3));
+        assert_eq!(push("192.0.2.2", 7), Some(7), "one has two, the other one");
+        assert_eq!(push("192.0.2.4", 8), Some(2));
+        assert_eq!(push("192.0.2.5", 9), Some(9));
+        assert_eq!(drained(queue), [1, 4, 6, 8]);
     }
 
     #[test]

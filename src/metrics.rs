@@ -1,20 +1,23 @@
-//! The metrics of the service in the text format of Prometheus.
+//! The metrics of the service, as OpenMetrics text for Prometheus.
 //!
 //! The application owns the metrics and passes them down. Label values come from fixed sets:
 //! routes, methods and statuses. They never contain a tenant's name, a key or other input of a
 //! client.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Metric, Registry};
 use rustix::process::{Resource, getrlimit};
 
 /// The media type of [`Metrics::render`].
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The label of every unknown path.
 pub const OTHER: &str = "other";
@@ -22,215 +25,97 @@ pub const OTHER: &str = "other";
 /// The methods that have a label of their own. All others are `OTHER`.
 const METHODS: [&str; 5] = ["GET", "HEAD", "POST", "PUT", "DELETE"];
 
-/// Upper bounds of the latency histogram, in seconds.
+/// Upper bounds of the histograms, in seconds.
 const BUCKETS: [f64; 13] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
-/// A counter: its value never decreases.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds `count`.
-    pub fn add(&self, count: u64) {
-        if count > 0 {
-            self.0.fetch_add(count, Ordering::Relaxed);
-        }
-    }
-
-    /// The current value.
-    pub fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabels {
+    route: &'static str,
+    method: &'static str,
 }
 
-/// Counts events and the time that they took.
-#[derive(Debug, Default)]
-pub struct TimedCounter {
-    count: Counter,
-    microseconds: Counter,
-}
-
-impl TimedCounter {
-    /// Counts one event.
-    pub fn add(&self, duration: Duration) {
-        self.count.add(1);
-        self.microseconds.add(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
-    }
-}
-
-/// The number of [`GaugeGuard`]s that exist.
-#[derive(Debug, Default)]
-pub struct Gauge(AtomicU64);
-
-/// Decrements its gauge when dropped.
-#[derive(Debug)]
-pub struct GaugeGuard<'a>(&'a Gauge);
-
-impl Gauge {
-    /// Increments the gauge until the guard is dropped.
-    pub fn enter(&self) -> GaugeGuard<'_> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        GaugeGuard(self)
-    }
-
-    /// The current value.
-    pub fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for GaugeGuard<'_> {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
-    }
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    route: &'static str,
+    method: &'static str,
+    status: u16,
 }
 
 /// All metrics of one service.
 #[derive(Debug)]
 pub struct Metrics {
+    registry: Registry,
     /// Maps a path to its label.
     route_of: fn(&str) -> &'static str,
-    /// By route and method.
-    requests: Mutex<BTreeMap<(&'static str, &'static str), RouteMetrics>>,
-    /// Requests refused by the rate limit.
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<RouteLabels, Histogram, fn() -> Histogram>,
     pub rate_limited: Counter,
-    /// Stored responses that were replayed.
     pub replays: Counter,
-    /// Steps of merging search segments.
-    pub search_merges: TimedCounter,
-    /// Checkpoints of tenants' write-ahead logs.
-    pub checkpoints: TimedCounter,
-    /// Workers that handle a request.
+    pub search_merges: Histogram,
+    pub checkpoints: Histogram,
     pub busy_workers: Gauge,
-}
-
-/// What [`Metrics::render`] shows of the state of the store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StoreGauges {
-    /// Tenants whose file is open.
-    pub open_tenants: usize,
-}
-
-/// The requests of one route and method.
-#[derive(Debug, Default)]
-struct RouteMetrics {
-    by_status: BTreeMap<u16, u64>,
-    /// Requests by bucket: up to [`BUCKETS`]`[n]` seconds, but longer than the previous bound. The
-    /// last bucket has no bound.
-    by_time: [u64; BUCKETS.len() + 1],
-    seconds: f64,
+    open_tenants: Gauge,
+    resident_memory: Gauge,
+    open_descriptors: Gauge,
+    max_descriptors: Gauge,
 }
 
 impl Metrics {
     /// Metrics without any requests. `route_of` maps a path to its label, unknown paths to
     /// [`OTHER`].
     pub fn new(route_of: fn(&str) -> &'static str) -> Metrics {
+        let mut registry = Registry::default();
+        let r = &mut registry;
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        r.register("tenantdesk_build", "The running version", version);
+        let durations = Family::new_with_constructor(histogram as fn() -> Histogram);
+        let help = "Time from the complete request to its response";
+        r.register("tenantdesk_request_duration_seconds", help, durations.clone());
+        let (search_merges, checkpoints) = (histogram(), histogram());
+        let help = "Bounded steps of merging search segments";
+        r.register("tenantdesk_search_merge_seconds", help, search_merges.clone());
+        let help = "Checkpoints of tenants' WALs";
+        r.register("tenantdesk_checkpoint_seconds", help, checkpoints.clone());
         Metrics {
             route_of,
-            requests: Mutex::default(),
-            rate_limited: Counter::default(),
-            replays: Counter::default(),
-            search_merges: TimedCounter::default(),
-            checkpoints: TimedCounter::default(),
-            busy_workers: Gauge::default(),
+            requests: add(r, "tenantdesk_requests", "Requests by route, method and status"),
+            durations,
+            rate_limited: add(r, "tenantdesk_rate_limited", "Requests refused by the rate limit"),
+            replays: add(r, "tenantdesk_replays", "Responses replayed for a known idempotency key"),
+            search_merges,
+            checkpoints,
+            busy_workers: add(r, "tenantdesk_workers_busy", "Workers that handle a request"),
+            open_tenants: add(r, "tenantdesk_open_tenants", "Tenants whose file is open"),
+            resident_memory: add(r, "process_resident_memory_bytes", "Memory in use"),
+            open_descriptors: add(r, "process_open_fds", "Open file descriptors"),
+            max_descriptors: add(r, "process_max_fds", "The limit on open file descriptors"),
+            registry,
         }
     }
 
     /// Counts one response.
     pub fn record_response(&self, method: &str, path: &str, status: u16, duration: Duration) {
         let method = METHODS.into_iter().find(|known| *known == method).unwrap_or("OTHER");
-        let series = ((self.route_of)(path), method);
+        let route = (self.route_of)(path);
+        self.requests.get_or_create(&RequestLabels { route, method, status }).inc();
         let seconds = duration.as_secs_f64();
-        let bucket = BUCKETS.iter().position(|end| seconds <= *end).unwrap_or(BUCKETS.len());
-        let mut requests = self.requests.lock();
-        let route = requests.entry(series).or_default();
-        *route.by_status.entry(status).or_default() += 1;
-        route.seconds += seconds;
-        if let Some(count) = route.by_time.get_mut(bucket) {
-            *count += 1;
-        }
+        self.durations.get_or_create(&RouteLabels { route, method }).observe(seconds);
     }
 
-    /// Renders all metrics.
-    pub fn render(&self, store: StoreGauges) -> String {
-        let mut page = Exposition::default();
-        page.head("tenantdesk_build_info", "gauge", "The running version.");
-        page.sample(
-            "tenantdesk_build_info",
-            concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}"),
-            1,
-        );
-        self.render_requests(&mut page);
-        let counters = [
-            (
-                "tenantdesk_rate_limited_total",
-                "Requests refused by the rate limit.",
-                &self.rate_limited,
-            ),
-            (
-                "tenantdesk_replays_total",
-                "Responses replayed for a known idempotency key.",
-                &self.replays,
-            ),
-        ];
-        for (name, help, counter) in counters {
-            page.metric(name, "counter", help, counter.value());
-        }
-        page.timed(
-            "tenantdesk_search_merge",
-            "Bounded steps of merging search segments.",
-            &self.search_merges,
-        );
-        page.timed("tenantdesk_checkpoint", "Checkpoints of tenants' WALs.", &self.checkpoints);
-        page.metric(
-            "tenantdesk_open_tenants",
-            "gauge",
-            "Tenants whose file is open.",
-            store.open_tenants,
-        );
-        let busy = self.busy_workers.value();
-        page.metric("tenantdesk_workers_busy", "gauge", "Workers that handle a request.", busy);
-        render_process(&mut page);
-        page.0
-    }
-
-    fn render_requests(&self, page: &mut Exposition) {
-        let requests = self.requests.lock();
-        const REQUESTS: &str = "tenantdesk_requests_total";
-        page.head(REQUESTS, "counter", "Requests by route, method and status.");
-        for ((route, method), route_metrics) in requests.iter() {
-            for (status, count) in &route_metrics.by_status {
-                let labels =
-                    format!("{{route=\"{route}\",method=\"{method}\",status=\"{status}\"}}");
-                page.sample(REQUESTS, &labels, count);
-            }
-        }
-        const DURATION: &str = "tenantdesk_request_duration_seconds";
-        page.head(DURATION, "histogram", "Time from the complete request to its response.");
-        for ((route, method), route_metrics) in requests.iter() {
-            let labels = format!("route=\"{route}\",method=\"{method}\"");
-            let ends = BUCKETS.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
-            let mut count = 0;
-            for (end, more) in ends.zip(route_metrics.by_time) {
-                count += more;
-                page.sample(
-                    "tenantdesk_request_duration_seconds_bucket",
-                    &format!("{{{labels},le=\"{end}\"}}"),
-                    count,
-                );
-            }
-            page.sample(
-                "tenantdesk_request_duration_seconds_sum",
-                &format!("{{{labels}}}"),
-                route_metrics.seconds,
-            );
-            page.sample(
-                "tenantdesk_request_duration_seconds_count",
-                &format!("{{{labels}}}"),
-                count,
-            );
-        }
+    /// Renders all metrics. Values of the process that the system does not tell are 0.
+    pub fn render(&self, open_tenants: usize) -> String {
+        let set = |gauge: &Gauge, value: Option<u64>| {
+            gauge.set(value.unwrap_or(0).try_into().unwrap_or(i64::MAX))
+        };
+        set(&self.open_tenants, u64::try_from(open_tenants).ok());
+        set(&self.resident_memory, resident_memory());
+        set(&self.open_descriptors, open_descriptors());
+        set(&self.max_descriptors, getrlimit(Resource::Nofile).current);
+        let mut page = String::new();
+        // Writing to a string does not fail.
+        let _ = text::encode(&mut page, &self.registry);
+        page
     }
 }
 
@@ -241,55 +126,29 @@ impl Default for Metrics {
     }
 }
 
-/// Renders the metrics of the process under the standard names of Prometheus clients. Unavailable
-/// values are omitted.
-fn render_process(page: &mut Exposition) {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let resident = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok());
-    if let Some(kilobytes) = resident {
-        let bytes: u64 = u64::saturating_mul(kilobytes, 1024);
-        page.metric("process_resident_memory_bytes", "gauge", "Memory in use.", bytes);
-    }
-    if let Some(open) = open_descriptors() {
-        page.metric("process_open_fds", "gauge", "Open file descriptors.", open);
-    }
-    if let Some(most) = getrlimit(Resource::Nofile).current {
-        page.metric("process_max_fds", "gauge", "The limit on open file descriptors.", most);
-    }
+/// Registers a metric. The registry keeps another handle of it.
+fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
-/// The number of open file descriptors, without the one that this function opens.
-fn open_descriptors() -> Option<usize> {
-    fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count().saturating_sub(1))
+fn histogram() -> Histogram {
+    Histogram::new(BUCKETS)
 }
 
-/// Output in the text format of Prometheus. Writing to a `String` cannot fail.
-#[derive(Default)]
-struct Exposition(String);
+/// In bytes.
+fn resident_memory() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
 
-impl Exposition {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
-        let _ = writeln!(self.0, "{name}{labels} {value}");
-    }
-
-    /// A summary without quantiles: `NAME_seconds_sum` and `NAME_seconds_count`.
-    fn timed(&mut self, name: &str, help: &str, timed: &TimedCounter) {
-        let seconds = Duration::from_micros(timed.microseconds.value()).as_secs_f64();
-        self.head(&format!("{name}_seconds"), "summary", help);
-        self.sample(&format!("{name}_seconds_sum"), "", seconds);
-        self.sample(&format!("{name}_seconds_count"), "", timed.count.value());
-    }
-
-    fn metric(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
-        self.head(name, kind, help);
-        self.sample(name, "", value);
-    }
+/// Without the one that this function opens.
+fn open_descriptors() -> Option<u64> {
+    let count = fs::read_dir("/proc/self/fd").ok()?.count();
+    u64::try_from(count.saturating_sub(1)).ok()
 }
 
 #[cfg(test)]
@@ -311,7 +170,7 @@ mod tests {
                 Duration::from_millis(1),
             );
         }
-        let page = metrics.render(StoreGauges::default());
+        let page = metrics.render(0);
         assert!(!page.contains("secret"), "{page}");
         let series = "tenantdesk_requests_total{route=\"other\",method=\"OTHER\",status=\"404\"}";
         assert_eq!(value(&page, series), Some(100.0));
@@ -324,13 +183,13 @@ mod tests {
         for milliseconds in [0, 1, 3, 60_000] {
             metrics.record_response("GET", "/known", 200, Duration::from_millis(milliseconds));
         }
-        let page = metrics.render(StoreGauges { open_tenants: 3 });
+        let page = metrics.render(3);
         let bucket = |end: &str| {
-            let labels = format!("{{route=\"/known\",method=\"GET\",le=\"{end}\"}}");
+            let labels = format!("{{le=\"{end}\",route=\"/known\",method=\"GET\"}}");
             value(&page, &format!("tenantdesk_request_duration_seconds_bucket{labels}")).unwrap()
         };
         assert_eq!(
-            ["0.0005", "0.001", "0.0025", "0.005", "5", "+Inf"].map(bucket),
+            ["0.0005", "0.001", "0.0025", "0.005", "5.0", "+Inf"].map(bucket),
             [1.0, 2.0, 2.0, 3.0, 3.0, 4.0]
         );
         let all = "{route=\"/known\",method=\"GET\"}";
@@ -344,14 +203,5 @@ mod tests {
         assert_eq!(value(&page, "tenantdesk_open_tenants"), Some(3.0));
         assert!(value(&page, "process_resident_memory_bytes").unwrap() > 100_000.0);
         assert!(value(&page, "process_open_fds").unwrap() >= 3.0);
-    }
-
-    #[test]
-    fn a_gauge_counts_guards() {
-        let gauge = Gauge::default();
-        let guard = gauge.enter();
-        assert_eq!(gauge.value(), 1);
-        drop(guard);
-        assert_eq!(gauge.value(), 0);
     }
 }

@@ -107,7 +107,7 @@ impl Server {
 
 fn metrics_page(app: Arc<App>) -> MetricsPage {
     Arc::new(move || {
-        let text = app.metrics.render(app.gauges());
+        let text = app.metrics.render(app.tenants.open_count());
         Response::new(200, metrics::CONTENT_TYPE, text.into_bytes())
     })
 }

@@ -73,7 +73,7 @@ impl Turns {
             let _turn = Turn(self, owner);
             return job(Ok(()));
         }
-        let refused = lane.waiting.push_within(most_waiting, client, Box::new(job));
+        let refused = lane.waiting.push(most_waiting, client, Box::new(job));
         drop(lanes);
         if let Some(refused) = refused {
             refused(Err(QueueFull));

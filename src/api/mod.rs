@@ -36,7 +36,6 @@ fn deadline(request: &Request) -> Deadline {
 }
 
 /// The API of the records of every tenant.
-#[derive(Debug)]
 pub struct Api {
     registry: Arc<Registry>,
     tenants: Arc<Tenants>,

@@ -79,7 +79,7 @@ impl Responder {
         let RequestLine { method, path, received_at, .. } = &self.line;
         let duration = self.clock.now().monotonic.saturating_sub(received_at.monotonic);
         self.metrics.record_response(method.as_str(), path, status, duration);
-        self.metrics.replays.add(replayed.into());
+        self.metrics.replays.inc_by(replayed.into());
         self.line.log(&self.caller, status, duration);
     }
 }

@@ -164,7 +164,7 @@ impl Queue {
         if self.waiting.len() >= MAX_WAITING {
             self.waiting.retain(|waiting| waiting.responder.is_wanted());
         }
-        self.waiting.push_within(MAX_WAITING, exchange.request.client, exchange)
+        self.waiting.push(MAX_WAITING, exchange.request.client, exchange)
     }
 
     /// Sends waiting requests to tiny_http, as many as it may have. Skips those whose clients have
@@ -223,7 +223,9 @@ impl Shared {
                     if ready > 0 {
                         self.server.unblock();
                     }
+                    self.metrics.busy_workers.inc();
                     self.handle(request);
+                    self.metrics.busy_workers.dec();
                 }
                 Err(error) if error.raw_os_error().is_some() => {
                     return self.queue.lock().fail(&format!("it accepts no connections ({error})"));
@@ -236,7 +238,6 @@ impl Shared {
 
     /// Handles what tiny_http received, and lets it have the next request.
     fn handle(&self, received: tiny_http::Request) {
-        let _busy = self.metrics.busy_workers.enter();
         let exchange = self.take(&received);
         // Dropped unused, the writer writes nothing. The request itself would write a 500.
         drop(received.into_writer());

@@ -39,7 +39,7 @@ pub(crate) fn samples(address: SocketAddr) -> BTreeMap<String, f64> {
     let answer = ask(address, "GET", "/metrics");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+    assert!(head.contains("application/openmetrics-text; version=1.0.0"), "{head}");
     let mut found = BTreeMap::new();
     let mut family = String::new();
     for line in body.lines() {

@@ -22,7 +22,7 @@ mod writer;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -39,10 +39,7 @@ use super::error::StoreError;
 use crate::config::TenantLimits;
 use crate::metrics::Metrics;
 use crate::model::TenantId;
-use health::Health;
-
-/// How long a file that could not be opened is not tried again.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+use health::{Health, Use};
 
 /// All tenants' files.
 pub struct Tenants {
@@ -62,20 +59,8 @@ struct Shared {
 
 /// One tenant's entry. It outlives the open file, so that a failure is logged once.
 struct Slot {
-    state: Mutex<State>,
+    open: Mutex<Option<Arc<Tenant>>>,
     health: Arc<Health>,
-}
-
-enum State {
-    Closed,
-    Open(Arc<Tenant>),
-    Failed(Instant),
-}
-
-impl std::fmt::Debug for Tenants {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tenants").field("data_dir", &self.data_dir).finish_non_exhaustive()
-    }
 }
 
 impl Tenants {
@@ -96,28 +81,17 @@ impl Tenants {
     /// The tenant's open file, opened if necessary.
     pub fn open(&self, id: TenantId) -> Result<Arc<Tenant>, StoreError> {
         let slot = self.slot(id);
-        let mut state = slot.state.try_lock_for(LOCK_WAIT).ok_or(StoreError::Unavailable)?;
-        match &*state {
-            State::Open(tenant) if tenant.is_current() => return Ok(Arc::clone(tenant)),
-            State::Failed(at) if at.elapsed() < RETRY_AFTER => return Err(StoreError::Unavailable),
-            State::Open(_) | State::Failed(_) | State::Closed => (),
+        let mut open = slot.open.try_lock_for(LOCK_WAIT).ok_or(StoreError::Unavailable)?;
+        if let Some(tenant) = open.as_ref().filter(|tenant| tenant.is_current()) {
+            return Ok(Arc::clone(tenant));
         }
         // Closed first, if the path names another file now.
-        *state = State::Closed;
+        *open = None;
         let database = tenant_database(&self.data_dir, id);
-        match Tenant::open(database, Arc::clone(&self.shared), Arc::clone(&slot.health)) {
-            Ok(tenant) => {
-                let tenant = Arc::new(tenant);
-                *state = State::Open(Arc::clone(&tenant));
-                slot.health.opened();
-                Ok(tenant)
-            }
-            Err(error) => {
-                *state = State::Failed(Instant::now());
-                slot.health.cannot_open(&error);
-                Err(StoreError::Unavailable)
-            }
-        }
+        let opened = Tenant::open(database, Arc::clone(&self.shared), Arc::clone(&slot.health));
+        let tenant = opened.map_err(|error| slot.health.fails(Use::Reading, &error))?;
+        slot.health.works(Use::Reading);
+        Ok(Arc::clone(open.insert(Arc::new(tenant))))
     }
 
     fn slot(&self, id: TenantId) -> Arc<Slot> {
@@ -125,8 +99,7 @@ impl Tenants {
         if let Some(slot) = slots.get(&id) {
             return Arc::clone(slot);
         }
-        let (state, health) = (Mutex::new(State::Closed), Arc::new(Health::new(id)));
-        let slot = Arc::new(Slot { state, health });
+        let slot = Arc::new(Slot { open: Mutex::default(), health: Arc::new(Health::new(id)) });
         let evicted = slots.push(id, Arc::clone(&slot));
         drop(slots);
         // Its running requests finish first. Closing takes time, so the map is not locked.
@@ -149,12 +122,8 @@ impl Tenants {
             let mut slots = self.slots.lock();
             std::iter::from_fn(|| slots.pop_lru()).map(|(_, slot)| slot).collect()
         };
-        let close =
-            |slot: Arc<Slot>| match std::mem::replace(&mut *slot.state.lock(), State::Closed) {
-                State::Open(tenant) => tenant.stop(),
-                State::Closed | State::Failed(_) => None,
-            };
-        let writers: Vec<_> = slots.into_iter().filter_map(close).collect();
+        let stop = |slot: Arc<Slot>| slot.open.lock().take()?.stop();
+        let writers: Vec<_> = slots.into_iter().filter_map(stop).collect();
         for writer in writers {
             // A panic of the thread was logged.
             let _ = writer.join();

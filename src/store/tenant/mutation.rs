@@ -1,7 +1,10 @@
 //! A mutation that waits for the writer: what it does, and who is told the outcome.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use crate::store::error::{MutationError, StoreError};
 use crate::store::records::Writing;
@@ -15,79 +18,48 @@ pub struct Demand {
     pub frees_space: bool,
 }
 
-/// Whether a mutation's writes stay in the transaction.
-pub(super) enum Verdict {
-    Keep,
-    RollBack,
-    /// A statement failed. What the mutation wrote is rolled back.
-    Failed(rusqlite::Error),
-}
+pub(super) type Work = Box<dyn FnOnce(&Writing<'_>) -> Result<(), MutationError<()>> + Send>;
+pub(super) type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
-/// A queued mutation.
-pub(super) struct Queued {
-    pub(super) job: Box<dyn Job>,
+/// A mutation that waits.
+pub(super) struct Mutation {
+    /// Runs inside the transaction. After an error, its writes are rolled back.
+    pub(super) run: Work,
+    pub(super) done: Done,
     pub(super) demand: Demand,
     pub(super) since: Instant,
 }
 
-impl Queued {
-    /// Tells the outcome. A panic while one response is sent must not keep the others from theirs;
-    /// the panic hook prints it.
-    pub(super) fn finish(self, committed: Result<(), StoreError>) {
-        let _ = catch_unwind(AssertUnwindSafe(|| self.job.finish(committed)));
-    }
-}
-
-pub(super) trait Job: Send {
-    /// Runs once, inside the transaction.
-    fn run(&mut self, writing: &Writing<'_>) -> Verdict;
-
-    /// Runs once, after the commit, or with the reason why nothing was committed.
-    fn finish(self: Box<Self>, committed: Result<(), StoreError>);
-}
-
-/// A mutation of two closures: what it does, and who is told the outcome.
-pub(super) struct Mutation<W, D, T, E> {
-    work: Option<W>,
-    outcome: Option<Result<T, E>>,
-    done: D,
-}
-
-impl<W, D, T, E> Mutation<W, D, T, E> {
-    pub(super) fn new(work: W, done: D) -> Mutation<W, D, T, E> {
-        Mutation { work: Some(work), outcome: None, done }
-    }
-}
-
-impl<W, D, T, E> Job for Mutation<W, D, T, E>
-where
-    W: FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send,
-    D: FnOnce(Result<Result<T, E>, StoreError>) + Send,
-    T: Send,
-    E: Send,
-{
-    fn run(&mut self, writing: &Writing<'_>) -> Verdict {
-        let Some(work) = self.work.take() else { return Verdict::RollBack };
-        match work(writing) {
+impl Mutation {
+    /// `done` gets what `work` returned or rejected, or why nothing was committed.
+    pub(super) fn new<T: Send + 'static, E: Send + 'static>(
+        demand: Demand,
+        work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
+        done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
+    ) -> Mutation {
+        let outcome = Arc::new(Mutex::new(None));
+        let result = Arc::clone(&outcome);
+        let run = move |writing: &Writing<'_>| match work(writing) {
             Ok(value) => {
-                self.outcome = Some(Ok(value));
-                Verdict::Keep
+                *result.lock() = Some(Ok(value));
+                Ok(())
             }
-            Err(MutationError::Rejected(error)) => {
-                self.outcome = Some(Err(error));
-                Verdict::RollBack
+            Err(MutationError::Rejected(reason)) => {
+                *result.lock() = Some(Err(reason));
+                Err(MutationError::Rejected(()))
             }
-            Err(MutationError::Database(error)) => Verdict::Failed(error.0),
-        }
-    }
-
-    fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
-        let outcome = match (self.outcome, committed) {
-            (Some(outcome), Ok(())) => Ok(outcome),
-            // What a mutation was rejected for may be a change of the same transaction.
-            (_, Err(error)) => Err(error),
-            (None, Ok(())) => Err(StoreError::Internal),
+            Err(MutationError::Database(error)) => Err(MutationError::Database(error)),
         };
-        (self.done)(outcome);
+        let done = move |committed: Result<(), StoreError>| {
+            // What a mutation was rejected for may be a change of the same transaction.
+            done(committed.and_then(|()| outcome.lock().take().ok_or(StoreError::Internal)));
+        };
+        Mutation { run: Box::new(run), done: Box::new(done), demand, since: Instant::now() }
     }
+}
+
+/// Tells the outcome of a mutation, after the commit or when nothing will be committed. A panic
+/// while one response is sent must not keep the others from theirs; the panic hook prints it.
+pub(super) fn tell(done: Done, committed: Result<(), StoreError>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| done(committed)));
 }

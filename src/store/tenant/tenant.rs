@@ -1,5 +1,6 @@
 //! One tenant's open file.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -11,8 +12,8 @@ use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::ErrorCode;
 
 use super::Shared;
-use super::health::Health;
-use super::mutation::{Demand, Mutation, Queued};
+use super::health::{Health, Use};
+use super::mutation::{Demand, Mutation, tell};
 use super::writer::Writer;
 use crate::store::database::{Database, FileIdentity, Role};
 use crate::store::error::{DatabaseError, MutationError, OpenError, StoreError};
@@ -62,12 +63,6 @@ pub struct Tenant {
     health: Arc<Health>,
 }
 
-impl std::fmt::Debug for Tenant {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tenant").field("database", &self.database).finish_non_exhaustive()
-    }
-}
-
 impl Tenant {
     pub(super) fn open(
         database: Database,
@@ -95,10 +90,8 @@ impl Tenant {
         deadline: Deadline,
         work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>,
     ) -> Result<T, StoreError> {
-        let connection = self.readers.get().map_err(|error| {
-            self.health.cannot_read(&error);
-            StoreError::Unavailable
-        })?;
+        let fails = |error: &dyn Display| self.health.fails(Use::Reading, error);
+        let connection = self.readers.get().map_err(|error| fails(&error))?;
         let is_over = move || deadline.is_over();
         let outcome = connection
             .progress_handler(INSTRUCTIONS, Some(is_over))
@@ -108,12 +101,12 @@ impl Tenant {
         let _ = connection.progress_handler(0, None::<fn() -> bool>);
         match outcome {
             Ok(value) => {
-                self.health.could_read();
+                self.health.works(Use::Reading);
                 Ok(value)
             }
             Err(DatabaseError(error)) => Err(match error.sqlite_error_code() {
                 Some(ErrorCode::OperationInterrupted) => StoreError::TimedOut,
-                _ => self.health.read_failed(&error),
+                _ => fails(&error),
             }),
         }
     }
@@ -130,8 +123,7 @@ impl Tenant {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let job = Box::new(Mutation::new(work, done));
-        let queued = Queued { job, demand, since: Instant::now() };
+        let mutation = Mutation::new(demand, work, done);
         let mut writer = self.writer.lock();
         let started = match writer.take() {
             Some(writer) => Ok(writer),
@@ -141,11 +133,8 @@ impl Tenant {
             }
         };
         match started {
-            Ok(started) => writer.insert(started).submit(queued),
-            Err(error) => {
-                self.health.cannot_write(&error);
-                queued.finish(Err(StoreError::Unavailable));
-            }
+            Ok(started) => writer.insert(started).submit(mutation),
+            Err(error) => tell(mutation.done, Err(self.health.fails(Use::Writing, &error))),
         }
     }
 

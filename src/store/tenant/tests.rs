@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Instant;
 
 use rusqlite::Connection;
 use uuid::Uuid;

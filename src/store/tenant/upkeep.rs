@@ -1,5 +1,5 @@
-//! What the writer does between commits: it merges segments of the search tables, copies the WAL
-//! into the file, and removes what is over. Each step is bounded, so that a mutation does not wait
+//! What the writer does between commits: it merges segments of the search tables, removes what is
+//! over, and copies the WAL into the file. Each step is bounded, so that a mutation does not wait
 //! long.
 
 use std::time::{Duration, Instant};
@@ -19,61 +19,50 @@ const CHANGES: usize = 128;
 /// Pages that one step merges.
 const MERGE_PAGES: u32 = 64;
 
-/// Frames from which the WAL is copied into the file.
-const CHECKPOINT_FRAMES: u32 = 2_000;
+/// Changed records after which the WAL is copied into the file. Each adds about a dozen pages.
+const CHECKPOINT_CHANGES: usize = 128;
 
-/// Entries and responses that a step removes at least, if they are over.
-const REMOVED: usize = 1_000;
+/// Entries, and responses, that one step removes: more than come in between.
+const REMOVED: i64 = 1_000;
 
 /// What is due for one tenant's file. A file that is opened may have segments and entries that an
 /// earlier process or an import has left.
 #[derive(Debug)]
 pub(super) struct Upkeep {
+    /// Since the last step.
     commits: u32,
     changes: usize,
-    frames: u32,
-    /// The frames at which the next checkpoint is due. One that failed, or that a reader kept from
-    /// copying everything, is tried again when the WAL has grown.
-    checkpoint_at: u32,
-    must_merge: bool,
-    must_remove: bool,
+    /// Since the last checkpoint.
+    changes_in_wal: usize,
+    /// Whether the last step left something to merge or to remove.
+    is_left: bool,
 }
 
 impl Upkeep {
     pub(super) fn new() -> Upkeep {
-        Upkeep {
-            commits: 0,
-            changes: 0,
-            frames: 0,
-            checkpoint_at: CHECKPOINT_FRAMES,
-            must_merge: true,
-            must_remove: true,
-        }
+        Upkeep { commits: 0, changes: 0, changes_in_wal: 0, is_left: true }
     }
 
-    /// Counts a commit that changed at most `changes` records. The WAL has `frames`.
-    pub(super) fn committed(&mut self, changes: usize, frames: u32) {
+    /// Counts a commit that changed at most `changes` records.
+    pub(super) fn committed(&mut self, changes: usize) {
         self.commits += 1;
         self.changes += changes;
-        self.frames = frames;
-        if frames < CHECKPOINT_FRAMES {
-            self.checkpoint_at = CHECKPOINT_FRAMES;
-        }
+        self.changes_in_wal += changes;
     }
 
     /// Whether a step is due while mutations wait.
     pub(super) fn is_urgent(&self) -> bool {
-        self.frames >= self.checkpoint_at || self.commits >= COMMITS || self.changes >= CHANGES
+        self.commits >= COMMITS || self.changes >= CHANGES
     }
 
     /// Whether a step is due while nothing waits.
     pub(super) fn is_due(&self) -> bool {
-        self.is_urgent() || self.must_merge || self.must_remove
+        self.is_urgent() || self.is_left
     }
 
     /// Whether there is anything to do.
-    pub(super) fn is_left(&self) -> bool {
-        self.is_due() || self.commits > 0
+    pub(super) fn has_work(&self) -> bool {
+        self.is_left || self.commits > 0
     }
 
     /// One bounded step.
@@ -84,61 +73,38 @@ impl Upkeep {
         shared: &Shared,
         now: Timestamp,
     ) -> rusqlite::Result<()> {
-        if self.frames >= self.checkpoint_at {
-            return self.checkpoint(database, connection, shared);
+        (self.commits, self.changes, self.is_left) = (0, 0, false);
+        if self.changes_in_wal >= CHECKPOINT_CHANGES {
+            (self.changes_in_wal, self.is_left) = (0, true);
+            let begun = Instant::now();
+            database.checkpoint(connection, false)?;
+            shared.metrics.checkpoints.observe(begun.elapsed().as_secs_f64());
+            return Ok(());
         }
-        let (commits, changes) = (self.commits, std::mem::take(&mut self.changes));
-        self.commits = 0;
-        self.must_merge |= commits > 0;
-        self.must_remove |= changes > 0;
         // Whoever holds the lock writes for a while. The next commit makes a step due again.
         connection.busy_timeout(Duration::ZERO)?;
-        let outcome = self.merge_and_remove(connection, shared, now, changes);
+        let outcome = merge_and_remove(connection, shared, now);
         connection.busy_timeout(LOCK_WAIT)?;
-        if outcome.is_err() {
-            (self.must_merge, self.must_remove) = (false, false);
-        }
         match outcome {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(()),
-            outcome => outcome,
+            outcome => outcome.map(|is_left| self.is_left = is_left),
         }
     }
+}
 
-    fn checkpoint(
-        &mut self,
-        database: &Database,
-        connection: &Connection,
-        shared: &Shared,
-    ) -> rusqlite::Result<()> {
-        let begun = Instant::now();
-        self.checkpoint_at = self.frames.saturating_add(CHECKPOINT_FRAMES);
-        self.frames = 0;
-        database.checkpoint(connection, false)?;
-        shared.metrics.checkpoints.add(begun.elapsed());
-        Ok(())
-    }
-
-    fn merge_and_remove(
-        &mut self,
-        connection: &mut Connection,
-        shared: &Shared,
-        now: Timestamp,
-        changes: usize,
-    ) -> rusqlite::Result<()> {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        if self.must_merge {
-            let begun = Instant::now();
-            self.must_merge = records::merge_step(&transaction, MERGE_PAGES)?;
-            shared.metrics.search_merges.add(begun.elapsed());
-        }
-        if self.must_remove {
-            let most = REMOVED.max(changes.saturating_mul(2));
-            let most = i64::try_from(most).unwrap_or(i64::MAX);
-            let keep = Some(shared.limits.keep_changes);
-            let entries = records::remove_old_entries(&transaction, now, keep, most)?;
-            let responses = records::remove_old_responses(&transaction, now, most)?;
-            self.must_remove = entries == most || i64::try_from(responses) == Ok(most);
-        }
-        database::commit(transaction)
-    }
+/// Returns whether something is left.
+fn merge_and_remove(
+    connection: &mut Connection,
+    shared: &Shared,
+    now: Timestamp,
+) -> rusqlite::Result<bool> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let begun = Instant::now();
+    let is_merge_left = records::merge_step(&transaction, MERGE_PAGES)?;
+    shared.metrics.search_merges.observe(begun.elapsed().as_secs_f64());
+    let keep = Some(shared.limits.keep_changes);
+    let entries = records::remove_old_entries(&transaction, now, keep, REMOVED)?;
+    let responses = records::remove_old_responses(&transaction, now, REMOVED)?;
+    database::commit(transaction)?;
+    Ok(is_merge_left || entries == REMOVED || i64::try_from(responses) == Ok(REMOVED))
 }
