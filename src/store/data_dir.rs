@@ -183,6 +183,7 @@ pub struct NewDataDir {
     existed: bool,
     /// Whether there were no files but hidden ones.
     was_empty: bool,
+    has_new_lock: bool,
 }
 
 impl NewDataDir {
@@ -211,9 +212,10 @@ impl NewDataDir {
     pub fn create_directories(path: &Path) -> Result<NewDataDir, OpenError> {
         let create = || -> io::Result<NewDataDir> {
             let existed = path.exists();
+            let was_empty = !existed || is_empty(path)?;
+            let has_new_lock = !path.join(LOCK_FILE).exists();
+            let created = NewDataDir { path: path.to_owned(), existed, was_empty, has_new_lock };
             files::create_private_directories(path)?;
-            let was_empty = is_empty(path)?;
-            let created = NewDataDir { path: path.to_owned(), existed, was_empty };
             if was_empty {
                 fs::set_permissions(path, Permissions::from_mode(0o700))?;
             }
@@ -224,21 +226,23 @@ impl NewDataDir {
     }
 
     pub fn keep(mut self) {
-        self.was_empty = false;
+        (self.existed, self.was_empty, self.has_new_lock) = (true, false, false);
     }
 }
 
 impl Drop for NewDataDir {
     fn drop(&mut self) {
         // Whoever else uses the directory holds a shared lock.
-        let is_alone =
-            || File::open(&self.path).is_ok_and(|directory| directory.try_lock().is_ok());
-        if !self.was_empty || has_tenant_files(&self.path) || !is_alone() {
+        if !File::open(&self.path).is_ok_and(|directory| directory.try_lock().is_ok()) {
             return;
         }
-        registry_database(&self.path).remove();
-        let _ = fs::remove_file(self.path.join(LOCK_FILE));
-        let _ = fs::remove_dir(tenants_dir(&self.path));
+        if self.has_new_lock {
+            let _ = fs::remove_file(self.path.join(LOCK_FILE));
+        }
+        if self.was_empty && !has_tenant_files(&self.path) {
+            registry_database(&self.path).remove();
+            let _ = fs::remove_dir(tenants_dir(&self.path));
+        }
         if !self.existed {
             let _ = fs::remove_dir(&self.path);
         }
