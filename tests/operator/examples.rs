@@ -471,11 +471,12 @@ print(desk.create("customers", name="Once")["id"], len(seen))
     assert_eq!(api.total("/customers.php"), 1);
 }
 
-const UNITS: [&str; 5] = [
+const UNITS: [&str; 6] = [
     "systemd/tenantdesk.service",
     "systemd/tenantdesk-backup.service",
     "standby/tenantdesk-copy.service",
     "standby/tenantdesk-take-over.service",
+    "sync/tenantdesk-sync@.service",
     "webhook/tenantdesk-webhook@.service",
 ];
 
@@ -493,7 +494,8 @@ fn systemd_has_nothing_to_say_against_the_units() {
     }
     let mut command = Command::new("systemd-analyze");
     command.args(["verify", "--man=no", "--recursive-errors=no"]);
-    for unit in UNITS.into_iter().chain(["systemd/tenantdesk-backup.timer"]) {
+    let timers = ["systemd/tenantdesk-backup.timer", "sync/tenantdesk-sync@.timer"];
+    for unit in UNITS.into_iter().chain(timers) {
         let text = std::fs::read_to_string(example(unit)).unwrap();
         let copy = directory.path().join(Path::new(unit).file_name().unwrap());
         std::fs::write(&copy, text.replace("/usr/local/bin", programs.to_str().unwrap())).unwrap();

@@ -21,5 +21,6 @@ mod package;
 mod pair;
 mod secrets;
 mod supervisor;
+mod sync;
 mod version;
 mod webhook;
