@@ -11,9 +11,9 @@ use serde_json::json;
 use crate::client::{Client, observe};
 use crate::disk_faults::THREADS;
 use crate::history::State;
-use crate::random::Random;
 use crate::recorder::{Recorder, temporary_directory};
 use crate::support::in_process::AppServer;
+use crate::support::random::Random;
 use crate::support::{DataDir, Setup};
 
 const TENANT: &str = "data/tenants/1.db";

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::random::Random;
 use crate::recorder::{Kind, Log, Record};
+use crate::support::random::Random;
 
 /// The size of the pages that the system keeps of a file.
 const PAGE: usize = 4096;

@@ -23,7 +23,6 @@ mod failed_syncs;
 mod history;
 mod operator;
 mod power_loss;
-mod random;
 mod recorder;
 mod registry_faults;
 mod run;

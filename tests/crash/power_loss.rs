@@ -10,11 +10,11 @@ use crate::disk::{Image, Loss, digest, write};
 use crate::examination::{With, examine};
 use crate::failed_syncs;
 use crate::history::History;
-use crate::random::Random;
 use crate::recorder::{Kind, temporary_directory};
 use crate::run::{self, Run};
 use crate::support::DataDir;
 use crate::support::in_process::AppServer;
+use crate::support::random::Random;
 
 /// The disks that are examined at the same time.
 const THREADS: usize = 4;

@@ -1,14 +1,13 @@
 //! What one tenant or one client address takes, and what it leaves to others.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::process::Command;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use socket2::{Domain, Socket, Type};
 use tenantdesk::config::TlsFiles;
 
 use crate::edge_server::EdgeServer;
 use crate::fixture::{Fixture, RECORDS};
+use crate::support::network::{GREEDY, MODEST, from, run_in_own_network};
 use crate::support::raw::{Client, get, request};
 use crate::support::tls::Certificate;
 use crate::support::{ALL, database};
@@ -41,25 +40,10 @@ fn a_tenant_whose_file_is_locked_holds_up_nobody_else() {
     held.iter_mut().for_each(|client| assert!([200, 201, 503].contains(&client.answer().status)));
 }
 
-const GREEDY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-const MODEST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
-
-/// In a network namespace, since loopback addresses have no share. Only root can make one.
 #[test]
 fn one_address_takes_a_quarter_of_the_connections() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let network = format!(
-        "ip link set lo up; ip addr add {GREEDY}/32 dev lo; ip addr add {MODEST}/32 dev lo"
-    );
-    let this = std::env::current_exe().unwrap();
-    for test in ["in_a_network_of_its_own", "silent_in_a_network_of_its_own"] {
-        let script = format!("{network}; exec \"$0\" --exact --ignored shares::{test}");
-        let child =
-            Command::new("unshare").args(["-n", "sh", "-ec", &script]).arg(&this).output().unwrap();
-        assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
-    }
+    run_in_own_network("shares::in_a_network_of_its_own");
+    run_in_own_network("shares::silent_in_a_network_of_its_own");
 }
 
 #[test]
@@ -120,12 +104,4 @@ fn silent_in_a_network_of_its_own() {
         silent.iter_mut().for_each(|client| assert!(client.is_closed()));
         assert!(kept.iter().all(|client| !client.is_answered()), "they are open");
     }
-}
-
-/// A connection whose peer address is `address`.
-fn from(address: Ipv4Addr, server: SocketAddr) -> Client {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
-    socket.connect(&server.into()).unwrap();
-    Client::over(TcpStream::from(socket))
 }

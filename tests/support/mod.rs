@@ -8,8 +8,10 @@
 pub(crate) mod client;
 pub(crate) mod contract;
 pub(crate) mod in_process;
+pub(crate) mod network;
 pub(crate) mod process_stats;
 pub(crate) mod proxy;
+pub(crate) mod random;
 pub(crate) mod raw;
 pub(crate) mod reply;
 pub(crate) mod schema;

@@ -29,6 +29,15 @@ pub(crate) fn first_version() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/schema-2")
 }
 
+/// The environment variable that names another binary to test.
+const TEST_BINARY: &str = "TEST_BINARY";
+
+/// The binary that is tested: the one of this build, unless the environment names another.
+pub(crate) fn binary() -> PathBuf {
+    let built = || env!("CARGO_BIN_EXE_tenantdesk").into();
+    std::env::var_os(TEST_BINARY).unwrap_or_else(built).into()
+}
+
 /// A data directory, the address at which it is served, and the secrets that its log must not
 /// contain.
 #[derive(Debug)]
@@ -51,7 +60,7 @@ impl DataDir {
 
     /// A data directory in this directory, where there may be one already.
     pub(crate) fn in_home(home: tempfile::TempDir, unprivileged: bool) -> Arc<DataDir> {
-        let mut binary = PathBuf::from(env!("CARGO_BIN_EXE_tenantdesk"));
+        let mut binary = binary();
         let unprivileged = unprivileged && is_root();
         if unprivileged {
             // The unprivileged user may have no access to the build's directory.

@@ -1,0 +1,47 @@
+//! Contract sections 3, 8, 11, 12, 13 and 15 as one promise: what clients see that work at the same
+//! time is what they could have seen one after the other. Clients record what they asked and what
+//! they were answered; [`checker`] looks for an order of it that [`model`] allows.
+//!
+//! `HISTORIES=1000` records so many; `HISTORY_SEED` has the clients ask the same again.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "../support/mod.rs"]
+#[expect(dead_code, unused_imports, reason = "each test binary needs another part of it")]
+mod support;
+
+mod bad_histories;
+mod checker;
+mod clients;
+mod model;
+mod recorder;
+
+use model::State;
+use recorder::record;
+use support::random::seed;
+use support::syncs::Syncs;
+
+#[test]
+fn what_clients_see_has_an_order() {
+    let count = std::env::var("HISTORIES").map_or(8, |text| text.parse().unwrap());
+    let first = seed("HISTORY_SEED");
+    let syncs = Syncs::new();
+    let (mut operations, mut unknown) = (0, 0);
+    for number in 0..count {
+        let seed = first.wrapping_add(number);
+        let history = record(seed, &syncs);
+        operations += history.len();
+        unknown += history.iter().filter(|timed| timed.operation.answer.is_none()).count();
+        if let Err(why) = checker::check(State::default(), &history, State::step) {
+            history.iter().for_each(|timed| eprintln!("{timed:?}"));
+            panic!("HISTORY_SEED={seed} HISTORIES=1: {why}");
+        }
+    }
+    eprintln!("{count} histories, {operations} operations, {unknown} of them without an answer");
+}

@@ -1,0 +1,382 @@
+//! The sequential model of a tenant: what each request does and answers where no two overlap.
+//! Records are customers, of which two fields are changed.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+/// The two fields, `city` and `phone`. In a change, `None` leaves the field as it is.
+pub(crate) type Fields = [Option<u16>; 2];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Record {
+    pub fields: Fields,
+    pub version: Version,
+}
+
+/// The number of a change. `None`: nobody has seen it.
+pub(crate) type Version = Option<i64>;
+
+/// An entry of the change log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    pub seq: Version,
+    pub id: i64,
+    pub action: Action,
+    /// The fields before the change.
+    pub before: Fields,
+    /// `None`: a command made it.
+    pub request_id: Option<Uuid>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Action {
+    Created,
+    Updated,
+    Deleted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Change {
+    Post(Fields),
+    Put { id: i64, fields: Fields, if_match: Option<i64> },
+    Delete { id: i64, if_match: Option<i64> },
+}
+
+impl Change {
+    /// What an idempotency key compares: all but `If-Match`.
+    fn identity(&self) -> Change {
+        match *self {
+            Change::Put { id, fields, .. } => Change::Put { id, fields, if_match: None },
+            Change::Delete { id, .. } => Change::Delete { id, if_match: None },
+            post @ Change::Post(_) => post,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Request {
+    Get(i64),
+    List,
+    Log,
+    /// One change, or several as a batch.
+    Write {
+        changes: Vec<Change>,
+        is_batch: bool,
+        key: Option<Uuid>,
+    },
+    Import,
+    Backup,
+    Restore,
+}
+
+/// What came of one change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Outcome {
+    pub status: u16,
+    /// The record of the answer.
+    pub record: Option<(i64, Fields)>,
+    pub version: Version,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Answer {
+    /// 503: nothing was changed.
+    Refused,
+    Record(Outcome),
+    List(BTreeMap<i64, Fields>),
+    /// The entries, and the present fields of the records that they are about.
+    Log(Vec<Entry>, BTreeMap<i64, Option<Fields>>),
+    Written {
+        outcomes: Vec<Outcome>,
+        is_replay: bool,
+    },
+    /// The first change that failed.
+    Failed {
+        outcome: Outcome,
+        number: usize,
+    },
+    Reused,
+    Done,
+}
+
+/// A request with what is known of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Operation {
+    pub request: Request,
+    pub request_id: Uuid,
+    /// `None`: there was none, so it took effect or did not.
+    pub answer: Option<Answer>,
+    /// Its entries that anybody has seen in the change log, in their order.
+    pub entries: Vec<Entry>,
+    /// For an import: the records that anybody has seen.
+    pub imported: Vec<(i64, Fields, Version)>,
+}
+
+type Stored = BTreeMap<Uuid, (Vec<Change>, Vec<Outcome>)>;
+
+type Backup = (BTreeMap<i64, Record>, Vec<Entry>, Stored);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    records: BTreeMap<i64, Record>,
+    log: Vec<Entry>,
+    /// The stored responses by their idempotency keys.
+    stored: Stored,
+    last_id: i64,
+    last_version: i64,
+    backup: Option<Box<Backup>>,
+}
+
+/// Whether two versions can be the same.
+fn fits(a: Version, b: Version) -> bool {
+    a.is_none() || b.is_none() || a == b
+}
+
+fn entry_fits(expected: &Entry, seen: &Entry) -> bool {
+    let seq = if fits(expected.seq, seen.seq) { seen.seq } else { return false };
+    Entry { seq, ..*expected } == *seen
+}
+
+impl Outcome {
+    fn fits(&self, seen: &Outcome) -> bool {
+        self.status == seen.status
+            && self.record == seen.record
+            && fits(self.version, seen.version)
+            && self.version.is_none_or(|_| seen.version.is_some())
+    }
+
+    fn of(status: u16) -> Outcome {
+        Outcome { status, record: None, version: None }
+    }
+}
+
+impl State {
+    /// The states after `operation`; none where its answer is wrong.
+    pub(crate) fn step(&self, operation: &Operation) -> Vec<State> {
+        match (&operation.request, &operation.answer) {
+            (Request::Write { changes, is_batch, key }, answer) => {
+                let run = self.write(operation, changes, *is_batch, *key);
+                match answer {
+                    Some(Answer::Refused) => vec![self.clone()],
+                    Some(seen) => run
+                        .filter(|(_, answer)| answer_fits(answer, seen))
+                        .map_or_else(Vec::new, |(state, _)| vec![state]),
+                    None if operation.entries.is_empty() => {
+                        let unseen = run.filter(|(state, _)| state.log == self.log);
+                        let changed = unseen.map(|(state, _)| state).filter(|state| state != self);
+                        std::iter::once(self.clone()).chain(changed).collect()
+                    }
+                    None => run
+                        .filter(|(state, _)| state.log.len() > self.log.len())
+                        .map_or_else(Vec::new, |(state, _)| vec![state]),
+                }
+            }
+            (Request::Import, Some(Answer::Done)) => self.import(operation).into_iter().collect(),
+            (Request::Backup, _) => {
+                let backup = (self.records.clone(), self.log.clone(), self.stored.clone());
+                vec![State { backup: Some(Box::new(backup)), ..self.clone() }]
+            }
+            (Request::Restore, _) => self.restored().into_iter().collect(),
+            (_, None) => vec![self.clone()],
+            (request, Some(seen)) => {
+                let fits = *seen == Answer::Refused || self.reads(request, seen);
+                if fits { vec![self.clone()] } else { Vec::new() }
+            }
+        }
+    }
+
+    fn restored(&self) -> Option<State> {
+        let (records, log, stored) = self.backup.as_deref()?.clone();
+        Some(State { records, log, stored, ..self.clone() })
+    }
+
+    /// Whether a reading request may be answered so.
+    fn reads(&self, request: &Request, seen: &Answer) -> bool {
+        match (request, seen) {
+            (Request::Get(id), Answer::Record(seen)) => {
+                let expected = match self.records.get(id) {
+                    Some(record) => self.outcome(200, *id, record),
+                    None => Outcome::of(404),
+                };
+                expected.fits(seen)
+            }
+            (Request::List, Answer::List(seen)) => {
+                let expected = self.records.iter().map(|(id, record)| (id, &record.fields));
+                expected.eq(seen.iter())
+            }
+            (Request::Log, Answer::Log(entries, records)) => {
+                let present = |id| self.records.get(id).map(|record| record.fields);
+                self.log.len() == entries.len()
+                    && self.log.iter().zip(entries).all(|(own, seen)| entry_fits(own, seen))
+                    && records.iter().all(|(id, fields)| present(id) == *fields)
+            }
+            _ => false,
+        }
+    }
+
+    fn outcome(&self, status: u16, id: i64, record: &Record) -> Outcome {
+        Outcome { status, record: Some((id, record.fields)), version: record.version }
+    }
+
+    /// The answer and the state after a write. `None` where ids or versions are used again.
+    fn write(
+        &self,
+        operation: &Operation,
+        changes: &[Change],
+        is_batch: bool,
+        key: Option<Uuid>,
+    ) -> Option<(State, Answer)> {
+        let identity = changes.iter().map(Change::identity).collect();
+        // `If-Match` of an operation stands in the body of a batch.
+        let identity: Vec<Change> = if is_batch { changes.to_vec() } else { identity };
+        if let Some((request, outcomes)) = key.and_then(|key| self.stored.get(&key)) {
+            let answer = if *request == identity {
+                Answer::Written { outcomes: outcomes.clone(), is_replay: true }
+            } else {
+                Answer::Reused
+            };
+            return Some((self.clone(), answer));
+        }
+        let mut state = self.clone();
+        let mut entries = operation.entries.iter();
+        let mut outcomes = Vec::new();
+        for (number, change) in changes.iter().enumerate() {
+            let outcome = state.change(operation, change, number, &mut entries)?;
+            if outcome.status >= 300 {
+                // The `ETag` of a 412 is that of the record without the batch.
+                let version = match change {
+                    Change::Put { id, .. } | Change::Delete { id, .. } => {
+                        self.records.get(id).and_then(|record| record.version)
+                    }
+                    Change::Post(_) => None,
+                };
+                let version = outcome.version.and(version);
+                let outcome = Outcome { version, ..outcome };
+                return Some((self.clone(), Answer::Failed { outcome, number }));
+            }
+            outcomes.push(outcome);
+        }
+        if let Some(key) = key {
+            state.stored.insert(key, (identity, outcomes.clone()));
+        }
+        Some((state, Answer::Written { outcomes, is_replay: false }))
+    }
+
+    /// Makes one change. `None` where its id or version is not new.
+    fn change<'a>(
+        &mut self,
+        operation: &Operation,
+        change: &Change,
+        number: usize,
+        entries: &mut impl Iterator<Item = &'a Entry>,
+    ) -> Option<Outcome> {
+        let seen = match &operation.answer {
+            Some(Answer::Written { outcomes, .. }) => outcomes.get(number),
+            _ => None,
+        };
+        let (id, if_match) = match change {
+            Change::Post(fields) => {
+                let entry = entries.next();
+                let id = seen
+                    .and_then(|seen| Some(seen.record.as_ref()?.0))
+                    .or(entry.map(|entry| entry.id))?;
+                let version =
+                    seen.and_then(|seen| seen.version).or(entry.and_then(|entry| entry.seq));
+                self.create(id, *fields, version, Some(operation.request_id))?;
+                return Some(self.outcome(201, id, &self.records[&id]));
+            }
+            Change::Put { id, if_match, .. } | Change::Delete { id, if_match } => (*id, *if_match),
+        };
+        let Some(record) = self.records.get(&id).copied() else { return Some(Outcome::of(404)) };
+        if if_match.is_some_and(|version| !fits(record.version, Some(version))) {
+            return Some(Outcome { version: record.version, ..Outcome::of(412) });
+        }
+        let Change::Put { fields, .. } = change else {
+            let seq = entries.next().and_then(|entry| entry.seq);
+            self.log(seq, id, Action::Deleted, record.fields, operation.request_id)?;
+            self.records.remove(&id);
+            return Some(Outcome::of(204));
+        };
+        let is_changed = |n: usize| fields[n].is_some() && fields[n] != record.fields[n];
+        let mut after = record;
+        let mut before: Fields = [None, None];
+        for n in (0..fields.len()).filter(|n| is_changed(*n)) {
+            before[n] = record.fields[n];
+            after.fields[n] = fields[n];
+        }
+        if after.fields != record.fields {
+            let entry = entries.next().and_then(|entry| entry.seq);
+            after.version = seen.and_then(|seen| seen.version).or(entry);
+            self.log(after.version, id, Action::Updated, before, operation.request_id)?;
+        }
+        self.records.insert(id, after);
+        Some(self.outcome(200, id, &self.records[&id]))
+    }
+
+    /// `None` where the id or the version is not new.
+    fn create(
+        &mut self,
+        id: i64,
+        fields: Fields,
+        version: Version,
+        request_id: Option<Uuid>,
+    ) -> Option<()> {
+        if id <= self.last_id {
+            return None;
+        }
+        self.last_id = id;
+        self.records.insert(id, Record { fields, version });
+        let before = [None, None];
+        self.push(Entry { seq: version, id, action: Action::Created, before, request_id })
+    }
+
+    fn log(
+        &mut self,
+        seq: Version,
+        id: i64,
+        action: Action,
+        before: Fields,
+        request_id: Uuid,
+    ) -> Option<()> {
+        self.push(Entry { seq, id, action, before, request_id: Some(request_id) })
+    }
+
+    /// Adds an entry. Numbers rise, so none is given twice.
+    fn push(&mut self, entry: Entry) -> Option<()> {
+        if let Some(seq) = entry.seq {
+            if seq <= self.last_version {
+                return None;
+            }
+            self.last_version = seq;
+        }
+        self.log.push(entry);
+        Some(())
+    }
+
+    fn import(&self, operation: &Operation) -> Option<State> {
+        let mut state = self.clone();
+        for (id, fields, version) in &operation.imported {
+            state.create(*id, *fields, *version, None)?;
+        }
+        Some(state)
+    }
+}
+
+fn answer_fits(expected: &Answer, seen: &Answer) -> bool {
+    match (expected, seen) {
+        (
+            Answer::Written { outcomes, is_replay },
+            Answer::Written { outcomes: seen, is_replay: was_replay },
+        ) => {
+            is_replay == was_replay
+                && outcomes.len() == seen.len()
+                && outcomes.iter().zip(seen).all(|(own, seen)| own.fits(seen))
+        }
+        (
+            Answer::Failed { outcome, number },
+            Answer::Failed { outcome: seen, number: seen_number },
+        ) => number == seen_number && outcome.fits(seen),
+        _ => expected == seen,
+    }
+}
