@@ -1,6 +1,7 @@
 //! A client without a key, and what others are served beside it. In a network namespace, since
 //! loopback addresses have no share.
 
+use crate::browser::Browser;
 use crate::support::network::{GREEDY, MODEST, from, run_in_own_network};
 use crate::support::raw::{Client, get, request};
 use crate::support::{ALL, Setup, TestServer, until};
@@ -81,4 +82,15 @@ fn json_is_not_sniffed() {
     let mut client = Client::connect(server.address());
     client.send(get("/customers.php"));
     assert_eq!(client.answer().header("x-content-type-options"), "nosniff");
+}
+
+/// F10.
+#[test]
+fn wrong_passwords_from_one_address_lock_nobody_else_out() {
+    let server = TestServer::start();
+    let acme = server.tenant("acme");
+    let mut stranger = Browser::new(&server, "203.0.113.5");
+    (0..5).for_each(|_| _ = stranger.sign_in(&acme, "a wrong password").is(401));
+    stranger.sign_in(&acme, &acme.password).is(429);
+    Browser::new(&server, "198.51.100.1").sign_in(&acme, &acme.password).is(303);
 }

@@ -55,3 +55,16 @@ fn an_export_writes_to_nothing_that_was_planted() {
         }
     }
 }
+
+/// F19: a key's name that turns the direction of what stands behind it on a terminal.
+#[test]
+fn names_of_keys_turn_nothing_on_a_terminal() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let name = "safe\u{202e}live\u{200b}";
+    data_dir.cli(&["key", "create", "acme", "--name", name, "--scope", "all"]);
+    for command in [&["key", "list", "acme"][..], &["changes", "acme"]] {
+        let printed = data_dir.cli(command).done().stdout;
+        assert!(!printed.contains(['\u{202e}', '\u{200b}']), "{printed:?}");
+    }
+}

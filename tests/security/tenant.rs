@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::browser::Browser;
 use crate::support::network::{GREEDY, MODEST, from, run_in_own_network};
 use crate::support::raw::{Client, request};
 use crate::support::{ALL, Setup, TestServer, encoded};
@@ -63,4 +64,49 @@ fn hostile_searches() {
         searching.iter().any(|client| !client.is_answered()),
         "others take turns with the searches"
     );
+}
+
+/// F6.
+#[test]
+fn a_tenant_has_at_most_200_keys() {
+    let server = TestServer::start();
+    let acme = server.tenant("acme");
+    let mut browser = Browser::signed_in(&server, &acme, "203.0.113.9");
+    let mut create = || browser.send("create", &[("name", "One"), ("scope", "customers:read")]);
+    (0..200).for_each(|_| _ = create().is(303));
+    create().is(422);
+    server.cli(&["key", "create", "acme", "--name", "One", "--scope", "all"]).fails_saying("200");
+    let listed = server.cli(&["--json", "key", "list", "acme"]).done().json();
+    assert_eq!(listed.as_array().unwrap().len(), 200);
+}
+
+/// F8.
+#[test]
+fn the_panel_says_that_a_write_answers_with_the_record() {
+    let server = TestServer::start();
+    let acme = server.tenant("acme");
+    let page = Browser::signed_in(&server, &acme, "203.0.113.9").page();
+    assert!(page.contains("answer with the record"), "{page}");
+}
+
+/// F9: the sign-in of whoever makes many keys stays among the events, with its address, and the log
+/// names the tenant.
+#[test]
+fn many_changes_of_keys_remove_no_sign_in_from_the_events() {
+    let server = TestServer::start();
+    let acme = server.tenant("acme");
+    let mut browser = Browser::signed_in(&server, &acme, "203.0.113.9");
+    for _ in 0..501 {
+        browser.send("create", &[("name", "Noise"), ("scope", "customers:read")]).is(303);
+        let page = browser.page();
+        let id = page.split("?delete=").nth(1).unwrap().split('"').next().unwrap();
+        browser.send("delete", &[("key", id)]).is(303);
+    }
+    let page = Browser::signed_in(&server, &acme, "203.0.113.10").page();
+    for address in ["203.0.113.9", "203.0.113.10"] {
+        assert!(page.contains(address), "{address}: {page}");
+    }
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("203.0.113.9") && line.contains("acme"));
+    assert!(line.is_some(), "the log does not name the tenant");
 }
