@@ -25,6 +25,9 @@ use crate::store::error::OpenError;
 use crate::store::registry::{self, Registry, TenantRow};
 use crate::store::{records, tenant};
 
+/// The directory in which a backup is made, and from which an older one is removed.
+const PARTIAL: &str = ".partial";
+
 /// A backup that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backup {
@@ -50,7 +53,7 @@ pub fn create(
     now: Moment,
 ) -> Result<Backup, ArchiveError> {
     files::create_private_directories(dir).map_err(at(dir))?;
-    let staging = Staging::create(dir.join(".partial"))?;
+    let staging = Staging::create(dir.join(PARTIAL))?;
     let manifest = fill(registry, staging.path(), tenant, now, next_sequence(dir))?;
     let directory = free_name(dir, now).map_err(at(dir))?;
     staging.publish(&directory)?;
@@ -246,16 +249,15 @@ fn remove_older(
     };
     let backups = list(dir)?.into_iter();
     let older = backups.filter(|(path, manifest)| path != newest && is_same_kind(manifest));
+    let staging = Staging::create(dir.join(PARTIAL))?;
     let remove = |(directory, _): (PathBuf, Manifest)| {
-        remove(&directory).map_err(at(&directory))?;
+        let name = directory.file_name().unwrap_or_default();
+        // Under its name a backup is complete, so it loses that first.
+        fs::rename(&directory, staging.path().join(name))
+            .and_then(|()| files::sync(staging.path()))
+            .and_then(|()| files::sync(dir))
+            .map_err(at(&directory))?;
         Ok(directory)
     };
     older.skip(keep.saturating_sub(1)).map(remove).collect()
-}
-
-/// Removes a backup, its manifest first: without it, the directory is no backup.
-fn remove(directory: &Path) -> io::Result<()> {
-    fs::remove_file(directory.join(manifest::NAME))?;
-    files::sync(directory)?;
-    fs::remove_dir_all(directory)
 }

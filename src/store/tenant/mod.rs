@@ -22,7 +22,7 @@ mod writer;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -40,6 +40,9 @@ use crate::config::TenantLimits;
 use crate::metrics::Metrics;
 use crate::model::TenantId;
 use health::{Health, Use};
+
+/// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// All tenants' files.
 pub struct Tenants {
@@ -59,8 +62,14 @@ struct Shared {
 
 /// One tenant's entry. It outlives the open file, so that a failure is logged once.
 struct Slot {
-    open: Mutex<Option<Arc<Tenant>>>,
+    state: Mutex<State>,
     health: Arc<Health>,
+}
+
+enum State {
+    Closed,
+    Open(Arc<Tenant>),
+    Failed(Instant),
 }
 
 impl Tenants {
@@ -81,17 +90,27 @@ impl Tenants {
     /// The tenant's open file, opened if necessary.
     pub fn open(&self, id: TenantId) -> Result<Arc<Tenant>, StoreError> {
         let slot = self.slot(id);
-        let mut open = slot.open.try_lock_for(LOCK_WAIT).ok_or(StoreError::Unavailable)?;
-        if let Some(tenant) = open.as_ref().filter(|tenant| tenant.is_current()) {
-            return Ok(Arc::clone(tenant));
+        let mut state = slot.state.try_lock_for(LOCK_WAIT).ok_or(StoreError::Unavailable)?;
+        match &*state {
+            State::Open(tenant) if tenant.is_current() => return Ok(Arc::clone(tenant)),
+            State::Failed(at) if at.elapsed() < RETRY_AFTER => return Err(StoreError::Unavailable),
+            State::Open(_) | State::Failed(_) | State::Closed => (),
         }
         // Closed first, if the path names another file now.
-        *open = None;
+        *state = State::Closed;
         let database = tenant_database(&self.data_dir, id);
-        let opened = Tenant::open(database, Arc::clone(&self.shared), Arc::clone(&slot.health));
-        let tenant = opened.map_err(|error| slot.health.fails(Use::Reading, &error))?;
-        slot.health.works(Use::Reading);
-        Ok(Arc::clone(open.insert(Arc::new(tenant))))
+        match Tenant::open(database, Arc::clone(&self.shared), Arc::clone(&slot.health)) {
+            Ok(tenant) => {
+                let tenant = Arc::new(tenant);
+                *state = State::Open(Arc::clone(&tenant));
+                slot.health.works(Use::Reading);
+                Ok(tenant)
+            }
+            Err(error) => {
+                *state = State::Failed(Instant::now());
+                Err(slot.health.fails(Use::Reading, &error))
+            }
+        }
     }
 
     fn slot(&self, id: TenantId) -> Arc<Slot> {
@@ -99,7 +118,8 @@ impl Tenants {
         if let Some(slot) = slots.get(&id) {
             return Arc::clone(slot);
         }
-        let slot = Arc::new(Slot { open: Mutex::default(), health: Arc::new(Health::new(id)) });
+        let (state, health) = (Mutex::new(State::Closed), Arc::new(Health::new(id)));
+        let slot = Arc::new(Slot { state, health });
         let evicted = slots.push(id, Arc::clone(&slot));
         drop(slots);
         // Its running requests finish first. Closing takes time, so the map is not locked.
@@ -122,7 +142,11 @@ impl Tenants {
             let mut slots = self.slots.lock();
             std::iter::from_fn(|| slots.pop_lru()).map(|(_, slot)| slot).collect()
         };
-        let stop = |slot: Arc<Slot>| slot.open.lock().take()?.stop();
+        let stop = |slot: Arc<Slot>| match std::mem::replace(&mut *slot.state.lock(), State::Closed)
+        {
+            State::Open(tenant) => tenant.stop(),
+            State::Closed | State::Failed(_) => None,
+        };
         let writers: Vec<_> = slots.into_iter().filter_map(stop).collect();
         for writer in writers {
             // A panic of the thread was logged.

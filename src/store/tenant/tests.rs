@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::Instant;
 
 use rusqlite::Connection;
 use uuid::Uuid;
