@@ -54,16 +54,16 @@ pub(super) fn print_table<const N: usize>(
     print_document(&table.trim_fmt())
 }
 
-/// Escapes control characters, which would take effect in a terminal, and bidirectional ones, which
-/// would reorder the text (contract section 11 has the same of the log).
+/// Escapes control characters, which would take effect in a terminal, and characters that reorder
+/// or hide text (contract section 11 has the same of the log).
 fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        let is_bidirectional = matches!(
+        let is_deceptive = matches!(
             character,
-            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
         );
-        if character.is_control() || is_bidirectional {
+        if character.is_control() || is_deceptive {
             shown.extend(character.escape_default());
         } else {
             shown.push(character);

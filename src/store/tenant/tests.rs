@@ -311,28 +311,6 @@ fn a_read_that_takes_too_long_is_ended_and_its_connection_works_afterwards() {
 }
 
 #[test]
-fn records_and_words_that_compare_slowly_are_searched_in_linear_time() {
-    let directory = data_dir(1);
-    let mut file = TenantFile::open(directory.path(), ONE).unwrap();
-    let import = file.begin_import(&CUSTOMER, 1_000, || ()).unwrap();
-    let writing = import.writing();
-    let notes = format!("{}b", "a".repeat(4_990));
-    for _ in 0..1_000 {
-        writing.insert(&CUSTOMER, None, customer("Hostile", &notes), &context()).unwrap();
-    }
-    writing.flush().unwrap();
-    drop(writing);
-    import.commit(context().at).unwrap();
-    let tenants = tenants(&directory);
-    let tenant = tenants.open(ONE).unwrap();
-    let words = (0..20).map(|n| format!("{}b", "a".repeat(370 + n))).collect();
-    let begun = Instant::now();
-    let page = tenant.read(soon(), |reading| reading.page(&list(words))).unwrap();
-    assert_eq!(page.total, Some(1_000));
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-}
-
-#[test]
 fn at_its_size_limit_a_tenant_is_read_and_deleted_from_but_not_added_to() {
     let directory = data_dir(1);
     let limits = TenantLimits { max_size: 2 << 20, ..TenantLimits::default() };
