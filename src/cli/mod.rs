@@ -13,6 +13,7 @@ mod health;
 mod import;
 mod key;
 mod logging;
+mod new_tenants;
 mod openapi;
 mod output;
 mod prompt;
