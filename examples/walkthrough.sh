@@ -4,8 +4,9 @@
 #     tenantdesk serve --create-tenant demo          # prints a key
 #     TENANTDESK_KEY=tdk_… examples/walkthrough.sh
 #
-# TENANTDESK_URL is http://127.0.0.1:8080 unless set. It prints every request with its response, and exits with 1 at the
-# first unexpected response. It deletes all records that it creates.
+# TENANTDESK_URL is http://127.0.0.1:8080 unless set. With TENANTDESK_TENANT, the tenant's name, it also updates a record by
+# an import, on the server's machine: `tenantdesk` is in the path and TENANTDESK_DATA_DIR names the data directory.
+# It prints every request with its response, and exits with 1 at the first unexpected one. It deletes all records that it creates.
 set -eu
 
 url=${TENANTDESK_URL:-http://127.0.0.1:8080}
@@ -113,6 +114,14 @@ call 405 PATCH /customers.php
 call 400 GET '/customers.php?stauts=active'
 says status
 call 404 GET /nowhere.php
+
+if [ -n "${TENANTDESK_TENANT:-}" ]; then
+  step 'A file brings records up to what it says; what it does not name stays'
+  printf 'id,city\n%s,Rostock\n' "$customer" >"$work/customers.csv"
+  tenantdesk import "$TENANTDESK_TENANT" customers "$work/customers.csv" --update-by id
+  call 200 GET "/customers.php?id=$customer"
+  says Rostock
+fi
 
 step 'A customer with employees stays; from the leaves to the root all can go'
 call 409 DELETE "/customers.php?id=$customer"

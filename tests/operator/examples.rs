@@ -31,12 +31,21 @@ fn desk_with_a_key() -> (TestServer, Api, String) {
     (server, api, key)
 }
 
+fn path_with_the_binary() -> String {
+    let binary = Path::new(env!("CARGO_BIN_EXE_tenantdesk"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{}:{path}", binary.parent().unwrap().display())
+}
+
 /// Runs a program against the server and returns what it prints.
 fn run(server: &TestServer, key: &str, program: &str, arguments: &[&str], input: &str) -> String {
     let mut child = Command::new(program)
         .args(arguments)
         .env("TENANTDESK_URL", format!("http://{}", server.address()))
         .env("TENANTDESK_KEY", key)
+        .env("TENANTDESK_TENANT", "acme")
+        .env("TENANTDESK_DATA_DIR", server.data())
+        .env("PATH", path_with_the_binary())
         .current_dir(example("clients"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
