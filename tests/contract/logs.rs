@@ -90,7 +90,8 @@ fn log_of(setup: Setup) -> (Vec<(String, Vec<String>)>, Vec<String>) {
 fn each_request_logs_one_line_as_text() {
     let (expected, lines) = log_of(Setup::plain());
     for (id, words) in expected {
-        let its: Vec<&String> = lines.iter().filter(|line| line.contains(&id)).collect();
+        let is_its = |line: &&String| line.contains(" request: ") && line.contains(&id);
+        let its: Vec<&String> = lines.iter().filter(is_its).collect();
         assert_eq!(its.len(), 1, "{its:?}");
         for word in words {
             assert!(its[0].contains(&word), "{word} is not in {}", its[0]);
@@ -118,8 +119,9 @@ fn each_request_logs_one_line_as_json() {
         })
         .collect();
     for (id, words) in expected {
-        let its: Vec<&Value> =
-            documents.iter().filter(|document| values(document).contains(&id)).collect();
+        let is_its =
+            |document: &&Value| document["target"] == "request" && values(document).contains(&id);
+        let its: Vec<&Value> = documents.iter().filter(is_its).collect();
         assert_eq!(its.len(), 1, "{its:?}");
         let said = values(its[0]);
         for word in words {

@@ -23,7 +23,14 @@ static OF_NO_OPERATION: LazyLock<Value> = LazyLock::new(|| {
             json!({ "schema": { "$ref": "#/components/schemas/Error" }, "examples": example });
         json!({ "headers": headers, "content": { "application/json": content } })
     };
-    let allow = json!({ "Allow": { "required": true, "schema": { "type": "string" } } });
+    let shared = |name: &str| json!({ "$ref": format!("#/components/headers/{name}") });
+    let allow = json!({
+        "Allow": { "required": true, "schema": { "type": "string" } },
+        "X-RateLimit-Limit": shared("X-RateLimit-Limit"),
+        "X-RateLimit-Remaining": shared("X-RateLimit-Remaining"),
+        "X-RateLimit-Reset": shared("X-RateLimit-Reset"),
+        "X-Key-Expires": shared("X-Key-Expires"),
+    });
     json!({
         "endpoint_not_found": response("endpoint_not_found", json!({})),
         "method_not_allowed": response("method_not_allowed", allow),
