@@ -1,4 +1,4 @@
-"""Creates customers on the test machine until it is ended, and prints `NAME TENANT TIME` for each that was acknowledged.
+"""Creates customers on LOAD_HOST, this machine unless set, until it is ended, and prints `NAME TENANT TIME` for each that was acknowledged.
 
 Arguments: a prefix for the names, and one `TENANT=KEY` for each tenant. A request without a response is repeated with the same
 Idempotency-Key, as a client would. Times are in seconds.
@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 
-HOST, PORT = "127.0.0.1", 8080
+HOST, PORT = os.environ.get("LOAD_HOST", "127.0.0.1"), 8080
 
 
 def create(connection, key, name, idempotency_key):

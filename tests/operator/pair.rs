@@ -165,6 +165,16 @@ fn a_machine_is_reset_before_the_other_one_takes_it_for_reset() {
     assert!(taken_for_reset > quorum_lost + reset, "{taken_for_reset} {quorum_lost} {reset}");
 }
 
+/// Pacemaker resets a machine on which something does not stop in time.
+#[test]
+fn a_busy_machine_has_time_to_stop_and_the_backup_resets_none() {
+    let cluster = file("cluster.crm");
+    assert!(number(&cluster, "op_defaults timeout=") >= 100);
+    let backup = cluster.split("\nprimitive backup ").nth(1).unwrap();
+    let backup = backup.split("\ngroup ").next().unwrap();
+    assert_eq!(backup.matches(" on-fail=ignore").count(), 3, "{backup}");
+}
+
 #[test]
 fn the_files_have_at_most_120_lines() {
     let is_configuration = |line: &&str| !line.trim().is_empty() && !line.trim().starts_with('#');
