@@ -43,15 +43,23 @@ pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
     }
 }
 
-/// Returns a SHA-256 that identifies the request. `path` is the path without `/v1`.
-pub fn fingerprint(method: &Method, path: &str, id: &str, body: &[u8]) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    for part in [method.as_str(), path, id] {
-        hash.update(part);
-        hash.update([0]);
+impl IdempotencyKey {
+    /// `path` is the path without `/v1`.
+    pub fn new(
+        key: [u8; 16],
+        method: &Method,
+        path: &str,
+        id: &str,
+        body: &[u8],
+    ) -> IdempotencyKey {
+        let mut hash = Sha256::new();
+        for part in [method.as_str(), path, id] {
+            hash.update(part);
+            hash.update([0]);
+        }
+        hash.update(body);
+        IdempotencyKey { key, request: hash.finalize().into() }
     }
-    hash.update(body);
-    hash.finalize().into()
 }
 
 /// Runs `work` and stores its response under the idempotency key, or replays the response stored

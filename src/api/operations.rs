@@ -10,7 +10,7 @@ use super::precondition::{IfMatch, etag, is_unchanged};
 use super::query::Query;
 use super::record_id::RequestedId;
 use crate::http::request::MAX_BODY;
-use crate::http::{ApiError, Body, ErrorCode, Method, Request, Response};
+use crate::http::{ApiError, Body, ErrorCode, Request, Response};
 use crate::model::json_object::parse_object;
 use crate::model::validation::shorten;
 use crate::model::{Inclusion, ListQuery, Resource, Scopes};
@@ -108,7 +108,7 @@ pub(super) fn create(
     let change = Change::create(resource, &object)?;
     Ok(CheckedChange {
         change,
-        key: key.map(|key| idempotency_key(key, &request.method, resource, "", body)),
+        key: key.map(|key| IdempotencyKey::new(key, &request.method, resource.path, "", body)),
     })
 }
 
@@ -121,7 +121,8 @@ pub(super) fn update(
     let body = json_body(request, MAX_BODY)?;
     let object = parse_object(body).map_err(|error| errors::invalid_json(&error))?;
     let id = RequestedId::of(request)?;
-    let key = key.map(|key| idempotency_key(key, &request.method, resource, id.text(), body));
+    let key =
+        key.map(|key| IdempotencyKey::new(key, &request.method, resource.path, id.text(), body));
     let target = Target { resource, id, if_match: IfMatch::of(request) };
     Ok(CheckedChange { change: Change::update(target, &object)?, key })
 }
@@ -133,19 +134,10 @@ pub(super) fn delete(
 ) -> Result<CheckedChange, ApiError> {
     let key = idempotency::parse_key(request)?;
     let id = RequestedId::of(request)?;
-    let key = key.map(|key| idempotency_key(key, &request.method, resource, id.text(), b""));
+    let key =
+        key.map(|key| IdempotencyKey::new(key, &request.method, resource.path, id.text(), b""));
     let target = Target { resource, id, if_match: IfMatch::of(request) };
     Ok(CheckedChange { change: Change::Delete { target }, key })
-}
-
-fn idempotency_key(
-    key: [u8; 16],
-    method: &Method,
-    resource: &Resource,
-    id: &str,
-    body: &[u8],
-) -> IdempotencyKey {
-    IdempotencyKey { key, request: idempotency::fingerprint(method, resource.path, id, body) }
 }
 
 fn unsupported(message: impl Into<Cow<'static, str>>) -> ApiError {

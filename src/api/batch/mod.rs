@@ -80,8 +80,7 @@ impl CheckedBatch {
         Query::parse(request.query.as_deref())?.only([].into_iter())?;
         let declared = declaration::parse(object)?;
         check_scopes(&declared, scopes)?;
-        let fingerprint = || idempotency::fingerprint(&request.method, BATCH_PATH, "", body);
-        let key = key.map(|key| IdempotencyKey { key, request: fingerprint() });
+        let key = key.map(|key| IdempotencyKey::new(key, &request.method, BATCH_PATH, "", body));
         let (operations, fault) = check(declared);
         match fault {
             Some(fault) if operations.is_empty() => Err(fault),
