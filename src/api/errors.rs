@@ -212,7 +212,7 @@ mod tests {
     use crate::model::ALL;
 
     #[test]
-    fn every_reference_has_its_condition() {
+    fn every_reference_has_its_error_code() {
         for field in ALL.into_iter().flat_map(|resource| resource.fields) {
             if let Some(target) = Resource::referenced(field) {
                 assert!(missing_reference_code(target).is_some(), "{}", field.name);

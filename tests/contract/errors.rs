@@ -183,7 +183,7 @@ fn without_a_data_directory(server: &TestServer) -> Reply {
 }
 
 #[test]
-fn every_condition_is_reached_with_its_code_and_status() {
+fn every_error_code_is_reached_with_its_status() {
     let fixture = Fixture::new();
     for code in ErrorCode::all() {
         let reply = provoke(code, &fixture);

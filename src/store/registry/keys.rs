@@ -1,6 +1,7 @@
 //! API keys: created, found, listed, limited, replaced, revoked and deleted.
 
 use std::num::NonZeroU32;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use jiff::Span;
@@ -173,11 +174,13 @@ impl Registry {
 
     /// The principal whose key has this SHA-256. This runs for every request.
     pub fn find_principal(&self, hash: &[u8; 32], now: Moment) -> Result<Option<Principal>> {
-        self.read(|connection| {
-            let sql = format!(
+        static SQL: LazyLock<String> = LazyLock::new(|| {
+            format!(
                 "SELECT {KEY_COLUMNS}, tenants.name, tenants.suspended, tenants.trial_until
                  FROM keys JOIN tenants ON tenants.id = keys.tenant_id WHERE keys.hash = ?1"
-            );
+            )
+        });
+        self.read(|connection| {
             let read = |row: &Row<'_>| {
                 let trial_until: Option<String> = row.get(12)?;
                 Ok(Principal {
@@ -186,7 +189,7 @@ impl Registry {
                     inactive: inactive(row.get(11)?, trial_until.as_deref(), now),
                 })
             };
-            connection.prepare_cached(&sql)?.query_row([hash], read).optional()
+            connection.prepare_cached(&SQL)?.query_row([hash], read).optional()
         })
     }
 
