@@ -1,12 +1,10 @@
 //! The listener for clients and the limits on connections.
 
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -15,14 +13,14 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use super::clients::{Share, Shares, Verdict};
-use super::connection;
+use super::connection::{self, first};
 use super::limits::{
-    ACCEPT_PAUSE, BACKLOG, OVER_LIMIT_TIMEOUT, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT,
-    max_connections, over_limit_connections,
+    ACCEPT_PAUSE, BACKLOG, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT, max_connections,
+    over_limit_connections,
 };
 use super::parts::Stopper;
 use super::service::EdgeContext;
-use super::stream::{ConnectionState, Timeouts};
+use super::stream::ConnectionState;
 use crate::fair_queue::address_of;
 
 /// Binds a listener. Accepted connections inherit its socket options.
@@ -75,11 +73,11 @@ impl Acceptor {
     pub(super) async fn run(self, listener: TcpListener) {
         let mut stop_requested = pin!(self.stopper.requested());
         loop {
-            let accepted = poll_fn(|cx| match stop_requested.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(None),
-                Poll::Pending => listener.poll_accept(cx).map(Some),
-            });
-            match accepted.await {
+            let stopped = async {
+                stop_requested.as_mut().await;
+                None
+            };
+            match first(stopped, async { Some(listener.accept().await) }).await {
                 None => break,
                 Some(Ok((socket, peer))) => self.serve(socket, peer.ip().to_canonical()),
                 Some(Err(error)) => {
@@ -105,21 +103,7 @@ impl Acceptor {
         };
         let refusing = (!has_room).then(|| Arc::clone(&self.over_limit).try_acquire_owned());
         let Ok(refusing) = refusing.transpose() else { return };
-        let limits = &self.context.parts.limits;
-        let timeouts = if has_room {
-            Timeouts {
-                idle: limits.idle_timeout,
-                head: limits.head_timeout,
-                write: limits.write_timeout,
-            }
-        } else {
-            Timeouts {
-                idle: OVER_LIMIT_TIMEOUT,
-                head: OVER_LIMIT_TIMEOUT,
-                write: OVER_LIMIT_TIMEOUT,
-            }
-        };
-        let state = ConnectionState::new(!has_room, timeouts);
+        let state = ConnectionState::new(!has_room, &self.context.parts.limits);
         let open = self.open.add(peer, Arc::clone(&state), share);
         let context = Arc::clone(&self.context);
         let serving = connection::serve(context, socket, peer, state, self.stopper.clone());

@@ -34,8 +34,8 @@ mod validate;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use tokio::net::UnixStream;
@@ -72,20 +72,22 @@ impl Edge {
         let metrics_address = listeners.metrics.as_ref().map(|(_, address)| *address);
         let stopper = Stopper::default();
         let heartbeat = Arc::<AtomicU64>::default();
-        let (ready, started) = mpsc::channel();
-        let (stop, counter) = (stopper.clone(), Arc::clone(&heartbeat));
-        let thread = thread::Builder::new()
-            .name("edge".into())
-            .spawn(move || run(listeners, parts, stop, counter, &ready))
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
             .map_err(EdgeError::Start)?;
-        match started.recv() {
-            Ok(()) => Ok(Edge { address, metrics_address, heartbeat, stopper, thread }),
-            Err(_) => Err(thread
-                .join()
-                .unwrap_or(Err(EdgeError::Panicked))
-                .err()
-                .unwrap_or(EdgeError::Panicked)),
-        }
+        runtime.block_on(beat(&parts.pool))?;
+        let (stop, counter) = (stopper.clone(), Arc::clone(&heartbeat));
+        let run = move || {
+            let result = runtime.block_on(run(listeners, parts, stop, &counter));
+            // A page of metrics that a disk holds up must not hold up the end.
+            runtime.shutdown_background();
+            result
+        };
+        let thread = thread::Builder::new().name("edge".into()).spawn(run);
+        let thread = thread.map_err(EdgeError::Start)?;
+        Ok(Edge { address, metrics_address, heartbeat, stopper, thread })
     }
 
     /// Blocks until the edge has ended.
@@ -122,44 +124,28 @@ fn bind(
     bound.map_err(|error| EdgeError::Listen(address, error))
 }
 
-fn run(
+async fn run(
     listeners: Listeners,
     parts: EdgeParts,
     stopper: Stopper,
-    heartbeat: Arc<AtomicU64>,
-    ready: &mpsc::Sender<()>,
+    heartbeat: &AtomicU64,
 ) -> Result<(), EdgeError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
-        .map_err(EdgeError::Start)?;
-    let result = runtime.block_on(async {
-        let listen = |listener, address| {
-            tokio::net::TcpListener::from_std(listener).map_err(|e| EdgeError::Listen(address, e))
-        };
-        let listener = listen(listeners.clients, listeners.address)?;
-        if let Some(((metrics, address), page)) = listeners.metrics.zip(parts.metrics_page.clone())
-        {
-            tokio::spawn(metrics_listener::serve(listen(metrics, address)?, page));
-        }
-        let pool = Arc::clone(&parts.pool);
-        let connection =
-            pool.connection().and_then(UnixStream::from_std).map_err(EdgeError::Start)?;
-        beat(&pool).await?;
-        // The receiver is gone only if the thread in `Edge::start` has panicked.
-        let _ = ready.send(());
-        let accepting = Acceptor::new(Arc::new(EdgeContext::new(parts)), stopper).run(listener);
-        let failing = first(watch(&pool, &heartbeat), closed(&connection));
-        let accepting = async {
-            accepting.await;
-            Ok(())
-        };
-        first(accepting, async { Err(failing.await) }).await
-    });
-    // A page of metrics that a disk holds up must not hold up the end.
-    runtime.shutdown_background();
-    result
+    let listen = |listener, address| {
+        tokio::net::TcpListener::from_std(listener).map_err(|e| EdgeError::Listen(address, e))
+    };
+    let listener = listen(listeners.clients, listeners.address)?;
+    if let Some(((metrics, address), page)) = listeners.metrics.zip(parts.metrics_page.clone()) {
+        tokio::spawn(metrics_listener::serve(listen(metrics, address)?, page));
+    }
+    let pool = Arc::clone(&parts.pool);
+    let connection = pool.connection().and_then(UnixStream::from_std).map_err(EdgeError::Start)?;
+    let acceptor = Acceptor::new(Arc::new(EdgeContext::new(parts)), stopper);
+    let accepting = async {
+        acceptor.run(listener).await;
+        Ok(())
+    };
+    let failing = async { Err(first(watch(&pool, heartbeat), closed(&connection)).await) };
+    first(accepting, failing).await
 }
 
 /// Watches whether requests reach the workers. Returns when they do not.

@@ -145,10 +145,9 @@ impl Drop for HeldResponse {
 mod tests {
     use std::pin::pin;
     use std::task::Waker;
-    use std::time::Duration;
 
     use super::*;
-    use crate::edge::stream::Timeouts;
+    use crate::config::ConnectionLimits;
 
     fn is_aborted(connection: &ConnectionState) -> bool {
         pin!(connection.aborted()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
@@ -157,8 +156,8 @@ mod tests {
     #[test]
     fn the_oldest_response_is_aborted() {
         let unread = Arc::new(UnreadResponses::default());
-        let timeouts = Timeouts { idle: Duration::MAX, head: Duration::MAX, write: Duration::MAX };
-        let connections: Vec<_> = (0..3).map(|_| ConnectionState::new(false, timeouts)).collect();
+        let limits = ConnectionLimits::default();
+        let connections: Vec<_> = (0..3).map(|_| ConnectionState::new(false, &limits)).collect();
         let held: Vec<Bytes> =
             connections.iter().map(|c| unread.hold(vec![0; 100], c, 250)).collect();
         assert_eq!(

@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
-use hyper::{Method, Response};
+use hyper::{Method, Response, StatusCode};
 use tokio::time::timeout;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
@@ -20,7 +20,7 @@ use super::response::{self, ResponseBody, UnreadResponses};
 use super::stream::ConnectionState;
 use super::validate::{self, Target};
 use crate::http::request::MAX_BODY;
-use crate::http::{ApiError, Body, ProtocolViolation, Request, RequestLine, Responder};
+use crate::http::{ApiError, Body, Request, RequestLine, Responder};
 
 /// The path of the health check.
 const HEALTH_PATH: &str = "/healthz";
@@ -174,12 +174,12 @@ async fn read_body(mut body: Incoming, max: usize, memory: &mut Share) -> Result
 
 fn broken_body() -> ApiError {
     let message = "The body ended early or is not framed as HTTP asks. Send as many bytes as its length says.";
-    ApiError::malformed_request(ProtocolViolation::Malformed, message)
+    ApiError::malformed_request(StatusCode::BAD_REQUEST, message)
 }
 
 fn slow_body() -> ApiError {
     let message = "The body did not come in time. Send it without long pauses.";
-    ApiError::malformed_request(ProtocolViolation::TooSlow, message)
+    ApiError::malformed_request(StatusCode::REQUEST_TIMEOUT, message)
 }
 
 /// The client's `X-Request-Id` if it is exactly one UUID, else a new one.

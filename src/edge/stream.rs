@@ -12,18 +12,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::limits::WRITE_PROGRESS;
-
-/// The timeouts of one connection.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Timeouts {
-    /// Between two requests.
-    pub(super) idle: Duration,
-    /// From the first byte of a request head to its end.
-    pub(super) head: Duration,
-    /// For each [`WRITE_PROGRESS`] bytes of a response.
-    pub(super) write: Duration,
-}
+use super::limits::{OVER_LIMIT_TIMEOUT, WRITE_PROGRESS};
+use crate::config::ConnectionLimits;
 
 /// The phase of a connection in the handling of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +31,7 @@ enum Phase {
 pub(super) struct ConnectionState {
     /// There is no room for the connection: every request but `/healthz` is refused, and it closes.
     pub(super) over_limit: bool,
-    timeouts: Timeouts,
+    limits: ConnectionLimits,
     progress: Mutex<Progress>,
     abort: Notify,
 }
@@ -61,7 +51,8 @@ struct Progress {
 
 impl ConnectionState {
     /// The state of a new connection, which is idle.
-    pub(super) fn new(over_limit: bool, timeouts: Timeouts) -> Arc<ConnectionState> {
+    pub(super) fn new(over_limit: bool, limits: &ConnectionLimits) -> Arc<ConnectionState> {
+        let limits = limits.clone();
         let progress = Progress {
             phase: Phase::Idle,
             since: Instant::now(),
@@ -70,15 +61,20 @@ impl ConnectionState {
             is_gone: false,
         };
         let (progress, abort) = (Mutex::new(progress), Notify::new());
-        Arc::new(ConnectionState { over_limit, timeouts, progress, abort })
+        Arc::new(ConnectionState { over_limit, limits, progress, abort })
+    }
+
+    /// `usual`, or less if there is no room for the connection.
+    fn timeout(&self, usual: Duration) -> Duration {
+        if self.over_limit { OVER_LIMIT_TIMEOUT } else { usual }
     }
 
     /// When the connection has to have made progress.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let progress = self.progress.lock();
         let read = match progress.phase {
-            Phase::Idle => Some(progress.since + self.timeouts.idle),
-            Phase::Head => Some(progress.since + self.timeouts.head),
+            Phase::Idle => Some(progress.since + self.timeout(self.limits.idle_timeout)),
+            Phase::Head => Some(progress.since + self.timeout(self.limits.head_timeout)),
             Phase::Busy => None,
         };
         read.into_iter().chain(progress.write_deadline).min()
@@ -154,7 +150,8 @@ impl ConnectionState {
     fn write_blocks(&self) {
         let mut progress = self.progress.lock();
         if progress.write_deadline.is_none() {
-            progress.write_deadline = Some(Instant::now() + self.timeouts.write);
+            progress.write_deadline =
+                Some(Instant::now() + self.timeout(self.limits.write_timeout));
             progress.written = 0;
         }
     }

@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{self, ServerConfig};
 
 #[derive(Debug)]
@@ -71,9 +69,7 @@ fn read(certificate: &PathBuf, key: &PathBuf) -> Result<Arc<ServerConfig>, TlsEr
     let text = fs::read(key).map_err(|e| TlsError::Read(key.clone(), e))?;
     let private = PrivateKeyDer::from_pem_slice(&text).map_err(|_| TlsError::NoKey(key.clone()))?;
     let unusable = |e| TlsError::Unusable(certificate.clone(), key.clone(), e);
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_protocol_versions(&[&TLS13, &TLS12])
-        .map_err(unusable)?
+    let mut config = ServerConfig::builder()
         .with_no_client_auth()
         .with_single_cert(chain, private)
         .map_err(unusable)?;

@@ -7,11 +7,11 @@
 use hyper::Uri;
 use hyper::header::{EXPECT, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::request::Parts;
-use hyper::{Method, Version};
+use hyper::{Method, StatusCode, Version};
 
 use super::limits::MAX_TARGET;
+use crate::http::ApiError;
 use crate::http::access_log::printable;
-use crate::http::{ApiError, ProtocolViolation};
 
 /// The target of a valid request, without scheme and authority.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) struct Target {
 ///
 /// # Errors
 ///
-/// `malformed_request` with the status of the violation (contract section 6).
+/// `malformed_request` with its status (contract section 6).
 pub(super) fn check(head: &Parts) -> Result<Target, ApiError> {
     let target = check_target(head)?;
     check_transfer_encoding(&head.headers)?;
@@ -53,15 +53,15 @@ pub(super) fn normalize(headers: &mut HeaderMap, uri: &Uri) {
     }
 }
 
-fn reject<T>(violation: ProtocolViolation, message: &'static str) -> Result<T, ApiError> {
-    Err(ApiError::malformed_request(violation, message))
+fn reject<T>(status: StatusCode, message: &'static str) -> Result<T, ApiError> {
+    Err(ApiError::malformed_request(status, message))
 }
 
 fn check_target(head: &Parts) -> Result<Target, ApiError> {
     let uri = &head.uri;
     if head.method == Method::CONNECT {
         return reject(
-            ProtocolViolation::NotImplemented,
+            StatusCode::NOT_IMPLEMENTED,
             "The method CONNECT is not implemented. Use a method that the endpoint has.",
         );
     }
@@ -70,7 +70,7 @@ fn check_target(head: &Parts) -> Result<Target, ApiError> {
     let is_absolute = matches!(uri.scheme_str(), Some("http" | "https")) && path.starts_with('/');
     if !(if uri.scheme().is_some() || uri.authority().is_some() { is_absolute } else { is_path }) {
         return reject(
-            ProtocolViolation::Malformed,
+            StatusCode::BAD_REQUEST,
             "The request target is neither a path nor an absolute http address. Send a path that begins with a slash.",
         );
     }
@@ -78,7 +78,7 @@ fn check_target(head: &Parts) -> Result<Target, ApiError> {
         (printable(path).into_owned(), query.map(|query| printable(query).into_owned()));
     if path.len() + query.as_ref().map_or(0, |query| query.len() + 1) > MAX_TARGET {
         return reject(
-            ProtocolViolation::TargetTooLong,
+            StatusCode::URI_TOO_LONG,
             "The request target is longer than 8 KiB. Send a shorter path and query.",
         );
     }
@@ -90,10 +90,9 @@ fn check_transfer_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     match (encodings.next(), encodings.next()) {
         (None, _) => Ok(()),
         (Some(only), None) if only.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
-        _ => reject(
-            ProtocolViolation::NotImplemented,
-            "The only transfer encoding is \"chunked\", once.",
-        ),
+        _ => {
+            reject(StatusCode::NOT_IMPLEMENTED, "The only transfer encoding is \"chunked\", once.")
+        }
     }
 }
 
@@ -102,25 +101,25 @@ fn check_host(head: &Parts) -> Result<(), ApiError> {
     let host = hosts.next();
     if hosts.next().is_some() {
         return reject(
-            ProtocolViolation::Malformed,
+            StatusCode::BAD_REQUEST,
             "The header \"Host\" came more than once. Send it once.",
         );
     }
     if host.is_none() && head.version == Version::HTTP_11 {
         return reject(
-            ProtocolViolation::Malformed,
+            StatusCode::BAD_REQUEST,
             "The header \"Host\" is missing. HTTP/1.1 asks for it; send the name of this host.",
         );
     }
     let is_host = |text: &[u8]| text.iter().all(|byte| is_host_byte(*byte));
     if host.is_some_and(|host| !is_host(host.as_bytes())) {
         return reject(
-            ProtocolViolation::Malformed,
+            StatusCode::BAD_REQUEST,
             "The header \"Host\" is malformed. Send a host with an optional port.",
         );
     }
     if head.uri.authority().is_some_and(|authority| !is_host(authority.as_str().as_bytes())) {
-        return reject(ProtocolViolation::Malformed, "The request target names no plain host.");
+        return reject(StatusCode::BAD_REQUEST, "The request target names no plain host.");
     }
     Ok(())
 }
@@ -135,7 +134,7 @@ fn check_expectation(head: &Parts) -> Result<(), ApiError> {
     let is_supported = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
     if head.version == Version::HTTP_11 && !head.headers.get_all(EXPECT).iter().all(is_supported) {
         return reject(
-            ProtocolViolation::Expectation,
+            StatusCode::EXPECTATION_FAILED,
             "The only expectation that can be met is \"100-continue\".",
         );
     }

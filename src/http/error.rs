@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
+use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::error_code::{ErrorCode, ProtocolViolation};
+use super::error_code::ErrorCode;
 use super::response::Response;
 
 /// One failed request: a code, and the message, headers and members for this occurrence.
@@ -71,13 +72,13 @@ impl ApiError {
         ApiError::new(ErrorCode::BadRequest, hint)
     }
 
-    /// `malformed_request` with the violation's status.
+    /// `malformed_request` with one of its statuses.
     pub fn malformed_request(
-        violation: ProtocolViolation,
+        status: StatusCode,
         message: impl Into<Cow<'static, str>>,
     ) -> ApiError {
         let mut error = ApiError::new(ErrorCode::MalformedRequest, message);
-        error.0.status = violation.status();
+        error.0.status = status.as_u16();
         error
     }
 

@@ -8,7 +8,7 @@
 pub struct Description {
     /// The machine-readable `code` of the envelope.
     pub code: &'static str,
-    /// The HTTP status. `malformed_request` may have another one, see [`ProtocolViolation`].
+    /// The HTTP status. `malformed_request` may have another one, see [`MALFORMED_STATUSES`].
     pub status: u16,
     /// The operations that can have it, separated by spaces: `all`, those with a `key` or a `scope`,
     /// `read`, `create`, `update` and `delete` of records, `changes`, public `page`s, `ready`.
@@ -145,39 +145,5 @@ error_codes! {
         "Read the record, decide again, and send the `ETag` that came with it.";
 }
 
-/// Why the edge rejects a message as `malformed_request` (contract section 6), with the status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub enum ProtocolViolation {
-    /// It breaks the grammar or could be read in two ways.
-    Malformed = 400,
-    /// It did not come in time.
-    TooSlow = 408,
-    /// The target is over 8 KiB.
-    TargetTooLong = 414,
-    /// An `Expect` other than `100-continue`.
-    Expectation = 417,
-    /// The head is over 16 KiB or has too many fields.
-    HeadTooLarge = 431,
-    /// A transfer encoding or method that is not implemented.
-    NotImplemented = 501,
-    /// Neither HTTP/1.0 nor 1.1.
-    Version = 505,
-}
-
-impl ProtocolViolation {
-    /// Every violation, for the reference.
-    pub const ALL: [ProtocolViolation; 7] = [
-        ProtocolViolation::Malformed,
-        ProtocolViolation::TooSlow,
-        ProtocolViolation::TargetTooLong,
-        ProtocolViolation::Expectation,
-        ProtocolViolation::HeadTooLarge,
-        ProtocolViolation::NotImplemented,
-        ProtocolViolation::Version,
-    ];
-
-    pub const fn status(self) -> u16 {
-        self as u16
-    }
-}
+/// The statuses of `malformed_request` (contract section 6). hyper answers some of them alone.
+pub const MALFORMED_STATUSES: [u16; 7] = [400, 408, 414, 417, 431, 501, 505];

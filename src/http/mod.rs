@@ -9,11 +9,11 @@ pub mod responder;
 pub mod response;
 pub mod worker_pool;
 
-pub use ::http::Method;
+pub use ::http::{Method, StatusCode};
 
 pub use access_log::RequestLine;
 pub use error::ApiError;
-pub use error_code::{ErrorCode, ProtocolViolation};
+pub use error_code::ErrorCode;
 pub use request::{Body, Request};
 pub use responder::{API_VERSION, REPLAYED, Responder};
 pub use response::Response;

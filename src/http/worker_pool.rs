@@ -5,10 +5,10 @@
 //! It parses them, queues them and hands them to the workers. A worker finds the whole request
 //! under the number, and the response goes back in memory: nothing is written to the connection.
 
-use std::fs::{self, DirBuilder};
+use std::fs::Permissions;
 use std::io::{self, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -288,16 +288,17 @@ impl Request {
 }
 
 /// Starts tiny_http on a socket in a directory of this user only, and connects to it. The
-/// connection is the only one: the socket's name is removed.
+/// connection is the only one: the directory is removed.
 fn listen() -> io::Result<(tiny_http::Server, UnixStream)> {
-    let directory = private_directory()?;
-    let socket = directory.join("s");
-    let started =
-        start_server(&socket).and_then(|server| Ok((server, UnixStream::connect(&socket)?)));
-    // There is no file if the socket could not be bound.
-    let _ = fs::remove_file(&socket);
-    fs::remove_dir(&directory)?;
-    started
+    // The path of a socket has at most 108 bytes.
+    const LONGEST: usize = 70;
+    let usual = std::env::temp_dir();
+    let parent = if usual.as_os_str().len() > LONGEST { PathBuf::from("/tmp") } else { usual };
+    let own = Permissions::from_mode(0o700);
+    let directory =
+        tempfile::Builder::new().prefix("tenantdesk-").permissions(own).tempdir_in(parent)?;
+    let socket = directory.path().join("s");
+    Ok((start_server(&socket)?, UnixStream::connect(&socket)?))
 }
 
 /// tiny_http panics in the calling thread if it cannot start its own thread.
@@ -306,14 +307,4 @@ fn start_server(socket: &Path) -> io::Result<tiny_http::Server> {
         Ok(server) => server.map_err(io::Error::other),
         Err(_) => Err(io::Error::other("it cannot start its thread")),
     }
-}
-
-/// The path is short, because the path of a socket has at most 108 bytes.
-fn private_directory() -> io::Result<PathBuf> {
-    const LONGEST: usize = 70;
-    let usual = std::env::temp_dir();
-    let parent = if usual.as_os_str().len() > LONGEST { PathBuf::from("/tmp") } else { usual };
-    let directory = parent.join(format!("tenantdesk-{}", Uuid::new_v4().simple()));
-    DirBuilder::new().mode(0o700).create(&directory)?;
-    Ok(directory)
 }

@@ -3,7 +3,8 @@
 //! catalogue, which `tests/documents.rs` compares with the contract.
 
 use serde_json::{Value, json};
-use tenantdesk::http::{ErrorCode, ProtocolViolation};
+use tenantdesk::http::ErrorCode;
+use tenantdesk::http::error_code::MALFORMED_STATUSES;
 use tenantdesk::model::FieldCode;
 
 /// Whether an error with this code may have this status.
@@ -11,7 +12,7 @@ pub(crate) fn has_status(code: &str, status: u16) -> bool {
     let is_described = ErrorCode::all()
         .map(ErrorCode::describe)
         .any(|described| (described.code, described.status) == (code, status));
-    let is_violation = ProtocolViolation::ALL.iter().any(|violation| violation.status() == status);
+    let is_violation = MALFORMED_STATUSES.contains(&status);
     is_described || (code == "malformed_request" && is_violation)
 }
 

@@ -9,7 +9,7 @@
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use tenantdesk::http::error_code::ProtocolViolation;
+use tenantdesk::http::error_code::MALFORMED_STATUSES;
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../golden/openapi.json")).expect("the golden copy is JSON")
@@ -110,8 +110,7 @@ impl Answer<'_> {
     /// rules.
     fn response(&self, operation: &'static Value) -> Option<&'static Value> {
         let responses = &operation["responses"];
-        let is_violation =
-            ProtocolViolation::ALL.iter().any(|violation| violation.status() == self.status);
+        let is_violation = MALFORMED_STATUSES.contains(&self.status);
         let otherwise = responses.get("default").filter(|_| is_violation);
         responses.get(self.status.to_string()).or(otherwise).map(resolve)
     }

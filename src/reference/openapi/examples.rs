@@ -7,7 +7,7 @@ use crate::api::query::Query;
 use crate::api::rate_limit::RateLimitStatus;
 use crate::api::routes::RECORD_METHODS;
 use crate::http::request::MAX_BODY;
-use crate::http::{ApiError, ErrorCode, ProtocolViolation, Response};
+use crate::http::{ApiError, ErrorCode, Response, StatusCode};
 use crate::model::json_object::parse_object;
 use crate::model::{Access, CUSTOMER, EMPLOYEE, Field, FieldError, HARDWARE, Resource, Scope};
 use crate::store::registry::Inactive;
@@ -110,7 +110,7 @@ fn error(code: ErrorCode) -> ApiError {
         ErrorCode::UnsupportedMediaType => ApiError::new(code, TEXT_PLAIN),
         ErrorCode::PayloadTooLarge => ApiError::payload_too_large(MAX_BODY),
         ErrorCode::MalformedRequest => {
-            ApiError::malformed_request(ProtocolViolation::Malformed, UNREADABLE)
+            ApiError::malformed_request(StatusCode::BAD_REQUEST, UNREADABLE)
         }
         ErrorCode::InvalidIdempotencyKey => errors::invalid_idempotency_key(NO_UUID),
         ErrorCode::IdempotencyKeyReused => errors::idempotency_key_reused(),
