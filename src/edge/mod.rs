@@ -13,7 +13,7 @@
 //! | `connection` | one client connection: TLS, hyper, deadlines, the lingering close |
 //! | `stream` | its socket, and the state that its deadlines depend on |
 //! | `service` | one request, from its parsed head to the response |
-//! | `clients` | a client's address, from the peer or a trusted proxy, and what one address may hold |
+//! | `clients` | the address of a client, and what one address may hold |
 //! | `validate` | the checks on a request head that hyper does not make |
 //! | `response` | the response as hyper sends it |
 //! | `limits` | every limit: times, sizes, counts |
@@ -169,7 +169,9 @@ async fn beat(pool: &WorkerPool) -> Result<(), EdgeError> {
 
 /// Completes when the connection to tiny_http ends. Nothing is ever written to it.
 async fn closed(connection: &UnixStream) -> EdgeError {
-    let is_open = || matches!(connection.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-    while connection.readable().await.is_ok() && is_open() {}
+    let is_open = |read: io::Result<usize>| {
+        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    };
+    while connection.readable().await.is_ok() && is_open(connection.try_read(&mut [0; 1])) {}
     EdgeError::Unresponsive("its connection has ended")
 }

@@ -173,7 +173,8 @@ async fn read_body(mut body: Incoming, max: usize, memory: &mut Share) -> Result
 }
 
 fn broken_body() -> ApiError {
-    let message = "The body ended early or is not framed as HTTP asks. Send as many bytes as its length says.";
+    let message = "The body ended early or is not framed as HTTP asks. \
+                   Send as many bytes as its length says.";
     ApiError::malformed_request(StatusCode::BAD_REQUEST, message)
 }
 

@@ -71,7 +71,8 @@ fn check_target(head: &Parts) -> Result<Target, ApiError> {
     if !(if uri.scheme().is_some() || uri.authority().is_some() { is_absolute } else { is_path }) {
         return reject(
             StatusCode::BAD_REQUEST,
-            "The request target is neither a path nor an absolute http address. Send a path that begins with a slash.",
+            "The request target is neither a path nor an absolute http address. \
+             Send a path that begins with a slash.",
         );
     }
     let (path, query) =

@@ -25,7 +25,8 @@ impl Policy {
     /// are sent to this host.
     pub fn new(styles: &[&str], scripts: &[&str]) -> Policy {
         Policy(format!(
-            "default-src 'none'; style-src {}; script-src {}; img-src data:; form-action 'self'; base-uri 'none'; \
+            "default-src 'none'; style-src {}; script-src {}; img-src data:; \
+             form-action 'self'; base-uri 'none'; \
              frame-ancestors 'none'",
             sources(styles),
             sources(scripts)

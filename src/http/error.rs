@@ -99,7 +99,8 @@ impl ApiError {
     pub fn payload_too_large(limit: usize) -> ApiError {
         let kibibytes = limit / 1024;
         let message = format!(
-            "The body is larger than this endpoint takes. A JSON body may have at most {kibibytes} KiB ({limit} bytes)."
+            "The body is larger than this endpoint takes. \
+             A JSON body may have at most {kibibytes} KiB ({limit} bytes)."
         );
         ApiError::new(ErrorCode::PayloadTooLarge, message)
     }

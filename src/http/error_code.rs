@@ -10,7 +10,7 @@ pub struct Description {
     pub code: &'static str,
     /// The HTTP status. `malformed_request` may have another one, see [`MALFORMED_STATUSES`].
     pub status: u16,
-    /// The operations that can have it, separated by spaces: `all`, those with a `key` or a `scope`,
+    /// The operations that can have it, separated by spaces: `all`, those with a `key` or `scope`,
     /// `read`, `create`, `update` and `delete` of records, `changes`, public `page`s, `ready`.
     pub groups: &'static str,
     /// What happened, for the reference.
@@ -19,10 +19,11 @@ pub struct Description {
     pub remedy: &'static str,
 }
 
-/// Declares each code once: its code and status, the operations that can have it, what happened, and
-/// what the client does.
+/// Declares each code once: its code and status, the operations that can have it, what happened,
+/// and what the client does.
 macro_rules! error_codes {
-    ($($variant:ident = ($code:literal, $status:literal, $groups:literal): $meaning:literal, $remedy:literal;)*) => {
+    ($($variant:ident = ($code:literal, $status:literal, $groups:literal):
+        $meaning:literal, $remedy:literal;)*) => {
         /// A code that a client can meet, in the order of the checks.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum ErrorCode {

@@ -88,7 +88,8 @@ impl Drop for Responder {
     fn drop(&mut self) {
         if self.is_wanted() {
             let path = access_log::printable(&self.line.path);
-            tracing::error!(request_id = %self.line.id, %path, "a request was dropped without a response");
+            let request_id = self.line.id;
+            tracing::error!(%request_id, %path, "a request was dropped without a response");
             self.finish(Response::from(ApiError::internal()));
         }
     }

@@ -116,7 +116,8 @@ pub(super) struct NewKey {
 #[derive(Debug, Template)]
 #[template(
     ext = "html",
-    source = r#"{% let (date, time) = self.parts() %}<time datetime="{{ self.0 }}"><span>{{ date }}</span> <span>{{ time }} UTC</span></time>"#
+    source = "{% let (date, time) = self.parts() %}<time datetime=\"{{ self.0 }}\">\
+              <span>{{ date }}</span> <span>{{ time }} UTC</span></time>"
 )]
 struct Time(String);
 
@@ -175,7 +176,8 @@ mod tests {
     #[test]
     fn times_are_shown_with_their_zone() {
         let shown = Time("2026-11-20T19:30:42Z".to_owned()).render().unwrap();
-        let expected = r#"<time datetime="2026-11-20T19:30:42Z"><span>2026-11-20</span> <span>19:30 UTC</span></time>"#;
+        let expected = "<time datetime=\"2026-11-20T19:30:42Z\">\
+                        <span>2026-11-20</span> <span>19:30 UTC</span></time>";
         assert_eq!(shown, expected);
     }
 
