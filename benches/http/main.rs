@@ -1,191 +1,150 @@
-//! `cargo bench --bench http`: every figure is compared with a ceiling that is measured in the same
-//! run.
+//! `cargo bench --bench http`: the speed of the service, beside an earlier build of it.
 //!
-//! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--records N,…]` with the
-//! sections reads, writes, lists, start, tenants; and those that run only when they are named:
-//! latency, open-loop, search, checkpoint, import-beside. `benches/README.md` has the results.
+//! `cargo bench --bench http -- [SECTION…] [--seconds S] [--rounds N] [--records N]` with the
+//! sections get, post, tenants, latency, search and import; all of them unless some are named.
+//! `TENANTDESK_BENCH_BINARY` names the binaries to measure, with `:` between them.
+//! `benches/README.md` has results.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a bench fails by panicking")]
 
-mod ceilings;
-mod data;
-mod device;
-mod import_beside;
-mod latency;
 mod load;
-mod open_loop;
-mod prepared;
-mod process;
-#[expect(dead_code, reason = "the tests use more of it")]
-#[path = "../../tests/support/process_stats.rs"]
-mod process_stats;
-mod search;
+mod records;
 mod sections;
+mod server;
 mod table;
 
-use std::io;
+use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use std::{env, io};
 
-use table::Table;
+use load::Load;
+use table::{Figure, Table};
 
 /// The options of a run.
 #[derive(Debug)]
 pub struct Settings {
     /// The duration of one load.
     pub time: Duration,
-    /// The duration of one load of the sections that look for stalls.
-    pub long_time: Duration,
-    /// The sizes of a tenant in the sections that look for stalls.
-    pub records: Vec<u64>,
-    /// How often each pair of loads is repeated; the median counts.
+    /// The records of the tenant in the sections latency, search and import.
+    pub records: u64,
+    /// How often each load is repeated.
     pub rounds: usize,
-    /// The sections to run; empty for all that run without being named.
-    pub sections: Vec<String>,
+    sections: Vec<String>,
 }
 
-/// One part of the table.
-type Section = fn(&Settings, &mut Table) -> io::Result<()>;
+/// Measures one binary; called once in each round.
+type Measure = Box<dyn FnMut() -> io::Result<Vec<Figure>>>;
 
-const SECTIONS: [(&str, Section); 10] = [
-    ("reads", sections::reads),
-    ("writes", sections::writes),
-    ("lists", sections::lists),
-    ("start", sections::start),
+/// Prepares the data and the server of one binary.
+type Section = fn(&Settings, &Path) -> io::Result<Measure>;
+
+const SECTIONS: [(&str, Section); 6] = [
+    ("get", sections::get),
+    ("post", sections::post),
     ("tenants", sections::tenants),
-    ("latency", latency::latency),
-    ("open-loop", open_loop::open_loop),
-    ("search", search::search),
-    ("checkpoint", latency::checkpoint),
-    ("import-beside", import_beside::import_beside),
+    ("latency", sections::latency),
+    ("search", sections::search),
+    ("import", sections::import),
 ];
 
-/// The sections that take minutes.
-const ONLY_NAMED: [&str; 5] = ["latency", "open-loop", "search", "checkpoint", "import-beside"];
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            time: Duration::from_secs(2),
-            long_time: Duration::from_secs(10),
-            records: vec![1_000, 100_000],
-            rounds: 5,
-            sections: Vec::new(),
-        }
-    }
-}
-
 impl Settings {
-    fn parse(arguments: &[String]) -> Result<Settings, String> {
-        let mut settings = Settings::default();
+    fn parse(arguments: &[String]) -> Result<Settings, Box<dyn Error>> {
+        let (time, records, rounds) = (Duration::from_secs(2), 100_000, 3);
+        let mut settings = Settings { time, records, rounds, sections: Vec::new() };
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
-            let mut value = || rest.next().ok_or_else(|| format!("{argument} wants a value"));
+            let mut value = || rest.next().ok_or_else(|| format!("{argument} needs a value"));
             match argument.as_str() {
                 // Passed by cargo.
                 "--bench" => (),
-                "--seconds" => {
-                    settings.time =
-                        Duration::from_secs_f64(value()?.parse().map_err(|_| "no number")?);
-                    settings.long_time = settings.time;
-                }
-                "--records" => {
-                    let numbers = value()?.split(',').map(str::parse).collect::<Result<_, _>>();
-                    settings.records = numbers.map_err(|_| "no numbers")?;
-                }
-                "--rounds" => settings.rounds = value()?.parse().map_err(|_| "no number")?,
+                "--seconds" => settings.time = Duration::from_secs_f64(value()?.parse()?),
+                "--records" => settings.records = value()?.parse()?,
+                "--rounds" => settings.rounds = value()?.parse()?,
                 name if SECTIONS.iter().any(|(known, _)| *known == name) => {
-                    settings.sections.push(name.to_owned())
+                    settings.sections.push(name.to_owned());
                 }
                 other => {
-                    return Err(format!(
-                        "{other} is unknown; sections: {}",
-                        SECTIONS.map(|(name, _)| name).join(", ")
-                    ));
+                    let known = SECTIONS.map(|(name, _)| name).join(", ");
+                    return Err(format!("{other} is unknown; sections: {known}").into());
                 }
             }
         }
         Ok(settings)
     }
+}
 
-    fn wants(&self, name: &str) -> bool {
-        match self.sections.is_empty() {
-            true => !ONLY_NAMED.contains(&name),
-            false => self.sections.iter().any(|section| section == name),
-        }
+/// The binaries to measure: cargo's, unless the environment names others.
+fn binaries() -> Vec<PathBuf> {
+    match env::var_os("TENANTDESK_BENCH_BINARY") {
+        Some(paths) => env::split_paths(&paths).collect(),
+        None => vec![env!("CARGO_BIN_EXE_tenantdesk").into()],
     }
 }
 
+/// Measures all binaries alternately, because the speed of a machine varies.
+fn measure_all(settings: &Settings, binaries: &[PathBuf], table: &mut Table) -> io::Result<()> {
+    for (name, section) in SECTIONS {
+        if !settings.sections.is_empty() && !settings.sections.iter().any(|wanted| wanted == name) {
+            continue;
+        }
+        let prepared = binaries.iter().map(|binary| section(settings, binary));
+        let mut prepared = prepared.collect::<io::Result<Vec<Measure>>>()?;
+        for round in 1..=settings.rounds {
+            eprintln!("{name}, round {round} of {}", settings.rounds);
+            for (binary, measure) in prepared.iter_mut().enumerate() {
+                measure()?.into_iter().for_each(|figure| table.add(binary, figure));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// `--put-load ADDRESS CONNECTIONS SECONDS STATUS REQUEST`: only the load, for `peers/run.py`. The
-/// request is a JSON object of `method`, `target`, `headers` and `body`. Prints the results as a
-/// JSON object.
-fn put_load(arguments: &[String]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let [_, address, connections, seconds, status, request] = arguments else {
+/// request is a JSON object of `method`, `target`, `headers` and `body`. Prints a JSON object.
+fn put_load(arguments: &[String]) -> Result<(), Box<dyn Error>> {
+    let [address, connections, seconds, status, request] = arguments else {
         return Err("five arguments".into());
     };
     let request: serde_json::Value = serde_json::from_str(request)?;
-    let text = |name: &str| request[name].as_str().unwrap_or_default().to_owned();
-    let (method, target, body) = (text("method"), text("target"), text("body"));
-    let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\n");
-    for (name, value) in request["headers"].as_object().into_iter().flatten() {
-        head += &format!("{name}: {}\r\n", value.as_str().unwrap_or_default());
-    }
-    if !body.is_empty() {
-        head += &format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
-    }
-    let bytes = format!("{head}\r\n{body}").into_bytes();
-    let load = load::Load {
+    let text = |name: &str| request[name].as_str().unwrap_or_default();
+    let headers = request["headers"].as_object().into_iter().flatten();
+    let headers: String = headers
+        .map(|(name, value)| format!("{name}: {}\r\n", value.as_str().unwrap_or_default()))
+        .collect();
+    let bytes = load::request(text("method"), text("target"), &headers, text("body"));
+    let load = Load {
         address: address.parse()?,
         connections: connections.parse()?,
         time: Duration::from_secs_f64(seconds.parse()?),
         status: status.parse()?,
     };
-    let mut sent = 0;
-    let outcome = load.run(&mut |out| {
-        sent += 1;
-        out.extend_from_slice(&bytes);
-    })?;
-    if outcome.others > 0 {
-        return Err(format!("{} responses had another status", outcome.others).into());
-    }
-    let (median, p99) = (outcome.percentile(0.5), outcome.percentile(0.99));
-    println!(
-        "{}",
-        serde_json::json!({"rate": outcome.rate(), "sent": sent, "median_us": median, "p99_us": p99})
-    );
+    let outcome = load.run(&mut || Some(bytes.clone()))?;
+    println!("{}", serde_json::json!({"rate": outcome.rate(), "sent": outcome.sent}));
     Ok(())
 }
 
-fn run() -> io::Result<ExitCode> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if process::be_an_edge(&arguments)? {
-        return Ok(ExitCode::SUCCESS);
+fn run() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    if let Some(("--put-load", rest)) =
+        arguments.split_first().map(|(first, rest)| (first.as_str(), rest))
+    {
+        return put_load(rest);
     }
-    if arguments.first().is_some_and(|first| first == "--put-load") {
-        put_load(&arguments).map_err(io::Error::other)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let settings = Settings::parse(&arguments).map_err(io::Error::other)?;
-    let mut table = Table::default();
-    for (_, section) in SECTIONS.iter().filter(|(name, _)| settings.wants(name)) {
-        section(&settings, &mut table)?;
-    }
-    println!("{table}");
-    match table.missed() {
-        0 => println!("every bar is met"),
-        missed => println!("{missed} bars are missed (✗)"),
-    }
-    Ok(ExitCode::SUCCESS)
+    let (settings, binaries) = (Settings::parse(&arguments)?, binaries());
+    let mut table = Table::new(&binaries);
+    let measured = measure_all(&settings, &binaries, &mut table);
+    print!("{table}");
+    Ok(measured?)
 }
 
 fn main() -> ExitCode {
-    run().unwrap_or_else(|error| {
-        eprintln!("{error}");
-        ExitCode::FAILURE
-    })
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -1,124 +1,96 @@
-//! The table: every figure beside its ceiling.
+//! The table: every figure of every binary, and the ratio.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
-/// What a ratio has to be.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Bar {
-    AtLeast(f64),
-    AtMost(f64),
-    /// Reported only.
-    None,
+use crate::load::Outcome;
+
+/// One result of one round.
+#[derive(Debug)]
+pub(crate) struct Figure {
+    pub name: String,
+    pub value: f64,
+    pub unit: &'static str,
 }
 
-/// One line: a figure, what it is held against, and by how much it keeps to it.
-#[derive(Clone, Debug)]
-pub(crate) struct Line {
-    figure: String,
-    value: String,
-    ceiling: String,
-    ratio: Option<f64>,
-    bar: Bar,
-}
+impl Figure {
+    pub(crate) fn new(name: impl Into<String>, value: f64, unit: &'static str) -> Figure {
+        Figure { name: name.into(), value, unit }
+    }
 
-/// All lines.
-#[derive(Debug, Default)]
-pub(crate) struct Table(Vec<Line>);
-
-impl Bar {
-    fn holds(self, ratio: f64) -> bool {
-        match self {
-            Bar::AtLeast(bar) => ratio >= bar,
-            Bar::AtMost(bar) => ratio <= bar,
-            Bar::None => true,
-        }
+    /// The latencies of a load.
+    pub(crate) fn latencies<const N: usize>(
+        name: &str,
+        outcome: &Outcome,
+        parts: [(&str, f64); N],
+    ) -> [Figure; N] {
+        parts.map(|(part, share)| {
+            Figure::new(format!("{name}, {part}"), outcome.percentile(share), "ms")
+        })
     }
 }
 
-impl fmt::Display for Bar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Bar::AtLeast(bar) => write!(f, "≥ {bar}"),
-            Bar::AtMost(bar) => write!(f, "≤ {bar}"),
-            Bar::None => Ok(()),
-        }
-    }
+/// All figures in the order in which they came.
+#[derive(Debug)]
+pub(crate) struct Table {
+    binaries: Vec<String>,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    name: String,
+    unit: &'static str,
+    /// The results of each binary, one of each round.
+    results: Vec<Vec<f64>>,
 }
 
 impl Table {
-    /// A line with a ratio and its bar. It is also shown at once: a bench takes minutes.
-    pub(crate) fn add(
-        &mut self,
-        figure: &str,
-        value: impl Into<String>,
-        ceiling: impl Into<String>,
-        ratio: f64,
-        bar: Bar,
-    ) {
-        self.push(Line {
-            figure: figure.into(),
-            value: value.into(),
-            ceiling: ceiling.into(),
-            ratio: Some(ratio),
-            bar,
+    pub(crate) fn new(binaries: &[PathBuf]) -> Table {
+        let name = |binary: &PathBuf| Path::display(binary).to_string();
+        Table { binaries: binaries.iter().map(name).collect(), rows: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, binary: usize, figure: Figure) {
+        let Figure { name, value, unit } = figure;
+        let at = self.rows.iter().position(|row| row.name == name).unwrap_or_else(|| {
+            self.rows.push(Row { name, unit, results: vec![Vec::new(); self.binaries.len()] });
+            self.rows.len() - 1
         });
-    }
-
-    /// A line that is only reported.
-    pub(crate) fn note(&mut self, figure: &str, value: impl Into<String>) {
-        let line = Line {
-            figure: figure.into(),
-            value: value.into(),
-            ceiling: String::new(),
-            ratio: None,
-            bar: Bar::None,
-        };
-        self.push(line);
-    }
-
-    fn push(&mut self, line: Line) {
-        eprintln!("{}: {} | {} | {}", line.figure, line.value, line.ceiling, line.ratio_text());
-        self.0.push(line);
-    }
-
-    /// How many lines miss their bar.
-    pub(crate) fn missed(&self) -> usize {
-        self.0.iter().filter(|line| line.ratio.is_some_and(|ratio| !line.bar.holds(ratio))).count()
+        self.rows[at].results[binary].push(value);
     }
 }
 
-impl Line {
-    fn ratio_text(&self) -> String {
-        let Some(ratio) = self.ratio else { return String::new() };
-        let mark = if self.bar.holds(ratio) { "" } else { " ✗" };
-        format!("{ratio:.2}{mark}")
+impl Row {
+    fn cells(&self) -> Vec<String> {
+        let figures = self.results.iter().map(|results| number(median(results), self.unit));
+        let mut cells: Vec<String> = [self.name.clone()].into_iter().chain(figures).collect();
+        if let [first, .., last] = &self.results[..] {
+            let ratios: Vec<f64> = first.iter().zip(last).map(|(a, b)| b / a).collect();
+            cells.push(format!("{:.2}", median(&ratios)));
+        }
+        cells
     }
 }
 
 impl fmt::Display for Table {
+    /// As Markdown. The ratio is the median of the rounds' ratios, of the last binary to the first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rows = vec![["figure", "measured", "against", "ratio", "bar"].map(str::to_owned)];
-        rows.extend(self.0.iter().map(|line| {
-            let bar = line.bar.to_string();
-            [line.figure.clone(), line.value.clone(), line.ceiling.clone(), line.ratio_text(), bar]
-        }));
-        let width =
-            |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths = [0, 1, 2, 3, 4].map(width);
-        for (number, row) in rows.iter().enumerate() {
-            let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-            writeln!(f, "| {} |", cells.collect::<Vec<_>>().join(" | "))?;
-            if number == 0 {
-                writeln!(f, "|{}|", widths.map(|width| "-".repeat(width + 2)).join("|"))?;
-            }
+        let mut names = [vec!["figure".to_owned()], self.binaries.clone()].concat();
+        if self.binaries.len() > 1 {
+            names.push("ratio".to_owned());
         }
-        Ok(())
+        writeln!(f, "| {} |\n|{}", names.join(" | "), "---|".repeat(names.len()))?;
+        self.rows.iter().try_for_each(|row| writeln!(f, "| {} |", row.cells().join(" | ")))
     }
 }
 
-/// `12,345`.
-pub(crate) fn thousands(number: f64) -> String {
-    let digits = format!("{number:.0}");
+/// `12,345/s`, `0.42 ms`.
+fn number(value: f64, unit: &str) -> String {
+    if unit != "/s" {
+        return format!("{value:.2} {unit}");
+    }
+    let digits = format!("{value:.0}");
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at) % 3 == 0 {
@@ -126,11 +98,11 @@ pub(crate) fn thousands(number: f64) -> String {
         }
         text.push(digit);
     }
-    text
+    text + unit
 }
 
-/// The middle value.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

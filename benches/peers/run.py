@@ -66,7 +66,7 @@ def cargo(arguments, project, environment={}, **options):
 def built_axum():
     """The path of its binary."""
     target = os.path.join(INSTALLED, "axum")
-    cargo(["build", "--release", "--quiet", "--locked", "--target-dir", target], os.path.join(HERE, "axum"))
+    cargo(["build", "--release", "--quiet", "--target-dir", target], os.path.join(HERE, "axum"))
     return os.path.join(target, "release", "axum-peer")
 
 
