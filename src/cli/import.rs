@@ -13,7 +13,7 @@ use super::output::print_stderr;
 use super::{GlobalOptions, UsageError, open_tenant, resource, resource_names};
 use crate::model::Resource;
 use crate::store::TenantFile;
-use crate::transfer::{Format, Import, Imported, Mode, ProgressObserver, RowError};
+use crate::transfer::{Format, Import, ImportObserver, Imported, Mode, RowError};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -57,6 +57,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let document = options.json.then(|| ErrorDocument::new(&tenant.name, resource.plural));
     let (size, now) = (metadata.len(), options.clock().now().timestamp());
     let mut report = ImportReport::new(size, document);
+    let source = report.bar.wrap_read(source);
     let outcome = import.run(source, size, &mut file, now, &mut report);
     report.finish()?;
     let imported = outcome?;
@@ -157,7 +158,7 @@ impl ImportReport {
     }
 }
 
-impl ProgressObserver for ImportReport {
+impl ImportObserver for ImportReport {
     fn row_error(&mut self, error: &RowError) {
         if let Some(document) = &mut self.document {
             document.add(error);
@@ -170,10 +171,6 @@ impl ProgressObserver for ImportReport {
 
     fn waiting(&mut self) {
         print_stderr("waiting for another import into the tenant to end");
-    }
-
-    fn progress(&mut self, bytes: u64) {
-        self.bar.set_position(bytes);
     }
 }
 

@@ -1,146 +1,101 @@
 //! The columns of a CSV file, which are also the members of a line in JSON Lines.
 
-use std::borrow::Cow;
-
 use super::RowError;
-use crate::model::validation::is_integer;
-use crate::model::validation::shorten;
+use crate::model::validation::{is_integer, shorten};
 use crate::model::{Field, Json, Kind, READ_ONLY, Resource};
 use crate::suggest;
 
-/// All columns that a file of a resource can have.
+/// All columns that a file of a resource can have: its fields, what an export writes besides them,
+/// and the natural keys of the records that it refers to.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(super) struct Columns {
     pub resource: &'static Resource,
-    pub columns: Vec<FileColumn>,
+    pub natural_keys: Vec<NaturalKey>,
 }
 
-/// One column that a file can have.
+/// A column that stands for a reference, such as `customer_number` for the field `customer_id`.
 #[derive(Debug)]
-pub(super) struct FileColumn {
-    pub name: Cow<'static, str>,
-    pub role: Role,
+pub(super) struct NaturalKey {
+    pub name: String,
+    /// The reference.
+    pub field: &'static Field,
+    pub target: &'static Resource,
+    /// The field of `target` that the column holds.
+    pub key: &'static Field,
 }
 
-/// The purpose of a column.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Role {
-    Id,
-    /// `created_at` or `updated_at`: written by an export, ignored by an import.
-    Timestamp,
-    Field(&'static Field),
-    /// A reference by natural key, such as `customer_number` for the field `customer_id`: `key` is
-    /// the field of `target` that the cell holds.
-    NaturalKey {
-        field: &'static Field,
-        target: &'static Resource,
-        key: &'static Field,
-    },
-}
-
-impl Role {
-    /// The field that the column sets.
-    fn field(self) -> Option<&'static Field> {
-        match self {
-            Role::Field(field) | Role::NaturalKey { field, .. } => Some(field),
-            Role::Id | Role::Timestamp => None,
-        }
-    }
-}
-
-impl Layout {
-    pub(super) fn of(resource: &'static Resource) -> Layout {
-        let read_only = |name: &'static str| FileColumn {
-            name: name.into(),
-            role: if name == "id" { Role::Id } else { Role::Timestamp },
-        };
-        let fields = resource
-            .fields
-            .iter()
-            .map(|field| FileColumn { name: field.name.into(), role: Role::Field(field) });
-        let columns =
-            fields.chain(READ_ONLY.map(read_only)).chain(natural_key_columns(resource)).collect();
-        Layout { resource, columns }
-    }
-
-    /// The index of the column `name`.
-    pub(super) fn find(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|column| column.name == name)
-    }
-
-    /// The error of a column `name` that does not exist, on `line` of the file.
-    pub(super) fn unknown_column(&self, line: u64, name: &str) -> RowError {
-        let known = self.columns.iter().map(|column| column.name.as_ref());
-        let message = suggest::unknown("column", &shorten(name), known);
-        RowError::new(line, name, "unknown_column", message)
-    }
-
-    /// The error of the first two columns that set the same field, if there are any. `present`
-    /// holds the indexes of the columns of the file in their order.
-    pub(super) fn conflict(&self, line: u64, present: &[usize]) -> Option<RowError> {
-        let columns: Vec<&FileColumn> =
-            present.iter().filter_map(|index| self.columns.get(*index)).collect();
-        let (first, second) = columns.iter().enumerate().find_map(|(index, second)| {
-            let first = columns.iter().take(index).find(|first| first.conflicts_with(second))?;
-            Some((first, second))
-        })?;
-        let message = if first.name == second.name {
-            format!("The column \"{}\" is there twice. Keep one.", second.name)
-        } else {
-            format!(
-                "The columns \"{}\" and \"{}\" name the same reference. Keep one.",
-                first.name, second.name
-            )
-        };
-        Some(RowError::new(line, &second.name, "bad_request", message))
-    }
-}
-
-impl FileColumn {
-    fn conflicts_with(&self, other: &FileColumn) -> bool {
-        match (self.role.field(), other.role.field()) {
-            (Some(field), Some(other)) => field.name == other.name,
-            _ => self.name == other.name,
-        }
-    }
-}
-
-/// For each reference of the resource, a column for each natural key of the referenced resource.
-fn natural_key_columns(resource: &'static Resource) -> impl Iterator<Item = FileColumn> {
-    resource.fields.iter().filter_map(|field| Some((field, Resource::referenced(field)?))).flat_map(
-        |(field, target)| {
-            target.natural_keys.iter().filter_map(move |key| {
+impl Columns {
+    pub(super) fn of(resource: &'static Resource) -> Columns {
+        let references = resource.fields.iter().filter_map(|field| {
+            let target = Resource::referenced(field)?;
+            Some(target.natural_keys.iter().filter_map(move |key| {
                 let key = target.field(key)?;
-                // `customer_number` contains the name of its resource; `email` needs it as a
-                // prefix.
-                let has_prefix =
-                    key.name.strip_prefix(target.name).is_some_and(|rest| rest.starts_with('_'));
-                let name = if has_prefix {
-                    key.name.into()
-                } else {
-                    format!("{}_{}", target.name, key.name).into()
-                };
-                Some(FileColumn { name, role: Role::NaturalKey { field, target, key } })
-            })
-        },
-    )
+                let name = natural_key_name(target, key);
+                Some(NaturalKey { name, field, target, key })
+            }))
+        });
+        Columns { resource, natural_keys: references.flatten().collect() }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        let fields = self.resource.fields.iter().map(|field| field.name);
+        let natural_keys = self.natural_keys.iter().map(|column| column.name.as_str());
+        fields.chain(READ_ONLY).chain(natural_keys)
+    }
+
+    /// The errors of the columns `present` on `line` of the file: of one that does not exist, and
+    /// of one that sets the same field as one before it.
+    pub(super) fn check<'a>(
+        &'a self,
+        line: u64,
+        present: impl Iterator<Item = &'a str>,
+    ) -> Vec<RowError> {
+        let mut errors = Vec::new();
+        // The columns so far, each with the field that it sets.
+        let mut set: Vec<(&str, &str)> = Vec::new();
+        for name in present {
+            let natural_key = self.natural_keys.iter().find(|column| column.name == name);
+            let field = natural_key.map_or(name, |column| column.field.name);
+            let message = if !self.names().any(|known| known == name) {
+                let message = suggest::unknown("column", &shorten(name), self.names());
+                errors.push(RowError::new(line, name, "unknown_column", message));
+                continue;
+            } else if let Some((first, _)) = set.iter().find(|(_, earlier)| *earlier == field) {
+                format!("The columns \"{first}\" and \"{name}\" set the same field. Keep one.")
+            } else {
+                set.push((name, field));
+                continue;
+            };
+            errors.push(RowError::new(line, name, "bad_request", message));
+        }
+        errors
+    }
+
+    /// The type of the values in the column `name`.
+    pub(super) fn kind(&self, name: &str) -> Option<Kind> {
+        match self.resource.field(name) {
+            None if name == "id" => Some(Kind::Integer),
+            field => field.map(|field| field.kind),
+        }
+    }
+}
+
+/// `customer_number` contains the name of its resource; `email` needs it as a prefix.
+fn natural_key_name(target: &Resource, key: &Field) -> String {
+    let prefix = format!("{}_", target.name);
+    if key.name.starts_with(&prefix) { key.name.to_owned() } else { prefix + key.name }
 }
 
 /// Converts a cell to the type of its column. A cell that cannot be converted remains text, and
 /// validation rejects it.
-pub(super) fn input(role: Role, cell: &str) -> Json {
-    let kind = match role {
-        Role::Field(field) => field.kind,
-        Role::Id => Kind::Integer,
-        Role::Timestamp | Role::NaturalKey { .. } => return cell.into(),
-    };
+pub(super) fn input(kind: Option<Kind>, cell: &str) -> Json {
     match kind {
-        Kind::Integer | Kind::Boolean if is_integer(cell) => {
+        Some(Kind::Integer | Kind::Boolean) if is_integer(cell) => {
             serde_json::from_str(cell).unwrap_or_default()
         }
         // Spreadsheets write booleans in capitals.
-        Kind::Boolean if cell.eq_ignore_ascii_case("true") => true.into(),
-        Kind::Boolean if cell.eq_ignore_ascii_case("false") => false.into(),
+        Some(Kind::Boolean) if cell.eq_ignore_ascii_case("true") => true.into(),
+        Some(Kind::Boolean) if cell.eq_ignore_ascii_case("false") => false.into(),
         _ => cell.into(),
     }
 }
@@ -153,12 +108,8 @@ mod tests {
     #[test]
     fn references_have_columns_for_natural_keys() {
         let names = |resource| {
-            let layout = Layout::of(resource);
-            let columns = layout
-                .columns
-                .into_iter()
-                .filter(|column| matches!(column.role, Role::NaturalKey { .. }));
-            columns.map(|column| column.name.into_owned()).collect::<Vec<_>>()
+            let columns = Columns::of(resource).natural_keys.into_iter();
+            columns.map(|column| column.name).collect::<Vec<_>>()
         };
         assert_eq!(names(&CUSTOMER), Vec::<String>::new());
         assert_eq!(names(&EMPLOYEE), ["customer_number", "customer_email"]);

@@ -3,14 +3,12 @@
 //! Each row is validated and stored before the next one is read. The first error undoes everything
 //! and lets other writers go on; the rest of the file is then read only for its errors.
 
-use std::cell::Cell;
-use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Read};
 
-use super::columns::{self, Layout};
+use super::columns::{Columns, input};
 use super::csv_reader::CsvRows;
 use super::lines::{Lines, encoding_message};
-use super::row::{Cells, RowValidator, ValidRow};
+use super::row::{RowValidator, Target, ValidRow};
 use super::{Format, RowError};
 use crate::clock::Timestamp;
 use crate::model::json_object::parse_object;
@@ -77,13 +75,11 @@ impl Imported {
 }
 
 /// Observes an import.
-pub trait ProgressObserver {
+pub trait ImportObserver {
     /// Called for each error in a row when it is found. The number of errors is not limited.
     fn row_error(&mut self, error: &RowError);
     /// Called before the import waits for another import into the tenant.
     fn waiting(&mut self);
-    /// Called regularly with the number of bytes that were read.
-    fn progress(&mut self, bytes: u64);
 }
 
 /// Why an import failed. Nothing was stored.
@@ -111,9 +107,6 @@ fn plural(count: u64, word: &str) -> String {
     if count == 1 { word.to_owned() } else { format!("{word}s") }
 }
 
-/// The number of rows between two progress reports.
-const PROGRESS_INTERVAL: u64 = 256;
-
 /// The bytes of a row of usual width, from which the number of rows is estimated.
 const ROW_WIDTH: u64 = 200;
 
@@ -128,7 +121,7 @@ impl Import {
         size: u64,
         file: &mut TenantFile,
         now: Timestamp,
-        observer: &mut dyn ProgressObserver,
+        observer: &mut dyn ImportObserver,
     ) -> Result<Imported, ImportError> {
         if self.dry_run {
             return file.read(|reading| self.read(source, reading, None, observer));
@@ -151,30 +144,20 @@ impl Import {
         source: impl Read,
         reading: &Reading<'_>,
         store: Option<Store<'_>>,
-        observer: &mut dyn ProgressObserver,
+        observer: &mut dyn ImportObserver,
     ) -> Result<Imported, ImportError> {
         if matches!(self.mode, Mode::KeepIds) && reading.has_ever_held(self.resource)? {
             return Err(ImportError::HasHeldRecords(self.resource.plural));
         }
-        let layout = Layout::of(self.resource);
-        let bytes = Cell::new(0);
-        let source = BufReader::with_capacity(BUFFER, CountingReader { source, bytes: &bytes });
-        let validator =
-            RowValidator { layout: &layout, reading, mode: self.mode, seen: HashSet::new() };
-        let mut rows = Rows {
-            validator,
-            store,
-            observer,
-            bytes: &bytes,
-            imported: Imported::default(),
-            invalid: 0,
-            errors: 0,
-        };
+        let columns = Columns::of(self.resource);
+        let source = BufReader::with_capacity(BUFFER, source);
+        let validator = RowValidator::new(&columns, reading, self.mode);
+        let imported = Imported::default();
+        let mut rows = Rows { validator, store, observer, imported, invalid: 0, errors: 0 };
         match self.format {
             Format::Csv => rows.csv(source)?,
             Format::JsonLines => rows.json_lines(source)?,
         }
-        rows.observer.progress(bytes.get());
         match rows {
             Rows { errors: 0, imported, .. } => Ok(imported),
             Rows { errors, invalid, .. } => Err(ImportError::InvalidRows { errors, rows: invalid }),
@@ -191,12 +174,14 @@ struct Store<'a> {
 
 impl Store<'_> {
     fn add(&self, resource: &Resource, row: ValidRow) -> Result<(), DatabaseError> {
-        match row {
-            ValidRow::New { id, values } => {
+        let ValidRow { target, values } = row;
+        match target {
+            Target::New(id) => {
+                let values = values.into_iter().map(|(_, value)| value).collect();
                 self.writing.insert(resource, id, values, &self.context)?;
             }
-            ValidRow::Known { id, changes } => {
-                self.writing.update(resource, id, &changes, &self.context)?;
+            Target::Known(record) => {
+                self.writing.update(resource, record.id, &values, &self.context)?;
             }
         }
         self.writing.flush_if_large()
@@ -208,8 +193,7 @@ struct Rows<'a> {
     validator: RowValidator<'a>,
     /// `None` in a dry run, and from the first error on.
     store: Option<Store<'a>>,
-    observer: &'a mut dyn ProgressObserver,
-    bytes: &'a Cell<u64>,
+    observer: &'a mut dyn ImportObserver,
     imported: Imported,
     /// The number of rows with errors.
     invalid: u64,
@@ -218,65 +202,42 @@ struct Rows<'a> {
 
 impl Rows<'_> {
     fn csv(&mut self, source: impl BufRead) -> Result<(), ImportError> {
+        const EMPTY: &str = "The file is empty. Its first line is a header of field names.";
         let mut rows = CsvRows::new(source);
-        let Some(columns) = self.header(&mut rows)? else { return Ok(()) };
-        let layout = self.validator.layout;
+        let (line, header) = rows.next()?.unwrap_or((1, Err(EMPTY)));
+        if let Err(message) = header {
+            return self.reject_malformed(line, message);
+        }
+        let names: Vec<String> = rows.cells().map(str::to_owned).collect();
+        let errors = self.check_header(line, &names);
+        if !errors.is_empty() {
+            return self.reject(errors);
+        }
+        let columns = self.validator.columns;
+        let kinds: Vec<_> = names.iter().map(|name| columns.kind(name)).collect();
         while let Some((line, row)) = rows.next()? {
+            let count = rows.cells().count();
             if let Err(message) = row {
                 self.reject_malformed(line, message)?;
-            } else if rows.width() != columns.len() {
-                let (cells, names) = (rows.width(), columns.len());
-                let message = format!("The row has {cells} cells; the header has {names}.");
+            } else if count != names.len() {
+                let message = format!("The row has {count} cells; the header has {}.", names.len());
                 self.reject_malformed(line, message)?;
             } else {
-                let mut cells = vec![None; layout.columns.len()];
-                for (index, column) in columns.iter().enumerate() {
-                    if let (Some(cell), Some(column)) =
-                        (cells.get_mut(*column), layout.columns.get(*column))
-                    {
-                        *cell = Some(columns::input(column.role, rows.cell(index)));
-                    }
-                }
-                self.row(line, &cells)?;
+                let inputs = rows.cells().zip(&kinds).map(|(cell, kind)| input(*kind, cell));
+                self.row(line, &names.iter().cloned().zip(inputs).collect())?;
             }
         }
         Ok(())
     }
 
-    /// Reads the header. Returns the layout's column index for each column of the file, or `None`
-    /// if the header is invalid.
-    fn header(
-        &mut self,
-        rows: &mut CsvRows<impl BufRead>,
-    ) -> Result<Option<Vec<usize>>, ImportError> {
-        const EMPTY: &str = "The file is empty. Its first line is a header of field names.";
-        let (line, row) = rows.next()?.unwrap_or((1, Err(EMPTY)));
-        if let Err(message) = row {
-            self.reject_malformed(line, message)?;
-            return Ok(None);
-        }
-        let layout = self.validator.layout;
-        let mut columns = Vec::new();
-        let mut errors = Vec::new();
-        for name in (0..rows.width()).map(|index| rows.cell(index)) {
-            match layout.find(name) {
-                Some(column) => columns.push(column),
-                None => errors.push(layout.unknown_column(line, name)),
-            }
-        }
-        errors.extend(layout.conflict(line, &columns));
+    fn check_header(&self, line: u64, names: &[String]) -> Vec<RowError> {
+        let mut errors = self.validator.columns.check(line, names.iter().map(String::as_str));
         let key = self.validator.mode.key().map(Column::name);
-        if let Some(name) =
-            key.filter(|name| !layout.find(name).is_some_and(|key| columns.contains(&key)))
-        {
-            let message = format!("The file has no column \"{name}\"; every row needs it.");
-            errors.push(RowError::new(line, name, "required", message));
+        if let Some(key) = key.filter(|key| names.iter().all(|name| name != key)) {
+            let message = format!("The file has no column \"{key}\"; every row needs it.");
+            errors.push(RowError::new(line, key, "required", message));
         }
-        if errors.is_empty() {
-            return Ok(Some(columns));
-        }
-        self.reject(errors)?;
-        Ok(None)
+        errors
     }
 
     fn json_lines(&mut self, source: impl BufRead) -> Result<(), ImportError> {
@@ -290,7 +251,15 @@ impl Rows<'_> {
                     self.reject_malformed(line, encoding_message(text))?;
                 }
                 Some(text) => match parse_object(text) {
-                    Ok(object) => self.object(line, object)?,
+                    Ok(object) => {
+                        let names = object.keys().map(String::as_str);
+                        let errors = self.validator.columns.check(line, names);
+                        if errors.is_empty() {
+                            self.row(line, &object)?;
+                        } else {
+                            self.reject(errors)?;
+                        }
+                    }
                     Err(JsonError { column, what, .. }) => {
                         let message =
                             format!("The line is no JSON object at column {column}: {what}.");
@@ -302,47 +271,20 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn object(&mut self, line: u64, object: JsonObject) -> Result<(), ImportError> {
-        let layout = self.validator.layout;
-        let mut cells = vec![None; layout.columns.len()];
-        let mut present = Vec::new();
-        let mut errors = Vec::new();
-        for (name, value) in object {
-            match layout.find(&name) {
-                Some(column) => {
-                    present.push(column);
-                    if let Some(cell) = cells.get_mut(column) {
-                        *cell = Some(value);
-                    }
-                }
-                None => errors.push(layout.unknown_column(line, &name)),
-            }
-        }
-        errors.extend(layout.conflict(line, &present));
-        if errors.is_empty() { self.row(line, &cells) } else { self.reject(errors) }
-    }
-
     /// Validates one row, and stores it or reports its errors.
-    fn row(&mut self, line: u64, cells: &Cells) -> Result<(), ImportError> {
-        let mut errors = Vec::new();
-        match self.validator.validate(line, cells, &mut errors)? {
-            None => self.reject(errors)?,
-            Some(row) => {
-                let count = match &row {
-                    ValidRow::New { .. } => &mut self.imported.created,
-                    ValidRow::Known { changes, .. } if changes.is_empty() => {
-                        &mut self.imported.unchanged
-                    }
-                    ValidRow::Known { .. } => &mut self.imported.changed,
-                };
-                *count += 1;
-                if let Some(store) = &self.store {
-                    store.add(self.validator.layout.resource, row)?;
-                }
-            }
-        }
-        if line.is_multiple_of(PROGRESS_INTERVAL) {
-            self.observer.progress(self.bytes.get());
+    fn row(&mut self, line: u64, cells: &JsonObject) -> Result<(), ImportError> {
+        let row = match self.validator.validate(line, cells)? {
+            Ok(row) => row,
+            Err(errors) => return self.reject(errors),
+        };
+        let count = match row.target {
+            Target::New(_) => &mut self.imported.created,
+            Target::Known(_) if row.values.is_empty() => &mut self.imported.unchanged,
+            Target::Known(_) => &mut self.imported.changed,
+        };
+        *count += 1;
+        if let Some(store) = &self.store {
+            store.add(self.validator.columns.resource, row)?;
         }
         Ok(())
     }
@@ -366,19 +308,5 @@ impl Rows<'_> {
             self.observer.row_error(&error);
         }
         Ok(())
-    }
-}
-
-/// Counts the bytes that are read from `source`.
-struct CountingReader<'a, R> {
-    source: R,
-    bytes: &'a Cell<u64>,
-}
-
-impl<R: Read> Read for CountingReader<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.source.read(buffer)?;
-        self.bytes.set(self.bytes.get() + read as u64);
-        Ok(read)
     }
 }

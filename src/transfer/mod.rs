@@ -11,11 +11,10 @@ mod row;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::path::Path;
 
 pub use export::{ExportError, export};
-pub use import::{Import, ImportError, Imported, Mode, ProgressObserver};
+pub use import::{Import, ImportError, ImportObserver, Imported, Mode};
 
 use crate::model::validation::shorten;
 
@@ -44,7 +43,8 @@ impl Format {
 const MAX_ROW: usize = 1024 * 1024;
 
 /// An error in a row of a file that is imported.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {field}: {code}: {message}")]
 pub struct RowError {
     /// The line on which the row begins, from 1.
     pub line: u64,
@@ -59,11 +59,5 @@ pub struct RowError {
 impl RowError {
     fn new(line: u64, field: &str, code: &'static str, message: impl Into<String>) -> RowError {
         RowError { line, field: shorten(field).into_owned(), code, message: message.into() }
-    }
-}
-
-impl fmt::Display for RowError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}: {}: {}", self.line, self.field, self.code, self.message)
     }
 }

@@ -18,14 +18,12 @@ struct Fixture {
 #[derive(Default)]
 struct Errors(Vec<String>);
 
-impl ProgressObserver for Errors {
+impl ImportObserver for Errors {
     fn row_error(&mut self, error: &RowError) {
         self.0.push(error.to_string());
     }
 
     fn waiting(&mut self) {}
-
-    fn progress(&mut self, _: u64) {}
 }
 
 impl Fixture {
