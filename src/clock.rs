@@ -53,12 +53,6 @@ impl From<jiff::Timestamp> for Timestamp {
     }
 }
 
-impl From<Timestamp> for jiff::Timestamp {
-    fn from(Timestamp(timestamp): Timestamp) -> jiff::Timestamp {
-        timestamp
-    }
-}
-
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

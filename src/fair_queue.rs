@@ -58,12 +58,6 @@ impl<T> FairQueue<T> {
         }
         item
     }
-
-    /// Removes the items for which `keep` returns false.
-    pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
-        self.clients.iter_mut().for_each(|(_, items)| items.retain(&keep));
-        self.clients.retain(|(_, items)| !items.is_empty());
-    }
 }
 
 /// Returns the address that identifies a client: an IPv4 address, or the /64 network of an IPv6
@@ -128,14 +122,5 @@ mod tests {
         assert_eq!(push("192.0.2.4", 8), Some(2));
         assert_eq!(push("192.0.2.5", 9), Some(9));
         assert_eq!(drained(queue), [1, 4, 6, 8]);
-    }
-
-    #[test]
-    fn retain_keeps_the_order() {
-        let mut queue =
-            filled(&[("192.0.2.1", 1), ("192.0.2.2", 2), ("192.0.2.1", 3), ("192.0.2.3", 4)]);
-        queue.retain(|item| *item > 2);
-        assert_eq!(queue.len(), 2);
-        assert_eq!(drained(queue), [3, 4]);
     }
 }

@@ -23,7 +23,6 @@ pub mod http;
 pub mod metrics;
 pub mod model;
 pub mod panel;
-pub mod panics;
 pub mod password;
 pub mod readiness;
 pub mod reference;

@@ -119,13 +119,6 @@ impl Metrics {
     }
 }
 
-impl Default for Metrics {
-    /// Metrics without routes, for tests and benchmarks.
-    fn default() -> Metrics {
-        Metrics::new(|_| OTHER)
-    }
-}
-
 /// Registers a metric. The registry keeps another handle of it.
 fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();

@@ -81,11 +81,10 @@ pub fn is_acceptable(stored: &str) -> bool {
 }
 
 fn is_affordable(hash: &PasswordHash) -> bool {
-    let is_known = hash.algorithm == Algorithm::Argon2id.ident()
+    hash.algorithm == Algorithm::Argon2id.ident()
         && hash.version == Some(Version::V0x13.into())
         && hash.salt.is_some()
-        && hash.hash.is_some();
-    is_known
+        && hash.hash.is_some()
         && Params::try_from(hash).is_ok_and(|params| {
             params.m_cost() <= MAX_MEMORY
                 && params.t_cost() <= MAX_PASSES
@@ -99,15 +98,11 @@ fn is_affordable(hash: &PasswordHash) -> bool {
 ///
 /// [`RandomnessError`] if the generator fails.
 pub fn generate() -> Result<String, RandomnessError> {
-    let letters = secret::random::<20>()?;
-    let mut password = String::with_capacity(24);
-    for (index, byte) in letters.iter().enumerate() {
-        if index > 0 && index % 4 == 0 {
-            password.push('-');
-        }
-        password.extend(ALPHABET.get(usize::from(byte & 31)).map(|letter| char::from(*letter)));
-    }
-    Ok(password)
+    let random = secret::random::<20>()?;
+    let letter = |byte: &u8| ALPHABET.get(usize::from(byte & 31)).copied().map(char::from);
+    let groups: Vec<String> =
+        random.chunks(4).map(|group| group.iter().filter_map(letter).collect()).collect();
+    Ok(groups.join("-"))
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! The probe of `/readyz` (contract section 1) and its last result.
 
-use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,14 +11,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// How long a request waits for a probe that another one runs.
 const WAIT: Duration = Duration::from_secs(2);
-
-/// The file that a probe writes. The name is always the same, so a probe removes what a killed
-/// process left behind.
-const FILE: &str = ".ready";
-
-/// Bytes that a probe writes: a whole block, since some file systems store less in the inode, even
-/// on a full disk.
-const SIZE: usize = 4096;
 
 /// When the last probe began, in monotonic time, and its result.
 #[derive(Debug)]
@@ -49,19 +39,12 @@ impl Readiness {
     }
 }
 
-/// Writes a file in `directory`, syncs it and removes it.
+/// Writes a block to a file without a name in `directory`, and syncs it. Some file systems store
+/// less than a block in the inode, even on a full disk.
 pub fn probe_write(directory: &Path) -> io::Result<()> {
-    let path = directory.join(FILE);
-    let write = || -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
-        file.write_all(&[b'.'; SIZE])?;
-        file.sync_all()
-    };
-    let written = write();
-    // A write that failed may still have created the file.
-    let removed = fs::remove_file(&path);
-    written.and(removed)
+    let mut file = tempfile::tempfile_in(directory)?;
+    file.write_all(&[b'.'; 4096])?;
+    file.sync_all()
 }
 
 #[cfg(test)]
@@ -98,14 +81,5 @@ mod tests {
             readiness.check(at(1000), || unreachable!("a second probe at once"))
         });
         assert!(outcome.unwrap_err().contains("does not respond"));
-    }
-
-    #[test]
-    fn a_file_of_a_killed_process_is_removed() {
-        let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join(FILE), "left").unwrap();
-        probe_write(directory.path()).unwrap();
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-        assert!(probe_write(&directory.path().join("missing")).is_err());
     }
 }

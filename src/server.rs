@@ -3,17 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::HeaderMap;
-
 use crate::allocator;
 use crate::api::routes;
 use crate::app::App;
-use crate::clock::Clock;
 use crate::config::Config;
 use crate::edge::{Edge, EdgeError, EdgeParts, Listeners, MetricsPage, Tls};
-use crate::http::request::MAX_BODY;
 use crate::http::{Handler, Response, WorkerPool};
-use crate::metrics::{self, Metrics};
+use crate::metrics;
 
 /// A server that is bound to its addresses but not started. Clients can connect and wait.
 pub struct BoundServer {
@@ -34,33 +30,22 @@ impl BoundServer {
     /// Starts the server with the application's clock and metrics. Requests are served when this
     /// returns.
     pub fn start(self, app: Arc<App>) -> Result<Server, EdgeError> {
-        let (clock, metrics) = (app.clock.clone(), Arc::clone(&app.metrics));
-        let page = metrics_page(Arc::clone(&app));
-        let handler: Handler =
-            Arc::new(move |request, reply, turns| app.respond(request, reply, turns));
-        self.run(handler, routes::max_body, clock, metrics, Some(page))
-    }
-
-    fn run(
-        self,
-        handler: Handler,
-        max_body: fn(&str, &HeaderMap) -> usize,
-        clock: Clock,
-        metrics: Arc<Metrics>,
-        metrics_page: Option<MetricsPage>,
-    ) -> Result<Server, EdgeError> {
         allocator::return_memory_when_idle();
         let BoundServer { config, listeners, tls } = self;
+        let (clock, metrics) = (app.clock.clone(), Arc::clone(&app.metrics));
+        let metrics_page = metrics_page(Arc::clone(&app));
+        let handler: Handler =
+            Arc::new(move |request, reply, turns| app.respond(request, reply, turns));
         let pool = WorkerPool::start(handler, config.workers, Arc::clone(&metrics));
         let parts = EdgeParts {
             limits: config.connections,
             proxies: config.trusted_proxies,
             pool: Arc::new(pool.map_err(EdgeError::Start)?),
-            max_body,
+            max_body: routes::max_body,
             tls: tls.clone(),
             clock,
             metrics,
-            metrics_page,
+            metrics_page: Some(metrics_page),
         };
         Ok(Server { edge: Edge::start(listeners, parts)?, tls })
     }
@@ -74,13 +59,6 @@ impl Server {
             files.map(|files| Tls::load(files.certificate, files.key)).transpose()?.map(Arc::new);
         let listeners = Listeners::bind(config.listen, config.metrics_listen)?;
         Ok(BoundServer { config, listeners, tls })
-    }
-
-    /// Starts a server with `handler`, which takes a body of [`MAX_BODY`] on every path, and
-    /// without `/metrics`. Requests are served when this returns.
-    pub fn start_with(handler: Handler, config: Config, clock: Clock) -> Result<Server, EdgeError> {
-        let bound = Server::bind(Config { metrics_listen: None, ..config })?;
-        bound.run(handler, |_, _| MAX_BODY, clock, Arc::default(), None)
     }
 
     pub fn address(&self) -> SocketAddr {

@@ -26,7 +26,6 @@ use crate::http::error::ApiError;
 use crate::http::request::Request;
 use crate::http::responder::Responder;
 use crate::metrics::Metrics;
-use crate::panics;
 use crate::turns::Turns;
 
 /// Handles a request and sends its response, now or in a job that waits for its turn.
@@ -89,7 +88,6 @@ impl WorkerPool {
         workers: usize,
         metrics: Arc<Metrics>,
     ) -> io::Result<WorkerPool> {
-        panics::install_hook();
         let (server, connection) = listen()?;
         // A server that does not read must not block the edge.
         connection.set_nonblocking(true)?;
@@ -120,7 +118,9 @@ impl WorkerPool {
     /// of the address with the most is answered with `overloaded`.
     pub fn submit(&self, request: Request, responder: Responder) {
         let mut queue = self.shared.queue.lock();
-        let refused = queue.push(Box::new(Exchange { request, responder }));
+        let client = request.client;
+        let exchange = Box::new(Exchange { request, responder });
+        let refused = queue.waiting.push(MAX_WAITING, client, exchange);
         queue.send_waiting();
         drop(queue);
         if let Some(refused) = refused {
@@ -158,15 +158,6 @@ impl Drop for WorkerPool {
 }
 
 impl Queue {
-    /// Returns the request that is refused because the queue is full. Those whose clients have left
-    /// make room first.
-    fn push(&mut self, exchange: Box<Exchange>) -> Option<Box<Exchange>> {
-        if self.waiting.len() >= MAX_WAITING {
-            self.waiting.retain(|waiting| waiting.responder.is_wanted());
-        }
-        self.waiting.push(MAX_WAITING, exchange.request.client, exchange)
-    }
-
     /// Sends waiting requests to tiny_http, as many as it may have. Skips those whose clients have
     /// left.
     fn send_waiting(&mut self) {
@@ -204,23 +195,17 @@ fn head(method: &str, path: &str, query: Option<&str>, number: u64) -> String {
 }
 
 impl Shared {
-    /// Handles requests, and jobs that have waited for their turn, alternately, until the pool
+    /// Handles jobs that have waited for their turn, and requests, alternately, until the pool
     /// stops.
     fn work(&self) {
-        let mut is_job_next = true;
         while !self.stopping.load(Ordering::SeqCst) {
-            let ready = self.turns.ready();
-            is_job_next = !is_job_next && ready > 0;
-            if is_job_next {
-                self.guard(None, || self.turns.run_next());
-                continue;
-            }
+            let had_job = self.guard(None, || self.turns.run_next()).unwrap_or(true);
             let received =
-                if ready > 0 { self.server.try_recv() } else { self.server.recv().map(Some) };
+                if had_job { self.server.try_recv() } else { self.server.recv().map(Some) };
             match received {
                 Ok(Some(request)) => {
-                    // Another worker runs the job that this one puts off.
-                    if ready > 0 {
+                    // Another worker runs the jobs that this one puts off.
+                    if had_job {
                         self.server.unblock();
                     }
                     self.metrics.busy_workers.inc();
@@ -266,12 +251,14 @@ impl Shared {
         exchange
     }
 
-    /// Runs `work`. The panic hook has logged the place of a panic.
-    fn guard(&self, request_id: Option<Uuid>, work: impl FnOnce()) {
-        if panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
+    /// Runs `work`. Returns `None` if it panics, whose place Rust has written to standard error.
+    fn guard<T>(&self, request_id: Option<Uuid>, work: impl FnOnce() -> T) -> Option<T> {
+        let result = panic::catch_unwind(AssertUnwindSafe(work));
+        if result.is_err() {
             let request_id = request_id.map(tracing::field::display);
             tracing::error!(request_id, "a handler panicked");
         }
+        result.ok()
     }
 }
 

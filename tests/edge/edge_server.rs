@@ -14,6 +14,7 @@ use tenantdesk::http::{ApiError, Body, Request, Responder, Response};
 use tenantdesk::server::Server;
 use tenantdesk::turns::Turns;
 
+use crate::support::in_process::serve;
 use crate::support::raw::{Answer, Client};
 use crate::support::until;
 
@@ -63,7 +64,7 @@ impl EdgeServer {
                 _ => respond(&request, reply),
             }
         };
-        let service = Server::start_with(Arc::new(handler), config, Clock::system()).unwrap();
+        let service = serve(Arc::new(handler), config, Clock::system()).unwrap();
         EdgeServer { address: service.address(), service: Some(service), seen, held }
     }
 

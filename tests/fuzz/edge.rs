@@ -9,10 +9,10 @@ use std::time::Duration;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::http::{Body, Request, Responder, Response};
-use tenantdesk::server::Server;
 use tenantdesk::turns::Turns;
 
 use crate::mutate::fuzz;
+use crate::support::in_process::serve;
 use crate::support::uninterrupted;
 
 const PIECES: &[&[u8]] = &[
@@ -81,7 +81,7 @@ fn edge() {
     config.connections.head_timeout = Duration::from_millis(100);
     config.connections.body_timeout = Duration::from_millis(100);
     config.connections.idle_timeout = Duration::from_millis(500);
-    let service = Server::start_with(Arc::new(handler), config, Clock::system()).unwrap();
+    let service = serve(Arc::new(handler), config, Clock::system()).unwrap();
     let address = service.address();
     let (mut inputs, mut came) = (0, 0);
     fuzz("edge", PIECES, |input| {

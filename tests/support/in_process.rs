@@ -8,7 +8,10 @@ use std::time::Duration;
 use tenantdesk::app::App;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
-use tenantdesk::http::Handler;
+use tenantdesk::edge::{Edge, EdgeError, EdgeParts, Listeners, Tls};
+use tenantdesk::http::request::MAX_BODY;
+use tenantdesk::http::{Handler, WorkerPool};
+use tenantdesk::metrics::Metrics;
 use tenantdesk::server::Server;
 use tenantdesk::store::NewDataDir;
 
@@ -42,7 +45,7 @@ impl InProcess {
         let pipeline = Arc::clone(&app);
         let handler: Handler =
             Arc::new(move |request, reply, turns| pipeline.respond(request, reply, turns));
-        let service = Server::start_with(handler, config, clock.clone()).unwrap();
+        let service = serve(handler, config, clock.clone()).unwrap();
         data_dir.set_address(service.address());
         InProcess { data_dir, service: Some(service), clock, app: Some(app) }
     }
@@ -51,7 +54,7 @@ impl InProcess {
     pub(crate) fn answering(handler: Handler) -> InProcess {
         let data_dir = DataDir::new(false);
         let clock = Clock::system();
-        let service = Server::start_with(handler, config(&data_dir), clock.clone()).unwrap();
+        let service = serve(handler, config(&data_dir), clock.clone()).unwrap();
         // It shows how the service itself holds out; a proxy would hold out before it.
         data_dir.set_direct_address(service.address());
         InProcess { data_dir, service: Some(service), clock, app: None }
@@ -64,7 +67,7 @@ impl InProcess {
         let clock = Clock::system();
         let config = Config { rate_limit: NonZeroU32::MAX, ..config(&data_dir) };
         let app = open(&config, clock.clone()).unwrap();
-        let service = Server::start_with(handler(app), config, clock.clone()).unwrap();
+        let service = serve(handler(app), config, clock.clone()).unwrap();
         data_dir.set_address(service.address());
         InProcess { data_dir, service: Some(service), clock, app: None }
     }
@@ -96,6 +99,27 @@ impl Drop for InProcess {
     }
 }
 
+/// Starts a server with a handler in place of the application. It takes a body on every path, and
+/// has no page of metrics.
+pub(crate) fn serve(handler: Handler, config: Config, clock: Clock) -> Result<Server, EdgeError> {
+    let listeners = Listeners::bind(config.listen, None)?;
+    let files = config.tls.map(|files| Tls::load(files.certificate, files.key));
+    let tls = files.transpose()?.map(Arc::new);
+    let metrics = Arc::new(Metrics::new(|_| "other"));
+    let pool = WorkerPool::start(handler, config.workers, Arc::clone(&metrics));
+    let parts = EdgeParts {
+        limits: config.connections,
+        proxies: config.trusted_proxies,
+        pool: Arc::new(pool.map_err(EdgeError::Start)?),
+        max_body: |_, _| MAX_BODY,
+        tls: tls.clone(),
+        clock,
+        metrics,
+        metrics_page: None,
+    };
+    Ok(Server { edge: Edge::start(listeners, parts)?, tls })
+}
+
 /// Makes the data directory if there is none, as `serve` does, and opens it.
 pub(crate) fn open(config: &Config, clock: Clock) -> Result<Arc<App>, String> {
     NewDataDir::create(&config.data_dir).map_err(|error| error.to_string())?.keep();
@@ -122,8 +146,7 @@ impl AppServer {
             let app = present.lock().unwrap().clone();
             app.expect("a data directory is open").respond(request, reply, turns);
         });
-        let service =
-            Server::start_with(handler, config(&DataDir::new(false)), Clock::system()).unwrap();
+        let service = serve(handler, config(&DataDir::new(false)), Clock::system()).unwrap();
         AppServer { service: Some(service), app }
     }
 
