@@ -17,7 +17,8 @@ pub const LENGTH: std::ops::RangeInclusive<usize> = 12..=128;
 /// A hash that no password matches, with the parameters of real hashes: those of `Argon2::default`,
 /// which OWASP recommends. Verification against it
 /// takes the same time, so that response times do not reveal which tenants exist.
-const DUMMY_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+const DUMMY_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$\
+                          AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// 32 letters and digits that are hard to confuse. Five random bits select one with uniform
 /// probability.

@@ -228,14 +228,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_output_of_the_csv_crate_is_read_back(table in prop::collection::vec(prop::collection::vec("[a-c,;\"\r\n =\u{e4}]{0,6}", 3), 1..6)) {
+        fn the_output_of_the_csv_crate_is_read_back(
+            table in prop::collection::vec(
+                prop::collection::vec("[a-c,;\"\r\n =\u{e4}]{0,6}", 3),
+                1..6,
+            ),
+        ) {
             let mut writer = csv::Writer::from_writer(Vec::new());
             writer.write_record(["x", "y", "z"]).unwrap();
             for cells in &table {
                 writer.write_record(cells).unwrap();
             }
             let text = writer.into_inner().unwrap();
-            let read: Vec<Vec<String>> = rows(&text).into_iter().skip(1).map(|(_, cells)| cells).collect();
+            let read: Vec<Vec<String>> =
+                rows(&text).into_iter().skip(1).map(|(_, cells)| cells).collect();
             prop_assert_eq!(read, table);
         }
     }

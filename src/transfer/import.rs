@@ -88,7 +88,11 @@ pub enum ImportError {
     #[error("the file cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     /// The observer has received each error.
-    #[error("{errors} {} in {rows} {}; nothing was imported", plural(*.errors, "fault"), plural(*.rows, "row"))]
+    #[error(
+        "{errors} {} in {rows} {}; nothing was imported",
+        plural(*.errors, "fault"),
+        plural(*.rows, "row")
+    )]
     InvalidRows {
         errors: u64,
         /// The number of rows with errors.
@@ -96,7 +100,8 @@ pub enum ImportError {
     },
     /// Ids cannot be kept: the resource with this plural name holds records, or held some before.
     #[error(
-        "--keep-ids takes ids only into a resource that has never held a record, and {0} has; nothing was imported"
+        "--keep-ids takes ids only into a resource that has never held a record, and {0} has; \
+         nothing was imported"
     )]
     HasHeldRecords(&'static str),
     #[error("the tenant's file cannot be used: {0}; nothing was imported")]

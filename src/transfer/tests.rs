@@ -106,8 +106,17 @@ const JSON: Format = Format::JsonLines;
 fn an_export_is_imported_without_loss() {
     let fixture = Fixture::new();
     let notes = "Zeile 1\r\nZeile 2\n\"quoted\", ; \t ' ü € 😀 \r end";
-    let line = serde_json::json!({"name": "=1+1 Müller; \"Söhne\"", "notes": notes, "country": "DE", "phone": " +49 ",
-        "customer_since": "2024-02-29", "status": "inactive", "city": null, "street": "", "id": 77});
+    let line = serde_json::json!({
+        "name": "=1+1 Müller; \"Söhne\"",
+        "notes": notes,
+        "country": "DE",
+        "phone": " +49 ",
+        "customer_since": "2024-02-29",
+        "status": "inactive",
+        "city": null,
+        "street": "",
+        "id": 77,
+    });
     fixture.accepts(&CUSTOMER, JSON, &format!("{line}\n{{\"name\": \"Second\"}}"));
     fixture.accepts(
         &EMPLOYEE,
@@ -202,8 +211,8 @@ fn every_error_has_its_line_and_column() {
             "line 7: -: invalid_row",
         ]
     );
-    let lines =
-        b"{\"name\": \"Good\"}\n{\"name\": 5, \"nmae\": 1}\n\n[]\n{\"name\": 5}\n{\"name\": \"a\\u0000b\"}\n{\xff}\n";
+    let lines = b"{\"name\": \"Good\"}\n{\"name\": 5, \"nmae\": 1}\n\n[]\n\
+          {\"name\": 5}\n{\"name\": \"a\\u0000b\"}\n{\xff}\n";
     assert_eq!(
         fixture.rejects(import(&CUSTOMER, JSON), lines),
         [
