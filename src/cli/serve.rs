@@ -1,32 +1,36 @@
 //! `serve`: runs the server until a signal stops it.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use jiff::{SignedDuration, Span, SpanRelativeTo};
+use jiff::{Span, SpanRelativeTo};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use serde_json::{Value, json};
+use sd_notify::NotifyState;
+use serde::Serialize;
+use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tracing::Level;
 
-use super::logging::{self, LogFormat};
-use super::new_tenants::{CreatedTenant, NewTenants};
-use super::output::{print, print_json};
-use super::repetition::Repetition;
-use super::supervisor::Supervisor;
+use super::supervisor::{notify, notify_ready, notify_reloading, start_watchdog};
 use super::{GlobalOptions, tenant_name};
 use crate::app::App;
+use crate::clock::Clock;
 use crate::config::{Config, ConnectionLimits, MIN_WORKERS, TenantLimits, TlsFiles};
 use crate::edge;
-use crate::server::Server;
+use crate::model::{Scopes, TenantId};
+use crate::password;
+use crate::server::{BoundServer, Server};
+use crate::store::registry::NewKey;
 use crate::store::{NewDataDir, ServeLock};
 
 #[derive(Debug, Args)]
@@ -84,27 +88,34 @@ pub(super) struct Arguments {
     #[arg(long, env = "TENANTDESK_MAX_TENANT_SIZE", default_value = "10GiB", value_parser = size, value_name = "SIZE")]
     max_tenant_size: u64,
     /// The maximum time between two requests of a connection
-    #[arg(long, env = "TENANTDESK_IDLE_TIMEOUT", default_value = "75s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, env = "TENANTDESK_IDLE_TIMEOUT", default_value = "75s", value_parser = timeout, value_name = "TIME")]
     idle_timeout: Duration,
     /// The maximum time for the head of a request, from its first byte
-    #[arg(long, env = "TENANTDESK_HEAD_TIMEOUT", default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, env = "TENANTDESK_HEAD_TIMEOUT", default_value = "10s", value_parser = timeout, value_name = "TIME")]
     head_timeout: Duration,
     /// The maximum time for the body of a request
-    #[arg(long, env = "TENANTDESK_BODY_TIMEOUT", default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, env = "TENANTDESK_BODY_TIMEOUT", default_value = "10s", value_parser = timeout, value_name = "TIME")]
     body_timeout: Duration,
     /// The maximum time in which a client reads 64 KiB of a response
-    #[arg(long, env = "TENANTDESK_WRITE_TIMEOUT", default_value = "10s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, env = "TENANTDESK_WRITE_TIMEOUT", default_value = "10s", value_parser = timeout, value_name = "TIME")]
     write_timeout: Duration,
     /// The maximum number of connections [default: half of the descriptor limit, at most 10000]
     #[arg(long, env = "TENANTDESK_MAX_CONNECTIONS", value_name = "N")]
     max_connections: Option<NonZeroUsize>,
 }
 
+/// The format of the log.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
 /// The interval at which last uses of keys and failed sign-ins are written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
-    logging::start(arguments.log_format);
+    start_log(arguments.log_format);
     // Registered first, so that no signal is missed.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     let config = configure(options, arguments, raise_descriptor_limit());
@@ -114,37 +125,51 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     // more useful.
     let _lock = ServeLock::acquire(&options.data_dir)?;
     let bound = Server::bind(config.clone())?;
-    let supervisor = Arc::new(Supervisor::from_environment());
-    let starting = supervisor.starting()?;
-    let app = App::open(&config, options.clock())?;
-    drop(starting);
-    let tenants = NewTenants::create(&app, &arguments.create_tenants)?;
-    let server = bound.start(Arc::clone(&app))?;
-    let flushed = Arc::clone(&app);
-    let flusher = Repetition::start("last-uses", FLUSH_INTERVAL, move || flush(&flushed))?;
-    handle_signals(signals, &server, Arc::clone(&supervisor))?;
+    let app = App::open(&config, Clock::system())?;
+    let mut created = Vec::new();
+    let server = create_tenants(&app, &arguments.create_tenants, &mut created)
+        .and_then(|()| start(options, bound, &app, signals, &created))
+        .inspect_err(|_| delete_tenants(&app, &created))?;
+    data_dir.keep();
+    notify_ready(&status(&server));
+    start_watchdog(Arc::clone(&server.edge.heartbeat))?;
 
-    let printed = print_startup(options, &server, &tenants.created);
-    match printed {
-        Ok(()) => {
-            tenants.keep();
-            data_dir.keep();
-            supervisor.ready(&status(&server));
+    let (stop, stopped) = mpsc::channel::<()>();
+    let flushed = Arc::clone(&app);
+    let flusher = thread::Builder::new().name("last-uses".to_owned()).spawn(move || {
+        while stopped.recv_timeout(FLUSH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            flush(&flushed);
         }
-        Err(_) => server.edge.stopper.stop(),
-    }
-    let heartbeat = Arc::clone(&server.edge.heartbeat);
-    let watchdog = supervisor.start_watchdog(move || heartbeat.load(Ordering::Relaxed))?;
+    })?;
     let result = server.wait();
-    drop(watchdog);
-    drop(flusher);
+    drop(stop);
+    // A panic of the thread was logged.
+    let _ = flusher.join();
     flush(&app);
     app.tenants.close();
     app.registry.close();
-    printed?;
     result?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Starts the log on standard error. Failures to write to it are ignored, so that they do not
+/// affect the service.
+fn start_log(format: LogFormat) {
+    let builder = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(Level::INFO)
+        .log_internal_errors(false);
+    // It fails only if the process has a logger already.
+    let _ = match format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .try_init(),
+    };
 }
 
 /// The configuration. `descriptors` is the limit on open files.
@@ -194,43 +219,86 @@ fn flush(app: &App) {
     }
 }
 
-fn status(server: &Server) -> String {
-    format!("listening on {}", url(server, server.address()))
+/// A tenant that `--create-tenant` has created, with its secrets.
+#[derive(Serialize)]
+struct CreatedTenant {
+    id: TenantId,
+    name: String,
+    password: String,
+    key: Option<String>,
 }
 
-/// The URL of the server at `address`, without a path.
-fn url(server: &Server, address: SocketAddr) -> String {
-    format!("{}://{address}", server.scheme())
+/// Creates those tenants of `names` that do not exist, each with a key with all scopes.
+fn create_tenants(
+    app: &App,
+    names: &[String],
+    created: &mut Vec<CreatedTenant>,
+) -> anyhow::Result<()> {
+    for name in names {
+        if app.registry.find_tenant(name)?.is_some() {
+            continue;
+        }
+        let password = password::generate()?;
+        let hash = password::hash(&password)?;
+        let new = NewKey::new("first key", Scopes::every());
+        let (tenant, key) =
+            app.registry.create_tenant(name, None, &hash, Some(new), app.clock.now())?;
+        created.push(CreatedTenant { id: tenant.id, name: tenant.name, password, key });
+    }
+    Ok(())
+}
+
+/// Deletes new tenants whose secrets nobody has seen.
+fn delete_tenants(app: &App, created: &[CreatedTenant]) {
+    for CreatedTenant { name, .. } in created {
+        if let Err(error) = app.registry.delete_tenant(name) {
+            tracing::error!(tenant = name, %error, "the new tenant could not be deleted");
+        }
+    }
+}
+
+/// Starts the server and prints its addresses and the secrets of the new tenants.
+fn start(
+    options: &GlobalOptions,
+    bound: BoundServer,
+    app: &Arc<App>,
+    signals: Signals,
+    created: &[CreatedTenant],
+) -> anyhow::Result<Server> {
+    let server = bound.start(Arc::clone(app))?;
+    handle_signals(signals, &server)?;
+    match print_startup(options, &server, created) {
+        Ok(()) => Ok(server),
+        Err(error) => {
+            server.stop()?;
+            Err(error)
+        }
+    }
 }
 
 /// Starts the thread that handles signals: SIGHUP reloads the certificate, all others stop the
 /// server.
-fn handle_signals(
-    mut signals: Signals,
-    server: &Server,
-    supervisor: Arc<Supervisor>,
-) -> anyhow::Result<()> {
+fn handle_signals(mut signals: Signals, server: &Server) -> anyhow::Result<()> {
     let (stopper, tls, status) = (server.edge.stopper.clone(), server.tls.clone(), status(server));
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if signal != SIGHUP {
                 tracing::info!("stopping");
-                supervisor.stopping();
+                notify(&[NotifyState::Stopping]);
                 stopper.stop();
                 continue;
             }
-            supervisor.reloading();
+            notify_reloading();
             match tls.as_ref().map_or(Ok(()), |tls| tls.reload()) {
                 Ok(()) => tracing::info!("certificate reloaded"),
                 Err(error) => tracing::error!(%error, "the new certificate cannot be used; the old one stays in use"),
             }
-            supervisor.ready(&status);
+            notify_ready(&status);
         }
     })?;
     Ok(())
 }
 
-/// Prints the secrets of the new tenants and the addresses of the server.
 fn print_startup(
     options: &GlobalOptions,
     server: &Server,
@@ -239,45 +307,39 @@ fn print_startup(
     let listening = url(server, server.address());
     tracing::info!(address = %listening, "listening");
     let metrics = server.edge.metrics_address.map(|address| format!("http://{address}/metrics"));
-    if options.json {
-        let created: Vec<Value> = created.iter().map(document).collect();
-        return print_json(
-            &json!({"listening": listening, "created": created, "metrics": metrics}),
-        );
-    }
-    let mut text = String::new();
-    for created in created {
-        text += &introduction(created, server);
-    }
-    if let Some(metrics) = metrics {
+    let mut text: String = created.iter().map(|tenant| introduction(tenant, server)).collect();
+    if let Some(metrics) = &metrics {
         text += &format!("metrics on {metrics}\n");
     }
-    print(&format!("{text}listening on {listening}"))
-}
-
-fn document(created: &CreatedTenant) -> Value {
-    json!({
-        "id": created.tenant.id,
-        "name": created.tenant.name,
-        "password": created.password,
-        "key": created.key,
-    })
+    options.report(
+        &json!({"listening": listening, "created": created, "metrics": metrics}),
+        &format!("{text}listening on {listening}"),
+    )
 }
 
 fn introduction(created: &CreatedTenant, server: &Server) -> String {
-    let CreatedTenant { tenant, password, key } = created;
+    let CreatedTenant { id, name, password, key } = created;
+    let key = key.as_deref().unwrap_or_default();
     let base = url(server, reachable(server.address()));
     // The certificate is valid for a name, but the URL contains an address.
-    let insecure = if server.scheme() == "https" { " --insecure" } else { "" };
+    let insecure = if server.tls.is_some() { " --insecure" } else { "" };
     format!(
-        "tenant {} (id {}); its secrets cannot be shown again\n\
+        "tenant {name} (id {id}); its secrets cannot be shown again\n\
          panel password: {password}\n\
          API key:        {key}\n\
          panel:          {base}/api_keys.php\n\
          Try it:\n\n  \
-         curl{insecure} -H 'Authorization: Bearer {key}' {base}/customers.php\n\n",
-        tenant.name, tenant.id
+         curl{insecure} -H 'Authorization: Bearer {key}' {base}/customers.php\n\n"
     )
+}
+
+fn status(server: &Server) -> String {
+    format!("listening on {}", url(server, server.address()))
+}
+
+/// The URL of the server at `address`, without a path.
+fn url(server: &Server, address: SocketAddr) -> String {
+    format!("{}://{address}", server.scheme())
 }
 
 /// The address at which this machine reaches the listener, also if it listens on all addresses.
@@ -290,39 +352,35 @@ pub(super) fn reachable(listening: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listening.port())
 }
 
-/// Parses `75s`, `500ms` or `2m`, and other durations of jiff's friendly format. A number without a
-/// unit counts seconds.
-fn duration(text: &str) -> Result<Duration, &'static str> {
-    const INVALID: &str = "a time is a number greater than 0 with a unit, such as 500ms, 10s or 2m";
-    /// A larger duration could overflow when it is added to the current time.
-    const MAX: Duration = Duration::from_mins(u32::MAX as u64);
-    let parsed = match text.parse::<u32>() {
-        Ok(seconds) => SignedDuration::from_secs(seconds.into()),
-        Err(_) => text.parse().map_err(|_| INVALID)?,
-    };
-    Duration::try_from(parsed).ok().filter(|time| !time.is_zero() && *time <= MAX).ok_or(INVALID)
+const DAY: Duration = Duration::from_hours(24);
+
+/// Parses a time-out: `75s`, `500ms`, `2m`.
+fn timeout(text: &str) -> Result<Duration, &'static str> {
+    let time = time(text).filter(|time| !time.is_zero() && *time <= DAY);
+    time.ok_or("not a time with a unit of at most a day, such as 500ms, 10s or 2m")
 }
 
-/// Parses the time for which entries of the change log are kept: `90d`, `52w`, or other durations
-/// of jiff's friendly format.
+/// Parses the time for which entries of the change log are kept: `90d`, `52w`.
 fn keep_changes(text: &str) -> Result<Duration, &'static str> {
-    const INVALID: &str = "a time from 1d to 3650d, such as 90d";
-    const DAY: Duration = Duration::from_hours(24);
-    let span: Span = text.parse().map_err(|_| INVALID)?;
-    let parsed = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| INVALID)?;
-    Duration::try_from(parsed).ok().filter(|time| (DAY..=DAY * 3650).contains(time)).ok_or(INVALID)
+    let time = time(text).filter(|time| (DAY..=DAY * 3650).contains(time));
+    time.ok_or("not a time from 1d to 3650d, such as 90d")
 }
 
-/// Parses a size in bytes with a unit: `500MiB`, `10GiB`. At least 1 MiB.
+/// Parses jiff's friendly format.
+fn time(text: &str) -> Option<Duration> {
+    let span: Span = text.parse().ok()?;
+    span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?.try_into().ok()
+}
+
+/// Parses a size: `500MiB`, `10GiB`.
 fn size(text: &str) -> Result<u64, &'static str> {
-    const INVALID: &str = "a size with a unit of at least 1MiB, such as 500MiB or 10GiB";
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
-    let (number, shift) = units
-        .iter()
-        .find_map(|(unit, shift)| text.strip_suffix(unit).map(|number| (number, *shift)))
-        .ok_or(INVALID)?;
-    let number: u64 = number.trim_end().parse().map_err(|_| INVALID)?;
-    number.checked_mul(1 << shift).filter(|bytes| *bytes >= 1 << 20).ok_or(INVALID)
+    const INVALID: &str = "not a size such as 500MiB or 10GiB";
+    let (number, unit) = match text.strip_suffix("GiB") {
+        Some(number) => (number, 1 << 30),
+        None => (text.strip_suffix("MiB").ok_or(INVALID)?, 1 << 20),
+    };
+    let number: NonZeroU32 = number.parse().map_err(|_| INVALID)?;
+    Ok(u64::from(number.get()) * unit)
 }
 
 #[cfg(test)]
@@ -342,23 +400,22 @@ mod tests {
     #[test]
     fn sizes_have_binary_units() {
         assert_eq!(size("10GiB"), Ok(10 << 30));
-        assert_eq!(size("1024KiB"), Ok(1 << 20));
-        for invalid in ["", "10", "10GB", "-1GiB", "1023KiB", "1.5GiB", "99999999999999999TiB"] {
+        assert_eq!(size("1MiB"), Ok(1 << 20));
+        for invalid in ["", "10", "10GB", "-1GiB", "0MiB", "1.5GiB", "99999999999999999GiB"] {
             assert!(size(invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
     fn times_have_units_and_are_positive() {
-        assert_eq!(duration("75s"), Ok(Duration::from_secs(75)));
-        assert_eq!(duration("75"), Ok(Duration::from_secs(75)));
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!(duration("4294967295m"), Ok(Duration::from_secs(4_294_967_295 * 60)));
+        assert_eq!(timeout("75s"), Ok(Duration::from_secs(75)));
+        assert_eq!(timeout("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(timeout("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(timeout("1d"), Ok(DAY));
         for invalid in
-            ["", "s", "0", "0s", "-1s", "2m ago", "1x", "99999999999m", "99999999999999999999s"]
+            ["", "s", "0", "75", "0s", "-1s", "2m ago", "1x", "25h", "99999999999999999999s"]
         {
-            assert!(duration(invalid).is_err(), "{invalid}");
+            assert!(timeout(invalid).is_err(), "{invalid}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::support::server::{Output, run};
 use crate::support::syncs::Syncs;
-use crate::support::{DataDir, Setup, database};
+use crate::support::{DataDir, database};
 
 #[test]
 fn a_registry_without_a_table_beside_tenants_is_damaged() {
@@ -95,20 +95,4 @@ fn a_tenant_its_password_and_its_first_key_are_made_together() {
     let tenants = data_dir.cli(&["--json", "tenant", "list"]).done().json();
     assert_eq!(tenants.as_array().unwrap().len(), 1, "{tenants}");
     assert_eq!(names(&data_dir, "tenants"), ["1.db"]);
-}
-
-#[test]
-fn a_start_says_what_to_do_if_the_secrets_of_a_tenant_were_not_shown() {
-    let mut server = Setup::plain().option("--create-tenant").option("acme").start();
-    let advice = "tenant password acme --generate";
-    assert!(!server.log().contains(advice), "{}", server.log());
-    let output = server.output();
-    let key = output.split_whitespace().find(|word| word.starts_with("tdk_")).unwrap().to_owned();
-    server.kill();
-    server.restart();
-    assert!(server.log().contains(advice), "{}", server.log());
-    server.with_key(&key).get("/customers.php").is(200);
-    server.stop();
-    server.restart();
-    assert!(!server.log().contains(advice), "its key was used: {}", server.log());
 }
