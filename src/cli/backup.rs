@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::output::print_stderr;
 use super::{GlobalOptions, find_tenant};
+use crate::clock::Clock;
 use crate::store::archive::{Backup, LeftOutTenant, backup};
 
 #[derive(Debug, Args)]
@@ -28,7 +29,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         arguments.tenant.as_deref().map(|name| find_tenant(&registry, name)).transpose()?;
     let keep = arguments.keep.map(NonZeroUsize::get);
     let made =
-        backup::create(&registry, &arguments.dir, tenant.as_ref(), keep, options.clock().now())?;
+        backup::create(&registry, &arguments.dir, tenant.as_ref(), keep, Clock::system().now())?;
     options.report(&document(&made), &text(&made))?;
     report_left_out(&made)
 }

@@ -14,7 +14,7 @@ use super::output::print_document;
 
 #[derive(Debug, Args)]
 pub(super) struct CompletionsArguments {
-    /// The shell that the completions are for
+    /// The shell that reads them
     shell: Shell,
 }
 

@@ -1,17 +1,16 @@
 //! `export`: writes all records of a resource to standard output or a file.
 
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::ProgressBar;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
-use super::import::progress_bar;
-use super::{GlobalOptions, open_tenant, resource, resource_names};
+use super::{GlobalOptions, open_tenant, resource};
 use crate::files;
 use crate::model::Resource;
 use crate::store::{DatabaseError, TenantFile};
@@ -21,42 +20,41 @@ use crate::transfer::{self, Format};
 pub(super) struct Arguments {
     /// The tenant's name
     tenant: String,
-    #[arg(value_parser = resource, help = resource_names())]
+    /// The records
+    #[arg(value_parser = resource())]
     resource: &'static Resource,
     /// The format [default: by the extension of --output, else csv]
-    #[arg(long)]
-    format: Option<FormatName>,
+    #[arg(long, value_parser = format())]
+    format: Option<Format>,
     /// Write to this file, with access for the owner only, instead of standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum FormatName {
-    Csv,
-    Jsonl,
-}
-
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
-    let (registry, tenant) = open_tenant(options, &arguments.tenant)?;
+    let Arguments { tenant, resource, format, output } = arguments;
+    let (registry, tenant) = open_tenant(options, tenant)?;
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;
-    let format = match (arguments.format, &arguments.output) {
-        (Some(FormatName::Csv), _) => Format::Csv,
-        (Some(FormatName::Jsonl), _) => Format::JsonLines,
-        (None, Some(path)) => Format::from_extension(path).unwrap_or(Format::Csv),
-        (None, None) => Format::Csv,
+    let by_extension = || output.as_deref().and_then(Format::from_extension);
+    let format = format.or_else(by_extension).unwrap_or(Format::Csv);
+    let bar = if output.is_none() && io::stdout().is_terminal() {
+        ProgressBar::hidden()
+    } else {
+        let count: Result<u64, DatabaseError> = file.read(|reading| reading.count(resource));
+        ProgressBar::new(count?)
     };
-    let resource = arguments.resource;
-    let Some(path) = &arguments.output else {
+    let export = |target: &mut dyn Write| {
+        let target = BufWriter::with_capacity(64 * 1024, target);
+        let rows = transfer::export(&file, resource, format, target, || bar.inc(1));
+        bar.finish_and_clear();
+        rows
+    };
+    let Some(path) = output else {
         // The records themselves are the output, also with `--json`.
-        let bar = export_progress(&file, resource, !io::stdout().is_terminal())?;
-        transfer::export(&file, resource, format, counting_writer(io::stdout().lock(), &bar))?;
+        export(&mut io::stdout().lock())?;
         return Ok(());
     };
-    let bar = export_progress(&file, resource, true)?;
-    let rows = write_file(path, |target| {
-        Ok(transfer::export(&file, resource, format, counting_writer(target, &bar))?)
-    })?;
+    let rows = write_file(path, export)?;
     let (plural, tenant, path) = (resource.plural, tenant.name, path.display().to_string());
     options.report(
         &json!({"done": "exported", "tenant": tenant, "resource": plural, "rows": rows, "file": path}),
@@ -68,51 +66,20 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
 /// so that `path` never holds a partial export.
 fn write_file(
     path: &Path,
-    write: impl FnOnce(&File) -> anyhow::Result<u64>,
+    write: impl FnOnce(&mut dyn Write) -> Result<u64, transfer::ExportError>,
 ) -> anyhow::Result<u64> {
     let failed = || format!("cannot write {}", path.display());
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let file = NamedTempFile::new_in(directory.unwrap_or(Path::new("."))).with_context(failed)?;
-    let rows = write(file.as_file())?;
+    let mut file =
+        NamedTempFile::new_in(directory.unwrap_or(Path::new("."))).with_context(failed)?;
+    let rows = write(file.as_file_mut())?;
     file.as_file().sync_all().with_context(failed)?;
     file.persist(path).with_context(failed)?;
     files::sync_parent(path).with_context(failed)?;
     Ok(rows)
 }
 
-/// A progress bar in records, hidden if it is not `wanted`.
-fn export_progress(
-    file: &TenantFile,
-    resource: &'static Resource,
-    wanted: bool,
-) -> anyhow::Result<ProgressBar> {
-    if !wanted {
-        return Ok(ProgressBar::hidden());
-    }
-    let count: Result<u64, DatabaseError> = file.read(|reading| reading.count(resource));
-    Ok(progress_bar(count?, "{pos} of {len}").with_message("exporting"))
-}
-
-/// Buffers writes to `target` and advances `bar` by the lines written. Line breaks inside a record
-/// make it run slightly ahead.
-fn counting_writer<'a>(target: impl Write + 'a, bar: &'a ProgressBar) -> impl Write + 'a {
-    BufWriter::with_capacity(64 * 1024, LineCounter { target, bar })
-}
-
-struct LineCounter<'a, W> {
-    target: W,
-    bar: &'a ProgressBar,
-}
-
-impl<W: Write> Write for LineCounter<'_, W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.target.write(bytes)?;
-        let lines = bytes.iter().take(written).filter(|byte| **byte == b'\n').count();
-        self.bar.inc(lines as u64);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.target.flush()
-    }
+fn format() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(["csv", "jsonl"])
+        .map(|name| if name == "csv" { Format::Csv } else { Format::JsonLines })
 }

@@ -10,7 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::output::print_stderr;
-use super::{GlobalOptions, UsageError, open_tenant, resource, resource_names};
+use super::{GlobalOptions, UsageError, open_tenant, resource};
+use crate::clock::Clock;
 use crate::model::Resource;
 use crate::store::TenantFile;
 use crate::transfer::{Format, Import, ImportObserver, Imported, Mode, RowError};
@@ -19,7 +20,8 @@ use crate::transfer::{Format, Import, ImportObserver, Imported, Mode, RowError};
 pub(super) struct Arguments {
     /// The tenant's name
     tenant: String,
-    #[arg(value_parser = resource, help = resource_names())]
+    /// The records
+    #[arg(value_parser = resource())]
     resource: &'static Resource,
     /// The file, with the extension .csv or .jsonl
     file: PathBuf,
@@ -54,114 +56,75 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     ensure!(!metadata.is_dir(), "{} is a directory", path.display());
     let mut file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let import = Import { resource, format, mode, dry_run: *dry_run };
-    let document = options.json.then(|| ErrorDocument::new(&tenant.name, resource.plural));
-    let (size, now) = (metadata.len(), options.clock().now().timestamp());
-    let mut report = ImportReport::new(size, document);
-    let source = report.bar.wrap_read(source);
-    let outcome = import.run(source, size, &mut file, now, &mut report);
+    let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {eta}")?;
+    let bar = ProgressBar::new(metadata.len()).with_style(style);
+    let faults = json!({"done": "nothing", "tenant": tenant.name, "resource": resource.plural});
+    let mut report = ErrorReport::new(bar.clone(), options.json.then_some(faults));
+    let now = Clock::system().now().timestamp();
+    let outcome = import.run(bar.wrap_read(source), metadata.len(), &mut file, now, &mut report);
     report.finish()?;
-    let imported = outcome?;
-    let (rows, name) = (imported.rows(), &tenant.name);
-    let Imported { created, changed, unchanged } = imported;
-    let counts = match mode {
-        Mode::UpdateBy(_) => {
-            format!(": {created} created, {changed} changed, {unchanged} unchanged")
-        }
-        _ => String::new(),
-    };
-    let plural = resource.plural;
-    let text = if *dry_run {
-        format!("{rows} rows of {plural} can be imported into {name}{counts}; nothing was stored")
-    } else {
-        format!("{rows} rows of {plural} are imported into {name}{counts}")
-    };
-    options.report(&result(&import, name, imported), &text)
+    let (document, text) = result(&import, &tenant.name, outcome?);
+    options.report(&document, &text)
 }
 
-fn result(import: &Import, tenant: &str, imported: Imported) -> Value {
-    let mut document = json!({
-        "done": if import.dry_run { "checked" } else { "imported" },
-        "tenant": tenant,
-        "resource": import.resource.plural,
-        "rows": imported.rows(),
-    });
+/// What the import did, as a document and as a text.
+fn result(import: &Import, tenant: &str, imported: Imported) -> (Value, String) {
+    let (rows, plural) = (imported.rows(), import.resource.plural);
+    let (done, mut text) = if import.dry_run {
+        let text =
+            format!("{rows} rows of {plural} can be imported into {tenant}; nothing was stored");
+        ("checked", text)
+    } else {
+        ("imported", format!("{rows} rows of {plural} are imported into {tenant}"))
+    };
+    let mut document = json!({"done": done, "tenant": tenant, "resource": plural, "rows": rows});
     if let (Mode::UpdateBy(_), Some(members)) = (import.mode, document.as_object_mut()) {
         let Imported { created, changed, unchanged } = imported;
+        text += &format!(": {created} created, {changed} changed, {unchanged} unchanged");
         let counts = [("created", created), ("changed", changed), ("unchanged", unchanged)];
         members.extend(counts.map(|(name, count)| (name.to_owned(), count.into())));
     }
-    document
+    (document, text)
 }
 
-/// The JSON document of a failed import. Each row error is written when it is found, so that memory
-/// is bounded.
-struct ErrorDocument {
-    /// The document up to the list of errors.
-    start: String,
-    target: BufWriter<Stdout>,
-    errors: u64,
-    /// The first failed write. Nothing is written after it.
-    result: io::Result<()>,
-}
-
-impl ErrorDocument {
-    fn new(tenant: &str, resource: &str) -> ErrorDocument {
-        let members =
-            json!({"done": "nothing", "tenant": tenant, "resource": resource}).to_string();
-        let start = format!("{},\"faults\":[", members.trim_end_matches('}'));
-        ErrorDocument { start, target: BufWriter::new(io::stdout()), errors: 0, result: Ok(()) }
-    }
-
-    fn add(&mut self, error: &RowError) {
-        if self.result.is_ok() {
-            let separator = if self.errors == 0 { &self.start } else { "," };
-            self.result = write!(self.target, "{separator}{}", document(error));
-            self.errors += 1;
-        }
-    }
-
-    /// Completes the document, if there were errors.
-    fn finish(mut self) -> io::Result<()> {
-        self.result?;
-        if self.errors > 0 {
-            writeln!(self.target, "]}}")?;
-        }
-        self.target.flush()
-    }
-}
-
-fn document(error: &RowError) -> Value {
-    json!({"line": error.line, "field": error.field, "code": error.code, "message": error.message})
-}
-
-/// Reports row errors, and progress if standard error is a terminal.
-struct ImportReport {
+/// Reports each row error when it is found, so that memory is bounded: the first ones on standard
+/// error, and with `--json` all of them in a document on standard output.
+struct ErrorReport {
     bar: ProgressBar,
     errors: u64,
-    document: Option<ErrorDocument>,
+    /// The start of the document, up to the list of errors.
+    document: Option<String>,
+    stdout: BufWriter<Stdout>,
+    /// The first failed write to standard output. Nothing is written after it.
+    written: io::Result<()>,
 }
 
-impl ImportReport {
-    fn new(bytes: u64, document: Option<ErrorDocument>) -> ImportReport {
-        let bar = progress_bar(bytes, "{bytes} of {total_bytes}").with_message("importing");
-        ImportReport { bar, errors: 0, document }
+impl ErrorReport {
+    fn new(bar: ProgressBar, document: Option<Value>) -> ErrorReport {
+        let start = |document: Value| {
+            format!("{},\"faults\":[", document.to_string().trim_end_matches('}'))
+        };
+        let stdout = BufWriter::new(io::stdout());
+        ErrorReport { bar, errors: 0, document: document.map(start), stdout, written: Ok(()) }
     }
 
-    fn finish(self) -> anyhow::Result<()> {
+    fn finish(mut self) -> anyhow::Result<()> {
         self.bar.finish_and_clear();
         if self.errors > MAX_SHOWN {
             print_stderr(&format!("and {} more", self.errors - MAX_SHOWN));
         }
-        self.document
-            .map_or(Ok(()), ErrorDocument::finish)
-            .context("cannot write to standard output")
+        if self.errors > 0 && self.document.is_some() && self.written.is_ok() {
+            self.written = writeln!(self.stdout, "]}}");
+        }
+        self.written.and_then(|()| self.stdout.flush()).context("cannot write to standard output")
     }
 }
 
-impl ImportObserver for ImportReport {
+impl ImportObserver for ErrorReport {
     fn row_error(&mut self, error: &RowError) {
-        if let Some(document) = &mut self.document {
-            document.add(error);
+        if let (Some(start), Ok(())) = (&self.document, &self.written) {
+            let separator = if self.errors == 0 { start } else { "," };
+            self.written = write!(self.stdout, "{separator}{}", json!(error));
         }
         self.errors += 1;
         if self.errors <= MAX_SHOWN {
@@ -171,16 +134,5 @@ impl ImportObserver for ImportReport {
 
     fn waiting(&mut self) {
         print_stderr("waiting for another import into the tenant to end");
-    }
-}
-
-/// A progress bar on standard error, hidden if that is no terminal. `figures` is the template of
-/// indicatif for the numbers after the bar.
-pub(super) fn progress_bar(length: u64, figures: &str) -> ProgressBar {
-    let bar = ProgressBar::new(length);
-    let template = format!("{{msg:9}} {{bar:40}} {figures} {{eta}}");
-    match ProgressStyle::with_template(&template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
     }
 }

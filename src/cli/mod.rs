@@ -12,9 +12,7 @@ mod export;
 mod health;
 mod import;
 mod key;
-mod openapi;
 mod output;
-mod prompt;
 mod restore;
 mod serve;
 mod supervisor;
@@ -26,12 +24,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context as _, anyhow};
-use clap::builder::BoolishValueParser;
+use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use signal_hook::consts::SIGXFSZ;
 
-use crate::clock::Clock;
 use crate::model::{self, Resource};
+use crate::reference::openapi;
 use crate::store::registry::{Registry, TenantRow};
 use crate::store::{OpenError, registry, sqlite_version};
 
@@ -103,17 +101,9 @@ struct UsageError(String);
 
 /// Parses the command line of this process, runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
-    let parsed =
-        command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
-    let arguments = match parsed {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            // Help and version count as errors of clap. A failure to print them cannot be reported.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-        }
-    };
-    match run(arguments) {
+    // clap exits with 2 on wrong usage.
+    let matches = command().get_matches();
+    match Arguments::from_arg_matches(&matches).map_err(anyhow::Error::from).and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::print_stderr(&format!("error: {}", reason(&error)));
@@ -124,7 +114,11 @@ pub fn main() -> ExitCode {
 
 /// The declaration of the command line, with the examples of every command.
 fn command() -> clap::Command {
-    examples::add(Arguments::command().version(VERSION.as_str()))
+    const START: &str = "Examples:\n  tenantdesk serve --create-tenant demo\n\n\
+        Exit codes: 0 success; 1 failure, with the reason on the last line of standard error; \
+        2 wrong usage.";
+    let root = Arguments::command().version(VERSION.as_str()).after_help(START);
+    examples::add(root, "tenantdesk")
 }
 
 /// What `--version` prints. `build.rs` finds the commit.
@@ -151,16 +145,11 @@ fn reason(error: &anyhow::Error) -> String {
     reason.replace('\n', " ")
 }
 
-/// Handles SIGXFSZ, so that a write beyond the limit of `ulimit -f` returns an error and the
-/// command can clean up.
-fn handle_file_size_limit() -> anyhow::Result<()> {
+fn run(arguments: Arguments) -> anyhow::Result<()> {
+    // With a handler of SIGXFSZ, a write beyond the limit of `ulimit -f` returns an error, and the
+    // command can clean up.
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))
         .context("cannot handle signals")?;
-    Ok(())
-}
-
-fn run(arguments: Arguments) -> anyhow::Result<()> {
-    handle_file_size_limit()?;
     let options = &arguments.options;
     match arguments.command {
         Command::Serve(arguments) => serve::run(options, &arguments),
@@ -174,17 +163,13 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Check => check::run(options),
         Command::Doctor(arguments) => doctor::run(options, &arguments),
         Command::Health(arguments) => health::run(options, &arguments),
-        Command::Openapi => openapi::run(options),
+        Command::Openapi => output::print_document(openapi::pretty().trim_end()),
         Command::Completions(arguments) => completions::run_completions(command(), &arguments),
         Command::Manual(arguments) => completions::run_manual(options, command(), &arguments),
     }
 }
 
 impl GlobalOptions {
-    fn clock(&self) -> Clock {
-        Clock::system()
-    }
-
     /// Opens the registry of an existing data directory.
     fn open_registry(&self) -> anyhow::Result<Registry> {
         Registry::open(&self.data_dir).map_err(|error| self.explain(error))
@@ -220,21 +205,11 @@ fn tenant_name(text: &str) -> Result<String, &'static str> {
     registry::check_tenant_name(text).map(|()| text.to_owned())
 }
 
-/// The plural names of all resources, for a help text: `customers, employees or hardware`.
-fn resource_names() -> String {
-    let names = model::ALL.map(|resource| resource.plural);
-    match names.split_last() {
-        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
-        _ => names.concat(),
-    }
-}
-
 /// Parses the plural name of a resource.
-fn resource(plural: &str) -> Result<&'static Resource, String> {
-    Resource::find(plural).ok_or_else(|| {
-        let names: Vec<&str> = model::ALL.iter().map(|resource| resource.plural).collect();
-        format!("there is no such resource; there are {}", names.join(", "))
-    })
+fn resource() -> impl TypedValueParser<Value = &'static Resource> {
+    let names = model::ALL.map(|resource| resource.plural);
+    PossibleValuesParser::new(names)
+        .try_map(|plural| Resource::find(&plural).ok_or("there is no such resource"))
 }
 
 #[cfg(test)]

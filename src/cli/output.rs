@@ -11,7 +11,35 @@ use super::GlobalOptions;
 impl GlobalOptions {
     /// Prints what a command did: with `--json` the document, else the text.
     pub(super) fn report(&self, document: &Value, text: &str) -> anyhow::Result<()> {
-        if self.json { print_json(document) } else { print(text) }
+        if self.json { print_document(&document.to_string()) } else { print(text) }
+    }
+
+    /// Prints a list: with `--json` the whole documents, else a table of these members.
+    pub(super) fn list(&self, documents: &Value, members: &[&str]) -> anyhow::Result<()> {
+        if self.json {
+            return print_document(&documents.to_string());
+        }
+        let mut table = Table::new();
+        let heading = members.iter().map(|member| member.replace('_', " ").to_uppercase());
+        table.load_style(presets::NOTHING).set_header(heading);
+        for document in documents.as_array().into_iter().flatten() {
+            table.add_row(members.iter().map(|member| printable(&cell(&document[*member]))));
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        print_document(&table.trim_fmt())
+    }
+}
+
+/// A value in a table. An array or an object is what it contains.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(cell).collect::<Vec<_>>().join(", "),
+        Value::Object(members) => members.values().map(cell).collect::<Vec<_>>().join(" "),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
 }
 
@@ -19,11 +47,6 @@ impl GlobalOptions {
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
     let lines: Vec<String> = text.lines().map(printable).collect();
     print_document(&lines.join("\n"))
-}
-
-/// Prints a JSON document on one line to standard output.
-pub(super) fn print_json(document: &Value) -> anyhow::Result<()> {
-    print_document(&document.to_string())
 }
 
 /// Prints a document as it is, and a line end, to standard output.
@@ -38,20 +61,6 @@ pub(super) fn print_document(text: &str) -> anyhow::Result<()> {
 pub(super) fn print_stderr(text: &str) {
     // If standard error is closed, the message has no reader.
     let _ = writeln!(io::stderr(), "{}", printable(text));
-}
-
-/// Prints a table with a heading and without borders to standard output.
-pub(super) fn print_table<const N: usize>(
-    heading: [&str; N],
-    rows: impl Iterator<Item = [String; N]>,
-) -> anyhow::Result<()> {
-    let mut table = Table::new();
-    let rows = rows.map(|row| row.map(|cell| printable(&cell)));
-    table.load_style(presets::NOTHING).set_header(heading).add_rows(rows);
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    print_document(&table.trim_fmt())
 }
 
 /// Escapes control characters, which would take effect in a terminal, and characters that reorder
@@ -74,11 +83,20 @@ fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn control_and_bidirectional_characters_are_escaped() {
         assert_eq!(printable("a\nb\u{1b}[2J\u{9b}"), "a\\nb\\u{1b}[2J\\u{9b}");
         assert_eq!(printable("\u{202e}x\u{2069} ü 😀"), "\\u{202e}x\\u{2069} ü 😀");
+    }
+
+    #[test]
+    fn every_value_has_a_cell() {
+        let cells = json!([null, "text", 7, true, ["a", "b"], {"kind": "key", "id": 7}]);
+        let cells: Vec<String> = cells.as_array().unwrap().iter().map(cell).collect();
+        assert_eq!(cells, ["-", "text", "7", "true", "a, b", "key 7"]);
     }
 }

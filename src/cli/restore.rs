@@ -72,9 +72,7 @@ fn text(restored: &Restored) -> String {
     lines.extend(restored.tenants.iter().map(|tenant| {
         let access = match tenant.keys {
             _ if tenant.existed => "its keys, password and state are unchanged".to_owned(),
-            0 => "no keys came with it; \"key create\" creates one".to_owned(),
-            1 => "with 1 key".to_owned(),
-            keys => format!("with {keys} keys"),
+            keys => format!("{keys} keys came with it"),
         };
         let records: Vec<String> =
             tenant.records.iter().map(|(name, count)| format!("{count} {name}")).collect();

@@ -1,15 +1,17 @@
 //! `tenant …`: creates, lists, renames, suspends, activates and deletes tenants, and sets trials
 //! and passwords.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, BufRead, IsTerminal as _};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail, ensure};
 use clap::{ArgAction, Subcommand};
 use serde_json::{Value, json};
+use signal_hook::consts::SIGINT;
 
-use super::output::{print_json, print_stderr, print_table};
-use super::{GlobalOptions, UsageError, open_tenant, prompt, tenant_name};
-use crate::clock::Moment;
+use super::{GlobalOptions, UsageError, open_tenant, tenant_name};
+use crate::clock::{Clock, Moment};
 use crate::model::validation::is_date;
 use crate::password;
 use crate::store::NewDataDir;
@@ -76,51 +78,54 @@ pub(super) enum Command {
 }
 
 pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
-    match command {
-        Command::Create { name, trial_until } => create(options, &name, trial_until.as_deref()),
-        Command::List => list(options),
-        Command::Rename { name, new_name } => rename(options, &name, &new_name),
-        Command::Suspend { name } => {
-            report(options, "suspended", &options.open_registry()?.suspend(&name)?)
-        }
-        Command::Activate { name } => {
-            report(options, "activated", &options.open_registry()?.activate(&name)?)
-        }
-        Command::Trial { name, until } => {
-            report(options, "trial set", &options.open_registry()?.set_trial(&name, &until)?)
-        }
+    let now = Clock::system().now();
+    let registry = || options.open_registry();
+    let (done, tenant) = match command {
+        Command::Create { name, trial_until } => return create(options, &name, trial_until, now),
+        Command::List => return list(options, now),
         Command::Password { name, stdin, generate } => {
-            set_password(options, &name, stdin, generate)
+            return set_password(options, &name, stdin, generate, now);
         }
-        Command::Delete { name, yes: _ } => delete(options, &name),
-    }
+        Command::Delete { name, yes: _ } => {
+            let id = registry()?.delete_tenant(&name)?;
+            return options.report(
+                &json!({"done": "deleted", "id": id, "name": name}),
+                &format!("tenant {name} is deleted, with its keys, its sessions and its file"),
+            );
+        }
+        Command::Rename { name, new_name } => {
+            ("renamed", registry()?.rename_tenant(&name, &new_name)?)
+        }
+        Command::Suspend { name } => ("suspended", registry()?.suspend(&name)?),
+        Command::Activate { name } => ("activated", registry()?.activate(&name)?),
+        Command::Trial { name, until } => ("trial set", registry()?.set_trial(&name, &until)?),
+    };
+    let (name, state) = (&tenant.name, tenant.state(now));
+    let trial = tenant.trial_until.as_deref().map(|until| format!(", trial until {until}"));
+    let text = format!("tenant {name}: {done}; it is {state}{}", trial.unwrap_or_default());
+    options.report(&document(&tenant, now, "done", done.into()), &text)
 }
 
-fn create(options: &GlobalOptions, name: &str, trial_until: Option<&str>) -> anyhow::Result<()> {
-    let data_dir = NewDataDir::create(&options.data_dir)?;
-    let registry = Registry::open(&options.data_dir)?;
-    let now = options.clock().now();
-    let password = password::generate()?;
-    let hash = password::hash(&password)?;
-    let (tenant, _) = registry.create_tenant(name, trial_until, &hash, None, now)?;
-    if let Err(error) = print_created(options, &tenant, password, now) {
-        // The password was not shown to anyone.
-        registry.delete_tenant(name)?;
-        return Err(error);
-    }
-    data_dir.keep();
-    Ok(())
-}
-
-fn print_created(
+fn create(
     options: &GlobalOptions,
-    tenant: &TenantRow,
-    password: String,
+    name: &str,
+    trial_until: Option<String>,
     now: Moment,
 ) -> anyhow::Result<()> {
-    let TenantRow { id, name, .. } = tenant;
-    let text = format!("tenant {name} (id {id})\npanel password, shown this once: {password}");
-    options.report(&document(tenant, now, "password", password.into()), &text)
+    let data_dir = NewDataDir::create(&options.data_dir)?;
+    let registry = Registry::open(&options.data_dir)?;
+    let password = password::generate()?;
+    let hash = password::hash(&password)?;
+    let (tenant, _) = registry.create_tenant(name, trial_until.as_deref(), &hash, None, now)?;
+    let text =
+        format!("tenant {name} (id {})\npanel password, shown this once: {password}", tenant.id);
+    let shown = options.report(&document(&tenant, now, "password", password.into()), &text);
+    shown.or_else(|error| {
+        registry.delete_tenant(name)?;
+        Err(error)
+    })?;
+    data_dir.keep();
+    Ok(())
 }
 
 /// The tenant with one more member.
@@ -135,51 +140,12 @@ fn document(tenant: &TenantRow, now: Moment, member: &str, value: Value) -> Valu
     })
 }
 
-fn list(options: &GlobalOptions) -> anyhow::Result<()> {
+fn list(options: &GlobalOptions, now: Moment) -> anyhow::Result<()> {
     let tenants = options.open_registry()?.list_tenants()?;
-    let now = options.clock().now();
-    if options.json {
-        let documents =
-            tenants.iter().map(|(tenant, keys)| document(tenant, now, "keys", (*keys).into()));
-        return print_json(&documents.collect());
-    }
-    if tenants.is_empty() {
-        print_stderr("there are no tenants");
-        return Ok(());
-    }
-    print_table(
-        ["ID", "NAME", "STATE", "TRIAL UNTIL", "CREATED", "KEYS"],
-        tenants.into_iter().map(|(tenant, keys)| {
-            let state = tenant.state(now).to_owned();
-            let trial = tenant.trial_until.unwrap_or_else(|| "-".to_owned());
-            [
-                tenant.id.to_string(),
-                tenant.name,
-                state,
-                trial,
-                tenant.created_at.to_string(),
-                keys.to_string(),
-            ]
-        }),
-    )
-}
-
-fn report(options: &GlobalOptions, done: &str, tenant: &TenantRow) -> anyhow::Result<()> {
-    let TenantRow { id, name, trial_until, .. } = tenant;
-    let state = tenant.state(options.clock().now());
-    let trial = trial_until.as_deref().map(|until| format!(", trial until {until}"));
-    options.report(
-        &json!({"done": done, "id": id, "name": name, "state": state, "trial_until": trial_until}),
-        &format!("tenant {name}: {done}; it is {state}{}", trial.unwrap_or_default()),
-    )
-}
-
-fn rename(options: &GlobalOptions, name: &str, new_name: &str) -> anyhow::Result<()> {
-    let renamed = options.open_registry()?.rename_tenant(name, new_name)?;
-    options.report(
-        &json!({"done": "renamed", "id": renamed.id, "name": renamed.name, "former_name": name}),
-        &format!("tenant {name} is renamed to {new_name}; its panel password is unchanged"),
-    )
+    let documents =
+        tenants.iter().map(|(tenant, keys)| document(tenant, now, "keys", (*keys).into()));
+    let columns = ["id", "name", "state", "trial_until", "created_at", "keys"];
+    options.list(&documents.collect(), &columns)
 }
 
 fn set_password(
@@ -187,46 +153,69 @@ fn set_password(
     name: &str,
     stdin: bool,
     generate: bool,
+    now: Moment,
 ) -> anyhow::Result<()> {
     let (registry, tenant) = open_tenant(options, name)?;
     let password = if generate {
         password::generate()?
     } else if stdin {
-        prompt::read_line(&mut io::stdin().lock())?
+        read_line(io::stdin().lock())?
     } else if io::stdin().is_terminal() {
-        prompt::new_password(name)?
+        prompt_twice(name)?
     } else {
         bail!(UsageError(
             "there is no terminal to prompt for the password; use --stdin or --generate".to_owned()
         ));
     };
     password::check(&password)?;
-    let now = options.clock().now();
     registry.set_password(tenant.id, &password::hash(&password)?, Actor::CommandLine, now)?;
     if generate {
-        return options.report(
-            &json!({"name": name, "password": password}),
-            &format!("panel password of {name}, shown this once: {password}"),
-        );
+        let text = format!("panel password of {name}, shown this once: {password}");
+        return options.report(&json!({"name": name, "password": password}), &text);
     }
-    options.report(
-        &json!({"name": name}),
-        &format!("the panel password of {name} is set; all its sessions are ended"),
-    )
+    let text = format!("the panel password of {name} is set; all its sessions are ended");
+    options.report(&json!({"name": name}), &text)
 }
 
-fn delete(options: &GlobalOptions, name: &str) -> anyhow::Result<()> {
-    let id = options.open_registry()?.delete_tenant(name)?;
-    options.report(
-        &json!({"done": "deleted", "id": id, "name": name}),
-        &format!("tenant {name} is deleted, with its keys, its sessions and its file"),
-    )
+/// Reads the next line of `input`, of at most 4,096 bytes, and returns it without its end.
+fn read_line(input: impl BufRead) -> anyhow::Result<String> {
+    let mut line = String::new();
+    input.take(4096).read_line(&mut line).context("cannot read the password")?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// Prompts twice for a new password of `tenant` on the terminal, without echo.
+fn prompt_twice(tenant: &str) -> anyhow::Result<String> {
+    // On Ctrl-C, rpassword raises SIGINT before it restores the terminal. With a handler the
+    // process survives the signal, and rpassword restores the terminal and returns an error.
+    signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)))
+        .context("cannot handle signals")?;
+    let prompt = |text: &str| {
+        rpassword::prompt_password(text).context("cannot read the password from the terminal")
+    };
+    let first = prompt(&format!("New panel password of {tenant}: "))?;
+    password::check(&first)?;
+    let second = prompt("Repeat the password: ")?;
+    ensure!(first == second, "the two passwords differ; nothing was changed");
+    Ok(first)
 }
 
 fn date(text: &str) -> Result<String, &'static str> {
-    if is_date(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("not a date that exists in the form YYYY-MM-DD")
+    is_date(text).then(|| text.to_owned()).ok_or("not a date that exists in the form YYYY-MM-DD")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_the_first_line_of_the_input() {
+        let read = |bytes: &[u8]| read_line(bytes).unwrap();
+        assert_eq!(read(b"a secret word\n"), "a secret word");
+        assert_eq!(read(b"a secret word\r\nsecond"), "a secret word");
+        assert_eq!(read(b" spaces remain "), " spaces remain ");
+        assert_eq!(read(b""), "");
+        assert!(read_line(&b"\xff\xfe"[..]).is_err());
+        assert!(read(&[b'a'; 100_000]).len() <= 4096);
     }
 }

@@ -17,7 +17,8 @@ pub enum ExportError {
     File(#[from] DatabaseError),
 }
 
-/// Writes all records of `resource` to `target` and returns their number.
+/// Writes all records of `resource` to `target` and returns their number. Calls `written` for each
+/// record.
 ///
 /// # Errors
 ///
@@ -28,10 +29,11 @@ pub fn export(
     resource: &'static Resource,
     format: Format,
     target: impl Write,
+    written: impl Fn(),
 ) -> Result<u64, ExportError> {
     match format {
-        Format::Csv => csv(file, resource, target),
-        Format::JsonLines => json_lines(file, resource, target),
+        Format::Csv => csv(file, resource, target, written),
+        Format::JsonLines => json_lines(file, resource, target, written),
     }
 }
 
@@ -39,6 +41,7 @@ fn csv(
     file: &TenantFile,
     resource: &'static Resource,
     target: impl Write,
+    written: impl Fn(),
 ) -> Result<u64, ExportError> {
     let mut writer = csv::Writer::from_writer(target);
     let [id, timestamps @ ..] = READ_ONLY;
@@ -47,8 +50,10 @@ fn csv(
         .write_record([id].into_iter().chain(names).chain(timestamps))
         .map_err(io::Error::other)?;
     let count = file.read(|reading| {
-        reading
-            .each(resource, |record| write_record(&mut writer, record).map_err(ExportError::from))
+        reading.each(resource, |record| {
+            written();
+            write_record(&mut writer, record).map_err(ExportError::from)
+        })
     })?;
     writer.flush()?;
     Ok(count)
@@ -76,9 +81,11 @@ fn json_lines(
     file: &TenantFile,
     resource: &'static Resource,
     mut target: impl Write,
+    written: impl Fn(),
 ) -> Result<u64, ExportError> {
     let count = file.read(|reading| {
         reading.each(resource, |record| {
+            written();
             target.write_all(&record.json(resource))?;
             target.write_all(b"\n").map_err(ExportError::from)
         })

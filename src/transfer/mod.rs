@@ -43,7 +43,7 @@ impl Format {
 const MAX_ROW: usize = 1024 * 1024;
 
 /// An error in a row of a file that is imported.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, thiserror::Error)]
 #[error("line {line}: {field}: {code}: {message}")]
 pub struct RowError {
     /// The line on which the row begins, from 1.

@@ -36,7 +36,7 @@ fn an_end_is_a_date_a_timestamp_or_a_time_from_now() {
         (&Value::Null, &Value::Null, &json!("active"))
     );
     let table = data_dir.cli(&["key", "list", "acme"]).done().stdout;
-    assert!(table.contains("2999-06-30T23:59:59Z") && table.contains("never"), "{table}");
+    assert!(table.contains("2999-06-30T23:59:59Z") && table.contains(" - "), "{table}");
 }
 
 #[test]
@@ -50,8 +50,8 @@ fn an_end_in_the_past_fails_and_one_that_is_none_is_wrong_usage() {
     for past in ["2020-02-29", "2020-02-29T12:00:00Z", "0s", "-1d", "1d ago"] {
         create(past).fails_saying("must be in the future");
     }
-    create("9000y").fails_saying("too far away");
-    for wrong in ["", "tomorrow", "30", "2026-02-30", "2026-02-28T12:00:00", "9999-12-31"] {
+    for wrong in ["", "tomorrow", "30", "2026-02-30", "2026-02-28T12:00:00", "9999-12-31", "9000y"]
+    {
         create(wrong).ends_with(2);
     }
     assert!(keys(&data_dir).is_empty());

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tenantdesk::clock::Timestamp;
 
 use crate::support::server::{DataDir, Output};
 use crate::support::{ALL, TestServer, database};
@@ -35,15 +36,12 @@ fn an_intact_data_directory_has_no_faults() {
     server.tenant("acme");
     let output = server.cli(&["--json", "doctor"]).done();
     assert_eq!(output.json()["ok"], Value::Bool(true), "{output:?}");
-    for check in ["version", "directory", "permissions", "registry.db", "tenants", "keys", "clock"]
-    {
+    for check in ["directory", "permissions", "databases", "keys", "clock"] {
         assert_eq!(state(&output, check), "ok", "{check}: {output:?}");
     }
-    let text = server.cli(&["doctor"]).done().stdout;
-    assert!(text.contains("SQLite 3."), "{text}");
     let idle = with_tenants();
     let text = idle.cli(&["doctor"]).done().stdout;
-    assert!(text.contains("2 intact"), "{text}");
+    assert!(text.contains("3 intact"), "{text}");
 }
 
 #[test]
@@ -134,19 +132,16 @@ fn a_missing_old_or_incomplete_backup_is_a_fault() {
     let directory = dir.join("2026-11-20T19-30-00Z");
     fs::create_dir_all(&directory).unwrap();
     assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "a directory without a manifest");
-    let write = |created_at: &str, bytes: usize| {
-        let files =
-            serde_json::json!([{"path": "registry.db", "schema": 1, "bytes": bytes, "sha256": ""}]);
-        let manifest = serde_json::json!({"format": 1, "tenantdesk": "0.1.0", "created_at": created_at, "kind": "all", "tenants": [], "files": files});
+    let write = |created_at: Timestamp, left_out: Value| {
+        let manifest = json!({"format": 1, "tenantdesk": "0.1.0", "created_at": created_at, "kind": "all", "tenants": [], "left_out": left_out, "files": []});
         fs::write(directory.join("manifest.json"), manifest.to_string()).unwrap();
     };
-    fs::write(directory.join("registry.db"), "four").unwrap();
-    let now = tenantdesk::clock::Clock::system().now();
-    write(&now.timestamp().to_string(), 4);
+    let now = tenantdesk::clock::Clock::system().now().timestamp();
+    write(now, json!([]));
     assert_eq!(state(&doctor().done(), "backup"), "ok");
-    write(&now.timestamp().to_string(), 5);
-    assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "a truncated file");
-    write(&now.timestamp().before(Duration::from_hours(3 * 24)).to_string(), 4);
+    write(now, json!([{"id": 1, "name": "torn", "reason": "it is damaged"}]));
+    assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "a tenant is left out");
+    write(now.before(Duration::from_hours(3 * 24)), json!([]));
     assert_eq!(state(&doctor().ends_with(1), "backup"), "fault", "three days old");
     let arguments = ["doctor", "--backup-age", "4", "--backups", dir.to_str().unwrap()];
     data_dir.cli(&arguments).done();
