@@ -21,14 +21,12 @@ const NOW: &str = "now";
 pub static PARAMETERS: [QueryParameter<()>; 4] = [
     QueryParameter {
         name: "limit",
-        values: || format!("1 to {MAX_LIMIT}, default {DEFAULT_LIMIT}"),
-        about: "Entries on a page.",
+        about: "Entries on a page; 50 if absent.",
         schema: |()| json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
         example: || json!(DEFAULT_LIMIT),
     },
     QueryParameter {
         name: "cursor",
-        values: || "opaque, or now".to_owned(),
         about: "The `next_cursor` of an earlier answer, or `now` for what comes from this moment on. Without it the answer begins \
                 with the oldest entry that is kept.",
         schema: |()| json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }),
@@ -36,14 +34,12 @@ pub static PARAMETERS: [QueryParameter<()>; 4] = [
     },
     QueryParameter {
         name: "resource",
-        values: || resource_names().join(" · "),
         about: "The entries of this resource alone.",
         schema: |()| json!({ "type": "string", "enum": resource_names() }),
         example: || json!("customers"),
     },
     QueryParameter {
         name: "id",
-        values: || "integer".to_owned(),
         about: "With `resource`: the entries of this record alone.",
         schema: |()| json!({ "type": "integer", "format": "int64", "minimum": 1 }),
         example: || json!(1),

@@ -11,9 +11,7 @@ use crate::suggest;
 #[derive(Debug)]
 pub struct QueryParameter<Subject> {
     pub name: &'static str,
-    /// The accepted values and the default, in words.
-    pub values: fn() -> String,
-    /// The effect, in one or two sentences with code between back quotes.
+    /// The effect and the default, in sentences with code between back quotes.
     pub about: &'static str,
     /// The JSON Schema of the values. It has no `default`: generated clients would send it, also
     /// where another parameter excludes it.

@@ -12,14 +12,17 @@ use super::batch::CheckedBatch;
 use super::list::{self, write_cursor};
 use super::precondition::IfMatch;
 use super::query::Query;
+use super::rate_limit::RateLimitStatus;
+use super::routes::RECORD_METHODS;
 use super::{changes, errors, idempotency, operations};
 use crate::clock::{Clock, Timestamp};
-use crate::http::{ApiError, Body, ErrorCode, Method, Request};
+use crate::http::request::MAX_BODY;
+use crate::http::{ApiError, Body, ErrorCode, Method, Request, StatusCode};
 use crate::model::json_object::parse_object;
 use crate::model::validation::ValueError;
 use crate::model::{
-    ALL, CUSTOMER, EMPLOYEE, HARDWARE, JsonObject, KeysetPosition, RecordId, Resource, Scopes,
-    Value, Version,
+    ALL, Access, CUSTOMER, EMPLOYEE, Field, FieldError, HARDWARE, JsonObject, KeysetPosition,
+    RecordId, Resource, Scope, Scopes, Value, Version,
 };
 use crate::store::registry::Inactive;
 
@@ -62,20 +65,92 @@ fn parsed(body: &[u8]) -> Result<JsonObject, ApiError> {
 
 /// The code and message of an error.
 fn failure<T>(outcome: Result<T, ApiError>) -> String {
-    let error = outcome.err().expect("the request must fail");
+    let error = failed(outcome);
     format!("{}: {}", error.code().describe().code, error.message())
+}
+
+/// An error as a request for customers could cause it.
+fn error(code: ErrorCode) -> ApiError {
+    match code {
+        ErrorCode::MissingAuthorization => errors::missing_authorization(),
+        ErrorCode::MalformedApiKey => errors::malformed_api_key(),
+        ErrorCode::InvalidApiKey => errors::invalid_api_key(),
+        ErrorCode::RevokedApiKey => errors::revoked_api_key(),
+        ErrorCode::ExpiredApiKey => errors::expired_api_key(),
+        ErrorCode::TenantInactive => errors::tenant_inactive(Inactive::TrialOver),
+        ErrorCode::TenantUnavailable => errors::tenant_unavailable(),
+        ErrorCode::InsufficientScope => {
+            errors::insufficient_scope(&[Scope { resource: &CUSTOMER, access: Access::Write }])
+        }
+        ErrorCode::RateLimited => {
+            RateLimitStatus { limit: 100, remaining: 0, reset: 1_795_203_060 }.error()
+        }
+        ErrorCode::MethodNotAllowed => ApiError::method_not_allowed(RECORD_METHODS),
+        ErrorCode::InvalidJson => failed(
+            parse_object(b"{\"name\": \"Eva\",}").map_err(|error| errors::invalid_json(&error)),
+        ),
+        ErrorCode::NotFound => errors::not_found(&CUSTOMER, "7"),
+        ErrorCode::MissingId => errors::missing_id(),
+        ErrorCode::NoUpdatableFields => errors::no_updatable_fields(&CUSTOMER),
+        ErrorCode::BadRequest => unknown_parameter(),
+        ErrorCode::ValidationFailed => errors::validation_failed(&invalid_fields(&CUSTOMER)),
+        ErrorCode::CustomerNotFound => missing_reference(&EMPLOYEE),
+        ErrorCode::EmployeeNotFound => missing_reference(&HARDWARE),
+        ErrorCode::HasDependents => {
+            errors::has_dependents("FOREIGN KEY constraint failed".to_owned())
+        }
+        ErrorCode::EndpointNotFound => ApiError::endpoint_not_found(),
+        ErrorCode::UnsupportedMediaType => {
+            let plain = request(Method::POST, "", &[("content-type", "text/plain")], b"{}");
+            failed(operations::create(&plain, &CUSTOMER))
+        }
+        ErrorCode::PayloadTooLarge => ApiError::payload_too_large(MAX_BODY),
+        ErrorCode::MalformedRequest => {
+            let message = "The request could not be read as one HTTP/1.1 message. \
+                           Use an HTTP client library.";
+            ApiError::malformed_request(StatusCode::BAD_REQUEST, message)
+        }
+        ErrorCode::InvalidIdempotencyKey => {
+            let bad = request(Method::POST, "", &[("idempotency-key", "x")], b"");
+            failed(idempotency::parse_key(&bad))
+        }
+        ErrorCode::IdempotencyKeyReused => errors::idempotency_key_reused(),
+        ErrorCode::InternalError => ApiError::internal(),
+        ErrorCode::Overloaded => ApiError::overloaded(),
+        ErrorCode::NotReady => ApiError::not_ready("the data directory is not writable"),
+        ErrorCode::ChangesGone => errors::changes_gone(),
+        ErrorCode::PreconditionFailed => errors::precondition_failed("\"8412350017\"".to_owned()),
+    }
+}
+
+/// The error for a record of `resource` with a reference to a missing record.
+fn missing_reference(resource: &'static Resource) -> ApiError {
+    let referenced =
+        resource.fields.iter().find_map(|field| Some((field, Resource::referenced(field)?)));
+    referenced.map_or_else(ApiError::internal, |(field, target)| {
+        errors::missing_reference(field, target, 7)
+    })
+}
+
+/// The errors for every required field being absent.
+fn invalid_fields(resource: &'static Resource) -> Vec<FieldError> {
+    let required = resource.fields.iter().filter(|field| field.required);
+    required.map(Field::missing).collect()
+}
+
+fn unknown_parameter() -> ApiError {
+    let query = Query::parse(Some("cutsomer_id=7"));
+    failed(query.and_then(|query| query.only(["limit", "customer_id"].into_iter())))
+}
+
+/// The error of a call that fails.
+fn failed<T>(outcome: Result<T, ApiError>) -> ApiError {
+    outcome.err().expect("the request must fail")
 }
 
 fn error_codes() -> Messages {
     let mut messages: Messages = ErrorCode::all()
-        .map(|code| {
-            let example = crate::reference::openapi::error_example(code);
-            let message = example
-                .pointer("/error/message")
-                .and_then(serde_json::Value::as_str)
-                .unwrap_or_default();
-            (code.describe().code.to_owned(), message.to_owned())
-        })
+        .map(|code| (code.describe().code.to_owned(), error(code).message().to_owned()))
         .collect();
     messages.push((
         "tenant_inactive, suspended".to_owned(),

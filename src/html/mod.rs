@@ -32,12 +32,6 @@ impl Policy {
             sources(scripts)
         ))
     }
-
-    /// Also permits requests from scripts to this host.
-    #[must_use]
-    pub fn with_requests(self) -> Policy {
-        Policy(format!("{}; connect-src 'self'", self.0))
-    }
 }
 
 fn sources(texts: &[&str]) -> String {

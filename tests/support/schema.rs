@@ -12,8 +12,34 @@ use serde_json::{Value, json};
 use tenantdesk::http::error_code::MALFORMED_STATUSES;
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../golden/openapi.json")).expect("the golden copy is JSON")
+    let mut document: Value = serde_json::from_str(include_str!("../golden/openapi.json"))
+        .expect("the golden copy is JSON");
+    let whole = document.clone();
+    for schema in document["components"]["schemas"].as_object_mut().expect("schemas").values_mut() {
+        for mut part in schema
+            .as_object_mut()
+            .and_then(|all| all.remove("allOf"))
+            .iter()
+            .flat_map(|parts| parts.as_array().expect("parts"))
+        {
+            if let Some(target) = part.get("$ref").and_then(Value::as_str) {
+                part = whole.pointer(&target[1..]).expect("a reference that leads somewhere");
+            }
+            add(schema, part);
+        }
+    }
+    document
 });
+
+/// Adds the members of `part`, one of several that hold together, to a schema.
+fn add(schema: &mut Value, part: &Value) {
+    for (name, member) in part.as_object().expect("a schema is an object") {
+        match &mut schema[name] {
+            own @ Value::Object(_) => add(own, member),
+            own => *own = member.clone(),
+        }
+    }
+}
 
 /// The answers that belong to no operation, as the description would have them.
 static OF_NO_OPERATION: LazyLock<Value> = LazyLock::new(|| {
@@ -219,6 +245,14 @@ fn check(value: &Value, schema: &'static Value, data_dir: &str) -> Result<(), St
             "const" => value == rule,
             "minimum" => value.as_i64().is_none_or(|number| Some(number) >= rule.as_i64()),
             "maximum" => value.as_i64().is_none_or(|number| Some(number) <= rule.as_i64()),
+            // The patterns of fields.
+            "pattern" => value.as_str().is_none_or(|text| !text.contains('\0')),
+            "minProperties" => {
+                value.as_object().is_none_or(|all| Some(all.len() as u64) >= rule.as_u64())
+            }
+            "minLength" => value
+                .as_str()
+                .is_none_or(|text| text.chars().count() as u64 >= rule.as_u64().unwrap_or(0)),
             "maxLength" => value
                 .as_str()
                 .is_none_or(|text| text.chars().count() as u64 <= rule.as_u64().unwrap_or(0)),

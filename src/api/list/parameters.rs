@@ -20,47 +20,47 @@ pub const MAX_SEARCH_LENGTH: usize = 200;
 /// The cursor of a list of customers by id.
 pub const EXAMPLE_CURSOR: &str = "AXJ0ZW5hbnRkZQAAAAAAAAABaQAAAAAAAAABJ3y5cPzGmQ4";
 
+// The descriptions name them.
+const _: () = assert!(DEFAULT_LIMIT == 50 && MAX_WORDS == 20);
+
 /// Every list parameter in the order of the reference.
 pub static PARAMETERS: [QueryParameter<&Resource>; 6] = [
     QueryParameter {
         name: "limit",
-        values: || format!("1 to {MAX_LIMIT}, default {DEFAULT_LIMIT}"),
-        about: "Records on a page.",
+        about: "Records on a page; 50 if absent.",
         schema: |_| json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
         example: || json!(DEFAULT_LIMIT),
     },
     QueryParameter {
         name: "cursor",
-        values: || "opaque".to_owned(),
         about: "The `next_cursor` of the previous page. Sort, filters and `q` must be the same.",
         schema: |_| json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }),
         example: || json!(EXAMPLE_CURSOR),
     },
     QueryParameter {
         name: "sort",
-        values: || "a field, default id".to_owned(),
-        about: "The order. A leading `-` means descending. Nulls come first; ties are ordered by `id`.",
+        about: "The order; `id` if absent. A leading `-` means descending. Nulls come first; ties are \
+                ordered by `id`.",
         schema: sort_schema,
         example: || json!("-updated_at"),
     },
     QueryParameter {
         name: "total",
-        values: || "true or false, default false".to_owned(),
         about: "Whether the response has `total`, the number of all matching records.",
         schema: |_| json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "enum": ["1", "0"] }] }),
         example: || json!(true),
     },
     QueryParameter {
         name: "q",
-        values: || format!("at most {MAX_WORDS} words and {MAX_SEARCH_LENGTH} characters"),
-        about: "A record matches if each word occurs in one of its text or e-mail fields. Case is ignored.",
+        about: "A record matches if each word occurs in one of its text or e-mail fields. Case is \
+                ignored. At most 20 words.",
         schema: |_| json!({ "type": "string", "maxLength": MAX_SEARCH_LENGTH }),
         example: || json!("eva"),
     },
     QueryParameter {
         name: "include",
-        values: || "names with commas between, each once".to_owned(),
-        about: "Adds to each record the records that it belongs to. Needs the scope for reading each.",
+        about: "Adds to each record the records that it belongs to. Needs the scope for reading \
+                each.",
         schema: include_schema,
         example: || json!(["customer"]),
     },

@@ -1,112 +1,180 @@
-//! What the templates show, read from the document.
+//! What the page shows, read from the OpenAPI document.
 
 use askama::Template;
 use askama::filters::Escaper as _;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
-use super::operation::Operation;
-use super::schema::{body, example, items, members, resolve, text, words};
 use super::{SCRIPT, STYLE};
 use crate::html::BASE_STYLE;
 use crate::reference::openapi::DOCUMENT;
 
 #[derive(Template)]
 #[template(path = "reference/docs/page.html")]
-pub(super) struct Page {
+pub(super) struct Page<'a> {
     /// Anchor, heading, paragraph as HTML.
-    topics: Vec<(String, &'static str, String)>,
-    chapters: Vec<Chapter>,
+    topics: Vec<(String, &'a str, String)>,
+    chapters: Vec<Chapter<'a>>,
     /// Code, status, and what it means and what to do as HTML.
-    errors: Vec<(&'static str, &'static Value, String, String)>,
+    errors: Vec<(&'a str, &'a Value, String, String)>,
     /// The codes of single fields with their meanings.
-    field_codes: Vec<(&'static str, &'static str)>,
+    field_codes: Vec<(&'a str, &'a str)>,
 }
 
 /// The operations of a path that needs a key.
-struct Chapter {
-    id: &'static str,
-    about: &'static str,
+struct Chapter<'a> {
+    id: &'a str,
+    about: &'a str,
     /// Those of a record; empty if the path has none.
-    fields: Vec<Field>,
-    /// The schema of a record, or null.
-    record: &'static Value,
-    operations: Vec<Operation>,
+    fields: Vec<Field<'a>>,
+    /// A record as JSON.
+    example: String,
+    operations: Vec<Operation<'a>>,
+}
+
+struct Operation<'a> {
+    id: &'a str,
+    name: &'a str,
+    method: &'a str,
+    /// The path of an example.
+    target: String,
+    /// What it does and needs, as HTML.
+    about: String,
+    parameters: Vec<Field<'a>>,
+    filters: Vec<Field<'a>>,
+    /// The example of its body as JSON.
+    body: Option<String>,
+    status: &'a str,
+    /// An example of the body of a success as JSON.
+    response: Option<String>,
+    /// Its codes, in the order of the document.
+    errors: Vec<&'a str>,
 }
 
 /// A field or a parameter.
-pub(super) struct Field {
-    name: &'static str,
+struct Field<'a> {
+    name: &'a str,
     values: String,
     about: String,
     required: bool,
 }
 
-impl Page {
-    pub(super) fn new() -> Page {
-        let topics = text(&DOCUMENT["info"]["description"]).split("## ");
+/// Renders the page.
+pub(super) fn render() -> askama::Result<String> {
+    Page::new(&inlined(&DOCUMENT)).render()
+}
+
+impl Page<'_> {
+    fn new(document: &Value) -> Page<'_> {
+        let topics = text(&document["info"]["description"]).split("## ");
         let topics = topics.filter_map(|topic| topic.split_once("\n\n")).map(|(title, text)| {
             (title.to_lowercase().replace(' ', "-"), title, paragraph(text.trim()))
         });
-        let errors = members(&DOCUMENT["components"]["examples"]).map(|(code, example)| {
-            let html = |name: &str| paragraph(text(&example[name]));
-            (code, &example["value"]["error"]["status"], html("summary"), html("description"))
+        let chapter = |tag| Chapter::new(tag, document);
+        let errors = members(&document["components"]["examples"]).map(|(code, example)| {
+            let error = &example["value"]["error"];
+            let html = |value| paragraph(text(value));
+            (code, &error["status"], html(&error["message"]), html(&example["description"]))
         });
-        let field_code = &DOCUMENT["components"]["schemas"]["FieldError"]["properties"]["code"];
+        let field_code = &document["components"]["schemas"]["FieldError"]["properties"]["code"];
         let meanings = items(&field_code["x-enum-descriptions"]).map(text);
         Page {
             topics: topics.collect(),
-            chapters: items(&DOCUMENT["tags"]).filter_map(Chapter::new).collect(),
+            chapters: items(&document["tags"]).filter_map(chapter).collect(),
             errors: errors.collect(),
             field_codes: items(&field_code["enum"]).map(text).zip(meanings).collect(),
         }
     }
 }
 
-impl Chapter {
+impl<'a> Chapter<'a> {
     /// The path with this tag, unless it is about the service itself.
-    fn new(tag: &'static Value) -> Option<Chapter> {
+    fn new(tag: &'a Value, document: &'a Value) -> Option<Chapter<'a>> {
         let id = text(&tag["name"]);
-        let is_tagged =
-            |item: &'static Value| members(item).any(|(_, operation)| operation["tags"][0] == id);
-        let mut paths = members(&DOCUMENT["paths"]);
+        let is_tagged = |item| members(item).any(|(_, operation)| operation["tags"][0] == id);
+        let mut paths = members(&document["paths"]);
         let (path, item) = paths.find(|(_, item)| id != "service" && is_tagged(item))?;
+        let operations = members(item).filter(|(method, own)| own.is_object() && *method != "head");
+        let codes = &document["components"]["examples"];
+        let operation = |(method, own)| Operation::new(path, method, own, codes);
         let record = &body(&item["post"]["responses"]["201"])["schema"];
         Some(Chapter {
             id,
             about: text(&tag["description"]),
-            fields: fields(record, &body(&item["post"]["requestBody"])["schema"]),
-            record,
-            operations: Operation::all(path, item),
+            fields: Field::of_record(record, &body(&item["post"]["requestBody"])["schema"]),
+            example: format!("{:#}", example(record)),
+            operations: operations.map(operation).collect(),
         })
     }
+}
 
-    fn example(&self) -> String {
-        format!("{:#}", example(self.record))
+impl<'a> Operation<'a> {
+    fn new(path: &str, method: &'a str, operation: &'a Value, codes: &'a Value) -> Operation<'a> {
+        let scopes = items(&operation["security"]).flat_map(|key| items(&key["apiKey"]));
+        let scopes: Vec<String> = scopes.map(|scope| format!("`{}`", text(scope))).collect();
+        let scopes = match scopes.as_slice() {
+            [] => String::new(),
+            [scope] => format!(" Needs the scope {scope}."),
+            scopes => format!(" The scopes are {}.", scopes.join(", ")),
+        };
+        let head = if method == "get" { " HEAD returns the same without the body." } else { "" };
+        let parameters = || items(&operation["parameters"]);
+        let needs_id = parameters().any(|one| one["name"] == "id" && one["required"] == true);
+        let fields = |of_filters| {
+            let wanted = parameters().filter(move |one| is_filter(one) == of_filters);
+            wanted.map(Field::parameter).collect()
+        };
+        let (status, success) =
+            members(&operation["responses"]).next().unwrap_or(("", &Value::Null));
+        let schema = &body(success)["schema"];
+        // Of a record and a page of records, the page: the record is shown already.
+        let schema = schema["oneOf"].get(1).unwrap_or(schema);
+        let can_have = |code: &&str| {
+            members(&operation["responses"])
+                .any(|(_, response)| body(response)["examples"].get(code).is_some())
+        };
+        let json = |value: &Value| (!value.is_null()).then(|| format!("{value:#}"));
+        Operation {
+            id: text(&operation["operationId"]),
+            name: text(&operation["summary"]),
+            method,
+            target: format!("{path}{}", if needs_id { "?id=1" } else { "" }),
+            about: paragraph(&format!("{}{scopes}{head}", text(&operation["description"]))),
+            parameters: fields(false),
+            filters: fields(true),
+            body: json(&body(&operation["requestBody"])["example"]),
+            status,
+            response: json(&example(schema)),
+            errors: members(codes).map(|(code, _)| code).filter(can_have).collect(),
+        }
     }
 }
 
-/// The fields of a record. `create` is the schema of a POST: that of a PUT, and what is required.
-fn fields(record: &'static Value, create: &'static Value) -> Vec<Field> {
-    let create = resolve(create);
-    let (update, own) = (resolve(&create["allOf"][0]), &create["allOf"][1]);
-    let fields = members(&resolve(record)["properties"]).map(|(name, schema)| {
-        let written = &update["properties"][name];
-        let default = &own["properties"][name]["default"];
-        let values = match (written, default) {
-            (Value::Null, _) => format!("{}, read-only", words(schema)),
-            (_, Value::Null) => words(written),
-            (_, default) => {
-                format!("{}; default {}", words(written), default.to_string().trim_matches('"'))
-            }
-        };
-        let required = items(&own["required"]).any(|required| required == name);
-        Field { name, values, about: paragraph(text(&schema["description"])), required }
-    });
-    fields.collect()
+/// Whether the parameter is a filter of a list. Only these have no example.
+fn is_filter(parameter: &Value) -> bool {
+    parameter["example"].is_null()
 }
 
-impl Field {
-    pub(super) fn parameter(parameter: &'static Value) -> Field {
+impl<'a> Field<'a> {
+    /// The fields of a record. `create` is the schema of the body of a POST.
+    fn of_record(record: &'a Value, create: &'a Value) -> Vec<Field<'a>> {
+        let field = |name| {
+            let (schema, written) = (&record["properties"][name], &create["properties"][name]);
+            let more = match &written["default"] {
+                _ if schema["readOnly"] == true => ", read-only".to_owned(),
+                Value::Null => String::new(),
+                default => format!("; default {}", default.to_string().trim_matches('"')),
+            };
+            Field {
+                name,
+                values: format!("{}{more}", words(schema)),
+                about: paragraph(text(&schema["description"])),
+                required: items(&create["required"]).any(|required| required == name),
+            }
+        };
+        items(&record["required"]).map(text).map(field).collect()
+    }
+
+    fn parameter(parameter: &'a Value) -> Field<'a> {
         let header = if parameter["in"] == "header" { "header, " } else { "" };
         Field {
             name: text(&parameter["name"]),
@@ -117,8 +185,102 @@ impl Field {
     }
 }
 
+/// `value` with the targets in place of the references, and the parts of each `allOf` as one.
+fn inlined(value: &Value) -> Value {
+    match value {
+        Value::Object(all) => {
+            let target = text(&value["$ref"]).get(1..).and_then(|target| DOCUMENT.pointer(target));
+            let mut whole = json!({});
+            for part in target.into_iter().chain(items(&value["allOf"])) {
+                merge(&mut whole, inlined(part));
+            }
+            let own = all.iter().filter(|(name, _)| *name != "$ref" && *name != "allOf");
+            merge(&mut whole, own.map(|(name, own)| (name.clone(), inlined(own))).collect());
+            whole
+        }
+        Value::Array(all) => all.iter().map(inlined).collect(),
+        value => value.clone(),
+    }
+}
+
+fn merge(whole: &mut Value, part: Value) {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            for (name, member) in part {
+                merge(whole.entry(name).or_insert(Value::Null), member);
+            }
+        }
+        (whole, part) => *whole = part,
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn members(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    value.as_object().into_iter().flatten().map(|(name, member)| (name.as_str(), member))
+}
+
+/// The JSON body of a request or response: its schema and its examples.
+fn body(value: &Value) -> &Value {
+    &value["content"]["application/json"]
+}
+
+/// The schema, or the first alternative.
+fn first(schema: &Value) -> &Value {
+    items(&schema["anyOf"]).chain(items(&schema["oneOf"])).next().unwrap_or(schema)
+}
+
+/// The values in a few words.
+fn words(schema: &Value) -> String {
+    let schema = first(schema);
+    let kind = items(&schema["type"]).next().unwrap_or(&schema["type"]);
+    // A leading `-` only reverses an order.
+    let choices = items(&schema["enum"]).map(text).filter(|choice| !choice.starts_with('-'));
+    let choices: Vec<&str> = choices.collect();
+    let number = |limit: &str| schema[limit].as_u64();
+    match (text(kind), text(&schema["format"]), number("minLength"), number("maxLength")) {
+        ("string", ..) if !choices.is_empty() => choices.join(" · "),
+        (_, "email", ..) => "e-mail address".to_owned(),
+        (_, "date", ..) => "date".to_owned(),
+        (_, "date-time", ..) => "timestamp".to_owned(),
+        ("string", _, Some(min), Some(max)) if min == max => format!("text, exactly {max}"),
+        ("string", _, Some(min), Some(max)) => format!("text, {min} to {max}"),
+        ("string", _, None, Some(max)) => format!("text, at most {max}"),
+        ("string", ..) => "text".to_owned(),
+        ("boolean", ..) => "true or false".to_owned(),
+        ("array", ..) => words(&schema["items"]),
+        (kind, ..) => match (number("minimum"), number("maximum")) {
+            (Some(min), Some(max)) => format!("{kind}, {min} to {max}"),
+            _ => kind.to_owned(),
+        },
+    }
+}
+
+/// An example of the values: its own, or one made of those of its parts.
+fn example(schema: &Value) -> Value {
+    let own = [&schema["example"], &schema["const"], &schema["enum"][0]];
+    if let Some(own) = own.into_iter().find(|own| !own.is_null()) {
+        return own.clone();
+    }
+    let schema = first(schema);
+    if schema["items"].is_object() {
+        return Value::Array(vec![example(&schema["items"])]);
+    }
+    if schema["properties"].is_object() {
+        let member = |name: &str| (name.to_owned(), example(&schema["properties"][name]));
+        return items(&schema["required"]).map(text).map(member).collect::<Map<_, _>>().into();
+    }
+    schema["example"].clone()
+}
+
 /// A paragraph as HTML: escaped, with `code` between back quotes.
-pub(super) fn paragraph(text: &str) -> String {
+fn paragraph(text: &str) -> String {
     let mut html = String::new();
     for (at, piece) in text.split('`').enumerate() {
         let (before, after) = if at % 2 == 1 { ("<code>", "</code>") } else { ("", "") };

@@ -1,55 +1,60 @@
-//! `components`: what several operations share.
+//! `components`: what several operations share, and the schemas of everything but the records.
 
 use serde_json::{Map, Value, json};
 
-use super::examples::{self, ETAG, NOW, RESET, UUID};
-use super::schemas;
-use crate::api::list::EXAMPLE_CURSOR;
-use crate::model::CUSTOMER;
-
-/// The headers of responses to requests that passed the scope check.
-const COUNTED: [&str; 4] =
-    ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-Key-Expires"];
-
-const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$";
+use super::records;
+use crate::api::batch::MAX_OPERATIONS;
+use crate::capitalize::capitalize;
+use crate::http::{API_VERSION, ErrorCode};
+use crate::model::{ALL, FieldCode, Scope};
 
 /// Entity tags with commas between, or `*`. The service also takes tags beyond ASCII and empty
 /// elements (RFC 9110 section 5.6.1).
-pub(super) const ENTITY_TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$"#;
+const ENTITY_TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$"#;
+const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$";
+
+const EXAMPLE_TIME: &str = "2026-11-20T19:30:00Z";
+pub(super) const EXAMPLE_ETAG: &str = "\"8412350017\"";
+const EXAMPLE_UUID: &str = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
+const EXAMPLE_CURSOR: &str = "gWwKjN3nS1CHoVnUMpMXPLkAAAAB9WngkdI9qv3kPs0l";
 
 /// The components of each kind by name, such as `schemas`.
-pub(super) struct Components(Map<String, Value>);
+pub(super) struct Components(pub(super) Value);
 
 impl Components {
     pub(super) fn new() -> Components {
-        let kinds = [
-            ("securitySchemes", json!({ "apiKey": security_scheme() })),
-            ("schemas", json!(schemas::all())),
-            ("examples", json!(examples::errors())),
-            ("parameters", parameters()),
-            ("headers", headers()),
-            ("responses", json!({})),
-        ];
-        Components(kinds.into_iter().map(|(kind, named)| (kind.to_owned(), named)).collect())
+        let mut schemas = records::schemas();
+        for others in [changes(), keys(), batches(), errors()] {
+            schemas.extend(others.as_object().cloned().unwrap_or_default());
+        }
+        Components(json!({
+            "securitySchemes": { "apiKey": {
+                "type": "http",
+                "scheme": "bearer",
+                "bearerFormat": "tdk_ and 43 characters",
+                "description": "An API key of the tenant. The panel creates it and shows it once. \
+                    Its scopes determine what it may do; an operation names the scope that it needs.",
+            } },
+            "schemas": schemas,
+            "examples": ErrorCode::all().map(error_example).collect::<Map<_, _>>(),
+            "parameters": parameters(),
+            "headers": headers(),
+            "responses": {},
+        }))
     }
 
     /// A reference to `value`, which gets this name, with a number if another value has it.
     pub(super) fn share(&mut self, kind: &str, name: &str, value: Value) -> Value {
-        let Some(Value::Object(known)) = self.0.get_mut(kind) else { return value };
-        let same = known.iter().find(|(_, other)| **other == value).map(|(name, _)| name.clone());
-        let mut unique = same.unwrap_or_else(|| name.to_owned());
-        let mut number = 1;
-        while known.get(&unique).is_some_and(|other| *other != value) {
-            number += 1;
-            unique = format!("{name}_{number}");
-        }
-        let shared = reference(kind, &unique);
-        known.insert(unique, value);
+        let Some(known) = self.0[kind].as_object_mut() else { return value };
+        let names = (1..).map(|number| match number {
+            1 => name.to_owned(),
+            _ => format!("{name}_{number}"),
+        });
+        let mut free = names.filter(|name| known.get(name).is_none_or(|other| *other == value));
+        let name = free.next().unwrap_or_default();
+        let shared = reference(kind, &name);
+        known.insert(name, value);
         shared
-    }
-
-    pub(super) fn into_value(self) -> Value {
-        Value::Object(self.0)
     }
 }
 
@@ -58,26 +63,16 @@ pub(super) fn reference(kind: &str, name: &str) -> Value {
     json!({ "$ref": format!("#/components/{kind}/{name}") })
 }
 
-/// Adds the headers `others` to a response, and those of requests that count against the limit.
-/// The introduction describes the headers of every response.
-pub(super) fn with_headers(mut response: Value, counted: bool, others: &[&str]) -> Value {
-    let names = if counted { COUNTED.as_slice() } else { &[] }.iter().chain(others);
-    let headers: Map<_, _> =
-        names.map(|name| ((*name).to_owned(), reference("headers", name))).collect();
-    if !headers.is_empty() {
-        response["headers"] = Value::Object(headers);
-    }
-    response
+pub(super) fn schema_ref(name: &str) -> Value {
+    reference("schemas", name)
 }
 
-fn security_scheme() -> Value {
-    json!({
-        "type": "http",
-        "scheme": "bearer",
-        "bearerFormat": "tdk_ and 43 characters",
-        "description": "An API key of the tenant. The panel creates it and shows it once. Its \
-            scopes determine what it may do; an operation names the scope that it needs.",
-    })
+/// An error with what it means and what the client does.
+fn error_example(code: ErrorCode) -> (String, Value) {
+    let about = code.describe();
+    let error = json!({ "code": about.code, "message": about.meaning, "status": about.status });
+    let example = json!({ "description": about.remedy, "value": { "error": error } });
+    (about.code.to_owned(), example)
 }
 
 fn parameters() -> Value {
@@ -96,48 +91,223 @@ fn parameters() -> Value {
         "OptionalId": id(false, "One record instead of a list. It excludes every other parameter but `include`."),
         // A pattern and not the format `uuid`: generated clients would use an object of their own,
         // but a header needs a text.
-        "IdempotencyKey": header("Idempotency-Key", of_form(UUID_PATTERN), UUID,
+        "IdempotencyKey": header("Idempotency-Key", of_form(UUID_PATTERN), EXAMPLE_UUID,
             "A new UUID for every new request. A repeat of the request uses the same UUID."),
-        "RequestId": header("X-Request-Id", text(), UUID,
+        "RequestId": header("X-Request-Id", text(), EXAMPLE_UUID,
             "A UUID chosen by the client for this request. Any other value is ignored."),
-        "IfMatch": header("If-Match", of_form(ENTITY_TAGS), ETAG,
+        "IfMatch": header("If-Match", of_form(ENTITY_TAGS), EXAMPLE_ETAG,
             "The `ETag` of the record as the client knows it, or several with commas between, or \
              `*`. The change is made only if the record has this version. Without the header the \
              last change wins."),
-        "IfNoneMatch": header("If-None-Match", text(), "\"8412350016\"",
+        "IfNoneMatch": header("If-None-Match", text(), EXAMPLE_ETAG,
             "With `id`: the `ETag` of the record as the client knows it. If the record still has \
              this version, the response is 304 without a body."),
     })
 }
 
-fn header(required: bool, schema: Value, example: impl Into<Value>, about: &str) -> Value {
-    let example: Value = example.into();
-    json!({ "description": about, "required": required, "schema": schema, "example": example })
-}
-
 fn headers() -> Value {
+    let header = |required: bool, schema: Value, about: &str| json!({ "description": about, "required": required, "schema": schema });
     let text = || json!({ "type": "string" });
-    let constant = |text: &str| json!({ "type": "string", "const": text });
     let number = || json!({ "type": "integer", "minimum": 0 });
-    let path = CUSTOMER.path;
-    let next_page = format!("<{path}?limit=1&cursor={EXAMPLE_CURSOR}>; rel=\"next\"");
-    let challenge = "Bearer error=\"insufficient_scope\", scope=\"customers:write\"";
     json!({
-        "X-RateLimit-Limit": header(false, number(), 100,
-            "Requests that the key may make in a minute."),
-        "X-RateLimit-Remaining": header(false, number(), 99, "Requests left in the current minute."),
-        "X-RateLimit-Reset": header(false, number(), RESET, "The end of the minute in Unix seconds."),
-        "X-Key-Expires": header(false, json!({ "type": "string", "format": "date-time" }), NOW,
+        "X-RateLimit-Limit": header(false, number(), "Requests that the key may make in a minute."),
+        "X-RateLimit-Remaining": header(false, number(), "Requests left in the current minute."),
+        "X-RateLimit-Reset": header(false, number(), "The end of the minute in Unix seconds."),
+        "X-Key-Expires": header(false, json!({ "type": "string", "format": "date-time" }),
             "The end of the key, during its last 14 days. From this second on it is refused."),
-        "Retry-After": header(true, number(), 5, "Seconds to wait before the next attempt."),
-        "Location": header(true, text(), format!("{path}?id=1"), "The path of the new record."),
-        "Link": header(false, text(), next_page, "The address of the next page, if there is one."),
-        "ETag": header(false, text(), ETAG,
+        "Retry-After": header(true, number(), "Seconds to wait before the next attempt."),
+        "Location": header(true, text(), "The path of the new record."),
+        "Link": header(false, text(), "The address of the next page, if there is one."),
+        "ETag": header(false, text(),
             "The version of the record, in quotes. Absent from lists. Send it in `If-Match` or \
              `If-None-Match`."),
-        "Idempotent-Replayed": header(false, constant("true"), "true",
+        "Idempotent-Replayed": header(false, json!({ "type": "string", "const": "true" }),
             "The response is a replay of the first response. Nothing was changed."),
-        "WWW-Authenticate": header(false, text(), challenge,
+        "WWW-Authenticate": header(false, text(),
             "What is missing or wrong about the key. Absent if the tenant is inactive."),
     })
+}
+
+fn changes() -> Value {
+    json!({
+        "ChangePage": object("A page of the change log.", json!({
+            "data": list(schema_ref("Change"), "The entries, the oldest first."),
+            "next_cursor": text("The `cursor` for what comes after this page, now or later.",
+                EXAMPLE_CURSOR),
+            "more": { "type": "boolean", "example": false,
+                "description": "Whether further entries are there already." },
+        })),
+        "Change": object("An entry of the change log: one change of one record.", json!({
+            "seq": number("The number of the entry. Later entries have higher ones.", 8_412_350_017),
+            "at": time("When the change was made."),
+            "resource": one_of(&ALL.map(|resource| resource.plural), "The resource."),
+            "id": number("The record.", 1),
+            "action": one_of(&["updated", "created", "deleted"], "What was done."),
+            "fields": list(json!({ "type": "string", "example": "city" }),
+                "The fields whose values changed; of a new record those that are not null."),
+            "before": { "type": ["object", "null"], "additionalProperties": true,
+                "description": "The former values of these fields; the whole record if it was \
+                    deleted; null for a new record.", "example": { "city": "Bremen" } },
+            "by": { "oneOf": [schema_ref("KeyActor"), schema_ref("CommandActor")],
+                "description": "Who made the change." },
+            "request_id": nullable(text("The request's `X-Request-Id`; null for a command.", EXAMPLE_UUID)),
+            "record": any_record("The record as it is now; null once it is deleted."),
+        })),
+        "KeyActor": object("An API key, as it was when it made the change.", json!({
+            "kind": { "type": "string", "const": "key" },
+            "id": number("The number of the key.", 7),
+            "name": text("The name of the key.", "Web shop"),
+            "prefix": text("The first 8 characters of the key.", "tdk_Ab3d"),
+        })),
+        "CommandActor": object("A command of the operator.", json!({
+            "kind": { "type": "string", "const": "command" },
+            "name": one_of(&["import"], "The name of the command."),
+        })),
+    })
+}
+
+fn keys() -> Value {
+    let scopes: Vec<String> = Scope::all().map(|scope| scope.to_string()).collect();
+    json!({
+        "Whoami": object("The tenant, the key and its limit.", json!({
+            "tenant": text("The name of the tenant.", "acme"),
+            "key": schema_ref("WhoamiKey"),
+            "rate_limit": number("Requests that the key may make in a minute.", 100),
+            "api_version": text("The version of the API.", API_VERSION),
+            "server": text("The version of the service.", env!("CARGO_PKG_VERSION")),
+        })),
+        "WhoamiKey": object("The key of the request.", json!({
+            "id": number("The number of the key.", 7),
+            "name": text("The name of the key.", "Web shop"),
+            "prefix": text("The first 8 characters of the key.", "tdk_Ab3d"),
+            "scopes": list(json!({ "type": "string", "enum": scopes }), "What the key permits."),
+            "created_at": time("The time of creation."),
+            "expires_at": nullable(time("From this second on it is refused; null: it has no end.")),
+        })),
+    })
+}
+
+fn batches() -> Value {
+    let paths = ALL.map(|resource| resource.path.replace('.', "\\.")).join("|");
+    let pattern = format!("^(/v1)?({paths})(\\?id=[1-9][0-9]*)?$");
+    json!({
+        "Batch": {
+            "type": "object",
+            "description": "Operations that are run in their order, all or none.",
+            "required": ["operations"],
+            "additionalProperties": false,
+            "properties": { "operations": { "type": "array", "minItems": 1,
+                "maxItems": MAX_OPERATIONS, "items": schema_ref("BatchOperation") } },
+        },
+        "BatchOperation": {
+            "type": "object",
+            "description": "A change of one record, as a request of its own would make it.",
+            "required": ["method", "path"],
+            "additionalProperties": false,
+            "properties": {
+                "method": one_of(&["POST", "PUT", "DELETE"], "The method."),
+                "path": { "type": "string", "pattern": pattern,
+                    "description": "A record path, with `id` for PUT and DELETE. `location` in \
+                        the result begins as it does." },
+                "body": { "type": ["object", "null"], "additionalProperties": true,
+                    "description": "The body of the request. POST and PUT need it. In place of \
+                        the value of a reference, `{\"result\": N}` stands for the id that \
+                        operation N gave, an earlier POST, counted from 0." },
+                "if_match": { "type": ["string", "null"], "pattern": ENTITY_TAGS,
+                    "description": "The header `If-Match` of the request, for PUT and DELETE." },
+            },
+        },
+        "BatchResults": object("The results of a batch.", json!({
+            "results": list(schema_ref("BatchResult"), "In the order of the operations."),
+        })),
+        "BatchResult": object("The response that a request of its own would have had.", json!({
+            "status": { "type": "integer", "enum": [201, 200, 204] },
+            "location": nullable(text("The path of a new record, or null.", "/customers.php?id=1")),
+            "etag": nullable(text("The version of the record; null if it is deleted.", EXAMPLE_ETAG)),
+            "body": any_record("The record after the operation; null if it is deleted."),
+        })),
+    })
+}
+
+fn errors() -> Value {
+    let codes: Vec<&str> = ErrorCode::all().map(|code| code.describe().code).collect();
+    let about = "The fault and the remedy, for people.";
+    let message = json!({ "type": "string", "description": about });
+    json!({
+        "Error": {
+            "type": "object",
+            "description": "A request that failed has changed nothing.",
+            "required": ["error"],
+            "properties": {
+                "error": object("What went wrong.", json!({
+                    "code": schema_ref("ErrorCode"),
+                    "message": message,
+                    "status": { "type": "integer", "description": "The HTTP status." },
+                })),
+                "errors": { "type": "object", "additionalProperties": schema_ref("FieldError"),
+                    "description": "Every invalid field. Only with `validation_failed`." },
+                "fields": list(json!({ "type": "string" }),
+                    "The names of the invalid fields. Only with `validation_failed`."),
+                "details": { "type": "string",
+                    "description": "The message of the database. Only with `has_dependents`." },
+                "operation": { "type": "integer", "minimum": 0,
+                    "description": "The number of the operation that failed, from 0. Only from a \
+                        batch, unless the batch itself is at fault." },
+            },
+        },
+        "ErrorCode": { "type": "string", "enum": codes,
+            "description": "For programs. `components.examples` has the meaning of each." },
+        "FieldError": object("The error of one field.", json!({
+            "code": { "type": "string", "enum": FieldCode::ALL.map(|(code, _)| code.as_str()),
+                "x-enum-descriptions": FieldCode::ALL.map(|(_, meaning)| meaning) },
+            "message": message,
+        })),
+        "State": object("The state of the service.", json!({
+            "status": { "type": "string", "const": "ok" },
+        })),
+    })
+}
+
+/// An object that always has all of these members.
+pub(super) fn object(about: &str, properties: Value) -> Value {
+    let names: Vec<&String> = properties.as_object().into_iter().flat_map(Map::keys).collect();
+    json!({ "type": "object", "description": about, "required": names, "properties": properties })
+}
+
+pub(super) fn text(about: &str, example: &str) -> Value {
+    json!({ "type": "string", "description": about, "example": example })
+}
+
+/// A number from 1 on.
+pub(super) fn number(about: &str, example: u64) -> Value {
+    json!({ "type": "integer", "format": "int64", "minimum": 1, "description": about,
+        "example": example })
+}
+
+pub(super) fn time(about: &str) -> Value {
+    json!({ "type": "string", "format": "date-time", "description": about, "example": EXAMPLE_TIME })
+}
+
+fn one_of(values: &[&str], about: &str) -> Value {
+    json!({ "type": "string", "enum": values, "description": about })
+}
+
+pub(super) fn list(items: Value, about: &str) -> Value {
+    json!({ "type": "array", "items": items, "description": about })
+}
+
+/// A record of any resource, or null.
+fn any_record(about: &str) -> Value {
+    let records = ALL.map(|resource| schema_ref(&capitalize(resource.name)));
+    let alternatives = records.into_iter().chain([json!({ "type": "null" })]).collect::<Vec<_>>();
+    json!({ "anyOf": alternatives, "description": about })
+}
+
+/// `schema` or null.
+pub(super) fn nullable(mut schema: Value) -> Value {
+    if let Some(kind) = schema.get_mut("type") {
+        *kind = json!([kind.take(), "null"]);
+        return schema;
+    }
+    json!({ "anyOf": [schema, { "type": "null" }] })
 }

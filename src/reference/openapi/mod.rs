@@ -11,11 +11,8 @@
 )]
 
 mod components;
-mod errors;
-mod examples;
 mod operations;
 mod records;
-mod schemas;
 
 use std::sync::LazyLock;
 
@@ -24,8 +21,6 @@ use serde_json::{Value, json};
 use crate::http::API_VERSION;
 use crate::model::{ALL, Scope};
 use components::Components;
-#[cfg(test)]
-pub(crate) use examples::error_example;
 
 /// The general rules as Markdown: headings of the second level, each with one paragraph.
 const INTRODUCTION: &str = include_str!("introduction.md");
@@ -35,28 +30,9 @@ pub(crate) static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
 /// The document on one line, as it is served.
 pub static JSON: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
 
-/// The document for people: a value that fits in a line is on one.
+/// The document for people.
 pub fn pretty() -> String {
-    format!("{}\n", indented(&DOCUMENT, 0))
-}
-
-fn indented(value: &Value, indent: usize) -> String {
-    const WIDTH: usize = 100;
-    let line = value.to_string();
-    let (open, close, members): (_, _, Vec<String>) = match value {
-        _ if indent + line.len() <= WIDTH => return line,
-        Value::Object(members) => {
-            let member =
-                |(name, value)| format!("{}: {}", json!(name), indented(value, indent + 2));
-            ('{', '}', members.iter().map(member).collect())
-        }
-        Value::Array(items) => {
-            ('[', ']', items.iter().map(|item| indented(item, indent + 2)).collect())
-        }
-        _ => return line,
-    };
-    let (outer, inner) = (" ".repeat(indent), " ".repeat(indent + 2));
-    format!("{open}\n{inner}{}\n{outer}{close}", members.join(&format!(",\n{inner}")))
+    format!("{:#}\n", *DOCUMENT)
 }
 
 fn document() -> Value {
@@ -78,7 +54,7 @@ fn document() -> Value {
         ],
         "tags": tags(),
         "paths": paths,
-        "components": components.into_value(),
+        "components": components.0,
     })
 }
 

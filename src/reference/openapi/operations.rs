@@ -1,41 +1,46 @@
 //! `paths`: the operations.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
-use super::components::{Components, reference, with_headers};
-use super::errors;
-use super::examples;
-use super::records::of_filter;
-use super::schemas::schema_ref;
+use super::components::{Components, EXAMPLE_ETAG, reference, schema_ref};
+use super::records::{example_body, of_filter};
+use crate::api::errors::missing_reference_code;
 use crate::api::list::{self, Filter, filters};
 use crate::api::query::QueryParameter;
 use crate::api::routes::{
-    BATCH_PATH, CHANGES_PATH, OPERATIONS, Operation, PAGES, PublicPage, WHOAMI_PATH,
+    self, BATCH_PATH, CHANGES_PATH, Endpoint, OPERATIONS, PAGES, PublicPage, Route, WHOAMI_PATH,
 };
 use crate::api::{batch, changes};
 use crate::capitalize::capitalize;
-use crate::http::Method;
-use crate::model::{ALL, Column, Resource, Scope};
+use crate::http::ErrorCode as Code;
+use crate::model::{ALL, CUSTOMER, Column, EMPLOYEE, Field, HARDWARE, Resource, Scope};
+
+/// The headers of responses to requests that passed the scope check.
+const COUNTED: [&str; 4] =
+    ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-Key-Expires"];
 
 pub(super) fn paths(components: &mut Components) -> Value {
     let mut paths = json!({});
     for resource in ALL {
         paths[resource.path] = records(components, resource);
     }
-    let (mut changes, mut whoami, mut batch) = (changes(components), whoami(), batch());
-    errors::add(components, &mut changes, &["changes"], &[]);
-    errors::add(components, &mut whoami, &[], &[]);
-    errors::add(components, &mut batch, &["create", "update", "delete"], &ALL);
-    paths[CHANGES_PATH]["get"] = changes;
-    paths[WHOAMI_PATH]["get"] = whoami;
-    paths[BATCH_PATH]["post"] = batch;
+    paths[CHANGES_PATH]["get"] = changes(components);
+    paths[WHOAMI_PATH]["get"] = whoami();
+    paths[BATCH_PATH]["post"] = batch();
     for (path, page) in PAGES {
-        paths[path]["get"] = self::page(components, page);
+        paths[path]["get"] = self::page(page);
         if !page.is_prefixed() {
             paths[path]["servers"] = json!([{ "url": "/", "description": "At the root only." }]);
         }
     }
-    for item in paths.as_object_mut().into_iter().flat_map(Map::values_mut) {
+    for (path, item) in paths.as_object_mut().into_iter().flatten() {
+        for (method, operation) in item.as_object_mut().into_iter().flatten() {
+            if operation.is_object() {
+                add_errors(components, path, method, operation);
+            }
+        }
         item["parameters"] = json!([reference("parameters", "RequestId")]);
         if let Some(get) = item.get("get").cloned() {
             item["head"] = head(components, get);
@@ -61,16 +66,20 @@ fn head(components: &mut Components, mut get: Value) -> Value {
 }
 
 fn records(components: &mut Components, resource: &'static Resource) -> Value {
-    let (title, one) = (capitalize(resource.name), one(resource));
+    let title = capitalize(resource.name);
     let record = schema_ref(&title);
     let either = json!({ "oneOf": [record, schema_ref(&format!("{title}Page"))] });
     let unchanged = json!({ "description": "The record has the version of `If-None-Match`." });
     let deleted = json!({ "description": "The record is deleted." });
     let of_new = ["Location", "ETag", "Idempotent-Replayed"];
+    let (required, optional): (Vec<&Field>, Vec<&Field>) =
+        resource.fields.iter().partition(|field| field.required);
+    let create = example_body(required.into_iter());
+    let update = example_body(optional.into_iter().take(2));
     let mut item = json!({
         "get": {
             "operationId": format!("get{}", capitalize(resource.plural)),
-            "summary": format!("Read {one}, or a list"),
+            "summary": format!("Read {}", resource.plural),
             "description": "With `id` the record, otherwise a page of the records that match every \
                 filter and contain every word of `q`.",
             "parameters": list_parameters(components, resource),
@@ -81,54 +90,38 @@ fn records(components: &mut Components, resource: &'static Resource) -> Value {
         },
         "post": {
             "operationId": format!("create{title}"),
-            "summary": format!("Create {one}"),
+            "summary": format!("Create {}", resource.name),
             "description": "The response is the new record; `Location` is its path.",
             "parameters": shared(&["IdempotencyKey"]),
-            "requestBody": body(&format!("{title}Create"), "64 KiB", examples::create(resource)),
+            "requestBody": body(&format!("{title}Create"), "64 KiB", create),
             "responses": { "201": answer("The new record.", record.clone(), &of_new) },
         },
         "put": {
             "operationId": format!("update{title}"),
-            "summary": format!("Change {one}"),
+            "summary": format!("Change {}", resource.name),
             "description": "Only the fields that the body names change. The response is the whole \
                 record after the change.",
             "parameters": shared(&["Id", "IfMatch", "IdempotencyKey"]),
-            "requestBody": body(&format!("{title}Update"), "64 KiB", examples::update(resource)),
+            "requestBody": body(&format!("{title}Update"), "64 KiB", update),
             "responses": {
                 "200": answer("The changed record.", record, &["ETag", "Idempotent-Replayed"]),
             },
         },
         "delete": {
             "operationId": format!("delete{title}"),
-            "summary": format!("Delete {one}"),
+            "summary": format!("Delete {}", resource.name),
             "description": "The response has no body. A record that others refer to is not deleted.",
             "parameters": shared(&["Id", "IfMatch", "IdempotencyKey"]),
             "responses": { "204": with_headers(deleted, true, &["Idempotent-Replayed"]) },
         },
     });
-    for (method, operation, access) in OPERATIONS {
-        let group = match operation {
-            _ if method == Method::HEAD => continue,
-            Operation::Read => "read",
-            Operation::Create => "create",
-            Operation::Update => "update",
-            Operation::Delete => "delete",
-        };
-        let own = &mut item[method.as_str().to_lowercase()];
-        own["tags"] = json!([resource.plural]);
-        own["security"] = any_of(&[Scope { resource, access }]);
-        errors::add(components, own, &[group], &[resource]);
+    for (method, _, access) in OPERATIONS {
+        if let Some(operation) = item.get_mut(method.as_str().to_lowercase()) {
+            operation["tags"] = json!([resource.plural]);
+            operation["security"] = any_of(&[Scope { resource, access }]);
+        }
     }
     item
-}
-
-/// `a customer`, `an employee`, `a piece of hardware`.
-fn one(resource: &Resource) -> String {
-    match resource.name {
-        "hardware" => "a piece of hardware".to_owned(),
-        name if name.starts_with(['a', 'e', 'i', 'o', 'u']) => format!("an {name}"),
-        name => format!("a {name}"),
-    }
 }
 
 /// One of these scopes is enough to be let in.
@@ -157,8 +150,7 @@ fn declared<Subject>(
     declared: &QueryParameter<Subject>,
     subject: Subject,
 ) -> Value {
-    let about = format!("{} Values: {}.", declared.about, (declared.values)());
-    let mut parameter = json!({ "name": declared.name, "in": "query", "description": about,
+    let mut parameter = json!({ "name": declared.name, "in": "query", "description": declared.about,
         "schema": (declared.schema)(subject), "example": (declared.example)() });
     if parameter["schema"]["type"] == "array" {
         // With commas between, in place of a parameter for each item.
@@ -176,6 +168,16 @@ fn filter_parameter(resource: &Resource, filter: &Filter) -> Value {
         parameter["description"] = json!(about);
     }
     parameter
+}
+
+/// Adds the headers `others` to a response, and those of requests that count against the limit.
+/// The introduction describes the headers of every response.
+fn with_headers(mut response: Value, counted: bool, others: &[&str]) -> Value {
+    let counted = if counted { COUNTED.as_slice() } else { &[] };
+    for name in counted.iter().chain(others) {
+        response["headers"][name] = reference("headers", name);
+    }
+    response
 }
 
 /// A response with a JSON body to a counted request.
@@ -224,6 +226,15 @@ fn whoami() -> Value {
 fn batch() -> Value {
     let about = "The results, in the order of the operations.";
     let results = answer(about, schema_ref("BatchResults"), &["Idempotent-Replayed"]);
+    let hardware = HARDWARE.path;
+    let example = json!({ "operations": [
+        { "method": "POST", "path": CUSTOMER.path, "body": { "name": "Müller & Söhne GmbH" } },
+        { "method": "POST", "path": EMPLOYEE.path,
+            "body": { "customer_id": { "result": 0 }, "email": "eva@mueller.example" } },
+        { "method": "PUT", "path": format!("{hardware}?id=7"),
+            "body": { "employee_id": { "result": 1 } }, "if_match": EXAMPLE_ETAG },
+        { "method": "DELETE", "path": format!("{hardware}?id=8") },
+    ] });
     json!({
         "operationId": "runBatch",
         "tags": ["batch"],
@@ -235,34 +246,124 @@ fn batch() -> Value {
             limit, and one `Idempotency-Key` covers all of it.",
         "security": any_of(&batch::scopes()),
         "parameters": shared(&["IdempotencyKey"]),
-        "requestBody": body("Batch", "1 MiB", examples::batch()),
+        "requestBody": body("Batch", "1 MiB", example),
         "responses": { "200": results },
     })
 }
 
-fn page(components: &mut Components, page: PublicPage) -> Value {
-    let html = json!({ "text/html": { "schema": { "type": "string" } } });
-    let json = |schema: Value| json!({ "application/json": { "schema": schema } });
-    let (object, state) = (json(json!({ "type": "object" })), json(schema_ref("State")));
-    let (id, about, content, groups) = match page {
-        PublicPage::OpenApi => ("getDescription", "This document", object, &["page"][..]),
-        PublicPage::Docs => ("getDocs", "The documentation page", html, &["page"][..]),
-        PublicPage::Health => ("getHealth", "Whether the process responds", state, &[][..]),
-        PublicPage::Ready => {
-            ("getReadiness", "Whether requests can be served", state, &["page", "ready"][..])
+fn page(page: PublicPage) -> Value {
+    let (id, about, media, schema) = match page {
+        PublicPage::OpenApi => {
+            ("getDescription", "This document", "application/json", json!({ "type": "object" }))
         }
-        PublicPage::Root => {
-            ("getRoot", "Redirect to the documentation page", Value::Null, &["page"][..])
+        PublicPage::Docs => {
+            ("getDocs", "The documentation page", "text/html", json!({ "type": "string" }))
         }
+        PublicPage::Health => {
+            ("getHealth", "Whether the process responds", "application/json", schema_ref("State"))
+        }
+        PublicPage::Ready => (
+            "getReadiness",
+            "Whether requests can be served",
+            "application/json",
+            schema_ref("State"),
+        ),
+        PublicPage::Root => ("getRoot", "Redirect to the documentation page", "", Value::Null),
     };
     let responses = match page {
         PublicPage::Root => {
             json!({ "302": with_headers(json!({ "description": about }), false, &["Location"]) })
         }
-        _ => json!({ "200": { "description": about, "content": content } }),
+        _ => json!({ "200": { "description": about, "content": { media: { "schema": schema } } } }),
     };
-    let mut page = json!({ "operationId": id, "tags": ["service"], "summary": about,
-        "security": [], "responses": responses });
-    errors::add(components, &mut page, groups, &[]);
-    page
+    json!({ "operationId": id, "tags": ["service"], "summary": about, "security": [],
+        "responses": responses })
+}
+
+/// Adds to the operation references to the responses of all errors that it can have, by status.
+fn add_errors(components: &mut Components, path: &str, method: &str, operation: &mut Value) {
+    let (groups, resources) = groups(path, method);
+    let scopes = operation["security"][0]["apiKey"].as_array();
+    let can_have = |code: &Code| {
+        let mut of_code = code.describe().groups.split(' ');
+        of_code.any(|group| match group {
+            "all" => true,
+            "key" => scopes.is_some(),
+            "scope" => scopes.is_some_and(|scopes| !scopes.is_empty()),
+            group => groups.contains(&group),
+        }) && concerns(*code, &resources)
+    };
+    let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
+    for code in Code::all().filter(can_have) {
+        by_status.entry(code.describe().status).or_default().push(code);
+    }
+    for (status, codes) in by_status {
+        operation["responses"][status.to_string()] = share_errors(components, &codes, status);
+    }
+    // Statuses that HTTP has for single faults of a message.
+    let violation = share_errors(components, &[Code::MalformedRequest], 400);
+    operation["responses"]["default"] = violation;
+}
+
+/// The groups of error codes that an operation can have, and the resources that it changes.
+fn groups(path: &str, method: &str) -> (&'static [&'static str], Vec<&'static Resource>) {
+    match routes::find(path) {
+        Some(Route::Api(Endpoint::Records { resource, .. })) => {
+            let group: &[&str] = match method {
+                "post" => &["create"],
+                "put" => &["update"],
+                "delete" => &["delete"],
+                _ => &["read"],
+            };
+            (group, vec![resource])
+        }
+        Some(Route::Api(Endpoint::Batch)) => (&["create", "update", "delete"], ALL.to_vec()),
+        Some(Route::Api(Endpoint::Changes)) => (&["changes"], Vec::new()),
+        Some(Route::Page(PublicPage::Ready)) => (&["page", "ready"], Vec::new()),
+        Some(Route::Page(PublicPage::Health) | Route::Api(Endpoint::Whoami) | Route::Panel)
+        | None => (&[], Vec::new()),
+        Some(Route::Page(_)) => (&["page"], Vec::new()),
+    }
+}
+
+/// Whether the code is not about a reference that these resources lack.
+fn concerns(code: Code, resources: &[&'static Resource]) -> bool {
+    let targets =
+        |resource: &'static Resource| resource.fields.iter().filter_map(Resource::referenced);
+    match code {
+        Code::CustomerNotFound | Code::EmployeeNotFound => {
+            let mut all = resources.iter().copied().flat_map(targets);
+            all.any(|target| missing_reference_code(target) == Some(code))
+        }
+        Code::HasDependents => {
+            ALL.into_iter().flat_map(targets).any(|target| resources.contains(&target))
+        }
+        _ => true,
+    }
+}
+
+fn share_errors(components: &mut Components, codes: &[Code], status: u16) -> Value {
+    let names = codes.iter().map(|code| code.describe().code);
+    let description = names.clone().map(|code| format!("`{code}`")).collect::<Vec<_>>().join(", ");
+    let examples = names.map(|code| (code.to_owned(), reference("examples", code)));
+    let response = json!({
+        "description": description,
+        "content": { "application/json": {
+            "schema": schema_ref("Error"),
+            "examples": examples.collect::<Map<_, _>>(),
+        } },
+    });
+    let before_the_key = [Code::MalformedRequest, Code::Overloaded, Code::NotReady];
+    let counted = status != 401 && codes.iter().any(|code| !before_the_key.contains(code));
+    let headers: &[&str] = match status {
+        401 | 403 => &["WWW-Authenticate"],
+        412 => &["ETag"],
+        429 | 503 => &["Retry-After"],
+        _ => &[],
+    };
+    let name = match codes {
+        [code] => code.describe().code.to_owned(),
+        _ => format!("status_{status}"),
+    };
+    components.share("responses", &name, with_headers(response, counted, headers))
 }

@@ -1,13 +1,12 @@
-//! `components.schemas`: of the records, of their fields in responses and bodies, and of filters.
+//! `components.schemas`: of the records, of bodies, and of filters.
 
 use serde_json::{Map, Value, json};
 
-use super::examples::{NOW, example_of};
-use super::schemas::{list, nullable, number, object, schema_ref, text, time};
+use super::components::{list, nullable, number, schema_ref, text, time};
 use crate::api::list::{Bound, EXAMPLE_CURSOR, Filter};
 use crate::capitalize::capitalize;
 use crate::model::email::MAX_EMAIL;
-use crate::model::{ALL, Column, Field, Kind, Resource};
+use crate::model::{ALL, Column, Field, Kind, READ_ONLY, Resource};
 
 /// Text without U+0000.
 const TEXT: &str = r"^[^\u0000]*$";
@@ -16,62 +15,64 @@ const FILLED_TEXT: &str = r"^[^\u0000]*[^\u0000\s][^\u0000]*$";
 /// Not only white space.
 const FILLED: &str = r"\S";
 
-pub(super) fn schemas() -> Map<String, Value> {
-    let mut all: Map<_, _> = ALL.into_iter().flat_map(of_resource).collect();
-    all.extend(filters().as_object().cloned().unwrap_or_default());
-    all
-}
-
 /// A record, a page, the bodies of POST and PUT, and enumerations.
-fn of_resource(resource: &'static Resource) -> Vec<(String, Value)> {
-    let title = capitalize(resource.name);
-    let mut schemas = vec![
-        (title.clone(), record(resource)),
-        (format!("{title}Page"), page(resource, &title)),
-        (format!("{title}Create"), create(resource, &title)),
-        (format!("{title}Update"), update(resource)),
-    ];
-    for field in resource.fields {
-        if let Kind::Choice(allowed) = field.kind {
-            let choice = json!({ "type": "string", "enum": allowed });
-            schemas.push((choice_name(resource, field), choice));
+pub(super) fn schemas() -> Map<String, Value> {
+    let mut schemas = Map::new();
+    for resource in ALL {
+        let title = capitalize(resource.name);
+        schemas.insert(title.clone(), record(resource, &title));
+        schemas.insert(format!("{title}Page"), page(resource, &title));
+        schemas.insert(format!("{title}Create"), create(resource, &title));
+        schemas.insert(format!("{title}Update"), update(resource));
+        for field in resource.fields {
+            if let Kind::Choice(allowed) = field.kind {
+                let choice = json!({ "type": "string", "enum": allowed });
+                schemas.insert(choice_name(resource, field), choice);
+            }
         }
     }
     schemas
 }
 
 /// The name of an enumeration, such as `CustomerStatus`: generated clients use one type everywhere.
-pub(super) fn choice_name(resource: &Resource, field: &Field) -> String {
+fn choice_name(resource: &Resource, field: &Field) -> String {
     format!("{}{}", capitalize(resource.name), capitalize(field.name))
 }
 
-fn record(resource: &'static Resource) -> Value {
-    let about_id = format!("The number of the {}. It is never reused.", resource.name);
-    let mut properties = Map::from_iter([("id".to_owned(), read_only(number(&about_id, 1)))]);
-    for field in resource.fields {
-        properties.insert(field.name.to_owned(), read(resource, field));
+/// The fields of a PUT, and what the service adds.
+fn record(resource: &'static Resource, title: &str) -> Value {
+    let [id, times @ ..] = READ_ONLY;
+    let fields = resource.fields.iter().map(|field| field.name);
+    let required = [id].into_iter().chain(fields).chain(times);
+    let mut added = json!({
+        "id": number(&format!("The number of the {}. It is never reused.", resource.name), 1),
+        "created_at": time("The time of creation."),
+        "updated_at": time("The last change."),
+    });
+    for name in READ_ONLY {
+        added[name]["readOnly"] = json!(true);
     }
-    let times = [("created_at", "The time of creation."), ("updated_at", "The last change.")];
-    properties.extend(times.map(|(name, about)| (name.to_owned(), read_only(time(about)))));
-    let mut record = object(resource.about, Value::Object(properties));
-    for one in resource.inclusions() {
-        let included = schema_ref(&capitalize(one.resource.name));
-        let mut schema = nullable(included);
-        schema["description"] = json!(format!(
-            "The {} that it belongs to. Only with `include={}`.",
-            one.resource.name,
-            one.name()
-        ));
-        record["properties"][one.name()] = schema;
+    for inclusion in resource.inclusions() {
+        let Resource { name, .. } = inclusion.resource;
+        let about =
+            format!("The {name} that it belongs to. Only with `include={}`.", inclusion.name());
+        added[inclusion.name()] = nullable(schema_ref(&capitalize(name)));
+        added[inclusion.name()]["description"] = json!(about);
     }
-    record
+    json!({
+        "description": resource.about,
+        "allOf": [schema_ref(&format!("{title}Update")), {
+            "type": "object",
+            "required": required.collect::<Vec<_>>(),
+            "properties": added,
+        }],
+    })
 }
 
 fn page(resource: &'static Resource, title: &str) -> Value {
-    let about = format!("A page of the list of {}.", resource.plural);
     json!({
         "type": "object",
-        "description": about,
+        "description": format!("A page of the list of {}.", resource.plural),
         "required": ["data", "next_cursor"],
         "properties": {
             "data": list(schema_ref(title), "The records of this page."),
@@ -85,8 +86,7 @@ fn page(resource: &'static Resource, title: &str) -> Value {
 
 /// The fields of a PUT, some of them required, some with a default.
 fn create(resource: &'static Resource, title: &str) -> Value {
-    let required: Vec<&str> =
-        resource.fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+    let required = resource.fields.iter().filter(|field| field.required);
     let defaults = resource.fields.iter().filter_map(|field| {
         let word = field.default?;
         let value = if field.kind == Kind::Boolean { json!(word == "true") } else { json!(word) };
@@ -99,7 +99,7 @@ fn create(resource: &'static Resource, title: &str) -> Value {
         ),
         "allOf": [schema_ref(&format!("{title}Update")), {
             "type": "object",
-            "required": required,
+            "required": required.map(|field| field.name).collect::<Vec<_>>(),
             "properties": defaults.collect::<Map<_, _>>(),
         }],
     })
@@ -107,33 +107,24 @@ fn create(resource: &'static Resource, title: &str) -> Value {
 
 fn update(resource: &'static Resource) -> Value {
     let about = "The fields to change, at least one. The others keep their values.";
-    let fields = resource.fields.iter();
-    let properties: Map<_, _> =
-        fields.map(|field| (field.name.to_owned(), write(resource, field))).collect();
+    let property = |field: &Field| (field.name.to_owned(), property(resource, field));
+    let properties: Map<_, _> = resource.fields.iter().map(property).collect();
     json!({ "type": "object", "description": about, "minProperties": 1, "properties": properties })
 }
 
-/// The schema of a field in a response: nullable if it is neither required nor has a default.
-fn read(resource: &Resource, field: &Field) -> Value {
-    let schema = match field.kind {
-        Kind::Text { max, .. } => json!({ "type": "string", "maxLength": max }),
-        _ => of_field(resource, field),
-    };
-    let can_be_null = !field.required && field.default.is_none();
-    let mut schema = if can_be_null { nullable(schema) } else { schema };
-    schema["description"] = json!(field.about);
-    schema["example"] = example_of(field);
-    schema
-}
-
-/// The schema of a field in a body. Null means empty, which a field with a default never is. A POST
-/// takes it there and stores the default, but clients need not know.
-fn write(resource: &Resource, field: &Field) -> Value {
+/// The schema of a field. Null means empty, which a field with a default never is. A POST takes it
+/// there and stores the default, but clients need not know.
+fn property(resource: &Resource, field: &Field) -> Value {
     let mut schema = of_field(resource, field);
     if field.required && matches!(field.kind, Kind::Text { .. }) {
         schema["pattern"] = json!(FILLED_TEXT);
     }
-    if field.required || field.default.is_some() { schema } else { nullable(schema) }
+    if !field.required && field.default.is_none() {
+        schema = nullable(schema);
+    }
+    schema["description"] = json!(field.about);
+    schema["example"] = example_of(field);
+    schema
 }
 
 fn of_field(resource: &Resource, field: &Field) -> Value {
@@ -156,46 +147,31 @@ fn of_field(resource: &Resource, field: &Field) -> Value {
 
 /// The schema of a filter's values.
 pub(super) fn of_filter(resource: &Resource, filter: &Filter) -> Value {
-    let (Column::Field(field) | Column::Referenced { field, .. }) = filter.column else {
-        let exact = filter.bound == Bound::Equal;
-        return schema_ref(if exact { "TimestampFilter" } else { "TimestampBound" });
+    let time = || json!({ "type": "string", "format": "date-time" });
+    let nothing = json!({ "type": "string", "const": "null" });
+    let value = match filter.column {
+        Column::Field(field) | Column::Referenced { field, .. } => match field.kind {
+            // `null` is a text too, so no second alternative is needed.
+            Kind::Text { .. } | Kind::Email => {
+                return json!({ "type": "string", "pattern": FILLED });
+            }
+            Kind::Boolean => {
+                let words = json!({ "type": "string", "enum": ["1", "0", "null"] });
+                return json!({ "anyOf": [{ "type": "boolean" }, words] });
+            }
+            _ => of_field(resource, field),
+        },
+        _ if filter.bound == Bound::Equal => time(),
+        _ => return json!({ "anyOf": [time(), { "type": "string", "format": "date" }] }),
     };
-    match (field.kind, filter.bound) {
-        (Kind::Text { .. } | Kind::Email, _) => schema_ref("TextFilter"),
-        (Kind::Integer, _) => schema_ref("IntegerFilter"),
-        (Kind::Boolean, _) => schema_ref("BooleanFilter"),
-        (Kind::Date, Bound::Equal) => schema_ref("DateFilter"),
-        (Kind::Date, _) => schema_ref("DateBound"),
-        (Kind::Choice(_), _) => {
-            let choice = schema_ref(&choice_name(resource, field));
-            json!({ "anyOf": [choice, { "type": "string", "const": "null" }] })
-        }
-    }
+    if filter.bound == Bound::Equal { json!({ "anyOf": [value, nothing] }) } else { value }
 }
 
-fn filters() -> Value {
-    let exact = "The value of the field; `null` finds empty fields.";
-    let empty = json!({ "type": "string", "const": "null" });
-    let date = json!({ "type": "string", "format": "date" });
-    let time = json!({ "type": "string", "format": "date-time" });
-    let number = json!({ "type": "integer", "format": "int64" });
-    let bound = "The first (`_from`) or the last (`_to`) value.";
-    json!({
-        // `null` is a text too, so no second alternative is needed.
-        "TextFilter": { "description": exact, "type": "string", "pattern": FILLED },
-        "IntegerFilter": { "description": exact, "anyOf": [number, empty], "example": 1 },
-        "BooleanFilter": { "description": exact, "anyOf": [
-            { "type": "boolean" }, { "type": "string", "enum": ["1", "0", "null"] },
-        ], "example": true },
-        "DateFilter": { "description": exact, "anyOf": [date, empty], "example": "2026-11-20" },
-        "TimestampFilter": { "description": exact, "anyOf": [time, empty], "example": NOW },
-        "DateBound": { "description": bound, "type": "string", "format": "date",
-            "example": "2026-11-20" },
-        "TimestampBound": { "description": bound, "anyOf": [time, date], "example": NOW },
-    })
+fn example_of(field: &Field) -> Value {
+    serde_json::from_str(field.example).unwrap_or_default()
 }
 
-fn read_only(mut schema: Value) -> Value {
-    schema["readOnly"] = json!(true);
-    schema
+/// The example of a body with these fields.
+pub(super) fn example_body<'a>(fields: impl Iterator<Item = &'a Field>) -> Value {
+    fields.map(|field| (field.name.to_owned(), example_of(field))).collect()
 }
