@@ -4,7 +4,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
 use super::errors;
-use crate::http::{ApiError, Request};
+use crate::http::{ApiError, ErrorCode, Request};
 use crate::secret;
 use crate::store::registry::{KeyState, Principal, Registry};
 
@@ -17,16 +17,16 @@ use crate::store::registry::{KeyState, Principal, Registry};
 pub(super) fn authenticate(registry: &Registry, request: &Request) -> Result<Principal, ApiError> {
     let key = bearer_token(&request.headers)?;
     if !secret::is_well_formed_key(key) {
-        return Err(errors::malformed_api_key());
+        return Err(errors::unauthorized(ErrorCode::MalformedApiKey));
     }
     let now = request.received_at;
     let Some(caller) = registry.find_principal(&secret::hash(key), now)? else {
         tracing::warn!(client = %request.client, request_id = %request.id, "an unknown API key");
-        return Err(errors::invalid_api_key());
+        return Err(errors::unauthorized(ErrorCode::InvalidApiKey));
     };
     match (caller.key.state(now), caller.inactive) {
-        (KeyState::Revoked, _) => Err(errors::revoked_api_key()),
-        (KeyState::Expired, _) => Err(errors::expired_api_key()),
+        (KeyState::Revoked, _) => Err(errors::unauthorized(ErrorCode::RevokedApiKey)),
+        (KeyState::Expired, _) => Err(errors::unauthorized(ErrorCode::ExpiredApiKey)),
         (KeyState::Active, Some(reason)) => Err(errors::tenant_inactive(reason)),
         (KeyState::Active, None) => Ok(caller),
     }
@@ -42,20 +42,18 @@ pub(super) fn has_well_formed_key(headers: &HeaderMap) -> bool {
 fn bearer_token(headers: &HeaderMap) -> Result<&str, ApiError> {
     const SEPARATORS: [char; 2] = [' ', '\t'];
     let mut values = headers.get_all(AUTHORIZATION).iter();
-    let value = values
-        .next()
-        .and_then(|value| value.to_str().ok())
-        .ok_or_else(errors::missing_authorization)?;
+    let missing = || errors::unauthorized(ErrorCode::MissingAuthorization);
+    let value = values.next().and_then(|value| value.to_str().ok()).ok_or_else(missing)?;
     if values.next().is_some() {
         return Err(ApiError::bad_request(
             "The header \"Authorization\" is given twice. Send it once.",
         ));
     }
-    let (scheme, rest) = value.split_once(SEPARATORS).ok_or_else(errors::missing_authorization)?;
+    let (scheme, rest) = value.split_once(SEPARATORS).ok_or_else(missing)?;
     let token = rest.trim_matches(SEPARATORS);
     if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() {
         Ok(token)
     } else {
-        Err(errors::missing_authorization())
+        Err(missing())
     }
 }

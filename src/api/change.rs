@@ -4,8 +4,8 @@
 
 use super::errors;
 use super::precondition::{IfMatch, etag};
-use super::record_id::RequestedId;
-use crate::http::{ApiError, Response};
+use super::query::{Query, RequestedId};
+use crate::http::{ApiError, Method, Response};
 use crate::model::validation::ValueError;
 use crate::model::{Field, FieldError, Json, JsonObject, RecordId, Resource, Value};
 use crate::store::{ChangeContext, DeleteOutcome, MutationError, Reading, Record, Writing};
@@ -64,12 +64,33 @@ impl From<Applied> for Response {
 }
 
 impl Change {
+    /// Makes the checks of a request with this method from the query on that need no database, in
+    /// their order.
+    pub fn check(
+        method: &Method,
+        resource: &'static Resource,
+        query: &Query,
+        body: &JsonObject,
+        if_match: IfMatch,
+    ) -> Result<Change, ApiError> {
+        if method == Method::POST {
+            query.only([].into_iter())?;
+            return Change::create(resource, body);
+        }
+        let target = Target { resource, id: RequestedId::alone_in(query)?, if_match };
+        if method == Method::DELETE {
+            Ok(Change::Delete { target })
+        } else {
+            Change::update(target, body)
+        }
+    }
+
     /// Checks the fields of a new record.
     ///
     /// # Errors
     ///
     /// `bad_request` or `validation_failed`.
-    pub fn create(resource: &'static Resource, object: &JsonObject) -> Result<Change, ApiError> {
+    fn create(resource: &'static Resource, object: &JsonObject) -> Result<Change, ApiError> {
         let checked = resource.fields.iter().map(|field| match object.get(field.name) {
             Some(input) => field.check(input),
             None if field.required => Err(ValueError::Invalid(field.missing())),
@@ -83,7 +104,7 @@ impl Change {
     /// # Errors
     ///
     /// `no_updatable_fields`, `bad_request` or `validation_failed`.
-    pub fn update(target: Target, object: &JsonObject) -> Result<Change, ApiError> {
+    fn update(target: Target, object: &JsonObject) -> Result<Change, ApiError> {
         let fields = target.resource.fields.iter();
         let named: Vec<(&'static Field, &Json)> =
             fields.filter_map(|field| object.get(field.name).map(|input| (field, input))).collect();
@@ -95,6 +116,11 @@ impl Change {
             target,
             values: named.into_iter().map(|(field, _)| field).zip(values).collect(),
         })
+    }
+
+    /// Whether the change only removes.
+    pub fn frees_space(&self) -> bool {
+        matches!(self, Change::Delete { .. })
     }
 
     /// Has `field` refer to the record `id`, if the change sets the field.

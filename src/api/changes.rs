@@ -2,16 +2,14 @@
 
 use serde_json::json;
 
-use super::cursor_encoding::{MAX_CURSOR, damaged, decode, encode};
-use super::errors;
+use super::cursor::{MAX_CURSOR, parse_change_cursor, write_change_cursor};
 use super::list::{DEFAULT_LIMIT, MAX_LIMIT, parse_limit};
-use super::query::{Query, QueryParameter};
-use super::record_id::RequestedId;
+use super::query::{Query, QueryParameter, RequestedId};
 use crate::clock::Timestamp;
-use crate::http::{ApiError, Request, Response};
+use crate::http::{ApiError, ErrorCode, Request, Response};
 use crate::model::validation::shorten;
-use crate::model::{ALL, Access, RecordId, Resource, Scope, Scopes, Version};
-use crate::store::{ChangesPage, ChangesQuery, Position, Start, Tenant};
+use crate::model::{ALL, Access, RecordId, Resource, Scope, Scopes};
+use crate::store::{ChangesPage, ChangesQuery, Start, Tenant};
 
 /// The value of `cursor` for the end of the change log.
 const NOW: &str = "now";
@@ -66,7 +64,7 @@ pub fn read(
     let query = Query::parse(request.query.as_deref())?;
     let changes = parse(&query, scopes, oldest)?;
     let page = tenant.read(super::deadline(request), |reading| reading.changes(&changes))?;
-    Ok(respond(request, &query, page.ok_or_else(errors::changes_gone)?))
+    Ok(respond(request, &query, page.ok_or(ErrorCode::ChangesGone)?))
 }
 
 /// Converts the parameters.
@@ -80,7 +78,7 @@ pub fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<Changes
     let start = match query.get("cursor") {
         None => Start::Oldest,
         Some(NOW) => Start::Now,
-        Some(cursor) => Start::After(parse_cursor(cursor)?),
+        Some(cursor) => Start::After(parse_change_cursor(cursor)?),
     };
     let resource = query.get("resource").map(parse_resource).transpose()?;
     let id = query.get("id").map(RequestedId::parse).transpose()?;
@@ -109,7 +107,7 @@ fn parse_resource(text: &str) -> Result<&'static Resource, ApiError> {
 
 fn respond(request: &Request, query: &Query, page: ChangesPage) -> Response {
     let ChangesPage { json, next, more } = page;
-    let cursor = write_cursor(&next);
+    let cursor = write_change_cursor(&next);
     let mut body = json;
     body.splice(0..0, *b"{\"data\":");
     body.extend_from_slice(format!(",\"next_cursor\":\"{cursor}\",\"more\":{more}}}").as_bytes());
@@ -119,32 +117,4 @@ fn respond(request: &Request, query: &Query, page: ChangesPage) -> Response {
     } else {
         response
     }
-}
-
-/// The first byte of a cursor, which holds the change log's lineage and the number of the last
-/// entry. Cursors of lists have another one.
-const CURSOR_VERSION: u8 = 0x81;
-
-/// Encodes `position` as a cursor.
-fn write_cursor(position: &Position) -> String {
-    let mut bytes = vec![CURSOR_VERSION];
-    bytes.extend_from_slice(&position.lineage);
-    bytes.extend_from_slice(&position.seq.0.to_be_bytes());
-    encode(bytes)
-}
-
-/// Decodes a cursor.
-///
-/// # Errors
-///
-/// `bad_request` if the cursor is damaged or belongs to a list.
-fn parse_cursor(text: &str) -> Result<Position, ApiError> {
-    decode(text).and_then(|bytes| position(&bytes)).ok_or_else(damaged)
-}
-
-fn position(bytes: &[u8]) -> Option<Position> {
-    let (version, rest) = bytes.split_first()?;
-    let (lineage, seq) = rest.split_first_chunk::<16>()?;
-    let seq = Version(i64::from_be_bytes(seq.try_into().ok()?));
-    (*version == CURSOR_VERSION).then_some(Position { lineage: *lineage, seq })
 }

@@ -8,32 +8,11 @@ use crate::model::{Field, FieldError, JsonError, Resource, Scope};
 use crate::store::StoreError;
 use crate::store::registry::{Inactive, RegistryError};
 
-const INVALID_TOKEN: &str = "Bearer error=\"invalid_token\"";
-
-pub fn missing_authorization() -> ApiError {
-    let message = "The header \"Authorization\" is missing or has no Bearer token. Send \"Authorization: Bearer <API key>\".";
-    ApiError::new(ErrorCode::MissingAuthorization, message).header("WWW-Authenticate", "Bearer")
-}
-
-pub fn malformed_api_key() -> ApiError {
-    let message = "The API key is malformed: it must start with \"tdk_\" and have at least 40 characters. Send the complete key.";
-    ApiError::new(ErrorCode::MalformedApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
-}
-
-pub fn invalid_api_key() -> ApiError {
-    let message =
-        "This API key does not exist. Check it, or make a new one in the panel if it was deleted.";
-    ApiError::new(ErrorCode::InvalidApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
-}
-
-pub fn revoked_api_key() -> ApiError {
-    let message = "This API key has been revoked. Make a new one in the panel.";
-    ApiError::new(ErrorCode::RevokedApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
-}
-
-pub fn expired_api_key() -> ApiError {
-    let message = "This API key has expired. Make a new one in the panel.";
-    ApiError::new(ErrorCode::ExpiredApiKey, message).header("WWW-Authenticate", INVALID_TOKEN)
+/// An error of the key, with the challenge of RFC 6750 section 3.
+pub fn unauthorized(code: ErrorCode) -> ApiError {
+    let is_absent = code == ErrorCode::MissingAuthorization;
+    let challenge = if is_absent { "Bearer" } else { "Bearer error=\"invalid_token\"" };
+    ApiError::from(code).header("WWW-Authenticate", challenge)
 }
 
 pub fn tenant_inactive(reason: Inactive) -> ApiError {
@@ -108,13 +87,6 @@ pub fn invalid_json(error: &JsonError) -> ApiError {
     ApiError::new(ErrorCode::InvalidJson, message)
 }
 
-pub fn missing_id() -> ApiError {
-    ApiError::new(
-        ErrorCode::MissingId,
-        "The query parameter \"id\" is missing. Add \"?id=<integer>\".",
-    )
-}
-
 pub fn no_updatable_fields(resource: &Resource) -> ApiError {
     let names: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
     let message = format!(
@@ -170,19 +142,8 @@ pub fn precondition_failed(etag: String) -> ApiError {
     ApiError::new(ErrorCode::PreconditionFailed, message).header("ETag", etag)
 }
 
-pub fn changes_gone() -> ApiError {
-    let message = "Changes after this cursor are not kept any more, or the tenant was restored. Ask with \"cursor=now\", then read \
-                   the lists again.";
-    ApiError::new(ErrorCode::ChangesGone, message)
-}
-
 pub fn invalid_idempotency_key(message: &'static str) -> ApiError {
     ApiError::new(ErrorCode::InvalidIdempotencyKey, message)
-}
-
-pub fn idempotency_key_reused() -> ApiError {
-    let message = "This \"Idempotency-Key\" was used for another request in the last 24 hours. Make a new UUID for a new request.";
-    ApiError::new(ErrorCode::IdempotencyKeyReused, message)
 }
 
 impl From<StoreError> for ApiError {

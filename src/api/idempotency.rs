@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use uuid::fmt::Hyphenated;
 
 use super::errors;
-use crate::http::{ApiError, Method, REPLAYED, Request, Response};
+use crate::http::{ApiError, ErrorCode, Method, REPLAYED, Request, Response};
 use crate::store::{ChangeContext, MutationError, StoredResponse, Writing};
 
 /// An idempotency key and the fingerprint of its request.
@@ -80,7 +80,7 @@ pub fn once(
         return if is_repeat {
             Ok(replay(stored))
         } else {
-            Err(errors::idempotency_key_reused().into())
+            Err(ApiError::from(ErrorCode::IdempotencyKeyReused).into())
         };
     }
     let response = work()?;

@@ -10,11 +10,10 @@ pub mod list;
 pub mod precondition;
 pub mod query;
 pub mod rate_limit;
-pub mod record_id;
 pub mod routes;
 
 mod authentication;
-mod cursor_encoding;
+mod cursor;
 mod operations;
 mod pipeline;
 #[cfg(test)]

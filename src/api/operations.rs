@@ -2,26 +2,18 @@
 
 use std::borrow::Cow;
 
-use super::change::{Change, Target};
+use super::change::Change;
 use super::errors;
 use super::idempotency::{self, IdempotencyKey};
 use super::list;
 use super::precondition::{IfMatch, etag, is_unchanged};
-use super::query::Query;
-use super::record_id::RequestedId;
+use super::query::{Query, RequestedId};
 use crate::http::request::MAX_BODY;
-use crate::http::{ApiError, Body, ErrorCode, Request, Response};
+use crate::http::{ApiError, Body, ErrorCode, Method, Request, Response};
 use crate::model::json_object::parse_object;
 use crate::model::validation::shorten;
-use crate::model::{Inclusion, ListQuery, Resource, Scopes};
-use crate::store::{ChangeContext, Demand, MutationError, Reading, Tenant, Writing};
-
-/// A change after the checks that need no database, with the idempotency key of its request.
-#[derive(Debug)]
-pub(super) struct CheckedChange {
-    change: Change,
-    key: Option<IdempotencyKey>,
-}
+use crate::model::{Inclusion, JsonObject, ListQuery, Resource, Scopes};
+use crate::store::{Reading, Tenant};
 
 /// GET and HEAD: one record, or a page of records. The caller's `scopes` limit `include`.
 pub(super) fn read(
@@ -97,56 +89,44 @@ fn page_body(records: Vec<u8>, next_cursor: Option<&str>, total: Option<i64>) ->
     body
 }
 
-pub(super) fn create(
+/// POST, PUT and DELETE: makes the checks that need no database, in their order. DELETE ignores a
+/// body.
+pub(super) fn check(
     request: &Request,
     resource: &'static Resource,
-) -> Result<CheckedChange, ApiError> {
+) -> Result<(Change, Option<IdempotencyKey>), ApiError> {
     let key = idempotency::parse_key(request)?;
-    let body = json_body(request, MAX_BODY)?;
-    let object = parse_object(body).map_err(|error| errors::invalid_json(&error))?;
-    Query::parse(request.query.as_deref())?.only([].into_iter())?;
-    let change = Change::create(resource, &object)?;
-    Ok(CheckedChange {
-        change,
-        key: key.map(|key| IdempotencyKey::new(key, &request.method, resource.path, "", body)),
-    })
-}
-
-/// PUT: changes only the fields that the body names.
-pub(super) fn update(
-    request: &Request,
-    resource: &'static Resource,
-) -> Result<CheckedChange, ApiError> {
-    let key = idempotency::parse_key(request)?;
-    let body = json_body(request, MAX_BODY)?;
-    let object = parse_object(body).map_err(|error| errors::invalid_json(&error))?;
-    let id = RequestedId::of(request)?;
-    let key =
-        key.map(|key| IdempotencyKey::new(key, &request.method, resource.path, id.text(), body));
-    let target = Target { resource, id, if_match: IfMatch::of(request) };
-    Ok(CheckedChange { change: Change::update(target, &object)?, key })
-}
-
-/// DELETE. A body is ignored.
-pub(super) fn delete(
-    request: &Request,
-    resource: &'static Resource,
-) -> Result<CheckedChange, ApiError> {
-    let key = idempotency::parse_key(request)?;
-    let id = RequestedId::of(request)?;
-    let key =
-        key.map(|key| IdempotencyKey::new(key, &request.method, resource.path, id.text(), b""));
-    let target = Target { resource, id, if_match: IfMatch::of(request) };
-    Ok(CheckedChange { change: Change::Delete { target }, key })
+    let (body, object) = match request.method {
+        Method::DELETE => (&[][..], JsonObject::new()),
+        _ => json_object(request, MAX_BODY)?,
+    };
+    let query = Query::parse(request.query.as_deref())?;
+    let if_match = IfMatch::of(request);
+    let change = Change::check(&request.method, resource, &query, &object, if_match)?;
+    let id = query.get("id").unwrap_or_default();
+    let key = key.map(|key| IdempotencyKey::new(key, &request.method, resource.path, id, body));
+    Ok((change, key))
 }
 
 fn unsupported(message: impl Into<Cow<'static, str>>) -> ApiError {
     ApiError::new(ErrorCode::UnsupportedMediaType, message)
 }
 
-/// Returns the body. The content type is checked before the size. `limit` is the size that the path
-/// takes, for the message.
-pub(super) fn json_body(request: &Request, limit: usize) -> Result<&[u8], ApiError> {
+/// Returns the body, and the object that it is.
+///
+/// # Errors
+///
+/// `unsupported_media_type`, `payload_too_large` or `invalid_json`, in this order. `limit` is the
+/// size that the path takes, for the message.
+pub(super) fn json_object(
+    request: &Request,
+    limit: usize,
+) -> Result<(&[u8], JsonObject), ApiError> {
+    let body = json_body(request, limit)?;
+    Ok((body, parse_object(body).map_err(|error| errors::invalid_json(&error))?))
+}
+
+fn json_body(request: &Request, limit: usize) -> Result<&[u8], ApiError> {
     let remedy = "Send \"Content-Type: application/json\"";
     let mut values = request.headers("content-type");
     let declared = values
@@ -169,30 +149,5 @@ pub(super) fn json_body(request: &Request, limit: usize) -> Result<&[u8], ApiErr
     match &request.body {
         Body::Whole(body) => Ok(body),
         Body::TooLarge => Err(ApiError::payload_too_large(limit)),
-    }
-}
-
-impl CheckedChange {
-    /// What the change needs of the tenant's file.
-    pub(super) fn demand(&self) -> Demand {
-        Demand { operations: 1, frees_space: matches!(self.change, Change::Delete { .. }) }
-    }
-
-    /// Makes the change and stores its response, or replays the response stored under the
-    /// idempotency key. It runs inside a write transaction.
-    ///
-    /// # Errors
-    ///
-    /// The reason why the request is rejected. The caller rolls back.
-    pub(super) fn run(
-        self,
-        writing: &Writing<'_>,
-        prefix: &str,
-        context: &ChangeContext,
-    ) -> Result<Response, MutationError<ApiError>> {
-        let CheckedChange { change, key } = self;
-        idempotency::once(writing, key, context, || {
-            Ok(change.apply(writing, prefix, context)?.into())
-        })
     }
 }

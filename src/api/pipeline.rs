@@ -6,12 +6,13 @@ use super::Api;
 use super::authentication;
 use super::changes;
 use super::errors;
+use super::idempotency::{self, IdempotencyKey};
 use super::operations;
 use super::rate_limit::RateLimitStatus;
-use super::routes::{self, Endpoint, Operation, PAGE_METHODS, RECORD_METHODS};
+use super::routes::{self, Endpoint, PAGE_METHODS, RECORD_METHODS};
 use super::whoami;
 use crate::http::{ApiError, Method, Request, Responder, Response};
-use crate::model::{Resource, Scope};
+use crate::model::{Access, Resource, Scope};
 use crate::store::registry::Principal;
 use crate::store::{Actor, ChangeContext, Demand, KeyLabel, MutationError, Tenant, Writing};
 use crate::turns::{Owner, Turns};
@@ -62,12 +63,10 @@ pub(super) struct Call<'a> {
 
 impl Call<'_> {
     fn respond_records(mut self, resource: &'static Resource, prefix: &'static str) {
-        let operation = routes::find_operation(&self.request.method);
-        let scope = operation.map(|(_, access)| Scope { resource, access });
+        let access = routes::record_access(&self.request.method);
+        let scope = access.map(|access| Scope { resource, access });
         match self.admit(scope.as_slice()) {
-            Ok(tenant) => {
-                self.perform(&tenant, operation.map(|(operation, _)| operation), resource, prefix)
-            }
+            Ok(tenant) => self.perform(&tenant, access, resource, prefix),
             Err(error) => self.reply.send(error.into()),
         }
     }
@@ -129,42 +128,42 @@ impl Call<'_> {
         Ok(status)
     }
 
-    /// Runs the operation, `None` if the endpoint lacks the method. The operation checks the rest:
-    /// idempotency key, content type, body, query and fields.
+    /// Runs the operation. It needs `access`, `None` if the endpoint lacks the method, and checks
+    /// the rest: idempotency key, content type, body, query and fields.
     fn perform(
         self,
         tenant: &Tenant,
-        operation: Option<Operation>,
+        access: Option<Access>,
         resource: &'static Resource,
         prefix: &'static str,
     ) {
         let request = self.request;
-        let checked = match operation {
+        let checked = match access {
             None => Err(ApiError::method_not_allowed(RECORD_METHODS)),
-            Some(Operation::Read) => {
+            Some(Access::Read) => {
                 let response = operations::read(tenant, request, resource, self.caller.key.scopes);
                 return self.reply.send(response.unwrap_or_else(Response::from));
             }
-            Some(Operation::Create) => operations::create(request, resource),
-            Some(Operation::Update) => operations::update(request, resource),
-            Some(Operation::Delete) => operations::delete(request, resource),
+            Some(Access::Write) => operations::check(request, resource),
         };
         match checked {
-            Ok(change) => {
-                let demand = change.demand();
-                self.mutate(tenant, demand, move |writing, context| {
-                    change.run(writing, prefix, context)
+            Ok((change, key)) => {
+                let demand = Demand { operations: 1, frees_space: change.frees_space() };
+                self.mutate(tenant, demand, key, move |writing, context| {
+                    Ok(change.apply(writing, prefix, context)?.into())
                 });
             }
-            Err(error) => self.reply.send(Response::from(error)),
+            Err(error) => self.reply.send(error.into()),
         }
     }
 
-    /// Runs `work` in the tenant's writer and responds after the commit.
+    /// Runs `work` in the tenant's writer, once for each idempotency key, and responds after the
+    /// commit.
     pub(super) fn mutate(
         self,
         tenant: &Tenant,
         demand: Demand,
+        once: Option<IdempotencyKey>,
         work: impl FnOnce(&Writing<'_>, &ChangeContext) -> Result<Response, MutationError<ApiError>>
         + Send
         + 'static,
@@ -175,7 +174,7 @@ impl Call<'_> {
         let context = ChangeContext { at: request.received_at.timestamp(), actor };
         tenant.mutate(
             demand,
-            move |writing| work(writing, &context),
+            move |writing| idempotency::once(writing, once, &context, || work(writing, &context)),
             |outcome| {
                 let response = outcome.unwrap_or_else(|error| Err(error.into()));
                 reply.send(response.unwrap_or_else(Response::from));

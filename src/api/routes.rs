@@ -1,4 +1,4 @@
-//! The table of all paths, and of the operations on records with their access.
+//! The table of all paths, and of the methods of record paths with their access.
 
 use http::HeaderMap;
 
@@ -63,22 +63,13 @@ impl PublicPage {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// GET, with or without `id`.
-    Read,
-    Create,
-    Update,
-    Delete,
-}
-
-/// The operations on records: method, operation and the access that it needs (contract section 3).
-pub const OPERATIONS: [(Method, Operation, Access); 5] = [
-    (Method::GET, Operation::Read, Access::Read),
-    (Method::HEAD, Operation::Read, Access::Read),
-    (Method::POST, Operation::Create, Access::Write),
-    (Method::PUT, Operation::Update, Access::Write),
-    (Method::DELETE, Operation::Delete, Access::Write),
+/// The methods of record paths and the access that each needs (contract section 3).
+pub const RECORD_ACCESS: [(Method, Access); 5] = [
+    (Method::GET, Access::Read),
+    (Method::HEAD, Access::Read),
+    (Method::POST, Access::Write),
+    (Method::PUT, Access::Write),
+    (Method::DELETE, Access::Write),
 ];
 
 /// The value of `Allow` for record paths.
@@ -151,13 +142,9 @@ pub fn label(path: &str) -> &'static str {
     }
 }
 
-/// The operation that the method performs on a record path, and the access that it needs. `None` if
-/// record paths lack the method.
-pub fn find_operation(method: &Method) -> Option<(Operation, Access)> {
-    OPERATIONS
-        .into_iter()
-        .find(|(known, ..)| known == method)
-        .map(|(_, operation, access)| (operation, access))
+/// The access that the method needs on a record path. `None` if record paths lack the method.
+pub fn record_access(method: &Method) -> Option<Access> {
+    RECORD_ACCESS.into_iter().find(|(known, _)| known == method).map(|(_, access)| access)
 }
 
 #[cfg(test)]

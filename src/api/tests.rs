@@ -72,11 +72,14 @@ fn failure<T>(outcome: Result<T, ApiError>) -> String {
 /// An error as a request for customers could cause it.
 fn error(code: ErrorCode) -> ApiError {
     match code {
-        ErrorCode::MissingAuthorization => errors::missing_authorization(),
-        ErrorCode::MalformedApiKey => errors::malformed_api_key(),
-        ErrorCode::InvalidApiKey => errors::invalid_api_key(),
-        ErrorCode::RevokedApiKey => errors::revoked_api_key(),
-        ErrorCode::ExpiredApiKey => errors::expired_api_key(),
+        ErrorCode::MissingAuthorization
+        | ErrorCode::MalformedApiKey
+        | ErrorCode::InvalidApiKey
+        | ErrorCode::RevokedApiKey
+        | ErrorCode::ExpiredApiKey => errors::unauthorized(code),
+        ErrorCode::MissingId | ErrorCode::IdempotencyKeyReused | ErrorCode::ChangesGone => {
+            code.into()
+        }
         ErrorCode::TenantInactive => errors::tenant_inactive(Inactive::TrialOver),
         ErrorCode::TenantUnavailable => errors::tenant_unavailable(),
         ErrorCode::InsufficientScope => {
@@ -90,7 +93,6 @@ fn error(code: ErrorCode) -> ApiError {
             parse_object(b"{\"name\": \"Eva\",}").map_err(|error| errors::invalid_json(&error)),
         ),
         ErrorCode::NotFound => errors::not_found(&CUSTOMER, "7"),
-        ErrorCode::MissingId => errors::missing_id(),
         ErrorCode::NoUpdatableFields => errors::no_updatable_fields(&CUSTOMER),
         ErrorCode::BadRequest => unknown_parameter(),
         ErrorCode::ValidationFailed => errors::validation_failed(&invalid_fields(&CUSTOMER)),
@@ -102,7 +104,7 @@ fn error(code: ErrorCode) -> ApiError {
         ErrorCode::EndpointNotFound => ApiError::endpoint_not_found(),
         ErrorCode::UnsupportedMediaType => {
             let plain = request(Method::POST, "", &[("content-type", "text/plain")], b"{}");
-            failed(operations::create(&plain, &CUSTOMER))
+            failed(operations::check(&plain, &CUSTOMER))
         }
         ErrorCode::PayloadTooLarge => ApiError::payload_too_large(MAX_BODY),
         ErrorCode::MalformedRequest => {
@@ -114,11 +116,9 @@ fn error(code: ErrorCode) -> ApiError {
             let bad = request(Method::POST, "", &[("idempotency-key", "x")], b"");
             failed(idempotency::parse_key(&bad))
         }
-        ErrorCode::IdempotencyKeyReused => errors::idempotency_key_reused(),
         ErrorCode::InternalError => ApiError::internal(),
         ErrorCode::Overloaded => ApiError::overloaded(),
         ErrorCode::NotReady => ApiError::not_ready("the data directory is not writable"),
-        ErrorCode::ChangesGone => errors::changes_gone(),
         ErrorCode::PreconditionFailed => errors::precondition_failed("\"8412350017\"".to_owned()),
     }
 }
@@ -175,10 +175,10 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 
 fn requests() -> Messages {
     let create = |headers: &[(&str, &str)], body: &[u8]| {
-        failure(operations::create(&request(Method::POST, "", headers, body), &CUSTOMER))
+        failure(operations::check(&request(Method::POST, "", headers, body), &CUSTOMER))
     };
     let update = |query: &str, body: &[u8]| {
-        failure(operations::update(&request(Method::PUT, query, &[JSON], body), &CUSTOMER))
+        failure(operations::check(&request(Method::PUT, query, &[JSON], body), &CUSTOMER))
     };
     let key = |values: &[&str]| {
         let headers: Vec<(&str, &str)> =
@@ -200,7 +200,7 @@ fn requests() -> Messages {
         ("Idempotency-Key twice", key(&["7", "7"])),
         (
             "POST with ?id=1",
-            failure(operations::create(&request(Method::POST, "id=1", &[JSON], b"{}"), &CUSTOMER)),
+            failure(operations::check(&request(Method::POST, "id=1", &[JSON], b"{}"), &CUSTOMER)),
         ),
         ("PUT of {}", update("id=1", b"{}")),
         ("PUT of a number for a text", update("id=1", br#"{"city": 10115}"#)),
@@ -247,7 +247,7 @@ fn parameters() -> Messages {
     let delete = |query: &str| {
         (
             format!("DELETE ?{query}"),
-            failure(operations::delete(&request(Method::DELETE, query, &[], b""), &CUSTOMER)),
+            failure(operations::check(&request(Method::DELETE, query, &[], b""), &CUSTOMER)),
         )
     };
     ["", "id=", "id=0", "id=01", "id=-1", "id=x", "id=1&id=2", "id=1&name=A", "%ff=1", "id=%ff"]

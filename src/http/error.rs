@@ -124,6 +124,15 @@ impl ApiError {
     }
 }
 
+impl From<ErrorCode> for ApiError {
+    /// The error in the words of the reference, where an occurrence has nothing to add.
+    fn from(code: ErrorCode) -> ApiError {
+        let about = code.describe();
+        let message = format!("{} {}", about.meaning, about.remedy);
+        ApiError::new(code, message.replace('`', "\""))
+    }
+}
+
 impl From<ApiError> for Response {
     /// The envelope `{"error": {"code", "message", "status"}}` of contract section 6. It is not
     /// cacheable.

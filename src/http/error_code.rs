@@ -60,7 +60,7 @@ error_codes! {
         "The key has been revoked by an admin.",
         "Make a new key in the panel.";
     ExpiredApiKey = ("expired_api_key", 401, "key"):
-        "The end of the key has come.",
+        "The key has expired.",
         "Make a new key in the panel. Replace a key before its end: `X-Key-Expires` announces it \
          for 14 days.";
     TenantInactive = ("tenant_inactive", 403, "key"):

@@ -204,23 +204,22 @@ impl Field {
             _ if length < min => FieldCode::TooShort,
             _ => return Ok(Value::Text(text.to_string())),
         };
-        Err(self.invalid(
+        Err(self.wrong_length(code, length))
+    }
+
+    fn wrong_length(&self, code: FieldCode, length: usize) -> ValueError {
+        let characters = if length == 1 { "character" } else { "characters" };
+        self.invalid(
             code,
-            format!("\"{}\" has {}; {}.", self.name, characters(length), self.expectation()),
-        ))
+            format!("\"{}\" has {length} {characters}; {}.", self.name, self.expectation()),
+        )
     }
 
     fn check_email(&self, input: &Json) -> Result<Value, ValueError> {
         match input {
-            Json::String(text) if text.chars().count() > MAX_EMAIL => Err(self.invalid(
-                FieldCode::TooLong,
-                format!(
-                    "\"{}\" has {}; {}.",
-                    self.name,
-                    characters(text.chars().count()),
-                    self.expectation()
-                ),
-            )),
+            Json::String(text) if text.chars().count() > MAX_EMAIL => {
+                Err(self.wrong_length(FieldCode::TooLong, text.chars().count()))
+            }
             Json::String(text) if is_email(text) => Ok(Value::Text(text.to_string())),
             _ => Err(self.rejected(FieldCode::InvalidEmail, input)),
         }
@@ -243,10 +242,6 @@ impl Field {
             _ => Err(self.rejected(FieldCode::InvalidBool, input)),
         }
     }
-}
-
-fn characters(count: usize) -> String {
-    format!("{count} {}", if count == 1 { "character" } else { "characters" })
 }
 
 /// Returns whether `text` is an existing calendar date, `YYYY-MM-DD`. The form is checked first

@@ -145,7 +145,7 @@ fn more_than_it_can_hold() -> Reply {
     let held = Arc::clone(&dam);
     let server = InProcess::answering(Arc::new(move |_, reply, _| {
         held.wait();
-        reply.send(errors::missing_authorization().into());
+        reply.send(errors::unauthorized(ErrorCode::MissingAuthorization).into());
     }));
     let api = server.anonymous();
     let mut waiting = Vec::new();

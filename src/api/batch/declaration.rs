@@ -1,11 +1,10 @@
 //! The operations of a batch as its body declares them.
 
 use super::MAX_OPERATIONS;
-use crate::api::change::{Change, Target};
+use crate::api::change::Change;
 use crate::api::precondition::IfMatch;
 use crate::api::query::Query;
-use crate::api::record_id::RequestedId;
-use crate::api::routes::{self, Endpoint, Operation, Route};
+use crate::api::routes::{self, Endpoint, Route};
 use crate::http::{ApiError, ErrorCode, Method};
 use crate::model::validation::shorten;
 use crate::model::{ALL, Access, Field, Json, JsonObject, Resource, Scope};
@@ -26,7 +25,7 @@ pub(super) struct Declaration {
     /// The fields that refer to the record of an earlier operation, and the number of that
     /// operation. The body has a valid id in their place.
     pub(super) results: Vec<(&'static Field, usize)>,
-    operation: Operation,
+    method: Method,
     resource: &'static Resource,
     query: Option<String>,
     /// `None` if it is no object.
@@ -77,19 +76,19 @@ impl Declaration {
             return Err("It must be a JSON object.".to_owned());
         };
         check_members(&object, &OPERATION_MEMBERS)?;
-        let operation = parse_method(object.get("method"))?;
+        let method = parse_method(object.get("method"))?;
         let (resource, prefix, query) = parse_path(object.get("path"))?;
         let if_match = parse_if_match(object.get("if_match"))?;
         let mut body = match object.remove("body") {
             Some(Json::Object(body)) => Some(body),
             _ => None,
         };
-        let results = if operation == Operation::Delete {
+        let results = if method == Method::DELETE {
             Vec::new()
         } else {
             take_results(resource, body.as_mut())?
         };
-        Ok(Declaration { prefix, results, operation, resource, query, body, if_match })
+        Ok(Declaration { prefix, results, method, resource, query, body, if_match })
     }
 
     /// The scope that the operation needs.
@@ -102,9 +101,8 @@ impl Declaration {
     fn check_results(&self, earlier: &[Declaration]) -> Result<(), String> {
         for (field, number) in &self.results {
             let Some(target) = Resource::referenced(field) else { continue };
-            let creates = |other: &Declaration| {
-                other.operation == Operation::Create && other.resource == target
-            };
+            let creates =
+                |other: &Declaration| other.method == Method::POST && other.resource == target;
             if !earlier.get(*number).is_some_and(creates) {
                 return Err(format!(
                     "\"{}\" refers to the result of operation {number}; send the number of an earlier POST to {}.",
@@ -117,22 +115,12 @@ impl Declaration {
 
     /// Makes the checks of a request of this kind that need no database, in their order.
     pub(super) fn check(self) -> Result<Change, ApiError> {
-        let Declaration { operation, resource, query, body, if_match, .. } = self;
-        let body = match (operation, body) {
-            (Operation::Delete, _) => JsonObject::new(),
-            (_, body) => body.ok_or_else(no_object)?,
+        let Declaration { method, resource, query, body, if_match, .. } = self;
+        let body = match method {
+            Method::DELETE => JsonObject::new(),
+            _ => body.ok_or_else(no_object)?,
         };
-        let query = Query::parse(query.as_deref())?;
-        if operation == Operation::Create {
-            query.only([].into_iter())?;
-            return Change::create(resource, &body);
-        }
-        let target = Target { resource, id: RequestedId::alone_in(&query)?, if_match };
-        if operation == Operation::Delete {
-            Ok(Change::Delete { target })
-        } else {
-            Change::update(target, &body)
-        }
+        Change::check(&method, resource, &Query::parse(query.as_deref())?, &body, if_match)
     }
 }
 
@@ -142,18 +130,13 @@ fn no_object() -> ApiError {
     ApiError::new(ErrorCode::InvalidJson, message)
 }
 
-fn parse_method(method: Option<&Json>) -> Result<Operation, String> {
-    let known = |text: &str| {
-        let found = Method::from_bytes(text.as_bytes())
-            .ok()
-            .and_then(|method| routes::find_operation(&method));
-        found.filter(|(_, access)| *access == Access::Write).map(|(operation, _)| operation)
-    };
-    match method {
-        Some(Json::String(text)) => known(text),
-        _ => None,
-    }
-    .ok_or_else(|| "The member \"method\" must be \"POST\", \"PUT\" or \"DELETE\".".to_owned())
+fn parse_method(method: Option<&Json>) -> Result<Method, String> {
+    let text = method.and_then(Json::as_str).unwrap_or_default();
+    let writes = |method: &Method| routes::record_access(method) == Some(Access::Write);
+    Method::from_bytes(text.as_bytes())
+        .ok()
+        .filter(writes)
+        .ok_or_else(|| "The member \"method\" must be \"POST\", \"PUT\" or \"DELETE\".".to_owned())
 }
 
 /// Returns resource, prefix and query of a path.

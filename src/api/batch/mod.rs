@@ -9,13 +9,12 @@ use serde_json::json;
 use super::change::{Applied, Change};
 use super::errors;
 use super::idempotency::{self, IdempotencyKey};
-use super::operations::json_body;
+use super::operations::json_object;
 use super::pipeline::Call;
 use super::query::Query;
 use super::routes::{BATCH_METHODS, BATCH_PATH};
 use crate::http::request::MAX_BATCH_BODY;
 use crate::http::{ApiError, Method, Request, Response};
-use crate::model::json_object::parse_object;
 use crate::model::{ALL, Access, Field, Scope, Scopes};
 use crate::store::{ChangeContext, Demand, MutationError, Writing};
 use declaration::Declaration;
@@ -37,8 +36,20 @@ impl Call<'_> {
         });
         match checked {
             Ok((tenant, batch)) => {
-                let demand = batch.demand();
-                self.mutate(&tenant, demand, move |writing, context| batch.run(writing, context));
+                let CheckedBatch { operations, fault, key } = batch;
+                let demand = Demand {
+                    operations: operations.len(),
+                    frees_space: operations.iter().all(|one| one.change.frees_space()),
+                };
+                // Whether the key is known is asked only of a batch that may succeed.
+                let key = key.filter(|_| fault.is_none());
+                self.mutate(&tenant, demand, key, move |writing, context| {
+                    let results = apply(operations, writing, context)?;
+                    match fault {
+                        Some(fault) => Err(fault.into()),
+                        None => Ok(respond(&results)),
+                    }
+                });
             }
             Err(error) => self.reply.send(error.into()),
         }
@@ -75,8 +86,7 @@ impl CheckedBatch {
             return Err(ApiError::method_not_allowed(BATCH_METHODS));
         }
         let key = idempotency::parse_key(request)?;
-        let body = json_body(request, MAX_BATCH_BODY)?;
-        let object = parse_object(body).map_err(|error| errors::invalid_json(&error))?;
+        let (body, object) = json_object(request, MAX_BATCH_BODY)?;
         Query::parse(request.query.as_deref())?.only([].into_iter())?;
         let declared = declaration::parse(object)?;
         check_scopes(&declared, scopes)?;
@@ -86,37 +96,6 @@ impl CheckedBatch {
             Some(fault) if operations.is_empty() => Err(fault),
             fault => Ok(CheckedBatch { operations, fault, key }),
         }
-    }
-
-    /// What the batch needs of the tenant's file.
-    fn demand(&self) -> Demand {
-        let is_delete =
-            |operation: &CheckedOperation| matches!(operation.change, Change::Delete { .. });
-        Demand {
-            operations: self.operations.len(),
-            frees_space: self.operations.iter().all(is_delete),
-        }
-    }
-
-    /// Runs the operations, or replays the response stored under the idempotency key. It runs
-    /// inside a write transaction.
-    ///
-    /// # Errors
-    ///
-    /// The error of the first operation that fails. The caller rolls back.
-    fn run(
-        self,
-        writing: &Writing<'_>,
-        context: &ChangeContext,
-    ) -> Result<Response, MutationError<ApiError>> {
-        let CheckedBatch { operations, fault, key } = self;
-        if let Some(fault) = fault {
-            apply(operations, writing, context)?;
-            return Err(fault.into());
-        }
-        idempotency::once(writing, key, context, || {
-            Ok(respond(&apply(operations, writing, context)?))
-        })
     }
 }
 

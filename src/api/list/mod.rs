@@ -1,21 +1,20 @@
 //! Lists: the query string becomes a [`ListQuery`] (contract section 4).
 
-mod cursor;
 mod parameters;
 mod timestamp;
 
 use std::sync::LazyLock;
 
+use super::cursor::parse_cursor;
+pub use super::cursor::write_cursor;
 use super::errors;
 use super::query::Query;
 use crate::http::ApiError;
 use crate::model::validation::{is_date, is_integer, is_positive_integer, shorten};
 use crate::model::{
-    ALL, Access, Column, Field, Inclusion, Kind, ListQuery, Predicate, Resource, Scope, Scopes,
-    Value,
+    ALL, Access, Column, Inclusion, Kind, ListQuery, Predicate, Resource, Scope, Scopes, Value,
 };
 
-pub use cursor::write_cursor;
 pub use parameters::{
     DEFAULT_LIMIT, EXAMPLE_CURSOR, MAX_LIMIT, MAX_SEARCH_LENGTH, MAX_WORDS, PARAMETERS, parameters,
 };
@@ -34,29 +33,12 @@ fn filterable(resource: &'static Resource) -> impl Iterator<Item = Column> {
     own.flat_map(|column| [Some(column), column.referenced()].into_iter().flatten())
 }
 
-/// The type of a filter's values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
-    Text,
-    Integer,
-    Boolean,
-    Date,
-    Timestamp,
-    Choice(&'static [&'static str]),
-}
-
-fn type_of(column: Column) -> Type {
+/// The kind of a filter's values; `None` is a timestamp.
+fn kind_of(column: Column) -> Option<Kind> {
     match column {
-        Column::Id => Type::Integer,
-        Column::CreatedAt | Column::UpdatedAt => Type::Timestamp,
-        Column::Field(Field { kind, .. })
-        | Column::Referenced { field: Field { kind, .. }, .. } => match kind {
-            Kind::Text { .. } | Kind::Email => Type::Text,
-            Kind::Integer => Type::Integer,
-            Kind::Boolean => Type::Boolean,
-            Kind::Date => Type::Date,
-            Kind::Choice(allowed) => Type::Choice(allowed),
-        },
+        Column::Id => Some(Kind::Integer),
+        Column::CreatedAt | Column::UpdatedAt => None,
+        Column::Field(field) | Column::Referenced { field, .. } => Some(field.kind),
     }
 }
 
@@ -101,8 +83,8 @@ pub fn filters(resource: &'static Resource) -> &'static [Filter] {
 
 fn filters_of(resource: &'static Resource) -> impl Iterator<Item = Filter> {
     filterable(resource).flat_map(|column| {
-        let bounds: &[Bound] = match type_of(column) {
-            Type::Date | Type::Timestamp => &[Bound::Equal, Bound::From, Bound::To],
+        let bounds: &[Bound] = match kind_of(column) {
+            Some(Kind::Date) | None => &[Bound::Equal, Bound::From, Bound::To],
             _ => &[Bound::Equal],
         };
         bounds.iter().map(move |bound| {
@@ -149,7 +131,7 @@ pub fn parse(
             list.filters.push((filter.column, parse_predicate(filter, text)?));
         }
     }
-    list.after = query.get("cursor").map(|cursor| cursor::parse(cursor, &list)).transpose()?;
+    list.after = query.get("cursor").map(|cursor| parse_cursor(cursor, &list)).transpose()?;
     Ok(list)
 }
 
@@ -254,7 +236,7 @@ fn parse_words(query: &Query) -> Result<Vec<String>, ApiError> {
 }
 
 fn parse_predicate(filter: &Filter, text: &str) -> Result<Predicate, ApiError> {
-    let (kind, bound) = (type_of(filter.column), filter.bound);
+    let (kind, bound) = (kind_of(filter.column), filter.bound);
     if text.trim().is_empty() {
         let null = if bound == Bound::Equal { ", or null" } else { "" };
         return Err(invalid(&filter.name, text, &format!("{}{null}", expectation(kind, bound))));
@@ -263,19 +245,21 @@ fn parse_predicate(filter: &Filter, text: &str) -> Result<Predicate, ApiError> {
         return Ok(Predicate::Equals(Value::Null));
     }
     let value = match kind {
-        Type::Text => Some(Value::Text(text.to_owned())),
-        Type::Integer => integer(text).map(Value::Integer),
-        Type::Boolean => boolean(text).map(Value::Boolean),
-        Type::Date => is_date(text).then(|| Value::Text(text.to_owned())),
-        Type::Timestamp => timestamp::parse(text, bound).map(Value::Text),
-        Type::Choice(allowed) => allowed.contains(&text).then(|| Value::Text(text.to_owned())),
+        None => timestamp::parse(text, bound).map(Value::Text),
+        Some(Kind::Text { .. } | Kind::Email) => Some(Value::Text(text.to_owned())),
+        Some(Kind::Integer) => integer(text).map(Value::Integer),
+        Some(Kind::Boolean) => boolean(text).map(Value::Boolean),
+        Some(Kind::Date) => is_date(text).then(|| Value::Text(text.to_owned())),
+        Some(Kind::Choice(allowed)) => {
+            allowed.contains(&text).then(|| Value::Text(text.to_owned()))
+        }
     };
     match (value, bound) {
         (Some(value), Bound::Equal) => Ok(Predicate::Equals(value)),
         (Some(Value::Text(value)), Bound::From) => Ok(Predicate::AtLeast(value)),
         (Some(Value::Text(value)), Bound::To) => Ok(Predicate::AtMost(value)),
         _ => {
-            let lost_plus = kind == Type::Timestamp
+            let lost_plus = kind.is_none()
                 && text.contains(' ')
                 && timestamp::parse(&text.replace(' ', "+"), bound).is_some();
             let hint =
@@ -285,19 +269,17 @@ fn parse_predicate(filter: &Filter, text: &str) -> Result<Predicate, ApiError> {
     }
 }
 
-fn expectation(kind: Type, bound: Bound) -> String {
+fn expectation(kind: Option<Kind>, bound: Bound) -> String {
     match kind {
-        Type::Text => "send the text to compare with".to_owned(),
-        Type::Integer => "send an integer in the signed 64-bit range".to_owned(),
-        Type::Boolean => "send true, false, 1 or 0".to_owned(),
-        Type::Date => "send a date that exists in the form YYYY-MM-DD".to_owned(),
-        Type::Timestamp if bound == Bound::Equal => {
+        Some(Kind::Text { .. } | Kind::Email) => "send the text to compare with".to_owned(),
+        Some(Kind::Integer) => "send an integer in the signed 64-bit range".to_owned(),
+        Some(Kind::Boolean) => "send true, false, 1 or 0".to_owned(),
+        Some(Kind::Date) => "send a date that exists in the form YYYY-MM-DD".to_owned(),
+        None if bound == Bound::Equal => {
             "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z".to_owned()
         }
-        Type::Timestamp => {
-            "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z, or a date".to_owned()
-        }
-        Type::Choice(allowed) => format!("send one of {}", allowed.join(", ")),
+        None => "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z, or a date".to_owned(),
+        Some(Kind::Choice(allowed)) => format!("send one of {}", allowed.join(", ")),
     }
 }
 

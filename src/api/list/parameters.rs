@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::sortable;
-use crate::api::cursor_encoding::MAX_CURSOR;
+use crate::api::cursor::MAX_CURSOR;
 use crate::api::query::QueryParameter;
 use crate::model::{Column, Inclusion, Resource};
 

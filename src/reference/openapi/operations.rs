@@ -10,7 +10,7 @@ use crate::api::errors::missing_reference_code;
 use crate::api::list::{self, Filter, filters};
 use crate::api::query::QueryParameter;
 use crate::api::routes::{
-    self, BATCH_PATH, CHANGES_PATH, Endpoint, OPERATIONS, PAGES, PublicPage, Route, WHOAMI_PATH,
+    self, BATCH_PATH, CHANGES_PATH, Endpoint, PAGES, PublicPage, RECORD_ACCESS, Route, WHOAMI_PATH,
 };
 use crate::api::{batch, changes};
 use crate::capitalize::capitalize;
@@ -115,7 +115,7 @@ fn records(components: &mut Components, resource: &'static Resource) -> Value {
             "responses": { "204": with_headers(deleted, true, &["Idempotent-Replayed"]) },
         },
     });
-    for (method, _, access) in OPERATIONS {
+    for (method, access) in RECORD_ACCESS {
         if let Some(operation) = item.get_mut(method.as_str().to_lowercase()) {
             operation["tags"] = json!([resource.plural]);
             operation["security"] = any_of(&[Scope { resource, access }]);

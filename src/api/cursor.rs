@@ -1,0 +1,151 @@
+//! Cursors of lists and of the change log (contract sections 4 and 12): base64url of bytes and their
+//! checksum.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+
+use crate::http::ApiError;
+use crate::model::{KeysetPosition, ListQuery, Predicate, RecordId, Value, Version};
+use crate::store::Position;
+
+/// Bytes of a checksum.
+const CHECKSUM: usize = 8;
+/// Maximum length of a cursor in characters. The longest sort value, an e-mail address, fits.
+pub(super) const MAX_CURSOR: usize = 2048;
+
+/// Encodes `bytes` as a cursor.
+fn encode(mut bytes: Vec<u8>) -> String {
+    bytes.extend_from_slice(&checksum(&bytes));
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// Decodes what [`encode`] returned; `None` if it was changed.
+fn decode(text: &str) -> Option<Vec<u8>> {
+    if text.len() > MAX_CURSOR {
+        return None;
+    }
+    let mut bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+    let (body, expected) = bytes.split_last_chunk::<CHECKSUM>()?;
+    if checksum(body) != *expected {
+        return None;
+    }
+    bytes.truncate(body.len());
+    Some(bytes)
+}
+
+/// The error for a cursor that was changed.
+fn damaged() -> ApiError {
+    ApiError::bad_request(
+        "The query parameter \"cursor\" is damaged. Send the \"next_cursor\" of the last page unchanged.",
+    )
+}
+
+/// A checksum against changes by mistake.
+fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
+    let whole: [u8; 32] = Sha256::digest(bytes).into();
+    whole.first_chunk().copied().unwrap_or_default()
+}
+
+/// The first byte of a cursor of a list. The fingerprint of the list, the last record's id and its
+/// sort value follow.
+const LIST_VERSION: u8 = 1;
+
+/// Encodes `position` in the list as a cursor.
+pub fn write_cursor(position: &KeysetPosition, list: &ListQuery) -> String {
+    let mut bytes = vec![LIST_VERSION];
+    bytes.extend_from_slice(&fingerprint(list));
+    bytes.extend_from_slice(&position.id.0.to_be_bytes());
+    match &position.value {
+        Value::Null => bytes.push(b'n'),
+        Value::Boolean(truth) => bytes.extend([b'b', u8::from(*truth)]),
+        Value::Integer(number) => {
+            bytes.push(b'i');
+            bytes.extend_from_slice(&number.to_be_bytes());
+        }
+        Value::Text(text) => {
+            bytes.push(b't');
+            bytes.extend_from_slice(text.as_bytes());
+        }
+    }
+    encode(bytes)
+}
+
+/// Decodes a cursor of this list.
+///
+/// # Errors
+///
+/// `bad_request` if the cursor is damaged or belongs to another list.
+pub(super) fn parse_cursor(text: &str, list: &ListQuery) -> Result<KeysetPosition, ApiError> {
+    let bytes = decode(text).ok_or_else(damaged)?;
+    let (list_fingerprint, position) = list_position(&bytes).ok_or_else(damaged)?;
+    if list_fingerprint != fingerprint(list) {
+        return Err(ApiError::bad_request(
+            "The query parameter \"cursor\" belongs to another list. Send it with the resource, sort, filters and q that it came with.",
+        ));
+    }
+    Ok(position)
+}
+
+fn list_position(body: &[u8]) -> Option<([u8; CHECKSUM], KeysetPosition)> {
+    let (version, rest) = body.split_first()?;
+    let (list_fingerprint, rest) = rest.split_first_chunk::<CHECKSUM>()?;
+    let (id, rest) = rest.split_first_chunk::<8>()?;
+    let (tag, rest) = rest.split_first()?;
+    let value = match (tag, rest) {
+        (b'n', []) => Value::Null,
+        (b'b', [truth]) => Value::Boolean(*truth == 1),
+        (b'i', number) => Value::Integer(i64::from_be_bytes(number.try_into().ok()?)),
+        (b't', text) => Value::Text(str::from_utf8(text).ok()?.to_owned()),
+        _ => return None,
+    };
+    (*version == LIST_VERSION).then_some((
+        *list_fingerprint,
+        KeysetPosition { value, id: RecordId(i64::from_be_bytes(*id)) },
+    ))
+}
+
+/// The checksum of resource, sort, filters and `q`. `limit` and `total` may change from page to
+/// page.
+fn fingerprint(list: &ListQuery) -> [u8; CHECKSUM] {
+    let filters: Vec<(&str, &Predicate)> =
+        list.filters.iter().map(|(column, predicate)| (column.name(), predicate)).collect();
+    checksum(
+        format!(
+            "{} {} {} {filters:?} {:?}",
+            list.resource.plural,
+            list.sort.name(),
+            list.descending,
+            list.words
+        )
+        .as_bytes(),
+    )
+}
+
+/// The first byte of a cursor, which holds the change log's lineage and the number of the last
+/// entry. Cursors of lists have another one.
+const CHANGE_VERSION: u8 = 0x81;
+
+/// Encodes `position` in the change log as a cursor.
+pub(super) fn write_change_cursor(position: &Position) -> String {
+    let mut bytes = vec![CHANGE_VERSION];
+    bytes.extend_from_slice(&position.lineage);
+    bytes.extend_from_slice(&position.seq.0.to_be_bytes());
+    encode(bytes)
+}
+
+/// Decodes a cursor of the change log.
+///
+/// # Errors
+///
+/// `bad_request` if the cursor is damaged or belongs to a list.
+pub(super) fn parse_change_cursor(text: &str) -> Result<Position, ApiError> {
+    decode(text).and_then(|bytes| change_position(&bytes)).ok_or_else(damaged)
+}
+
+fn change_position(bytes: &[u8]) -> Option<Position> {
+    let (version, rest) = bytes.split_first()?;
+    let (lineage, seq) = rest.split_first_chunk::<16>()?;
+    let seq = Version(i64::from_be_bytes(seq.try_into().ok()?));
+    (*version == CHANGE_VERSION).then_some(Position { lineage: *lineage, seq })
+}
