@@ -184,11 +184,8 @@ fn the_change_log_of_schema_3_stays_with_the_versions_of_its_records() {
 }
 
 #[test]
-fn the_present_version_has_fixtures_and_a_migration_for_each_step() {
+fn the_present_version_has_fixtures() {
     assert_eq!(RELEASED.last(), Some(&schemas::TENANT.version));
-    for schema in [&schemas::TENANT, &schemas::REGISTRY] {
-        assert_eq!(schema.migrations.len() + 1, schema.version as usize, "{}", schema.name);
-    }
 }
 
 /// Makes the fixtures of the present version: those of the version before, migrated, and used.
@@ -225,8 +222,9 @@ fn a_file_that_cannot_be_migrated_is_left_as_it_was_and_others_are_served() {
         let directory = data_dir(version, 2);
         let data = directory.path();
         let file = data_dir::tenant_database(data, ACME);
-        // The last step of the migration makes a table of this name.
-        let in_the_way = "CREATE TABLE changes_state (id INTEGER)";
+        // The name that the migration gives to a table before it copies the rows.
+        let in_the_way = "CREATE TABLE old_old_customers (id INTEGER);
+            CREATE TABLE old_customers (id INTEGER)";
         open_as_it_is(file.path()).execute_batch(in_the_way).unwrap();
         let content = || -> Vec<String> {
             let old = open_as_it_is(file.path());

@@ -642,37 +642,6 @@ fn litestreams_tables_are_kept() {
     assert!(!fixture.live(2).table_exists(None, "_litestream_seq").unwrap());
 }
 
-/// Moves a column to the end of its table, where a migration adds columns.
-fn move_column_to_the_end(file: &Path) {
-    let sql =
-        "ALTER TABLE customers DROP COLUMN notes; ALTER TABLE customers ADD COLUMN notes TEXT";
-    open_plain(file).unwrap().execute_batch(sql).unwrap();
-}
-
-#[test]
-fn upgraded_and_new_files_replace_each_other() {
-    for is_backup_upgraded in [true, false] {
-        let fixture = Fixture::new();
-        fixture.tenant("one");
-        let live = tenant_database(&fixture.data(), TenantId(1));
-        if is_backup_upgraded {
-            move_column_to_the_end(live.path());
-        }
-        fixture.add(1, &["Eins"]);
-        let before = fixture.names(1);
-        fixture.backup(None);
-        live.remove();
-        live.create().unwrap();
-        if !is_backup_upgraded {
-            move_column_to_the_end(live.path());
-        }
-        fixture.add(1, &["Zwei", "Drei"]);
-        fixture.restore(Some("one"), true).unwrap();
-        assert_eq!(fixture.names(1), before);
-        assert_eq!(fixture.problems(), []);
-    }
-}
-
 /// A backup of files of an older version, as that version has made it.
 pub(super) fn older_backup(fixture: &Fixture, version: u32) -> PathBuf {
     let released =

@@ -71,8 +71,8 @@ impl Source {
             return Err(refuse("is not what the manifest's SHA-256 says"));
         }
         let is_strange = |what: String| refuse(&format!("is not as tenantdesk makes it: {what}"));
-        let prepared = make_safe_to_migrate(&to, schema).map_err(|error| unusable(&error))?;
-        prepared.into_iter().next().map_or(Ok(()), |what| Err(is_strange(what)))?;
+        let problems = unsafe_to_migrate(&to, schema).map_err(|error| unusable(&error))?;
+        problems.into_iter().next().map_or(Ok(()), |what| Err(is_strange(what)))?;
         Database::new(&to, schema).migrate().map_err(|error| unusable(&error))?;
         let connection = open_staged(&to)?;
         let mut problems = check::faults(&connection, schema);
@@ -112,25 +112,15 @@ fn open_staged(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// A migration runs in a schema that is not known to be the program's. So there may be no views,
-/// and triggers are dropped: version 1 had some. Returns what is wrong.
-fn make_safe_to_migrate(path: &Path, schema: &Schema) -> rusqlite::Result<Vec<String>> {
+/// A migration runs in a schema that is not known to be the program's, and drops its triggers. So
+/// there may be no views, and nothing is damaged. Returns what is wrong.
+fn unsafe_to_migrate(path: &Path, schema: &Schema) -> rusqlite::Result<Vec<String>> {
     let connection = open_staged(path)?;
     if database::version(&connection)? >= schema.version {
         return Ok(Vec::new());
     }
     let unknown = "SELECT 'it has ' || name FROM pragma_table_list WHERE schema = 'main'
         AND (type = 'view' OR type = 'virtual' AND name NOT LIKE '%\\_search' ESCAPE '\\')";
-    let mut problems = check::texts(&connection, unknown)?;
-    if problems.is_empty() {
-        problems = check::integrity_problems(&connection)?;
-    }
-    if problems.is_empty() {
-        let triggers = "SELECT name FROM sqlite_schema WHERE type = 'trigger'";
-        for trigger in check::texts(&connection, triggers)? {
-            let name = trigger.replace('"', "\"\"");
-            connection.execute_batch(&format!("DROP TRIGGER \"{name}\""))?;
-        }
-    }
-    Ok(problems)
+    let problems = check::texts(&connection, unknown)?;
+    if problems.is_empty() { check::integrity_problems(&connection) } else { Ok(problems) }
 }

@@ -25,7 +25,7 @@ use rusqlite::{Connection, ErrorCode};
 
 pub(crate) use connection::{LOCK_WAIT, Role, open_plain, version, wait_for};
 pub(crate) use copy::{CopyError, copy_to, replace_content};
-pub(crate) use schema::{LITESTREAM_TABLES, Migration, Schema, differences};
+pub(crate) use schema::{LITESTREAM_TABLES, Schema, differences};
 pub(crate) use wal::{commit, make_durable, recover, wal_frames};
 
 use super::error::OpenError;

@@ -9,7 +9,7 @@ use std::process;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::connection::{open_plain, version, version_in_file};
+use super::connection::{open_plain, version};
 use super::{Database, Role, companion, remove, wal};
 use crate::files;
 use crate::store::error::OpenError;
@@ -23,23 +23,11 @@ pub(crate) struct Schema {
     pub(crate) version: u32,
     /// Creates the schema in an empty database.
     pub(crate) sql: &'static str,
-    /// `migrations[n]` turns version `n + 1` into version `n + 2`.
-    pub(crate) migrations: &'static [Migration],
-}
-
-/// One step from a schema version to the next.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Migration {
-    /// Runs first, without checks of foreign keys.
-    pub(crate) sql: &'static str,
-    /// What SQL cannot do.
-    pub(crate) then: fn(&Connection) -> rusqlite::Result<()>,
-}
-
-impl Migration {
-    pub(crate) const fn new(sql: &'static str) -> Migration {
-        Migration { sql, then: |_| Ok(()) }
-    }
+    /// What a migration does to a database that is older than the version, before its tables are
+    /// made anew.
+    pub(crate) steps: &'static [(u32, &'static str)],
+    /// What a migration does afterwards.
+    pub(crate) complete: fn(&Connection) -> rusqlite::Result<()>,
 }
 
 impl Database {
@@ -98,11 +86,7 @@ impl Database {
     /// Migrates the database if its schema is older. Returns the version that it had then. After
     /// an error the file is as it was.
     pub(crate) fn migrate(&self) -> Result<Option<u32>, OpenError> {
-        // The version in the file is that of its WAL, too: nothing but a migration changes it.
         let known = self.schema.version;
-        if version_in_file(&self.path).is_ok_and(|found| found == known) {
-            return Ok(None);
-        }
         let mut connection = self.connect(Role::Bulk)?;
         let found = match self.require_current(&connection) {
             Err(OpenError::Older { found, .. }) => found,
@@ -116,20 +100,63 @@ impl Database {
     }
 
     fn run_migrations(&self, connection: &mut Connection, found: u32) -> rusqlite::Result<()> {
-        // Dropping and renaming of tables would check and rewrite references.
+        // Tables are dropped to which others refer.
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, false)?;
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false)?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         wal::make_durable(&self.path)?;
-        let completed = usize::try_from(found.saturating_sub(1)).unwrap_or(usize::MAX);
-        for step in self.schema.migrations.iter().skip(completed) {
-            transaction.execute_batch(step.sql)?;
-            (step.then)(&transaction)?;
-        }
+        rebuild(&transaction, self.schema, found)?;
+        (self.schema.complete)(&transaction)?;
         transaction.pragma_update(None, "user_version", self.schema.version)?;
         wal::commit(transaction)?;
         self.checkpoint(connection, true)
     }
+}
+
+/// Makes all tables anew and copies the rows of the old ones, column by column of the same name. So
+/// a migrated database has the same schema, to the letter, as a new one.
+fn rebuild(connection: &Connection, schema: &Schema, found: u32) -> rusqlite::Result<()> {
+    execute_each(
+        connection,
+        r#"SELECT format('DROP %s "%w"', type, name) FROM sqlite_schema
+           WHERE type IN ('trigger', 'view') OR type = 'index' AND sql IS NOT NULL
+              OR type = 'table' AND sql LIKE 'CREATE VIRTUAL %'"#,
+    )?;
+    for (_, sql) in schema.steps.iter().filter(|(version, _)| found < *version) {
+        connection.execute_batch(sql)?;
+    }
+    execute_each(
+        connection,
+        r#"SELECT format('ALTER TABLE "%w" RENAME TO "old_%w"', name, name) FROM sqlite_schema
+           WHERE type = 'table' AND name NOT GLOB 'sqlite_*' AND name NOT GLOB '_litestream_*'"#,
+    )?;
+    connection.execute_batch(schema.sql)?;
+    execute_each(
+        connection,
+        r#"SELECT format('INSERT OR REPLACE INTO "%w" (%s) SELECT %s FROM "old_%w"',
+                         name, columns, columns, name)
+           FROM (SELECT new.name, group_concat(format('"%w"', kept.name)) AS columns
+                 FROM sqlite_schema AS new
+                   JOIN pragma_table_info(new.name) AS kept
+                   JOIN pragma_table_info('old_' || new.name) AS old ON old.name = kept.name
+                 WHERE new.type = 'table' GROUP BY new.name)"#,
+    )?;
+    connection.execute_batch(
+        "DELETE FROM sqlite_sequence WHERE name NOT GLOB 'old_*';
+         UPDATE sqlite_sequence SET name = substr(name, 5)",
+    )?;
+    execute_each(
+        connection,
+        r#"SELECT format('DROP TABLE "%w"', name) FROM sqlite_schema
+           WHERE type = 'table' AND name GLOB 'old_*'"#,
+    )
+}
+
+/// Executes the statements that `sql` selects.
+fn execute_each(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+    let mut select = connection.prepare(sql)?;
+    let rows = select.query_map([], |row| row.get(0))?;
+    let statements: Vec<String> = rows.collect::<rusqlite::Result<_>>()?;
+    statements.iter().try_for_each(|statement| connection.execute_batch(statement))
 }
 
 /// Tables that Litestream keeps in a database.
@@ -157,38 +184,10 @@ pub(crate) fn differences(
 fn objects(connection: &Connection) -> rusqlite::Result<BTreeMap<(String, String), String>> {
     let sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema";
     let mut statement = connection.prepare(sql)?;
-    let rows = statement.query_map([], |row| {
-        let sql = normalized_sql(&row.get::<_, String>(2)?);
-        Ok(((row.get(0)?, row.get(1)?), sql))
-    })?;
+    let rows = statement.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
     let mut objects: BTreeMap<(String, String), String> = rows.collect::<rusqlite::Result<_>>()?;
     for table in LITESTREAM_TABLES {
         objects.remove(&("table".to_owned(), table.to_owned()));
     }
     Ok(objects)
-}
-
-/// The SQL with equal white space, without quotation marks of plain names, and with the columns of
-/// a table in the order of their texts. A migration that renames a table or adds a column leaves
-/// others than `schema.sql`.
-pub(crate) fn normalized_sql(sql: &str) -> String {
-    let words: Vec<&str> = sql.split_ascii_whitespace().map(without_quotation_marks).collect();
-    let text = ["(", ")", ","].iter().fold(words.join(" "), |text, mark| {
-        text.replace(&format!(" {mark}"), mark).replace(&format!("{mark} "), mark)
-    });
-    let columns = text.split_once('(').and_then(|(table, rest)| {
-        let (columns, options) = rest.rsplit_once(')')?;
-        Some((table, columns, options)).filter(|_| table.starts_with("CREATE TABLE "))
-    });
-    let Some((table, columns, options)) = columns else { return text };
-    let mut columns: Vec<&str> = columns.split(',').collect();
-    columns.sort_unstable();
-    format!("{table}({}){options}", columns.join(","))
-}
-
-/// The name in quotation marks, if it would be the same name without them.
-fn without_quotation_marks(word: &str) -> &str {
-    let name = word.strip_prefix('"').and_then(|word| word.strip_suffix('"'));
-    let is_plain = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    name.filter(is_plain).unwrap_or(word)
 }
