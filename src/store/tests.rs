@@ -102,7 +102,11 @@ fn files_of_every_released_version_get_the_present_schema_and_keep_their_content
         }
         let connection = file.open(Role::Reader).unwrap();
         assert_eq!(kept(&connection), before, "schema {version}");
-        assert_eq!(records::problems(&connection).unwrap(), [""; 0], "schema {version}");
+        assert_eq!(
+            archive::check::problems_of_records(&connection).unwrap(),
+            [""; 0],
+            "schema {version}"
+        );
         assert_eq!(rows(&connection, "PRAGMA integrity_check"), ["ok"]);
         assert_eq!(
             rows(&connection, "SELECT name FROM pragma_foreign_key_check, sqlite_schema"),

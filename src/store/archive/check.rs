@@ -1,7 +1,7 @@
 //! What is wrong with a database: the faults of all databases in a data directory, and what a backup
 //! has that the program does not make (contract section 10).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use jiff::civil::Date;
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-use crate::model::{ALL, Scope, TenantId};
+use crate::model::{ALL, Resource, Scope, TenantId};
 use crate::password;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
 use crate::store::data_dir::{
@@ -20,7 +20,7 @@ use crate::store::error::OpenError;
 use crate::store::registry::{
     self, EVENT_COLUMNS, Event, KEY_COLUMNS, KeyRow, TENANT_COLUMNS, TenantRow, check_key_name,
 };
-use crate::store::{records, tenant};
+use crate::store::tenant;
 
 /// The ids that a counter reaches in the life of a program, with room for as many again.
 const IDS: RangeInclusive<i64> = 1..=(1 << 53) - 1;
@@ -82,7 +82,7 @@ fn examine(database: &Database, schema: &Schema) -> Vec<String> {
         problems = strange_values(&connection, schema);
     }
     if problems.is_empty() && is_tenants(schema) {
-        problems = listed(records::problems(&connection));
+        problems = listed(problems_of_records(&connection));
     }
     problems
 }
@@ -268,4 +268,74 @@ fn is_prefix(prefix: &str) -> bool {
     prefix.len() == PREFIX_LENGTH
         && prefix.starts_with(KEY_START)
         && prefix.bytes().all(is_of_a_key)
+}
+
+/// What does not fit in a tenant's file that SQLite finds intact: the change log's counters, and
+/// the search tables.
+pub(in crate::store) fn problems_of_records(
+    connection: &Connection,
+) -> rusqlite::Result<Vec<String>> {
+    // One state of the file, also beside a server.
+    let snapshot = connection.unchecked_transaction()?;
+    let mut problems = change_log_problems(connection)?;
+    for resource in ALL {
+        if !search_fits(connection, resource)? {
+            let table = resource.plural;
+            problems.push(format!("the search table of {table} does not fit the records"));
+        }
+    }
+    snapshot.finish()?;
+    Ok(problems)
+}
+
+fn change_log_problems(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let versions = ALL.map(|resource| format!("SELECT max(version) FROM {}", resource.plural));
+    let sql = format!(
+        "SELECT entries, (SELECT count(*) FROM changes), last_seq,
+                (SELECT max(seq) FROM
+                   (SELECT max(seq) AS seq FROM changes UNION ALL {}))
+         FROM changes_state",
+        versions.join(" UNION ALL ")
+    );
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+    let (counted, entries, last, highest): (i64, i64, i64, Option<i64>) =
+        connection.query_row(&sql, [], read)?;
+    let mut problems = Vec::new();
+    if counted != entries {
+        problems.push(format!("the change log has {entries} entries but counts {counted}"));
+    }
+    if let Some(highest) = highest.filter(|highest| *highest > last) {
+        problems.push(format!("the change log's last number is {last}, but {highest} is used"));
+    }
+    Ok(problems)
+}
+
+/// Compares how many records have each term with what the search table says.
+fn search_fits(connection: &Connection, resource: &Resource) -> rusqlite::Result<bool> {
+    let table = resource.plural;
+    let mut expected: HashMap<[char; 3], i64> = HashMap::new();
+    let mut texts = connection.prepare(&format!("SELECT search FROM {table}"))?;
+    let mut rows = texts.query([])?;
+    while let Some(row) = rows.next()? {
+        let characters: Vec<char> = row.get_ref(0)?.as_str()?.chars().collect();
+        let terms = characters.windows(3).filter_map(|term| term.first_chunk::<3>().copied());
+        let mut terms: Vec<[char; 3]> = terms.collect();
+        terms.sort_unstable();
+        terms.dedup();
+        terms.into_iter().for_each(|term| *expected.entry(term).or_default() += 1);
+    }
+    connection.execute_batch(&format!(
+        "DROP TABLE IF EXISTS temp.vocabulary;
+         CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', '{table}_search', 'row')"
+    ))?;
+    let mut terms = connection.prepare("SELECT term, doc FROM temp.vocabulary")?;
+    let mut rows = terms.query([])?;
+    while let Some(row) = rows.next()? {
+        let characters: Vec<char> = row.get_ref(0)?.as_str()?.chars().collect();
+        let known = characters.first_chunk::<3>().and_then(|term| expected.remove(term));
+        if known != Some(row.get(1)?) {
+            return Ok(false);
+        }
+    }
+    Ok(expected.is_empty())
 }

@@ -1,16 +1,22 @@
 //! The change log: one entry for each change, which commits with it (contract section 12). The
 //! numbers of entries are also the versions of records (contract section 13).
+//!
+//! A page is read along an index from where the last one ended, for each resource on its own, so
+//! its cost depends neither on the length of the change log nor on entries of other resources.
 
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params, params_from_iter};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, json};
 use uuid::Uuid;
 
 use super::encoding::damaged_text;
-use super::{Record, Writing};
+use super::{Reading, Record, Writing};
 use crate::clock::Timestamp;
-use crate::model::{Field, KeyId, Resource, Value, Version};
+use crate::model::{Field, KeyId, RecordId, Resource, Value, Version};
+use crate::store::error::DatabaseError;
 
 /// The most entries that a tenant's file keeps.
 const MAX_ENTRIES: i64 = 1_000_000;
@@ -147,4 +153,268 @@ pub(crate) fn renew_lineage(connection: &Connection, other: Option<&str>) -> rus
         "UPDATE main.changes_state SET
            lineage = randomblob(16), last_seq = {used} + 1 + abs(random() % 1099511627776)"
     ))
+}
+
+/// Which entries a page has.
+#[derive(Clone, Debug)]
+pub struct ChangesQuery {
+    /// The resources whose entries the reader may see.
+    pub readable: Vec<&'static Resource>,
+    /// One of them alone.
+    pub resource: Option<&'static Resource>,
+    /// With a resource: the entries of this record alone.
+    pub record: Option<RecordId>,
+    pub start: Start,
+    /// The most entries of the page.
+    pub limit: usize,
+    /// Entries from before this time are not shown.
+    pub oldest: Timestamp,
+}
+
+/// Where a page begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With the oldest entry.
+    Oldest,
+    /// Behind the newest entry: the page is empty.
+    Now,
+    After(Position),
+}
+
+/// A position in the change log of one tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// What a restore renews.
+    pub lineage: [u8; 16],
+    /// The number of the last entry before the position.
+    pub seq: Version,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangesPage {
+    /// The entries as a JSON array.
+    pub json: Vec<u8>,
+    /// Where the next page begins.
+    pub next: Position,
+    /// Whether further entries are there already.
+    pub more: bool,
+}
+
+impl ChangesQuery {
+    /// The resources that the page is about.
+    fn resources(&self) -> Vec<&'static Resource> {
+        let is_wanted =
+            |resource: &&'static Resource| self.resource.is_none_or(|only| only == *resource);
+        self.readable.iter().copied().filter(is_wanted).collect()
+    }
+}
+
+impl Reading<'_> {
+    /// One page of the change log, all of one moment. `None` if entries behind the position are
+    /// gone, or if the position is of another lineage.
+    pub fn changes(&self, query: &ChangesQuery) -> Result<Option<ChangesPage>, DatabaseError> {
+        let snapshot = self.connection.unchecked_transaction()?;
+        let page = self.changes_page(query)?;
+        snapshot.finish()?;
+        Ok(page)
+    }
+
+    fn changes_page(&self, query: &ChangesQuery) -> rusqlite::Result<Option<ChangesPage>> {
+        let sql = "SELECT lineage, last_seq FROM changes_state";
+        let (lineage, last): ([u8; 16], Version) = self
+            .connection
+            .prepare_cached(sql)?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let (resources, after) = match query.start {
+            Start::Now => (Vec::new(), None),
+            Start::Oldest => (query.resources(), None),
+            Start::After(Position { lineage: of, seq }) => {
+                let resources = query.resources();
+                let is_known = of == lineage && seq <= last;
+                if !is_known || has_missed(self.connection, &resources, seq, query.oldest)? {
+                    return Ok(None);
+                }
+                (resources, Some(seq))
+            }
+        };
+        let (sql, values) = select(query, &resources, after.unwrap_or(Version(0)));
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(values.iter()))?;
+        let (mut json, mut seq, mut count, mut more) = (vec![b'['], after, 0, false);
+        while let Some(row) = rows.next()? {
+            if count == query.limit {
+                more = true;
+                break;
+            }
+            self.write_entry(&mut json, row)?;
+            (count, seq) = (count + 1, Some(row.get(0)?));
+        }
+        json.push(b']');
+        let seq = seq.map_or_else(|| last_readable(self.connection, query), Ok)?;
+        Ok(Some(ChangesPage { json, next: Position { lineage, seq }, more }))
+    }
+
+    /// The last `count` entries that are kept, the newest last, as a JSON array.
+    pub fn last_changes(
+        &self,
+        resource: Option<&'static Resource>,
+        record: Option<RecordId>,
+        count: usize,
+        now: Timestamp,
+    ) -> Result<Vec<u8>, DatabaseError> {
+        let sql = "SELECT keep_seconds FROM changes_state";
+        let keep: i64 = self.connection.query_row(sql, [], |row| row.get(0))?;
+        let oldest = Timestamp::from_unix(now.unix().saturating_sub(keep));
+        let (condition, mut values) = filter(resource, record);
+        let sql = format!(
+            "SELECT {COLUMNS} FROM
+               (SELECT * FROM changes WHERE {condition}at >= ? ORDER BY seq DESC LIMIT ?)
+             ORDER BY seq"
+        );
+        values.extend([Value::Text(oldest.to_string()), bounded(count)]);
+        let mut statement = self.connection.prepare(&sql)?;
+        let mut rows = statement.query(params_from_iter(values.iter()))?;
+        let mut json = vec![b'['];
+        while let Some(row) = rows.next()? {
+            self.write_entry(&mut json, row)?;
+        }
+        json.push(b']');
+        Ok(json)
+    }
+
+    /// Appends an entry, a row of [`COLUMNS`], to a JSON array.
+    fn write_entry(&self, json: &mut Vec<u8>, row: &Row<'_>) -> rusqlite::Result<()> {
+        let (resource, id) = (row.get_ref(2)?.as_str()?, row.get(3)?);
+        let found = Resource::find(resource).map(|resource| self.json(resource, id, &[]));
+        let record = found.transpose().map_err(|DatabaseError(error)| error)?.flatten();
+        let record = record.map(|(json, _)| String::from_utf8(json)).transpose();
+        let record = record.map_err(damaged_text)?;
+        let name = row.get_ref(8)?.as_str()?;
+        let by = match row.get(7)? {
+            Some(id) => By::Key { id, name, prefix: row.get_ref(9)?.as_str()? },
+            None => By::Command { name },
+        };
+        let entry = Entry {
+            seq: row.get(0)?,
+            at: row.get_ref(1)?.as_str()?,
+            resource,
+            id,
+            action: row.get_ref(4)?.as_str()?,
+            fields: raw(row.get_ref(5)?.as_str()?)?,
+            before: row.get_ref(6)?.as_str_or_null()?.map(raw).transpose()?,
+            by,
+            request_id: row.get::<_, Option<[u8; 16]>>(10)?.map(Uuid::from_bytes),
+            record: record.as_deref().map(raw).transpose()?,
+        };
+        if json.len() > 1 {
+            json.push(b',');
+        }
+        serde_json::to_writer(json, &entry).map_err(damaged_text)
+    }
+}
+
+/// The columns of an entry, in the order in which they are read.
+const COLUMNS: &str = "seq, at, resource, record_id, action, fields, before, \
+                       by_key, by_name, by_prefix, request_id";
+
+/// An entry as a response has it.
+#[derive(Serialize)]
+struct Entry<'a> {
+    seq: Version,
+    at: &'a str,
+    resource: &'a str,
+    id: RecordId,
+    action: &'a str,
+    fields: &'a RawValue,
+    before: Option<&'a RawValue>,
+    by: By<'a>,
+    request_id: Option<Uuid>,
+    record: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum By<'a> {
+    Key { id: KeyId, name: &'a str, prefix: &'a str },
+    Command { name: &'a str },
+}
+
+/// JSON as it is in the file. In a damaged file it may be none.
+fn raw(text: &str) -> rusqlite::Result<&RawValue> {
+    serde_json::from_str(text).map_err(damaged_text)
+}
+
+fn bounded(count: usize) -> Value {
+    Value::Integer(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+/// The beginning of a condition for the entries of one resource, of one record, or of all, with its
+/// values.
+fn filter(resource: Option<&Resource>, record: Option<RecordId>) -> (&'static str, Vec<Value>) {
+    let Some(resource) = resource else { return ("", Vec::new()) };
+    let name = Value::Text(resource.plural.to_owned());
+    match record {
+        None => ("resource = ? AND ", vec![name]),
+        Some(RecordId(id)) => {
+            ("resource = ? AND record_id = ? AND ", vec![name, Value::Integer(id)])
+        }
+    }
+}
+
+/// Whether an entry behind `seq` was removed or is too old to be shown. Entries are in the order of
+/// their times, so the first one tells.
+fn has_missed(
+    connection: &Connection,
+    resources: &[&'static Resource],
+    seq: Version,
+    oldest: Timestamp,
+) -> rusqlite::Result<bool> {
+    let mut missed = connection.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM changes_removed WHERE resource = ?1 AND seq > ?2) OR
+           coalesce((SELECT at < ?3 FROM changes WHERE resource = ?1 AND seq > ?2
+                     ORDER BY seq LIMIT 1), 0)",
+    )?;
+    for resource in resources {
+        if missed.query_row(params![resource.plural, seq, oldest], |row| row.get(0))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The number of the last entry that the reader may see or might have seen. It tells nothing of
+/// other resources.
+fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Result<Version> {
+    let mut last = connection.prepare_cached(
+        "SELECT max(coalesce((SELECT max(seq) FROM changes WHERE resource = ?1), 0),
+                    coalesce((SELECT seq FROM changes_removed WHERE resource = ?1), 0))",
+    )?;
+    let of = |resource: &&Resource| last.query_row([resource.plural], |row| row.get(0));
+    let numbers: Vec<Version> = query.readable.iter().map(of).collect::<rusqlite::Result<_>>()?;
+    Ok(numbers.into_iter().max().unwrap_or_default())
+}
+
+/// The statement for a page of entries behind a number, and one entry beyond the page. Each
+/// resource is read along its own index.
+pub(super) fn select(
+    query: &ChangesQuery,
+    resources: &[&'static Resource],
+    after: Version,
+) -> (String, Vec<Value>) {
+    let limit = bounded(query.limit.saturating_add(1));
+    let (mut parts, mut values) = (Vec::new(), Vec::new());
+    for resource in resources {
+        let (condition, bound) = filter(Some(resource), query.record);
+        parts.push(format!(
+            "SELECT * FROM (SELECT seq FROM changes
+             WHERE {condition}seq > ? AND at >= ? ORDER BY seq LIMIT ?)"
+        ));
+        values.extend(bound);
+        let oldest = Value::Text(query.oldest.to_string());
+        values.extend([Value::Integer(after.0), oldest, limit.clone()]);
+    }
+    values.push(limit);
+    let seqs = parts.join(" UNION ALL ");
+    let sql = format!("SELECT {COLUMNS} FROM changes WHERE seq IN ({seqs}) ORDER BY seq LIMIT ?");
+    (sql, values)
 }

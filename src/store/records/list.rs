@@ -1,12 +1,12 @@
 //! One page of a list, read along an index from where the last page ended (contract section 4).
 
-use rusqlite::params_from_iter;
 use rusqlite::types::FromSql;
+use rusqlite::{Connection, params_from_iter};
 
 use super::Reading;
-use super::encoding::{checked, read_value, write_row};
-use super::query::{Access, Search, SqlQuery, has_order_of_ids, stretches};
-use crate::model::{KeysetPosition, ListQuery, Value};
+use super::encoding::{Statements, checked, including, read_value, write_row};
+use super::search::{fold, match_expression};
+use crate::model::{Column, KeysetPosition, ListQuery, Predicate, Value};
 use crate::store::error::DatabaseError;
 
 /// As many records are found along a filter and then sorted. More are read in the list's order,
@@ -29,36 +29,34 @@ impl Reading<'_> {
     pub fn page(&self, list: &ListQuery) -> Result<Page, DatabaseError> {
         let snapshot = self.connection.unchecked_transaction()?;
         let search = Search::new(list);
-        let access = self.access(list, &search)?;
-        let (json, next) = self.rows(list, &search, access)?;
-        let total = list.total.then(|| self.total(list, &search, access)).transpose()?;
+        let access = access(self.connection, list, &search)?;
+        let (json, next) = self.rows(&Query::new(list, &search, access))?;
+        let total = || {
+            let access = if access == Access::Sort { Access::Any } else { access };
+            let query = Query::new(list, &search, access);
+            let sql = format!("SELECT count(*) {}", query.rows());
+            value(self.connection, &sql, &query.values)
+        };
+        let total = list.total.then(total).transpose()?;
         snapshot.finish()?;
         Ok(Page { json: checked(json)?, next, total })
     }
 
     /// The rows of a page as a JSON array, and the last one's position while more follow. One row
     /// more is read, to know that.
-    fn rows(
-        &self,
-        list: &ListQuery,
-        search: &Search,
-        access: Access,
-    ) -> rusqlite::Result<(Vec<u8>, Option<KeysetPosition>)> {
+    fn rows(&self, query: &Query<'_>) -> rusqlite::Result<(Vec<u8>, Option<KeysetPosition>)> {
+        let list = query.list;
         let mut json = Vec::with_capacity(512 * list.limit.min(64));
         json.push(b'[');
-        let (mut taken, mut last, mut more) = (0, None, false);
-        for stretch in &stretches(list) {
-            if more {
-                break;
-            }
-            let query = SqlQuery::new(list, search, access);
+        let (mut taken, mut last) = (0, None);
+        for stretch in query.stretches() {
             let (sql, values) = query.select(stretch, list.limit + 1 - taken);
             let mut statement = self.connection.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(values.iter()))?;
             while let Some(row) = rows.next()? {
                 if taken == list.limit {
-                    more = true;
-                    break;
+                    json.push(b']');
+                    return Ok((json, last));
                 }
                 if taken > 0 {
                     json.push(b',');
@@ -73,42 +71,228 @@ impl Reading<'_> {
             }
         }
         json.push(b']');
-        Ok((json, last.filter(|_| more)))
+        Ok((json, None))
     }
+}
 
-    /// How to find the rows. SQLite plans without knowing how many records pass a filter.
-    pub(super) fn access(&self, list: &ListQuery, search: &Search) -> rusqlite::Result<Access> {
-        let is_decided = match list.filters.as_slice() {
-            [] => true,
-            [(column, predicate)] => {
-                search.words.is_empty() && has_order_of_ids(list, *column, predicate)
-            }
-            _ => false,
-        };
-        if !is_decided {
-            for (column, _) in &list.filters {
-                let (sql, values) = SqlQuery::are_at_most(list, *column, FEW);
-                if self.value(&sql, &values)? {
-                    return Ok(Access::Filter(*column));
-                }
-            }
+/// The only value that a statement returns.
+fn value<T: FromSql>(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Result<T> {
+    connection.prepare_cached(sql)?.query_row(params_from_iter(values), |row| row.get(0))
+}
+
+/// The folded words of a list, and what is asked of the search table for them.
+pub(super) struct Search {
+    words: Vec<String>,
+    expression: Option<String>,
+}
+
+impl Search {
+    pub(super) fn new(list: &ListQuery) -> Search {
+        let words: Vec<String> = list.words.iter().map(|word| fold(word)).collect();
+        // FTS5 ends a string at U+0000. No record has a word with one.
+        let is_clean = words.iter().all(|word| !word.contains('\0'));
+        let expression = is_clean.then(|| match_expression(&words)).flatten();
+        Search { words, expression }
+    }
+}
+
+/// How the rows of a list are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// In the list's order: along the index of the sort column, or along one that has the rows of
+    /// one value in the order of ids. Filters are tested on the rows.
+    Sort,
+    /// Along the index of a column that few records pass, and then sorted.
+    Filter(Column),
+    /// By the search table, and then sorted.
+    Search,
+    /// As SQLite plans it, for a count.
+    Any,
+}
+
+/// How to find the rows of a page. SQLite plans without knowing how many records pass a filter, so
+/// they are counted, up to [`FEW`], except where the filter's index has the order of the list.
+pub(super) fn access(
+    connection: &Connection,
+    list: &ListQuery,
+    search: &Search,
+) -> rusqlite::Result<Access> {
+    let is_decided = match list.filters.as_slice() {
+        [(column, predicate)] => {
+            search.words.is_empty() && has_order_of_ids(list, *column, predicate)
         }
-        Ok(if search.expression.is_some() { Access::Search } else { Access::Sort })
+        _ => false,
+    };
+    for (column, _) in list.filters.iter().filter(|_| !is_decided) {
+        let mut query = Query::of_table(list, Access::Filter(*column));
+        for (_, predicate) in list.filters.iter().filter(|(filtered, _)| filtered == column) {
+            query.filter(*column, predicate);
+        }
+        let some = format!("SELECT 1 {} LIMIT {FEW} + 1", query.rows());
+        let sql = format!("SELECT count(*) <= {FEW} FROM ({some})");
+        if value(connection, &sql, &query.values)? {
+            return Ok(Access::Filter(*column));
+        }
+    }
+    Ok(if search.expression.is_some() { Access::Search } else { Access::Sort })
+}
+
+/// A condition with its values.
+type Condition = (String, Vec<Value>);
+
+/// The rows of a list: the statement that is being built.
+pub(super) struct Query<'a> {
+    list: &'a ListQuery,
+    access: Access,
+    from: String,
+    conditions: Vec<String>,
+    values: Vec<Value>,
+}
+
+impl<'a> Query<'a> {
+    /// The rows that pass the filters of a list and have its words.
+    pub(super) fn new(list: &'a ListQuery, search: &Search, access: Access) -> Query<'a> {
+        let mut query = Query::of_table(list, access);
+        let table = list.resource.plural;
+        let uses_search = matches!(access, Access::Search | Access::Any);
+        if let Some(expression) = search.expression.clone().filter(|_| uses_search) {
+            // The search table comes first: its rows are in the order of ids.
+            query.from = format!("{table}_search AS s CROSS JOIN {table} AS r ON r.id = s.rowid");
+            query.add((format!("s.{table}_search MATCH ?"), vec![Value::Text(expression)]));
+        }
+        for (column, predicate) in &list.filters {
+            query.filter(*column, predicate);
+        }
+        for word in &search.words {
+            query.add(("contains(r.search, ?)".to_owned(), vec![Value::Text(word.clone())]));
+        }
+        query
     }
 
-    /// The number of all rows of a list.
-    fn total(&self, list: &ListQuery, search: &Search, access: Access) -> rusqlite::Result<i64> {
-        let access = match access {
-            Access::Filter(_) | Access::Search => access,
-            _ => Access::Any,
+    fn of_table(list: &'a ListQuery, access: Access) -> Query<'a> {
+        let from = format!("{} AS r", list.resource.plural);
+        Query { list, access, from, conditions: Vec::new(), values: Vec::new() }
+    }
+
+    fn add(&mut self, (condition, values): Condition) {
+        self.conditions.push(condition);
+        self.values.extend(values);
+    }
+
+    fn filter(&mut self, column: Column, predicate: &Predicate) {
+        // A required field of a referenced record is null where the reference is.
+        let column = match (column, predicate) {
+            (Column::Referenced { reference, .. }, Predicate::Equals(Value::Null)) => {
+                Column::Field(reference)
+            }
+            _ => column,
         };
-        let (sql, values) = SqlQuery::new(list, search, access).count();
-        self.value(&sql, &values)
+        let uses_index = match self.access {
+            Access::Sort => {
+                column == self.list.sort || has_order_of_ids(self.list, column, predicate)
+            }
+            Access::Filter(narrow) => column == narrow,
+            Access::Search => false,
+            Access::Any => true,
+        };
+        // SQLite uses no index for a term with a unary `+`.
+        let plus = if uses_index { "" } else { "+" };
+        self.add(match column {
+            Column::Referenced { reference, resource, field } => {
+                let (name, table) = (reference.name, resource.plural);
+                let (passing, values) = comparison(field.name, predicate);
+                (format!("{plus}r.{name} IN (SELECT id FROM {table} WHERE {passing})"), values)
+            }
+            _ => comparison(&format!("{plus}r.{}", column.name()), predicate),
+        });
     }
 
-    /// The only value that a statement returns.
-    fn value<T: FromSql>(&self, sql: &str, values: &[Value]) -> rusqlite::Result<T> {
-        let mut statement = self.connection.prepare_cached(sql)?;
-        statement.query_row(params_from_iter(values), |row| row.get(0))
+    /// The id as the table that is read first knows it, so that a page begins where it should there
+    /// too.
+    fn id(&self) -> &'static str {
+        match self.access {
+            _ if self.from.contains("_search") => "s.rowid",
+            Access::Filter(_) => "+r.id",
+            _ => "r.id",
+        }
+    }
+
+    fn sort_term(&self) -> String {
+        match (self.list.sort, self.access) {
+            (Column::Id, _) => self.id().to_owned(),
+            (sort, Access::Filter(_)) => format!("+r.{}", sort.name()),
+            (sort, _) => format!("r.{}", sort.name()),
+        }
+    }
+
+    /// The stretches of the list from its position on, in its order. Nulls and ties need stretches
+    /// of their own, so that each is read along an index.
+    pub(super) fn stretches(&self) -> Vec<Condition> {
+        let ListQuery { sort, descending, after, .. } = self.list;
+        let (term, id) = (self.sort_term(), self.id());
+        let beyond = if *descending { "<" } else { ">" };
+        let Some(KeysetPosition { value, id: after }) = after else {
+            return vec![("TRUE".to_owned(), Vec::new())];
+        };
+        let after = Value::Integer(after.0);
+        if *sort == Column::Id {
+            return vec![(format!("{id} {beyond} ?"), vec![after])];
+        }
+        let ties = (format!("{term} IS ? AND {id} {beyond} ?"), vec![value.clone(), after]);
+        let further = (format!("{term} {beyond} ?"), vec![value.clone()]);
+        match (value, descending) {
+            (Value::Null, false) => vec![ties, (format!("{term} IS NOT NULL"), Vec::new())],
+            (Value::Null, true) => vec![ties],
+            (_, true) if sort.is_nullable() => {
+                vec![ties, further, (format!("{term} IS NULL"), Vec::new())]
+            }
+            _ => vec![ties, further],
+        }
+    }
+
+    /// The statement for at most `count` rows of a stretch.
+    pub(super) fn select(
+        &self,
+        (condition, bound): Condition,
+        count: usize,
+    ) -> (String, Vec<Value>) {
+        let ListQuery { resource, include, sort, descending, .. } = self.list;
+        let columns = &Statements::of(resource).columns;
+        let (term, id, rows) = (self.sort_term(), self.id(), self.rows());
+        let direction = if *descending { "DESC" } else { "ASC" };
+        // The search table is in the order of ids alone.
+        let ties = if *sort == Column::Id { String::new() } else { format!(", {id} {direction}") };
+        let mut sql = format!(
+            "SELECT {columns} {rows} AND {condition} ORDER BY {term} {direction}{ties} LIMIT ?"
+        );
+        if !include.is_empty() {
+            let rows = including(resource, include, &sql);
+            sql = format!("{rows} ORDER BY r.{} {direction}, r.id {direction}", sort.name());
+        }
+        let count = Value::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+        let values = self.values.iter().cloned().chain(bound).chain([count]);
+        (sql, values.collect())
+    }
+
+    /// The rows as the end of a statement.
+    fn rows(&self) -> String {
+        let conditions = self.conditions.iter().map(|condition| format!(" AND {condition}"));
+        format!("FROM {} WHERE TRUE{}", self.from, conditions.collect::<String>())
+    }
+}
+
+/// Whether the index of a filter's column has the rows that pass in the order of the list.
+fn has_order_of_ids(list: &ListQuery, column: Column, predicate: &Predicate) -> bool {
+    let is_own = !matches!(column, Column::Referenced { .. });
+    list.sort == Column::Id && is_own && !predicate.is_range()
+}
+
+/// The comparison of `operand` with the value of a predicate.
+fn comparison(operand: &str, predicate: &Predicate) -> Condition {
+    match predicate {
+        Predicate::Equals(Value::Null) => (format!("{operand} IS NULL"), Vec::new()),
+        Predicate::Equals(value) => (format!("{operand} = ?"), vec![value.clone()]),
+        Predicate::AtLeast(text) => (format!("{operand} >= ?"), vec![Value::Text(text.clone())]),
+        Predicate::AtMost(text) => (format!("{operand} <= ?"), vec![Value::Text(text.clone())]),
     }
 }

@@ -2,25 +2,17 @@
 //!
 //! | file | its concern |
 //! |---|---|
-//! | `statements` | SQL that depends on the resource alone |
-//! | `encoding` | records from rows, and as JSON |
+//! | `encoding` | the statements of a resource, records from rows, and as JSON |
 //! | `write` | insert, update, delete |
-//! | `list` | pages: SQL, keyset position, JSON |
-//! | `query` | the statement of a list |
+//! | `list` | pages: the statement, keyset position, JSON |
 //! | `search` | the search text of a record, the search tables, their segments |
-//! | `change_log` | the entry and the version of each change |
-//! | `changes` | pages of the change log |
+//! | `change_log` | the entry and the version of each change, pages of entries |
 //! | `stored_responses` | responses of idempotent requests |
-//! | `bulk` | whole tables: export, import, checks |
 
-mod bulk;
 mod change_log;
-mod changes;
 mod encoding;
 mod list;
-mod query;
 mod search;
-mod statements;
 mod stored_responses;
 mod write;
 
@@ -28,11 +20,8 @@ use std::borrow::Cow;
 
 use rusqlite::{Connection, OptionalExtension as _};
 
-pub use bulk::Match;
-pub(crate) use bulk::{count, problems};
-pub use change_log::{Actor, ChangeContext, KeyLabel};
+pub use change_log::{Actor, ChangeContext, ChangesPage, ChangesQuery, KeyLabel, Position, Start};
 pub(crate) use change_log::{remove_old_entries, renew_lineage};
-pub use changes::{ChangesPage, ChangesQuery, Position, Start};
 pub use list::Page;
 pub use search::fold;
 pub(crate) use search::{build_search, import_settings, merge_step};
@@ -42,9 +31,8 @@ pub use write::{DeleteOutcome, Writing};
 
 use super::error::DatabaseError;
 use crate::clock::Timestamp;
-use crate::model::{Field, Inclusion, RecordId, Resource, Value, Version};
-use encoding::{checked, read_record, write_row};
-use statements::{Statements, including};
+use crate::model::{Column, Field, Inclusion, RecordId, Resource, Value, Version};
+use encoding::{Statements, checked, including, read_record, write_row};
 
 /// A connection that reads.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +49,14 @@ pub struct Record {
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     pub version: Version,
+}
+
+/// The result of a search by the value of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    None,
+    One(RecordId),
+    Several,
 }
 
 impl<'a> Reading<'a> {
@@ -122,6 +118,56 @@ impl<'a> Reading<'a> {
             _ => Ok(None),
         }
     }
+
+    /// Calls `take` with each record, in the order of ids. Returns the number of records.
+    pub fn each<E: From<DatabaseError>>(
+        &self,
+        resource: &Resource,
+        mut take: impl FnMut(&Record) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let sql = &Statements::of(resource).all;
+        let mut statement = self.connection.prepare_cached(sql).map_err(DatabaseError)?;
+        let mut rows = statement.query([]).map_err(DatabaseError)?;
+        let mut count = 0;
+        while let Some(row) = rows.next().map_err(DatabaseError)? {
+            take(&read_record(resource, row).map_err(DatabaseError)?)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// The number of records.
+    pub fn count(&self, resource: &Resource) -> Result<u64, DatabaseError> {
+        Ok(count(self.connection, resource)?.unsigned_abs())
+    }
+
+    /// Whether the resource has, or ever had, a record.
+    pub fn has_ever_held(&self, resource: &Resource) -> Result<bool, DatabaseError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ? AND seq > 0)";
+        Ok(self.connection.query_row(sql, [resource.plural], |row| row.get(0))?)
+    }
+
+    /// Searches the record whose `column` equals `value`, as filters compare.
+    pub fn find_by(
+        &self,
+        resource: &Resource,
+        column: Column,
+        value: &Value,
+    ) -> Result<Match, DatabaseError> {
+        let (table, name) = (resource.plural, column.name());
+        let sql = format!("SELECT id FROM {table} WHERE {name} = ? LIMIT 2");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query([value])?;
+        let Some(first) = rows.next()? else { return Ok(Match::None) };
+        let id = first.get(0)?;
+        Ok(if rows.next()?.is_some() { Match::Several } else { Match::One(id) })
+    }
+}
+
+/// The number of records of a resource.
+pub(crate) fn count(connection: &Connection, resource: &Resource) -> rusqlite::Result<i64> {
+    let sql = format!("SELECT count(*) FROM {}", resource.plural);
+    connection.query_row(&sql, [], |row| row.get(0))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, params};
 
 use super::Writing;
-use super::statements::Statements;
+use super::encoding::Statements;
 use crate::model::{ALL, RecordId, Resource, Value};
 use crate::store::error::DatabaseError;
 

@@ -8,8 +8,8 @@ use rusqlite::types::ToSql;
 use rusqlite::{Connection, ffi};
 
 use super::change_log::{Action, ChangeContext};
+use super::encoding::Statements;
 use super::search::{SearchChange, search_text};
-use super::statements::Statements;
 use super::{Reading, Record};
 use crate::model::{Field, RecordId, Resource, Value};
 use crate::store::database;
