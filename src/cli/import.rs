@@ -61,7 +61,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let faults = json!({"done": "nothing", "tenant": tenant.name, "resource": resource.plural});
     let mut report = ErrorReport::new(bar.clone(), options.json.then_some(faults));
     let now = Clock::system().now().timestamp();
-    let outcome = import.run(bar.wrap_read(source), metadata.len(), &mut file, now, &mut report);
+    let outcome = import.run(bar.wrap_read(source), &mut file, now, &mut report);
     report.finish()?;
     let (document, text) = result(&import, &tenant.name, outcome?);
     options.report(&document, &text)

@@ -94,7 +94,7 @@ fn files_of_every_released_version_get_the_present_schema_and_keep_their_content
         assert!(!before[0].is_empty(), "{before:?}");
         drop(DataDir::open_to_serve(data).unwrap());
         for (database, schema) in
-            [(&file, &schemas::TENANT), (&data_dir::registry_database(data), &schemas::REGISTRY)]
+            [(&file, &tenant::SCHEMA), (&data_dir::registry_database(data), &registry::SCHEMA)]
         {
             let connection = database.open(Role::Reader).unwrap();
             let differences = differences(&connection, schema).unwrap();
@@ -189,7 +189,7 @@ fn the_change_log_of_schema_3_stays_with_the_versions_of_its_records() {
 
 #[test]
 fn the_present_version_has_fixtures() {
-    assert_eq!(RELEASED.last(), Some(&schemas::TENANT.version));
+    assert_eq!(RELEASED.last(), Some(&tenant::SCHEMA.version));
 }
 
 /// Makes the fixtures of the present version: those of the version before, migrated, and used.

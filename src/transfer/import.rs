@@ -112,18 +112,14 @@ fn plural(count: u64, word: &str) -> String {
     if count == 1 { word.to_owned() } else { format!("{word}s") }
 }
 
-/// The bytes of a row of usual width, from which the number of rows is estimated.
-const ROW_WIDTH: u64 = 200;
-
 /// The size of the read buffer in bytes.
 const BUFFER: usize = 64 * 1024;
 
 impl Import {
-    /// Imports all rows of `source`, which has `size` bytes. The changes are dated `now`.
+    /// Imports all rows of `source`. The changes are dated `now`.
     pub fn run(
         &self,
         source: impl Read,
-        size: u64,
         file: &mut TenantFile,
         now: Timestamp,
         observer: &mut dyn ImportObserver,
@@ -131,8 +127,7 @@ impl Import {
         if self.dry_run {
             return file.read(|reading| self.read(source, reading, None, observer));
         }
-        let rows = if let Mode::UpdateBy(_) = self.mode { 0 } else { size / ROW_WIDTH };
-        let transaction = file.begin_import(self.resource, rows, || observer.waiting())?;
+        let transaction = file.begin_import(self.resource, || observer.waiting())?;
         let writing = transaction.writing();
         let context = ChangeContext { at: now, actor: Actor::Command("import") };
         let store = Store { transaction: &transaction, writing: &writing, context };

@@ -48,13 +48,7 @@ impl Fixture {
 
     fn import(&self, import: Import, text: &[u8]) -> (Result<Imported, ImportError>, Vec<String>) {
         let mut errors = Errors::default();
-        let outcome = import.run(
-            text,
-            text.len() as u64,
-            &mut self.file(1),
-            NOW.parse().unwrap(),
-            &mut errors,
-        );
+        let outcome = import.run(text, &mut self.file(1), NOW.parse().unwrap(), &mut errors);
         (outcome, errors.0)
     }
 

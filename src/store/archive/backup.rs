@@ -11,11 +11,9 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
-use super::check;
-use super::error::{ArchiveError, at};
 use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
+use super::{ArchiveError, Staging, at, check};
 
-use super::staging::Staging;
 use crate::clock::Moment;
 use crate::files;
 use crate::model::{ALL, Resource, TenantId};

@@ -117,14 +117,11 @@ pub(super) fn integrity_problems(connection: &Connection) -> rusqlite::Result<Ve
 
 /// References to rows that do not exist.
 fn broken_foreign_keys(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
-    let rows = statement.query_map([], |row| {
-        let table: String = row.get(0)?;
-        let (id, parent): (Option<i64>, String) = (row.get(1)?, row.get(2)?);
-        let row = id.map_or_else(String::new, |id| format!(" {id}"));
-        Ok(format!("{table}{row} refers to a row of {parent} that does not exist"))
-    })?;
-    rows.take(MAX_PROBLEMS).collect()
+    let sql = format!(
+        r#"SELECT format('%s %d refers to a row of %s that does not exist', "table", rowid, parent)
+           FROM pragma_foreign_key_check LIMIT {MAX_PROBLEMS}"#
+    );
+    texts(connection, &sql)
 }
 
 /// The tables with a text that is not UTF-8. SQLite does not check that.
@@ -291,23 +288,17 @@ pub(in crate::store) fn problems_of_records(
 fn change_log_problems(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let versions = ALL.map(|resource| format!("SELECT max(version) FROM {}", resource.plural));
     let sql = format!(
-        "SELECT entries, (SELECT count(*) FROM changes), last_seq,
-                (SELECT max(seq) FROM
-                   (SELECT max(seq) AS seq FROM changes UNION ALL {}))
-         FROM changes_state",
+        "WITH present (entries, seq) AS
+           (SELECT (SELECT count(*) FROM changes), max(seq)
+            FROM (SELECT max(seq) AS seq FROM changes UNION ALL {}))
+         SELECT format('the change log has %d entries but counts %d', present.entries, state.entries)
+         FROM changes_state AS state, present WHERE present.entries <> state.entries
+         UNION ALL
+         SELECT format('the change log''s last number is %d, but %d is used', last_seq, seq)
+         FROM changes_state, present WHERE seq > last_seq",
         versions.join(" UNION ALL ")
     );
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
-    let (counted, entries, last, highest): (i64, i64, i64, Option<i64>) =
-        connection.query_row(&sql, [], read)?;
-    let mut problems = Vec::new();
-    if counted != entries {
-        problems.push(format!("the change log has {entries} entries but counts {counted}"));
-    }
-    if let Some(highest) = highest.filter(|highest| *highest > last) {
-        problems.push(format!("the change log's last number is {last}, but {highest} is used"));
-    }
-    Ok(problems)
+    texts(connection, &sql)
 }
 
 /// Compares how many records have each term with what the search table says.

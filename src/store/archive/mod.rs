@@ -5,23 +5,131 @@
 //! | `backup` | consistent copies of the databases, in a new directory |
 //! | `manifest` | what a backup says about itself |
 //! | `restore` | brings back everything, or one tenant |
-//! | `staging` | the directory in which a backup or a restore prepares its files |
 //! | `verify` | the files of a backup, copied if they can be trusted |
 //! | `check` | what is wrong with a database |
 
 pub mod backup;
 pub mod check;
-mod error;
 pub mod manifest;
 pub mod restore;
-mod staging;
 mod verify;
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 
 pub use backup::Backup;
 pub use check::Finding;
-pub use error::ArchiveError;
 pub use manifest::{BackupKind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
 pub use restore::{Restore, Restored, RestoredTenant};
+
+use super::data_dir::tenants_dir;
+use super::error::{DatabaseError, OpenError};
+use super::registry::RegistryError;
+use crate::files;
+
+/// Why a backup or a restore failed. The texts are for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// An operation on a file or directory failed.
+    #[error("{}: {cause}", .path.display())]
+    File { path: PathBuf, cause: io::Error },
+    /// The registry, or the one tenant that was asked for, cannot be backed up.
+    #[error("{what}: {cause}; no backup was made")]
+    Unreadable { what: String, cause: String },
+    #[error("the backup {} is made, but older ones could not be removed: {cause}", .path.display())]
+    NotRemoved { path: PathBuf, cause: Box<ArchiveError> },
+    /// Another process prepares its files in this directory.
+    #[error("another tenantdesk makes or restores a backup in {}", .0.display())]
+    UnderWay(PathBuf),
+    /// `wanted` begins with "of".
+    #[error("{} holds no backup {wanted}", .path.display())]
+    NoBackup { path: PathBuf, wanted: String },
+    /// A file of the backup is damaged, or is not as the program makes it.
+    #[error("the backup is refused: {} {what}", .path.display())]
+    Refused { path: PathBuf, what: String },
+    #[error("the tenant {0} would be overwritten; say --force if that is meant")]
+    WouldOverwrite(String),
+    #[error("{} is not empty; move it away, or restore one tenant by its name", .0.display())]
+    NotEmpty(PathBuf),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    #[error("the copied files cannot be used: {0}")]
+    Database(#[from] DatabaseError),
+}
+
+impl From<rusqlite::Error> for ArchiveError {
+    fn from(error: rusqlite::Error) -> ArchiveError {
+        ArchiveError::Database(error.into())
+    }
+}
+
+/// Adds `path` to an error of the file system.
+fn at(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
+    let path = path.to_owned();
+    |cause| ArchiveError::File { path, cause }
+}
+
+/// The directory in which a backup or a restore prepares its files. It lies where the files belong,
+/// so that they get their place by a rename, and has the layout of a data directory. Only one
+/// process uses it. It is removed
+/// when this is dropped; what a killed process has left is removed by the next one.
+struct Staging {
+    path: PathBuf,
+    _lock: File,
+    is_published: bool,
+}
+
+impl Staging {
+    fn create(path: PathBuf) -> Result<Staging, ArchiveError> {
+        let open = || -> io::Result<File> {
+            DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+            File::open(&path)
+        };
+        let lock = open().map_err(at(&path))?;
+        // Where the file system has no locks, the operator has to see to it.
+        if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+            return Err(ArchiveError::UnderWay(path));
+        }
+        let staging = Staging { path, _lock: lock, is_published: false };
+        staging.empty().map_err(at(&staging.path))?;
+        Ok(staging)
+    }
+
+    fn empty(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.path)? {
+            let path = entry?.path();
+            if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+        }
+        DirBuilder::new().mode(0o700).create(tenants_dir(&self.path))
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives the complete directory its name. If the name cannot be synced, the directory is
+    /// removed.
+    fn publish(mut self, name: &Path) -> Result<(), ArchiveError> {
+        fs::rename(&self.path, name).map_err(at(name))?;
+        name.clone_into(&mut self.path);
+        files::sync_parent(name).map_err(at(name))?;
+        self.is_published = true;
+        Ok(())
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if !self.is_published {
+            // If this fails, the next process removes it.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
 
 #[cfg(test)]
 mod hostile_tests;

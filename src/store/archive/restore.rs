@@ -14,10 +14,9 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use super::backup::{self, count, sync};
-use super::error::{ArchiveError, at};
 use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedTenant};
-use super::staging::Staging;
 use super::verify::Source;
+use super::{ArchiveError, Staging, at};
 use crate::clock::Timestamp;
 use crate::files;
 use crate::model::TenantId;
@@ -82,19 +81,19 @@ pub struct RestoredTenant {
 /// Restores everything or one tenant, completely or not at all.
 pub fn restore(request: &Restore<'_>) -> Result<Restored, ArchiveError> {
     let source = locate(request.source, request.tenant)?;
-    let mut restored = Restored {
-        directory: source.directory.clone(),
-        created_at: source.manifest.created_at,
-        tenants: Vec::new(),
-        left_out: Vec::new(),
-        litestream_restart_needed: false,
+    let (tenants, litestream_restart_needed) = match request.tenant {
+        None => restore_everything(request.data_dir, &source)?,
+        Some(name) => restore_tenant(request, &source, name)?,
     };
-    match request.tenant {
-        None => restore_everything(request.data_dir, &source, &mut restored)?,
-        Some(name) => restore_tenant(request, &source, name, &mut restored)?,
+    let Source { directory, manifest: Manifest { created_at, mut left_out, .. } } = source;
+    if request.tenant.is_some() {
+        left_out.clear();
     }
-    Ok(restored)
+    Ok(Restored { directory, created_at, tenants, left_out, litestream_restart_needed })
 }
+
+/// The tenants, and whether Litestream has to be restarted.
+type Outcome = (Vec<RestoredTenant>, bool);
 
 /// `dir` is a backup or a directory of backups: of those, the newest that holds `tenant`, or all
 /// tenants.
@@ -126,11 +125,7 @@ fn lacks(Source { directory, manifest }: &Source, name: &str) -> ArchiveError {
     ArchiveError::NoBackup { path: directory.clone(), wanted }
 }
 
-fn restore_everything(
-    data_dir: &Path,
-    source: &Source,
-    restored: &mut Restored,
-) -> Result<(), ArchiveError> {
+fn restore_everything(data_dir: &Path, source: &Source) -> Result<Outcome, ArchiveError> {
     let is_used = || Ok(fs::exists(data_dir)? && !is_empty(data_dir)?);
     if is_used().map_err(at(data_dir))? {
         return Err(ArchiveError::NotEmpty(data_dir.to_owned()));
@@ -147,22 +142,20 @@ fn restore_everything(
         registry.execute("DELETE FROM tenants WHERE id = ?", [tenant.id])?;
     }
     let mut statement = registry.prepare("SELECT 1 FROM keys WHERE tenant_id = ?")?;
+    let mut restored = Vec::new();
     for saved in &source.manifest.tenants {
         let connection = source.copy_tenant(saved, staging.path())?;
         records::renew_lineage(&connection, None)?;
         let keys = statement.query_map([saved.id], |_| Ok(()))?.count();
         let (id, name, records) = (saved.id, saved.name.clone(), count(&connection)?);
-        restored.tenants.push(RestoredTenant { id, name, existed: false, keys, records });
+        restored.push(RestoredTenant { id, name, existed: false, keys, records });
         finish(connection, &tenant_database(staging.path(), saved.id))?;
     }
     drop(statement);
     finish(registry, &registry_database(staging.path()))?;
     place_everything(data_dir, staging.path(), &source.manifest.tenants)?;
     created.keep();
-    restored.left_out.clone_from(&source.manifest.left_out);
-    restored.litestream_restart_needed =
-        registry_database(data_dir).litestream_directory().is_dir();
-    Ok(())
+    Ok((restored, registry_database(data_dir).litestream_directory().is_dir()))
 }
 
 /// Closes a staged database and makes it durable.
@@ -201,8 +194,7 @@ fn restore_tenant(
     request: &Restore<'_>,
     source: &Source,
     saved_name: &str,
-    restored: &mut Restored,
-) -> Result<(), ArchiveError> {
+) -> Result<Outcome, ArchiveError> {
     let saved = source.manifest.tenant(saved_name).ok_or_else(|| lacks(source, saved_name))?;
     let name = request.new_name.unwrap_or(saved_name);
     check_tenant_name(name).map_err(RegistryError::Invalid)?;
@@ -217,29 +209,28 @@ fn restore_tenant(
     finish(source.copy_registry(staging.path())?, &saved_registry)?;
     let connection = source.copy_tenant(saved, staging.path())?;
     let (records, staged) = (count(&connection)?, tenant_database(staging.path(), saved.id));
-    let tenant = match existing {
+    let (tenant, needs_restart) = match existing {
         Some(TenantRow { id, .. }) => {
             let live = tenant_database(request.data_dir, id);
             let is_other_file = replace(connection, &staged, &live)?;
-            restored.litestream_restart_needed =
-                is_other_file && live.litestream_directory().is_dir();
-            RestoredTenant { id, name: name.to_owned(), existed: true, keys: 0, records }
+            let tenant =
+                RestoredTenant { id, name: name.to_owned(), existed: true, keys: 0, records };
+            (tenant, is_other_file && live.litestream_directory().is_dir())
         }
         None => {
             records::renew_lineage(&connection, None)?;
             finish(connection, &staged)?;
             registry.attach(saved_registry.path())?;
             let (TenantRow { id, name, .. }, keys) = add(&registry, saved.id, name, &staged)?;
-            RestoredTenant { id, name, existed: false, keys, records }
+            (RestoredTenant { id, name, existed: false, keys, records }, false)
         }
     };
     created.keep();
-    restored.tenants.push(tenant);
-    Ok(())
+    Ok((vec![tenant], needs_restart))
 }
 
-/// Adds a tenant of the attached registry `saved` with its keys, under new ids, its events, and the
-/// file `staged`. A key that another tenant has stays where it is.
+/// Adds a tenant of the attached registry `saved` with its keys, under new ids, and the file
+/// `staged`. A key that another tenant has stays where it is.
 fn add(
     registry: &Registry,
     saved: TenantId,
@@ -262,16 +253,7 @@ fn add(
              SELECT ?2, {KEY} FROM saved.keys
              WHERE tenant_id = ?1 AND hash NOT IN (SELECT hash FROM main.keys) ORDER BY id"
         );
-        let keys = registry.execute(&sql, [saved, tenant.id])?;
-        // No key has the id 0: it stands for one that did not come along.
-        let sql =
-            "INSERT INTO main.key_events (tenant_id, at, actor, action, client, key_id, key_name, prefix)
-             SELECT ?2, at, actor, action, client, iif(key_id IS NULL, NULL, coalesce(
-               (SELECT new.id FROM saved.keys AS old JOIN main.keys AS new USING (hash)
-                WHERE old.id = key_id AND new.tenant_id = ?2), 0)), key_name, prefix
-             FROM saved.key_events WHERE tenant_id = ?1 ORDER BY id";
-        registry.execute(sql, [saved, tenant.id])?;
-        Ok(keys)
+        Ok(registry.execute(&sql, [saved, tenant.id])?)
     };
     registry.add_tenant(name, insert, |live| rename_synced(staged, live), add_keys)
 }

@@ -15,9 +15,8 @@ use rusqlite::Connection;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::check;
-use super::error::{ArchiveError, at};
 use super::manifest::{Manifest, SavedTenant, digest};
+use super::{ArchiveError, at, check};
 use crate::files;
 use crate::store::database::{self, Database, LITESTREAM_TABLES, Schema};
 use crate::store::{registry, tenant};

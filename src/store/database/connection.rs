@@ -170,6 +170,20 @@ pub(crate) fn open_plain(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// Reads the schema version from the file alone, without its WAL and without a lock.
+///
+/// SQLite reads the file here. If the program opened and closed it, the process would lose its
+/// POSIX locks on it.
+#[expect(clippy::disallowed_methods, reason = "every connection is opened here")]
+pub(super) fn version_in_file(path: &Path) -> rusqlite::Result<u32> {
+    let name = path.to_str().ok_or_else(|| rusqlite::Error::InvalidPath(path.to_owned()))?;
+    let escaped = name.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    version(&Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?)
+}
+
 /// The schema version of a database, 0 of an empty one.
 pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))

@@ -7,12 +7,10 @@
 //! | `schema` | creation, versions, migration, comparison |
 //! | `wal` | commits, checkpoints, and the end of the process at a failed sync |
 //! | `copy` | whole databases, page by page |
-//! | `sql_types` | ids and values as SQL |
 
 mod connection;
 mod copy;
 mod schema;
-mod sql_types;
 mod wal;
 
 use std::ffi::OsStr;
@@ -21,6 +19,7 @@ use std::iter;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode};
 
 pub(crate) use connection::{LOCK_WAIT, Role, open_plain, version, wait_for};
@@ -29,6 +28,8 @@ pub(crate) use schema::{LITESTREAM_TABLES, Schema, differences};
 pub(crate) use wal::{commit, make_durable, recover, wal_frames};
 
 use super::error::OpenError;
+use crate::clock::Timestamp;
+use crate::model::{KeyId, RecordId, TenantId, Version};
 
 /// The registry or a tenant's file.
 #[derive(Clone, Debug)]
@@ -115,6 +116,67 @@ pub(crate) fn remove(path: &Path) {
 /// Runs a statement that returns nothing, prepared once for each connection.
 pub(crate) fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+impl ToSql for TenantId {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+impl FromSql for TenantId {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<TenantId> {
+        value.as_i64().map(TenantId)
+    }
+}
+
+impl ToSql for KeyId {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+impl FromSql for KeyId {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<KeyId> {
+        value.as_i64().map(KeyId)
+    }
+}
+
+impl ToSql for RecordId {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+impl FromSql for RecordId {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<RecordId> {
+        value.as_i64().map(RecordId)
+    }
+}
+
+impl ToSql for Version {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+impl FromSql for Version {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Version> {
+        value.as_i64().map(Version)
+    }
+}
+
+/// RFC 3339 in UTC and whole seconds, whose order as text is that of time.
+impl ToSql for Timestamp {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.to_string().into())
+    }
+}
+
+impl FromSql for Timestamp {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Timestamp> {
+        value.as_str()?.parse().map_err(FromSqlError::other)
+    }
 }
 
 #[cfg(test)]

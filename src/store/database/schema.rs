@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::process;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::connection::{open_plain, version};
-use super::{Database, Role, companion, remove, wal};
+use super::connection::{open_plain, version, version_in_file};
+use super::{Database, Role, companion, wal};
 use crate::files;
 use crate::store::error::OpenError;
 
@@ -42,28 +41,21 @@ impl Database {
         }
     }
 
-    /// Creates the database, private to the owner. There must be none. It is made under another
-    /// name, synced and renamed: a crash leaves the whole database under its name, or nothing.
+    /// Creates the database, private to the owner. There must be none. It is made and synced under
+    /// another name first: a crash leaves the whole database under its name, or nothing.
     pub(crate) fn create(&self) -> Result<(), OpenError> {
         let partial = Database::new(
             companion(&self.path, format!(".partial-{}", process::id())),
             self.schema,
         );
         partial.remove();
-        let place = |partial: &Database| -> Result<(), OpenError> {
-            partial.write_schema()?;
-            let placed = fs::hard_link(&partial.path, &self.path)
-                .and_then(|()| fs::remove_file(&partial.path))
-                .and_then(|()| files::sync_parent(&self.path));
-            placed.map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => self.unusable("it exists already"),
-                _ => {
-                    remove(&self.path);
-                    self.unusable(error)
-                }
-            })
-        };
-        place(&partial).inspect_err(|_| partial.remove())
+        let placed = partial.write_schema().and_then(|()| {
+            fs::hard_link(&partial.path, &self.path).map_err(|error| self.unusable(error))
+        });
+        partial.remove();
+        placed?;
+        files::sync_parent(&self.path).unwrap_or_else(|error| wal::end(&error));
+        Ok(())
     }
 
     fn write_schema(&self) -> Result<(), OpenError> {
@@ -86,7 +78,11 @@ impl Database {
     /// Migrates the database if its schema is older. Returns the version that it had then. After
     /// an error the file is as it was.
     pub(crate) fn migrate(&self) -> Result<Option<u32>, OpenError> {
+        // The version in the file is that of its WAL, too: nothing but a migration changes it.
         let known = self.schema.version;
+        if version_in_file(&self.path).is_ok_and(|found| found == known) {
+            return Ok(None);
+        }
         let mut connection = self.connect(Role::Bulk)?;
         let found = match self.require_current(&connection) {
             Err(OpenError::Older { found, .. }) => found,

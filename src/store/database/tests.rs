@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
 use super::*;
-use crate::store::schemas;
+use crate::store::{registry, tenant};
 
 /// `LIBSQLITE3_FLAGS` of the build, from `.cargo/config.toml` or the environment.
 const FLAGS: &str = match option_env!("LIBSQLITE3_FLAGS") {
@@ -20,7 +20,7 @@ const MAX_SPILL: u64 = 131_071;
 
 fn tenant_file() -> (tempfile::TempDir, Database, Connection) {
     let directory = tempfile::tempdir().unwrap();
-    let database = Database::new(directory.path().join("1.db"), &schemas::TENANT);
+    let database = Database::new(directory.path().join("1.db"), &tenant::SCHEMA);
     database.create().unwrap();
     let connection = database.open(Role::Writer).unwrap();
     (directory, database, connection)
@@ -97,7 +97,7 @@ fn assert_configured(connection: &Connection) {
 #[test]
 fn every_connection_is_configured() {
     let directory = tempfile::tempdir().unwrap();
-    for schema in [&schemas::TENANT, &schemas::REGISTRY] {
+    for schema in [&tenant::SCHEMA, &registry::SCHEMA] {
         let database = Database::new(directory.path().join(schema.name), schema);
         database.create().unwrap();
         for role in [Role::Reader, Role::Writer, Role::Bulk] {
@@ -172,7 +172,7 @@ fn what_an_earlier_process_left_in_the_wal_is_copied_into_the_file() {
 #[test]
 fn a_schema_that_differs_is_found() {
     let (_directory, _, connection) = tenant_file();
-    assert_eq!(differences(&connection, &schemas::TENANT).unwrap(), [""; 0]);
+    assert_eq!(differences(&connection, &tenant::SCHEMA).unwrap(), [""; 0]);
     connection
         .execute_batch(
             "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER);
@@ -180,7 +180,7 @@ fn a_schema_that_differs_is_found() {
              CREATE INDEX customers_by_city_2 ON customers (city);",
         )
         .unwrap();
-    let found = differences(&connection, &schemas::TENANT).unwrap();
+    let found = differences(&connection, &tenant::SCHEMA).unwrap();
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found.iter().any(|text| text.contains("customers_by_name is missing")), "{found:?}");
     assert!(found.iter().any(|text| text.contains("customers_by_city_2")), "{found:?}");

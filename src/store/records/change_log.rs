@@ -36,7 +36,7 @@ pub enum Actor {
     Command(&'static str),
 }
 
-/// How the change log names an API key: as it is at the time of the change.
+/// How events and the change log name an API key: as it is at the time of the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyLabel {
     pub id: KeyId,
@@ -200,15 +200,6 @@ pub struct ChangesPage {
     pub more: bool,
 }
 
-impl ChangesQuery {
-    /// The resources that the page is about.
-    fn resources(&self) -> Vec<&'static Resource> {
-        let is_wanted =
-            |resource: &&'static Resource| self.resource.is_none_or(|only| only == *resource);
-        self.readable.iter().copied().filter(is_wanted).collect()
-    }
-}
-
 impl Reading<'_> {
     /// One page of the change log, all of one moment. `None` if entries behind the position are
     /// gone, or if the position is of another lineage.
@@ -225,16 +216,18 @@ impl Reading<'_> {
             .connection
             .prepare_cached(sql)?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let (resources, after) = match query.start {
-            Start::Now => (Vec::new(), None),
-            Start::Oldest => (query.resources(), None),
+        let is_wanted = |resource: &&'static Resource| {
+            query.start != Start::Now && query.resource.is_none_or(|only| only == *resource)
+        };
+        let resources: Vec<_> = query.readable.iter().copied().filter(is_wanted).collect();
+        let after = match query.start {
+            Start::Oldest | Start::Now => None,
             Start::After(Position { lineage: of, seq }) => {
-                let resources = query.resources();
                 let is_known = of == lineage && seq <= last;
                 if !is_known || has_missed(self.connection, &resources, seq, query.oldest)? {
                     return Ok(None);
                 }
-                (resources, Some(seq))
+                Some(seq)
             }
         };
         let (sql, values) = select(query, &resources, after.unwrap_or(Version(0)));
@@ -265,7 +258,8 @@ impl Reading<'_> {
         let sql = "SELECT keep_seconds FROM changes_state";
         let keep: i64 = self.connection.query_row(sql, [], |row| row.get(0))?;
         let oldest = Timestamp::from_unix(now.unix().saturating_sub(keep));
-        let (condition, mut values) = filter(resource, record);
+        let of_one = resource.map(|resource| filter(resource, record));
+        let (condition, mut values) = of_one.unwrap_or_default();
         let sql = format!(
             "SELECT {COLUMNS} FROM
                (SELECT * FROM changes WHERE {condition}at >= ? ORDER BY seq DESC LIMIT ?)
@@ -348,10 +342,9 @@ fn bounded(count: usize) -> Value {
     Value::Integer(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-/// The beginning of a condition for the entries of one resource, of one record, or of all, with its
+/// The beginning of a condition for the entries of one resource, or of one of its records, with its
 /// values.
-fn filter(resource: Option<&Resource>, record: Option<RecordId>) -> (&'static str, Vec<Value>) {
-    let Some(resource) = resource else { return ("", Vec::new()) };
+fn filter(resource: &Resource, record: Option<RecordId>) -> (&'static str, Vec<Value>) {
     let name = Value::Text(resource.plural.to_owned());
     match record {
         None => ("resource = ? AND ", vec![name]),
@@ -404,7 +397,7 @@ pub(super) fn select(
     let limit = bounded(query.limit.saturating_add(1));
     let (mut parts, mut values) = (Vec::new(), Vec::new());
     for resource in resources {
-        let (condition, bound) = filter(Some(resource), query.record);
+        let (condition, bound) = filter(resource, query.record);
         parts.push(format!(
             "SELECT * FROM (SELECT seq FROM changes
              WHERE {condition}seq > ? AND at >= ? ORDER BY seq LIMIT ?)"

@@ -85,19 +85,14 @@ impl Writing<'_> {
         self.search.borrow_mut().truncate(count);
     }
 
-    /// Brings the search tables up to date, as the end of the mutation does.
-    pub fn flush(&self) -> Result<(), DatabaseError> {
-        Ok(self.finish()?)
-    }
-
-    /// The same where much is pending: an import changes more than memory holds. FTS5 makes one
-    /// segment of what comes together.
+    /// Brings the search tables up to date where much is pending: an import changes more than
+    /// memory holds. FTS5 makes one segment of what comes together.
     pub fn flush_if_large(&self) -> Result<(), DatabaseError> {
         if self.pending_bytes.get() >= IMPORT_HASH { self.flush() } else { Ok(()) }
     }
 
     /// Brings the search tables up to date. Must be called before the transaction commits.
-    pub(in crate::store) fn finish(&self) -> rusqlite::Result<()> {
+    pub fn flush(&self) -> Result<(), DatabaseError> {
         self.pending_bytes.set(0);
         for SearchChange { statements, id, old, new } in self.search.take() {
             if let Some(old) = old {

@@ -13,11 +13,11 @@ use crate::model::{
 };
 use crate::store::archive::check::problems_of_records;
 use crate::store::database::{Database, Role};
-use crate::store::schemas;
+use crate::store::tenant;
 
 fn tenant_file() -> (tempfile::TempDir, Connection) {
     let directory = tempfile::tempdir().unwrap();
-    let database = Database::new(directory.path().join("1.db"), &schemas::TENANT);
+    let database = Database::new(directory.path().join("1.db"), &tenant::SCHEMA);
     database.create().unwrap();
     let connection = database.open(Role::Bulk).unwrap();
     connection.pragma_update(None, "synchronous", "OFF").unwrap();
@@ -415,7 +415,7 @@ impl Customers {
         let transaction = self.connection.unchecked_transaction().unwrap();
         let writing = Writing::new(&transaction);
         work(&writing, &self.context, &mut self.expected);
-        writing.finish().unwrap();
+        writing.flush().unwrap();
         transaction.commit().unwrap();
     }
 

@@ -44,7 +44,7 @@ pub enum DeleteOutcome {
 }
 
 impl<'a> Writing<'a> {
-    /// [`Writing::finish`] must be called before the transaction commits.
+    /// [`Writing::flush`] must be called before the transaction commits.
     pub(in crate::store) fn new(connection: &'a Connection) -> Writing<'a> {
         Writing {
             reading: Reading::new(connection),

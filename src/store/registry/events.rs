@@ -10,7 +10,8 @@ use rusqlite::{Row, Transaction, params};
 use super::keys::KeyRow;
 use super::{Registry, Result};
 use crate::clock::{Moment, Timestamp};
-use crate::model::{KeyId, TenantId};
+use crate::model::TenantId;
+use crate::store::records::KeyLabel;
 
 /// The number of events of each kind that are kept for each tenant.
 const EVENTS_KEPT: usize = 1_000;
@@ -67,16 +68,7 @@ pub struct Event {
     /// `None` for a command, and for an event from before addresses were stored.
     pub client: Option<IpAddr>,
     /// The key that the action changed; `None` for a sign-in and a change of the password.
-    pub key: Option<EventKey>,
-}
-
-/// The key of an event, as it was then. The key may be deleted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventKey {
-    pub id: KeyId,
-    pub name: String,
-    /// The first 8 characters.
-    pub prefix: String,
+    pub key: Option<KeyLabel>,
 }
 
 impl Event {
@@ -86,7 +78,7 @@ impl Event {
             Actor::Panel(client) => ("panel", Some(client)),
             Actor::CommandLine => ("command line", None),
         };
-        let key = key.map(|KeyRow { id, name, prefix, .. }| EventKey {
+        let key = key.map(|KeyRow { id, name, prefix, .. }| KeyLabel {
             id: *id,
             name: name.clone(),
             prefix: prefix.clone(),
@@ -138,7 +130,7 @@ impl Event {
             )
         })?;
         let key = match row.get(4)? {
-            Some(id) => Some(EventKey { id, name: row.get(5)?, prefix: row.get(6)? }),
+            Some(id) => Some(KeyLabel { id, name: row.get(5)?, prefix: row.get(6)? }),
             None => None,
         };
         Ok(Event { at: row.get(0)?, actor: row.get(1)?, action: row.get(2)?, client, key })

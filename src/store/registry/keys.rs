@@ -214,17 +214,8 @@ impl Registry {
         actor: Actor,
         now: Moment,
     ) -> Result<KeyRow> {
-        self.change_key(tenant_id, key_id, |transaction, key| {
-            if key.revoked_at.is_some() {
-                return Ok(key);
-            }
-            let revoked_at = now.timestamp();
-            transaction
-                .prepare_cached("UPDATE keys SET revoked_at = ?2 WHERE id = ?1")?
-                .execute(params![key_id, revoked_at])?;
-            Event::new(Action::KeyRevoked, Some(&key), actor, revoked_at)
-                .insert(transaction, tenant_id)?;
-            Ok(KeyRow { revoked_at: Some(revoked_at), ..key })
+        self.change_key(tenant_id, key_id, Action::KeyRevoked, actor, now, |key| {
+            key.revoked_at = key.revoked_at.or(Some(now.timestamp()));
         })
     }
 
@@ -238,14 +229,31 @@ impl Registry {
         actor: Actor,
         now: Moment,
     ) -> Result<KeyRow> {
-        self.change_key(tenant_id, key_id, |transaction, key| {
-            if key.rate_limit != rate_limit {
-                let sql = "UPDATE keys SET rate_limit = ?2 WHERE id = ?1";
-                transaction.prepare_cached(sql)?.execute(params![key_id, rate_limit])?;
-                Event::new(Action::KeyLimitChanged, Some(&key), actor, now.timestamp())
+        self.change_key(tenant_id, key_id, Action::KeyLimitChanged, actor, now, |key| {
+            key.rate_limit = rate_limit;
+        })
+    }
+
+    /// Changes a key of this tenant. Without a difference there is no event.
+    fn change_key(
+        &self,
+        tenant_id: TenantId,
+        key_id: KeyId,
+        action: Action,
+        actor: Actor,
+        now: Moment,
+        change: impl FnOnce(&mut KeyRow),
+    ) -> Result<KeyRow> {
+        self.change(|transaction| {
+            let before = find(transaction, tenant_id, key_id)?;
+            let mut key = before.clone();
+            change(&mut key);
+            if key != before {
+                update(transaction, &key)?;
+                Event::new(action, Some(&key), actor, now.timestamp())
                     .insert(transaction, tenant_id)?;
             }
-            Ok(KeyRow { rate_limit, ..key })
+            Ok(key)
         })
     }
 
@@ -257,7 +265,8 @@ impl Registry {
         actor: Actor,
         now: Moment,
     ) -> Result<KeyRow> {
-        self.change_key(tenant_id, key_id, |transaction, key| {
+        self.change(|transaction| {
+            let key = find(transaction, tenant_id, key_id)?;
             delete(transaction, &key, actor, now)?;
             Ok(key)
         })
@@ -277,7 +286,8 @@ impl Registry {
     ) -> Result<Replacement> {
         let overlap_end =
             now.after(overlap).ok_or(RegistryError::Invalid("the overlap is too long"))?;
-        self.change_key(tenant_id, key_id, |transaction, old| {
+        self.change(|transaction| {
+            let mut old = find(transaction, tenant_id, key_id)?;
             let state = old.state(now);
             if state != KeyState::Active {
                 return Err(RegistryError::NotReplaceable { id: key_id, state: state.as_str() });
@@ -285,11 +295,11 @@ impl Registry {
             let KeyRow { expires_at: former_end, rate_limit, scopes, .. } = old;
             let new = NewKey { name: &old.name, scopes, expires_at: former_end, rate_limit };
             let (new, key) = insert(transaction, tenant_id, &new, actor, now)?;
-            let end = former_end.map_or(overlap_end, |end| end.min(overlap_end));
-            set_end(transaction, key_id, Some(end))?;
+            old.expires_at = Some(former_end.map_or(overlap_end, |end| end.min(overlap_end)));
+            update(transaction, &old)?;
             Event::new(Action::KeyReplaced, Some(&old), actor, now.timestamp())
                 .insert(transaction, tenant_id)?;
-            Ok(Replacement { old: KeyRow { expires_at: Some(end), ..old }, former_end, new, key })
+            Ok(Replacement { old, former_end, new, key })
         })
     }
 
@@ -303,24 +313,25 @@ impl Registry {
     ) -> Result<()> {
         self.change(|transaction| {
             delete(transaction, &replacement.new, actor, now)?;
-            Ok(set_end(transaction, replacement.old.id, replacement.former_end)?)
+            let old = replacement.old.clone();
+            Ok(update(transaction, &KeyRow { expires_at: replacement.former_end, ..old })?)
         })
     }
+}
 
-    /// Runs `work` with a key of this tenant in a write transaction.
-    fn change_key<T>(
-        &self,
-        tenant_id: TenantId,
-        key_id: KeyId,
-        work: impl FnOnce(&Transaction<'_>, KeyRow) -> Result<T>,
-    ) -> Result<T> {
-        self.change(|transaction| {
-            let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
-            let mut find = transaction.prepare_cached(&sql)?;
-            let key = find.query_row(params![tenant_id, key_id], KeyRow::read).optional()?;
-            work(transaction, key.ok_or(RegistryError::NoKey(key_id))?)
-        })
-    }
+fn find(transaction: &Transaction<'_>, tenant_id: TenantId, key_id: KeyId) -> Result<KeyRow> {
+    let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
+    let mut find = transaction.prepare_cached(&sql)?;
+    let key = find.query_row(params![tenant_id, key_id], KeyRow::read).optional()?;
+    key.ok_or(RegistryError::NoKey(key_id))
+}
+
+/// Stores what can change in a key.
+fn update(transaction: &Transaction<'_>, key: &KeyRow) -> rusqlite::Result<()> {
+    let KeyRow { id, revoked_at, expires_at, rate_limit, .. } = key;
+    let sql = "UPDATE keys SET revoked_at = ?2, expires_at = ?3, rate_limit = ?4 WHERE id = ?1";
+    let values = params![id, revoked_at, expires_at, rate_limit];
+    transaction.prepare_cached(sql)?.execute(values).map(drop)
 }
 
 /// Inserts a key with a new secret. Returns both.
@@ -366,15 +377,4 @@ fn delete(
     transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id])?;
     Event::new(Action::KeyDeleted, Some(key), actor, now.timestamp())
         .insert(transaction, key.tenant_id)
-}
-
-fn set_end(
-    transaction: &Transaction<'_>,
-    key_id: KeyId,
-    end: Option<Timestamp>,
-) -> rusqlite::Result<()> {
-    transaction
-        .prepare_cached("UPDATE keys SET expires_at = ?2 WHERE id = ?1")?
-        .execute(params![key_id, end])
-        .map(drop)
 }

@@ -5,33 +5,31 @@
 
 mod events;
 mod keys;
-mod sessions;
 mod tenants;
-mod unwritten;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 pub(in crate::store) use events::EVENT_COLUMNS;
-pub use events::{Action, Actor, Event, EventKey};
+pub use events::{Action, Actor, Event};
 pub(in crate::store) use keys::KEY_COLUMNS;
 pub use keys::{
     KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement, check_key_name,
 };
-pub use sessions::SESSION_SECONDS;
 pub(in crate::store) use tenants::TENANT_COLUMNS;
-pub use tenants::{Inactive, TenantRow, check_tenant_name};
-use unwritten::Unwritten;
+pub use tenants::{Inactive, SESSION_SECONDS, TenantRow, check_tenant_name};
 
 pub(crate) use super::data_dir::REGISTRY_FILE as FILE;
 use super::data_dir::{self, DataDir};
 use super::database::{self, Database, FileIdentity, Role};
 use super::error::{DatabaseError, OpenError};
 pub(crate) use super::schemas::REGISTRY as SCHEMA;
-use crate::model::KeyId;
+use crate::clock::{Moment, Timestamp};
+use crate::model::{KeyId, TenantId};
 
 /// Frames from which a commit copies the WAL into the file.
 const CHECKPOINT_FRAMES: u32 = 1_000;
@@ -92,6 +90,35 @@ pub(in crate::store) type Result<T, E = RegistryError> = std::result::Result<T, 
 impl From<rusqlite::Error> for RegistryError {
     fn from(error: rusqlite::Error) -> RegistryError {
         RegistryError::Database(error.into())
+    }
+}
+
+/// What is kept in memory and written at most once a minute, so that no request waits for it.
+#[derive(Default)]
+struct Unwritten {
+    /// Each rounded down to the minute.
+    uses: HashMap<KeyId, Timestamp>,
+    /// The oldest first. Each has hashed a password, so a minute has some thousand at most.
+    failed_sign_ins: Vec<(TenantId, Event)>,
+}
+
+impl Unwritten {
+    fn failed_sign_ins_of(&self, tenant_id: TenantId) -> Vec<Event> {
+        let own = self.failed_sign_ins.iter().filter(|(id, _)| *id == tenant_id);
+        own.map(|(_, event)| event.clone()).collect()
+    }
+
+    fn write(&self, transaction: &Transaction<'_>) -> Result<()> {
+        let mut update = transaction.prepare_cached(
+            "UPDATE keys SET last_used_at = ?2 WHERE id = ?1 AND last_used_at IS NOT ?2",
+        )?;
+        for (key, minute) in &self.uses {
+            update.execute(params![key, minute])?;
+        }
+        for (tenant_id, event) in &self.failed_sign_ins {
+            event.insert(transaction, *tenant_id)?;
+        }
+        Ok(())
     }
 }
 
@@ -167,6 +194,28 @@ impl Registry {
         if is_due && let Err(error) = self.database.checkpoint(writer, false) {
             tracing::warn!(%error, "the registry's WAL cannot be copied into its file");
         }
+    }
+
+    /// Records that a key was used.
+    pub fn record_use(&self, key_id: KeyId, now: Moment) {
+        let seconds = now.unix_seconds();
+        let minute = Timestamp::from_unix(seconds - seconds.rem_euclid(60));
+        self.unwritten.lock().uses.insert(key_id, minute);
+    }
+
+    /// Writes what is in memory. The server calls it once a minute and when it stops. After an
+    /// error the uses are kept for the next call; failed sign-ins are in the log.
+    pub fn flush(&self) -> Result<()> {
+        let unwritten = std::mem::take(&mut *self.unwritten.lock());
+        if unwritten.uses.is_empty() && unwritten.failed_sign_ins.is_empty() {
+            return Ok(());
+        }
+        self.change(|transaction| unwritten.write(transaction)).inspect_err(|_| {
+            let mut newer = self.unwritten.lock();
+            for (key, minute) in &unwritten.uses {
+                newer.uses.entry(*key).or_insert(*minute);
+            }
+        })
     }
 
     /// Attaches a backup's registry to the writer, for a restore, as `saved`.

@@ -1,6 +1,9 @@
-//! Tenants: created, listed, changed and deleted, each together with its file.
+//! Tenants: created, listed, changed and deleted, each together with its file, and the panel's
+//! sessions of their admins. Only the hash of a session's token is stored.
 
-use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+use std::net::IpAddr;
+
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, params};
 
 use super::events::{Action, Actor, Event};
 use super::keys::{self, NewKey};
@@ -9,6 +12,9 @@ use crate::clock::{Moment, Timestamp};
 use crate::model::TenantId;
 use crate::store::data_dir::{self, remove_tenant_files, tenant_database};
 use crate::store::database::Database;
+
+/// How long a session lasts after the sign-in: 8 hours.
+pub const SESSION_SECONDS: i64 = 8 * 60 * 60;
 
 /// Why a tenant is inactive. A suspension takes precedence over a trial that is over (contract
 /// section 5).
@@ -135,7 +141,7 @@ impl Registry {
     ) -> Result<(TenantRow, T)> {
         let mut placed = None;
         let added = self.change(|transaction| {
-            if find(transaction, name)?.is_some() {
+            if find(transaction, "name", &name)?.is_some() {
                 return Err(RegistryError::TenantExists(name.to_owned()));
             }
             let tenant = loop {
@@ -158,14 +164,11 @@ impl Registry {
     }
 
     pub fn find_tenant(&self, name: &str) -> Result<Option<TenantRow>> {
-        self.read(|connection| find(connection, name))
+        self.read(|connection| find(connection, "name", &name))
     }
 
     pub fn tenant(&self, id: TenantId) -> Result<Option<TenantRow>> {
-        self.read(|connection| {
-            let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE id = ?1");
-            connection.prepare_cached(&sql)?.query_row([id], TenantRow::read).optional()
-        })
+        self.read(|connection| find(connection, "id", &id))
     }
 
     /// Returns every tenant with the number of its keys, revoked keys included, ordered by name.
@@ -208,7 +211,7 @@ impl Registry {
 
     fn change_tenant(&self, name: &str, change: impl FnOnce(&mut TenantRow)) -> Result<TenantRow> {
         self.change(|transaction| {
-            let found = find(transaction, name)?;
+            let found = find(transaction, "name", &name)?;
             let mut tenant = found.ok_or_else(|| RegistryError::NoTenant(name.to_owned()))?;
             change(&mut tenant);
             let TenantRow { id, name, suspended, trial_until, .. } = &tenant;
@@ -253,9 +256,65 @@ impl Registry {
         })?;
         Ok(id)
     }
+
+    /// Creates a session of the tenant, records the sign-in and deletes the expired sessions of all
+    /// tenants. Returns `false` and creates nothing if the tenant's password changed after `tenant`
+    /// was read: the change ended all sessions.
+    pub fn create_session(
+        &self,
+        tenant: &TenantRow,
+        hash: &[u8; 32],
+        client: IpAddr,
+        now: Moment,
+    ) -> Result<bool> {
+        // The failed sign-ins before this one come before it.
+        self.flush()?;
+        let seconds = now.unix_seconds();
+        self.change(|transaction| {
+            transaction
+                .prepare_cached("DELETE FROM sessions WHERE expires_at <= ?1")?
+                .execute([seconds])?;
+            let sql = "INSERT INTO sessions (tenant_id, hash, expires_at)
+                 SELECT id, ?2, ?3 FROM tenants WHERE id = ?1 AND password_hash = ?4";
+            let values = params![tenant.id, hash, seconds + SESSION_SECONDS, tenant.password_hash];
+            let inserted = transaction.prepare_cached(sql)?.execute(values)? == 1;
+            if inserted {
+                Event::new(Action::SignedIn, None, Actor::Panel(client), now.timestamp())
+                    .insert(transaction, tenant.id)?;
+            }
+            Ok(inserted)
+        })
+    }
+
+    /// The tenant of the session with this hash, or `None` if there is no such session or it has
+    /// expired.
+    pub fn find_session(&self, hash: &[u8; 32], now: Moment) -> Result<Option<TenantRow>> {
+        let seconds = now.unix_seconds();
+        self.read(|connection| {
+            let sql = format!(
+                "SELECT {TENANT_COLUMNS} FROM sessions JOIN tenants ON tenants.id = sessions.tenant_id
+                 WHERE sessions.hash = ?1 AND sessions.expires_at > ?2"
+            );
+            let values = params![hash, seconds];
+            connection.prepare_cached(&sql)?.query_row(values, TenantRow::read).optional()
+        })
+    }
+
+    /// Deletes a session. It is no error if there is none.
+    pub fn end_session(&self, hash: &[u8; 32]) -> Result<()> {
+        self.change(|transaction| {
+            transaction.prepare_cached("DELETE FROM sessions WHERE hash = ?1")?.execute([hash])?;
+            Ok(())
+        })
+    }
 }
 
-fn find(connection: &Connection, name: &str) -> rusqlite::Result<Option<TenantRow>> {
-    let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE name = ?1");
-    connection.prepare_cached(&sql)?.query_row([name], TenantRow::read).optional()
+/// The tenant that has this value in a unique column.
+fn find(
+    connection: &Connection,
+    column: &str,
+    value: &dyn ToSql,
+) -> rusqlite::Result<Option<TenantRow>> {
+    let sql = format!("SELECT {TENANT_COLUMNS} FROM tenants WHERE {column} = ?1");
+    connection.prepare_cached(&sql)?.query_row([value], TenantRow::read).optional()
 }

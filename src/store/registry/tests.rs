@@ -8,7 +8,7 @@ use super::*;
 use crate::clock::{Clock, Timestamp};
 use crate::model::{Scopes, TenantId};
 use crate::secret;
-use crate::store::NewDataDir;
+use crate::store::{KeyLabel, NewDataDir};
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
@@ -95,7 +95,7 @@ fn a_key_identifies_its_tenant_until_it_is_deleted() {
         fixture.events(&acme),
         ["key deleted by panel", "key revoked by panel", "key created by command line"]
     );
-    let key = Some(EventKey { id: row.id, name: "a key".to_owned(), prefix: row.prefix });
+    let key = Some(KeyLabel { id: row.id, name: "a key".to_owned(), prefix: row.prefix });
     let events = fixture.registry.changes(acme.id, 20).unwrap();
     assert!(events.iter().all(|event| event.key == key));
     let clients: Vec<_> = events.iter().map(|event| event.client).collect();

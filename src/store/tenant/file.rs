@@ -19,12 +19,6 @@ pub struct TenantFile {
     connection: Connection,
 }
 
-/// A row more than one in so many of a table are worth building its indexes anew for.
-const REBUILD_SHARE: i64 = 50;
-
-/// Fewer rows than these never are.
-const REBUILD_FEWEST: u64 = 10_000;
-
 impl TenantFile {
     pub fn open(data_dir: &Path, id: TenantId) -> Result<TenantFile, OpenError> {
         let database = tenant_database(data_dir, id);
@@ -43,25 +37,17 @@ impl TenantFile {
         result
     }
 
-    /// Begins the one write transaction of an import that adds about `rows` records to `resource`.
-    /// Waits for another writer, and calls `wait` first if that takes long.
+    /// Begins the one write transaction of an import into `resource`. Waits for another writer, and
+    /// calls `wait` first if that takes long.
     pub fn begin_import(
         &mut self,
         resource: &'static Resource,
-        rows: u64,
         wait: impl FnOnce(),
     ) -> Result<ImportTransaction<'_>, DatabaseError> {
         let transaction = begin(&mut self.connection, wait)?;
         database::make_durable(self.database.path())?;
-        let present = records::count(&transaction, resource)?;
-        let many = i64::try_from(rows).unwrap_or(i64::MAX).saturating_mul(REBUILD_SHARE);
-        let indexes = if rows >= REBUILD_FEWEST && many >= present {
-            Indexes::drop_from(&transaction, resource)?
-        } else {
-            Indexes::default()
-        };
         records::import_settings(&transaction, resource, true)?;
-        Ok(ImportTransaction { transaction, resource, indexes })
+        Ok(ImportTransaction { transaction, resource })
     }
 
     pub fn path(&self) -> &Path {
@@ -74,7 +60,6 @@ impl TenantFile {
 pub struct ImportTransaction<'a> {
     transaction: Transaction<'a>,
     resource: &'static Resource,
-    indexes: Indexes,
 }
 
 impl ImportTransaction<'_> {
@@ -89,9 +74,8 @@ impl ImportTransaction<'_> {
     }
 
     pub fn commit(self, now: Timestamp) -> Result<(), DatabaseError> {
-        let ImportTransaction { transaction, resource, indexes } = self;
+        let ImportTransaction { transaction, resource } = self;
         records::import_settings(&transaction, resource, false)?;
-        indexes.create(&transaction)?;
         // What is too old, the server removes.
         records::remove_old_entries(&transaction, now, None, i64::MAX)?;
         Ok(database::commit(transaction)?)
@@ -112,29 +96,4 @@ fn begin(connection: &mut Connection, wait: impl FnOnce()) -> rusqlite::Result<T
         connection.busy_handler(Some(wait_for::<3_600_000>))?;
     }
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
-}
-
-/// The indexes of a table that were dropped. An index that is built from all rows is written once;
-/// one that is kept up row by row has each of its pages written many times.
-#[derive(Debug, Default)]
-struct Indexes {
-    statements: Vec<String>,
-}
-
-impl Indexes {
-    fn drop_from(transaction: &Transaction<'_>, resource: &Resource) -> rusqlite::Result<Indexes> {
-        let sql = "SELECT name, sql FROM sqlite_schema
-                   WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL";
-        let mut found = transaction.prepare(sql)?;
-        let rows = found.query_map([resource.plural], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let indexes: Vec<(String, String)> = rows.collect::<rusqlite::Result<_>>()?;
-        for (name, _) in &indexes {
-            transaction.execute_batch(&format!("DROP INDEX {name}"))?;
-        }
-        Ok(Indexes { statements: indexes.into_iter().map(|(_, sql)| sql).collect() })
-    }
-
-    fn create(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-        self.statements.iter().try_for_each(|sql| transaction.execute_batch(sql))
-    }
 }

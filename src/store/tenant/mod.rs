@@ -3,22 +3,17 @@
 //! | file | its concern |
 //! |---|---|
 //! | `tenant` | one open file: reads and mutations |
-//! | `mutation` | a mutation that waits for the writer |
 //! | `writer` | the thread with the one writing connection: group commit |
 //! | `upkeep` | what the writer does between commits: merging, checkpoints, removal |
-//! | `space` | the size of a tenant and the free space of the disk |
-//! | `health` | what is wrong with a file, logged once |
 //! | `file` | a file as commands use it |
 
 mod file;
-mod health;
-mod mutation;
-mod space;
 #[expect(clippy::module_inception, reason = "the module is named after its main type")]
 mod tenant;
 mod upkeep;
 mod writer;
 
+use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,20 +21,20 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use parking_lot::Mutex;
+use rusqlite::ErrorCode;
 use scheduled_thread_pool::ScheduledThreadPool;
 
-pub(crate) use super::schemas::TENANT as SCHEMA;
 pub use file::{ImportTransaction, TenantFile};
-pub use mutation::Demand;
 pub use tenant::{Deadline, Tenant};
+pub use writer::Demand;
 
 use super::data_dir::tenant_database;
 use super::database::LOCK_WAIT;
 use super::error::StoreError;
+pub(crate) use super::schemas::TENANT as SCHEMA;
 use crate::config::TenantLimits;
 use crate::metrics::Metrics;
 use crate::model::TenantId;
-use health::{Health, Use};
 
 /// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -151,6 +146,61 @@ impl Tenants {
         for writer in writers {
             // A panic of the thread was logged.
             let _ = writer.join();
+        }
+    }
+}
+
+/// What a file is used for. Opening counts as reading.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Use {
+    Reading,
+    Writing,
+}
+
+/// The present failures of one tenant's file. A failure is logged once, not for every request, and
+/// once more when it has ended.
+#[derive(Debug)]
+pub(super) struct Health {
+    tenant: TenantId,
+    reading: Mutex<Option<String>>,
+    writing: Mutex<Option<String>>,
+}
+
+impl Health {
+    pub(super) fn new(tenant: TenantId) -> Health {
+        Health { tenant, reading: Mutex::default(), writing: Mutex::default() }
+    }
+
+    fn known(&self, usage: Use) -> &Mutex<Option<String>> {
+        match usage {
+            Use::Reading => &self.reading,
+            Use::Writing => &self.writing,
+        }
+    }
+
+    pub(super) fn works(&self, usage: Use) {
+        if self.known(usage).lock().take().is_some() {
+            tracing::info!(tenant = %self.tenant, ?usage, "the tenant's file can be used again");
+        }
+    }
+
+    /// Returns the answer to the request.
+    pub(super) fn fails(&self, usage: Use, cause: &dyn Display) -> StoreError {
+        let cause = cause.to_string();
+        let mut known = self.known(usage).lock();
+        if known.as_ref() != Some(&cause) {
+            tracing::error!(tenant = %self.tenant, ?usage, cause, "the tenant's file cannot be used");
+            *known = Some(cause);
+        }
+        StoreError::Unavailable
+    }
+
+    /// The answer to a mutation that failed in the database.
+    pub(super) fn write_failed(&self, error: &rusqlite::Error) -> StoreError {
+        let answer = self.fails(Use::Writing, error);
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => StoreError::DiskFull,
+            _ => answer,
         }
     }
 }

@@ -11,10 +11,8 @@ use r2d2::Pool;
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::ErrorCode;
 
-use super::Shared;
-use super::health::{Health, Use};
-use super::mutation::{Demand, Mutation, tell};
-use super::writer::Writer;
+use super::writer::{Demand, Mutation, Writer, tell};
+use super::{Health, Shared, Use};
 use crate::store::database::{Database, FileIdentity, Role};
 use crate::store::error::{DatabaseError, MutationError, OpenError, StoreError};
 use crate::store::records::{Reading, Writing};

@@ -4,18 +4,18 @@
 //! sync of the disk serves them all. No mutation is answered before its commit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
+use rustix::fs::statvfs;
 
-use super::Shared;
-use super::health::{Health, Use};
-use super::mutation::{Done, Mutation, Work, tell};
-use super::space;
 use super::upkeep::Upkeep;
+use super::{Health, Shared, Use};
 use crate::clock::Clock;
 use crate::store::database::{self, Database, LOCK_WAIT, Role, execute};
 use crate::store::error::{DatabaseError, MutationError, OpenError, StoreError};
@@ -31,6 +31,68 @@ const MAX_WAITING: usize = 1_024;
 
 /// How long the writer waits for a mutation before it does what a few commits have left.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// Writes of tenants stop while less than this is free, so that the registry has room: keys can
+/// still be revoked and tenants suspended.
+const RESERVE: u64 = 64 << 20;
+
+/// The bytes of a page of the file.
+const PAGE: u64 = 4 << 10;
+
+/// What a mutation needs of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// How many records it changes at most.
+    pub operations: usize,
+    /// Whether it only deletes: it may run where there is no space for anything else.
+    pub frees_space: bool,
+}
+
+type Work = Box<dyn FnOnce(&Writing<'_>) -> Result<(), MutationError<()>> + Send>;
+pub(super) type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
+/// A mutation that waits.
+pub(super) struct Mutation {
+    /// Runs inside the transaction. After an error, its writes are rolled back.
+    run: Work,
+    pub(super) done: Done,
+    demand: Demand,
+    since: Instant,
+}
+
+impl Mutation {
+    /// `done` gets what `work` returned or rejected, or why nothing was committed.
+    pub(super) fn new<T: Send + 'static, E: Send + 'static>(
+        demand: Demand,
+        work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
+        done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
+    ) -> Mutation {
+        let outcome = Arc::new(Mutex::new(None));
+        let result = Arc::clone(&outcome);
+        let run = move |writing: &Writing<'_>| match work(writing) {
+            Ok(value) => {
+                *result.lock() = Some(Ok(value));
+                Ok(())
+            }
+            Err(MutationError::Rejected(reason)) => {
+                *result.lock() = Some(Err(reason));
+                Err(MutationError::Rejected(()))
+            }
+            Err(MutationError::Database(error)) => Err(MutationError::Database(error)),
+        };
+        let done = move |committed: Result<(), StoreError>| {
+            // What a mutation was rejected for may be a change of the same transaction.
+            done(committed.and_then(|()| outcome.lock().take().ok_or(StoreError::Internal)));
+        };
+        Mutation { run: Box::new(run), done: Box::new(done), demand, since: Instant::now() }
+    }
+}
+
+/// Tells the outcome of a mutation, after the commit or when nothing will be committed. A panic
+/// while one response is sent must not keep the others from theirs; the panic hook prints it.
+pub(super) fn tell(done: Done, committed: Result<(), StoreError>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| done(committed)));
+}
 
 /// The thread's other end.
 #[derive(Debug)]
@@ -160,9 +222,10 @@ impl WriterThread {
             next = if operations < BATCH { self.waiting.try_recv().ok() } else { None };
         }
         // Where SQLite has ended the transaction, the commit reports it.
-        let finished = if transaction.is_autocommit() { Ok(()) } else { writing.finish() };
+        let flushed = if transaction.is_autocommit() { Ok(()) } else { writing.flush() };
         drop(writing);
-        let committed = finished.and_then(|()| database::commit(transaction));
+        let flushed = flushed.map_err(|DatabaseError(error)| error);
+        let committed = flushed.and_then(|()| database::commit(transaction));
         self.answer(ran, committed).then_some(operations)
     }
 
@@ -185,7 +248,7 @@ impl WriterThread {
     /// Why nothing but deletions may be written now (contract section 6, `tenant_unavailable`).
     fn shortage(&self, connection: &Connection) -> Option<StoreError> {
         let max_size = self.shared.limits.max_size;
-        space::shortage(connection, self.database.path(), max_size)
+        shortage(connection, self.database.path(), max_size)
             .unwrap_or_else(|error| Some(self.health.write_failed(&error)))
     }
 
@@ -196,7 +259,6 @@ impl WriterThread {
     }
 
     fn prepare(&self, connection: &mut Connection, wait: Duration) -> rusqlite::Result<()> {
-        space::limit(connection, self.shared.limits.max_size)?;
         let keep = i64::try_from(self.shared.limits.keep_changes.as_secs()).unwrap_or(i64::MAX);
         let transaction = begin(connection, wait)?;
         database::make_durable(self.database.path())?;
@@ -242,4 +304,20 @@ impl WriterThread {
 fn begin(connection: &mut Connection, wait: Duration) -> rusqlite::Result<Transaction<'_>> {
     connection.busy_timeout(wait)?;
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
+}
+
+/// Why nothing but deletions may be written now; `None` where there is room.
+fn shortage(
+    connection: &Connection,
+    file: &Path,
+    max_size: u64,
+) -> rusqlite::Result<Option<StoreError>> {
+    if statvfs(file).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < RESERVE) {
+        return Ok(Some(StoreError::DiskFull));
+    }
+    let count =
+        |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0));
+    let used = count("PRAGMA page_count")?.saturating_sub(count("PRAGMA freelist_count")?);
+    let used = u64::try_from(used).unwrap_or(0).saturating_mul(PAGE);
+    Ok((used >= max_size).then_some(StoreError::SizeLimit))
 }
