@@ -197,7 +197,7 @@ fn copy(from: &Path, to: &Path) {
 #[test]
 fn bits_that_flip() {
     let fixture = Fixture::new();
-    let places = if crate::moments().is_some() { 1_000 } else { 16 };
+    let places = if crate::moments().is_some() { 1_000 } else { 64 };
     let try_part = |part: usize| {
         let server = AppServer::start();
         let (mut random, mut counts) = (Random::new(part as u64), Counts::default());

@@ -121,7 +121,14 @@ static int is_index(const char *path)
     return length > 4 && strcmp(path + length - 4, "-shm") == 0;
 }
 
-/* The path of an open file or directory. Returns whether it is below the root. */
+static int is_unnamed(const char *path)
+{
+    static const char mark[] = " (deleted)";
+    size_t length = strlen(path), end = sizeof mark - 1;
+    return length > end && strcmp(path + length - end, mark) == 0;
+}
+
+/* The path of an open file or directory. Returns whether it is below the root. A file without a name is not: a power loss ends it. */
 static int path_of(int fd, char *path)
 {
     char name[64];
@@ -132,7 +139,7 @@ static int path_of(int fd, char *path)
     ssize_t length = readlink(name, path, PATH_MAX - 1);
     errno = saved;
     path[length > 0 ? length : 0] = 0;
-    return is_below(path);
+    return is_below(path) && !is_unnamed(path);
 }
 
 /* The absolute path of `name`, which is relative to an open directory. Returns whether it is below the root. */
