@@ -127,7 +127,8 @@ impl Import {
         if self.dry_run {
             return file.read(|reading| self.read(source, reading, None, observer));
         }
-        let transaction = file.begin_import(self.resource, || observer.waiting())?;
+        let finds = matches!(self.mode, Mode::UpdateBy(_));
+        let transaction = file.begin_import(self.resource, finds, || observer.waiting())?;
         let writing = transaction.writing();
         let context = ChangeContext { at: now, actor: Actor::Command("import") };
         let store = Store { transaction: &transaction, writing: &writing, context };
@@ -135,6 +136,7 @@ impl Import {
         writing.flush()?;
         drop(writing);
         transaction.commit(now)?;
+        file.checkpoint();
         Ok(imported)
     }
 

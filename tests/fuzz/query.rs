@@ -60,7 +60,7 @@ fn make_tenant(data_dir: &Path) -> TenantId {
     let at = Clock::system().now().timestamp();
     let context = ChangeContext { at, actor: Actor::Command("import") };
     for resource in model::ALL {
-        let import = file.begin_import(resource, || ()).unwrap();
+        let import = file.begin_import(resource, false, || ()).unwrap();
         let writing = import.writing();
         for n in 0..RECORDS {
             writing.insert(resource, None, values(resource, n), &context).unwrap();

@@ -2,6 +2,7 @@
 //! meanwhile.
 
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
@@ -18,6 +19,9 @@ pub struct TenantFile {
     database: Database,
     connection: Connection,
 }
+
+/// How long a checkpoint waits for those who read.
+const CHECKPOINT_WAIT: Duration = Duration::from_secs(1);
 
 impl TenantFile {
     pub fn open(data_dir: &Path, id: TenantId) -> Result<TenantFile, OpenError> {
@@ -37,17 +41,31 @@ impl TenantFile {
         result
     }
 
-    /// Begins the one write transaction of an import into `resource`. Waits for another writer, and
-    /// calls `wait` first if that takes long.
+    /// Begins the one write transaction of an import into `resource`. If it `finds` records, it
+    /// needs the indexes. Waits for another writer, and calls `wait` first if that takes long.
     pub fn begin_import(
         &mut self,
         resource: &'static Resource,
+        finds: bool,
         wait: impl FnOnce(),
     ) -> Result<ImportTransaction<'_>, DatabaseError> {
         let transaction = begin(&mut self.connection, wait)?;
         database::make_durable(self.database.path())?;
+        let is_empty = format!("SELECT NOT EXISTS (SELECT 1 FROM {})", resource.plural);
+        let indexes = if !finds && transaction.query_row(&is_empty, [], |row| row.get(0))? {
+            drop_indexes(&transaction, resource)?
+        } else {
+            String::new()
+        };
         records::import_settings(&transaction, resource, true)?;
-        Ok(ImportTransaction { transaction, resource })
+        Ok(ImportTransaction { transaction, resource, indexes })
+    }
+
+    /// Copies the WAL into the file. After an import the WAL is as long as the file, and the next
+    /// change would wait for it. What fails here, the next writer does.
+    pub fn checkpoint(&self) {
+        let outcome = self.connection.busy_timeout(CHECKPOINT_WAIT);
+        let _ = outcome.and_then(|()| self.database.checkpoint(&self.connection, true));
     }
 
     pub fn path(&self) -> &Path {
@@ -60,6 +78,8 @@ impl TenantFile {
 pub struct ImportTransaction<'a> {
     transaction: Transaction<'a>,
     resource: &'static Resource,
+    /// Creates the indexes that were dropped.
+    indexes: String,
 }
 
 impl ImportTransaction<'_> {
@@ -74,8 +94,9 @@ impl ImportTransaction<'_> {
     }
 
     pub fn commit(self, now: Timestamp) -> Result<(), DatabaseError> {
-        let ImportTransaction { transaction, resource } = self;
+        let ImportTransaction { transaction, resource, indexes } = self;
         records::import_settings(&transaction, resource, false)?;
+        transaction.execute_batch(&indexes)?;
         // What is too old, the server removes.
         records::remove_old_entries(&transaction, now, None, i64::MAX)?;
         Ok(database::commit(transaction)?)
@@ -96,4 +117,17 @@ fn begin(connection: &mut Connection, wait: impl FnOnce()) -> rusqlite::Result<T
         connection.busy_handler(Some(wait_for::<3_600_000>))?;
     }
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
+}
+
+/// Drops the indexes of an empty table and returns the statements that create them. An index that
+/// is built from all rows is written once; one that is kept up row by row is written many times.
+fn drop_indexes(transaction: &Transaction<'_>, resource: &Resource) -> rusqlite::Result<String> {
+    let indexes = "FROM sqlite_schema WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL";
+    let statements = |what| {
+        let sql = format!("SELECT coalesce(group_concat({what}, ';'), '') {indexes}");
+        transaction.query_row(&sql, [resource.plural], |row| row.get::<_, String>(0))
+    };
+    let (drop, create) = (statements("'DROP INDEX ' || name")?, statements("sql")?);
+    transaction.execute_batch(&drop)?;
+    Ok(create)
 }

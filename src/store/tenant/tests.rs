@@ -362,7 +362,7 @@ fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
         EMPLOYEE.fields.iter().map(value).collect()
     };
     let rows = 10_000;
-    let import = file.begin_import(&EMPLOYEE, || ()).unwrap();
+    let import = file.begin_import(&EMPLOYEE, false, || ()).unwrap();
     let writing = import.writing();
     for n in 0..rows {
         writing.insert(&EMPLOYEE, None, employee(n), &context).unwrap();
@@ -384,7 +384,7 @@ fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
 fn an_import_that_is_dropped_changes_nothing() {
     let directory = data_dir(1);
     let mut file = TenantFile::open(directory.path(), ONE).unwrap();
-    let import = file.begin_import(&CUSTOMER, || ()).unwrap();
+    let import = file.begin_import(&CUSTOMER, false, || ()).unwrap();
     add(&import.writing(), "Dropped").unwrap();
     drop(import);
     let held = |file: &TenantFile| file.read(|reading| reading.has_ever_held(&CUSTOMER));
