@@ -163,7 +163,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Check => check::run(options),
         Command::Doctor(arguments) => doctor::run(options, &arguments),
         Command::Health(arguments) => health::run(options, &arguments),
-        Command::Openapi => output::print_document(openapi::pretty().trim_end()),
+        Command::Openapi => output::print_document(&openapi::JSON),
         Command::Completions(arguments) => completions::run_completions(command(), &arguments),
         Command::Manual(arguments) => completions::run_manual(options, command(), &arguments),
     }

@@ -30,11 +30,6 @@ pub(crate) static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
 /// The document on one line, as it is served.
 pub static JSON: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
 
-/// The document for people.
-pub fn pretty() -> String {
-    format!("{:#}\n", *DOCUMENT)
-}
-
 fn document() -> Value {
     let mut components = Components::new();
     let paths = operations::paths(&mut components);
