@@ -47,11 +47,13 @@ class Tenant:
         # The key that is revoked and replaced: (key, its id).
         self.rotating = None
         self.revoked = set()
+        # How many suspend it at the moment, and until when it was suspended.
+        self.suspensions = 0
         self.suspended_until = 0.0
         self.locked_until = 0.0
 
     def may_be_suspended(self, since):
-        return self.suspended_until >= since - 0.5
+        return self.suspensions > 0 or self.suspended_until >= since - 0.5
 
     def may_be_locked(self, since):
         # A write waits up to 5 s for the lock, and other writes are queued behind it.
@@ -249,11 +251,12 @@ class Soak:
         return found
 
     def suspend(self, tenant, seconds):
-        tenant.suspended_until = float("inf")
+        tenant.suspensions += 1
         self.cli("tenant", "suspend", tenant.name)
         time.sleep(seconds)
         self.cli("tenant", "activate", tenant.name)
         tenant.suspended_until = time.monotonic()
+        tenant.suspensions -= 1
 
     def hold_write_lock(self, tenant, seconds):
         path = os.path.join(self.data, "tenants", f"{tenant.number}.db")
