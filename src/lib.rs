@@ -11,7 +11,6 @@
 mod allocator;
 pub mod api;
 pub mod app;
-mod capitalize;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -29,6 +28,6 @@ pub mod reference;
 pub mod secret;
 pub mod server;
 pub mod store;
-pub mod suggest;
 pub mod transfer;
 pub mod turns;
+pub mod words;

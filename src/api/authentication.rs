@@ -1,12 +1,17 @@
-//! Authentication by the API key in the header `Authorization` (contract section 5).
+//! Authentication by the API key in the header `Authorization` (contract section 5), and
+//! `/whoami.php`: what a client can learn about its own key (contract section 14).
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use serde_json::{Value, json};
 
 use super::errors;
-use crate::http::{ApiError, ErrorCode, Request};
+use super::query::Query;
+use super::rate_limit::RateLimitStatus;
+use super::routes::PAGE_METHODS;
+use crate::http::{API_VERSION, ApiError, ErrorCode, Method, Request, Response};
 use crate::secret;
-use crate::store::registry::{KeyState, Principal, Registry};
+use crate::store::registry::{KeyRow, KeyState, Principal, Registry};
 
 /// Returns the owner of the request's API key.
 ///
@@ -56,4 +61,35 @@ fn bearer_token(headers: &HeaderMap) -> Result<&str, ApiError> {
     } else {
         Err(missing())
     }
+}
+
+/// Responds to a request that was counted against the rate limit: checks the method and the query,
+/// and describes the key.
+pub(super) fn whoami(
+    request: &Request,
+    caller: &Principal,
+    rate_limit: RateLimitStatus,
+) -> Result<Response, ApiError> {
+    if !matches!(request.method, Method::GET | Method::HEAD) {
+        return Err(ApiError::method_not_allowed(PAGE_METHODS));
+    }
+    Query::parse(request.query.as_deref())?.only([].into_iter())?;
+    Ok(Response::json(200, &document(&caller.tenant_name, &caller.key, rate_limit.limit)))
+}
+
+fn document(tenant: &str, key: &KeyRow, rate_limit: u32) -> Value {
+    json!({
+        "tenant": tenant,
+        "key": {
+            "id": key.id,
+            "name": key.name,
+            "prefix": key.prefix,
+            "scopes": key.scopes.names(),
+            "created_at": key.created_at,
+            "expires_at": key.expires_at,
+        },
+        "rate_limit": rate_limit,
+        "api_version": API_VERSION,
+        "server": env!("CARGO_PKG_VERSION"),
+    })
 }

@@ -18,7 +18,6 @@ mod operations;
 mod pipeline;
 #[cfg(test)]
 mod tests;
-mod whoami;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -10,7 +10,6 @@ use super::idempotency::{self, IdempotencyKey};
 use super::operations;
 use super::rate_limit::RateLimitStatus;
 use super::routes::{self, Endpoint, PAGE_METHODS, RECORD_METHODS};
-use super::whoami;
 use crate::http::{ApiError, Method, Request, Responder, Response};
 use crate::model::{Access, Resource, Scope};
 use crate::store::registry::Principal;
@@ -90,7 +89,7 @@ impl Call<'_> {
     fn respond_whoami(mut self) {
         let response = self.open().and_then(|_| {
             let rate_limit = self.count()?;
-            whoami::respond(self.request, &self.caller, rate_limit)
+            authentication::whoami(self.request, &self.caller, rate_limit)
         });
         self.reply.send(response.unwrap_or_else(Response::from));
     }

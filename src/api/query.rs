@@ -4,10 +4,11 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
 
 use super::errors;
-use crate::http::{ApiError, ErrorCode, form_encoding};
+use crate::http::request::{decode_form, form_pairs};
+use crate::http::{ApiError, ErrorCode};
 use crate::model::validation::{is_positive_integer, shorten};
 use crate::model::{RecordId, Resource};
-use crate::suggest;
+use crate::words;
 
 /// The declaration of a query parameter. Its schema depends on a `Subject`, such as the resource of
 /// a list.
@@ -44,7 +45,7 @@ impl Query {
     /// `bad_request` if a name or value is not UTF-8, or if a parameter occurs twice.
     pub fn parse(raw: Option<&str>) -> Result<Query, ApiError> {
         let mut query = Query::default();
-        for (raw, name, value) in form_encoding::pairs(raw.unwrap_or_default()) {
+        for (raw, name, value) in form_pairs(raw.unwrap_or_default()) {
             let name = decode(name, None)?;
             let value = decode(value, Some(&name))?;
             if query.get(&name).is_some() {
@@ -80,7 +81,7 @@ impl Query {
             .iter()
             .find(|parameter| !known.clone().any(|name| name == parameter.name))
         {
-            Some(parameter) => Err(ApiError::bad_request(suggest::unknown(
+            Some(parameter) => Err(ApiError::bad_request(words::unknown(
                 "query parameter",
                 &parameter.name,
                 known,
@@ -108,7 +109,7 @@ impl Query {
 }
 
 fn decode(text: &str, parameter: Option<&str>) -> Result<String, ApiError> {
-    form_encoding::decode(text).map_err(|_| {
+    decode_form(text).map_err(|_| {
         let subject = parameter.map_or("A name in the query".to_owned(), |name| {
             format!("The query parameter {name:?}")
         });

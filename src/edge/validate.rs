@@ -11,7 +11,7 @@ use hyper::{Method, StatusCode, Version};
 
 use super::limits::MAX_TARGET;
 use crate::http::ApiError;
-use crate::http::access_log::printable;
+use crate::http::responder::printable;
 
 /// The target of a valid request, without scheme and authority.
 #[derive(Debug, PartialEq, Eq)]

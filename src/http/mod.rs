@@ -1,9 +1,7 @@
 //! HTTP requests, responses and errors as values, and the workers that handle requests.
 
-pub mod access_log;
 pub mod error;
 pub mod error_code;
-pub mod form_encoding;
 pub mod request;
 pub mod responder;
 pub mod response;
@@ -11,10 +9,9 @@ pub mod worker_pool;
 
 pub use ::http::{Method, StatusCode};
 
-pub use access_log::RequestLine;
 pub use error::ApiError;
 pub use error_code::ErrorCode;
 pub use request::{Body, Request};
-pub use responder::{API_VERSION, REPLAYED, Responder};
+pub use responder::{API_VERSION, REPLAYED, RequestLine, Responder};
 pub use response::Response;
 pub use worker_pool::{Handler, WorkerPool};

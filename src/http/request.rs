@@ -1,10 +1,13 @@
 //! A complete request as a value.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
+use std::str::Utf8Error;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use http::{HeaderMap, Method};
+use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
 use crate::clock::Moment;
@@ -72,4 +75,25 @@ impl Request {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers(name).next()
     }
+}
+
+/// Splits a query string or a form (`application/x-www-form-urlencoded`, WHATWG URL section 5) into
+/// its `name=value` pairs: the pair as sent, the name and the value, all still
+/// encoded. Empty pairs are skipped.
+pub fn form_pairs(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (pair, name, value)
+    })
+}
+
+/// Decodes a name or a value: `+` is a space and `%XX` is a byte.
+///
+/// # Errors
+///
+/// [`Utf8Error`] if the decoded bytes are not UTF-8.
+pub fn decode_form(text: &str) -> Result<String, Utf8Error> {
+    let spaced =
+        if text.contains('+') { Cow::Owned(text.replace('+', " ")) } else { Cow::Borrowed(text) };
+    Ok(percent_decode_str(&spaced).decode_utf8()?.into_owned())
 }

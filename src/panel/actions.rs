@@ -1,14 +1,13 @@
 //! The forms of the panel: one function for each. Every form except the sign-in form needs a
 //! session and its token.
 
-use super::choices;
 use super::error::{FORM_TOKEN, PanelError, SESSION_ENDED};
-use super::form::Form;
+use super::form::{Form, key_end, overlap};
 use super::keys_page::{PageContext, SignedInRequest};
 use super::passwords::Subject;
-use super::session::{SESSION, Session, is_equal};
+use super::sign_in::{self, SESSION, Session, is_equal};
 use super::templates::{KeyForm, NewKey, Notice, sentence};
-use super::{Panel, redirect, sign_in};
+use super::{Panel, redirect};
 use crate::http::{Request, Response};
 use crate::model::{KeyId, Scopes};
 use crate::password;
@@ -92,7 +91,7 @@ impl SignedInRequest<'_> {
         if scopes.is_empty() {
             error.fields.insert("scopes", "Select at least one scope.".to_owned());
         }
-        let end = choices::end(form.get("expires"), form.get("date"), now);
+        let end = key_end(form.get("expires"), form.get("date"), now);
         let expires_at = end.unwrap_or_else(|message| {
             error.fields.insert("end", message.to_owned());
             None
@@ -109,7 +108,7 @@ impl SignedInRequest<'_> {
 
     fn replace(&self, form: &Form) -> Result<Response, PanelError> {
         self.check_active()?;
-        let overlap = choices::overlap(form.get("overlap")).ok_or_else(|| {
+        let overlap = overlap(form.get("overlap")).ok_or_else(|| {
             PanelError::invalid("Select when the old key ends. Nothing was changed.")
         })?;
         let (tenant, now) = (self.session.tenant.id, self.request.received_at);

@@ -1,10 +1,14 @@
-//! Forms and query strings of the panel.
+//! Forms and query strings of the panel, and the choices of time in them: the end of a new key, and
+//! the end of a key that is replaced (contract section 14).
+
+use jiff::Span;
 
 use super::error::{PanelError, TOO_LARGE};
-use crate::http::form_encoding::{decode, pairs};
+use crate::clock::{Moment, Timestamp};
+use crate::http::request::{decode_form, form_pairs};
 use crate::http::{Body, Request};
 use crate::model::KeyId;
-use crate::model::validation::is_positive_integer;
+use crate::model::validation::{is_date, is_positive_integer};
 
 /// Maximum size of a form in bytes (contract section 9).
 pub(super) const MAX_BODY: usize = 16 * 1024;
@@ -43,8 +47,10 @@ impl Form {
     /// Skips fields that are not UTF-8.
     fn parse(text: &str) -> Form {
         Form(
-            pairs(text)
-                .filter_map(|(_, name, value)| Some((decode(name).ok()?, decode(value).ok()?)))
+            form_pairs(text)
+                .filter_map(|(_, name, value)| {
+                    Some((decode_form(name).ok()?, decode_form(value).ok()?))
+                })
                 .collect(),
         )
     }
@@ -63,6 +69,56 @@ impl Form {
     pub(super) fn id(&self, name: &str) -> Option<KeyId> {
         let text = self.get(name);
         if is_positive_integer(text) { text.parse().map(KeyId).ok() } else { None }
+    }
+}
+
+/// When a new key ends: values and labels.
+pub(super) const ENDS: [(&str, &str); 5] = [
+    ("never", "Never"),
+    ("30d", "In 30 days"),
+    ("90d", "In 90 days"),
+    ("1y", "In a year"),
+    ("date", "On a date"),
+];
+
+/// How long a replaced key is still accepted: values and labels.
+pub(super) const OVERLAPS: [(&str, &str); 4] =
+    [("0", "At once"), ("1h", "In an hour"), ("1d", "In a day"), ("7d", "In a week")];
+
+/// The end of a key that is created at `now`; `None` for a key without an end. `date` is the other
+/// field of the form.
+///
+/// # Errors
+///
+/// The fault and the remedy, for the user.
+pub(super) fn key_end(
+    choice: &str,
+    date: &str,
+    now: Moment,
+) -> Result<Option<Timestamp>, &'static str> {
+    if choice != "date" && !date.is_empty() {
+        return Err("Select “On a date”, or leave the date empty.");
+    }
+    let end = match choice {
+        "" | "never" => return Ok(None),
+        "date" if !is_date(date) => return Err("Enter a date."),
+        "date" => Timestamp::end_of_day(date),
+        "30d" | "90d" | "1y" => choice.parse().ok().and_then(|span| now.after(span)),
+        _ => return Err("Select one of these."),
+    };
+    match end {
+        None => Err("This end is too far away."),
+        Some(end) if end <= now.timestamp() => Err("This date is in the past."),
+        Some(end) => Ok(Some(end)),
+    }
+}
+
+/// The overlap of a form, if it is one of [`OVERLAPS`].
+pub(super) fn overlap(choice: &str) -> Option<Span> {
+    match choice {
+        "0" => Some(Span::new()),
+        "1h" | "1d" | "7d" => choice.parse().ok(),
+        _ => None,
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::error::{FieldErrors, PanelError};
 use super::form::Form;
-use super::session::Session;
+use super::sign_in::{self, Session};
 use super::templates::{self, ConfirmPage, KeyForm, KeysPage, NewKey, Notice};
-use super::{Panel, log_event, sign_in};
+use super::{Panel, log_event};
 use crate::http::{Method, Request, Response};
 use crate::model::KeyId;
 use crate::store::registry::{Action, Actor, KeyState};

@@ -6,13 +6,11 @@
 //! a page of its own.
 
 mod actions;
-mod choices;
 mod error;
 mod form;
 mod keys_page;
 mod passwords;
 mod pending_keys;
-mod session;
 mod sign_in;
 mod templates;
 
@@ -20,7 +18,7 @@ use std::sync::{Arc, LazyLock};
 
 use crate::api::routes::PANEL_PATH;
 use crate::html::{self, BASE_STYLE, Policy};
-use crate::http::access_log::printable;
+use crate::http::responder::printable;
 use crate::http::{Method, Request, Response};
 use crate::model::KeyId;
 use crate::store::registry::{Action, Registry};

@@ -4,14 +4,14 @@ use std::fmt::Display;
 
 use askama::Template;
 
-use super::choices::{ENDS, OVERLAPS};
 use super::error::{FieldErrors, PanelError};
-use crate::capitalize::capitalize;
+use super::form::{ENDS, OVERLAPS};
 use crate::clock::Moment;
 use crate::html::HTML;
 use crate::http::Response;
 use crate::model::{Scope, Scopes};
 use crate::store::registry::{Event, Inactive, KeyRow, KeyState, TenantRow};
+use crate::words::capitalize;
 
 /// The style of every page, after [`crate::html::BASE_STYLE`].
 pub(super) const STYLE: &str = include_str!("style.css");

@@ -12,9 +12,9 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::database::{self, Database};
+use super::database::{self, Database, Schema};
 use super::error::OpenError;
-use super::schemas;
+use super::records;
 use crate::files;
 use crate::model::TenantId;
 
@@ -23,9 +23,29 @@ pub(crate) const REGISTRY_FILE: &str = "registry.db";
 
 const LOCK_FILE: &str = "serve.lock";
 
+/// `migrations/README.md` says how to change a schema.
+pub(crate) static REGISTRY: Schema = Schema {
+    name: "registry",
+    version: 3,
+    sql: include_str!("registry/schema.sql"),
+    steps: &[(3, include_str!("migrations/registry/3.sql"))],
+    complete: |_| Ok(()),
+};
+
+pub(crate) static TENANT: Schema = Schema {
+    name: "tenant",
+    version: 4,
+    sql: include_str!("../../schema.sql"),
+    steps: &[
+        (3, include_str!("migrations/tenant/3.sql")),
+        (4, include_str!("migrations/tenant/4.sql")),
+    ],
+    complete: records::build_search,
+};
+
 /// The registry of a data directory.
 pub(crate) fn registry_database(data_dir: &Path) -> Database {
-    Database::new(data_dir.join(REGISTRY_FILE), &schemas::REGISTRY)
+    Database::new(data_dir.join(REGISTRY_FILE), &REGISTRY)
 }
 
 /// The directory of the tenants' files.
@@ -35,7 +55,7 @@ pub fn tenants_dir(data_dir: &Path) -> PathBuf {
 
 /// A tenant's file.
 pub(crate) fn tenant_database(data_dir: &Path, id: TenantId) -> Database {
-    Database::new(tenants_dir(data_dir).join(format!("{id}.db")), &schemas::TENANT)
+    Database::new(tenants_dir(data_dir).join(format!("{id}.db")), &TENANT)
 }
 
 /// The ids of the tenants' files, whether or not the registry knows them.

@@ -16,7 +16,6 @@ mod database;
 mod error;
 mod records;
 pub mod registry;
-mod schemas;
 mod tenant;
 
 pub use data_dir::{DataDir, NewDataDir, ServeLock, tenants_dir};

@@ -5,10 +5,9 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use super::columns::{Columns, input};
 use super::csv_reader::CsvRows;
 use super::lines::{Lines, encoding_message};
-use super::row::{RowValidator, Target, ValidRow};
+use super::row::{Columns, RowValidator, Target, ValidRow, input};
 use super::{Format, RowError};
 use crate::clock::Timestamp;
 use crate::model::json_object::parse_object;
@@ -16,7 +15,7 @@ use crate::model::{Column, Field, JsonError, JsonObject, Resource};
 use crate::store::{
     Actor, ChangeContext, DatabaseError, ImportTransaction, Reading, TenantFile, Writing,
 };
-use crate::suggest;
+use crate::words;
 
 /// An import.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +46,7 @@ impl Mode {
         let mut columns = [Column::Id].into_iter().chain(fields.map(Column::Field));
         let known = columns.clone().map(Column::name);
         let found = columns.find(|column| column.name() == name);
-        found.map(Mode::UpdateBy).ok_or_else(|| suggest::unknown("field", name, known))
+        found.map(Mode::UpdateBy).ok_or_else(|| words::unknown("field", name, known))
     }
 
     /// The column that every row needs, with a value that no other row has.

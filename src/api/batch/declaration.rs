@@ -8,7 +8,7 @@ use crate::api::routes::{self, Endpoint, Route};
 use crate::http::{ApiError, ErrorCode, Method};
 use crate::model::validation::shorten;
 use crate::model::{ALL, Access, Field, Json, JsonObject, Resource, Scope};
-use crate::suggest;
+use crate::words;
 
 /// The members of a batch.
 const BATCH_MEMBERS: [&str; 1] = ["operations"];
@@ -64,7 +64,7 @@ pub(super) fn parse(mut batch: JsonObject) -> Result<Vec<Declaration>, ApiError>
 /// Checks that an object has no other members than `known`.
 fn check_members(object: &JsonObject, known: &[&str]) -> Result<(), String> {
     match object.keys().find(|name| !known.contains(&name.as_str())) {
-        Some(name) => Err(suggest::unknown("member", &shorten(name), known.iter().copied())),
+        Some(name) => Err(words::unknown("member", &shorten(name), known.iter().copied())),
         None => Ok(()),
     }
 }

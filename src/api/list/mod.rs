@@ -1,7 +1,6 @@
 //! Lists: the query string becomes a [`ListQuery`] (contract section 4).
 
 mod parameters;
-mod timestamp;
 
 use std::sync::LazyLock;
 
@@ -15,6 +14,7 @@ use crate::model::{
     ALL, Access, Column, Inclusion, Kind, ListQuery, Predicate, Resource, Scope, Scopes, Value,
 };
 
+use parameters::parse_timestamp;
 pub use parameters::{
     DEFAULT_LIMIT, EXAMPLE_CURSOR, MAX_LIMIT, MAX_SEARCH_LENGTH, MAX_WORDS, PARAMETERS, parameters,
 };
@@ -245,7 +245,7 @@ fn parse_predicate(filter: &Filter, text: &str) -> Result<Predicate, ApiError> {
         return Ok(Predicate::Equals(Value::Null));
     }
     let value = match kind {
-        None => timestamp::parse(text, bound).map(Value::Text),
+        None => parse_timestamp(text, bound).map(Value::Text),
         Some(Kind::Text { .. } | Kind::Email) => Some(Value::Text(text.to_owned())),
         Some(Kind::Integer) => integer(text).map(Value::Integer),
         Some(Kind::Boolean) => boolean(text).map(Value::Boolean),
@@ -261,7 +261,7 @@ fn parse_predicate(filter: &Filter, text: &str) -> Result<Predicate, ApiError> {
         _ => {
             let lost_plus = kind.is_none()
                 && text.contains(' ')
-                && timestamp::parse(&text.replace(' ', "+"), bound).is_some();
+                && parse_timestamp(&text.replace(' ', "+"), bound).is_some();
             let hint =
                 if lost_plus { " (a \"+\" in a query means a space; write it as %2B)" } else { "" };
             Err(invalid(&filter.name, text, &format!("{}{hint}", expectation(kind, bound))))

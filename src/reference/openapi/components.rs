@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::records;
 use crate::api::batch::MAX_OPERATIONS;
-use crate::capitalize::capitalize;
 use crate::http::{API_VERSION, ErrorCode};
 use crate::model::{ALL, FieldCode, Scope};
+use crate::words::capitalize;
 
 /// Entity tags with commas between, or `*`. The service also takes tags beyond ASCII and empty
 /// elements (RFC 9110 section 5.6.1).

@@ -13,9 +13,9 @@ use crate::api::routes::{
     self, BATCH_PATH, CHANGES_PATH, Endpoint, PAGES, PublicPage, RECORD_ACCESS, Route, WHOAMI_PATH,
 };
 use crate::api::{batch, changes};
-use crate::capitalize::capitalize;
 use crate::http::ErrorCode as Code;
 use crate::model::{ALL, CUSTOMER, Column, EMPLOYEE, Field, HARDWARE, Resource, Scope};
+use crate::words::capitalize;
 
 /// The headers of responses to requests that passed the scope check.
 const COUNTED: [&str; 4] =

@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::components::{list, nullable, number, schema_ref, text, time};
 use crate::api::list::{Bound, EXAMPLE_CURSOR, Filter};
-use crate::capitalize::capitalize;
 use crate::model::email::MAX_EMAIL;
 use crate::model::{ALL, Column, Field, Kind, READ_ONLY, Resource};
+use crate::words::capitalize;
 
 /// Text without U+0000.
 const TEXT: &str = r"^[^\u0000]*$";

@@ -3,17 +3,15 @@
 //! | file | its concern |
 //! |---|---|
 //! | `encoding` | the statements of a resource, records from rows, and as JSON |
-//! | `write` | insert, update, delete |
+//! | `write` | insert, update, delete; responses of idempotent requests |
 //! | `list` | pages: the statement, keyset position, JSON |
 //! | `search` | the search text of a record, the search tables, their segments |
 //! | `change_log` | the entry and the version of each change, pages of entries |
-//! | `stored_responses` | responses of idempotent requests |
 
 mod change_log;
 mod encoding;
 mod list;
 mod search;
-mod stored_responses;
 mod write;
 
 use std::borrow::Cow;
@@ -25,9 +23,8 @@ pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
 pub use search::fold;
 pub(crate) use search::{build_search, import_settings, merge_step};
-pub use stored_responses::StoredResponse;
-pub(crate) use stored_responses::remove_old_responses;
-pub use write::{DeleteOutcome, Writing};
+pub(crate) use write::remove_old_responses;
+pub use write::{DeleteOutcome, StoredResponse, Writing};
 
 use super::error::DatabaseError;
 use crate::clock::Timestamp;

@@ -23,11 +23,11 @@ pub use keys::{
 pub(in crate::store) use tenants::TENANT_COLUMNS;
 pub use tenants::{Inactive, SESSION_SECONDS, TenantRow, check_tenant_name};
 
+pub(crate) use super::data_dir::REGISTRY as SCHEMA;
 pub(crate) use super::data_dir::REGISTRY_FILE as FILE;
 use super::data_dir::{self, DataDir};
 use super::database::{self, Database, FileIdentity, Role};
 use super::error::{DatabaseError, OpenError};
-pub(crate) use super::schemas::REGISTRY as SCHEMA;
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, TenantId};
 

@@ -28,10 +28,10 @@ pub use file::{ImportTransaction, TenantFile};
 pub use tenant::{Deadline, Tenant};
 pub use writer::Demand;
 
+pub(crate) use super::data_dir::TENANT as SCHEMA;
 use super::data_dir::tenant_database;
 use super::database::LOCK_WAIT;
 use super::error::StoreError;
-pub(crate) use super::schemas::TENANT as SCHEMA;
 use crate::config::TenantLimits;
 use crate::metrics::Metrics;
 use crate::model::TenantId;

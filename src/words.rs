@@ -1,8 +1,12 @@
-//! Error messages about unknown names, with suggestions.
+//! The words of messages: suggestions for unknown names, and capital letters.
 
 /// Returns the message about the unknown `name`. It suggests the most similar of the `known` names,
 /// or lists all of them. `what` says what is named, such as `column`.
-pub fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+pub(crate) fn unknown<'a>(
+    what: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> String {
     match closest(name, known.clone()) {
         Some(similar) => format!("Unknown {what} {name:?}. Did you mean \"{similar}\"?"),
         None if known.clone().next().is_none() => {
@@ -31,4 +35,10 @@ fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a s
         .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
+}
+
+/// `text` with its first letter in upper case.
+pub(crate) fn capitalize(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
