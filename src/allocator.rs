@@ -13,6 +13,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 /// systemd's `MemoryDenyWriteExecute=` denies.
 pub(crate) fn return_memory_when_idle() {
     if let Err(error) = tikv_jemalloc_ctl::background_thread::write(true) {
-        tracing::warn!(%error, "the allocator's thread does not start; an idle process keeps freed memory");
+        tracing::warn!(%error, "the allocator's thread does not start; an idle process keeps \
+                                freed memory");
     }
 }

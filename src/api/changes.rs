@@ -25,7 +25,8 @@ pub static PARAMETERS: [QueryParameter<()>; 4] = [
     },
     QueryParameter {
         name: "cursor",
-        about: "The `next_cursor` of an earlier answer, or `now` for what comes from this moment on. Without it the answer begins \
+        about: "The `next_cursor` of an earlier answer, or `now` for what comes from this moment \
+                on. Without it the answer begins \
                 with the oldest entry that is kept.",
         schema: |()| json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }),
         example: || json!(NOW),
@@ -84,7 +85,8 @@ pub fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<Changes
     let id = query.get("id").map(RequestedId::parse).transpose()?;
     if id.is_some() && resource.is_none() {
         return Err(ApiError::bad_request(
-            "The query parameter \"id\" is the id of a record; send \"resource\" with it, such as resource=customers.",
+            "The query parameter \"id\" is the id of a record; send \"resource\" with it, such as \
+             resource=customers.",
         ));
     }
     let readable = ALL

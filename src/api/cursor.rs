@@ -37,7 +37,8 @@ fn decode(text: &str) -> Option<Vec<u8>> {
 /// The error for a cursor that was changed.
 fn damaged() -> ApiError {
     ApiError::bad_request(
-        "The query parameter \"cursor\" is damaged. Send the \"next_cursor\" of the last page unchanged.",
+        "The query parameter \"cursor\" is damaged. Send the \"next_cursor\" of the last page \
+         unchanged.",
     )
 }
 
@@ -81,7 +82,8 @@ pub(super) fn parse_cursor(text: &str, list: &ListQuery) -> Result<KeysetPositio
     let (list_fingerprint, position) = list_position(&bytes).ok_or_else(damaged)?;
     if list_fingerprint != fingerprint(list) {
         return Err(ApiError::bad_request(
-            "The query parameter \"cursor\" belongs to another list. Send it with the resource, sort, filters and q that it came with.",
+            "The query parameter \"cursor\" belongs to another list. Send it with the resource, \
+             sort, filters and q that it came with.",
         ));
     }
     Ok(position)

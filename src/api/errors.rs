@@ -28,7 +28,8 @@ pub fn tenant_inactive(reason: Inactive) -> ApiError {
 }
 
 pub fn tenant_unavailable() -> ApiError {
-    let message = "The tenant's database cannot be used at the moment, and nothing was changed. Try again in 5 seconds.";
+    let message = "The tenant's database cannot be used at the moment, and nothing was changed. \
+                   Try again in 5 seconds.";
     ApiError::new(ErrorCode::TenantUnavailable, message).header("Retry-After", "5")
 }
 
@@ -43,7 +44,8 @@ fn no_space(reason: &str) -> ApiError {
 /// `bad_request`: a read has run into its deadline.
 fn read_timed_out() -> ApiError {
     ApiError::bad_request(
-        "The list took longer than 5 seconds and was ended. Ask for less: leave out \"total\", use a \
+        "The list took longer than 5 seconds and was ended. Ask for less: leave out \"total\", \
+         use a \
          filter, sort by \"id\", or search for longer words.",
     )
 }
@@ -138,7 +140,8 @@ pub fn has_dependents(details: String) -> ApiError {
 
 /// `precondition_failed`; `etag` is the record's present one.
 pub fn precondition_failed(etag: String) -> ApiError {
-    let message = "The record has changed: its version is none of those in \"If-Match\". Read it again and send its \"ETag\".";
+    let message = "The record has changed: its version is none of those in \"If-Match\". Read it \
+                   again and send its \"ETag\".";
     ApiError::new(ErrorCode::PreconditionFailed, message).header("ETag", etag)
 }
 

@@ -38,7 +38,8 @@ pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
     match Hyphenated::from_str(bare) {
         Ok(uuid) => Ok(Some(*uuid.as_uuid().as_bytes())),
         Err(_) => Err(errors::invalid_idempotency_key(
-            "The header \"Idempotency-Key\" is not a UUID. Send 32 hexadecimal digits in the form 8-4-4-4-12.",
+            "The header \"Idempotency-Key\" is not a UUID. Send 32 hexadecimal digits in the form \
+             8-4-4-4-12.",
         )),
     }
 }

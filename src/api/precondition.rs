@@ -48,7 +48,8 @@ impl IfMatch {
 
     /// The condition that `value` states.
     pub fn parse(value: &str) -> IfMatch {
-        const INVALID: &str = "The header \"If-Match\" is no list of entity tags. Send the \"ETag\" of the record as it came, with \
+        const INVALID: &str = "The header \"If-Match\" is no list of entity tags. Send the \
+                               \"ETag\" of the record as it came, with \
                                its quotes, or *.";
         TagList::parse(value).map_or(IfMatch::Invalid(INVALID), IfMatch::Tags)
     }

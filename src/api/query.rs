@@ -134,7 +134,8 @@ impl RequestedId {
             return Ok(RequestedId(text.to_owned()));
         }
         Err(ApiError::bad_request(format!(
-            "The query parameter \"id\" was {:?}; send a positive integer without sign or leading zero, such as 12.",
+            "The query parameter \"id\" was {:?}; send a positive integer without sign or leading \
+             zero, such as 12.",
             shorten(text)
         )))
     }

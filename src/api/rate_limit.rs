@@ -45,7 +45,8 @@ impl RateLimitStatus {
     /// The error `rate_limited` with these headers.
     pub fn error(self) -> ApiError {
         let message = format!(
-            "This API key has used its {} requests of this minute. Wait 60 seconds, or until the moment in X-RateLimit-Reset.",
+            "This API key has used its {} requests of this minute. Wait 60 seconds, or until the \
+             moment in X-RateLimit-Reset.",
             self.limit
         );
         let error = ApiError::new(ErrorCode::RateLimited, message).header("Retry-After", "60");

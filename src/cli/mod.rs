@@ -180,7 +180,8 @@ impl GlobalOptions {
     fn explain(&self, error: OpenError) -> anyhow::Error {
         match error {
             OpenError::Missing(path) if path.ends_with(registry::FILE) => anyhow!(
-                "{} is no data directory (it has no {}); \"serve\", \"tenant create\" and \"restore\" make one",
+                "{} is no data directory (it has no {}); \"serve\", \"tenant create\" and \
+                 \"restore\" make one",
                 self.data_dir.display(),
                 registry::FILE
             ),

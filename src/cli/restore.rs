@@ -44,12 +44,14 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
 fn report(restored: &Restored) {
     for LeftOutTenant { id, name, reason } in &restored.left_out {
         print_stderr(&format!(
-            "tenant {name} (id {id}) was left out of this backup ({reason}): it is not restored; \"restore DIR {name}\" uses the newest backup that contains it"
+            "tenant {name} (id {id}) was left out of this backup ({reason}): it is not restored; \
+             \"restore DIR {name}\" uses the newest backup that contains it"
         ));
     }
     if restored.litestream_restart_needed {
         print_stderr(
-            "if Litestream replicates this directory, restart it (systemctl restart tenantdesk-copy): \
+            "if Litestream replicates this directory, restart it (systemctl restart \
+             tenantdesk-copy): \
              files were replaced, and it may not detect that",
         );
     }

@@ -291,7 +291,8 @@ fn handle_signals(mut signals: Signals, server: &Server) -> anyhow::Result<()> {
             notify_reloading();
             match tls.as_ref().map_or(Ok(()), |tls| tls.reload()) {
                 Ok(()) => tracing::info!("certificate reloaded"),
-                Err(error) => tracing::error!(%error, "the new certificate cannot be used; the old one stays in use"),
+                Err(error) => tracing::error!(%error, "the new certificate cannot be used; the \
+                                                       old one stays in use"),
             }
             notify_ready(&status);
         }

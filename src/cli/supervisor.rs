@@ -42,7 +42,8 @@ pub(super) fn start_watchdog(heartbeat: Arc<AtomicU64>) -> io::Result<()> {
                 notify(&[NotifyState::Watchdog]);
             } else {
                 tracing::warn!(
-                    "no health check has succeeded since the last watchdog ping; the next ping is omitted"
+                    "no health check has succeeded since the last watchdog ping; the next ping is \
+                     omitted"
                 );
             }
             thread::sleep(timeout / PINGS_PER_TIMEOUT);

@@ -63,7 +63,8 @@ fn reworded(what: &str) -> &str {
         "recursion limit exceeded" => "more than 127 levels of nesting",
         "invalid escape" => "there is no such escape in a text; write a backslash as two",
         _ if what.starts_with("control character") => {
-            "a control character in a text, such as a line break; write it as an escape, such as \\n"
+            "a control character in a text, such as a line break; write it as an escape, such as \
+             \\n"
         }
         other => other,
     }

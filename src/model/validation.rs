@@ -169,7 +169,8 @@ impl Field {
             Kind::Text { min, max } => format!("send text of {min} to {max} characters"),
             Kind::Email => {
                 format!(
-                    "send one e-mail address of at most {MAX_EMAIL} characters, such as \"name@shop.example\""
+                    "send one e-mail address of at most {MAX_EMAIL} characters, such as \
+                     \"name@shop.example\""
                 )
             }
             Kind::Integer => {
@@ -194,7 +195,8 @@ impl Field {
         };
         if text.contains('\0') {
             return Err(ValueError::WrongType(format!(
-                "The field \"{}\" contains the character U+0000, which text cannot hold. Send the text without it.",
+                "The field \"{}\" contains the character U+0000, which text cannot hold. Send the \
+                 text without it.",
                 self.name
             )));
         }

@@ -105,7 +105,8 @@ impl Declaration {
                 |other: &Declaration| other.method == Method::POST && other.resource == target;
             if !earlier.get(*number).is_some_and(creates) {
                 return Err(format!(
-                    "\"{}\" refers to the result of operation {number}; send the number of an earlier POST to {}.",
+                    "\"{}\" refers to the result of operation {number}; send the number of an \
+                     earlier POST to {}.",
                     field.name, target.path
                 ));
             }
@@ -126,7 +127,8 @@ impl Declaration {
 
 /// `invalid_json`: the body of an operation is no object.
 fn no_object() -> ApiError {
-    let message = "The member \"body\" of the operation is no JSON object. Send the fields of the record as one JSON object.";
+    let message = "The member \"body\" of the operation is no JSON object. Send the fields of the \
+                   record as one JSON object.";
     ApiError::new(ErrorCode::InvalidJson, message)
 }
 
@@ -162,7 +164,8 @@ fn parse_path(
 }
 
 fn parse_if_match(if_match: Option<&Json>) -> Result<IfMatch, String> {
-    const INVALID: &str = "The member \"if_match\" is no list of entity tags. Send the \"etag\" of the record as it came, with its \
+    const INVALID: &str = "The member \"if_match\" is no list of entity tags. Send the \"etag\" \
+                           of the record as it came, with its \
                            quotes, or *.";
     match if_match {
         None | Some(Json::Null) => Ok(IfMatch::Absent),

@@ -42,7 +42,8 @@ pub static PARAMETERS: [QueryParameter<&Resource>; 6] = [
     },
     QueryParameter {
         name: "sort",
-        about: "The order; `id` if absent. A leading `-` means descending. Nulls come first; ties are \
+        about: "The order; `id` if absent. A leading `-` means descending. Nulls come first; ties \
+                are \
                 ordered by `id`.",
         schema: sort_schema,
         example: || json!("-updated_at"),

@@ -88,7 +88,8 @@ fn parameters() -> Value {
     let of_form = |pattern: &str| json!({ "type": "string", "pattern": pattern });
     json!({
         "Id": id(true, "The record. It excludes every other parameter."),
-        "OptionalId": id(false, "One record instead of a list. It excludes every other parameter but `include`."),
+        "OptionalId": id(false, "One record instead of a list. It excludes every other parameter \
+                                 but `include`."),
         // A pattern and not the format `uuid`: generated clients would use an object of their own,
         // but a header needs a text.
         "IdempotencyKey": header("Idempotency-Key", of_form(UUID_PATTERN), EXAMPLE_UUID,

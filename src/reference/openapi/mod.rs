@@ -7,7 +7,8 @@
 
 #![expect(
     clippy::indexing_slicing,
-    reason = "a member that a JSON value lacks reads as null; it is set on objects alone, in a document that tests build"
+    reason = "a member that a JSON value lacks reads as null; it is set on objects alone, in a \
+              document that tests build"
 )]
 
 mod components;

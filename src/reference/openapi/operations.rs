@@ -110,7 +110,8 @@ fn records(components: &mut Components, resource: &'static Resource) -> Value {
         "delete": {
             "operationId": format!("delete{title}"),
             "summary": format!("Delete {}", resource.name),
-            "description": "The response has no body. A record that others refer to is not deleted.",
+            "description": "The response has no body. A record that others refer to is not \
+                            deleted.",
             "parameters": shared(&["Id", "IfMatch", "IdempotencyKey"]),
             "responses": { "204": with_headers(deleted, true, &["Idempotent-Replayed"]) },
         },

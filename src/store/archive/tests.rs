@@ -849,7 +849,8 @@ fn damage_newer_schemas_and_broken_references_are_found() {
     let live = fixture.live(3);
     live.pragma_update(None, "foreign_keys", false).unwrap();
     live.execute_batch(
-        "INSERT INTO employees (customer_id, email, is_active, created_at, updated_at, search, version)
+        "INSERT INTO employees (customer_id, email, is_active, created_at, updated_at, search, \
+         version)
          VALUES (7, 'a@b.c', 1, '', '', '', 1)",
     )
     .unwrap();

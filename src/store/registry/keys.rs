@@ -102,7 +102,8 @@ impl KeyRow {
     }
 }
 
-pub(in crate::store) const KEY_COLUMNS: &str = "keys.id, keys.tenant_id, keys.name, keys.prefix, keys.scopes, keys.created_at, keys.last_used_at, keys.revoked_at, keys.expires_at, keys.rate_limit";
+pub(in crate::store) const KEY_COLUMNS: &str = "keys.id, keys.tenant_id, keys.name, keys.prefix, \
+                                                keys.scopes, keys.created_at, keys.last_used_at, keys.revoked_at, keys.expires_at, keys.rate_limit";
 
 /// A key as a request presents it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -358,7 +359,8 @@ pub(super) fn insert(
     let prefix: String = key.chars().take(PREFIX_LENGTH).collect();
     let NewKey { scopes, expires_at, rate_limit, .. } = *new;
     let sql = format!(
-        "INSERT INTO keys (tenant_id, name, hash, prefix, scopes, created_at, expires_at, rate_limit)
+        "INSERT INTO keys (tenant_id, name, hash, prefix, scopes, created_at, expires_at, \
+         rate_limit)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING {KEY_COLUMNS}"
     );
     let (hash, scopes, at) = (secret::hash(&key), scopes.to_string(), now.timestamp());

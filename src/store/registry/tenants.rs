@@ -70,7 +70,8 @@ impl TenantRow {
     }
 }
 
-pub(in crate::store) const TENANT_COLUMNS: &str = "tenants.id, tenants.name, tenants.suspended, tenants.trial_until, tenants.created_at, tenants.password_hash";
+pub(in crate::store) const TENANT_COLUMNS: &str = "tenants.id, tenants.name, tenants.suspended, \
+                                                   tenants.trial_until, tenants.created_at, tenants.password_hash";
 
 /// A trial ends with its last day in UTC. Dates in this format have the order of their texts.
 pub(super) fn inactive(
@@ -93,9 +94,8 @@ pub fn check_tenant_name(name: &str) -> Result<(), &'static str> {
     if is_valid {
         Ok(())
     } else {
-        Err(
-            "a tenant's name has 1 to 63 small letters a-z, digits and hyphens, and does not begin with a hyphen",
-        )
+        Err("a tenant's name has 1 to 63 small letters a-z, digits and hyphens, and does not \
+             begin with a hyphen")
     }
 }
 
@@ -292,7 +292,8 @@ impl Registry {
         let seconds = now.unix_seconds();
         self.read(|connection| {
             let sql = format!(
-                "SELECT {TENANT_COLUMNS} FROM sessions JOIN tenants ON tenants.id = sessions.tenant_id
+                "SELECT {TENANT_COLUMNS} FROM sessions JOIN tenants ON tenants.id = \
+                 sessions.tenant_id
                  WHERE sessions.hash = ?1 AND sessions.expires_at > ?2"
             );
             let values = params![hash, seconds];

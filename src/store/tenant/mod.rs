@@ -189,7 +189,8 @@ impl Health {
         let cause = cause.to_string();
         let mut known = self.known(usage).lock();
         if known.as_ref() != Some(&cause) {
-            tracing::error!(tenant = %self.tenant, ?usage, cause, "the tenant's file cannot be used");
+            tracing::error!(tenant = %self.tenant, ?usage, cause, "the tenant's file cannot be \
+            used");
             *known = Some(cause);
         }
         StoreError::Unavailable
