@@ -143,7 +143,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     })?;
     let result = server.wait();
     drop(stop);
-    // A panic of the thread was logged.
+    // The place of a panic is on standard error.
     let _ = flusher.join();
     flush(&app);
     app.tenants.close();

@@ -77,10 +77,10 @@ impl Edge {
             .enable_time()
             .build()
             .map_err(EdgeError::Start)?;
-        runtime.block_on(beat(&parts.pool))?;
+        let sockets = runtime.block_on(prepare(listeners, &parts))?;
         let (stop, counter) = (stopper.clone(), Arc::clone(&heartbeat));
         let run = move || {
-            let result = runtime.block_on(run(listeners, parts, stop, &counter));
+            let result = runtime.block_on(run(sockets, parts, stop, &counter));
             // A page of metrics that a disk holds up must not hold up the end.
             runtime.shutdown_background();
             result
@@ -124,21 +124,31 @@ fn bind(
     bound.map_err(|error| EdgeError::Listen(address, error))
 }
 
-async fn run(
+/// Waits until tiny_http responds, and registers the listener for clients and the connection to
+/// tiny_http with the runtime.
+async fn prepare(
     listeners: Listeners,
-    parts: EdgeParts,
-    stopper: Stopper,
-    heartbeat: &AtomicU64,
-) -> Result<(), EdgeError> {
+    parts: &EdgeParts,
+) -> Result<(tokio::net::TcpListener, UnixStream), EdgeError> {
     let listen = |listener, address| {
         tokio::net::TcpListener::from_std(listener).map_err(|e| EdgeError::Listen(address, e))
     };
+    beat(&parts.pool).await?;
     let listener = listen(listeners.clients, listeners.address)?;
     if let Some(((metrics, address), page)) = listeners.metrics.zip(parts.metrics_page.clone()) {
         tokio::spawn(metrics_listener::serve(listen(metrics, address)?, page));
     }
+    let connection = parts.pool.connection().and_then(UnixStream::from_std);
+    Ok((listener, connection.map_err(EdgeError::Start)?))
+}
+
+async fn run(
+    (listener, connection): (tokio::net::TcpListener, UnixStream),
+    parts: EdgeParts,
+    stopper: Stopper,
+    heartbeat: &AtomicU64,
+) -> Result<(), EdgeError> {
     let pool = Arc::clone(&parts.pool);
-    let connection = pool.connection().and_then(UnixStream::from_std).map_err(EdgeError::Start)?;
     let acceptor = Acceptor::new(Arc::new(EdgeContext::new(parts)), stopper);
     let accepting = async {
         acceptor.run(listener).await;

@@ -29,6 +29,7 @@ pub(crate) static REGISTRY: Schema = Schema {
     version: 3,
     sql: include_str!("registry/schema.sql"),
     steps: &[(3, include_str!("migrations/registry/3.sql"))],
+    retired: &[],
     complete: |_| Ok(()),
 };
 
@@ -40,6 +41,7 @@ pub(crate) static TENANT: Schema = Schema {
         (3, include_str!("migrations/tenant/3.sql")),
         (4, include_str!("migrations/tenant/4.sql")),
     ],
+    retired: &["last_word", "base"],
     complete: records::build_search,
 };
 

@@ -27,11 +27,6 @@ pub use records::{
 pub use registry::Registry;
 pub use tenant::{Deadline, Demand, ImportTransaction, Tenant, TenantFile, Tenants};
 
-/// The schema versions of the registry and of tenants' files.
-pub fn schema_versions() -> (u32, u32) {
-    (registry::SCHEMA.version, tenant::SCHEMA.version)
-}
-
 /// The version of the SQLite library in this program.
 pub fn sqlite_version() -> &'static str {
     rusqlite::version()

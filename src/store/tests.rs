@@ -222,13 +222,17 @@ fn make_fixtures() {
 
 #[test]
 fn a_file_that_cannot_be_migrated_is_left_as_it_was_and_others_are_served() {
-    for version in [1, 2, 3] {
+    let obstacles = [
+        // The name that the migration gives to a table before it copies the rows.
+        "CREATE TABLE old_old_customers (id INTEGER); CREATE TABLE old_customers (id INTEGER)",
+        // What the program does not know would be lost.
+        "CREATE TABLE notes (id INTEGER PRIMARY KEY AUTOINCREMENT)",
+        "ALTER TABLE customers ADD COLUMN nickname TEXT",
+    ];
+    for (version, in_the_way) in (1..=3).flat_map(|version| obstacles.map(|sql| (version, sql))) {
         let directory = data_dir(version, 2);
         let data = directory.path();
         let file = data_dir::tenant_database(data, ACME);
-        // The name that the migration gives to a table before it copies the rows.
-        let in_the_way = "CREATE TABLE old_old_customers (id INTEGER);
-            CREATE TABLE old_customers (id INTEGER)";
         open_as_it_is(file.path()).execute_batch(in_the_way).unwrap();
         let content = || -> Vec<String> {
             let old = open_as_it_is(file.path());

@@ -111,6 +111,9 @@ fn plural(count: u64, word: &str) -> String {
     if count == 1 { word.to_owned() } else { format!("{word}s") }
 }
 
+/// The most columns of a file. There is an error for each that is unknown.
+const MAX_COLUMNS: usize = 1_000;
+
 /// The size of the read buffer in bytes.
 const BUFFER: usize = 64 * 1024;
 
@@ -207,6 +210,10 @@ impl Rows<'_> {
         let mut rows = CsvRows::new(source);
         let (line, header) = rows.next()?.unwrap_or((1, Err(EMPTY)));
         if let Err(message) = header {
+            return self.reject_malformed(line, message);
+        }
+        if rows.cells().count() > MAX_COLUMNS {
+            let message = format!("The header has more than {MAX_COLUMNS} columns.");
             return self.reject_malformed(line, message);
         }
         let names: Vec<String> = rows.cells().map(str::to_owned).collect();

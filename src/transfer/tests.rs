@@ -232,6 +232,8 @@ fn the_header_has_any_order_and_known_columns() {
         ["line 1: name: bad_request"]
     );
     assert_eq!(fixture.rejects(import(&CUSTOMER, CSV), b""), ["line 1: -: invalid_row"]);
+    let wide = [b','; 1_000];
+    assert_eq!(fixture.rejects(import(&CUSTOMER, CSV), &wide), ["line 1: -: invalid_row"]);
     assert_eq!(
         fixture.rejects(import(&EMPLOYEE, CSV), b"customer_id,email,customer_number\n"),
         ["line 1: customer_number: bad_request"]

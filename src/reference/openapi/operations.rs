@@ -66,28 +66,44 @@ fn head(components: &mut Components, mut get: Value) -> Value {
 }
 
 fn records(components: &mut Components, resource: &'static Resource) -> Value {
+    let mut item = operations_of_records(resource, list_of_records(components, resource));
+    for (method, access) in RECORD_ACCESS {
+        if let Some(operation) = item.get_mut(method.as_str().to_lowercase()) {
+            operation["tags"] = json!([resource.plural]);
+            operation["security"] = any_of(&[Scope { resource, access }]);
+        }
+    }
+    item
+}
+
+fn list_of_records(components: &mut Components, resource: &'static Resource) -> Value {
+    let title = capitalize(resource.name);
+    let either = json!({ "oneOf": [schema_ref(&title), schema_ref(&format!("{title}Page"))] });
+    let unchanged = json!({ "description": "The record has the version of `If-None-Match`." });
+    json!({
+        "operationId": format!("get{}", capitalize(resource.plural)),
+        "summary": format!("Read {}", resource.plural),
+        "description": "With `id` the record, otherwise a page of the records that match every \
+            filter and contain every word of `q`.",
+        "parameters": list_parameters(components, resource),
+        "responses": {
+            "200": answer("The record, or a page of them.", either, &["Link", "ETag"]),
+            "304": with_headers(unchanged, true, &["ETag"]),
+        },
+    })
+}
+
+fn operations_of_records(resource: &'static Resource, get: Value) -> Value {
     let title = capitalize(resource.name);
     let record = schema_ref(&title);
-    let either = json!({ "oneOf": [record, schema_ref(&format!("{title}Page"))] });
-    let unchanged = json!({ "description": "The record has the version of `If-None-Match`." });
     let deleted = json!({ "description": "The record is deleted." });
     let of_new = ["Location", "ETag", "Idempotent-Replayed"];
     let (required, optional): (Vec<&Field>, Vec<&Field>) =
         resource.fields.iter().partition(|field| field.required);
     let create = example_body(required.into_iter());
     let update = example_body(optional.into_iter().take(2));
-    let mut item = json!({
-        "get": {
-            "operationId": format!("get{}", capitalize(resource.plural)),
-            "summary": format!("Read {}", resource.plural),
-            "description": "With `id` the record, otherwise a page of the records that match every \
-                filter and contain every word of `q`.",
-            "parameters": list_parameters(components, resource),
-            "responses": {
-                "200": answer("The record, or a page of them.", either, &["Link", "ETag"]),
-                "304": with_headers(unchanged, true, &["ETag"]),
-            },
-        },
+    json!({
+        "get": get,
         "post": {
             "operationId": format!("create{title}"),
             "summary": format!("Create {}", resource.name),
@@ -115,14 +131,7 @@ fn records(components: &mut Components, resource: &'static Resource) -> Value {
             "parameters": shared(&["Id", "IfMatch", "IdempotencyKey"]),
             "responses": { "204": with_headers(deleted, true, &["Idempotent-Replayed"]) },
         },
-    });
-    for (method, access) in RECORD_ACCESS {
-        if let Some(operation) = item.get_mut(method.as_str().to_lowercase()) {
-            operation["tags"] = json!([resource.plural]);
-            operation["security"] = any_of(&[Scope { resource, access }]);
-        }
-    }
-    item
+    })
 }
 
 /// One of these scopes is enough to be let in.

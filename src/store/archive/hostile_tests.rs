@@ -291,7 +291,18 @@ fn an_older_backup_runs_none_of_its_triggers_and_views() {
     let endless_view =
         format!("DROP TABLE frequent_words; CREATE VIEW frequent_words AS {ENDLESS}");
     let virtual_table = "CREATE VIRTUAL TABLE x USING fts5 (y)";
-    for (version, sql) in [(3, endless_view.as_str()), (2, virtual_table), (1, virtual_table)] {
+    let table = "CREATE TABLE x (id INTEGER)";
+    let column = "ALTER TABLE customers ADD COLUMN x TEXT CHECK (x <> hex(zeroblob(9)))";
+    let duplicate = "CREATE TABLE y AS SELECT * FROM customers; DROP TABLE customers;
+        ALTER TABLE y RENAME TO customers; INSERT INTO customers SELECT * FROM customers";
+    for (version, sql) in [
+        (3, endless_view.as_str()),
+        (2, virtual_table),
+        (1, virtual_table),
+        (3, table),
+        (3, column),
+        (3, duplicate),
+    ] {
         let fixture = Fixture::new();
         let directory = older_backup(&fixture, version);
         run(&directory, &tenant_file(&directory), sql);

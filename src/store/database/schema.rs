@@ -6,7 +6,7 @@ use std::fs;
 use std::process;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior, ffi};
 
 use super::connection::{open_plain, version, version_in_file};
 use super::{Database, Role, companion, wal};
@@ -25,6 +25,8 @@ pub(crate) struct Schema {
     /// What a migration does to a database that is older than the version, before its tables are
     /// made anew.
     pub(crate) steps: &'static [(u32, &'static str)],
+    /// Columns of older versions that have no place in this one.
+    pub(crate) retired: &'static [&'static str],
     /// What a migration does afterwards.
     pub(crate) complete: fn(&Connection) -> rusqlite::Result<()>,
 }
@@ -54,8 +56,10 @@ impl Database {
         });
         partial.remove();
         placed?;
-        files::sync_parent(&self.path).unwrap_or_else(|error| wal::end(&error));
-        Ok(())
+        files::sync_parent(&self.path).map_err(|error| {
+            self.remove();
+            self.unusable(error)
+        })
     }
 
     fn write_schema(&self) -> Result<(), OpenError> {
@@ -126,10 +130,11 @@ fn rebuild(connection: &Connection, schema: &Schema, found: u32) -> rusqlite::Re
            WHERE type = 'table' AND name NOT GLOB 'sqlite_*' AND name NOT GLOB '_litestream_*'"#,
     )?;
     connection.execute_batch(schema.sql)?;
+    refuse_unknown(connection, schema)?;
     execute_each(
         connection,
-        r#"SELECT format('INSERT OR REPLACE INTO "%w" (%s) SELECT %s FROM "old_%w"',
-                         name, columns, columns, name)
+        r#"SELECT format('DELETE FROM "%w"; INSERT INTO "%w" (%s) SELECT %s FROM "old_%w"',
+                         name, name, columns, columns, name)
            FROM (SELECT new.name, group_concat(format('"%w"', kept.name)) AS columns
                  FROM sqlite_schema AS new
                    JOIN pragma_table_info(new.name) AS kept
@@ -145,6 +150,25 @@ fn rebuild(connection: &Connection, schema: &Schema, found: u32) -> rusqlite::Re
         r#"SELECT format('DROP TABLE "%w"', name) FROM sqlite_schema
            WHERE type = 'table' AND name GLOB 'old_*'"#,
     )
+}
+
+/// An error if an old table has a column that the copy would lose.
+fn refuse_unknown(connection: &Connection, schema: &Schema) -> rusqlite::Result<()> {
+    let sql = "SELECT substr(tables.name, 5), columns.name
+               FROM sqlite_schema AS tables JOIN pragma_table_info(tables.name) AS columns
+               WHERE tables.type = 'table' AND tables.name GLOB 'old_*' AND columns.name NOT IN
+                   (SELECT name FROM pragma_table_info(substr(tables.name, 5)))";
+    let mut select = connection.prepare(sql)?;
+    let lost = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let lost: Vec<(String, String)> = lost.collect::<rusqlite::Result<_>>()?;
+    match lost.iter().find(|(_, column)| !schema.retired.contains(&column.as_str())) {
+        None => Ok(()),
+        Some((table, column)) => {
+            let cause = format!("the program does not know the column {column:?} of {table:?}");
+            let error = ffi::Error::new(ffi::SQLITE_SCHEMA);
+            Err(rusqlite::Error::SqliteFailure(error, Some(cause)))
+        }
+    }
 }
 
 /// Executes the statements that `sql` selects.

@@ -53,6 +53,33 @@ pub(super) enum Action<'a> {
     Deleted,
 }
 
+impl Action<'_> {
+    /// Its name, the fields that it sets, and what it replaces, as JSON.
+    fn describe(
+        &self,
+        resource: &Resource,
+        record: &Record,
+    ) -> rusqlite::Result<(&'static str, Vec<&'static str>, Option<String>)> {
+        Ok(match self {
+            Action::Created => {
+                let values = resource.fields.iter().zip(&record.values);
+                let filled = values.filter(|(_, value)| **value != Value::Null);
+                ("created", filled.map(|(field, _)| field.name).collect(), None)
+            }
+            Action::Updated(before) => {
+                let members = before.iter().map(|(field, value)| (field.name.into(), json!(value)));
+                let object: Map<_, _> = members.collect();
+                let names = before.iter().map(|(field, _)| field.name).collect();
+                ("updated", names, Some(json!(object).to_string()))
+            }
+            Action::Deleted => {
+                let before = String::from_utf8(record.json(resource)).map_err(damaged_text)?;
+                ("deleted", Vec::new(), Some(before))
+            }
+        })
+    }
+}
+
 impl Writing<'_> {
     /// The number of the next entry. The entry must be written in the same transaction.
     pub(super) fn next_version(&self) -> rusqlite::Result<Version> {
@@ -69,23 +96,7 @@ impl Writing<'_> {
         action: &Action<'_>,
         context: &ChangeContext,
     ) -> rusqlite::Result<()> {
-        let (action, fields, before) = match action {
-            Action::Created => {
-                let values = resource.fields.iter().zip(&record.values);
-                let filled = values.filter(|(_, value)| **value != Value::Null);
-                ("created", filled.map(|(field, _)| field.name).collect(), None)
-            }
-            Action::Updated(before) => {
-                let members = before.iter().map(|(field, value)| (field.name.into(), json!(value)));
-                let object: Map<_, _> = members.collect();
-                let names = before.iter().map(|(field, _)| field.name).collect();
-                ("updated", names, Some(json!(object).to_string()))
-            }
-            Action::Deleted => {
-                let before = String::from_utf8(record.json(resource)).map_err(damaged_text)?;
-                ("deleted", Vec::<&str>::new(), Some(before))
-            }
-        };
+        let (action, fields, before) = action.describe(resource, record)?;
         let (key, name, prefix, request) = match &context.actor {
             Actor::Key { key: KeyLabel { id, name, prefix }, request_id } => {
                 (Some(id), name.as_str(), Some(prefix), Some(request_id.as_bytes()))

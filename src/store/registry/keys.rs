@@ -314,8 +314,10 @@ impl Registry {
     ) -> Result<()> {
         self.change(|transaction| {
             delete(transaction, &replacement.new, actor, now)?;
-            let old = replacement.old.clone();
-            Ok(update(transaction, &KeyRow { expires_at: replacement.former_end, ..old })?)
+            // The old key may have been revoked meanwhile, which is final.
+            let sql = "UPDATE keys SET expires_at = ?2 WHERE id = ?1";
+            transaction.execute(sql, params![replacement.old.id, replacement.former_end])?;
+            Ok(())
         })
     }
 }

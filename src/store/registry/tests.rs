@@ -474,6 +474,21 @@ fn an_undone_replacement_leaves_the_old_key_as_it_was() {
 }
 
 #[test]
+fn an_undone_replacement_leaves_the_old_key_revoked() {
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let (row, _) = fixture.key(&acme);
+    let now = fixture.clock.now();
+    let day = "24h".parse().unwrap();
+    let replaced =
+        fixture.registry.replace_key(acme.id, row.id, day, Actor::CommandLine, now).unwrap();
+    fixture.registry.revoke_key(acme.id, row.id, PANEL, now).unwrap();
+    fixture.registry.undo_replacement(&replaced, Actor::CommandLine, now).unwrap();
+    let keys = fixture.registry.list_keys(acme.id).unwrap();
+    assert_eq!(keys.iter().map(|key| key.state(now)).collect::<Vec<_>>(), [KeyState::Revoked]);
+}
+
+#[test]
 fn a_keys_end_is_announced_for_14_days() {
     let fixture = Fixture::new();
     let acme = fixture.tenant("acme");

@@ -144,7 +144,7 @@ impl Tenants {
         };
         let writers: Vec<_> = slots.into_iter().filter_map(stop).collect();
         for writer in writers {
-            // A panic of the thread was logged.
+            // The place of a panic is on standard error.
             let _ = writer.join();
         }
     }

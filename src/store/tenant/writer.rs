@@ -89,7 +89,7 @@ impl Mutation {
 }
 
 /// Tells the outcome of a mutation, after the commit or when nothing will be committed. A panic
-/// while one response is sent must not keep the others from theirs; the panic hook prints it.
+/// while one response is sent must not keep the others from theirs; Rust prints it.
 pub(super) fn tell(done: Done, committed: Result<(), StoreError>) {
     let _ = catch_unwind(AssertUnwindSafe(|| done(committed)));
 }

@@ -8,6 +8,8 @@ DELETE FROM employees WHERE EXISTS (SELECT 1 FROM pending_imports
 DELETE FROM hardware WHERE EXISTS (SELECT 1 FROM pending_imports
   WHERE resource = 'hardware' AND hardware.id BETWEEN first_id AND last_id);
 DELETE FROM changes WHERE seq > (SELECT last_seq FROM journal);
+DROP TABLE pending_imports;
+DROP TABLE IF EXISTS frequent_words;
 UPDATE journal SET entries = (SELECT count(*) FROM changes);
 
 UPDATE customers SET version = (SELECT base FROM journal) WHERE version IS NULL;
