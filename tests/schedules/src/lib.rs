@@ -1,0 +1,41 @@
+//! The program's worker pool and writer under Shuttle, which runs a scenario with many orders of
+//! its threads' steps. It reports a deadlock, and so a wake-up that is lost.
+//!
+//! The modules have the paths that they have in the program. `build.rs` takes the program's own
+//! sources where the schedule matters; [`stand_ins`] has the rest.
+
+pub mod explore;
+pub mod faults;
+pub mod stand_ins;
+
+use stand_ins::{clock, config, metrics, model, secret};
+
+#[rustfmt::skip]
+pub mod turns { include!(concat!(env!("OUT_DIR"), "/turns.rs")); }
+#[rustfmt::skip]
+pub mod fair_queue { include!(concat!(env!("OUT_DIR"), "/fair_queue.rs")); }
+#[rustfmt::skip]
+pub mod http {
+    use crate::stand_ins::response;
+    pub use crate::stand_ins::response as error;
+    pub mod worker_pool { include!(concat!(env!("OUT_DIR"), "/http/worker_pool.rs")); }
+    pub mod responder { include!(concat!(env!("OUT_DIR"), "/http/responder.rs")); }
+    pub mod request { include!(concat!(env!("OUT_DIR"), "/http/request.rs")); }
+}
+#[rustfmt::skip]
+#[allow(dead_code, unused_imports, reason = "the program's other modules use the rest")]
+#[allow(clippy::drop_non_drop, reason = "what is dropped has destructors in the program")]
+pub mod store {
+    pub use crate::stand_ins::database;
+    pub use crate::stand_ins::records;
+    use crate::stand_ins::database as data_dir;
+    pub mod error { include!(concat!(env!("OUT_DIR"), "/store/error.rs")); }
+    pub mod tenant {
+        include!(concat!(env!("OUT_DIR"), "/store/tenant/mod.rs"));
+        use crate::stand_ins::database as file;
+        #[expect(clippy::module_inception, reason = "as in the program")]
+        mod tenant { include!(concat!(env!("OUT_DIR"), "/store/tenant/tenant.rs")); }
+        mod writer { include!(concat!(env!("OUT_DIR"), "/store/tenant/writer.rs")); }
+        mod upkeep { include!(concat!(env!("OUT_DIR"), "/store/tenant/upkeep.rs")); }
+    }
+}
