@@ -7,15 +7,14 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use super::csv_reader::CsvRows;
 use super::lines::{Lines, encoding_message};
-use super::row::{Columns, RowValidator, Target, ValidRow, input};
+use super::row::{Columns, Mode, RowValidator, Target, ValidRow, input};
 use super::{Format, RowError};
 use crate::clock::Timestamp;
 use crate::model::json_object::parse_object;
-use crate::model::{Column, Field, JsonError, JsonObject, Resource};
+use crate::model::{Column, JsonError, JsonObject, Resource};
 use crate::store::{
     Actor, ChangeContext, DatabaseError, ImportTransaction, Reading, TenantFile, Writing,
 };
-use crate::words;
 
 /// An import.
 #[derive(Clone, Copy, Debug)]
@@ -25,38 +24,6 @@ pub struct Import {
     pub mode: Mode,
     /// Read the whole file without storing anything.
     pub dry_run: bool,
-}
-
-/// What a row stands for.
-#[derive(Clone, Copy, Debug)]
-pub enum Mode {
-    /// A new record.
-    Add,
-    /// A new record with the id of the row. The resource must never have held a record.
-    KeepIds,
-    /// The record with the value of the row in this column, or a new record.
-    UpdateBy(Column),
-}
-
-impl Mode {
-    /// The mode of `--update-by`: `id`, or a text or e-mail field of which lists have a filter.
-    pub fn update_by(resource: &'static Resource, name: &str) -> Result<Mode, String> {
-        let is_key = |field: &&Field| field.is_searched() && field.is_sortable();
-        let fields = resource.fields.iter().filter(is_key);
-        let mut columns = [Column::Id].into_iter().chain(fields.map(Column::Field));
-        let known = columns.clone().map(Column::name);
-        let found = columns.find(|column| column.name() == name);
-        found.map(Mode::UpdateBy).ok_or_else(|| words::unknown("field", name, known))
-    }
-
-    /// The column that every row needs, with a value that no other row has.
-    pub(super) fn key(self) -> Option<Column> {
-        match self {
-            Mode::Add => None,
-            Mode::KeepIds => Some(Column::Id),
-            Mode::UpdateBy(column) => Some(column),
-        }
-    }
 }
 
 /// How many records were created, changed and left as they are; in a dry run, would be.

@@ -13,7 +13,8 @@ mod tests;
 use std::path::Path;
 
 pub use export::{ExportError, export};
-pub use import::{Import, ImportError, ImportObserver, Imported, Mode};
+pub use import::{Import, ImportError, ImportObserver, Imported};
+pub use row::Mode;
 
 use crate::model::validation::shorten;
 

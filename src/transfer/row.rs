@@ -5,11 +5,42 @@ use std::collections::HashSet;
 use std::mem;
 
 use super::RowError;
-use super::import::Mode;
 use crate::model::validation::{ValueError, is_empty, is_integer, shorten};
 use crate::model::{Column, Field, Json, JsonObject, Kind, READ_ONLY, RecordId, Resource, Value};
 use crate::store::{DatabaseError, Match, Reading, Record};
 use crate::words;
+
+/// What a row stands for.
+#[derive(Clone, Copy, Debug)]
+pub enum Mode {
+    /// A new record.
+    Add,
+    /// A new record with the id of the row. The resource must never have held a record.
+    KeepIds,
+    /// The record with the value of the row in this column, or a new record.
+    UpdateBy(Column),
+}
+
+impl Mode {
+    /// The mode of `--update-by`: `id`, or a text or e-mail field of which lists have a filter.
+    pub fn update_by(resource: &'static Resource, name: &str) -> Result<Mode, String> {
+        let is_key = |field: &&Field| field.is_searched() && field.is_sortable();
+        let fields = resource.fields.iter().filter(is_key);
+        let mut columns = [Column::Id].into_iter().chain(fields.map(Column::Field));
+        let known = columns.clone().map(Column::name);
+        let found = columns.find(|column| column.name() == name);
+        found.map(Mode::UpdateBy).ok_or_else(|| words::unknown("field", name, known))
+    }
+
+    /// The column that every row needs, with a value that no other row has.
+    pub(super) fn key(self) -> Option<Column> {
+        match self {
+            Mode::Add => None,
+            Mode::KeepIds => Some(Column::Id),
+            Mode::UpdateBy(column) => Some(column),
+        }
+    }
+}
 
 /// All columns that a file of a resource can have: its fields, what an export writes besides them,
 /// and the natural keys of the records that it refers to.
@@ -109,7 +140,7 @@ pub(super) fn input(kind: Option<Kind>, cell: &str) -> Json {
 /// The maximum id that an import keeps. The upper half of all ids remains for new records.
 const MAX_ID: i64 = i64::MAX / 2;
 
-/// What a row stands for.
+/// The record of a row.
 #[derive(Debug)]
 pub(super) enum Target {
     /// A new record, and the id that it keeps.
