@@ -157,6 +157,20 @@ fn half_a_batch_is_found() {
 }
 
 #[test]
+fn a_batch_that_overtakes_itself_fails_and_leaves_the_record() {
+    let changes = vec![change(1, KIEL, None), change(1, LUEBECK, Some(10))];
+    let request = Request::Write { changes, is_batch: true, key: None };
+    let failed = |status| Outcome { status, record: None, version: Some(10) };
+    let batch = |status| {
+        let answer = Answer::Failed { outcome: failed(status), number: 1 };
+        (5, 6, request.clone(), Some(answer))
+    };
+    assert_order(true, [batch(412), get(7, 8, BREMEN, 10)]);
+    assert_order(false, [batch(412), get(7, 8, KIEL, 12)]);
+    assert_order(false, [batch(404), get(7, 8, BREMEN, 10)]);
+}
+
+#[test]
 fn a_key_that_takes_effect_twice_is_found() {
     let post = |id, is_replay| {
         let changes = vec![Change::Post(fields(KIEL))];

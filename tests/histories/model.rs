@@ -17,6 +17,9 @@ pub(crate) struct Record {
 /// The number of a change. `None`: nobody has seen it.
 pub(crate) type Version = Option<i64>;
 
+/// From here on are the versions that a batch gives before it fails. No `If-Match` names one.
+const UNDONE: i64 = i64::MAX - 1_000;
+
 /// An entry of the change log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Entry {
@@ -307,7 +310,9 @@ impl State {
         }
         if after.fields != record.fields {
             let entry = entries.next().and_then(|entry| entry.seq);
-            after.version = seen.and_then(|seen| seen.version).or(entry);
+            let undone = matches!(operation.answer, Some(Answer::Failed { .. }));
+            let unseen = undone.then_some(UNDONE + number as i64);
+            after.version = seen.and_then(|seen| seen.version).or(entry).or(unseen);
             self.log(after.version, id, Action::Updated, before, operation.request_id)?;
         }
         self.records.insert(id, after);
