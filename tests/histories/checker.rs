@@ -25,18 +25,25 @@ pub(crate) struct Timed<O> {
 /// The most configurations that are tried.
 const MOST: usize = 200_000;
 
+/// Why no order was found.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The longest order, and what could not come after it.
+    NotLinearizable(String),
+    /// More than [`MOST`] configurations would have to be tried.
+    Undecided,
+}
+
 /// The operations that have taken effect, as bits, and the state that they give.
 type Configuration<S> = (Vec<u64>, S);
 
 /// Checks a history. `step` returns the states that an operation with its outcome can lead to; none
 /// where the model does not allow the outcome.
-///
-/// The error shows the longest order that was found, and what could not come after it.
 pub(crate) fn check<S, O>(
     initial: S,
     history: &[Timed<O>],
     step: impl Fn(&S, &O) -> Vec<S>,
-) -> Result<(), String>
+) -> Result<(), Fault>
 where
     S: Clone + Debug + Eq + Hash,
     O: Debug,
@@ -55,7 +62,7 @@ where
             longest = Some((done, state));
         }
         if seen.len() > MOST {
-            return Err("undecided: too many orders are possible".to_owned());
+            return Err(Fault::Undecided);
         }
         // The first that was found is tried first.
         for configuration in next.into_iter().rev() {
@@ -64,14 +71,14 @@ where
             }
         }
     }
-    let (done, state) = longest.ok_or("no configuration")?;
+    let (done, state) = longest.expect("the start is a configuration");
     let open: Vec<&Timed<O>> = open(&done, history).map(|number| &history[number]).collect();
-    Err(format!(
-        "not linearizable: {} of {} operations have an order; none of these fits after them: \
+    Err(Fault::NotLinearizable(format!(
+        "{} of {} operations have an order; none of these fits after them: \
          {open:?}\nin the state {state:?}",
         count(&done),
         history.len()
-    ))
+    )))
 }
 
 fn count(done: &[u64]) -> usize {
