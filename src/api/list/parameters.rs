@@ -51,7 +51,10 @@ pub static PARAMETERS: [QueryParameter<&Resource>; 6] = [
     QueryParameter {
         name: "total",
         about: "Whether the response has `total`, the number of all matching records.",
-        schema: |_| json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "enum": ["1", "0"] }] }),
+        schema: |_| {
+            let number = json!({ "type": "string", "enum": ["1", "0"] });
+            json!({ "anyOf": [{ "type": "boolean" }, number] })
+        },
         example: || json!(true),
     },
     QueryParameter {
