@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use uuid::fmt::Hyphenated;
 
 use super::errors;
-use crate::http::{ApiError, ErrorCode, Method, REPLAYED, Request, Response};
+use crate::http::{ApiError, ErrorCode, Method, Request, Response};
 use crate::store::{ChangeContext, MutationError, StoredResponse, Writing};
 
 /// An idempotency key and the fingerprint of its request.
@@ -106,5 +106,5 @@ fn replay(stored: StoredResponse) -> Response {
     };
     let headers = [("Location", stored.location), ("ETag", stored.etag)];
     let present = headers.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)));
-    response.with(present).header(REPLAYED, "true")
+    response.with(present).header("Idempotent-Replayed", "true")
 }

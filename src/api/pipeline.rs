@@ -119,10 +119,7 @@ impl Call<'_> {
         api.registry.record_use(caller.key.id, now);
         let near_end = caller.key.near_end(now);
         reply.add_headers(near_end.map(|end| ("X-Key-Expires", end.to_string())));
-        let status =
-            api.limiter.check(caller.key.id, caller.key.rate_limit, now).inspect_err(|_| {
-                api.metrics.rate_limited.inc();
-            })?;
+        let status = api.limiter.check(caller.key.id, caller.key.rate_limit, now)?;
         reply.add_headers(status.headers());
         Ok(status)
     }

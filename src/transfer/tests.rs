@@ -158,11 +158,8 @@ fn imported_records_are_found_by_search() {
     let fixture = Fixture::new();
     fixture.accepts(&CUSTOMER, CSV, "name\nStraßenbau\nOther\n");
     fixture.accepts(&CUSTOMER, CSV, "name\nStrassenbahn\n");
-    let tenants = crate::store::Tenants::new(
-        fixture.path(),
-        crate::config::TenantLimits::default(),
-        crate::metrics::Metrics::new(|_| "").into(),
-    );
+    let tenants =
+        crate::store::Tenants::new(fixture.path(), crate::config::TenantLimits::default());
     let query = crate::model::ListQuery {
         resource: &CUSTOMER,
         sort: crate::model::Column::Id,
