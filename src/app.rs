@@ -45,7 +45,7 @@ impl App {
         let data_dir = config.data_dir.clone();
         let metrics = Arc::new(Metrics::new(routes::label));
         let opened = DataDir::open_to_serve(&data_dir)?;
-        let registry = Arc::new(Registry::open_to_serve(opened)?);
+        let registry = Arc::new(Registry::open_in(opened)?);
         let tenants = Arc::new(Tenants::new(&data_dir, config.tenants));
         let api = Api::new(Arc::clone(&registry), Arc::clone(&tenants), config.rate_limit);
         Ok(Arc::new(App {

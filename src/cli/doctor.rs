@@ -16,8 +16,8 @@ use super::GlobalOptions;
 use super::check::ORPHAN;
 use crate::clock::{Clock, Moment, Timestamp};
 use crate::store::archive::{BackupKind, backup, check};
-use crate::store::registry::{self, KeyState, Registry};
-use crate::store::tenants_dir;
+use crate::store::registry::{KeyState, Registry};
+use crate::store::{REGISTRY_FILE, tenants_dir};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -58,7 +58,7 @@ impl Check {
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let data_dir = &options.data_dir;
-    ensure!(data_dir.join(registry::FILE).exists(), "{} is no data directory", data_dir.display());
+    ensure!(data_dir.join(REGISTRY_FILE).exists(), "{} is no data directory", data_dir.display());
     let now = Clock::system().now();
     let files = files(data_dir)?;
     let mut checks = vec![file_system(data_dir), free_space(data_dir), permissions(&files)];

@@ -11,7 +11,9 @@ use super::{GlobalOptions, open_tenant};
 use crate::clock::{Clock, Moment, Timestamp};
 use crate::model::validation::is_date;
 use crate::model::{KeyId, Scopes};
-use crate::store::registry::{self, Actor, KeyRow, MAX_RATE_LIMIT, NewKey};
+use crate::store::registry::{
+    self, Actor, Administration, KeyRow, MAX_RATE_LIMIT, NewKey, Registry, TenantRow,
+};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -85,7 +87,7 @@ pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<(
         Command::Replace { key, overlap } => replace(options, &key, overlap, now),
         Command::Limit { key: KeyArguments { tenant: name, id }, limit: Limit(limit) } => {
             let (registry, tenant) = open_tenant(options, &name)?;
-            let key = registry.set_rate_limit(tenant.id, id, limit, Actor::CommandLine, now)?;
+            let key = operator(&registry, &tenant, now).set_rate_limit(id, limit)?;
             let has = match limit {
                 Some(limit) => format!("has {limit} requests a minute"),
                 None => "has the server's rate limit".to_owned(),
@@ -94,15 +96,20 @@ pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<(
         }
         Command::Revoke(KeyArguments { tenant: name, id }) => {
             let (registry, tenant) = open_tenant(options, &name)?;
-            let key = registry.revoke_key(tenant.id, id, Actor::CommandLine, now)?;
+            let key = operator(&registry, &tenant, now).revoke_key(id)?;
             report(options, &name, &key, "revoked", "is revoked")
         }
         Command::Delete(KeyArguments { tenant: name, id }) => {
             let (registry, tenant) = open_tenant(options, &name)?;
-            let key = registry.delete_key(tenant.id, id, Actor::CommandLine, now)?;
+            let key = operator(&registry, &tenant, now).delete_key(id)?;
             report(options, &name, &key, "deleted", "is deleted")
         }
     }
+}
+
+/// The operator, as whoever changes the tenant's keys.
+fn operator<'a>(registry: &'a Registry, tenant: &TenantRow, now: Moment) -> Administration<'a> {
+    registry.administer(tenant.id, Actor::CommandLine, now)
 }
 
 fn create(options: &GlobalOptions, new: NewKeyArguments, now: Moment) -> anyhow::Result<()> {
@@ -110,7 +117,8 @@ fn create(options: &GlobalOptions, new: NewKeyArguments, now: Moment) -> anyhow:
     let (registry, tenant) = open_tenant(options, &tenant_name)?;
     let scopes = scopes.into_iter().fold(Scopes::default(), Scopes::union);
     let new = NewKey { name: &name, scopes, expires_at: expires, rate_limit: rate_limit.0 };
-    let (row, key) = registry.create_key(tenant.id, new, Actor::CommandLine, now)?;
+    let operator = operator(&registry, &tenant, now);
+    let (row, key) = operator.create_key(&new)?;
     let document = json!({
         "id": row.id,
         "name": row.name,
@@ -121,7 +129,7 @@ fn create(options: &GlobalOptions, new: NewKeyArguments, now: Moment) -> anyhow:
     });
     let note = format!("key {} of {tenant_name}", row.id);
     show(options, &document, &note, &key).or_else(|error| {
-        registry.delete_key(tenant.id, row.id, Actor::CommandLine, now)?;
+        operator.delete_key(row.id)?;
         Err(error)
     })
 }
@@ -133,7 +141,8 @@ fn replace(
     now: Moment,
 ) -> anyhow::Result<()> {
     let (registry, tenant) = open_tenant(options, &key.tenant)?;
-    let replacement = registry.replace_key(tenant.id, key.id, overlap, Actor::CommandLine, now)?;
+    let operator = operator(&registry, &tenant, now);
+    let replacement = operator.replace_key(key.id, overlap)?;
     let (old, new) = (&replacement.old, &replacement.new);
     let document = json!({
         "done": "replaced",
@@ -151,7 +160,7 @@ fn replace(
     let end = old.expires_at.map(|end| end.to_string()).unwrap_or_default();
     let note = format!("key {} ends at {end}; key {} of {}", old.id, new.id, tenant.name);
     show(options, &document, &note, &replacement.key).or_else(|error| {
-        registry.undo_replacement(&replacement, Actor::CommandLine, now)?;
+        operator.undo_replacement(&replacement)?;
         Err(error)
     })
 }

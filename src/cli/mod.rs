@@ -31,7 +31,7 @@ use signal_hook::consts::SIGXFSZ;
 use crate::model::{self, Resource};
 use crate::reference::openapi;
 use crate::store::registry::{Registry, TenantRow};
-use crate::store::{OpenError, registry, sqlite_version};
+use crate::store::{OpenError, REGISTRY_FILE, registry, sqlite_version};
 
 /// Customers, employees and hardware behind a JSON API: one binary, one SQLite file per tenant.
 #[derive(Debug, Parser)]
@@ -179,11 +179,11 @@ impl GlobalOptions {
     /// directory.
     fn explain(&self, error: OpenError) -> anyhow::Error {
         match error {
-            OpenError::Missing(path) if path.ends_with(registry::FILE) => anyhow!(
+            OpenError::Missing(path) if path.ends_with(REGISTRY_FILE) => anyhow!(
                 "{} is no data directory (it has no {}); \"serve\", \"tenant create\" and \
                  \"restore\" make one",
                 self.data_dir.display(),
-                registry::FILE
+                REGISTRY_FILE
             ),
             other => other.into(),
         }

@@ -153,7 +153,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let _ = flusher.join();
     flush(&app);
     app.tenants.close();
-    app.registry.close();
+    app.registry.checkpoint(true);
     result?;
     tracing::info!("stopped");
     Ok(())
@@ -218,11 +218,12 @@ fn raise_descriptor_limit() -> u64 {
     effective.current.unwrap_or(u64::MAX)
 }
 
-/// After an error what is unwritten is kept for the next call.
+/// After an error what is unwritten is kept for the next call. The WAL is copied into the file.
 fn flush(app: &App) {
     if let Err(error) = app.registry.flush() {
         tracing::warn!(%error, "last uses of keys and failed sign-ins cannot be written");
     }
+    app.registry.checkpoint(false);
 }
 
 /// A tenant that `--create-tenant` has created, with its secrets.

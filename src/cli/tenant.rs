@@ -168,7 +168,8 @@ fn set_password(
         ));
     };
     password::check(&password)?;
-    registry.set_password(tenant.id, &password::hash(&password)?, Actor::CommandLine, now)?;
+    let operator = registry.administer(tenant.id, Actor::CommandLine, now);
+    operator.set_password(&password::hash(&password)?)?;
     if generate {
         let text = format!("panel password of {name}, shown this once: {password}");
         return options.report(&json!({"name": name, "password": password}), &text);

@@ -100,9 +100,7 @@ impl SignedInRequest<'_> {
             return Err(error);
         }
         let new = registry::NewKey { expires_at, ..registry::NewKey::new(name, scopes) };
-        let created =
-            self.panel.registry.create_key(self.session.tenant.id, new, self.actor(), now);
-        let (row, key) = created.map_err(PanelError::refused)?;
+        let (row, key) = self.admin().create_key(&new).map_err(PanelError::refused)?;
         Ok(self.show_once(row, key))
     }
 
@@ -111,9 +109,7 @@ impl SignedInRequest<'_> {
         let overlap = overlap(form.get("overlap")).ok_or_else(|| {
             PanelError::invalid("Select when the old key ends. Nothing was changed.")
         })?;
-        let (tenant, now) = (self.session.tenant.id, self.request.received_at);
-        let replaced =
-            self.panel.registry.replace_key(tenant, key_id(form), overlap, self.actor(), now);
+        let replaced = self.admin().replace_key(key_id(form), overlap);
         let Replacement { old, new, key, .. } = replaced.map_err(PanelError::refused)?;
         self.log(Action::KeyReplaced, Some(old.id));
         Ok(self.show_once(new, key))
@@ -129,17 +125,13 @@ impl SignedInRequest<'_> {
 
     /// A key of another tenant is treated as unknown.
     fn revoke(&self, form: &Form) -> Result<Response, PanelError> {
-        let (tenant, now) = (self.session.tenant.id, self.request.received_at);
-        let revoked = self.panel.registry.revoke_key(tenant, key_id(form), self.actor(), now);
-        let key = revoked.map_err(PanelError::refused)?;
+        let key = self.admin().revoke_key(key_id(form)).map_err(PanelError::refused)?;
         self.log(Action::KeyRevoked, Some(key.id));
         Ok(redirect("?done=revoked"))
     }
 
     fn delete(&self, form: &Form) -> Result<Response, PanelError> {
-        let (tenant, now) = (self.session.tenant.id, self.request.received_at);
-        let deleted = self.panel.registry.delete_key(tenant, key_id(form), self.actor(), now);
-        let key = deleted.map_err(PanelError::refused)?;
+        let key = self.admin().delete_key(key_id(form)).map_err(PanelError::refused)?;
         self.log(Action::KeyDeleted, Some(key.id));
         Ok(redirect("?done=deleted"))
     }
@@ -165,7 +157,7 @@ impl SignedInRequest<'_> {
             return Err(error);
         }
         let hash = panel.passwords.hash(new)?;
-        panel.registry.set_password(tenant.id, &hash, self.actor(), request.received_at)?;
+        self.admin().set_password(&hash)?;
         self.log(Action::PasswordChanged, None);
         Ok(SESSION.set(request, "", redirect("?done=password-changed")))
     }

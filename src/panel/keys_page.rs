@@ -7,7 +7,7 @@ use super::templates::{self, ConfirmPage, KeyForm, KeysPage, NewKey, Notice};
 use super::{Panel, log_event};
 use crate::http::{Method, Request, Response};
 use crate::model::KeyId;
-use crate::store::registry::{Action, Actor, KeyState};
+use crate::store::registry::{Action, Actor, Administration, KeyState};
 
 /// The numbers of changes and of sign-ins on the page.
 const CHANGES: usize = 20;
@@ -126,8 +126,10 @@ impl SignedInRequest<'_> {
         self.page(200, PageContext { notice, ..PageContext::default() })
     }
 
-    pub(super) fn actor(&self) -> Actor {
-        Actor::Panel(self.request.client)
+    /// The tenant's admin, as whoever changes keys and the password.
+    pub(super) fn admin(&self) -> Administration<'_> {
+        let (tenant, actor) = (self.session.tenant.id, Actor::Panel(self.request.client));
+        self.panel.registry.administer(tenant, actor, self.request.received_at)
     }
 
     pub(super) fn log(&self, action: Action, key: Option<KeyId>) {

@@ -1,40 +1,34 @@
 //! The data directory: its paths, its locks, and what an earlier process has left in its WALs.
 //!
-//! Two locks. `serve.lock` is held by the one server. The directory itself is locked shared by
-//! everybody who has a database open, and exclusively by whoever comes first, for as long as it
-//! takes to recover the WALs (database/wal.rs): nothing is committed behind frames that may not be
-//! on the disk.
+//! Two locks. The one server has locked the directory of the tenants' files. The data directory
+//! itself is locked shared by everybody who has a database open, and exclusively by whoever comes
+//! first, for as long as it takes to recover the WALs (database/wal.rs): nothing is committed behind
+//! frames that may not be on the disk.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirEntry, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, DirEntry, File, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::database::{self, Database, Schema};
 use super::error::OpenError;
-use super::records;
 use crate::files;
 use crate::model::TenantId;
 
 /// The registry's name in the data directory.
-pub(crate) const REGISTRY_FILE: &str = "registry.db";
-
-const LOCK_FILE: &str = "serve.lock";
+pub const REGISTRY_FILE: &str = "registry.db";
 
 /// `migrations/README.md` says how to change a schema.
 pub(crate) static REGISTRY: Schema = Schema {
-    name: "registry",
     version: 3,
     sql: include_str!("registry/schema.sql"),
     steps: &[(3, include_str!("migrations/registry/3.sql"))],
     retired: &[],
-    complete: |_| Ok(()),
 };
 
 pub(crate) static TENANT: Schema = Schema {
-    name: "tenant",
     version: 4,
     sql: include_str!("../../schema.sql"),
     steps: &[
@@ -42,7 +36,6 @@ pub(crate) static TENANT: Schema = Schema {
         (4, include_str!("migrations/tenant/4.sql")),
     ],
     retired: &["last_word", "base"],
-    complete: records::build_search,
 };
 
 /// The registry of a data directory.
@@ -176,18 +169,16 @@ fn recover(data_dir: &Path) -> Result<(), OpenError> {
 /// The lock of the one server.
 #[derive(Debug)]
 pub struct ServeLock {
-    _file: File,
+    _directory: File,
 }
 
 impl ServeLock {
     /// Fails with [`OpenError::Unusable`] where another process serves the directory.
     pub fn acquire(data_dir: &Path) -> Result<ServeLock, OpenError> {
-        let path = data_dir.join(LOCK_FILE);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(&path).map_err(|error| OpenError::unusable(&path, error))?;
-        match file.try_lock() {
-            Ok(()) => Ok(ServeLock { _file: file }),
+        let path = tenants_dir(data_dir);
+        let directory = File::open(&path).map_err(|error| OpenError::unusable(&path, error))?;
+        match directory.try_lock() {
+            Ok(()) => Ok(ServeLock { _directory: directory }),
             Err(TryLockError::WouldBlock) => {
                 Err(OpenError::unusable(data_dir, "another tenantdesk serves this data directory"))
             }
@@ -205,7 +196,6 @@ pub struct NewDataDir {
     existed: bool,
     /// Whether there were no files but hidden ones.
     was_empty: bool,
-    has_new_lock: bool,
 }
 
 impl NewDataDir {
@@ -235,8 +225,7 @@ impl NewDataDir {
         let create = || -> io::Result<NewDataDir> {
             let existed = path.exists();
             let was_empty = !existed || is_empty(path)?;
-            let has_new_lock = !path.join(LOCK_FILE).exists();
-            let created = NewDataDir { path: path.to_owned(), existed, was_empty, has_new_lock };
+            let created = NewDataDir { path: path.to_owned(), existed, was_empty };
             files::create_private_directories(path)?;
             if was_empty {
                 fs::set_permissions(path, Permissions::from_mode(0o700))?;
@@ -248,7 +237,7 @@ impl NewDataDir {
     }
 
     pub fn keep(mut self) {
-        (self.existed, self.was_empty, self.has_new_lock) = (true, false, false);
+        (self.existed, self.was_empty) = (true, false);
     }
 }
 
@@ -257,9 +246,6 @@ impl Drop for NewDataDir {
         // Whoever else uses the directory holds a shared lock.
         if !File::open(&self.path).is_ok_and(|directory| directory.try_lock().is_ok()) {
             return;
-        }
-        if self.has_new_lock {
-            let _ = fs::remove_file(self.path.join(LOCK_FILE));
         }
         if self.was_empty && !has_tenant_files(&self.path) {
             registry_database(&self.path).remove();
@@ -278,6 +264,7 @@ mod tests {
     #[test]
     fn one_server_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(tenants_dir(directory.path())).unwrap();
         let first = ServeLock::acquire(directory.path()).unwrap();
         assert!(ServeLock::acquire(directory.path()).is_err());
         drop(first);

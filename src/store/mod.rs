@@ -18,7 +18,7 @@ mod records;
 pub mod registry;
 mod tenant;
 
-pub use data_dir::{DataDir, NewDataDir, ServeLock, tenants_dir};
+pub use data_dir::{DataDir, NewDataDir, REGISTRY_FILE, ServeLock, tenants_dir};
 pub use error::{DatabaseError, MutationError, OpenError, StoreError};
 pub use records::{
     Actor, ChangeContext, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Match, Page,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 use serde_json::{Map, Value as Json};
 
+use super::data_dir::TENANT;
 use super::database::{Role, differences};
 use super::registry::{Actor as KeyActor, Event, NewKey};
 use super::*;
@@ -92,17 +93,15 @@ fn files_of_every_released_version_get_the_present_schema_and_keep_their_content
         let before = kept(&open_as_it_is(file.path()));
         assert!(!before[0].is_empty(), "{before:?}");
         drop(DataDir::open_to_serve(data).unwrap());
-        for (database, schema) in
-            [(&file, &tenant::SCHEMA), (&data_dir::registry_database(data), &registry::SCHEMA)]
-        {
+        for database in [&file, &data_dir::registry_database(data)] {
             let connection = database.open(Role::Reader).unwrap();
-            let differences = differences(&connection, schema).unwrap();
-            assert_eq!(differences, [""; 0], "{} of schema {version}", schema.name);
+            let differences = differences(&connection, database.schema()).unwrap();
+            assert_eq!(differences, [""; 0], "{database:?} of schema {version}");
         }
         let connection = file.open(Role::Reader).unwrap();
         assert_eq!(kept(&connection), before, "schema {version}");
         assert_eq!(
-            archive::check::problems_of_records(&connection).unwrap(),
+            archive::check::problems_of_records(&connection, &TENANT).unwrap(),
             [""; 0],
             "schema {version}"
         );
@@ -127,10 +126,13 @@ fn the_registry_of_every_released_version_is_used_as_a_new_one_is() {
         assert_eq!((key.expires_at, key.rate_limit), (None, None), "schema {version}");
         let now = Clock::system().now();
         let actor = KeyActor::CommandLine;
-        registry.set_password(ACME, "$new", actor, now).unwrap();
+        registry.administer(ACME, actor, now).set_password("$new").unwrap();
         let overlap = jiff::Span::new();
-        let replaced = registry.replace_key(ACME, key.id, overlap, actor, now).unwrap();
-        registry.set_rate_limit(ACME, replaced.new.id, NonZeroU32::new(7), actor, now).unwrap();
+        let replaced = registry.administer(ACME, actor, now).replace_key(key.id, overlap).unwrap();
+        registry
+            .administer(ACME, actor, now)
+            .set_rate_limit(replaced.new.id, NonZeroU32::new(7))
+            .unwrap();
         let tenant = registry.tenant(ACME).unwrap().unwrap();
         let client = "2001:db8::1".parse().unwrap();
         registry.record_failed_sign_in(ACME, client, now);
@@ -188,7 +190,7 @@ fn the_change_log_of_schema_3_stays_with_the_versions_of_its_records() {
 
 #[test]
 fn the_present_version_has_fixtures() {
-    assert_eq!(RELEASED.last(), Some(&tenant::SCHEMA.version));
+    assert_eq!(RELEASED.last(), Some(&TENANT.version));
 }
 
 /// Makes the fixtures of the present version: those of the version before, migrated, and used.
@@ -202,7 +204,7 @@ fn make_fixtures() {
     let registry = Registry::open(data).unwrap();
     let (now, client) = (Clock::system().now(), "192.0.2.1".parse().unwrap());
     let new = NewKey::new("second key", Scopes::read_only());
-    registry.create_key(ACME, new, KeyActor::Panel(client), now).unwrap();
+    registry.administer(ACME, KeyActor::Panel(client), now).create_key(&new).unwrap();
     registry.record_failed_sign_in(ACME, client, now);
     registry.flush().unwrap();
     let lines = records(data).into_iter().map(|record| Json::Object(record).to_string() + "\n");

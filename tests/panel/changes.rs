@@ -10,18 +10,8 @@ use super::browser_session::{PASSWORD, Panel};
 const NEW: &str = "another horse battery";
 
 fn key(panel: &Panel, tenant: &TenantRow) -> KeyRow {
-    let now = panel.clock.now();
-    panel
-        .app
-        .registry
-        .create_key(
-            tenant.id,
-            NewKey::new("its secret name", Scopes::every()),
-            Actor::CommandLine,
-            now,
-        )
-        .unwrap()
-        .0
+    let operator = panel.app.registry.administer(tenant.id, Actor::CommandLine, panel.clock.now());
+    operator.create_key(&NewKey::new("its secret name", Scopes::every())).unwrap().0
 }
 
 #[test]

@@ -309,7 +309,8 @@ fn a_key_is_replaced_and_the_new_one_shown_once() {
         let old = browser.create_key("Web shop", &["customers:read"]);
         let row = panel.keys(&acme).last().unwrap().clone();
         let limit = std::num::NonZeroU32::new(500);
-        panel.app.registry.set_rate_limit(acme.id, row.id, limit, Actor::CommandLine, now).unwrap();
+        let operator = panel.app.registry.administer(acme.id, Actor::CommandLine, now);
+        operator.set_rate_limit(row.id, limit).unwrap();
         browser
             .get(&format!("replace={}", row.id))
             .is(200)
@@ -365,7 +366,7 @@ fn the_last_twenty_changes_stand_at_the_foot() {
     }
     let now = panel.clock.now();
     let typed = NewKey::new("typed", Scopes::every());
-    panel.app.registry.create_key(acme.id, typed, Actor::CommandLine, now).unwrap();
+    panel.app.registry.administer(acme.id, Actor::CommandLine, now).create_key(&typed).unwrap();
     let [changes, sign_ins] = browser.events();
     assert_eq!((changes.len(), sign_ins.len()), (20, 1));
     assert!(changes[0].starts_with("Key created <bdi>typed</bdi>"), "{}", changes[0]);
@@ -390,7 +391,7 @@ fn sign_ins_failures_and_password_changes_are_events_with_the_address() {
     browser.send("password", &[("current", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
     let now = panel.clock.now();
     let hash = password::hash(PASSWORD).unwrap();
-    panel.app.registry.set_password(acme.id, &hash, Actor::CommandLine, now).unwrap();
+    panel.app.registry.administer(acme.id, Actor::CommandLine, now).set_password(&hash).unwrap();
     let mut browser = panel.signed_in("acme");
     assert!(!browser.get("").text().contains("since your last one"));
     let quiet = |event: &str, by: &str| format!("{event} <span class=\"quiet\">{by}</span></span>");

@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -13,15 +13,14 @@ use rusqlite::Connection;
 
 use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
 use super::{ArchiveError, Staging, at, check};
-
 use crate::clock::Moment;
 use crate::files;
-use crate::model::{ALL, Resource, TenantId};
+use crate::model::{ALL, Resource};
 use crate::store::data_dir::{registry_database, tenant_database, tenants_dir};
-use crate::store::database::{CopyError, Role, Schema, copy_to, open_plain};
+use crate::store::database::{Database, Role, copy_pages, is_write_error, open_plain};
 use crate::store::error::OpenError;
-use crate::store::registry::{self, Registry, TenantRow};
-use crate::store::{records, tenant};
+use crate::store::records;
+use crate::store::registry::{Registry, TenantRow};
 
 /// The directory in which a backup is made, and from which an older one is removed.
 const PARTIAL: &str = ".partial";
@@ -93,7 +92,8 @@ fn fill(
     now: Moment,
     sequence: u64,
 ) -> Result<Manifest, ArchiveError> {
-    let copied = copy_registry(registry, partial)?;
+    let copy = registry_database(partial);
+    let copied = save(&registry_database(registry.data_dir()), &copy, "the registry")?;
     if let Some(tenant) = tenant {
         copied.execute("DELETE FROM tenants WHERE id <> ?", [tenant.id])?;
     }
@@ -108,37 +108,21 @@ fn fill(
         files: Vec::new(),
     };
     save_tenants(registry, &copied, partial, &mut manifest)?;
-    if let Some(tenant) = tenant.filter(|_| manifest.tenants.is_empty()) {
-        let reason = manifest.left_out.pop().map(|left_out| left_out.reason);
-        let cause = reason.unwrap_or_else(|| "it was deleted meanwhile".to_owned());
-        return Err(ArchiveError::Unreadable { what: format!("tenant {}", tenant.name), cause });
+    if let Some(TenantRow { name, .. }) = tenant.filter(|_| manifest.tenants.is_empty()) {
+        return Err(unreadable(&format!("tenant {name}"), "it was deleted meanwhile"));
     }
     // VACUUM removes the deleted rows from the pages of the file, too.
     copied.execute_batch("DELETE FROM sessions; VACUUM")?;
-    if let Some(problem) = check::faults(&copied, &registry::SCHEMA).into_iter().next() {
-        let what = format!("{} is damaged", registry::FILE);
-        return Err(ArchiveError::Unreadable { what, cause: problem });
-    }
     drop(copied);
-    sync(&partial.join(registry::FILE))?;
-    manifest.files.insert(0, describe(partial, registry::FILE, &registry::SCHEMA)?);
+    manifest.files.insert(0, describe(partial, &copy)?);
     write_manifest(partial, &manifest)?;
     sync(&tenants_dir(partial))?;
     sync(partial)?;
     Ok(manifest)
 }
 
-fn copy_registry(registry: &Registry, partial: &Path) -> Result<Connection, ArchiveError> {
-    let live = registry_database(registry.data_dir()).open(Role::Bulk)?;
-    let copy = partial.join(registry::FILE);
-    copy_to(&live, &copy).map_err(|error| match error {
-        CopyError::Source(error) | CopyError::Target(error) => error,
-    })?;
-    Ok(open_plain(&copy)?)
-}
-
-/// Saves every tenant of the copied registry. One that cannot be read, or was deleted meanwhile, is
-/// left out.
+/// Saves every tenant of the copied registry. In a backup of all, one that cannot be read, or was
+/// deleted meanwhile, is left out.
 fn save_tenants(
     registry: &Registry,
     copied: &Connection,
@@ -146,42 +130,47 @@ fn save_tenants(
     manifest: &mut Manifest,
 ) -> Result<(), ArchiveError> {
     for TenantRow { id, name, .. } in check::tenants(copied)? {
-        match save_tenant(registry, partial, id) {
-            Ok(records) => {
-                let saved = SavedTenant { id, name, records };
-                manifest.files.push(describe(partial, &saved.file(), &tenant::SCHEMA)?);
-                manifest.tenants.push(saved);
+        let (live, copy) = (tenant_database(registry.data_dir(), id), tenant_database(partial, id));
+        match save(&live, &copy, &format!("tenant {name}")) {
+            Ok(connection) => {
+                let records = count(&connection)?;
+                drop(connection);
+                manifest.files.push(describe(partial, &copy)?);
+                manifest.tenants.push(SavedTenant { id, name, records });
             }
-            Err(CopyError::Source(reason)) => {
-                let reason = reason.to_string();
-                manifest.left_out.push(LeftOutTenant { id, name, reason });
+            Err(ArchiveError::Unreadable { cause, .. }) if manifest.kind == BackupKind::All => {
+                copy.remove();
+                manifest.left_out.push(LeftOutTenant { id, name, reason: cause });
             }
-            Err(CopyError::Target(error)) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     }
     Ok(())
 }
 
-/// Copies a tenant's file and checks the copy. Returns the number of records of each resource.
-fn save_tenant(
-    registry: &Registry,
-    partial: &Path,
-    id: TenantId,
-) -> Result<BTreeMap<String, i64>, CopyError> {
-    let live = tenant_database(registry.data_dir(), id);
-    let copy = tenant_database(partial, id);
-    copy_to(&live.open(Role::Bulk).map_err(CopyError::Source)?, copy.path())?;
-    let examine = || -> Result<_, String> {
-        let connection = open_plain(copy.path()).map_err(|error| error.to_string())?;
-        match check::faults(&connection, &tenant::SCHEMA).into_iter().next() {
-            Some(fault) => Err(fault),
-            None => count(&connection).map_err(|error| error.to_string()),
+/// Copies a database and checks the copy. Returns the copy, which is not synced.
+///
+/// # Errors
+///
+/// [`ArchiveError::Unreadable`] if the fault is in `live`, which messages call `what`.
+fn save(live: &Database, copy: &Database, what: &str) -> Result<Connection, ArchiveError> {
+    let source = live.open(Role::Bulk).map_err(|error| unreadable(what, error))?;
+    files::create_private(copy.path()).map_err(at(copy.path()))?;
+    copy_pages(&source, copy.path()).map_err(|error| match is_write_error(&error) {
+        true => copy.unusable(error).into(),
+        false => unreadable(what, live.error(&error)),
+    })?;
+    let connection = open_plain(copy.path())?;
+    match check::problems(&connection, copy.schema(), &[check::FAULTS]).into_iter().next() {
+        Some(cause) => {
+            Err(unreadable(what, OpenError::Damaged { path: live.path().to_owned(), cause }))
         }
-    };
-    examine().map_err(|cause| {
-        copy.remove();
-        CopyError::Source(OpenError::Damaged { path: live.path().to_owned(), cause })
-    })
+        None => Ok(connection),
+    }
+}
+
+fn unreadable(what: &str, cause: impl ToString) -> ArchiveError {
+    ArchiveError::Unreadable { what: what.to_owned(), cause: cause.to_string() }
 }
 
 /// Resource → number of its records.
@@ -191,8 +180,12 @@ pub(super) fn count(tenant: &Connection) -> rusqlite::Result<BTreeMap<String, i6
     ALL.into_iter().map(number).collect()
 }
 
-fn describe(partial: &Path, path: &str, schema: &Schema) -> Result<SavedFile, ArchiveError> {
-    manifest::describe(partial, path, schema.version).map_err(at(&partial.join(path)))
+/// Makes a copy durable that nothing has open, and describes it.
+fn describe(partial: &Path, copy: &Database) -> Result<SavedFile, ArchiveError> {
+    sync(copy.path())?;
+    let file = File::open(copy.path()).map_err(at(copy.path()))?;
+    let (bytes, sha256) = manifest::digest(file, io::sink()).map_err(at(copy.path()))?;
+    Ok(SavedFile { path: copy.name_in(partial), schema: copy.schema().version, bytes, sha256 })
 }
 
 fn write_manifest(partial: &Path, manifest: &Manifest) -> Result<(), ArchiveError> {
@@ -247,11 +240,10 @@ fn remove_older(
     };
     let backups = list(dir)?.into_iter();
     let older = backups.filter(|(path, manifest)| path != newest && is_same_kind(manifest));
-    let staging = Staging::create(dir.join(PARTIAL))?;
     let remove = |(directory, _): (PathBuf, Manifest)| {
-        let name = directory.file_name().unwrap_or_default();
         // Under its name a backup is complete, so it loses that first.
-        fs::rename(&directory, staging.path().join(name))
+        let staging = Staging::create(dir.join(PARTIAL))?;
+        fs::rename(&directory, staging.path().join("removed"))
             .and_then(|()| files::sync(staging.path()))
             .and_then(|()| files::sync(dir))
             .map_err(at(&directory))?;

@@ -2,8 +2,8 @@
 //! has that the program does not make (contract section 10).
 
 use std::collections::{BTreeSet, HashMap};
-use std::ops::RangeInclusive;
 use std::path::Path;
+use std::ptr;
 
 use jiff::civil::Date;
 use rusqlite::Connection;
@@ -13,21 +13,18 @@ use crate::model::{ALL, Resource, Scope, TenantId};
 use crate::password;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
 use crate::store::data_dir::{
-    DataDir, registry_database, tenant_database, tenant_file_ids, tenants_dir,
+    DataDir, TENANT, registry_database, tenant_database, tenant_file_ids, tenants_dir,
 };
 use crate::store::database::{self, Database, Role, Schema};
 use crate::store::error::OpenError;
+use crate::store::records::KeyLabel;
 use crate::store::registry::{
-    self, EVENT_COLUMNS, Event, KEY_COLUMNS, KeyRow, TENANT_COLUMNS, TenantRow, check_key_name,
+    EVENT_COLUMNS, Event, KEY_COLUMNS, KeyRow, TENANT_COLUMNS, TenantRow, check_key_name,
 };
-use crate::store::tenant;
 
-/// The ids that a counter reaches in the life of a program, with room for as many again.
-const IDS: RangeInclusive<i64> = 1..=(1 << 53) - 1;
-
-/// The numbers of entries in the change log. They begin at up to 2^44, and each restore adds to
-/// them.
-const VERSIONS: RangeInclusive<i64> = 0..=(1 << 60) - 1;
+/// The highest id and number of an entry that the program makes, with room for as many again: the
+/// numbers of entries begin at up to 2^44, and a restore adds up to 2^40.
+const LAST_NUMBER: i64 = (1 << 53) - 1;
 
 /// The result for one database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,46 +58,53 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     let rows = registry.open(Role::Bulk).ok().and_then(|registry| tenants(&registry).ok());
     let known: Option<BTreeSet<TenantId>> =
         rows.map(|rows| rows.into_iter().map(|tenant| tenant.id).collect());
-    let (database, problems) = (registry::FILE.to_owned(), examine(&registry, &registry::SCHEMA));
-    let mut findings = vec![Finding { database, problems, is_orphan: false }];
-    for id in files.union(known.as_ref().unwrap_or(&files)).copied() {
-        let is_orphan = known.as_ref().is_some_and(|known| !known.contains(&id));
-        let file = tenant_database(data_dir, id);
-        let problems = if is_orphan { Vec::new() } else { examine(&file, &tenant::SCHEMA) };
-        findings.push(Finding { database: format!("tenants/{id}.db"), problems, is_orphan });
-    }
-    Ok(findings)
+    let finding = |file: &Database, is_orphan: bool| {
+        let problems = if is_orphan { Vec::new() } else { examine(file) };
+        Finding { database: file.name_in(data_dir), problems, is_orphan }
+    };
+    let ids = files.union(known.as_ref().unwrap_or(&files));
+    let of_tenant = |id: &TenantId| {
+        let is_orphan = known.as_ref().is_some_and(|known| !known.contains(id));
+        finding(&tenant_database(data_dir, *id), is_orphan)
+    };
+    Ok([finding(&registry, false)].into_iter().chain(ids.map(of_tenant)).collect())
 }
 
-fn examine(database: &Database, schema: &Schema) -> Vec<String> {
-    let connection = match database.open(Role::Bulk) {
-        Ok(connection) => connection,
-        Err(error) => return vec![error.to_string()],
-    };
-    let mut problems = faults(&connection, schema);
-    if problems.is_empty() {
-        problems = strange_values(&connection, schema);
+fn examine(database: &Database) -> Vec<String> {
+    let schema = database.schema();
+    match database.open(Role::Bulk) {
+        Ok(connection) if is_tenants(schema) => {
+            problems(&connection, schema, &[FAULTS, STRANGE, &[problems_of_records]])
+        }
+        Ok(connection) => problems(&connection, schema, &[FAULTS, STRANGE]),
+        Err(error) => vec![error.to_string()],
     }
-    if problems.is_empty() && is_tenants(schema) {
-        problems = listed(problems_of_records(&connection));
-    }
-    problems
 }
 
 fn is_tenants(schema: &Schema) -> bool {
-    schema.name == tenant::SCHEMA.name
+    ptr::eq(schema, &TENANT)
 }
 
-/// What the program cannot work with. Each check relies on those before it: a schema that is not the
-/// program's may have views, and a damaged table may have no end.
-pub(super) fn faults(connection: &Connection, schema: &Schema) -> Vec<String> {
-    let mut problems = listed(database::differences(connection, schema));
-    for check in [integrity_problems, broken_foreign_keys, invalid_texts] {
-        if problems.is_empty() {
-            problems = listed(check(connection));
-        }
-    }
-    problems
+/// Finds problems of one kind.
+pub(super) type Check = fn(&Connection, &Schema) -> rusqlite::Result<Vec<String>>;
+
+/// What the program cannot work with.
+pub(super) const FAULTS: &[Check] =
+    &[database::differences, integrity_problems, broken_foreign_keys, invalid_texts];
+
+/// What the program does not make: counters and ids without room for others, and names and hashes
+/// that break its rules.
+pub(super) const STRANGE: &[Check] = &[out_of_range, strange_rows];
+
+/// The problems that the first check finds which finds any. Each relies on those before it: a
+/// schema that is not the program's may have views, and a damaged table may have no end.
+pub(super) fn problems(
+    connection: &Connection,
+    schema: &Schema,
+    checks: &[&[Check]],
+) -> Vec<String> {
+    let mut found = checks.iter().copied().flatten().map(|check| listed(check(connection, schema)));
+    found.find(|problems| !problems.is_empty()).unwrap_or_default()
 }
 
 fn listed(found: rusqlite::Result<Vec<String>>) -> Vec<String> {
@@ -109,14 +113,17 @@ fn listed(found: rusqlite::Result<Vec<String>>) -> Vec<String> {
     problems.take(MAX_PROBLEMS).map(|text| text.replace(char::is_control, " ")).collect()
 }
 
-pub(super) fn integrity_problems(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+pub(super) fn integrity_problems(
+    connection: &Connection,
+    _: &Schema,
+) -> rusqlite::Result<Vec<String>> {
     let mut lines = texts(connection, &format!("PRAGMA integrity_check({MAX_PROBLEMS})"))?;
     lines.retain(|line| line != "ok");
     Ok(lines)
 }
 
 /// References to rows that do not exist.
-fn broken_foreign_keys(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+fn broken_foreign_keys(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
     let sql = format!(
         r#"SELECT format('%s %d refers to a row of %s that does not exist', "table", rowid, parent)
            FROM pragma_foreign_key_check LIMIT {MAX_PROBLEMS}"#
@@ -125,7 +132,7 @@ fn broken_foreign_keys(connection: &Connection) -> rusqlite::Result<Vec<String>>
 }
 
 /// The tables with a text that is not UTF-8. SQLite does not check that.
-fn invalid_texts(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+fn invalid_texts(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
     let sql = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'";
     let mut invalid = Vec::new();
     for table in texts(connection, sql)? {
@@ -151,49 +158,27 @@ pub(super) fn texts(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<
     connection.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
 }
 
-/// What the program does not make: counters and ids without room for others, and names and hashes
-/// that break its rules. [`faults`] has found nothing.
-pub(super) fn strange_values(connection: &Connection, schema: &Schema) -> Vec<String> {
-    let mut problems = listed(out_of_range(connection, schema));
-    if problems.is_empty() {
-        let others = if is_tenants(schema) { strange_change_log } else { strange_rows };
-        problems = listed(others(connection));
-    }
-    problems
-}
-
-fn out_of_range(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
-    const COUNTED: &str = "SELECT name FROM sqlite_schema WHERE sql LIKE '%AUTOINCREMENT%'";
-    let last = IDS.end();
-    let sql = format!(
-        "SELECT 'sqlite_sequence is out of range' WHERE (
-           SELECT count(*) > count(DISTINCT name)
-               OR total(typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND {last}
-                        OR name NOT IN ({COUNTED})) > 0
-           FROM sqlite_sequence)"
+fn out_of_range(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
+    let strange = "SELECT 'sqlite_sequence is not as the program makes it' WHERE EXISTS (
+         SELECT 1 FROM sqlite_sequence GROUP BY name HAVING count(*) > 1 OR name NOT IN
+           (SELECT name FROM sqlite_schema WHERE sql LIKE '%AUTOINCREMENT%'))";
+    let mut found = texts(connection, strange)?;
+    let numbers = format!(
+        r#"SELECT format('SELECT ''%s.%s is out of range'' WHERE EXISTS (SELECT 1 FROM %s
+                          WHERE (%s BETWEEN 0 AND {LAST_NUMBER}) IS NOT TRUE)',
+                         tables.name, columns.name, tables.name, columns.name)
+           FROM pragma_table_list AS tables JOIN pragma_table_info(tables.name) AS columns
+           WHERE tables.schema = 'main' AND tables.type = 'table' AND columns.name IN
+             ('id', 'version', 'seq', 'record_id', 'last_seq', 'entries')"#
     );
-    let mut found = texts(connection, &sql)?;
-    let counted = texts(connection, COUNTED)?;
-    let mut numbers: Vec<_> = counted.iter().map(|table| (table.as_str(), "id", &IDS)).collect();
-    if is_tenants(schema) {
-        numbers.extend(ALL.map(|resource| (resource.plural, "version", &VERSIONS)));
-        numbers.extend([
-            ("changes", "seq", &VERSIONS),
-            ("changes", "record_id", &IDS),
-            ("changes_removed", "seq", &VERSIONS),
-            ("changes_state", "last_seq", &VERSIONS),
-            ("changes_state", "entries", &VERSIONS),
-        ]);
-    }
-    for (table, column, range) in numbers {
-        let (first, last) = (range.start(), range.end());
-        let sql = format!(
-            "SELECT '{table}.{column} is out of range' FROM {table}
-             WHERE {column} NOT BETWEEN {first} AND {last} LIMIT 1"
-        );
+    for sql in texts(connection, &numbers)? {
         found.extend(texts(connection, &sql)?);
     }
     Ok(found)
+}
+
+fn strange_rows(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
+    if is_tenants(schema) { strange_change_log(connection) } else { strange_access(connection) }
 }
 
 fn strange_change_log(tenant: &Connection) -> rusqlite::Result<Vec<String>> {
@@ -207,21 +192,30 @@ fn strange_change_log(tenant: &Connection) -> rusqlite::Result<Vec<String>> {
     texts(tenant, &sql)
 }
 
-fn strange_rows(registry: &Connection) -> rusqlite::Result<Vec<String>> {
-    let tenants = tenants(registry)?;
-    let sql = format!("SELECT {KEY_COLUMNS}, hash, scopes FROM keys");
-    let mut statement = registry.prepare(&sql)?;
+/// Tenants, keys and events.
+fn strange_access(registry: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut found: Vec<String> = tenants(registry)?.iter().filter_map(tenant_problem).collect();
+    let mut statement =
+        registry.prepare(&format!("SELECT {KEY_COLUMNS}, hash, scopes FROM keys"))?;
     let columns = KEY_COLUMNS.split(',').count();
-    let keys = statement.query_map([], |row| {
-        let key = KeyRow::read(row)?;
-        let (hash, scopes): (Vec<u8>, String) = (row.get(columns)?, row.get(columns + 1)?);
-        Ok(key_problem(&key, &hash, &scopes))
-    })?;
-    let sql = format!("SELECT {EVENT_COLUMNS} FROM key_events");
-    let mut statement = registry.prepare(&sql)?;
-    let events = statement.query_map([], |row| Ok(event_problem(&Event::read(row)?)))?;
-    let tenants = tenants.iter().map(|tenant| Ok(row_problem(tenant)));
-    tenants.chain(keys).chain(events).filter_map(Result::transpose).collect()
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (key, scopes): (KeyRow, String) = (KeyRow::read(row)?, row.get(columns + 1)?);
+        let has_hash = row.get_ref(columns)?.as_blob()?.len() == 32;
+        let has_scopes = scopes.split(' ').all(|scope| Scope::parse(scope).is_some());
+        if !(is_label(&key.name, &key.prefix) && has_hash && has_scopes) {
+            found.push(format!("the key {} is none that the program makes", key.id));
+        }
+    }
+    let mut statement = registry.prepare(&format!("SELECT {EVENT_COLUMNS} FROM key_events"))?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let key = Event::read(row)?.key.filter(|key| !is_label(&key.name, &key.prefix));
+        found.extend(key.map(|KeyLabel { id, .. }| {
+            format!("an event of the key {id} is none that the program makes")
+        }));
+    }
+    Ok(found)
 }
 
 /// The tenants of a registry that is not opened as one.
@@ -230,7 +224,7 @@ pub(super) fn tenants(registry: &Connection) -> rusqlite::Result<Vec<TenantRow>>
     registry.prepare(&sql)?.query_map([], TenantRow::read)?.collect()
 }
 
-fn row_problem(tenant: &TenantRow) -> Option<String> {
+fn tenant_problem(tenant: &TenantRow) -> Option<String> {
     let name = &tenant.name;
     let is_date = |text: &String| text.len() == 10 && text.parse::<Date>().is_ok();
     if !password::is_acceptable(&tenant.password_hash) {
@@ -242,27 +236,11 @@ fn row_problem(tenant: &TenantRow) -> Option<String> {
     }
 }
 
-fn key_problem(key: &KeyRow, hash: &[u8], scopes: &str) -> Option<String> {
-    let has_scopes = scopes.split(' ').all(|scope| Scope::parse(scope).is_some());
-    let is_good = is_key_name(&key.name) && is_prefix(&key.prefix) && has_scopes;
-    (!is_good || hash.len() != 32)
-        .then(|| format!("the key {} is none that the program makes", key.id))
-}
-
-fn event_problem(event: &Event) -> Option<String> {
-    let key = event.key.as_ref()?;
-    (!is_key_name(&key.name) || !is_prefix(&key.prefix))
-        .then(|| format!("an event of the key {} is none that the program makes", key.id))
-}
-
-fn is_key_name(name: &str) -> bool {
-    check_key_name(name) == Ok(name)
-}
-
-/// Whether it can be the first characters of a key: `tdk_` and base64url.
-fn is_prefix(prefix: &str) -> bool {
+/// Whether it can be the name of a key and its first characters: `tdk_` and base64url.
+fn is_label(name: &str, prefix: &str) -> bool {
     let is_of_a_key = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    prefix.len() == PREFIX_LENGTH
+    check_key_name(name) == Ok(name)
+        && prefix.len() == PREFIX_LENGTH
         && prefix.starts_with(KEY_START)
         && prefix.bytes().all(is_of_a_key)
 }
@@ -271,6 +249,7 @@ fn is_prefix(prefix: &str) -> bool {
 /// the search tables.
 pub(in crate::store) fn problems_of_records(
     connection: &Connection,
+    _: &Schema,
 ) -> rusqlite::Result<Vec<String>> {
     // One state of the file, also beside a server.
     let snapshot = connection.unchecked_transaction()?;

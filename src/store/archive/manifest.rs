@@ -1,7 +1,6 @@
 //! The manifest of a backup, `manifest.json`: its tenants, and the length and SHA-256 of its files.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -56,12 +55,6 @@ pub struct SavedTenant {
     pub name: String,
     /// Resource → number of its records.
     pub records: BTreeMap<String, i64>,
-}
-
-impl SavedTenant {
-    pub(super) fn file(&self) -> String {
-        format!("tenants/{}.db", self.id)
-    }
 }
 
 /// A tenant that a backup of all tenants lacks.
@@ -152,10 +145,4 @@ pub(super) fn digest(mut source: impl Read, mut target: impl Write) -> io::Resul
     }
     let sum = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok((bytes, sum))
-}
-
-/// The manifest's entry for the file at `path` in the backup. No connection to it may be open.
-pub(super) fn describe(directory: &Path, path: &str, schema: u32) -> io::Result<SavedFile> {
-    let (bytes, sha256) = digest(File::open(directory.join(path))?, io::sink())?;
-    Ok(SavedFile { path: path.to_owned(), schema, bytes, sha256 })
 }

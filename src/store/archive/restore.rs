@@ -143,13 +143,14 @@ fn restore_everything(data_dir: &Path, source: &Source) -> Result<Outcome, Archi
     }
     let mut statement = registry.prepare("SELECT 1 FROM keys WHERE tenant_id = ?")?;
     let mut restored = Vec::new();
-    for saved in &source.manifest.tenants {
-        let connection = source.copy_tenant(saved, staging.path())?;
+    for SavedTenant { id, name, .. } in &source.manifest.tenants {
+        let staged = tenant_database(staging.path(), *id);
+        let connection = source.copy(&staged, staging.path())?;
         records::renew_lineage(&connection, None)?;
-        let keys = statement.query_map([saved.id], |_| Ok(()))?.count();
-        let (id, name, records) = (saved.id, saved.name.clone(), count(&connection)?);
+        let keys = statement.query_map([id], |_| Ok(()))?.count();
+        let (id, name, records) = (*id, name.clone(), count(&connection)?);
         restored.push(RestoredTenant { id, name, existed: false, keys, records });
-        finish(connection, &tenant_database(staging.path(), saved.id))?;
+        finish(connection, &staged)?;
     }
     drop(statement);
     finish(registry, &registry_database(staging.path()))?;
@@ -207,25 +208,25 @@ fn restore_tenant(
     let staging = Staging::create(request.data_dir.join(STAGING))?;
     let saved_registry = registry_database(staging.path());
     finish(source.copy_registry(staging.path())?, &saved_registry)?;
-    let connection = source.copy_tenant(saved, staging.path())?;
-    let (records, staged) = (count(&connection)?, tenant_database(staging.path(), saved.id));
-    let (tenant, needs_restart) = match existing {
+    let staged = tenant_database(staging.path(), saved.id);
+    let connection = source.copy(&staged, staging.path())?;
+    let (existed, records) = (existing.is_some(), count(&connection)?);
+    let (id, keys, needs_restart) = match existing {
         Some(TenantRow { id, .. }) => {
             let live = tenant_database(request.data_dir, id);
             let is_other_file = replace(connection, &staged, &live)?;
-            let tenant =
-                RestoredTenant { id, name: name.to_owned(), existed: true, keys: 0, records };
-            (tenant, is_other_file && live.litestream_directory().is_dir())
+            (id, 0, is_other_file && live.litestream_directory().is_dir())
         }
         None => {
             records::renew_lineage(&connection, None)?;
             finish(connection, &staged)?;
-            registry.attach(saved_registry.path())?;
-            let (TenantRow { id, name, .. }, keys) = add(&registry, saved.id, name, &staged)?;
-            (RestoredTenant { id, name, existed: false, keys, records }, false)
+            registry.attach(&saved_registry)?;
+            let (TenantRow { id, .. }, keys) = add(&registry, saved.id, name, &staged)?;
+            (id, keys, false)
         }
     };
     created.keep();
+    let tenant = RestoredTenant { id, name: name.to_owned(), existed, keys, records };
     Ok((vec![tenant], needs_restart))
 }
 
@@ -265,7 +266,9 @@ fn replace(
     staged: &Database,
     live: &Database,
 ) -> Result<bool, ArchiveError> {
-    let attached = attach(&connection, live.path());
+    // As every command, it leaves the live WAL as it is (database/wal.rs).
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let attached = live.attach_to(&connection, "live");
     match live.open(Role::Bulk) {
         Ok(mut target) => {
             // A busy server releases its lock for moments only.
@@ -295,13 +298,6 @@ fn replace(
     }
     rename_synced(staged, live).map_err(at(live.path()))?;
     Ok(true)
-}
-
-fn attach(connection: &Connection, live: &Path) -> rusqlite::Result<()> {
-    let name = live.to_str().ok_or_else(|| rusqlite::Error::InvalidPath(live.to_owned()))?;
-    // As every command, it leaves the live WAL as it is (database/wal.rs).
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    connection.execute("ATTACH ? AS live", [name]).map(drop)
 }
 
 /// Takes over what has to go on from the attached live file: the counters of ids and of the change

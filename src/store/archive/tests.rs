@@ -17,12 +17,11 @@ use crate::model::{Scopes, TenantId};
 use crate::password;
 use crate::secret;
 use crate::store::data_dir::{
-    NewDataDir, ServeLock, registry_database, tenant_database, tenants_dir,
+    NewDataDir, ServeLock, TENANT, registry_database, tenant_database, tenants_dir,
 };
 use crate::store::database::{Role, open_plain};
 use crate::store::error::OpenError;
 use crate::store::registry::{Actor, KeyRow, KeyState, NewKey, Registry, TenantRow};
-use crate::store::tenant;
 
 /// A data directory and a directory of backups.
 pub(super) struct Fixture {
@@ -61,7 +60,7 @@ impl Fixture {
     pub(super) fn key(&self, tenant: i64) -> (KeyRow, String) {
         let key = NewKey::new("a key", Scopes::every());
         let (tenant, now) = (TenantId(tenant), self.clock.now());
-        self.registry().create_key(tenant, key, Actor::CommandLine, now).unwrap()
+        self.registry().administer(tenant, Actor::CommandLine, now).create_key(&key).unwrap()
     }
 
     pub(super) fn backup(&self, tenant: Option<&str>) -> Backup {
@@ -158,8 +157,9 @@ pub(super) fn sign(directory: &Path) {
     for file in text["files"].as_array_mut().unwrap() {
         let name = file["path"].as_str().unwrap();
         if directory.join(name).is_file() {
-            let found = manifest::describe(directory, name, 0).unwrap();
-            (file["bytes"], file["sha256"]) = (found.bytes.into(), found.sha256.into());
+            let found = fs::File::open(directory.join(name)).unwrap();
+            let (bytes, sha256) = manifest::digest(found, io::sink()).unwrap();
+            (file["bytes"], file["sha256"]) = (bytes.into(), sha256.into());
         }
     }
     fs::write(&path, serde_json::to_vec(&text).unwrap()).unwrap();
@@ -202,7 +202,8 @@ fn a_backup_of_one_tenant_holds_nothing_of_the_others() {
     fixture.tenant("two");
     let new = NewKey::new("secret of one", Scopes::every());
     let (registry, now) = (fixture.registry(), fixture.clock.now());
-    let (_, key) = registry.create_key(TenantId(1), new, Actor::CommandLine, now).unwrap();
+    let (_, key) =
+        registry.administer(TenantId(1), Actor::CommandLine, now).create_key(&new).unwrap();
     let made = fixture.backup(Some("two"));
     assert_eq!((made.manifest.kind, made.manifest.tenants.len()), (BackupKind::Tenant, 1));
     let bytes = fs::read(made.directory.join("registry.db")).unwrap();
@@ -344,9 +345,15 @@ fn an_existing_tenant_is_replaced_only_by_force_and_keeps_its_keys_and_counters(
     let registry = fixture.registry();
     let (key, _) = fixture.key(1);
     fixture.backup(Some("one"));
-    registry.revoke_key(one.id, key.id, Actor::CommandLine, fixture.clock.now()).unwrap();
+    registry
+        .administer(one.id, Actor::CommandLine, fixture.clock.now())
+        .revoke_key(key.id)
+        .unwrap();
     let new = password::hash("another password").unwrap();
-    registry.set_password(one.id, &new, Actor::CommandLine, fixture.clock.now()).unwrap();
+    registry
+        .administer(one.id, Actor::CommandLine, fixture.clock.now())
+        .set_password(&new)
+        .unwrap();
     fixture.add(1, &["Drei", "Vier"]);
     let changed = fixture.names(1);
     let refused = fixture.restore(Some("one"), false).unwrap_err().to_string();
@@ -405,7 +412,7 @@ fn a_backup_from_elsewhere_does_not_use_deleted_ids_again() {
     let keys: Vec<i64> = (0..4).map(|_| elsewhere.key(1).0.id.0).collect();
     let (registry, now) = (elsewhere.registry(), elsewhere.clock.now());
     let first = crate::model::KeyId(keys[0]);
-    registry.delete_key(TenantId(1), first, Actor::CommandLine, now).unwrap();
+    registry.administer(TenantId(1), Actor::CommandLine, now).delete_key(first).unwrap();
     elsewhere.backup(None);
     let here = Fixture::new();
     for name in ["one", "two", "three"] {
@@ -466,7 +473,8 @@ fn a_restored_key_keeps_its_end_and_its_limit() {
         ..NewKey::new("a key", Scopes::every())
     };
     let (registry, now) = (fixture.registry(), fixture.clock.now());
-    let (row, _) = registry.create_key(TenantId(1), new, Actor::CommandLine, now).unwrap();
+    let (row, _) =
+        registry.administer(TenantId(1), Actor::CommandLine, now).create_key(&new).unwrap();
     fixture.backup(Some("one"));
     registry.delete_tenant("one").unwrap();
     let id = fixture.restore(Some("one"), false).unwrap().tenants[0].id;
@@ -664,7 +672,7 @@ pub(super) fn older_backup(fixture: &Fixture, version: u32) -> PathBuf {
 
 #[test]
 fn backups_of_older_versions_are_migrated() {
-    for version in 1..tenant::SCHEMA.version {
+    for version in 1..TENANT.version {
         let fixture = Fixture::new();
         let directory = older_backup(&fixture, version);
         let before = fs::read(directory.join("registry.db")).unwrap();
@@ -689,10 +697,8 @@ fn one_tenant_but_not_everything_can_be_restored_while_a_server_runs() {
     assert!(fixture.restore(None, false).is_err());
     fixture.restore(Some("one"), true).unwrap();
     let empty = fixture.path("empty");
-    fs::create_dir(&empty).unwrap();
+    let _created = NewDataDir::create_directories(&empty).unwrap();
     let _starting = ServeLock::acquire(&empty).unwrap();
-    fs::rename(empty.join("serve.lock"), empty.join(".hidden")).unwrap();
-    fs::hard_link(empty.join(".hidden"), empty.join("serve.lock")).unwrap();
     assert!(fixture.restore_into(&empty, None, None, false).is_err());
     assert!(!empty.join("registry.db").exists());
 }

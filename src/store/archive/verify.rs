@@ -15,11 +15,11 @@ use rusqlite::Connection;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::manifest::{Manifest, SavedTenant, digest};
+use super::manifest::{Manifest, digest};
 use super::{ArchiveError, at, check};
 use crate::files;
+use crate::store::data_dir::registry_database;
 use crate::store::database::{self, Database, LITESTREAM_TABLES, Schema};
-use crate::store::{registry, tenant};
 
 /// The backup that is restored.
 pub(super) struct Source {
@@ -30,55 +30,41 @@ pub(super) struct Source {
 impl Source {
     /// Copies the registry, without sessions, to the directory `staging`.
     pub(super) fn copy_registry(&self, staging: &Path) -> Result<Connection, ArchiveError> {
-        let connection = self.copy(registry::FILE, &registry::SCHEMA, staging)?;
+        let registry = registry_database(staging);
+        let connection = self.copy(&registry, staging)?;
         let tenants = check::tenants(&connection)?;
         let ids = tenants.iter().map(|tenant| (tenant.id, tenant.name.as_str()));
         if !ids.eq(self.manifest.tenant_ids()) {
-            let path = self.directory.join(registry::FILE);
+            let path = self.directory.join(registry.name_in(staging));
             return Err(refused(&path, "does not have the tenants of the manifest"));
         }
         connection.execute("DELETE FROM sessions", [])?;
         Ok(connection)
     }
 
-    /// Copies a tenant's file to the directory `staging`.
-    pub(super) fn copy_tenant(
-        &self,
-        saved: &SavedTenant,
-        staging: &Path,
-    ) -> Result<Connection, ArchiveError> {
-        self.copy(&saved.file(), &tenant::SCHEMA, staging)
-    }
-
-    /// Copies a database and migrates it if it is older. Returns it open, without Litestream's
-    /// tables.
-    fn copy(
-        &self,
-        file: &str,
-        schema: &'static Schema,
-        staging: &Path,
-    ) -> Result<Connection, ArchiveError> {
-        let (from, to) = (self.directory.join(file), staging.join(file));
+    /// Copies a database to `copy` in the directory `staging`, and migrates it if it is older.
+    /// Returns it open, without Litestream's tables.
+    pub(super) fn copy(&self, copy: &Database, staging: &Path) -> Result<Connection, ArchiveError> {
+        let name = copy.name_in(staging);
+        let (from, to, schema) = (self.directory.join(&name), copy.path(), copy.schema());
         let refuse = |what: &str| refused(&from, what);
         let unusable = |error: &dyn Display| refuse(&format!("cannot be used ({error})"));
-        let saved = self.manifest.file(file).ok_or_else(|| refuse("is not in the manifest"))?;
+        let saved = self.manifest.file(&name).ok_or_else(|| refuse("is not in the manifest"))?;
         let source =
             open_regular(&from).map_err(|error| refuse(&format!("cannot be read ({error})")))?;
-        let target = files::create_private(&to).map_err(at(&to))?;
-        let (_, sum) = digest(source.take(saved.bytes), target).map_err(at(&to))?;
+        let target = files::create_private(to).map_err(at(to))?;
+        let (_, sum) = digest(source.take(saved.bytes), target).map_err(at(to))?;
         if sum != saved.sha256 {
             return Err(refuse("is not what the manifest's SHA-256 says"));
         }
-        let is_strange = |what: String| refuse(&format!("is not as tenantdesk makes it: {what}"));
-        let problems = unsafe_to_migrate(&to, schema).map_err(|error| unusable(&error))?;
-        problems.into_iter().next().map_or(Ok(()), |what| Err(is_strange(what)))?;
-        Database::new(&to, schema).migrate().map_err(|error| unusable(&error))?;
-        let connection = open_staged(&to)?;
-        let mut problems = check::faults(&connection, schema);
-        if problems.is_empty() {
-            problems = check::strange_values(&connection, schema);
-        }
-        problems.into_iter().next().map_or(Ok(()), |what| Err(is_strange(what)))?;
+        let refuse_first = |problems: Vec<String>| match problems.first() {
+            Some(what) => Err(refuse(&format!("is not as tenantdesk makes it: {what}"))),
+            None => Ok(()),
+        };
+        refuse_first(unsafe_to_migrate(to, schema).map_err(|error| unusable(&error))?)?;
+        copy.migrate().map_err(|error| unusable(&error))?;
+        let connection = open_staged(to)?;
+        refuse_first(check::problems(&connection, schema, &[check::FAULTS, check::STRANGE]))?;
         for table in LITESTREAM_TABLES {
             connection.execute_batch(&format!("DROP TABLE IF EXISTS main.{table}"))?;
         }
@@ -121,5 +107,5 @@ fn unsafe_to_migrate(path: &Path, schema: &Schema) -> rusqlite::Result<Vec<Strin
     let unknown = "SELECT 'it has ' || name FROM pragma_table_list WHERE schema = 'main'
         AND (type = 'view' OR type = 'virtual' AND name NOT LIKE '%\\_search' ESCAPE '\\')";
     let problems = check::texts(&connection, unknown)?;
-    if problems.is_empty() { check::integrity_problems(&connection) } else { Ok(problems) }
+    if problems.is_empty() { check::integrity_problems(&connection, schema) } else { Ok(problems) }
 }

@@ -1,7 +1,6 @@
 //! Copies of whole databases, page by page, with SQLite's backup API.
 
 use std::ffi::c_int;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,53 +9,23 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, ffi};
 
 use super::connection::{LOCK_WAIT, open_plain};
-use super::{remove, wal};
-use crate::files;
-use crate::store::error::OpenError;
+use super::wal;
 
-/// Why a database was not copied.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CopyError {
-    /// The database cannot be read.
-    #[error(transparent)]
-    Source(OpenError),
-    /// The copy cannot be written.
-    #[error(transparent)]
-    Target(OpenError),
-}
-
-/// Copies a consistent snapshot of the database to a new private file, and syncs it. The copy has
-/// no WAL. After an error there is no copy.
+/// Copies a consistent snapshot of the database to the empty file at `path`. The copy has no WAL and
+/// is not synced.
 ///
 /// All pages are copied in one step: in several steps, each commit of another connection would
 /// begin the copy anew.
-pub(crate) fn copy_to(source: &Connection, path: &Path) -> Result<(), CopyError> {
-    let cannot_write = |cause: io::Error| CopyError::Target(OpenError::unusable(path, cause));
-    let file = files::create_private(path).map_err(cannot_write)?;
-    copy_pages(source, path)
-        .and_then(|()| file.sync_all().map_err(cannot_write))
-        .inspect_err(|_| remove(path))
-}
-
-fn copy_pages(source: &Connection, path: &Path) -> Result<(), CopyError> {
-    let failed = |error: rusqlite::Error| {
-        if is_write_error(&error) {
-            CopyError::Target(OpenError::unusable(path, error))
-        } else {
-            let source = Path::new(source.path().unwrap_or_default());
-            CopyError::Source(OpenError::unusable(source, error))
-        }
-    };
-    let mut target = open_plain(path).map_err(failed)?;
-    // The file is synced once, when it is complete.
-    target.pragma_update(None, "synchronous", "OFF").map_err(failed)?;
-    step(&Backup::new(source, &mut target).map_err(failed)?, -1).map_err(failed)?;
+pub(crate) fn copy_pages(source: &Connection, path: &Path) -> rusqlite::Result<()> {
+    let mut target = open_plain(path)?;
+    target.pragma_update(None, "synchronous", "OFF")?;
+    step(&Backup::new(source, &mut target)?, -1)?;
     // A reader of a database in WAL mode must be able to create files beside it.
-    target.pragma_update(None, "journal_mode", "DELETE").map_err(failed)
+    target.pragma_update(None, "journal_mode", "DELETE")
 }
 
-/// Whether a step of the copy failed at its target. The source is only read.
-fn is_write_error(error: &rusqlite::Error) -> bool {
+/// Whether [`copy_pages`] failed at its target. The source is only read.
+pub(crate) fn is_write_error(error: &rusqlite::Error) -> bool {
     let codes = [
         ffi::SQLITE_IOERR_WRITE,
         ffi::SQLITE_IOERR_FSYNC,

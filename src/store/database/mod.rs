@@ -23,9 +23,9 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, 
 use rusqlite::{Connection, ErrorCode};
 
 pub(crate) use connection::{LOCK_WAIT, Role, open_plain, version, wait_for};
-pub(crate) use copy::{CopyError, copy_to, replace_content};
+pub(crate) use copy::{copy_pages, is_write_error, replace_content};
 pub(crate) use schema::{LITESTREAM_TABLES, Schema, differences};
-pub(crate) use wal::{commit, make_durable, recover, wal_frames};
+pub(crate) use wal::{commit, make_durable, recover};
 
 use super::error::OpenError;
 use crate::clock::Timestamp;
@@ -47,6 +47,16 @@ impl Database {
         &self.path
     }
 
+    pub(crate) fn schema(&self) -> &'static Schema {
+        self.schema
+    }
+
+    /// Its name in a data directory or a backup: `registry.db`, `tenants/1.db`.
+    pub(crate) fn name_in(&self, directory: &Path) -> String {
+        let name = self.path.strip_prefix(directory).unwrap_or(&self.path);
+        name.to_string_lossy().into_owned()
+    }
+
     /// The path with a suffix of [`COMPANIONS`].
     pub(crate) fn companion(&self, suffix: &str) -> PathBuf {
         companion(&self.path, suffix)
@@ -66,7 +76,16 @@ impl Database {
     /// Removes the file and those that SQLite keeps beside it. Errors are ignored: the caller has
     /// just created them, and nothing uses them.
     pub(crate) fn remove(&self) {
-        remove(&self.path);
+        for file in self.files() {
+            let _ = fs::remove_file(file);
+        }
+    }
+
+    /// Attaches the database to a connection.
+    pub(crate) fn attach_to(&self, connection: &Connection, name: &str) -> rusqlite::Result<()> {
+        let path = self.path.to_str();
+        let path = path.ok_or_else(|| rusqlite::Error::InvalidPath(self.path.clone()))?;
+        connection.execute(&format!("ATTACH ? AS {name}"), [path]).map(drop)
     }
 
     /// An error about this database with the text of `cause`.
@@ -103,14 +122,6 @@ pub(crate) fn companion(path: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
-}
-
-/// See [`Database::remove`].
-pub(crate) fn remove(path: &Path) {
-    let _ = fs::remove_file(path);
-    for suffix in COMPANIONS {
-        let _ = fs::remove_file(companion(path, suffix));
-    }
 }
 
 /// Runs a statement that returns nothing, prepared once for each connection.

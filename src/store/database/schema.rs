@@ -16,8 +16,6 @@ use crate::store::error::OpenError;
 /// The schema of one kind of database.
 #[derive(Debug)]
 pub(crate) struct Schema {
-    /// The kind of database, for messages: `registry`, `tenant`.
-    pub(crate) name: &'static str,
     /// The version of `sql`. A database has its version in `user_version`.
     pub(crate) version: u32,
     /// Creates the schema in an empty database.
@@ -27,8 +25,6 @@ pub(crate) struct Schema {
     pub(crate) steps: &'static [(u32, &'static str)],
     /// Columns of older versions that have no place in this one.
     pub(crate) retired: &'static [&'static str],
-    /// What a migration does afterwards.
-    pub(crate) complete: fn(&Connection) -> rusqlite::Result<()>,
 }
 
 impl Database {
@@ -105,7 +101,11 @@ impl Database {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         wal::make_durable(&self.path)?;
         rebuild(&transaction, self.schema, found)?;
-        (self.schema.complete)(&transaction)?;
+        execute_each(
+            &transaction,
+            r#"SELECT format('INSERT INTO "%w" ("%w") VALUES (''rebuild'')', name, name)
+               FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL %'"#,
+        )?;
         transaction.pragma_update(None, "user_version", self.schema.version)?;
         wal::commit(transaction)?;
         self.checkpoint(connection, true)

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
 use super::*;
-use crate::store::{registry, tenant};
+use crate::store::data_dir::{TENANT, registry_database, tenant_database};
 
 /// `LIBSQLITE3_FLAGS` of the build, from `.cargo/config.toml` or the environment.
 const FLAGS: &str = match option_env!("LIBSQLITE3_FLAGS") {
@@ -20,7 +20,7 @@ const MAX_SPILL: u64 = 131_071;
 
 fn tenant_file() -> (tempfile::TempDir, Database, Connection) {
     let directory = tempfile::tempdir().unwrap();
-    let database = Database::new(directory.path().join("1.db"), &tenant::SCHEMA);
+    let database = Database::new(directory.path().join("1.db"), &TENANT);
     database.create().unwrap();
     let connection = database.open(Role::Writer).unwrap();
     (directory, database, connection)
@@ -97,8 +97,10 @@ fn assert_configured(connection: &Connection) {
 #[test]
 fn every_connection_is_configured() {
     let directory = tempfile::tempdir().unwrap();
-    for schema in [&tenant::SCHEMA, &registry::SCHEMA] {
-        let database = Database::new(directory.path().join(schema.name), schema);
+    fs::create_dir(directory.path().join("tenants")).unwrap();
+    for database in
+        [tenant_database(directory.path(), TenantId(1)), registry_database(directory.path())]
+    {
         database.create().unwrap();
         for role in [Role::Reader, Role::Writer, Role::Bulk] {
             let connection = database.open(role).unwrap();
@@ -172,7 +174,7 @@ fn what_an_earlier_process_left_in_the_wal_is_copied_into_the_file() {
 #[test]
 fn a_schema_that_differs_is_found() {
     let (_directory, _, connection) = tenant_file();
-    assert_eq!(differences(&connection, &tenant::SCHEMA).unwrap(), [""; 0]);
+    assert_eq!(differences(&connection, &TENANT).unwrap(), [""; 0]);
     connection
         .execute_batch(
             "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER);
@@ -180,7 +182,7 @@ fn a_schema_that_differs_is_found() {
              CREATE INDEX customers_by_city_2 ON customers (city);",
         )
         .unwrap();
-    let found = differences(&connection, &tenant::SCHEMA).unwrap();
+    let found = differences(&connection, &TENANT).unwrap();
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found.iter().any(|text| text.contains("customers_by_name is missing")), "{found:?}");
     assert!(found.iter().any(|text| text.contains("customers_by_city_2")), "{found:?}");

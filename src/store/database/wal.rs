@@ -63,20 +63,10 @@ impl Database {
     ) -> rusqlite::Result<()> {
         self.limit_wal(connection)?;
         let mode = if truncate { "TRUNCATE" } else { "PASSIVE" };
-        run_checkpoint(connection, mode).map(drop).inspect_err(end_if_not_synced)
+        let mut checkpoint =
+            connection.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))?;
+        checkpoint.query_row([], |_| Ok(())).inspect_err(end_if_not_synced)
     }
-}
-
-/// The frames in the WAL.
-pub(crate) fn wal_frames(connection: &Connection) -> rusqlite::Result<u32> {
-    run_checkpoint(connection, "NOOP")
-}
-
-/// Returns the frames in the WAL.
-fn run_checkpoint(connection: &Connection, mode: &str) -> rusqlite::Result<u32> {
-    let mut statement = connection.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))?;
-    // -1 where the WAL is not in use.
-    statement.query_row([], |row| Ok(u32::try_from(row.get::<_, i64>(1)?).unwrap_or(0)))
 }
 
 /// Makes a WAL durable that an earlier process has left, and copies it into the database. No other

@@ -22,7 +22,7 @@ pub use change_log::{Actor, ChangeContext, ChangesPage, ChangesQuery, KeyLabel, 
 pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
 pub use search::fold;
-pub(crate) use search::{build_search, import_settings, merge_step};
+pub(crate) use search::{import_settings, merge_step};
 pub(crate) use write::remove_old_responses;
 pub use write::{DeleteOutcome, StoredResponse, Writing};
 

@@ -106,17 +106,6 @@ impl Writing<'_> {
     }
 }
 
-/// Fills the search tables from the records, for a migration.
-pub(crate) fn build_search(connection: &Connection) -> rusqlite::Result<()> {
-    ALL.iter().try_for_each(|Resource { plural: table, .. }| {
-        connection.execute_batch(&format!(
-            "INSERT INTO {table}_search ({table}_search, rank) VALUES ('hashsize', {IMPORT_HASH});
-             INSERT INTO {table}_search ({table}_search) VALUES ('rebuild');
-             INSERT INTO {table}_search ({table}_search, rank) VALUES ('hashsize', {HASH});"
-        ))
-    })
-}
-
 /// The memory in which FTS5 gathers entries before it writes a segment: its default, in bytes.
 const HASH: usize = 1 << 20;
 

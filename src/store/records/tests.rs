@@ -12,12 +12,12 @@ use crate::model::{
     ALL, CUSTOMER, Column, HARDWARE, KeyId, KeysetPosition, Kind, ListQuery, Predicate,
 };
 use crate::store::archive::check::problems_of_records;
+use crate::store::data_dir::TENANT;
 use crate::store::database::{Database, Role};
-use crate::store::tenant;
 
 fn tenant_file() -> (tempfile::TempDir, Connection) {
     let directory = tempfile::tempdir().unwrap();
-    let database = Database::new(directory.path().join("1.db"), &tenant::SCHEMA);
+    let database = Database::new(directory.path().join("1.db"), &TENANT);
     database.create().unwrap();
     let connection = database.open(Role::Bulk).unwrap();
     connection.pragma_update(None, "synchronous", "OFF").unwrap();
@@ -228,7 +228,9 @@ fn hardware_of_customers(connection: &Connection) -> Vec<(i64, Option<i64>)> {
                8 FROM n",
         )
         .unwrap();
-    build_search(connection).unwrap();
+    connection
+        .execute_batch("INSERT INTO hardware_search (hardware_search) VALUES ('rebuild')")
+        .unwrap();
     let customer = |id| match id {
         1..=5_000 => None,
         5_001..=56_000 => Some(1),
@@ -503,7 +505,7 @@ fn a_search_finds_what_a_look_at_every_text_finds() {
             merge_step(&customers.connection, 64).unwrap();
         }
     }
-    assert_eq!(problems_of_records(&customers.connection).unwrap(), [""; 0]);
+    assert_eq!(problems_of_records(&customers.connection, &TENANT).unwrap(), [""; 0]);
     for _ in 0..200 {
         let count = [1, 1, 1, 2, 3, 20][random.below(6)];
         let words = (0..count).map(|_| random.part()).collect();
@@ -535,7 +537,7 @@ fn words_of_any_length_are_found_by_each_of_their_parts() {
     {
         customers.compare(&mut random, vec![part.to_owned()]);
     }
-    assert_eq!(problems_of_records(&customers.connection).unwrap(), [""; 0]);
+    assert_eq!(problems_of_records(&customers.connection, &TENANT).unwrap(), [""; 0]);
 }
 
 #[test]
@@ -550,8 +552,12 @@ fn what_does_not_fit_in_an_intact_file_is_found() {
     ] {
         let mut customers = Customers::new();
         customers.add(&mut Random(3), 5);
-        assert_eq!(problems_of_records(&customers.connection).unwrap(), [""; 0]);
+        assert_eq!(problems_of_records(&customers.connection, &TENANT).unwrap(), [""; 0]);
         customers.connection.execute_batch(change).unwrap();
-        assert_eq!(problems_of_records(&customers.connection).unwrap().len(), 1, "{change}");
+        assert_eq!(
+            problems_of_records(&customers.connection, &TENANT).unwrap().len(),
+            1,
+            "{change}"
+        );
     }
 }

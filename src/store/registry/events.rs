@@ -2,9 +2,9 @@
 //! the last 1,000 sign-ins and the last 1,000 changes are kept (contract section 11): whoever tries
 //! to sign in displaces no change.
 
-use std::net::IpAddr;
+use std::net::{AddrParseError, IpAddr};
 
-use rusqlite::types::{FromSqlError, Type};
+use rusqlite::types::Type;
 use rusqlite::{Row, Transaction, params};
 
 use super::keys::KeyRow;
@@ -78,11 +78,7 @@ impl Event {
             Actor::Panel(client) => ("panel", Some(client)),
             Actor::CommandLine => ("command line", None),
         };
-        let key = key.map(|KeyRow { id, name, prefix, .. }| KeyLabel {
-            id: *id,
-            name: name.clone(),
-            prefix: prefix.clone(),
-        });
+        let key = key.cloned().map(|KeyRow { id, name, prefix, .. }| KeyLabel { id, name, prefix });
         Event { at, actor: actor.to_owned(), action: action.as_str().to_owned(), client, key }
     }
 
@@ -95,16 +91,15 @@ impl Event {
     ) -> rusqlite::Result<()> {
         let Event { at, actor, action, client, key } = self;
         let client = client.map(|client| client.to_string());
-        let (key_id, name, prefix) = (
-            key.as_ref().map(|k| k.id),
-            key.as_ref().map(|k| &k.name),
-            key.as_ref().map(|k| &k.prefix),
-        );
+        let (id, name, prefix) = match key {
+            Some(KeyLabel { id, name, prefix }) => (Some(id), Some(name), Some(prefix)),
+            None => (None, None, None),
+        };
         let sql = format!(
             "INSERT INTO key_events (tenant_id, {EVENT_COLUMNS})
              SELECT id, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM tenants WHERE id = ?1"
         );
-        let values = params![tenant_id, at, actor, action, client, key_id, name, prefix];
+        let values = params![tenant_id, at, actor, action, client, id, name, prefix];
         transaction.prepare_cached(&sql)?.execute(values)?;
         let sql = format!(
             "DELETE FROM key_events WHERE tenant_id = ?1 AND {IS_SIGN_IN} = ?2 AND id <=
@@ -122,12 +117,8 @@ impl Event {
     /// Reads [`EVENT_COLUMNS`], in their order.
     pub(in crate::store) fn read(row: &Row<'_>) -> rusqlite::Result<Event> {
         let client = row.get::<_, Option<String>>(3)?.map(|text| text.parse()).transpose();
-        let client = client.map_err(|error| {
-            rusqlite::Error::FromSqlConversionFailure(
-                3,
-                Type::Text,
-                FromSqlError::other(error).into(),
-            )
+        let client = client.map_err(|error: AddrParseError| {
+            rusqlite::Error::FromSqlConversionFailure(3, Type::Text, error.into())
         })?;
         let key = match row.get(4)? {
             Some(id) => Some(KeyLabel { id, name: row.get(5)?, prefix: row.get(6)? }),

@@ -7,9 +7,9 @@ use std::time::Duration;
 use jiff::Span;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
 
-use super::events::{Action, Actor, Event};
+use super::events::Action;
 use super::tenants::{Inactive, inactive};
-use super::{Registry, RegistryError, Result};
+use super::{Administration, Registry, RegistryError, Result};
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, Scopes, TenantId};
 use crate::secret::{self, PREFIX_LENGTH};
@@ -102,8 +102,8 @@ impl KeyRow {
     }
 }
 
-pub(in crate::store) const KEY_COLUMNS: &str = "keys.id, keys.tenant_id, keys.name, keys.prefix, \
-                                                keys.scopes, keys.created_at, keys.last_used_at, keys.revoked_at, keys.expires_at, keys.rate_limit";
+pub(in crate::store) const KEY_COLUMNS: &str = "keys.id, keys.tenant_id, keys.name, keys.prefix, keys.scopes, keys.created_at, \
+     keys.last_used_at, keys.revoked_at, keys.expires_at, keys.rate_limit";
 
 /// A key as a request presents it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,17 +162,6 @@ pub struct Replacement {
 }
 
 impl Registry {
-    /// Creates a key. Returns its row and its secret, which is not stored.
-    pub fn create_key(
-        &self,
-        tenant_id: TenantId,
-        new: NewKey<'_>,
-        actor: Actor,
-        now: Moment,
-    ) -> Result<(KeyRow, String)> {
-        self.change(|transaction| insert(transaction, tenant_id, &new, actor, now))
-    }
-
     /// The principal whose key has this SHA-256. This runs for every request.
     pub fn find_principal(&self, hash: &[u8; 32], now: Moment) -> Result<Option<Principal>> {
         static SQL: LazyLock<String> = LazyLock::new(|| {
@@ -206,127 +195,135 @@ impl Registry {
         }
         Ok(keys)
     }
+}
 
-    /// Revokes a key of this tenant permanently. A key that is revoked already does not change.
-    pub fn revoke_key(
-        &self,
-        tenant_id: TenantId,
-        key_id: KeyId,
-        actor: Actor,
-        now: Moment,
-    ) -> Result<KeyRow> {
-        self.change_key(tenant_id, key_id, Action::KeyRevoked, actor, now, |key| {
-            key.revoked_at = key.revoked_at.or(Some(now.timestamp()));
+/// Changes of keys. A key of another tenant is [`RegistryError::NoKey`].
+impl Administration<'_> {
+    /// Creates a key. Returns its row and its secret, which is not stored.
+    pub fn create_key(&self, new: &NewKey<'_>) -> Result<(KeyRow, String)> {
+        self.registry.change(|transaction| self.insert_key(transaction, new))
+    }
+
+    /// Revokes a key permanently. A key that is revoked already does not change.
+    pub fn revoke_key(&self, id: KeyId) -> Result<KeyRow> {
+        self.change_key(id, Action::KeyRevoked, |key| {
+            key.revoked_at = key.revoked_at.or(Some(self.now.timestamp()));
         })
     }
 
-    /// Sets the number of requests a minute of a key of this tenant, or returns it to the server's
-    /// limit.
-    pub fn set_rate_limit(
-        &self,
-        tenant_id: TenantId,
-        key_id: KeyId,
-        rate_limit: Option<NonZeroU32>,
-        actor: Actor,
-        now: Moment,
-    ) -> Result<KeyRow> {
-        self.change_key(tenant_id, key_id, Action::KeyLimitChanged, actor, now, |key| {
-            key.rate_limit = rate_limit;
-        })
+    /// Sets the number of requests a minute of a key, or returns it to the server's limit.
+    pub fn set_rate_limit(&self, id: KeyId, rate_limit: Option<NonZeroU32>) -> Result<KeyRow> {
+        self.change_key(id, Action::KeyLimitChanged, |key| key.rate_limit = rate_limit)
     }
 
-    /// Changes a key of this tenant. Without a difference there is no event.
+    /// Without a difference there is no event.
     fn change_key(
         &self,
-        tenant_id: TenantId,
-        key_id: KeyId,
+        id: KeyId,
         action: Action,
-        actor: Actor,
-        now: Moment,
         change: impl FnOnce(&mut KeyRow),
     ) -> Result<KeyRow> {
-        self.change(|transaction| {
-            let before = find(transaction, tenant_id, key_id)?;
+        self.registry.change(|transaction| {
+            let before = self.find_key(transaction, id)?;
             let mut key = before.clone();
             change(&mut key);
             if key != before {
                 update(transaction, &key)?;
-                Event::new(action, Some(&key), actor, now.timestamp())
-                    .insert(transaction, tenant_id)?;
+                self.record(transaction, action, Some(&key))?;
             }
             Ok(key)
         })
     }
 
-    /// Deletes a key of this tenant.
-    pub fn delete_key(
-        &self,
-        tenant_id: TenantId,
-        key_id: KeyId,
-        actor: Actor,
-        now: Moment,
-    ) -> Result<KeyRow> {
-        self.change(|transaction| {
-            let key = find(transaction, tenant_id, key_id)?;
-            delete(transaction, &key, actor, now)?;
+    pub fn delete_key(&self, id: KeyId) -> Result<KeyRow> {
+        self.registry.change(|transaction| {
+            let key = self.find_key(transaction, id)?;
+            self.remove_key(transaction, &key)?;
             Ok(key)
         })
     }
 
-    /// Creates a key with the name, scopes, limit and end of `key_id`, which then ends after
+    /// Creates a key with the name, scopes, limit and end of the key `id`, which then ends after
     /// `overlap`, or earlier if it would have ended anyway (contract section 14).
     ///
     /// A key that is revoked or expired is [`RegistryError::NotReplaceable`].
-    pub fn replace_key(
-        &self,
-        tenant_id: TenantId,
-        key_id: KeyId,
-        overlap: Span,
-        actor: Actor,
-        now: Moment,
-    ) -> Result<Replacement> {
+    pub fn replace_key(&self, id: KeyId, overlap: Span) -> Result<Replacement> {
         let overlap_end =
-            now.after(overlap).ok_or(RegistryError::Invalid("the overlap is too long"))?;
-        self.change(|transaction| {
-            let mut old = find(transaction, tenant_id, key_id)?;
-            let state = old.state(now);
+            self.now.after(overlap).ok_or(RegistryError::Invalid("the overlap is too long"))?;
+        self.registry.change(|transaction| {
+            let mut old = self.find_key(transaction, id)?;
+            let state = old.state(self.now);
             if state != KeyState::Active {
-                return Err(RegistryError::NotReplaceable { id: key_id, state: state.as_str() });
+                return Err(RegistryError::NotReplaceable { id, state: state.as_str() });
             }
             let KeyRow { expires_at: former_end, rate_limit, scopes, .. } = old;
             let new = NewKey { name: &old.name, scopes, expires_at: former_end, rate_limit };
-            let (new, key) = insert(transaction, tenant_id, &new, actor, now)?;
+            let (new, key) = self.insert_key(transaction, &new)?;
             old.expires_at = Some(former_end.map_or(overlap_end, |end| end.min(overlap_end)));
             update(transaction, &old)?;
-            Event::new(Action::KeyReplaced, Some(&old), actor, now.timestamp())
-                .insert(transaction, tenant_id)?;
+            self.record(transaction, Action::KeyReplaced, Some(&old))?;
             Ok(Replacement { old, former_end, new, key })
         })
     }
 
     /// Undoes a replacement whose new key was shown to nobody: deletes the new key and gives the
-    /// old one its former end.
-    pub fn undo_replacement(
-        &self,
-        replacement: &Replacement,
-        actor: Actor,
-        now: Moment,
-    ) -> Result<()> {
-        self.change(|transaction| {
-            delete(transaction, &replacement.new, actor, now)?;
-            // The old key may have been revoked meanwhile, which is final.
+    /// old one its former end. The old key may have been revoked meanwhile, which is final.
+    pub fn undo_replacement(&self, replacement: &Replacement) -> Result<()> {
+        let Replacement { old, former_end, new, .. } = replacement;
+        self.registry.change(|transaction| {
+            self.remove_key(transaction, new)?;
             let sql = "UPDATE keys SET expires_at = ?2 WHERE id = ?1";
-            transaction.execute(sql, params![replacement.old.id, replacement.former_end])?;
+            transaction.execute(sql, params![old.id, former_end])?;
             Ok(())
         })
     }
-}
 
-fn find(transaction: &Transaction<'_>, tenant_id: TenantId, key_id: KeyId) -> Result<KeyRow> {
-    let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
-    let mut find = transaction.prepare_cached(&sql)?;
-    let key = find.query_row(params![tenant_id, key_id], KeyRow::read).optional()?;
-    key.ok_or(RegistryError::NoKey(key_id))
+    fn find_key(&self, transaction: &Transaction<'_>, id: KeyId) -> Result<KeyRow> {
+        let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
+        let mut find = transaction.prepare_cached(&sql)?;
+        let key = find.query_row(params![self.tenant_id, id], KeyRow::read).optional()?;
+        key.ok_or(RegistryError::NoKey(id))
+    }
+
+    /// Inserts a key with a new secret. Returns both.
+    pub(super) fn insert_key(
+        &self,
+        transaction: &Transaction<'_>,
+        new: &NewKey<'_>,
+    ) -> Result<(KeyRow, String)> {
+        let NewKey { name, scopes, expires_at, rate_limit } = *new;
+        let name = check_key_name(name).map_err(RegistryError::Invalid)?;
+        let now = self.now.timestamp();
+        if scopes.is_empty() {
+            return Err(RegistryError::Invalid("a key has at least one scope"));
+        }
+        if expires_at.is_some_and(|end| end <= now) {
+            return Err(RegistryError::Invalid("the end of a key must be in the future"));
+        }
+        let mut count =
+            transaction.prepare_cached("SELECT count(*) FROM keys WHERE tenant_id = ?1")?;
+        if count.query_row([self.tenant_id], |row| row.get::<_, u32>(0))? >= MAX_KEYS {
+            return Err(RegistryError::TooManyKeys);
+        }
+        let key = secret::generate_key()?;
+        let prefix: String = key.chars().take(PREFIX_LENGTH).collect();
+        let sql = format!(
+            "INSERT INTO keys
+               (tenant_id, name, hash, prefix, scopes, created_at, expires_at, rate_limit)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING {KEY_COLUMNS}"
+        );
+        let (hash, scopes) = (secret::hash(&key), scopes.to_string());
+        let values =
+            params![self.tenant_id, name, hash, prefix, scopes, now, expires_at, rate_limit];
+        let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
+        self.record(transaction, Action::KeyCreated, Some(&row))?;
+        Ok((row, key))
+    }
+
+    fn remove_key(&self, transaction: &Transaction<'_>, key: &KeyRow) -> rusqlite::Result<()> {
+        transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id])?;
+        self.record(transaction, Action::KeyDeleted, Some(key))
+    }
 }
 
 /// Stores what can change in a key.
@@ -335,50 +332,4 @@ fn update(transaction: &Transaction<'_>, key: &KeyRow) -> rusqlite::Result<()> {
     let sql = "UPDATE keys SET revoked_at = ?2, expires_at = ?3, rate_limit = ?4 WHERE id = ?1";
     let values = params![id, revoked_at, expires_at, rate_limit];
     transaction.prepare_cached(sql)?.execute(values).map(drop)
-}
-
-/// Inserts a key with a new secret. Returns both.
-pub(super) fn insert(
-    transaction: &Transaction<'_>,
-    tenant_id: TenantId,
-    new: &NewKey<'_>,
-    actor: Actor,
-    now: Moment,
-) -> Result<(KeyRow, String)> {
-    let name = check_key_name(new.name).map_err(RegistryError::Invalid)?;
-    if new.scopes.is_empty() {
-        return Err(RegistryError::Invalid("a key has at least one scope"));
-    }
-    if new.expires_at.is_some_and(|end| end <= now.timestamp()) {
-        return Err(RegistryError::Invalid("the end of a key must be in the future"));
-    }
-    let count = "SELECT count(*) FROM keys WHERE tenant_id = ?1";
-    let count: u32 = transaction.prepare_cached(count)?.query_row([tenant_id], |row| row.get(0))?;
-    if count >= MAX_KEYS {
-        return Err(RegistryError::TooManyKeys);
-    }
-    let key = secret::generate_key()?;
-    let prefix: String = key.chars().take(PREFIX_LENGTH).collect();
-    let NewKey { scopes, expires_at, rate_limit, .. } = *new;
-    let sql = format!(
-        "INSERT INTO keys (tenant_id, name, hash, prefix, scopes, created_at, expires_at, \
-         rate_limit)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING {KEY_COLUMNS}"
-    );
-    let (hash, scopes, at) = (secret::hash(&key), scopes.to_string(), now.timestamp());
-    let values = params![tenant_id, name, hash, prefix, scopes, at, expires_at, rate_limit];
-    let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
-    Event::new(Action::KeyCreated, Some(&row), actor, at).insert(transaction, tenant_id)?;
-    Ok((row, key))
-}
-
-fn delete(
-    transaction: &Transaction<'_>,
-    key: &KeyRow,
-    actor: Actor,
-    now: Moment,
-) -> rusqlite::Result<()> {
-    transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id])?;
-    Event::new(Action::KeyDeleted, Some(key), actor, now.timestamp())
-        .insert(transaction, key.tenant_id)
 }

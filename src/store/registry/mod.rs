@@ -23,16 +23,11 @@ pub use keys::{
 pub(in crate::store) use tenants::TENANT_COLUMNS;
 pub use tenants::{Inactive, SESSION_SECONDS, TenantRow, check_tenant_name};
 
-pub(crate) use super::data_dir::REGISTRY as SCHEMA;
-pub(crate) use super::data_dir::REGISTRY_FILE as FILE;
 use super::data_dir::{self, DataDir};
 use super::database::{self, Database, FileIdentity, Role};
 use super::error::{DatabaseError, OpenError};
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, TenantId};
-
-/// Frames from which a commit copies the WAL into the file.
-const CHECKPOINT_FRAMES: u32 = 1_000;
 
 /// The open registry of a data directory.
 pub struct Registry {
@@ -42,8 +37,6 @@ pub struct Registry {
     /// A read takes microseconds.
     reader: Mutex<Connection>,
     writer: Mutex<Connection>,
-    /// Whether this process may copy the WAL into the file: the server (database/wal.rs).
-    makes_checkpoints: bool,
     unwritten: Mutex<Unwritten>,
 }
 
@@ -93,6 +86,29 @@ impl From<rusqlite::Error> for RegistryError {
     }
 }
 
+/// What one actor changes in the keys and the password of one tenant. Each change commits with its
+/// event.
+#[derive(Clone, Copy, Debug)]
+pub struct Administration<'a> {
+    registry: &'a Registry,
+    tenant_id: TenantId,
+    actor: Actor,
+    now: Moment,
+}
+
+impl Administration<'_> {
+    /// Adds the event of an action. `key` is the key that it changed.
+    fn record(
+        &self,
+        transaction: &Transaction<'_>,
+        action: Action,
+        key: Option<&KeyRow>,
+    ) -> rusqlite::Result<()> {
+        let event = Event::new(action, key, self.actor, self.now.timestamp());
+        event.insert(transaction, self.tenant_id)
+    }
+}
+
 /// What is kept in memory and written at most once a minute, so that no request waits for it.
 #[derive(Default)]
 struct Unwritten {
@@ -125,15 +141,10 @@ impl Unwritten {
 impl Registry {
     /// Opens the registry for a command.
     pub fn open(data_dir: &Path) -> Result<Registry, OpenError> {
-        Registry::new(DataDir::open(data_dir)?, false)
+        Registry::open_in(DataDir::open(data_dir)?)
     }
 
-    /// Opens the registry for the server, which has migrated it.
-    pub fn open_to_serve(data_dir: DataDir) -> Result<Registry, OpenError> {
-        Registry::new(data_dir, true)
-    }
-
-    fn new(data_dir: DataDir, makes_checkpoints: bool) -> Result<Registry, OpenError> {
+    pub fn open_in(data_dir: DataDir) -> Result<Registry, OpenError> {
         let database = data_dir::registry_database(data_dir.path());
         let writer = database.open(Role::Writer)?;
         let missing = || OpenError::Missing(database.path().to_owned());
@@ -143,7 +154,6 @@ impl Registry {
             reader: Mutex::new(database.open(Role::Reader)?),
             database,
             writer: Mutex::new(writer),
-            makes_checkpoints,
             unwritten: Mutex::default(),
         })
     }
@@ -183,17 +193,12 @@ impl Registry {
         self.check_identity().map_err(E::from)?;
         let result = work(&transaction)?;
         database::commit(transaction).map_err(failed)?;
-        if self.makes_checkpoints {
-            self.checkpoint(&writer);
-        }
         Ok(result)
     }
 
-    fn checkpoint(&self, writer: &Connection) {
-        let is_due = database::wal_frames(writer).is_ok_and(|count| count >= CHECKPOINT_FRAMES);
-        if is_due && let Err(error) = self.database.checkpoint(writer, false) {
-            tracing::warn!(%error, "the registry's WAL cannot be copied into its file");
-        }
+    /// Changes of this tenant's keys and password by `actor`, at the time `now`.
+    pub fn administer(&self, tenant_id: TenantId, actor: Actor, now: Moment) -> Administration<'_> {
+        Administration { registry: self, tenant_id, actor, now }
     }
 
     /// Records that a key was used.
@@ -219,14 +224,14 @@ impl Registry {
     }
 
     /// Attaches a backup's registry to the writer, for a restore, as `saved`.
-    pub(in crate::store) fn attach(&self, saved: &Path) -> Result<()> {
-        let name = saved.to_str().ok_or_else(|| rusqlite::Error::InvalidPath(saved.to_owned()))?;
-        Ok(self.writer.lock().execute("ATTACH ? AS saved", [name]).map(drop)?)
+    pub(in crate::store) fn attach(&self, saved: &Database) -> Result<()> {
+        Ok(saved.attach_to(&self.writer.lock(), "saved")?)
     }
 
-    /// Copies the WAL into the file. The server calls it when it stops.
-    pub fn close(&self) {
-        if let Err(error) = self.database.checkpoint(&self.writer.lock(), true) {
+    /// Copies the WAL into the file. The server alone calls it: once a minute, and with `truncate`
+    /// when it stops.
+    pub fn checkpoint(&self, truncate: bool) {
+        if let Err(error) = self.database.checkpoint(&self.writer.lock(), truncate) {
             tracing::warn!(%error, "the registry's WAL cannot be copied into its file");
         }
     }

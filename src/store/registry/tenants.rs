@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, params};
 
-use super::events::{Action, Actor, Event};
-use super::keys::{self, NewKey};
-use super::{Registry, RegistryError, Result};
+use super::events::{Action, Actor};
+use super::keys::NewKey;
+use super::{Administration, Registry, RegistryError, Result};
 use crate::clock::{Moment, Timestamp};
 use crate::model::TenantId;
 use crate::store::data_dir::{self, remove_tenant_files, tenant_database};
@@ -70,8 +70,8 @@ impl TenantRow {
     }
 }
 
-pub(in crate::store) const TENANT_COLUMNS: &str = "tenants.id, tenants.name, tenants.suspended, \
-                                                   tenants.trial_until, tenants.created_at, tenants.password_hash";
+pub(in crate::store) const TENANT_COLUMNS: &str = "tenants.id, tenants.name, tenants.suspended, tenants.trial_until, tenants.created_at, \
+     tenants.password_hash";
 
 /// A trial ends with its last day in UTC. Dates in this format have the order of their texts.
 pub(super) fn inactive(
@@ -122,8 +122,8 @@ impl Registry {
         };
         self.add_tenant(name, insert, Database::create, |transaction, tenant| {
             let Some(key) = key else { return Ok(None) };
-            let (_, secret) = keys::insert(transaction, tenant.id, &key, Actor::CommandLine, now)?;
-            Ok(Some(secret))
+            let operator = self.administer(tenant.id, Actor::CommandLine, now);
+            Ok(Some(operator.insert_key(transaction, &key)?.1))
         })
     }
 
@@ -222,25 +222,6 @@ impl Registry {
         })
     }
 
-    /// Sets the panel's password, ends all sessions of the tenant and records the event.
-    pub fn set_password(
-        &self,
-        tenant_id: TenantId,
-        password_hash: &str,
-        actor: Actor,
-        now: Moment,
-    ) -> Result<()> {
-        self.change(|transaction| {
-            let sql = "UPDATE tenants SET password_hash = ?2 WHERE id = ?1";
-            if transaction.execute(sql, params![tenant_id, password_hash])? == 0 {
-                return Err(RegistryError::NoTenant(tenant_id.to_string()));
-            }
-            transaction.execute("DELETE FROM sessions WHERE tenant_id = ?1", [tenant_id])?;
-            Ok(Event::new(Action::PasswordChanged, None, actor, now.timestamp())
-                .insert(transaction, tenant_id)?)
-        })
-    }
-
     /// Deletes the tenant, its keys, sessions and events, then its file. Returns its id.
     pub fn delete_tenant(&self, name: &str) -> Result<TenantId> {
         let id = self.change(|transaction| {
@@ -279,8 +260,8 @@ impl Registry {
             let values = params![tenant.id, hash, seconds + SESSION_SECONDS, tenant.password_hash];
             let inserted = transaction.prepare_cached(sql)?.execute(values)? == 1;
             if inserted {
-                Event::new(Action::SignedIn, None, Actor::Panel(client), now.timestamp())
-                    .insert(transaction, tenant.id)?;
+                let admin = self.administer(tenant.id, Actor::Panel(client), now);
+                admin.record(transaction, Action::SignedIn, None)?;
             }
             Ok(inserted)
         })
@@ -306,6 +287,20 @@ impl Registry {
         self.change(|transaction| {
             transaction.prepare_cached("DELETE FROM sessions WHERE hash = ?1")?.execute([hash])?;
             Ok(())
+        })
+    }
+}
+
+impl Administration<'_> {
+    /// Sets the panel's password, ends all sessions of the tenant and records the event.
+    pub fn set_password(&self, password_hash: &str) -> Result<()> {
+        self.registry.change(|transaction| {
+            let sql = "UPDATE tenants SET password_hash = ?2 WHERE id = ?1";
+            if transaction.execute(sql, params![self.tenant_id, password_hash])? == 0 {
+                return Err(RegistryError::NoTenant(self.tenant_id.to_string()));
+            }
+            transaction.execute("DELETE FROM sessions WHERE tenant_id = ?1", [self.tenant_id])?;
+            Ok(self.record(transaction, Action::PasswordChanged, None)?)
         })
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::clock::{Clock, Timestamp};
 use crate::model::{Scopes, TenantId};
 use crate::secret;
-use crate::store::{KeyLabel, NewDataDir};
+use crate::store::{KeyLabel, NewDataDir, REGISTRY_FILE};
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
@@ -43,12 +43,8 @@ impl Fixture {
 
     fn key(&self, tenant: &TenantRow) -> (KeyRow, String) {
         self.registry
-            .create_key(
-                tenant.id,
-                NewKey::new("a key", Scopes::every()),
-                Actor::CommandLine,
-                self.clock.now(),
-            )
+            .administer(tenant.id, Actor::CommandLine, self.clock.now())
+            .create_key(&NewKey::new("a key", Scopes::every()))
             .unwrap()
     }
 
@@ -82,14 +78,22 @@ fn a_key_identifies_its_tenant_until_it_is_deleted() {
     assert_eq!(principal.key.scopes, Scopes::every());
     assert_eq!(principal.key, row);
 
-    let revoked = fixture.registry.revoke_key(acme.id, row.id, PANEL, fixture.clock.now()).unwrap();
+    let revoked = fixture
+        .registry
+        .administer(acme.id, PANEL, fixture.clock.now())
+        .revoke_key(row.id)
+        .unwrap();
     assert_eq!(revoked.state(fixture.clock.now()), KeyState::Revoked);
     assert_eq!(fixture.principal(&key).unwrap().key, revoked);
     fixture.clock.advance(Duration::from_secs(60));
-    let again = fixture.registry.revoke_key(acme.id, row.id, PANEL, fixture.clock.now()).unwrap();
+    let again = fixture
+        .registry
+        .administer(acme.id, PANEL, fixture.clock.now())
+        .revoke_key(row.id)
+        .unwrap();
     assert_eq!(again, revoked);
 
-    fixture.registry.delete_key(acme.id, row.id, PANEL, fixture.clock.now()).unwrap();
+    fixture.registry.administer(acme.id, PANEL, fixture.clock.now()).delete_key(row.id).unwrap();
     assert_eq!(fixture.principal(&key), None);
     assert_eq!(
         fixture.events(&acme),
@@ -109,11 +113,11 @@ fn another_tenants_key_cannot_be_changed() {
     let (row, key) = fixture.key(&acme);
     let now = fixture.clock.now();
     assert!(matches!(
-        fixture.registry.revoke_key(other.id, row.id, PANEL, now),
+        fixture.registry.administer(other.id, PANEL, now).revoke_key(row.id),
         Err(RegistryError::NoKey(id)) if id == row.id
     ));
     assert!(matches!(
-        fixture.registry.delete_key(other.id, row.id, PANEL, now),
+        fixture.registry.administer(other.id, PANEL, now).delete_key(row.id),
         Err(RegistryError::NoKey(_))
     ));
     assert_eq!(fixture.principal(&key).unwrap().key.revoked_at, None);
@@ -207,7 +211,8 @@ fn a_session_lasts_eight_hours_and_ends_with_a_new_password() {
     assert!(find(2).is_none() && find(3).is_some());
     fixture
         .registry
-        .set_password(acme.id, "$new", Actor::CommandLine, fixture.clock.now())
+        .administer(acme.id, Actor::CommandLine, fixture.clock.now())
+        .set_password("$new")
         .unwrap();
     assert!(find(3).is_none());
     assert_eq!(fixture.registry.find_tenant("acme").unwrap().unwrap().password_hash, "$new");
@@ -252,8 +257,8 @@ fn sign_ins_failures_and_password_changes_are_events_with_the_address() {
     assert_eq!(sign_ins(), expected);
     assert_eq!(registry.failed_sign_ins(other.id).unwrap(), 1);
 
-    registry.set_password(acme.id, "$new", PANEL, now).unwrap();
-    registry.set_password(acme.id, "$newer", Actor::CommandLine, now).unwrap();
+    registry.administer(acme.id, PANEL, now).set_password("$new").unwrap();
+    registry.administer(acme.id, Actor::CommandLine, now).set_password("$newer").unwrap();
     let expected = ["password changed by command line", "password changed by panel"];
     assert_eq!(fixture.events(&acme), expected);
     assert!(fixture.events(&other).is_empty());
@@ -279,12 +284,13 @@ fn a_tenant_has_at_most_200_keys() {
     let (acme, other) = (fixture.tenant("acme"), fixture.tenant("other"));
     let (first, _) = fixture.key(&acme);
     let (registry, now) = (&fixture.registry, fixture.clock.now());
-    registry.revoke_key(acme.id, first.id, PANEL, now).unwrap();
+    registry.administer(acme.id, PANEL, now).revoke_key(first.id).unwrap();
     let last = (1..MAX_KEYS).map(|_| fixture.key(&acme).0).last().unwrap();
     let new = NewKey::new("one more", Scopes::every());
     let is_refused = || {
-        let created = registry.create_key(acme.id, new, PANEL, now);
-        let replaced = registry.replace_key(acme.id, last.id, jiff::Span::new(), PANEL, now);
+        let created = registry.administer(acme.id, PANEL, now).create_key(&new);
+        let replaced =
+            registry.administer(acme.id, PANEL, now).replace_key(last.id, jiff::Span::new());
         matches!(created, Err(RegistryError::TooManyKeys))
             && matches!(replaced, Err(RegistryError::TooManyKeys))
     };
@@ -292,9 +298,9 @@ fn a_tenant_has_at_most_200_keys() {
     assert_eq!(registry.list_keys(acme.id).unwrap().last(), Some(&last), "it goes on");
     fixture.key(&other);
     // Another process makes the last one.
-    registry.delete_key(acme.id, first.id, PANEL, now).unwrap();
+    registry.administer(acme.id, PANEL, now).delete_key(first.id).unwrap();
     let another = Registry::open(&fixture.data()).unwrap();
-    another.create_key(acme.id, new, PANEL, now).unwrap();
+    another.administer(acme.id, PANEL, now).create_key(&new).unwrap();
     assert!(is_refused());
     assert_eq!(registry.list_keys(acme.id).unwrap().len(), 200);
 }
@@ -395,7 +401,7 @@ fn opening_a_directory_without_a_registry_creates_nothing() {
 fn a_removed_registry_is_not_ready() {
     let fixture = Fixture::new();
     assert_eq!(fixture.registry.ready(), Ok(()));
-    fs::rename(fixture.data().join(FILE), fixture.data().join("moved.db")).unwrap();
+    fs::rename(fixture.data().join(REGISTRY_FILE), fixture.data().join("moved.db")).unwrap();
     assert!(fixture.registry.ready().is_err());
 }
 
@@ -439,12 +445,16 @@ fn a_replaced_key_ends_after_the_overlap_or_at_its_own_end() {
         ..NewKey::new("a key", Scopes::read_only())
     };
     for (overlap, end) in [("1h", "2026-11-20T20:30:42Z"), ("24h", "2026-11-20T23:59:59Z")] {
-        let (row, _) =
-            fixture.registry.create_key(acme.id, new, PANEL, fixture.clock.now()).unwrap();
+        let (row, _) = fixture
+            .registry
+            .administer(acme.id, PANEL, fixture.clock.now())
+            .create_key(&new)
+            .unwrap();
         let overlap = overlap.parse().unwrap();
         let replaced = fixture
             .registry
-            .replace_key(acme.id, row.id, overlap, PANEL, fixture.clock.now())
+            .administer(acme.id, PANEL, fixture.clock.now())
+            .replace_key(row.id, overlap)
             .unwrap();
         assert_eq!(replaced.old.expires_at.unwrap().to_string(), end);
         assert!(fixture.registry.list_keys(acme.id).unwrap().contains(&replaced.old));
@@ -466,10 +476,15 @@ fn an_undone_replacement_leaves_the_old_key_as_it_was() {
     let now = fixture.clock.now();
     let replaced = fixture
         .registry
-        .replace_key(acme.id, row.id, jiff::Span::new(), Actor::CommandLine, now)
+        .administer(acme.id, Actor::CommandLine, now)
+        .replace_key(row.id, jiff::Span::new())
         .unwrap();
     assert_eq!(replaced.old.state(now), KeyState::Expired);
-    fixture.registry.undo_replacement(&replaced, Actor::CommandLine, now).unwrap();
+    fixture
+        .registry
+        .administer(acme.id, Actor::CommandLine, now)
+        .undo_replacement(&replaced)
+        .unwrap();
     assert_eq!(fixture.registry.list_keys(acme.id).unwrap(), [row]);
 }
 
@@ -480,10 +495,17 @@ fn an_undone_replacement_leaves_the_old_key_revoked() {
     let (row, _) = fixture.key(&acme);
     let now = fixture.clock.now();
     let day = "24h".parse().unwrap();
-    let replaced =
-        fixture.registry.replace_key(acme.id, row.id, day, Actor::CommandLine, now).unwrap();
-    fixture.registry.revoke_key(acme.id, row.id, PANEL, now).unwrap();
-    fixture.registry.undo_replacement(&replaced, Actor::CommandLine, now).unwrap();
+    let replaced = fixture
+        .registry
+        .administer(acme.id, Actor::CommandLine, now)
+        .replace_key(row.id, day)
+        .unwrap();
+    fixture.registry.administer(acme.id, PANEL, now).revoke_key(row.id).unwrap();
+    fixture
+        .registry
+        .administer(acme.id, Actor::CommandLine, now)
+        .undo_replacement(&replaced)
+        .unwrap();
     let keys = fixture.registry.list_keys(acme.id).unwrap();
     assert_eq!(keys.iter().map(|key| key.state(now)).collect::<Vec<_>>(), [KeyState::Revoked]);
 }
@@ -494,7 +516,8 @@ fn a_keys_end_is_announced_for_14_days() {
     let acme = fixture.tenant("acme");
     let expires_at = Timestamp::end_of_day("2026-12-31");
     let new = NewKey { expires_at, ..NewKey::new("a key", Scopes::every()) };
-    let (row, _) = fixture.registry.create_key(acme.id, new, PANEL, fixture.clock.now()).unwrap();
+    let (row, _) =
+        fixture.registry.administer(acme.id, PANEL, fixture.clock.now()).create_key(&new).unwrap();
     let at = |time: &str| {
         let now = Clock::manual(time.parse().unwrap()).now();
         (row.near_end(now).is_some(), row.state(now))
@@ -516,9 +539,9 @@ fn a_key_that_breaks_a_rule_is_not_created() {
         NewKey { expires_at: Some(now.timestamp()), ..good },
         NewKey { name: " ", ..good },
     ] {
-        let refused = fixture.registry.create_key(acme.id, bad, PANEL, now);
+        let refused = fixture.registry.administer(acme.id, PANEL, now).create_key(&bad);
         assert!(matches!(refused, Err(RegistryError::Invalid(_))), "{bad:?}");
     }
     let highest = NewKey { rate_limit: NonZeroU32::new(MAX_RATE_LIMIT), ..good };
-    fixture.registry.create_key(acme.id, highest, PANEL, now).unwrap();
+    fixture.registry.administer(acme.id, PANEL, now).create_key(&highest).unwrap();
 }

@@ -28,7 +28,6 @@ pub use file::{ImportTransaction, TenantFile};
 pub use tenant::{Deadline, Tenant};
 pub use writer::Demand;
 
-pub(crate) use super::data_dir::TENANT as SCHEMA;
 use super::data_dir::tenant_database;
 use super::database::LOCK_WAIT;
 use super::error::StoreError;

@@ -10,7 +10,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::model::{CUSTOMER, Column, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, Value};
 use crate::store::archive::check::problems_of_records;
-use crate::store::data_dir::tenants_dir;
+use crate::store::data_dir::{TENANT, tenants_dir};
 use crate::store::database::{Role, differences};
 use crate::store::error::{DatabaseError, MutationError};
 use crate::store::records::{Actor, ChangeContext, KeyLabel, Writing};
@@ -147,7 +147,7 @@ fn search_segments_are_bounded_while_commits_never_pause_and_merged_afterwards()
     assert!(most < 100, "{most} segments of 800 commits");
     wait_until(|| segments(&file) < 48);
     drop(tenants);
-    assert_eq!(problems_of_records(&file).unwrap(), [""; 0]);
+    assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn what_a_failed_mutation_wrote_is_gone_from_the_search_and_the_change_log_too()
     let sql = "SELECT group_concat(substr(action, 1, 1) || record_id, ' ') FROM changes";
     let entries: String = file.query_row(sql, [], |row| row.get(0)).unwrap();
     assert_eq!(entries, "c1 c2 c3 u3 c4 d2");
-    assert_eq!(problems_of_records(&file).unwrap(), [""; 0]);
+    assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
 }
 
 /// A list of all customers with these words, with its total.
@@ -374,8 +374,8 @@ fn an_import_of_many_rows_leaves_the_file_as_single_changes_would() {
     drop(writing);
     import.commit(at).unwrap();
     let file = connect(&directory);
-    assert_eq!(differences(&file, &SCHEMA).unwrap(), [""; 0]);
-    assert_eq!(problems_of_records(&file).unwrap(), [""; 0]);
+    assert_eq!(differences(&file, &TENANT).unwrap(), [""; 0]);
+    assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
     let check: String = file.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
 }
@@ -390,6 +390,6 @@ fn an_import_that_is_dropped_changes_nothing() {
     let held = |file: &TenantFile| file.read(|reading| reading.has_ever_held(&CUSTOMER));
     assert!(!held(&file).unwrap());
     let file = connect(&directory);
-    assert_eq!(differences(&file, &SCHEMA).unwrap(), [""; 0]);
-    assert_eq!(problems_of_records(&file).unwrap(), [""; 0]);
+    assert_eq!(differences(&file, &TENANT).unwrap(), [""; 0]);
+    assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
 }
