@@ -3,11 +3,12 @@
 use std::num::NonZeroUsize;
 
 use clap::Args;
+use serde_json::Value;
 
 use super::{GlobalOptions, open_tenant, resource};
 use crate::clock::Clock;
-use crate::model::{RecordId, Resource};
-use crate::store::{DatabaseError, TenantFile};
+use crate::model::{ALL, RecordId, Resource};
+use crate::store::{ChangesPage, ChangesQuery, DatabaseError, Start, TenantFile};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -29,8 +30,18 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let file = TenantFile::open(registry.data_dir(), tenant.id)?;
     let now = Clock::system().now().timestamp();
     let Arguments { resource, id, last, .. } = arguments;
-    let entries: Result<Vec<u8>, DatabaseError> =
-        file.read(|reading| reading.last_changes(*resource, id.map(RecordId), last.get(), now));
-    let entries = serde_json::from_slice(&entries?)?;
-    options.list(&entries, &["seq", "at", "resource", "id", "action", "fields", "by"])
+    let page: Result<Option<ChangesPage>, DatabaseError> = file.read(|reading| {
+        reading.changes(&ChangesQuery {
+            readable: ALL.to_vec(),
+            resource: *resource,
+            record: id.map(RecordId),
+            start: Start::Newest,
+            limit: last.get(),
+            oldest: reading.changes_shown_since(now)?,
+        })
+    });
+    let json = page?.map(|page| page.json).unwrap_or_default();
+    let mut entries: Vec<Value> = serde_json::from_slice(&json)?;
+    entries.reverse();
+    options.list(&entries.into(), &["seq", "at", "resource", "id", "action", "fields", "by"])
 }

@@ -179,8 +179,19 @@ fn the_change_log_of_schema_3_stays_with_the_versions_of_its_records() {
     let now: Timestamp = "2026-11-22T12:00:00Z".parse().unwrap();
     let json = TenantFile::open(data, ACME)
         .unwrap()
-        .read(|reading| reading.last_changes(None, None, 50, now))
-        .unwrap();
+        .read(|reading| {
+            reading.changes(&ChangesQuery {
+                readable: ALL.to_vec(),
+                resource: None,
+                record: None,
+                start: Start::Oldest,
+                limit: 50,
+                oldest: reading.changes_shown_since(now)?,
+            })
+        })
+        .unwrap()
+        .unwrap()
+        .json;
     let entries: Vec<Json> = serde_json::from_slice(&json).unwrap();
     let actions: Vec<_> = entries.iter().map(|entry| entry["action"].as_str().unwrap()).collect();
     let expected = ["created", "created", "created", "created", "updated", "created", "deleted"];

@@ -12,7 +12,7 @@ use r2d2::Pool;
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::config::DbConfig;
 use rusqlite::functions::FunctionFlags;
-use rusqlite::{Connection, OpenFlags, ffi};
+use rusqlite::{Connection, OpenFlags};
 use scheduled_thread_pool::ScheduledThreadPool;
 
 use super::{Database, wal};
@@ -194,10 +194,4 @@ pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
 pub(crate) fn wait_for<const MILLISECONDS: i32>(tries: i32) -> bool {
     thread::sleep(Duration::from_millis(1));
     tries < MILLISECONDS
-}
-
-/// Whether the disk refused to sync.
-pub(super) fn is_failed_sync(error: &rusqlite::Error) -> bool {
-    let codes = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC];
-    error.sqlite_error().is_some_and(|error| codes.contains(&error.extended_code))
 }

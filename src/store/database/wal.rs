@@ -14,25 +14,20 @@ use std::process;
 
 use rusqlite::{Connection, Transaction, ffi};
 
-use super::connection::is_failed_sync;
 use super::{Database, Role, companion};
 use crate::files;
 use crate::store::error::OpenError;
 
-/// Commits. Ends the process where the disk refuses to sync.
+/// Commits. Ends the process where the disk refuses to sync. An error, too, where SQLite has ended
+/// the transaction by itself, on a full disk for example.
 pub(crate) fn commit(transaction: Transaction<'_>) -> rusqlite::Result<()> {
-    if transaction.is_autocommit() {
-        // SQLite has ended the transaction by itself, on a full disk for example.
-        let ended = ffi::Error::new(ffi::SQLITE_ABORT_ROLLBACK);
-        let cause = "the transaction was rolled back".to_owned();
-        return Err(rusqlite::Error::SqliteFailure(ended, Some(cause)));
-    }
     transaction.commit().inspect_err(end_if_not_synced)
 }
 
 /// Ends the process if the error is a failed sync.
 pub(super) fn end_if_not_synced(error: &rusqlite::Error) {
-    if is_failed_sync(error) {
+    let codes = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC];
+    if error.sqlite_error().is_some_and(|error| codes.contains(&error.extended_code)) {
         end(error);
     }
 }

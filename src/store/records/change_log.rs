@@ -7,8 +7,6 @@
 use std::time::Duration;
 
 use rusqlite::{Connection, Row, params, params_from_iter};
-use serde::Serialize;
-use serde_json::value::RawValue;
 use serde_json::{Map, json};
 use uuid::Uuid;
 
@@ -187,6 +185,8 @@ pub struct ChangesQuery {
 pub enum Start {
     /// With the oldest entry.
     Oldest,
+    /// With the newest entry, and on to older ones. The position of the next page has no meaning.
+    Newest,
     /// Behind the newest entry: the page is empty.
     Now,
     After(Position),
@@ -211,17 +211,17 @@ pub struct ChangesPage {
     pub more: bool,
 }
 
-impl Reading<'_> {
-    /// One page of the change log, all of one moment. `None` if entries behind the position are
-    /// gone, or if the position is of another lineage.
-    pub fn changes(&self, query: &ChangesQuery) -> Result<Option<ChangesPage>, DatabaseError> {
-        let snapshot = self.connection.unchecked_transaction()?;
-        let page = self.changes_page(query)?;
-        snapshot.finish()?;
-        Ok(page)
-    }
+/// An entry as a response has it, without its record.
+const ENTRY: &str = "json_object(
+    'seq', seq, 'at', at, 'resource', resource, 'id', record_id, 'action', action,
+    'fields', json(fields), 'before', json(before),
+    'by', json(iif(by_key IS NULL, json_object('kind', 'command', 'name', by_name),
+      json_object('kind', 'key', 'id', by_key, 'name', by_name, 'prefix', by_prefix))))";
 
-    fn changes_page(&self, query: &ChangesQuery) -> rusqlite::Result<Option<ChangesPage>> {
+impl Reading<'_> {
+    /// One page of the change log. `None` if entries behind the position are gone, or if the
+    /// position is of another lineage.
+    pub fn changes(&self, query: &ChangesQuery) -> Result<Option<ChangesPage>, DatabaseError> {
         let sql = "SELECT lineage, last_seq FROM changes_state";
         let (lineage, last): ([u8; 16], Version) = self
             .connection
@@ -232,7 +232,7 @@ impl Reading<'_> {
         };
         let resources: Vec<_> = query.readable.iter().copied().filter(is_wanted).collect();
         let after = match query.start {
-            Start::Oldest | Start::Now => None,
+            Start::Oldest | Start::Newest | Start::Now => None,
             Start::After(Position { lineage: of, seq }) => {
                 let is_known = of == lineage && seq <= last;
                 if !is_known || has_missed(self.connection, &resources, seq, query.oldest)? {
@@ -250,6 +250,9 @@ impl Reading<'_> {
                 more = true;
                 break;
             }
+            if count > 0 {
+                json.push(b',');
+            }
             self.write_entry(&mut json, row)?;
             (count, seq) = (count + 1, Some(row.get(0)?));
         }
@@ -258,99 +261,28 @@ impl Reading<'_> {
         Ok(Some(ChangesPage { json, next: Position { lineage, seq }, more }))
     }
 
-    /// The last `count` entries that are kept, the newest last, as a JSON array.
-    pub fn last_changes(
-        &self,
-        resource: Option<&'static Resource>,
-        record: Option<RecordId>,
-        count: usize,
-        now: Timestamp,
-    ) -> Result<Vec<u8>, DatabaseError> {
+    /// The time from which on entries are shown. The server stores how long it keeps them.
+    pub fn changes_shown_since(&self, now: Timestamp) -> Result<Timestamp, DatabaseError> {
         let sql = "SELECT keep_seconds FROM changes_state";
         let keep: i64 = self.connection.query_row(sql, [], |row| row.get(0))?;
-        let oldest = Timestamp::from_unix(now.unix().saturating_sub(keep));
-        let of_one = resource.map(|resource| filter(resource, record));
-        let (condition, mut values) = of_one.unwrap_or_default();
-        let sql = format!(
-            "SELECT {COLUMNS} FROM
-               (SELECT * FROM changes WHERE {condition}at >= ? ORDER BY seq DESC LIMIT ?)
-             ORDER BY seq"
-        );
-        values.extend([Value::Text(oldest.to_string()), bounded(count)]);
-        let mut statement = self.connection.prepare(&sql)?;
-        let mut rows = statement.query(params_from_iter(values.iter()))?;
-        let mut json = vec![b'['];
-        while let Some(row) = rows.next()? {
-            self.write_entry(&mut json, row)?;
-        }
-        json.push(b']');
-        Ok(json)
+        Ok(Timestamp::from_unix(now.unix().saturating_sub(keep)))
     }
 
-    /// Appends an entry, a row of [`COLUMNS`], to a JSON array.
-    fn write_entry(&self, json: &mut Vec<u8>, row: &Row<'_>) -> rusqlite::Result<()> {
-        let (resource, id) = (row.get_ref(2)?.as_str()?, row.get(3)?);
-        let found = Resource::find(resource).map(|resource| self.json(resource, id, &[]));
-        let record = found.transpose().map_err(|DatabaseError(error)| error)?.flatten();
-        let record = record.map(|(json, _)| String::from_utf8(json)).transpose();
-        let record = record.map_err(damaged_text)?;
-        let name = row.get_ref(8)?.as_str()?;
-        let by = match row.get(7)? {
-            Some(id) => By::Key { id, name, prefix: row.get_ref(9)?.as_str()? },
-            None => By::Command { name },
+    /// Appends an entry: its number, resource, record, request, and [`ENTRY`].
+    fn write_entry(&self, json: &mut Vec<u8>, row: &Row<'_>) -> Result<(), DatabaseError> {
+        let (resource, entry): (String, String) = (row.get(1)?, row.get(4)?);
+        let record = match Resource::find(&resource) {
+            Some(resource) => self.json(resource, row.get(2)?, &[])?,
+            None => None,
         };
-        let entry = Entry {
-            seq: row.get(0)?,
-            at: row.get_ref(1)?.as_str()?,
-            resource,
-            id,
-            action: row.get_ref(4)?.as_str()?,
-            fields: raw(row.get_ref(5)?.as_str()?)?,
-            before: row.get_ref(6)?.as_str_or_null()?.map(raw).transpose()?,
-            by,
-            request_id: row.get::<_, Option<[u8; 16]>>(10)?.map(Uuid::from_bytes),
-            record: record.as_deref().map(raw).transpose()?,
-        };
-        if json.len() > 1 {
-            json.push(b',');
-        }
-        serde_json::to_writer(json, &entry).map_err(damaged_text)
+        let record = record.map_or(b"null".to_vec(), |(record, _)| record);
+        let request = json!(row.get::<_, Option<[u8; 16]>>(3)?.map(Uuid::from_bytes));
+        let open = entry.strip_suffix('}').unwrap_or(&entry);
+        json.extend_from_slice(format!("{open},\"request_id\":{request},\"record\":").as_bytes());
+        json.extend_from_slice(&record);
+        json.push(b'}');
+        Ok(())
     }
-}
-
-/// The columns of an entry, in the order in which they are read.
-const COLUMNS: &str = "seq, at, resource, record_id, action, fields, before, \
-                       by_key, by_name, by_prefix, request_id";
-
-/// An entry as a response has it.
-#[derive(Serialize)]
-struct Entry<'a> {
-    seq: Version,
-    at: &'a str,
-    resource: &'a str,
-    id: RecordId,
-    action: &'a str,
-    fields: &'a RawValue,
-    before: Option<&'a RawValue>,
-    by: By<'a>,
-    request_id: Option<Uuid>,
-    record: Option<&'a RawValue>,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-enum By<'a> {
-    Key { id: KeyId, name: &'a str, prefix: &'a str },
-    Command { name: &'a str },
-}
-
-/// JSON as it is in the file. In a damaged file it may be none.
-fn raw(text: &str) -> rusqlite::Result<&RawValue> {
-    serde_json::from_str(text).map_err(damaged_text)
-}
-
-fn bounded(count: usize) -> Value {
-    Value::Integer(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
 /// The beginning of a condition for the entries of one resource, or of one of its records, with its
@@ -405,13 +337,15 @@ pub(super) fn select(
     resources: &[&'static Resource],
     after: Version,
 ) -> (String, Vec<Value>) {
-    let limit = bounded(query.limit.saturating_add(1));
+    let limit = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
+    let limit = Value::Integer(limit);
+    let direction = if query.start == Start::Newest { "DESC" } else { "ASC" };
     let (mut parts, mut values) = (Vec::new(), Vec::new());
     for resource in resources {
         let (condition, bound) = filter(resource, query.record);
         parts.push(format!(
             "SELECT * FROM (SELECT seq FROM changes
-             WHERE {condition}seq > ? AND at >= ? ORDER BY seq LIMIT ?)"
+             WHERE {condition}seq > ? AND at >= ? ORDER BY seq {direction} LIMIT ?)"
         ));
         values.extend(bound);
         let oldest = Value::Text(query.oldest.to_string());
@@ -419,6 +353,9 @@ pub(super) fn select(
     }
     values.push(limit);
     let seqs = parts.join(" UNION ALL ");
-    let sql = format!("SELECT {COLUMNS} FROM changes WHERE seq IN ({seqs}) ORDER BY seq LIMIT ?");
+    let sql = format!(
+        "SELECT seq, resource, record_id, request_id, {ENTRY} FROM changes WHERE seq IN ({seqs})
+         ORDER BY seq {direction} LIMIT ?"
+    );
     (sql, values)
 }

@@ -8,26 +8,14 @@ use rusqlite::types::{ToSql, ToSqlOutput, Type, ValueRef};
 use super::Record;
 use crate::model::{ALL, Inclusion, Kind, Resource, Value};
 
-/// The statements of one resource. Their texts are built once, from declared names.
+/// What is long of one resource's statements and JSON, built once from declared names.
 #[derive(Debug)]
 pub(super) struct Statements {
     /// One record by its id: `id`, the fields, the timestamps, which is the order of every answer,
     /// and the version.
     pub(super) one: String,
-    /// Every record in the order of ids, with the columns of `one`.
-    pub(super) all: String,
-    pub(super) version: String,
     /// A new record: its id or null for the next, its fields, both timestamps, search, version.
     pub(super) insert: String,
-    pub(super) delete: String,
-    /// The search text of a record.
-    pub(super) search: String,
-    /// Adds a record's text to the search table: its id, the text.
-    pub(super) index: String,
-    /// Removes it. The text must be the one that was added.
-    pub(super) unindex: String,
-    /// Merges segments of the search table: at most the number of pages that is bound.
-    pub(super) merge: String,
     /// The columns of `one`, qualified with the table alias `r`.
     pub(super) columns: String,
     /// What precedes each column's value in JSON, `,"name":`, and whether the value is a boolean.
@@ -50,22 +38,12 @@ impl Statements {
         let prefix = |name: &str| (format!(",\"{name}\":"), is_boolean(name));
         Statements {
             one: format!("SELECT {record} FROM {table} AS r WHERE r.id = ?"),
-            all: format!("SELECT {record} FROM {table} AS r ORDER BY r.id"),
-            version: format!("SELECT version FROM {table} WHERE id = ?"),
             insert: format!(
                 "INSERT INTO {table} (id, {}, created_at, updated_at, search, version)
                  VALUES (?, {}?, ?, ?, ?)",
                 fields.join(", "),
                 "?, ".repeat(fields.len())
             ),
-            delete: format!("DELETE FROM {table} WHERE id = ?"),
-            search: format!("SELECT search FROM {table} WHERE id = ?"),
-            index: format!("INSERT INTO {table}_search (rowid, search) VALUES (?, ?)"),
-            unindex: format!(
-                "INSERT INTO {table}_search ({table}_search, rowid, search)
-                 VALUES ('delete', ?, ?)"
-            ),
-            merge: format!("INSERT INTO {table}_search ({table}_search, rank) VALUES ('merge', ?)"),
             json_prefixes: columns(resource).map(prefix).collect(),
             columns: record,
         }

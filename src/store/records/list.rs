@@ -25,9 +25,8 @@ pub struct Page {
 }
 
 impl Reading<'_> {
-    /// One page of a list. All of it, the count too, is of one moment.
+    /// One page of a list.
     pub fn page(&self, list: &ListQuery) -> Result<Page, DatabaseError> {
-        let snapshot = self.connection.unchecked_transaction()?;
         let search = Search::new(list);
         let access = access(self.connection, list, &search)?;
         let (json, next) = self.rows(&Query::new(list, &search, access))?;
@@ -38,7 +37,6 @@ impl Reading<'_> {
             value(self.connection, &sql, &query.values)
         };
         let total = list.total.then(total).transpose()?;
-        snapshot.finish()?;
         Ok(Page { json: checked(json)?, next, total })
     }
 

@@ -61,6 +61,17 @@ impl<'a> Reading<'a> {
         Reading { connection }
     }
 
+    /// Runs `work` in a transaction: all that it reads is of one moment.
+    pub(super) fn of_one_moment<T, E: From<DatabaseError>>(
+        connection: &Connection,
+        work: impl FnOnce(&Reading<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let transaction = connection.unchecked_transaction().map_err(DatabaseError)?;
+        let value = work(&Reading::new(&transaction))?;
+        transaction.finish().map_err(DatabaseError)?;
+        Ok(value)
+    }
+
     /// The record as a JSON object with what it is to include, and its version.
     pub fn json(
         &self,
@@ -93,7 +104,8 @@ impl<'a> Reading<'a> {
         resource: &Resource,
         id: RecordId,
     ) -> Result<Option<Version>, DatabaseError> {
-        let mut statement = self.connection.prepare_cached(&Statements::of(resource).version)?;
+        let sql = format!("SELECT version FROM {} WHERE id = ?", resource.plural);
+        let mut statement = self.connection.prepare_cached(&sql)?;
         Ok(statement.query_row([id], |row| row.get(0)).optional()?)
     }
 
@@ -122,8 +134,9 @@ impl<'a> Reading<'a> {
         resource: &Resource,
         mut take: impl FnMut(&Record) -> Result<(), E>,
     ) -> Result<u64, E> {
-        let sql = &Statements::of(resource).all;
-        let mut statement = self.connection.prepare_cached(sql).map_err(DatabaseError)?;
+        let (table, columns) = (resource.plural, &Statements::of(resource).columns);
+        let sql = format!("SELECT {columns} FROM {table} AS r ORDER BY r.id");
+        let mut statement = self.connection.prepare(&sql).map_err(DatabaseError)?;
         let mut rows = statement.query([]).map_err(DatabaseError)?;
         let mut count = 0;
         while let Some(row) = rows.next().map_err(DatabaseError)? {

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, params};
 
 use super::Writing;
-use super::encoding::Statements;
 use crate::model::{ALL, RecordId, Resource, Value};
 use crate::store::error::DatabaseError;
 
@@ -55,7 +54,8 @@ fn some_terms(word: &str, most: usize) -> Vec<String> {
 /// A change of one record's entry in the search table of its resource.
 #[derive(Clone, Debug)]
 pub(super) struct SearchChange {
-    statements: &'static Statements,
+    /// The table of the records.
+    table: &'static str,
     id: RecordId,
     old: Option<String>,
     new: Option<String>,
@@ -69,10 +69,9 @@ impl Writing<'_> {
         old: Option<String>,
         new: Option<String>,
     ) {
-        let statements = Statements::of(resource);
         let bytes = old.as_ref().map_or(0, String::len) + new.as_ref().map_or(0, String::len);
         self.pending_bytes.set(self.pending_bytes.get() + bytes);
-        self.search.borrow_mut().push(SearchChange { statements, id, old, new });
+        self.search.borrow_mut().push(SearchChange { table: resource.plural, id, old, new });
     }
 
     /// How many changes of the search tables are pending, for [`Writing::forget_search`].
@@ -94,12 +93,17 @@ impl Writing<'_> {
     /// Brings the search tables up to date. Must be called before the transaction commits.
     pub fn flush(&self) -> Result<(), DatabaseError> {
         self.pending_bytes.set(0);
-        for SearchChange { statements, id, old, new } in self.search.take() {
+        for SearchChange { table, id, old, new } in self.search.take() {
             if let Some(old) = old {
-                self.connection().prepare_cached(&statements.unindex)?.execute(params![id, old])?;
+                let sql = format!(
+                    "INSERT INTO {table}_search ({table}_search, rowid, search)
+                     VALUES ('delete', ?, ?)"
+                );
+                self.connection().prepare_cached(&sql)?.execute(params![id, old])?;
             }
             if let Some(new) = new {
-                self.connection().prepare_cached(&statements.index)?.execute(params![id, new])?;
+                let sql = format!("INSERT INTO {table}_search (rowid, search) VALUES (?, ?)");
+                self.connection().prepare_cached(&sql)?.execute(params![id, new])?;
             }
         }
         Ok(())
@@ -127,10 +131,11 @@ pub(crate) fn import_settings(
 /// Merges at most `pages` pages of segments of the search tables. Returns whether there was
 /// anything to merge.
 pub(crate) fn merge_step(connection: &Connection, pages: u32) -> rusqlite::Result<bool> {
-    for resource in ALL {
+    for Resource { plural: table, .. } in ALL {
         let before = connection.total_changes();
-        let merge = &Statements::of(resource).merge;
-        connection.prepare_cached(merge)?.execute([pages])?;
+        let merge =
+            format!("INSERT INTO {table}_search ({table}_search, rank) VALUES ('merge', ?)");
+        connection.prepare_cached(&merge)?.execute([pages])?;
         // The statement itself counts as one change (FTS5, "The 'merge' Command").
         if connection.total_changes() - before >= 2 {
             return Ok(true);

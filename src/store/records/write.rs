@@ -144,7 +144,8 @@ impl<'a> Writing<'a> {
             return Ok(DeleteOutcome::NotFound);
         };
         let text = self.stored_text(resource, id)?;
-        match self.connection().prepare_cached(&Statements::of(resource).delete)?.execute([id]) {
+        let sql = format!("DELETE FROM {} WHERE id = ?", resource.plural);
+        match self.connection().prepare_cached(&sql)?.execute([id]) {
             Ok(_) => {
                 record.version = self.next_version()?;
                 self.log(resource, &record, &Action::Deleted, context)?;
@@ -161,8 +162,8 @@ impl<'a> Writing<'a> {
     }
 
     fn stored_text(&self, resource: &Resource, id: RecordId) -> rusqlite::Result<String> {
-        let sql = &Statements::of(resource).search;
-        self.connection().prepare_cached(sql)?.query_row([id], |row| row.get(0))
+        let sql = format!("SELECT search FROM {} WHERE id = ?", resource.plural);
+        self.connection().prepare_cached(&sql)?.query_row([id], |row| row.get(0))
     }
 }
 

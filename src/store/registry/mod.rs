@@ -30,6 +30,7 @@ use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, TenantId};
 
 /// The open registry of a data directory.
+#[derive(Debug)]
 pub struct Registry {
     data_dir: Arc<DataDir>,
     database: Database,
@@ -38,12 +39,6 @@ pub struct Registry {
     reader: Mutex<Connection>,
     writer: Mutex<Connection>,
     unwritten: Mutex<Unwritten>,
-}
-
-impl std::fmt::Debug for Registry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registry").field("path", &self.database.path()).finish_non_exhaustive()
-    }
 }
 
 /// Why an operation of the registry failed. The texts are for the operator.
@@ -110,7 +105,7 @@ impl Administration<'_> {
 }
 
 /// What is kept in memory and written at most once a minute, so that no request waits for it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Unwritten {
     /// Each rounded down to the minute.
     uses: HashMap<KeyId, Timestamp>,

@@ -30,15 +30,12 @@ impl TenantFile {
         Ok(TenantFile { database, connection })
     }
 
-    /// Runs `work` in a read transaction: all that it reads is of one snapshot.
+    /// Runs `work` on one moment of the file.
     pub fn read<T, E: From<DatabaseError>>(
         &self,
         work: impl FnOnce(&Reading<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let transaction = self.connection.unchecked_transaction().map_err(DatabaseError)?;
-        let result = work(&Reading::new(&self.connection));
-        transaction.finish().map_err(DatabaseError)?;
-        result
+        Reading::of_one_moment(&self.connection, work)
     }
 
     /// Begins the one write transaction of an import into `resource`. If it `finds` records, it

@@ -55,7 +55,9 @@ struct Shared {
 /// One tenant's entry. It outlives the open file, so that a failure is logged once.
 struct Slot {
     state: Mutex<State>,
-    health: Arc<Health>,
+    /// Opening counts as reading.
+    reading: Arc<Health>,
+    writing: Arc<Health>,
 }
 
 enum State {
@@ -87,16 +89,16 @@ impl Tenants {
         // Closed first, if the path names another file now.
         *state = State::Closed;
         let database = tenant_database(&self.data_dir, id);
-        match Tenant::open(database, Arc::clone(&self.shared), Arc::clone(&slot.health)) {
+        match Tenant::open(database, Arc::clone(&self.shared), &slot) {
             Ok(tenant) => {
                 let tenant = Arc::new(tenant);
                 *state = State::Open(Arc::clone(&tenant));
-                slot.health.works(Use::Reading);
+                slot.reading.works();
                 Ok(tenant)
             }
             Err(error) => {
                 *state = State::Failed(Instant::now());
-                Err(slot.health.fails(Use::Reading, &error))
+                Err(slot.reading.fails(&error))
             }
         }
     }
@@ -106,8 +108,11 @@ impl Tenants {
         if let Some(slot) = slots.get(&id) {
             return Arc::clone(slot);
         }
-        let (state, health) = (Mutex::new(State::Closed), Arc::new(Health::new(id)));
-        let slot = Arc::new(Slot { state, health });
+        let slot = Arc::new(Slot {
+            state: Mutex::new(State::Closed),
+            reading: Health::new(id, "reading"),
+            writing: Health::new(id, "writing"),
+        });
         let evicted = slots.push(id, Arc::clone(&slot));
         drop(slots);
         // Its running requests finish first. Closing takes time, so the map is not locked.
@@ -144,47 +149,34 @@ impl Tenants {
     }
 }
 
-/// What a file is used for. Opening counts as reading.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Use {
-    Reading,
-    Writing,
-}
-
-/// The present failures of one tenant's file. A failure is logged once, not for every request, and
-/// once more when it has ended.
+/// The present failure of reading one tenant's file, or of writing to it. It is logged once, not for
+/// every request, and once more when it has ended.
 #[derive(Debug)]
 pub(super) struct Health {
     tenant: TenantId,
-    reading: Mutex<Option<String>>,
-    writing: Mutex<Option<String>>,
+    usage: &'static str,
+    failure: Mutex<Option<String>>,
 }
 
 impl Health {
-    pub(super) fn new(tenant: TenantId) -> Health {
-        Health { tenant, reading: Mutex::default(), writing: Mutex::default() }
+    pub(super) fn new(tenant: TenantId, usage: &'static str) -> Arc<Health> {
+        Arc::new(Health { tenant, usage, failure: Mutex::default() })
     }
 
-    fn known(&self, usage: Use) -> &Mutex<Option<String>> {
-        match usage {
-            Use::Reading => &self.reading,
-            Use::Writing => &self.writing,
-        }
-    }
-
-    pub(super) fn works(&self, usage: Use) {
-        if self.known(usage).lock().take().is_some() {
-            tracing::info!(tenant = %self.tenant, ?usage, "the tenant's file can be used again");
+    pub(super) fn works(&self) {
+        if self.failure.lock().take().is_some() {
+            let (tenant, usage) = (self.tenant, self.usage);
+            tracing::info!(%tenant, usage, "the tenant's file can be used again");
         }
     }
 
     /// Returns the answer to the request.
-    pub(super) fn fails(&self, usage: Use, cause: &dyn Display) -> StoreError {
+    pub(super) fn fails(&self, cause: &dyn Display) -> StoreError {
         let cause = cause.to_string();
-        let mut known = self.known(usage).lock();
+        let mut known = self.failure.lock();
         if known.as_ref() != Some(&cause) {
-            tracing::error!(tenant = %self.tenant, ?usage, cause, "the tenant's file cannot be \
-            used");
+            let (tenant, usage) = (self.tenant, self.usage);
+            tracing::error!(%tenant, usage, cause, "the tenant's file cannot be used");
             *known = Some(cause);
         }
         StoreError::Unavailable
@@ -192,7 +184,7 @@ impl Health {
 
     /// The answer to a mutation that failed in the database.
     pub(super) fn write_failed(&self, error: &rusqlite::Error) -> StoreError {
-        let answer = self.fails(Use::Writing, error);
+        let answer = self.fails(error);
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => StoreError::DiskFull,
             _ => answer,

@@ -12,7 +12,7 @@ use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::ErrorCode;
 
 use super::writer::{Demand, Mutation, Writer, tell};
-use super::{Health, Shared, Use};
+use super::{Health, Shared, Slot};
 use crate::store::database::{Database, FileIdentity, Role};
 use crate::store::error::{DatabaseError, MutationError, OpenError, StoreError};
 use crate::store::records::{Reading, Writing};
@@ -55,17 +55,16 @@ pub struct Tenant {
     database: Database,
     identity: FileIdentity,
     readers: Pool<SqliteConnectionManager>,
-    /// Started with the first mutation: a tenant that is only read needs none.
+    /// `None` once it was stopped.
     writer: Mutex<Option<Writer>>,
-    shared: Arc<Shared>,
-    health: Arc<Health>,
+    reading: Arc<Health>,
 }
 
 impl Tenant {
     pub(super) fn open(
         database: Database,
         shared: Arc<Shared>,
-        health: Arc<Health>,
+        slot: &Slot,
     ) -> Result<Tenant, OpenError> {
         // Opened here, not in the pool: the pool would try again in the background and keep the
         // caller waiting.
@@ -73,7 +72,10 @@ impl Tenant {
         let missing = || OpenError::Missing(database.path().to_owned());
         let identity = database.identity().ok_or_else(missing)?;
         let readers = database.readers(MAX_READERS, Arc::clone(&shared.opener));
-        Ok(Tenant { database, identity, readers, writer: Mutex::new(None), shared, health })
+        let reading = Arc::clone(&slot.reading);
+        let writer = Writer::start(database.clone(), shared, Arc::clone(&slot.writing))
+            .map_err(|error| OpenError::unusable(database.path(), error))?;
+        Ok(Tenant { database, identity, readers, writer: Mutex::new(Some(writer)), reading })
     }
 
     /// Whether the path still names the file that is open. An open connection goes on with a file
@@ -82,24 +84,24 @@ impl Tenant {
         self.database.identity() == Some(self.identity)
     }
 
-    /// Runs `work` on a connection that only reads, until the deadline.
+    /// Runs `work` on one moment of the file, until the deadline.
     pub fn read<T>(
         &self,
         deadline: Deadline,
         work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>,
     ) -> Result<T, StoreError> {
-        let fails = |error: &dyn Display| self.health.fails(Use::Reading, error);
+        let fails = |error: &dyn Display| self.reading.fails(error);
         let connection = self.readers.get().map_err(|error| fails(&error))?;
         let is_over = move || deadline.is_over();
         let outcome = connection
             .progress_handler(INSTRUCTIONS, Some(is_over))
             .map_err(DatabaseError)
-            .and_then(|()| work(&Reading::new(&connection)));
+            .and_then(|()| Reading::of_one_moment(&connection, work));
         // Without a handler nothing is left to fail.
         let _ = connection.progress_handler(0, None::<fn() -> bool>);
         match outcome {
             Ok(value) => {
-                self.health.works(Use::Reading);
+                self.reading.works();
                 Ok(value)
             }
             Err(DatabaseError(error)) => Err(match error.sqlite_error_code() {
@@ -122,17 +124,9 @@ impl Tenant {
         E: Send + 'static,
     {
         let mutation = Mutation::new(demand, work, done);
-        let mut writer = self.writer.lock();
-        let started = match writer.take() {
-            Some(writer) => Ok(writer),
-            None => {
-                let (shared, health) = (Arc::clone(&self.shared), Arc::clone(&self.health));
-                Writer::start(self.database.clone(), shared, health)
-            }
-        };
-        match started {
-            Ok(started) => writer.insert(started).submit(mutation),
-            Err(error) => tell(mutation.done, Err(self.health.fails(Use::Writing, &error))),
+        match &*self.writer.lock() {
+            Some(writer) => writer.submit(mutation),
+            None => tell(mutation.done, Err(StoreError::Unavailable)),
         }
     }
 

@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
 use rustix::fs::statvfs;
 
 use super::upkeep::Upkeep;
-use super::{Health, Shared, Use};
+use super::{Health, Shared};
 use crate::clock::Clock;
 use crate::store::database::{self, Database, LOCK_WAIT, Role, execute};
 use crate::store::error::{DatabaseError, MutationError, OpenError, StoreError};
@@ -171,7 +171,7 @@ impl WriterThread {
         let now = Clock::system().now().timestamp();
         match self.upkeep.step(&self.database, &mut connection, &self.shared, now) {
             Ok(()) => self.connection = Some(connection),
-            Err(error) => drop(self.health.fails(Use::Writing, &error)),
+            Err(error) => drop(self.health.fails(&error)),
         }
     }
 
@@ -180,7 +180,7 @@ impl WriterThread {
         let wait = LOCK_WAIT.saturating_sub(first.since.elapsed());
         let mut connection = match self.connection.take().map_or_else(|| self.connect(wait), Ok) {
             Ok(connection) => connection,
-            Err(error) => return tell(first.done, Err(self.health.fails(Use::Writing, &error))),
+            Err(error) => return tell(first.done, Err(self.health.fails(&error))),
         };
         let outcome = match begin(&mut connection, wait) {
             Ok(transaction) => Ok(self.commit_batch(transaction, first)),
@@ -237,7 +237,7 @@ impl WriterThread {
     ) -> bool {
         let committed = committed.map_err(|error| self.health.write_failed(&error));
         if committed.is_ok() && ran.iter().any(|(_, outcome)| outcome.is_ok()) {
-            self.health.works(Use::Writing);
+            self.health.works();
         }
         for (done, outcome) in ran {
             tell(done, outcome.and(committed));

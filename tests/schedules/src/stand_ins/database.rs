@@ -13,9 +13,6 @@ use crate::store::error::OpenError;
 
 pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 
-/// The schema.
-pub const TENANT: () = ();
-
 pub struct TenantFile;
 
 pub struct ImportTransaction;

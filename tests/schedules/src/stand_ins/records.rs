@@ -10,9 +10,12 @@ pub struct Reading<'a>(&'a Connection);
 
 pub struct Writing<'a>(&'a Connection);
 
-impl<'a> Reading<'a> {
-    pub fn new(connection: &'a Connection) -> Reading<'a> {
-        Reading(connection)
+impl Reading<'_> {
+    pub fn of_one_moment<T, E>(
+        connection: &Connection,
+        work: impl FnOnce(&Reading<'_>) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        work(&Reading(connection))
     }
 
     pub fn records(&self) -> Vec<u32> {
