@@ -31,7 +31,7 @@ use crate::model::{Scopes, TenantId};
 use crate::password;
 use crate::server::BoundServer;
 use crate::store::registry::NewKey;
-use crate::store::{NewDataDir, ServeLock};
+use crate::store::{NewDataDir, lock_to_serve};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -130,7 +130,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let data_dir = NewDataDir::create(&options.data_dir)?;
     // Locked before the address is bound: if both are in use, the message about the directory is
     // more useful.
-    let _lock = ServeLock::acquire(&options.data_dir)?;
+    let _lock = lock_to_serve(&options.data_dir)?;
     let bound = BoundServer::bind(config.clone())?;
     let app = App::open(&config, Clock::system())?;
     let mut created = Vec::new();

@@ -2,8 +2,8 @@
 //!
 //! Two locks. The one server has locked the directory of the tenants' files. The data directory
 //! itself is locked shared by everybody who has a database open, and exclusively by whoever comes
-//! first, for as long as it takes to recover the WALs (database/wal.rs): nothing is committed behind
-//! frames that may not be on the disk.
+//! first, for as long as it takes to recover the WALs (database/wal.rs): nothing is committed
+//! behind frames that may not be on the disk.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File, Permissions, TryLockError};
@@ -166,24 +166,17 @@ fn recover(data_dir: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// The lock of the one server.
-#[derive(Debug)]
-pub struct ServeLock {
-    _directory: File,
-}
-
-impl ServeLock {
-    /// Fails with [`OpenError::Unusable`] where another process serves the directory.
-    pub fn acquire(data_dir: &Path) -> Result<ServeLock, OpenError> {
-        let path = tenants_dir(data_dir);
-        let directory = File::open(&path).map_err(|error| OpenError::unusable(&path, error))?;
-        match directory.try_lock() {
-            Ok(()) => Ok(ServeLock { _directory: directory }),
-            Err(TryLockError::WouldBlock) => {
-                Err(OpenError::unusable(data_dir, "another tenantdesk serves this data directory"))
-            }
-            Err(TryLockError::Error(error)) => Err(OpenError::unusable(&path, error)),
+/// Takes the lock of the one server, which holds until the file is dropped. Fails with
+/// [`OpenError::Unusable`] where another process serves the directory.
+pub fn lock_to_serve(data_dir: &Path) -> Result<File, OpenError> {
+    let path = tenants_dir(data_dir);
+    let directory = File::open(&path).map_err(|error| OpenError::unusable(&path, error))?;
+    match directory.try_lock() {
+        Ok(()) => Ok(directory),
+        Err(TryLockError::WouldBlock) => {
+            Err(OpenError::unusable(data_dir, "another tenantdesk serves this data directory"))
         }
+        Err(TryLockError::Error(error)) => Err(OpenError::unusable(&path, error)),
     }
 }
 
@@ -265,10 +258,10 @@ mod tests {
     fn one_server_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(tenants_dir(directory.path())).unwrap();
-        let first = ServeLock::acquire(directory.path()).unwrap();
-        assert!(ServeLock::acquire(directory.path()).is_err());
+        let first = lock_to_serve(directory.path()).unwrap();
+        assert!(lock_to_serve(directory.path()).is_err());
         drop(first);
-        assert!(ServeLock::acquire(directory.path()).is_ok());
+        assert!(lock_to_serve(directory.path()).is_ok());
     }
 
     #[test]

@@ -3,8 +3,7 @@
 //! | module | concept |
 //! |---|---|
 //! | `database` | one database: open, pragmas, schema, migration, commit, checkpoint, copy |
-//! | `schemas` | the schemas of the two kinds of database |
-//! | `data_dir` | the directory of all databases: paths, locks, recovery after a start |
+//! | `data_dir` | the directory of all databases: paths, schemas, locks, recovery after a start |
 //! | `registry` | tenants, keys, sessions, events |
 //! | `tenant` | one tenant's file in the server: readers, the writer, upkeep |
 //! | `records` | statements, lists, search, change log, stored responses |
@@ -18,7 +17,7 @@ mod records;
 pub mod registry;
 mod tenant;
 
-pub use data_dir::{DataDir, NewDataDir, REGISTRY_FILE, ServeLock, tenants_dir};
+pub use data_dir::{DataDir, NewDataDir, REGISTRY_FILE, lock_to_serve, tenants_dir};
 pub use error::{DatabaseError, MutationError, OpenError, StoreError};
 pub use records::{
     Actor, ChangeContext, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Match, Page,

@@ -51,7 +51,7 @@ pub fn create(
 ) -> Result<Backup, ArchiveError> {
     files::create_private_directories(dir).map_err(at(dir))?;
     let staging = Staging::create(dir.join(PARTIAL))?;
-    let manifest = fill(registry, staging.path(), tenant, now, next_sequence(dir))?;
+    let manifest = fill(registry, &staging.path, tenant, now, next_sequence(dir))?;
     let directory = free_name(dir, now).map_err(at(dir))?;
     staging.publish(&directory)?;
     let removed = match keep.filter(|_| manifest.left_out.is_empty()) {
@@ -243,8 +243,8 @@ fn remove_older(
     let remove = |(directory, _): (PathBuf, Manifest)| {
         // Under its name a backup is complete, so it loses that first.
         let staging = Staging::create(dir.join(PARTIAL))?;
-        fs::rename(&directory, staging.path().join("removed"))
-            .and_then(|()| files::sync(staging.path()))
+        fs::rename(&directory, staging.path.join("removed"))
+            .and_then(|()| files::sync(&staging.path))
             .and_then(|()| files::sync(dir))
             .map_err(at(&directory))?;
         Ok(directory)

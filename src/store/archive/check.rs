@@ -1,5 +1,5 @@
-//! What is wrong with a database: the faults of all databases in a data directory, and what a backup
-//! has that the program does not make (contract section 10).
+//! What is wrong with a database: the faults of all databases in a data directory, and what a
+//! backup has that the program does not make (contract section 10).
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;

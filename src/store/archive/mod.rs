@@ -107,10 +107,6 @@ impl Staging {
         DirBuilder::new().mode(0o700).create(tenants_dir(&self.path))
     }
 
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Gives the complete directory its name. If the name cannot be synced, the directory is
     /// removed.
     fn publish(mut self, name: &Path) -> Result<(), ArchiveError> {

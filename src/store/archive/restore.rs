@@ -21,7 +21,7 @@ use crate::clock::Timestamp;
 use crate::files;
 use crate::model::TenantId;
 use crate::store::data_dir::{
-    NewDataDir, ServeLock, has_files, is_empty, registry_database, tenant_database, tenants_dir,
+    NewDataDir, has_files, is_empty, lock_to_serve, registry_database, tenant_database, tenants_dir,
 };
 use crate::store::database::{
     COMPANIONS, Database, LITESTREAM_TABLES, Role, replace_content, wait_for,
@@ -131,21 +131,21 @@ fn restore_everything(data_dir: &Path, source: &Source) -> Result<Outcome, Archi
         return Err(ArchiveError::NotEmpty(data_dir.to_owned()));
     }
     let created = NewDataDir::create_directories(data_dir)?;
-    let _serve_lock = ServeLock::acquire(data_dir)?;
+    let _serve_lock = lock_to_serve(data_dir)?;
     let staging = Staging::create(data_dir.join(STAGING))?;
     // Another command may have created it before both were locked.
     if has_files(&registry_database(data_dir)) {
         return Err(ArchiveError::NotEmpty(data_dir.to_owned()));
     }
-    let registry = source.copy_registry(staging.path())?;
+    let registry = source.copy_registry(&staging.path)?;
     for tenant in &source.manifest.left_out {
         registry.execute("DELETE FROM tenants WHERE id = ?", [tenant.id])?;
     }
     let mut statement = registry.prepare("SELECT 1 FROM keys WHERE tenant_id = ?")?;
     let mut restored = Vec::new();
     for SavedTenant { id, name, .. } in &source.manifest.tenants {
-        let staged = tenant_database(staging.path(), *id);
-        let connection = source.copy(&staged, staging.path())?;
+        let staged = tenant_database(&staging.path, *id);
+        let connection = source.copy(&staged, &staging.path)?;
         records::renew_lineage(&connection, None)?;
         let keys = statement.query_map([id], |_| Ok(()))?.count();
         let (id, name, records) = (*id, name.clone(), count(&connection)?);
@@ -153,8 +153,8 @@ fn restore_everything(data_dir: &Path, source: &Source) -> Result<Outcome, Archi
         finish(connection, &staged)?;
     }
     drop(statement);
-    finish(registry, &registry_database(staging.path()))?;
-    place_everything(data_dir, staging.path(), &source.manifest.tenants)?;
+    finish(registry, &registry_database(&staging.path))?;
+    place_everything(data_dir, &staging.path, &source.manifest.tenants)?;
     created.keep();
     Ok((restored, registry_database(data_dir).litestream_directory().is_dir()))
 }
@@ -206,10 +206,10 @@ fn restore_tenant(
         return Err(ArchiveError::WouldOverwrite(name.to_owned()));
     }
     let staging = Staging::create(request.data_dir.join(STAGING))?;
-    let saved_registry = registry_database(staging.path());
-    finish(source.copy_registry(staging.path())?, &saved_registry)?;
-    let staged = tenant_database(staging.path(), saved.id);
-    let connection = source.copy(&staged, staging.path())?;
+    let saved_registry = registry_database(&staging.path);
+    finish(source.copy_registry(&staging.path)?, &saved_registry)?;
+    let staged = tenant_database(&staging.path, saved.id);
+    let connection = source.copy(&staged, &staging.path)?;
     let (existed, records) = (existing.is_some(), count(&connection)?);
     let (id, keys, needs_restart) = match existing {
         Some(TenantRow { id, .. }) => {

@@ -17,7 +17,7 @@ use crate::model::{Scopes, TenantId};
 use crate::password;
 use crate::secret;
 use crate::store::data_dir::{
-    NewDataDir, ServeLock, TENANT, registry_database, tenant_database, tenants_dir,
+    NewDataDir, TENANT, lock_to_serve, registry_database, tenant_database, tenants_dir,
 };
 use crate::store::database::{Role, open_plain};
 use crate::store::error::OpenError;
@@ -693,12 +693,12 @@ fn one_tenant_but_not_everything_can_be_restored_while_a_server_runs() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.backup(None);
-    let _serving = ServeLock::acquire(&fixture.data()).unwrap();
+    let _serving = lock_to_serve(&fixture.data()).unwrap();
     assert!(fixture.restore(None, false).is_err());
     fixture.restore(Some("one"), true).unwrap();
     let empty = fixture.path("empty");
     let _created = NewDataDir::create_directories(&empty).unwrap();
-    let _starting = ServeLock::acquire(&empty).unwrap();
+    let _starting = lock_to_serve(&empty).unwrap();
     assert!(fixture.restore_into(&empty, None, None, false).is_err());
     assert!(!empty.join("registry.db").exists());
 }
@@ -710,7 +710,7 @@ fn one_restore_at_a_time_and_the_next_one_removes_what_a_killed_one_left() {
     let made = fixture.backup(None);
     let source = verify::Source { directory: made.directory, manifest: made.manifest };
     let running = Staging::create(fixture.data().join(".restore")).unwrap();
-    source.copy_registry(running.path()).unwrap();
+    source.copy_registry(&running.path).unwrap();
     assert!(matches!(fixture.restore(Some("one"), true), Err(ArchiveError::UnderWay(_))));
     assert!(fixture.data().join(".restore/registry.db").exists());
     drop(running);

@@ -1,7 +1,5 @@
 //! The only place that opens SQLite connections and sets their pragmas.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -63,12 +61,8 @@ impl Database {
 
     /// Opens an existing database, whatever its version.
     pub(super) fn connect(&self, role: Role) -> Result<Connection, OpenError> {
-        match fs::metadata(&self.path) {
-            Ok(_) => (),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(OpenError::Missing(self.path.clone()));
-            }
-            Err(error) => return Err(self.unusable(error)),
+        if !self.path.try_exists().map_err(|error| self.unusable(error))? {
+            return Err(OpenError::Missing(self.path.clone()));
         }
         let is_new_wal = !self.companion("-wal").exists();
         let connection = raw(&self.path).map_err(|error| self.error(&error))?;

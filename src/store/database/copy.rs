@@ -11,8 +11,8 @@ use rusqlite::{Connection, ErrorCode, ffi};
 use super::connection::{LOCK_WAIT, open_plain};
 use super::wal;
 
-/// Copies a consistent snapshot of the database to the empty file at `path`. The copy has no WAL and
-/// is not synced.
+/// Copies a consistent snapshot of the database to the empty file at `path`. The copy has no WAL
+/// and is not synced.
 ///
 /// All pages are copied in one step: in several steps, each commit of another connection would
 /// begin the copy anew.

@@ -7,13 +7,12 @@
 use std::time::Duration;
 
 use rusqlite::{Connection, Row, params, params_from_iter};
-use serde_json::{Map, json};
+use serde_json::json;
 use uuid::Uuid;
 
-use super::encoding::damaged_text;
 use super::{Reading, Record, Writing};
 use crate::clock::Timestamp;
-use crate::model::{Field, KeyId, RecordId, Resource, Value, Version};
+use crate::model::{KeyId, RecordId, Resource, Value, Version};
 use crate::store::error::DatabaseError;
 
 /// The most entries that a tenant's file keeps.
@@ -43,39 +42,11 @@ pub struct KeyLabel {
     pub prefix: String,
 }
 
-/// What a change did to a record.
-pub(super) enum Action<'a> {
-    Created,
-    /// The fields whose values differ, with the values before.
-    Updated(&'a [(&'static Field, Value)]),
-    Deleted,
-}
-
-impl Action<'_> {
-    /// Its name, the fields that it sets, and what it replaces, as JSON.
-    fn describe(
-        &self,
-        resource: &Resource,
-        record: &Record,
-    ) -> rusqlite::Result<(&'static str, Vec<&'static str>, Option<String>)> {
-        Ok(match self {
-            Action::Created => {
-                let values = resource.fields.iter().zip(&record.values);
-                let filled = values.filter(|(_, value)| **value != Value::Null);
-                ("created", filled.map(|(field, _)| field.name).collect(), None)
-            }
-            Action::Updated(before) => {
-                let members = before.iter().map(|(field, value)| (field.name.into(), json!(value)));
-                let object: Map<_, _> = members.collect();
-                let names = before.iter().map(|(field, _)| field.name).collect();
-                ("updated", names, Some(json!(object).to_string()))
-            }
-            Action::Deleted => {
-                let before = String::from_utf8(record.json(resource)).map_err(damaged_text)?;
-                ("deleted", Vec::new(), Some(before))
-            }
-        })
-    }
+/// What an entry says of a change: its name, the fields that it sets, what it replaces as JSON.
+pub(super) struct Entry {
+    pub(super) action: &'static str,
+    pub(super) fields: Vec<&'static str>,
+    pub(super) before: Option<String>,
 }
 
 impl Writing<'_> {
@@ -91,10 +62,10 @@ impl Writing<'_> {
         &self,
         resource: &Resource,
         record: &Record,
-        action: &Action<'_>,
+        entry: &Entry,
         context: &ChangeContext,
     ) -> rusqlite::Result<()> {
-        let (action, fields, before) = action.describe(resource, record)?;
+        let Entry { action, fields, before } = entry;
         let (key, name, prefix, request) = match &context.actor {
             Actor::Key { key: KeyLabel { id, name, prefix }, request_id } => {
                 (Some(id), name.as_str(), Some(prefix), Some(request_id.as_bytes()))

@@ -124,7 +124,8 @@ impl Record {
         let timestamps = timestamps.iter().map(|text| ValueRef::Text(text.as_bytes()));
         let fields = self.values.iter().map(value_ref);
         let values = [ValueRef::Integer(self.id.0)].into_iter().chain(fields).chain(timestamps);
-        write_object(&mut json, resource, values);
+        // Text in memory is UTF-8.
+        let _ = write_object(&mut json, resource, values);
         json
     }
 }
@@ -136,10 +137,10 @@ pub(super) fn write_row(
     resource: &Resource,
     include: &[&Inclusion],
     row: &Row<'_>,
-) {
+) -> rusqlite::Result<()> {
     // A row has as many columns as the statement names.
     let from = |first| (first..).map(|at| row.get_ref(at).unwrap_or(ValueRef::Null));
-    write_object(json, resource, from(0));
+    write_object(json, resource, from(0))?;
     // Behind the version.
     let mut first = resource.fields.len() + 4;
     for one in include {
@@ -148,69 +149,43 @@ pub(super) fn write_row(
         json.extend_from_slice(format!(",\"{}\":", one.name()).as_bytes());
         match from(first).next() {
             Some(ValueRef::Null) => json.extend_from_slice(b"null"),
-            _ => write_object(json, one.resource, from(first)),
+            _ => write_object(json, one.resource, from(first))?,
         }
         json.push(b'}');
         first += one.resource.fields.len() + 3;
     }
+    Ok(())
 }
 
 fn write_object<'v>(
     json: &mut Vec<u8>,
     resource: &Resource,
     values: impl Iterator<Item = ValueRef<'v>>,
-) {
+) -> rusqlite::Result<()> {
     let start = json.len();
     for ((prefix, is_boolean), value) in Statements::of(resource).json_prefixes.iter().zip(values) {
         json.extend_from_slice(prefix.as_bytes());
-        write_value(json, value, *is_boolean);
+        write_value(json, value, *is_boolean)?;
     }
     // In place of the first prefix's comma.
     if let Some(first) = json.get_mut(start) {
         *first = b'{';
     }
     json.push(b'}');
+    Ok(())
 }
 
-fn write_value(json: &mut Vec<u8>, value: ValueRef<'_>, is_boolean: bool) {
-    match value {
-        ValueRef::Null => json.extend_from_slice(b"null"),
-        ValueRef::Integer(number) if is_boolean => {
-            json.extend_from_slice(if number == 0 { b"false" } else { b"true" });
+fn write_value(json: &mut Vec<u8>, value: ValueRef<'_>, is_boolean: bool) -> rusqlite::Result<()> {
+    let written = match value {
+        ValueRef::Null => serde_json::to_writer(json, &()),
+        ValueRef::Integer(number) if is_boolean => serde_json::to_writer(json, &(number != 0)),
+        ValueRef::Integer(number) => serde_json::to_writer(json, &number),
+        ValueRef::Real(number) => serde_json::to_writer(json, &number),
+        ValueRef::Text(text) | ValueRef::Blob(text) => {
+            serde_json::to_writer(json, std::str::from_utf8(text).map_err(damaged_text)?)
         }
-        // Writing to memory does not fail.
-        ValueRef::Integer(number) => drop(serde_json::to_writer(json, &number)),
-        ValueRef::Text(text) | ValueRef::Blob(text) => write_text(json, text),
-        ValueRef::Real(number) => drop(serde_json::to_writer(json, &number)),
-    }
-}
-
-/// Text without anything to escape is copied in one piece.
-pub(super) fn write_text(json: &mut Vec<u8>, text: &[u8]) {
-    if !needs_escapes(text) {
-        json.reserve(text.len() + 2);
-        json.push(b'"');
-        json.extend_from_slice(text);
-        json.push(b'"');
-    } else if let Ok(text) = std::str::from_utf8(text) {
-        drop(serde_json::to_writer(json, text));
-    } else {
-        // `checked` finds it.
-        json.extend_from_slice(text);
-    }
-}
-
-/// Looks at every byte, so that the compiler can process many at once.
-fn needs_escapes(text: &[u8]) -> bool {
-    text.iter()
-        .fold(false, |found, byte| found | (*byte < b' ') | (*byte == b'"') | (*byte == b'\\'))
-}
-
-/// Text is copied as it is in the file. Whether it is UTF-8 is checked once for a whole response,
-/// not for each value.
-pub(super) fn checked(json: Vec<u8>) -> rusqlite::Result<Vec<u8>> {
-    std::str::from_utf8(&json).map_err(damaged_text)?;
-    Ok(json)
+    };
+    written.map_err(damaged_text)
 }
 
 /// The error for a text that the program cannot have stored: the file is damaged.

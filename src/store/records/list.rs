@@ -4,7 +4,7 @@ use rusqlite::types::FromSql;
 use rusqlite::{Connection, params_from_iter};
 
 use super::Reading;
-use super::encoding::{Statements, checked, including, read_value, write_row};
+use super::encoding::{Statements, including, read_value, write_row};
 use super::search::{fold, match_expression};
 use crate::model::{Column, KeysetPosition, ListQuery, Predicate, Value};
 use crate::store::error::DatabaseError;
@@ -37,7 +37,7 @@ impl Reading<'_> {
             value(self.connection, &sql, &query.values)
         };
         let total = list.total.then(total).transpose()?;
-        Ok(Page { json: checked(json)?, next, total })
+        Ok(Page { json, next, total })
     }
 
     /// The rows of a page as a JSON array, and the last one's position while more follow. One row
@@ -59,7 +59,7 @@ impl Reading<'_> {
                 if taken > 0 {
                     json.push(b',');
                 }
-                write_row(&mut json, list.resource, &list.include, row);
+                write_row(&mut json, list.resource, &list.include, row)?;
                 taken += 1;
                 if taken == list.limit {
                     let value = row.get_ref(list.sort.name())?;

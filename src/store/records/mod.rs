@@ -29,7 +29,7 @@ pub use write::{DeleteOutcome, StoredResponse, Writing};
 use super::error::DatabaseError;
 use crate::clock::Timestamp;
 use crate::model::{Column, Field, Inclusion, RecordId, Resource, Value, Version};
-use encoding::{Statements, checked, including, read_record, write_row};
+use encoding::{Statements, including, read_record, write_row};
 
 /// A connection that reads.
 #[derive(Clone, Copy, Debug)]
@@ -85,8 +85,8 @@ impl<'a> Reading<'a> {
         let mut rows = statement.query([id])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let mut json = Vec::with_capacity(512);
-        write_row(&mut json, resource, include, row);
-        Ok(Some((checked(json)?, row.get(resource.fields.len() + 3)?)))
+        write_row(&mut json, resource, include, row)?;
+        Ok(Some((json, row.get(resource.fields.len() + 3)?)))
     }
 
     pub fn record(

@@ -7,9 +7,10 @@ use std::ops::Deref;
 
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension as _, ffi, params};
+use serde_json::{Map, json};
 
-use super::change_log::{Action, ChangeContext};
-use super::encoding::Statements;
+use super::change_log::{ChangeContext, Entry};
+use super::encoding::{Statements, damaged_text};
 use super::search::{SearchChange, search_text};
 use super::{Reading, Record};
 use crate::clock::Timestamp;
@@ -83,7 +84,11 @@ impl<'a> Writing<'a> {
         self.connection().prepare_cached(sql)?.execute(bound.as_slice())?;
         let id = RecordId(self.connection().last_insert_rowid());
         let record = Record { id, values, created_at: now, updated_at: now, version };
-        self.log(resource, &record, &Action::Created, context)?;
+        let filled = resource.fields.iter().zip(&record.values);
+        let filled = filled.filter(|(_, value)| **value != Value::Null);
+        let fields = filled.map(|(field, _)| field.name).collect();
+        let entry = Entry { action: "created", fields, before: None };
+        self.log(resource, &record, &entry, context)?;
         self.change_search(resource, id, None, Some(search));
         Ok(record)
     }
@@ -106,7 +111,10 @@ impl<'a> Writing<'a> {
         record.version = self.next_version()?;
         let (old, new) = (self.stored_text(resource, id)?, search_text(resource, &record.values));
         self.store(resource, &record, &before, &new)?;
-        self.log(resource, &record, &Action::Updated(&before), context)?;
+        let fields = before.iter().map(|(field, _)| field.name).collect();
+        let members = before.iter().map(|(field, value)| (field.name.into(), json!(value)));
+        let before = Some(json!(members.collect::<Map<_, _>>()).to_string());
+        self.log(resource, &record, &Entry { action: "updated", fields, before }, context)?;
         if old != new {
             self.change_search(resource, id, Some(old), Some(new));
         }
@@ -143,12 +151,14 @@ impl<'a> Writing<'a> {
         let Some(mut record) = self.record(resource, id)? else {
             return Ok(DeleteOutcome::NotFound);
         };
+        let before = String::from_utf8(record.json(resource)).map_err(damaged_text)?;
         let text = self.stored_text(resource, id)?;
         let sql = format!("DELETE FROM {} WHERE id = ?", resource.plural);
         match self.connection().prepare_cached(&sql)?.execute([id]) {
             Ok(_) => {
                 record.version = self.next_version()?;
-                self.log(resource, &record, &Action::Deleted, context)?;
+                let entry = Entry { action: "deleted", fields: Vec::new(), before: Some(before) };
+                self.log(resource, &record, &entry, context)?;
                 self.change_search(resource, id, Some(text), None);
                 Ok(DeleteOutcome::Deleted)
             }

@@ -2,9 +2,8 @@
 //! the last 1,000 sign-ins and the last 1,000 changes are kept (contract section 11): whoever tries
 //! to sign in displaces no change.
 
-use std::net::{AddrParseError, IpAddr};
+use std::net::IpAddr;
 
-use rusqlite::types::Type;
 use rusqlite::{Row, Transaction, params};
 
 use super::keys::KeyRow;
@@ -54,8 +53,8 @@ impl Action {
     }
 }
 
-/// Whether a row of the table is a sign-in. Sign-ins and changes are counted apart.
-const IS_SIGN_IN: &str = "(action IN ('signed in', 'failed sign-in'))";
+/// Sign-ins and changes are counted apart.
+const SIGN_INS: &str = "('signed in', 'failed sign-in')";
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,25 +100,18 @@ impl Event {
         );
         let values = params![tenant_id, at, actor, action, client, id, name, prefix];
         transaction.prepare_cached(&sql)?.execute(values)?;
+        let of_its_kind = format!("tenant_id = ?1 AND (action IN {SIGN_INS}) = (?2 IN {SIGN_INS})");
         let sql = format!(
-            "DELETE FROM key_events WHERE tenant_id = ?1 AND {IS_SIGN_IN} = ?2 AND id <=
-               (SELECT id FROM key_events WHERE tenant_id = ?1 AND {IS_SIGN_IN} = ?2
+            "DELETE FROM key_events WHERE {of_its_kind} AND id <=
+               (SELECT id FROM key_events WHERE {of_its_kind}
                 ORDER BY id DESC LIMIT 1 OFFSET {EVENTS_KEPT})"
         );
-        let values = params![tenant_id, self.is_sign_in()];
-        transaction.prepare_cached(&sql)?.execute(values).map(drop)
-    }
-
-    fn is_sign_in(&self) -> bool {
-        [Action::SignedIn, Action::FailedSignIn].iter().any(|kind| kind.as_str() == self.action)
+        transaction.prepare_cached(&sql)?.execute(params![tenant_id, action]).map(drop)
     }
 
     /// Reads [`EVENT_COLUMNS`], in their order.
     pub(in crate::store) fn read(row: &Row<'_>) -> rusqlite::Result<Event> {
-        let client = row.get::<_, Option<String>>(3)?.map(|text| text.parse()).transpose();
-        let client = client.map_err(|error: AddrParseError| {
-            rusqlite::Error::FromSqlConversionFailure(3, Type::Text, error.into())
-        })?;
+        let client = row.get::<_, Option<String>>(3)?.and_then(|text| text.parse().ok());
         let key = match row.get(4)? {
             Some(id) => Some(KeyLabel { id, name: row.get(5)?, prefix: row.get(6)? }),
             None => None,
@@ -156,7 +148,8 @@ impl Registry {
         self.read(|connection| {
             let sql = format!(
                 "SELECT {EVENT_COLUMNS} FROM key_events
-                 WHERE tenant_id = ?1 AND {IS_SIGN_IN} = ?2 ORDER BY id DESC LIMIT {limit}"
+                 WHERE tenant_id = ?1 AND (action IN {SIGN_INS}) = ?2
+                 ORDER BY id DESC LIMIT {limit}"
             );
             let mut select = connection.prepare_cached(&sql)?;
             select.query_map(params![tenant_id, sign_ins], Event::read)?.collect()

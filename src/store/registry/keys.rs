@@ -102,8 +102,9 @@ impl KeyRow {
     }
 }
 
-pub(in crate::store) const KEY_COLUMNS: &str = "keys.id, keys.tenant_id, keys.name, keys.prefix, keys.scopes, keys.created_at, \
-     keys.last_used_at, keys.revoked_at, keys.expires_at, keys.rate_limit";
+pub(in crate::store) const KEY_COLUMNS: &str = "
+    keys.id, keys.tenant_id, keys.name, keys.prefix, keys.scopes, keys.created_at,
+    keys.last_used_at, keys.revoked_at, keys.expires_at, keys.rate_limit";
 
 /// A key as a request presents it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -177,17 +177,12 @@ impl Registry {
     }
 
     /// Runs `work` in a write transaction. An error of `work` and a panic roll it back.
-    pub(in crate::store) fn change<T, E: From<RegistryError>>(
-        &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
+    fn change<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
         let mut writer = self.writer.lock();
-        let failed = |error: rusqlite::Error| E::from(RegistryError::from(error));
-        let transaction =
-            writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-        self.check_identity().map_err(E::from)?;
+        let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        self.check_identity()?;
         let result = work(&transaction)?;
-        database::commit(transaction).map_err(failed)?;
+        database::commit(transaction)?;
         Ok(result)
     }
 

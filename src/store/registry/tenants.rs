@@ -70,8 +70,9 @@ impl TenantRow {
     }
 }
 
-pub(in crate::store) const TENANT_COLUMNS: &str = "tenants.id, tenants.name, tenants.suspended, tenants.trial_until, tenants.created_at, \
-     tenants.password_hash";
+pub(in crate::store) const TENANT_COLUMNS: &str = "
+    tenants.id, tenants.name, tenants.suspended, tenants.trial_until, tenants.created_at,
+    tenants.password_hash";
 
 /// A trial ends with its last day in UTC. Dates in this format have the order of their texts.
 pub(super) fn inactive(
@@ -87,11 +88,9 @@ pub(super) fn inactive(
 
 /// Checks a tenant's name: `[a-z0-9][a-z0-9-]{0,62}`.
 pub fn check_tenant_name(name: &str) -> Result<(), &'static str> {
-    let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_valid = (1..=63).contains(&name.len())
-        && name.bytes().all(|byte| is_alphanumeric(byte) || byte == b'-')
-        && name.bytes().next().is_some_and(is_alphanumeric);
-    if is_valid {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let has_length = (1..=63).contains(&name.len());
+    if has_length && name.bytes().all(is_allowed) && !name.starts_with('-') {
         Ok(())
     } else {
         Err("a tenant's name has 1 to 63 small letters a-z, digits and hyphens, and does not \

@@ -332,7 +332,7 @@ fn a_thousand_sign_ins_and_a_thousand_changes_are_kept() {
         let write = |transaction: &Transaction<'_>| {
             (0..count).try_for_each(|_| Ok(event.insert(transaction, acme.id)?))
         };
-        fixture.registry.change::<_, RegistryError>(write).unwrap();
+        fixture.registry.change(write).unwrap();
     };
     insert(Action::KeyRevoked, 10);
     insert(Action::FailedSignIn, 1_200);

@@ -85,7 +85,7 @@ impl ImportTransaction<'_> {
         Writing::new(&self.transaction)
     }
 
-    /// Undoes everything and lets other writers go on. What is read from then on is of one snapshot.
+    /// Undoes everything and lets other writers go on. What is read from then on is of one moment.
     pub fn abandon(&self) -> Result<(), DatabaseError> {
         Ok(self.transaction.execute_batch("ROLLBACK; BEGIN")?)
     }
@@ -103,13 +103,10 @@ impl ImportTransaction<'_> {
 /// Begins to write. A server leaves the file within two seconds; another import may take an hour.
 fn begin(connection: &mut Connection, wait: impl FnOnce()) -> rusqlite::Result<Transaction<'_>> {
     connection.busy_handler(Some(wait_for::<2_000>))?;
-    let is_locked = |outcome: &rusqlite::Result<()>| {
-        let error = outcome.as_ref().err().and_then(rusqlite::Error::sqlite_error_code);
-        error == Some(ErrorCode::DatabaseBusy)
-    };
     // Tried first, since a transaction that is begun borrows the connection.
-    let begun = connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK");
-    if is_locked(&begun) {
+    if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")
+        && error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+    {
         wait();
         connection.busy_handler(Some(wait_for::<3_600_000>))?;
     }

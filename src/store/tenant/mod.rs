@@ -149,8 +149,8 @@ impl Tenants {
     }
 }
 
-/// The present failure of reading one tenant's file, or of writing to it. It is logged once, not for
-/// every request, and once more when it has ended.
+/// The present failure of reading one tenant's file, or of writing to it. It is logged once, not
+/// for every request, and once more when it has ended.
 #[derive(Debug)]
 pub(super) struct Health {
     tenant: TenantId,

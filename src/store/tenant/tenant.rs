@@ -132,6 +132,6 @@ impl Tenant {
 
     /// Ends the writer once it has done what is queued.
     pub(super) fn stop(&self) -> Option<JoinHandle<()>> {
-        self.writer.lock().take().map(Writer::stop)
+        self.writer.lock().take().map(|writer| writer.thread)
     }
 }

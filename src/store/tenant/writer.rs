@@ -4,7 +4,6 @@
 //! sync of the disk serves them all. No mutation is answered before its commit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread::{self, JoinHandle};
@@ -94,11 +93,11 @@ pub(super) fn tell(done: Done, committed: Result<(), StoreError>) {
     let _ = catch_unwind(AssertUnwindSafe(|| done(committed)));
 }
 
-/// The thread's other end.
+/// The thread's other end. Without it, the thread ends when it has done what is queued.
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: SyncSender<Mutation>,
-    thread: JoinHandle<()>,
+    pub(super) thread: JoinHandle<()>,
 }
 
 impl Writer {
@@ -121,11 +120,6 @@ impl Writer {
         {
             tell(refused.done, Err(StoreError::Unavailable));
         }
-    }
-
-    /// Has the thread end when it has done what is queued.
-    pub(super) fn stop(self) -> JoinHandle<()> {
-        self.thread
     }
 }
 
@@ -207,7 +201,9 @@ impl WriterThread {
     /// fails, or panics, undoes its own writes alone. Then the search tables, for all of them.
     /// Returns the number of operations; `None` where the commit failed.
     fn commit_batch(&self, transaction: Transaction<'_>, first: Mutation) -> Option<usize> {
-        let shortage = self.shortage(&transaction);
+        let shortage = self
+            .shortage(&transaction)
+            .unwrap_or_else(|error| Some(self.health.write_failed(&error)));
         let writing = Writing::new(&transaction);
         let mut operations = 0;
         let mut ran = Vec::new();
@@ -245,11 +241,19 @@ impl WriterThread {
         committed.is_ok()
     }
 
-    /// Why nothing but deletions may be written now (contract section 6, `tenant_unavailable`).
-    fn shortage(&self, connection: &Connection) -> Option<StoreError> {
-        let max_size = self.shared.limits.max_size;
-        shortage(connection, self.database.path(), max_size)
-            .unwrap_or_else(|error| Some(self.health.write_failed(&error)))
+    /// Why nothing but deletions may be written now (contract section 6, `tenant_unavailable`);
+    /// `None` where there is room.
+    fn shortage(&self, connection: &Connection) -> rusqlite::Result<Option<StoreError>> {
+        let disk = statvfs(self.database.path());
+        if disk.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < RESERVE) {
+            return Ok(Some(StoreError::DiskFull));
+        }
+        let count = |pragma: &str| {
+            connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0))
+        };
+        let used = count("PRAGMA page_count")?.saturating_sub(count("PRAGMA freelist_count")?);
+        let used = u64::try_from(used).unwrap_or(0).saturating_mul(PAGE);
+        Ok((used >= self.shared.limits.max_size).then_some(StoreError::SizeLimit))
     }
 
     fn connect(&self, wait: Duration) -> Result<Connection, OpenError> {
@@ -304,20 +308,4 @@ impl WriterThread {
 fn begin(connection: &mut Connection, wait: Duration) -> rusqlite::Result<Transaction<'_>> {
     connection.busy_timeout(wait)?;
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
-}
-
-/// Why nothing but deletions may be written now; `None` where there is room.
-fn shortage(
-    connection: &Connection,
-    file: &Path,
-    max_size: u64,
-) -> rusqlite::Result<Option<StoreError>> {
-    if statvfs(file).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < RESERVE) {
-        return Ok(Some(StoreError::DiskFull));
-    }
-    let count =
-        |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, i64>(0));
-    let used = count("PRAGMA page_count")?.saturating_sub(count("PRAGMA freelist_count")?);
-    let used = u64::try_from(used).unwrap_or(0).saturating_mul(PAGE);
-    Ok((used >= max_size).then_some(StoreError::SizeLimit))
 }
