@@ -18,7 +18,7 @@ use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::limits::{ACCEPT_PAUSE, MAX_BUFFER, MAX_METRICS_CONNECTIONS, METRICS_TIMEOUT};
-use crate::http::ApiError;
+use crate::http::{ApiError, ErrorCode};
 
 /// Produces the response to `/metrics`.
 pub type MetricsPage = Arc<dyn Fn() -> crate::http::Response + Send + Sync>;
@@ -70,7 +70,7 @@ async fn serve_connection(stream: TcpStream, page: MetricsPage) -> hyper::Result
 
 async fn respond(request: &Request<Incoming>, page: MetricsPage) -> Response<Full<Bytes>> {
     let response = if request.uri().path() != PATH {
-        ApiError::endpoint_not_found().into()
+        ApiError::from(ErrorCode::EndpointNotFound).into()
     } else if request.method() != Method::GET && request.method() != Method::HEAD {
         ApiError::method_not_allowed(METHODS).into()
     } else {

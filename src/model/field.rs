@@ -139,7 +139,7 @@ impl Field {
         match (self.default, self.kind) {
             (None, _) => Value::Null,
             (Some(word), Kind::Boolean) => Value::Boolean(word == "true"),
-            (Some(word), _) => Value::Text(word.to_owned()),
+            (Some(word), _) => Value::of(word),
         }
     }
 }
@@ -152,4 +152,10 @@ pub enum Value {
     Boolean(bool),
     /// Text of any kind, including dates and choices.
     Text(String),
+}
+
+impl Value {
+    pub fn of(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
 }

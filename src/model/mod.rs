@@ -21,23 +21,13 @@ pub use field::{Field, Kind, Value};
 pub use hardware::HARDWARE;
 pub use ids::{KeyId, RecordId, TenantId, Version};
 pub use inclusion::Inclusion;
-pub use json_object::{Json, JsonError, JsonObject};
+pub use json_object::{Json, JsonObject};
 pub use list_query::{Column, KeysetPosition, ListQuery, Predicate};
 pub use scope::{Access, Scope, Scopes};
 pub use validation::{FieldCode, FieldError};
 
-/// Identifies a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceKind {
-    Customer,
-    Employee,
-    Hardware,
-}
-
 #[derive(Debug)]
 pub struct Resource {
-    /// Identifies the resource. Resources with the same kind are equal.
-    pub kind: ResourceKind,
     /// The singular name for messages: `customer`.
     pub name: &'static str,
     /// The plural name, which is also the name of the table and the first half of the scopes:
@@ -71,12 +61,10 @@ impl Resource {
     }
 
     /// Returns the element for this resource of an array that has the order of [`ALL`].
-    pub fn by_resource<'a, T>(&self, [customer, employee, hardware]: &'a [T; ALL.len()]) -> &'a T {
-        match self.kind {
-            ResourceKind::Customer => customer,
-            ResourceKind::Employee => employee,
-            ResourceKind::Hardware => hardware,
-        }
+    pub fn by_resource<'a, T>(&self, elements: &'a [T; ALL.len()]) -> &'a T {
+        let [first, ..] = elements;
+        let found = ALL.iter().zip(elements).find(|(resource, _)| **resource == self);
+        found.map_or(first, |(_, element)| element)
     }
 
     pub fn field(&self, name: &str) -> Option<&'static Field> {
@@ -100,9 +88,10 @@ impl Resource {
     }
 }
 
+/// Each resource is one static.
 impl PartialEq for Resource {
     fn eq(&self, other: &Resource) -> bool {
-        self.kind == other.kind
+        std::ptr::eq(self, other)
     }
 }
 

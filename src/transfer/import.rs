@@ -11,7 +11,7 @@ use super::row::{Columns, Mode, RowValidator, Target, ValidRow, input};
 use super::{Format, RowError};
 use crate::clock::Timestamp;
 use crate::model::json_object::parse_object;
-use crate::model::{Column, JsonError, JsonObject, Resource};
+use crate::model::{Column, JsonObject, Resource};
 use crate::store::{
     Actor, ChangeContext, DatabaseError, ImportTransaction, Reading, TenantFile, Writing,
 };
@@ -235,9 +235,8 @@ impl Rows<'_> {
                             self.reject(errors)?;
                         }
                     }
-                    Err(JsonError { column, what, .. }) => {
-                        let message =
-                            format!("The line is no JSON object at column {column}: {what}.");
+                    Err(error) => {
+                        let message = format!("The line is no JSON object: {error}.");
                         self.reject_malformed(line, message)?;
                     }
                 },

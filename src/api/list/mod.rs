@@ -197,8 +197,8 @@ pub fn parse_include(
         return Err(invalid("include", text, &expectation));
     }
     let read = included.iter().map(|one| Scope { resource: one.resource, access: Access::Read });
-    let lacking: Vec<Scope> = read.filter(|scope| !scopes.contains(*scope)).collect();
-    if lacking.is_empty() { Ok(included) } else { Err(errors::insufficient_scope(&lacking)) }
+    let lacking: Scopes = read.filter(|scope| !scopes.contains(*scope)).collect();
+    if lacking.is_empty() { Ok(included) } else { Err(errors::insufficient_scope(lacking)) }
 }
 
 fn parse_sort(resource: &'static Resource, query: &Query) -> Result<(Column, bool), ApiError> {

@@ -24,7 +24,7 @@ pub use list::Page;
 pub use search::fold;
 pub(crate) use search::{build_search, import_settings, merge_step};
 pub(crate) use write::remove_old_responses;
-pub use write::{DeleteOutcome, StoredResponse, Writing};
+pub use write::{Answer, DeleteOutcome, Writing};
 
 use super::error::DatabaseError;
 use crate::clock::Timestamp;
