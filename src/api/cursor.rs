@@ -1,12 +1,12 @@
-//! Cursors of lists and of the change log (contract sections 4 and 12): base64url of bytes and their
-//! checksum.
+//! Cursors of lists and of the change log (contract sections 4 and 12): base64url of bytes and
+//! their checksum.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
 use crate::http::ApiError;
-use crate::model::{KeysetPosition, ListQuery, Predicate, RecordId, Value, Version};
+use crate::model::{Bound, KeysetPosition, ListQuery, RecordId, Value, Version};
 use crate::store::Position;
 
 /// Bytes of a checksum.
@@ -110,15 +110,15 @@ fn list_position(body: &[u8]) -> Option<([u8; CHECKSUM], KeysetPosition)> {
 /// The checksum of resource, sort, filters and `q`. `limit` and `total` may change from page to
 /// page.
 fn fingerprint(list: &ListQuery) -> [u8; CHECKSUM] {
-    let filters: Vec<(&str, &Predicate)> =
-        list.filters.iter().map(|(column, predicate)| (column.name(), predicate)).collect();
+    let filters: Vec<(&str, Bound, &Value)> = list
+        .filters
+        .iter()
+        .map(|(column, bound, value)| (column.field.name, *bound, value))
+        .collect();
     checksum(
         format!(
             "{} {} {} {filters:?} {:?}",
-            list.resource.plural,
-            list.sort.name(),
-            list.descending,
-            list.words
+            list.resource.plural, list.sort.name, list.descending, list.words
         )
         .as_bytes(),
     )

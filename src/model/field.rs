@@ -18,7 +18,15 @@ pub enum Kind {
     /// An existing date, `YYYY-MM-DD`.
     Date,
     Choice(&'static [&'static str]),
+    /// A moment in UTC, RFC 3339. Only the service sets it.
+    Timestamp,
 }
+
+/// The field before those of every resource.
+pub static ID: Field = integer("id").required();
+/// The fields after those of every resource.
+pub static CREATED_AT: Field = field("created_at", Kind::Timestamp).required();
+pub static UPDATED_AT: Field = field("updated_at", Kind::Timestamp).required();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
@@ -122,6 +130,10 @@ impl Field {
     pub const fn example(mut self, json: &'static str) -> Field {
         self.example = json;
         self
+    }
+
+    pub const fn is_nullable(&self) -> bool {
+        !self.required && self.default.is_none()
     }
 
     /// Returns whether the search parameter `q` covers the field. It covers text and e-mail fields.

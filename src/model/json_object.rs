@@ -13,11 +13,10 @@ pub type JsonObject = Map<String, Json>;
 /// what is wrong, with line and column.
 pub fn parse_object(body: &[u8]) -> Result<JsonObject, String> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    serde_json::from_slice(body).map_err(|error| {
+    serde_json::from_slice(body).map_err(|error| match error.is_data() {
         // serde_json's own message repeats the value.
-        let other_type =
-            || format!("another value at line {} column {}", error.line(), error.column());
-        if error.is_data() { other_type() } else { error.to_string() }
+        true => format!("another value at line {} column {}", error.line(), error.column()),
+        false => error.to_string(),
     })
 }
 

@@ -17,12 +17,12 @@ pub mod validation;
 
 pub use customer::CUSTOMER;
 pub use employee::EMPLOYEE;
-pub use field::{Field, Kind, Value};
+pub use field::{CREATED_AT, Field, ID, Kind, UPDATED_AT, Value};
 pub use hardware::HARDWARE;
 pub use ids::{KeyId, RecordId, TenantId, Version};
 pub use inclusion::Inclusion;
 pub use json_object::{Json, JsonObject};
-pub use list_query::{Column, KeysetPosition, ListQuery, Predicate};
+pub use list_query::{Bound, Column, KeysetPosition, ListQuery};
 pub use scope::{Access, Scope, Scopes};
 pub use validation::{FieldCode, FieldError};
 
@@ -53,7 +53,7 @@ pub static ALL: [&Resource; 3] = [&CUSTOMER, &EMPLOYEE, &HARDWARE];
 
 /// The read-only fields: `id` precedes the fields of a resource, the others follow them (contract
 /// section 2).
-pub const READ_ONLY: [&str; 3] = ["id", "created_at", "updated_at"];
+pub const READ_ONLY: [&str; 3] = [ID.name, CREATED_AT.name, UPDATED_AT.name];
 
 impl Resource {
     pub fn find(plural: &str) -> Option<&'static Resource> {
@@ -116,10 +116,8 @@ mod tests {
         let mut names = Vec::new();
         for (resource, reference) in declared {
             let Some(name) = reference.filters_by else { continue };
-            let Some(Column::Referenced { field, .. }) = Column::Field(reference).referenced()
-            else {
-                panic!("{name} is no field behind {}", reference.name);
-            };
+            let column = Column::behind(reference).expect("the filter is a field behind it");
+            let field = column.field;
             assert!(field.required, "null stands for no reference");
             assert_eq!(resource.field(name), None);
             assert!(!READ_ONLY.contains(&name));

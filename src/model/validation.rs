@@ -125,6 +125,7 @@ impl Field {
             Kind::Date => {
                 (FieldCode::InvalidDate, text.filter(|text| is_date(text)).map(Value::of))
             }
+            Kind::Timestamp => (FieldCode::InvalidDate, None),
             Kind::Choice(allowed) => {
                 let known = text.filter(|text| allowed.contains(text));
                 (FieldCode::NotInList, known.map(Value::of))
@@ -162,8 +163,7 @@ impl Field {
     }
 
     fn wrong_length(&self, code: FieldCode, length: usize) -> ValueError {
-        let characters = if length == 1 { "character" } else { "characters" };
-        ValueError::Invalid(self.invalid(code, &format!("has {length} {characters}")))
+        ValueError::Invalid(self.invalid(code, &format!("has the length {length}")))
     }
 
     /// Returns an instruction such as `send true, false, 1 or 0`, the second half of every message
@@ -175,18 +175,14 @@ impl Field {
                 format!("send text of exactly {max} characters")
             }
             Kind::Text { min, max } => format!("send text of {min} to {max} characters"),
-            Kind::Email => {
-                format!(
-                    "send one e-mail address of at most {MAX_EMAIL} characters, such as \
-                     \"name@shop.example\""
-                )
-            }
+            Kind::Email => format!("send one e-mail address of at most {MAX_EMAIL} characters"),
             Kind::Integer => {
                 "send a JSON integer in the signed 64-bit range, such as 12".to_owned()
             }
             Kind::Boolean => "send true, false, 1 or 0".to_owned(),
             Kind::Date => "send a date that exists in the form YYYY-MM-DD".to_owned(),
             Kind::Choice(allowed) => format!("send one of {}", allowed.join(", ")),
+            Kind::Timestamp => "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z".to_owned(),
         }
     }
 

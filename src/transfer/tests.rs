@@ -165,7 +165,7 @@ fn imported_records_are_found_by_search() {
     );
     let query = crate::model::ListQuery {
         resource: &CUSTOMER,
-        sort: crate::model::Column::Id,
+        sort: &crate::model::ID,
         descending: false,
         filters: Vec::new(),
         words: vec!["STRASSE".to_owned()],

@@ -12,7 +12,7 @@ use crate::api::list::{self, Filter, filters};
 use crate::api::query::QueryParameter;
 use crate::api::routes::{self, Endpoint, PATHS, PublicPage, Route};
 use crate::http::ErrorCode as Code;
-use crate::model::{ALL, Access, CUSTOMER, Column, EMPLOYEE, Field, HARDWARE, Resource, Scope};
+use crate::model::{ALL, Access, CUSTOMER, EMPLOYEE, Field, HARDWARE, Resource, Scope};
 use crate::words::capitalize;
 
 /// The headers of responses to requests that passed the scope check.
@@ -178,7 +178,7 @@ fn declared<Subject>(
 fn filter_parameter(resource: &Resource, filter: &Filter) -> Value {
     let schema = of_filter(resource, filter);
     let mut parameter = json!({ "name": filter.name, "in": "query", "schema": schema });
-    if let Column::Referenced { resource: Resource { name, .. }, .. } = filter.column {
+    if let Some(Resource { name, .. }) = filter.column.behind.and_then(Resource::referenced) {
         let about = format!("Only records of this {name}; `null` finds those of no {name}.");
         parameter["description"] = json!(about);
     }

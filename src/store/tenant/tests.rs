@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::clock::Clock;
-use crate::model::{CUSTOMER, Column, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, Value};
+use crate::model::{CUSTOMER, EMPLOYEE, Field, ID, KeyId, Kind, ListQuery, RecordId, Value};
 use crate::store::archive::check::problems_of_records;
 use crate::store::data_dir::tenants_dir;
 use crate::store::database::{Role, differences};
@@ -265,7 +265,7 @@ fn what_a_failed_mutation_wrote_is_gone_from_the_search_and_the_change_log_too()
 fn list(words: Vec<String>) -> ListQuery {
     ListQuery {
         resource: &CUSTOMER,
-        sort: Column::Id,
+        sort: &ID,
         descending: false,
         filters: Vec::new(),
         words,
