@@ -6,10 +6,11 @@ use uuid::Uuid;
 
 use super::list::{Query, Search, access};
 use super::*;
-use crate::api::list::sortable;
+use crate::api::list::{self, sortable};
+use crate::api::query;
 use crate::clock::Clock;
 use crate::model::{
-    ALL, Bound, CUSTOMER, Column, HARDWARE, ID, KeyId, KeysetPosition, Kind, ListQuery,
+    ALL, Bound, CUSTOMER, Column, HARDWARE, ID, KeyId, KeysetPosition, Kind, ListQuery, Scopes,
 };
 use crate::store::archive::check::problems_of_records;
 use crate::store::database::{Database, Role};
@@ -94,17 +95,8 @@ fn field(resource: &'static Resource, name: &str) -> &'static Field {
 }
 
 fn list_of(resource: &'static Resource, sort: &'static Field) -> ListQuery {
-    ListQuery {
-        resource,
-        sort,
-        descending: false,
-        filters: Vec::new(),
-        words: Vec::new(),
-        limit: 50,
-        after: None,
-        total: false,
-        include: Vec::new(),
-    }
+    let all = list::parse(resource, &query::Query::default(), Scopes::default());
+    ListQuery { sort, ..all.unwrap() }
 }
 
 fn equals(field: &'static Field, text: &str) -> (Column, Bound, Value) {
