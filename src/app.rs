@@ -1,12 +1,12 @@
 //! The application: it opens the store and dispatches each request to the API, the panel or the
 //! reference.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::api::Api;
 use crate::api::routes::{self, PAGE_METHODS, PublicPage, Route};
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::http::{ApiError, ErrorCode, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
@@ -35,8 +35,8 @@ pub struct App {
 }
 
 impl App {
-    /// Recovers and migrates the data directory, opens its registry, and runs the first readiness
-    /// probe. The tenants' files are opened on demand.
+    /// Recovers and migrates the data directory and opens its registry. The tenants' files are
+    /// opened on demand.
     ///
     /// # Errors
     ///
@@ -46,36 +46,25 @@ impl App {
         let metrics = Arc::new(Metrics::new(routes::label));
         let opened = DataDir::open_to_serve(&data_dir)?;
         let registry = Arc::new(Registry::open_to_serve(opened)?);
-        let tenants = Arc::new(Tenants::new(&data_dir, config.tenants, Arc::clone(&metrics)));
-        let readiness = Readiness::new(clock.now().monotonic, || probe(&registry, &data_dir));
-        let (api_registry, api_tenants) = (Arc::clone(&registry), Arc::clone(&tenants));
+        let tenants = Arc::new(Tenants::new(&data_dir, config.tenants));
+        let api = Api::new(Arc::clone(&registry), Arc::clone(&tenants), config.rate_limit);
         Ok(Arc::new(App {
             panel: Panel::new(Arc::clone(&registry)),
-            api: Arc::new(Api::new(
-                api_registry,
-                api_tenants,
-                config.rate_limit,
-                Arc::clone(&metrics),
-            )),
+            api: Arc::new(api),
             registry,
             tenants,
             clock,
             metrics,
             data_dir,
-            readiness,
+            readiness: Readiness::default(),
         }))
     }
 
     /// Responds to a request, now or when its owner has a turn, from this thread or another.
-    pub fn respond(self: &Arc<App>, request: Request, mut reply: Responder, turns: &Turns) {
+    pub fn respond(self: &Arc<App>, request: Request, reply: Responder, turns: &Turns) {
         match routes::find(&request.path).map(|(_, route)| route) {
             None => reply.send(ApiError::from(ErrorCode::EndpointNotFound).into()),
-            Some(Route::Page(page)) => {
-                // `/docs` contains the request's host and `/readyz` the present state, so no cache
-                // may store a page.
-                reply.add_headers(no_store());
-                reply.send(self.page(page, &request));
-            }
+            Some(Route::Page(page)) => reply.send(self.page(page, &request)),
             Some(Route::Panel) if request.method == Method::POST => {
                 let app = Arc::clone(self);
                 turns.run(Owner::Panel, request.client, move |turn| match turn {
@@ -84,10 +73,7 @@ impl App {
                 });
             }
             Some(Route::Panel) => self.respond_panel(&request, reply),
-            Some(Route::Api(endpoint)) => {
-                reply.add_headers(no_store());
-                self.api.respond(endpoint, request, reply, turns);
-            }
+            Some(Route::Api(endpoint)) => self.api.respond(endpoint, request, reply, turns),
         }
     }
 
@@ -108,28 +94,19 @@ impl App {
             PublicPage::OpenApi => Response::json_bytes(200, openapi::JSON.as_bytes()),
             PublicPage::Docs => docs::respond(request),
             PublicPage::Health => Response::healthy(),
-            PublicPage::Ready => match self.ready(request.received_at) {
-                Ok(()) => Response::healthy(),
-                Err(failure) => ApiError::not_ready(&failure).into(),
-            },
+            PublicPage::Ready => {
+                match self.readiness.check(request.received_at.monotonic, || self.probe()) {
+                    Ok(()) => Response::healthy(),
+                    Err(failure) => ApiError::not_ready(&failure).into(),
+                }
+            }
             PublicPage::Root => Response::empty(302).header("Location", "/docs"),
         }
     }
 
-    /// Probes the registry and the data directory at most once a second; other calls return the
-    /// last result.
-    fn ready(&self, now: Moment) -> Result<(), String> {
-        self.readiness.check(now.monotonic, || probe(&self.registry, &self.data_dir))
+    fn probe(&self) -> Result<(), String> {
+        self.registry.ready()?;
+        readiness::probe_write(&self.data_dir)
+            .map_err(|error| format!("the data directory does not take a write ({error})"))
     }
-}
-
-/// The header that keeps a response out of every cache.
-fn no_store() -> [(&'static str, String); 1] {
-    [("Cache-Control", "no-store".to_owned())]
-}
-
-fn probe(registry: &Registry, data_dir: &Path) -> Result<(), String> {
-    registry.ready()?;
-    readiness::probe_write(data_dir)
-        .map_err(|error| format!("the data directory does not take a write ({error})"))
 }

@@ -49,6 +49,14 @@ impl<T> FairQueue<T> {
         refused
     }
 
+    /// Drops the items that `keep` does not want.
+    pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        for (_, items) in &mut self.clients {
+            items.retain(&keep);
+        }
+        self.clients.retain(|(_, items)| !items.is_empty());
+    }
+
     /// Removes and returns the next item. Its client is then served after all others.
     pub fn pop(&mut self) -> Option<T> {
         let (address, mut items) = self.clients.pop_front()?;
@@ -103,6 +111,14 @@ mod tests {
         assert_eq!(queue.pop(), Some(1));
         assert_eq!(queue.push(9, ip("192.0.2.2"), 6), None);
         assert_eq!(drained(queue), [4, 5, 2, 6, 3]);
+    }
+
+    #[test]
+    fn an_address_without_items_is_forgotten() {
+        let mut queue = filled(&[("192.0.2.1", 1), ("192.0.2.2", 2), ("192.0.2.1", 3)]);
+        queue.retain(|item| *item != 2);
+        assert_eq!(queue.clients.len(), 1);
+        assert_eq!(drained(queue), [1, 3]);
     }
 
     #[test]

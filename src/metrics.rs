@@ -25,7 +25,7 @@ pub const OTHER: &str = "other";
 /// The methods that have a label of their own. All others are `OTHER`.
 const METHODS: [&str; 5] = ["GET", "HEAD", "POST", "PUT", "DELETE"];
 
-/// Upper bounds of the histograms, in seconds.
+/// Upper bounds of the histogram, in seconds.
 const BUCKETS: [f64; 13] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
 
@@ -50,12 +50,7 @@ pub struct Metrics {
     route_of: fn(&str) -> &'static str,
     requests: Family<RequestLabels, Counter>,
     durations: Family<RouteLabels, Histogram, fn() -> Histogram>,
-    pub rate_limited: Counter,
-    pub replays: Counter,
-    pub search_merges: Histogram,
-    pub checkpoints: Histogram,
     pub busy_workers: Gauge,
-    open_tenants: Gauge,
     resident_memory: Gauge,
     open_descriptors: Gauge,
     max_descriptors: Gauge,
@@ -69,24 +64,15 @@ impl Metrics {
         let r = &mut registry;
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         r.register("tenantdesk_build", "The running version", version);
-        let durations = Family::new_with_constructor(histogram as fn() -> Histogram);
+        let durations: Family<_, _, fn() -> Histogram> =
+            Family::new_with_constructor(|| Histogram::new(BUCKETS));
         let help = "Time from the complete request to its response";
         r.register("tenantdesk_request_duration_seconds", help, durations.clone());
-        let (search_merges, checkpoints) = (histogram(), histogram());
-        let help = "Bounded steps of merging search segments";
-        r.register("tenantdesk_search_merge_seconds", help, search_merges.clone());
-        let help = "Checkpoints of tenants' WALs";
-        r.register("tenantdesk_checkpoint_seconds", help, checkpoints.clone());
         Metrics {
             route_of,
             requests: add(r, "tenantdesk_requests", "Requests by route, method and status"),
             durations,
-            rate_limited: add(r, "tenantdesk_rate_limited", "Requests refused by the rate limit"),
-            replays: add(r, "tenantdesk_replays", "Responses replayed for a known idempotency key"),
-            search_merges,
-            checkpoints,
             busy_workers: add(r, "tenantdesk_workers_busy", "Workers that handle a request"),
-            open_tenants: add(r, "tenantdesk_open_tenants", "Tenants whose file is open"),
             resident_memory: add(r, "process_resident_memory_bytes", "Memory in use"),
             open_descriptors: add(r, "process_open_fds", "Open file descriptors"),
             max_descriptors: add(r, "process_max_fds", "The limit on open file descriptors"),
@@ -104,11 +90,10 @@ impl Metrics {
     }
 
     /// Renders all metrics. Values of the process that the system does not tell are 0.
-    pub fn render(&self, open_tenants: usize) -> String {
+    pub fn render(&self) -> String {
         let set = |gauge: &Gauge, value: Option<u64>| {
             gauge.set(value.unwrap_or(0).try_into().unwrap_or(i64::MAX))
         };
-        set(&self.open_tenants, u64::try_from(open_tenants).ok());
         set(&self.resident_memory, resident_memory());
         set(&self.open_descriptors, open_descriptors());
         set(&self.max_descriptors, getrlimit(Resource::Nofile).current);
@@ -124,10 +109,6 @@ fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
     let metric = M::default();
     registry.register(name, help, metric.clone());
     metric
-}
-
-fn histogram() -> Histogram {
-    Histogram::new(BUCKETS)
 }
 
 /// In bytes.
@@ -163,7 +144,7 @@ mod tests {
                 Duration::from_millis(1),
             );
         }
-        let page = metrics.render(0);
+        let page = metrics.render();
         assert!(!page.contains("secret"), "{page}");
         let series = "tenantdesk_requests_total{route=\"other\",method=\"OTHER\",status=\"404\"}";
         assert_eq!(value(&page, series), Some(100.0));
@@ -176,7 +157,7 @@ mod tests {
         for milliseconds in [0, 1, 3, 60_000] {
             metrics.record_response("GET", "/known", 200, Duration::from_millis(milliseconds));
         }
-        let page = metrics.render(3);
+        let page = metrics.render();
         let bucket = |end: &str| {
             let labels = format!("{{le=\"{end}\",route=\"/known\",method=\"GET\"}}");
             value(&page, &format!("tenantdesk_request_duration_seconds_bucket{labels}")).unwrap()
@@ -193,7 +174,6 @@ mod tests {
         assert!(
             value(&page, &format!("tenantdesk_request_duration_seconds_sum{all}")).unwrap() > 60.0
         );
-        assert_eq!(value(&page, "tenantdesk_open_tenants"), Some(3.0));
         assert!(value(&page, "process_resident_memory_bytes").unwrap() > 100_000.0);
         assert!(value(&page, "process_open_fds").unwrap() >= 3.0);
     }

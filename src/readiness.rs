@@ -13,17 +13,12 @@ const PERIOD: Duration = Duration::from_secs(1);
 const WAIT: Duration = Duration::from_secs(2);
 
 /// When the last probe began, in monotonic time, and its result.
-#[derive(Debug)]
-pub struct Readiness(Mutex<(Duration, Result<(), String>)>);
+#[derive(Debug, Default)]
+pub struct Readiness(Mutex<Option<(Duration, Result<(), String>)>>);
 
 impl Readiness {
-    /// Runs the first probe. `now` is monotonic time.
-    pub fn new(now: Duration, probe: impl FnOnce() -> Result<(), String>) -> Readiness {
-        Readiness(Mutex::new((now, probe())))
-    }
-
-    /// The result of the last probe, or of `probe` if the last one began at least a second before
-    /// `now`, which is monotonic time.
+    /// The result of the last probe, or of `probe` if none began in the second before `now`, which
+    /// is monotonic time.
     pub fn check(
         &self,
         now: Duration,
@@ -32,10 +27,8 @@ impl Readiness {
         let Some(mut last) = self.0.try_lock_for(WAIT) else {
             return Err("a probe does not end; the disk does not respond".to_owned());
         };
-        if now.saturating_sub(last.0) >= PERIOD {
-            *last = (now, probe());
-        }
-        last.1.clone()
+        let recent = last.take().filter(|(began, _)| now.saturating_sub(*began) < PERIOD);
+        last.insert(recent.unwrap_or_else(|| (now, probe()))).1.clone()
     }
 }
 
@@ -67,7 +60,7 @@ mod tests {
             runs.set(runs.get() + 1);
             if runs.get() == 2 { failed() } else { Ok(()) }
         };
-        let readiness = Readiness::new(at(0), probe);
+        let readiness = Readiness::default();
         assert_eq!([0, 999].map(|now| readiness.check(at(now), probe)), [Ok(()), Ok(())]);
         assert_eq!([1000, 1999].map(|now| readiness.check(at(now), probe)), [failed(), failed()]);
         assert_eq!(readiness.check(at(2000), probe), Ok(()));
@@ -76,10 +69,9 @@ mod tests {
 
     #[test]
     fn a_probe_that_does_not_end_is_a_failure() {
-        let readiness = Readiness::new(at(0), || Ok(()));
-        let outcome = readiness.check(at(1000), || {
-            readiness.check(at(1000), || unreachable!("a second probe at once"))
-        });
+        let readiness = Readiness::default();
+        let outcome = readiness
+            .check(at(0), || readiness.check(at(0), || unreachable!("a second probe at once")));
         assert!(outcome.unwrap_err().contains("does not respond"));
     }
 }

@@ -1,7 +1,6 @@
 //! Random secrets: API keys and session tokens. The databases store only their SHA-256 hash.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64ct::{Base64UrlUnpadded, Encoding as _};
 use sha2::{Digest as _, Sha256};
 
 /// The first characters of every API key.
@@ -37,7 +36,7 @@ pub fn random<const N: usize>() -> Result<[u8; N], RandomnessError> {
 ///
 /// [`RandomnessError`] if the generator fails.
 pub fn generate_token() -> Result<String, RandomnessError> {
-    random::<32>().map(|bytes| URL_SAFE_NO_PAD.encode(bytes))
+    random::<32>().map(|bytes| Base64UrlUnpadded::encode_string(&bytes))
 }
 
 /// Returns a new API key: `tdk_` and 43 characters.

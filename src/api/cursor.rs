@@ -1,8 +1,7 @@
 //! Cursors of lists and of the change log (contract sections 4 and 12): base64url of bytes and
 //! their checksum.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64ct::{Base64UrlUnpadded, Encoding as _};
 use sha2::{Digest, Sha256};
 
 use crate::http::ApiError;
@@ -17,7 +16,7 @@ pub(super) const MAX_CURSOR: usize = 2048;
 /// Encodes `bytes` as a cursor.
 fn encode(mut bytes: Vec<u8>) -> String {
     bytes.extend_from_slice(&checksum(&bytes));
-    URL_SAFE_NO_PAD.encode(bytes)
+    Base64UrlUnpadded::encode_string(&bytes)
 }
 
 /// Decodes what [`encode`] returned; `None` if it was changed.
@@ -25,7 +24,7 @@ fn decode(text: &str) -> Option<Vec<u8>> {
     if text.len() > MAX_CURSOR {
         return None;
     }
-    let mut bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+    let mut bytes = Base64UrlUnpadded::decode_vec(text).ok()?;
     let (body, expected) = bytes.split_last_chunk::<CHECKSUM>()?;
     if checksum(body) != *expected {
         return None;

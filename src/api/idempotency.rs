@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use uuid::fmt::Hyphenated;
 
 use super::routes;
-use crate::http::{ApiError, ErrorCode, REPLAYED, Request, Response};
+use crate::http::{ApiError, ErrorCode, Request, Response};
 use crate::store::{Answer, ChangeContext, MutationError, Writing};
 
 /// An idempotency key and the fingerprint of its request.
@@ -63,7 +63,7 @@ pub fn once(
     let Some(IdempotencyKey { key, request }) = key else { return Ok(work()?.into()) };
     match writing.stored_answer(&key, context.at)? {
         Some((of, answer)) if of == request => {
-            return Ok(Response::from(answer).header(REPLAYED, "true"));
+            return Ok(Response::from(answer).header("Idempotent-Replayed", "true"));
         }
         Some(_) => return Err(ApiError::from(ErrorCode::IdempotencyKeyReused).into()),
         None => {}

@@ -24,7 +24,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::http::Request;
-use crate::metrics::Metrics;
 use crate::store::registry::Registry;
 use crate::store::{Deadline, Tenants};
 use rate_limit::RateLimiter;
@@ -39,17 +38,11 @@ pub struct Api {
     registry: Arc<Registry>,
     tenants: Arc<Tenants>,
     limiter: RateLimiter,
-    metrics: Arc<Metrics>,
 }
 
 impl Api {
     /// An API that allows each key without a limit of its own `rate_limit` requests a minute.
-    pub fn new(
-        registry: Arc<Registry>,
-        tenants: Arc<Tenants>,
-        rate_limit: NonZeroU32,
-        metrics: Arc<Metrics>,
-    ) -> Api {
-        Api { registry, tenants, limiter: RateLimiter::new(rate_limit), metrics }
+    pub fn new(registry: Arc<Registry>, tenants: Arc<Tenants>, rate_limit: NonZeroU32) -> Api {
+        Api { registry, tenants, limiter: RateLimiter::new(rate_limit) }
     }
 }

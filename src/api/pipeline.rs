@@ -108,9 +108,7 @@ impl Call<'_> {
         let now = request.received_at;
         api.registry.record_use(key.id, now);
         reply.add_headers(key.near_end(now).map(|end| ("X-Key-Expires", end.to_string())));
-        let status = api.limiter.check(key.id, key.rate_limit, now).inspect_err(|_| {
-            api.metrics.rate_limited.inc();
-        })?;
+        let status = api.limiter.check(key.id, key.rate_limit, now)?;
         reply.add_headers(status.headers());
         if !is_known {
             return Err(ApiError::method_not_allowed(methods));

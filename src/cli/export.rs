@@ -57,7 +57,8 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let rows = write_file(path, export)?;
     let (plural, tenant, path) = (resource.plural, tenant.name, path.display().to_string());
     options.report(
-        &json!({"done": "exported", "tenant": tenant, "resource": plural, "rows": rows, "file": path}),
+        &json!({"done": "exported", "tenant": tenant, "resource": plural, "rows": rows,
+            "file": path}),
         &format!("{rows} rows of {plural} of {tenant} are exported to {path}"),
     )
 }

@@ -53,7 +53,8 @@ pub(super) struct NewKeyArguments {
     #[arg(long, value_parser = key_name)]
     name: String,
     /// A scope such as `customers:read`, or `read` for all read scopes, or `all`; repeatable
-    #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',', value_parser = scopes)]
+    #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',',
+          value_parser = scopes)]
     scopes: Vec<Scopes>,
     /// The end of the key: the last second of a date, a timestamp, or a time from now such as
     /// `30d`, in UTC [default: none]

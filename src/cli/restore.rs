@@ -58,7 +58,10 @@ fn report(restored: &Restored) {
 }
 
 fn document(restored: &Restored) -> Value {
-    let tenant = |tenant: &RestoredTenant| json!({"id": tenant.id, "name": tenant.name, "existed": tenant.existed, "keys": tenant.keys, "records": tenant.records});
+    let tenant = |tenant: &RestoredTenant| {
+        json!({"id": tenant.id, "name": tenant.name, "existed": tenant.existed,
+            "keys": tenant.keys, "records": tenant.records})
+    };
     json!({
         "done": "restored",
         "folder": restored.directory.display().to_string(),

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use ipnet::IpNet;
 use jiff::{Span, SpanRelativeTo};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -21,15 +21,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::Level;
 
-use super::supervisor::{notify, notify_ready, notify_reloading, start_watchdog};
+use super::supervisor::{notify, notify_ready, notify_reloading, ping};
 use super::{GlobalOptions, tenant_name};
 use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Config, ConnectionLimits, MIN_WORKERS, TenantLimits, TlsFiles};
-use crate::edge;
+use crate::edge::{self, Edge};
 use crate::model::{Scopes, TenantId};
 use crate::password;
-use crate::server::{BoundServer, Server};
+use crate::server::BoundServer;
 use crate::store::registry::NewKey;
 use crate::store::{NewDataDir, ServeLock};
 
@@ -44,7 +44,8 @@ pub(super) struct Arguments {
     )]
     listen: SocketAddr,
     /// Worker threads, at least 4 [default: cores + 2]
-    #[arg(long, env = "TENANTDESK_WORKERS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, env = "TENANTDESK_WORKERS", value_name = "N",
+          value_parser = value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
     /// Requests a minute for each key
     #[arg(long, env = "TENANTDESK_RATE_LIMIT", default_value = "100", value_name = "N")]
@@ -82,22 +83,28 @@ pub(super) struct Arguments {
     )]
     create_tenants: Vec<String>,
     /// How long an entry of a tenant's change log is kept, from 1d to 3650d
-    #[arg(long, env = "TENANTDESK_KEEP_CHANGES", default_value = "90d", value_parser = keep_changes, value_name = "TIME")]
+    #[arg(long, env = "TENANTDESK_KEEP_CHANGES", default_value = "90d", value_name = "TIME",
+          value_parser = retention)]
     keep_changes: Duration,
     /// The size of a tenant's file from which on it accepts only deletions, such as 500MiB or 10GiB
-    #[arg(long, env = "TENANTDESK_MAX_TENANT_SIZE", default_value = "10GiB", value_parser = size, value_name = "SIZE")]
+    #[arg(long, env = "TENANTDESK_MAX_TENANT_SIZE", default_value = "10GiB", value_name = "SIZE",
+          value_parser = size)]
     max_tenant_size: u64,
     /// The maximum time between two requests of a connection
-    #[arg(long, env = "TENANTDESK_IDLE_TIMEOUT", default_value = "75s", value_parser = timeout, value_name = "TIME")]
+    #[arg(long, env = "TENANTDESK_IDLE_TIMEOUT", default_value = "75s", value_name = "TIME",
+          value_parser = timeout)]
     idle_timeout: Duration,
     /// The maximum time for the head of a request, from its first byte
-    #[arg(long, env = "TENANTDESK_HEAD_TIMEOUT", default_value = "10s", value_parser = timeout, value_name = "TIME")]
+    #[arg(long, env = "TENANTDESK_HEAD_TIMEOUT", default_value = "10s", value_name = "TIME",
+          value_parser = timeout)]
     head_timeout: Duration,
     /// The maximum time for the body of a request
-    #[arg(long, env = "TENANTDESK_BODY_TIMEOUT", default_value = "10s", value_parser = timeout, value_name = "TIME")]
+    #[arg(long, env = "TENANTDESK_BODY_TIMEOUT", default_value = "10s", value_name = "TIME",
+          value_parser = timeout)]
     body_timeout: Duration,
     /// The maximum time in which a client reads 64 KiB of a response
-    #[arg(long, env = "TENANTDESK_WRITE_TIMEOUT", default_value = "10s", value_parser = timeout, value_name = "TIME")]
+    #[arg(long, env = "TENANTDESK_WRITE_TIMEOUT", default_value = "10s", value_name = "TIME",
+          value_parser = timeout)]
     write_timeout: Duration,
     /// The maximum number of connections [default: half of the descriptor limit, at most 10000]
     #[arg(long, env = "TENANTDESK_MAX_CONNECTIONS", value_name = "N")]
@@ -124,7 +131,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     // Locked before the address is bound: if both are in use, the message about the directory is
     // more useful.
     let _lock = ServeLock::acquire(&options.data_dir)?;
-    let bound = Server::bind(config.clone())?;
+    let bound = BoundServer::bind(config.clone())?;
     let app = App::open(&config, Clock::system())?;
     let mut created = Vec::new();
     let server = create_tenants(&app, &arguments.create_tenants, &mut created)
@@ -132,7 +139,6 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         .inspect_err(|_| delete_tenants(&app, &created))?;
     data_dir.keep();
     notify_ready(&status(&server));
-    start_watchdog(Arc::clone(&server.edge.heartbeat))?;
 
     let (stop, stopped) = mpsc::channel::<()>();
     let flushed = Arc::clone(&app);
@@ -264,8 +270,8 @@ fn start(
     app: &Arc<App>,
     signals: Signals,
     created: &[CreatedTenant],
-) -> anyhow::Result<Server> {
-    let server = bound.start(Arc::clone(app))?;
+) -> anyhow::Result<Edge> {
+    let server = bound.start(Arc::clone(app), ping)?;
     handle_signals(signals, &server)?;
     match print_startup(options, &server, created) {
         Ok(()) => Ok(server),
@@ -278,8 +284,8 @@ fn start(
 
 /// Starts the thread that handles signals: SIGHUP reloads the certificate, all others stop the
 /// server.
-fn handle_signals(mut signals: Signals, server: &Server) -> anyhow::Result<()> {
-    let (stopper, tls, status) = (server.edge.stopper.clone(), server.tls.clone(), status(server));
+fn handle_signals(mut signals: Signals, server: &Edge) -> anyhow::Result<()> {
+    let (stopper, tls, status) = (server.stopper.clone(), server.tls.clone(), status(server));
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if signal != SIGHUP {
@@ -302,12 +308,12 @@ fn handle_signals(mut signals: Signals, server: &Server) -> anyhow::Result<()> {
 
 fn print_startup(
     options: &GlobalOptions,
-    server: &Server,
+    server: &Edge,
     created: &[CreatedTenant],
 ) -> anyhow::Result<()> {
-    let listening = url(server, server.address());
+    let listening = url(server, server.address);
     tracing::info!(address = %listening, "listening");
-    let metrics = server.edge.metrics_address.map(|address| format!("http://{address}/metrics"));
+    let metrics = server.metrics_address.map(|address| format!("http://{address}/metrics"));
     let mut text: String = created.iter().map(|tenant| introduction(tenant, server)).collect();
     if let Some(metrics) = &metrics {
         text += &format!("metrics on {metrics}\n");
@@ -318,10 +324,10 @@ fn print_startup(
     )
 }
 
-fn introduction(created: &CreatedTenant, server: &Server) -> String {
+fn introduction(created: &CreatedTenant, server: &Edge) -> String {
     let CreatedTenant { id, name, password, key } = created;
     let key = key.as_deref().unwrap_or_default();
-    let base = url(server, reachable(server.address()));
+    let base = url(server, reachable(server.address));
     // The certificate is valid for a name, but the URL contains an address.
     let insecure = if server.tls.is_some() { " --insecure" } else { "" };
     format!(
@@ -334,12 +340,12 @@ fn introduction(created: &CreatedTenant, server: &Server) -> String {
     )
 }
 
-fn status(server: &Server) -> String {
-    format!("listening on {}", url(server, server.address()))
+fn status(server: &Edge) -> String {
+    format!("listening on {}", url(server, server.address))
 }
 
 /// The URL of the server at `address`, without a path.
-fn url(server: &Server, address: SocketAddr) -> String {
+fn url(server: &Edge, address: SocketAddr) -> String {
     format!("{}://{address}", server.scheme())
 }
 
@@ -362,7 +368,7 @@ fn timeout(text: &str) -> Result<Duration, &'static str> {
 }
 
 /// Parses the time for which entries of the change log are kept: `90d`, `52w`.
-fn keep_changes(text: &str) -> Result<Duration, &'static str> {
+fn retention(text: &str) -> Result<Duration, &'static str> {
     let time = time(text).filter(|time| (DAY..=DAY * 3650).contains(time));
     time.ok_or("not a time from 1d to 3650d, such as 90d")
 }
@@ -391,10 +397,10 @@ mod tests {
     #[test]
     fn changes_are_kept_from_a_day_to_ten_years() {
         for (text, days) in [("1d", 1), ("90d", 90), ("48h", 2), ("52w", 364), ("3650d", 3650)] {
-            assert_eq!(keep_changes(text), Ok(Duration::from_hours(days * 24)), "{text}");
+            assert_eq!(retention(text), Ok(Duration::from_hours(days * 24)), "{text}");
         }
         for invalid in ["", "90", "0d", "23h", "3651d", "-1d", "1 month", "99999999999d"] {
-            assert!(keep_changes(invalid).is_err(), "{invalid}");
+            assert!(retention(invalid).is_err(), "{invalid}");
         }
     }
 

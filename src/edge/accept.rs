@@ -12,11 +12,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use super::clients::{Share, Shares, Verdict};
 use super::connection::{self, first};
 use super::limits::{
-    ACCEPT_PAUSE, BACKLOG, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT, max_connections,
-    over_limit_connections,
+    ACCEPT_PAUSE, BACKLOG, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT, address_connections,
+    max_connections, over_limit_connections,
 };
 use super::parts::Stopper;
 use super::service::EdgeContext;
@@ -40,7 +39,7 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 pub(super) struct Acceptor {
     context: Arc<EdgeContext>,
     stopper: Stopper,
-    shares: Arc<Shares>,
+    limit: usize,
     open: Arc<OpenConnections>,
     /// For connections that are only refused.
     over_limit: Arc<Semaphore>,
@@ -57,15 +56,13 @@ struct OpenConnection {
     open: Arc<OpenConnections>,
     address: IpAddr,
     state: Arc<ConnectionState>,
-    _share: Share,
 }
 
 impl Acceptor {
     pub(super) fn new(context: Arc<EdgeContext>, stopper: Stopper) -> Acceptor {
         let limit = max_connections(&context.parts.limits);
-        let shares = Shares::new(limit, context.trusted.clone());
         let over_limit = Arc::new(Semaphore::new(over_limit_connections(limit)));
-        Acceptor { context, stopper, shares, open: Arc::default(), over_limit }
+        Acceptor { context, stopper, limit, open: Arc::default(), over_limit }
     }
 
     /// Accepts connections until a stop is requested. Then waits until all have closed, at most
@@ -95,16 +92,17 @@ impl Acceptor {
 
     /// Serves a connection. If there is no room for it, a few more are told so.
     fn serve(&self, socket: TcpStream, peer: IpAddr) {
-        let mut share = self.shares.of(peer);
-        let has_room = match share.grow(1) {
-            Verdict::Fair => true,
-            Verdict::AddressOver => self.open.close_longest_idle(peer),
-            Verdict::TotalOver => false,
+        let is_over_share = !self.context.trusted.contains(peer)
+            && self.open.count_of(peer) >= address_connections(self.limit);
+        let has_room = if is_over_share {
+            self.open.close_longest_idle(peer)
+        } else {
+            self.open.count() < self.limit
         };
         let refusing = (!has_room).then(|| Arc::clone(&self.over_limit).try_acquire_owned());
         let Ok(refusing) = refusing.transpose() else { return };
         let state = ConnectionState::new(!has_room, &self.context.parts.limits);
-        let open = self.open.add(peer, Arc::clone(&state), share);
+        let open = self.open.add(peer, Arc::clone(&state));
         let context = Arc::clone(&self.context);
         let serving = connection::serve(context, socket, peer, state, self.stopper.clone());
         tokio::spawn(async move {
@@ -115,15 +113,15 @@ impl Acceptor {
 }
 
 impl OpenConnections {
-    fn add(
-        self: &Arc<Self>,
-        peer: IpAddr,
-        state: Arc<ConnectionState>,
-        share: Share,
-    ) -> OpenConnection {
+    fn add(self: &Arc<Self>, peer: IpAddr, state: Arc<ConnectionState>) -> OpenConnection {
         let address = address_of(peer);
         self.by_address.lock().entry(address).or_default().push(Arc::clone(&state));
-        OpenConnection { open: Arc::clone(self), address, state, _share: share }
+        OpenConnection { open: Arc::clone(self), address, state }
+    }
+
+    /// The connections of the address of `peer`.
+    fn count_of(&self, peer: IpAddr) -> usize {
+        self.by_address.lock().get(&address_of(peer)).map_or(0, Vec::len)
     }
 
     /// Closes the connection of `peer` that has been idle for the longest time. Returns whether

@@ -15,22 +15,11 @@ use parking_lot::Mutex;
 
 use crate::fair_queue::address_of;
 
-/// The text is neither an address nor a network.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "\"{0}\" is not an address, or an address and its number of leading bits such as 10.0.0.0/8"
-)]
-pub struct NetworkError(String);
-
 /// Parses `ADDRESS[/BITS]`. An address without bits is a network of one address.
-///
-/// # Errors
-///
-/// [`NetworkError`] with the text.
-pub fn parse_network(text: &str) -> Result<IpNet, NetworkError> {
+pub fn parse_network(text: &str) -> Result<IpNet, &'static str> {
     let network =
         text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
-    network.ok_or_else(|| NetworkError(text.to_owned()))
+    network.ok_or("not an address, or an address and its number of leading bits such as 10.0.0.0/8")
 }
 
 /// The client of a request.
@@ -103,13 +92,12 @@ fn parse_hop(text: &str) -> Option<IpAddr> {
     address.map(|address| address.to_canonical())
 }
 
-/// One address holds at most the limit divided by this.
-const PARTS: usize = 4;
-
 /// A limited resource, and how much of it each address holds.
 #[derive(Debug)]
 pub(super) struct Shares {
     limit: usize,
+    /// What one address may hold, unless it is exempt.
+    address_limit: usize,
     exempt: TrustedNetworks,
     held: Mutex<Held>,
 }
@@ -120,7 +108,7 @@ struct Held {
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// What one connection or request holds. Dropping it gives it back.
+/// What one request holds. Dropping it gives it back.
 #[derive(Debug)]
 pub(super) struct Share {
     shares: Arc<Shares>,
@@ -129,19 +117,9 @@ pub(super) struct Share {
     amount: usize,
 }
 
-/// Whether a share may be as large as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Fair,
-    /// The address holds more than its part.
-    AddressOver,
-    /// All addresses together hold more than there is.
-    TotalOver,
-}
-
 impl Shares {
-    pub(super) fn new(limit: usize, exempt: TrustedNetworks) -> Arc<Shares> {
-        Arc::new(Shares { limit, exempt, held: Mutex::default() })
+    pub(super) fn new(limit: usize, address_limit: usize, exempt: TrustedNetworks) -> Arc<Shares> {
+        Arc::new(Shares { limit, address_limit, exempt, held: Mutex::default() })
     }
 
     /// A share of nothing, which can grow.
@@ -152,21 +130,16 @@ impl Shares {
 }
 
 impl Share {
-    /// Takes `amount` more, whatever the verdict: a caller that does not accept it drops the share.
-    pub(super) fn grow(&mut self, amount: usize) -> Verdict {
-        let Shares { limit, held, .. } = &*self.shares;
+    /// Takes `amount` more, and returns whether this is within the limits. A caller that gets
+    /// `false` refuses the request and drops the share.
+    pub(super) fn grow(&mut self, amount: usize) -> bool {
+        let Shares { limit, address_limit, held, .. } = &*self.shares;
         let mut held = held.lock();
         self.amount += amount;
         held.total += amount;
         let own = held.by_address.entry(self.address).or_default();
         *own += amount;
-        if *own > (limit / PARTS).max(1) && !self.is_exempt {
-            Verdict::AddressOver
-        } else if held.total > *limit {
-            Verdict::TotalOver
-        } else {
-            Verdict::Fair
-        }
+        (self.is_exempt || *own <= *address_limit) && held.total <= *limit
     }
 }
 
@@ -231,7 +204,7 @@ mod tests {
         assert!(contains("192.0.2.1", "192.0.2.1") && !contains("192.0.2.1", "192.0.2.2"));
         assert!(contains("2001:db8::1", "2001:db8::1") && !contains("2001:db8::1", "2001:db8::2"));
         for bad in ["10.0.0.0/33", "::/129", "proxy", "10.0.0.0/", ""] {
-            assert_eq!(parse_network(bad), Err(NetworkError(bad.to_owned())));
+            assert!(parse_network(bad).is_err(), "{bad}");
         }
     }
 
@@ -246,24 +219,25 @@ mod tests {
     }
 
     fn shares(limit: usize) -> Arc<Shares> {
-        Shares::new(limit, TrustedNetworks::new(vec!["10.0.0.0/8".parse().unwrap()]))
+        let exempt = TrustedNetworks::new(vec!["10.0.0.0/8".parse().unwrap()]);
+        Shares::new(limit, limit / 4, exempt)
     }
 
-    fn take(shares: &Arc<Shares>, address: &str, amount: usize) -> (Share, Verdict) {
+    fn take(shares: &Arc<Shares>, address: &str, amount: usize) -> (Share, bool) {
         let mut share = shares.of(address.parse().unwrap());
-        let verdict = share.grow(amount);
-        (share, verdict)
+        let is_fair = share.grow(amount);
+        (share, is_fair)
     }
 
     #[test]
     fn an_address_holds_a_quarter_and_leaves_the_rest() {
         let shares = shares(40);
-        let (first, verdict) = take(&shares, "192.0.2.1", 10);
-        assert_eq!(verdict, Verdict::Fair);
-        assert_eq!(take(&shares, "192.0.2.1", 1).1, Verdict::AddressOver);
-        assert_eq!(take(&shares, "192.0.2.2", 10).1, Verdict::Fair);
+        let (first, is_fair) = take(&shares, "192.0.2.1", 10);
+        assert!(is_fair);
+        assert!(!take(&shares, "192.0.2.1", 1).1);
+        assert!(take(&shares, "192.0.2.2", 10).1);
         drop(first);
-        assert_eq!(take(&shares, "192.0.2.1", 10).1, Verdict::Fair);
+        assert!(take(&shares, "192.0.2.1", 10).1);
         assert!(shares.held.lock().by_address.is_empty());
     }
 
@@ -271,16 +245,16 @@ mod tests {
     fn one_ipv6_network_is_one_address() {
         let shares = shares(4);
         let _first = take(&shares, "2001:db8::1", 1);
-        assert_eq!(take(&shares, "2001:db8::2", 1).1, Verdict::AddressOver);
-        assert_eq!(take(&shares, "2001:db8:0:1::1", 1).1, Verdict::Fair);
+        assert!(!take(&shares, "2001:db8::2", 1).1);
+        assert!(take(&shares, "2001:db8:0:1::1", 1).1);
     }
 
     #[test]
     fn loopback_and_trusted_proxies_are_limited_by_the_total_alone() {
         let shares = shares(4);
         let _first = take(&shares, "127.0.0.1", 1);
-        let (_second, verdict) = take(&shares, "10.1.2.3", 3);
-        assert_eq!(verdict, Verdict::Fair);
-        assert_eq!(take(&shares, "127.0.0.1", 1).1, Verdict::TotalOver);
+        let (_second, is_fair) = take(&shares, "10.1.2.3", 3);
+        assert!(is_fair);
+        assert!(!take(&shares, "127.0.0.1", 1).1);
     }
 }

@@ -45,31 +45,19 @@ pub(super) async fn serve(
     }
 }
 
-async fn serve_http<S>(
+async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     context: Arc<EdgeContext>,
     stream: S,
     peer: Peer,
     state: Arc<ConnectionState>,
     stopper: Stopper,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let shared = Arc::clone(&state);
-    let service = service_fn(move |request| {
-        shared.set_busy();
-        let response = Arc::clone(&context).respond(request, peer, Arc::clone(&shared));
+) {
+    let service = service_fn(|request| {
+        state.set_busy();
+        let response = Arc::clone(&context).respond(request, peer, Arc::clone(&state));
         Box::pin(async move { Ok::<_, Infallible>(response.await) })
     });
-    let mut http = http1::Builder::new();
-    // The deadlines are below: hyper has one timer for idle connections and for slow heads. A
-    // client that closes its writing side has left.
-    http.half_close(false)
-        .header_read_timeout(None)
-        .max_buf_size(MAX_BUFFER)
-        .max_header_size(MAX_HEAD);
-    let mut connection =
-        http.keep_alive(!state.over_limit).serve_connection(TokioIo::new(stream), service);
-
+    let mut connection = parser(!state.over_limit).serve_connection(TokioIo::new(stream), service);
     let mut stop_requested = pin!(stopper.requested());
     let mut is_stopping = false;
     let mut aborted = pin!(state.aborted());
@@ -95,6 +83,18 @@ async fn serve_http<S>(
     if !state.is_gone() {
         linger(connection.into_parts().io.into_inner()).await;
     }
+}
+
+/// hyper with the limits of a connection. It has one timer for idle connections and for slow heads,
+/// so [`serve_http`] has the deadlines. A client that closes its writing side has left.
+fn parser(keep_alive: bool) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.half_close(false)
+        .keep_alive(keep_alive)
+        .header_read_timeout(None)
+        .max_buf_size(MAX_BUFFER)
+        .max_header_size(MAX_HEAD);
+    http
 }
 
 /// Whether `deadline` has passed. If not, the task is woken when it does. A timer that was set for

@@ -12,10 +12,15 @@ pub(super) fn max_connections(limits: &ConnectionLimits) -> usize {
     limits.max_connections.unwrap_or_else(|| (descriptor_limit() / 2).min(10_000)).max(1)
 }
 
+/// The connections of one address, of `limit`.
+pub(super) fn address_connections(limit: usize) -> usize {
+    (limit / 4).max(1)
+}
+
 /// The number of connections beyond the limit that get a response. It is small if the limit is,
 /// because descriptors are then scarce.
 pub(super) fn over_limit_connections(limit: usize) -> usize {
-    (limit / 8).clamp(2, MAX_OVER_LIMIT_CONNECTIONS)
+    (limit / 8).clamp(2, 64)
 }
 
 /// The soft limit on open descriptors.
@@ -55,21 +60,20 @@ pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The length of the listener's accept queue.
 pub(super) const BACKLOG: i32 = 1024;
 
-/// The maximum of [`over_limit_connections`].
-const MAX_OVER_LIMIT_CONNECTIONS: usize = 64;
-
 /// The idle, head and write timeout of a connection beyond the limit.
 pub(super) const OVER_LIMIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The pause after a failed `accept`, for example if no descriptor is left.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The requests under way of which one address has its share. All addresses together are limited
-/// by the worker pool's queue.
-pub(super) const MAX_REQUESTS: usize = 1024;
+/// The requests under way of one address.
+pub(super) const ADDRESS_REQUESTS: usize = 256;
 
 /// The memory of all request bodies together, in bytes.
 pub(super) const BODY_BUDGET: usize = 96 * 1024 * 1024;
+
+/// The memory of the request bodies of one address, in bytes.
+pub(super) const ADDRESS_BODY_BUDGET: usize = BODY_BUDGET / 4;
 
 /// The memory of all responses that clients have not read yet, in bytes.
 pub(super) const RESPONSE_BUDGET: usize = 64 * 1024 * 1024;

@@ -32,20 +32,16 @@ mod stream;
 mod tls;
 mod validate;
 
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use accept::Acceptor;
-pub use clients::{NetworkError, parse_network};
+pub use clients::parse_network;
 use connection::first;
 use limits::{WATCHDOG_PERIOD, WATCHDOG_TIMEOUT};
-pub use metrics_listener::MetricsPage;
 pub use parts::{EdgeError, EdgeParts, Stopper};
 use service::EdgeContext;
 pub use tls::{Tls, TlsError};
@@ -58,8 +54,8 @@ pub struct Edge {
     pub address: SocketAddr,
     /// The address for metrics, if there is one.
     pub metrics_address: Option<SocketAddr>,
-    /// Rises every few seconds while tiny_http and the workers take requests.
-    pub heartbeat: Arc<AtomicU64>,
+    /// The certificate, which can be reloaded. `None` serves plain HTTP.
+    pub tls: Option<Arc<Tls>>,
     /// Stops this edge.
     pub stopper: Stopper,
     thread: JoinHandle<Result<(), EdgeError>>,
@@ -68,26 +64,37 @@ pub struct Edge {
 impl Edge {
     /// Waits until tiny_http responds, and accepts connections.
     pub fn start(listeners: Listeners, parts: EdgeParts) -> Result<Edge, EdgeError> {
-        let address = listeners.address;
-        let metrics_address = listeners.metrics.as_ref().map(|(_, address)| *address);
-        let stopper = Stopper::default();
-        let heartbeat = Arc::<AtomicU64>::default();
+        let address = listeners.clients.local_addr().map_err(EdgeError::Start)?;
+        let metrics_address = listeners.metrics.as_ref().map(TcpListener::local_addr).transpose();
+        let metrics_address = metrics_address.map_err(EdgeError::Start)?;
+        let (tls, stopper) = (parts.tls.clone(), Stopper::default());
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
             .map_err(EdgeError::Start)?;
-        let sockets = runtime.block_on(prepare(listeners, &parts))?;
-        let (stop, counter) = (stopper.clone(), Arc::clone(&heartbeat));
+        runtime.block_on(beat(&parts.pool))?;
+        let stop = stopper.clone();
         let run = move || {
-            let result = runtime.block_on(run(sockets, parts, stop, &counter));
+            let result = runtime.block_on(run(listeners, parts, stop));
             // A page of metrics that a disk holds up must not hold up the end.
             runtime.shutdown_background();
             result
         };
         let thread = thread::Builder::new().name("edge".into()).spawn(run);
         let thread = thread.map_err(EdgeError::Start)?;
-        Ok(Edge { address, metrics_address, heartbeat, stopper, thread })
+        Ok(Edge { address, metrics_address, tls, stopper, thread })
+    }
+
+    /// `http` or `https`.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// Stops: refuses new requests, finishes those in progress, and returns.
+    pub fn stop(self) -> Result<(), EdgeError> {
+        self.stopper.stop();
+        self.wait()
     }
 
     /// Blocks until the edge has ended.
@@ -100,72 +107,40 @@ impl Edge {
 #[derive(Debug)]
 pub struct Listeners {
     clients: TcpListener,
-    address: SocketAddr,
-    /// The listener for metrics and its address.
-    metrics: Option<(TcpListener, SocketAddr)>,
+    metrics: Option<TcpListener>,
 }
 
 impl Listeners {
     /// Binds the address for clients and, if there is one, the address for metrics.
     pub fn bind(clients: SocketAddr, metrics: Option<SocketAddr>) -> Result<Listeners, EdgeError> {
-        let (clients, address) = bind(clients, accept::listen)?;
-        let metrics = metrics.map(|metrics| bind(metrics, metrics_listener::listen)).transpose()?;
-        Ok(Listeners { clients, address, metrics })
+        let bind =
+            |address| accept::listen(address).map_err(|error| EdgeError::Listen(address, error));
+        Ok(Listeners { clients: bind(clients)?, metrics: metrics.map(bind).transpose()? })
     }
 }
 
-/// Binds a listener. Returns it with the address that the system chose for it.
-fn bind(
-    address: SocketAddr,
-    listen: impl FnOnce(SocketAddr) -> io::Result<TcpListener>,
-) -> Result<(TcpListener, SocketAddr), EdgeError> {
-    let bound =
-        listen(address).and_then(|listener| listener.local_addr().map(|chosen| (listener, chosen)));
-    bound.map_err(|error| EdgeError::Listen(address, error))
-}
-
-/// Waits until tiny_http responds, and registers the listener for clients and the connection to
-/// tiny_http with the runtime.
-async fn prepare(
-    listeners: Listeners,
-    parts: &EdgeParts,
-) -> Result<(tokio::net::TcpListener, UnixStream), EdgeError> {
-    let listen = |listener, address| {
-        tokio::net::TcpListener::from_std(listener).map_err(|e| EdgeError::Listen(address, e))
-    };
-    beat(&parts.pool).await?;
-    let listener = listen(listeners.clients, listeners.address)?;
-    if let Some(((metrics, address), page)) = listeners.metrics.zip(parts.metrics_page.clone()) {
-        tokio::spawn(metrics_listener::serve(listen(metrics, address)?, page));
+async fn run(listeners: Listeners, parts: EdgeParts, stopper: Stopper) -> Result<(), EdgeError> {
+    let register = |listener| tokio::net::TcpListener::from_std(listener).map_err(EdgeError::Start);
+    let listener = register(listeners.clients)?;
+    if let Some(listener) = listeners.metrics {
+        let metrics = Arc::clone(&parts.metrics);
+        tokio::spawn(metrics_listener::serve(register(listener)?, metrics));
     }
-    let connection = parts.pool.connection().and_then(UnixStream::from_std);
-    Ok((listener, connection.map_err(EdgeError::Start)?))
-}
-
-async fn run(
-    (listener, connection): (tokio::net::TcpListener, UnixStream),
-    parts: EdgeParts,
-    stopper: Stopper,
-    heartbeat: &AtomicU64,
-) -> Result<(), EdgeError> {
-    let pool = Arc::clone(&parts.pool);
+    let (pool, on_beat) = (Arc::clone(&parts.pool), parts.on_beat);
     let acceptor = Acceptor::new(Arc::new(EdgeContext::new(parts)), stopper);
     let accepting = async {
         acceptor.run(listener).await;
         Ok(())
     };
-    let failing = async { Err(first(watch(&pool, heartbeat), closed(&connection)).await) };
-    first(accepting, failing).await
+    first(accepting, watch(&pool, on_beat)).await
 }
 
 /// Watches whether requests reach the workers. Returns when they do not.
-async fn watch(pool: &WorkerPool, heartbeat: &AtomicU64) -> EdgeError {
+async fn watch(pool: &WorkerPool, on_beat: fn()) -> Result<(), EdgeError> {
     loop {
         sleep(WATCHDOG_PERIOD).await;
-        if let Err(error) = beat(pool).await {
-            return error;
-        }
-        heartbeat.fetch_add(1, Ordering::Relaxed);
+        beat(pool).await?;
+        on_beat();
     }
 }
 
@@ -173,15 +148,7 @@ async fn watch(pool: &WorkerPool, heartbeat: &AtomicU64) -> EdgeError {
 async fn beat(pool: &WorkerPool) -> Result<(), EdgeError> {
     match timeout(WATCHDOG_TIMEOUT, pool.watchdog()).await {
         Ok(Ok(())) => Ok(()),
-        _ => Err(EdgeError::Unresponsive("no worker received the watchdog's request")),
+        Ok(Err(_)) => Err(EdgeError::Unresponsive("its connection has ended")),
+        Err(_) => Err(EdgeError::Unresponsive("no worker received the watchdog's request")),
     }
-}
-
-/// Completes when the connection to tiny_http ends. Nothing is ever written to it.
-async fn closed(connection: &UnixStream) -> EdgeError {
-    let is_open = |read: io::Result<usize>| {
-        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-    };
-    while connection.readable().await.is_ok() && is_open(connection.try_read(&mut [0; 1])) {}
-    EdgeError::Unresponsive("its connection has ended")
 }

@@ -8,7 +8,6 @@ use hyper::HeaderMap;
 use ipnet::IpNet;
 use tokio::sync::watch;
 
-use super::metrics_listener::MetricsPage;
 use super::tls::{Tls, TlsError};
 use crate::clock::Clock;
 use crate::config::ConnectionLimits;
@@ -28,10 +27,10 @@ pub struct EdgeParts {
     pub max_body: fn(&str, &HeaderMap) -> usize,
     /// The certificate. `None` serves plain HTTP.
     pub tls: Option<Arc<Tls>>,
+    /// Called every few seconds while tiny_http and the workers take requests. It does not block.
+    pub on_beat: fn(),
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
-    /// Produces the response to `/metrics`. It is used if the listeners include one for metrics.
-    pub metrics_page: Option<MetricsPage>,
 }
 
 /// Why an edge did not start, or ended without being asked to.

@@ -1,10 +1,11 @@
 //! The handling of one request, from its parsed head to the response.
 
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
@@ -13,14 +14,15 @@ use tokio::time::timeout;
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-use super::clients::{self, Client, Share, Shares, TrustedNetworks, Verdict};
-use super::limits::{BODY_BUDGET, MAX_REQUESTS};
+use super::clients::{self, Client, Share, Shares, TrustedNetworks};
+use super::limits::{ADDRESS_BODY_BUDGET, ADDRESS_REQUESTS, BODY_BUDGET};
 use super::parts::EdgeParts;
 use super::response::{self, ResponseBody, UnreadResponses};
 use super::stream::ConnectionState;
-use super::validate::{self, Target};
+use super::validate;
 use crate::http::request::MAX_BODY;
-use crate::http::{ApiError, Body, Request, RequestLine, Responder};
+use crate::http::responder::printable;
+use crate::http::{ApiError, Body, Request, Responder};
 
 /// The path of the health check.
 const HEALTH_PATH: &str = "/healthz";
@@ -44,8 +46,9 @@ pub(super) struct Peer {
 impl EdgeContext {
     pub(super) fn new(parts: EdgeParts) -> EdgeContext {
         let trusted = TrustedNetworks::new(parts.proxies.clone());
-        let requests = Shares::new(MAX_REQUESTS, trusted.clone());
-        let bodies = Shares::new(BODY_BUDGET, trusted.clone());
+        // The worker pool's queue limits the requests of all addresses together.
+        let requests = Shares::new(usize::MAX, ADDRESS_REQUESTS, trusted.clone());
+        let bodies = Shares::new(BODY_BUDGET, ADDRESS_BODY_BUDGET, trusted.clone());
         EdgeContext { parts, trusted, requests, bodies, unread: Arc::default() }
     }
 
@@ -56,82 +59,74 @@ impl EdgeContext {
         peer: Peer,
         connection: Arc<ConnectionState>,
     ) -> Response<ResponseBody> {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let client = clients::identify(peer.address, peer.tls, &head.headers, &self.trusted);
-        let id = request_id(&head.headers);
-        let (method, path) = (head.method.clone(), head.uri.path().to_owned());
         let has_body = !body.is_end_stream();
         let mut share = self.requests.of(client.address);
-        let is_over = connection.over_limit || share.grow(1) == Verdict::AddressOver;
-        let received = self.receive(head, body, client, id, is_over).await;
-
-        let received_at = received
-            .as_ref()
-            .map_or_else(|_| self.parts.clock.now(), |(request, _)| request.received_at);
-        let line =
-            RequestLine { method: method.clone(), path, id, client: client.address, received_at };
-        let (responder, receiver) =
-            Responder::new(line, self.parts.clock.clone(), Arc::clone(&self.parts.metrics));
+        let mut memory = self.bodies.of(client.address);
+        let is_over = connection.over_limit || !share.grow(1);
+        let received = self.receive(&mut head, body, is_over, &mut memory).await;
         // A connection whose request has not been read completely cannot be used again.
-        let (close, _held) = match received {
-            Ok((request, memory)) => {
-                let close = request.body == Body::TooLarge;
-                // hyper drops this future when the client goes.
-                let abandoned = SetOnDrop(Arc::clone(&request.is_abandoned));
-                self.parts.pool.submit(request, responder);
-                (close, Some((memory, abandoned)))
-            }
-            Err(response) => {
-                let close = has_body || connection.over_limit || response.status() != 200;
-                responder.send(response);
-                (close, None)
-            }
+        let close = match &received {
+            Ok(body) => *body == Body::TooLarge,
+            Err(response) => has_body || connection.over_limit || response.status() != 200,
         };
+        let (body, own) = match received {
+            Ok(body) => (body, None),
+            Err(response) => (Body::Whole(Vec::new()), Some(response)),
+        };
+        let method = head.method.clone();
+        let request = self.request(head, body, client);
+        let (clock, metrics) = (self.parts.clock.clone(), Arc::clone(&self.parts.metrics));
+        let (responder, receiver) = Responder::new(&request, clock, metrics);
+        // hyper drops this future when the client goes.
+        let _abandoned = SetOnDrop(Arc::clone(&request.is_abandoned));
+        match own {
+            Some(response) => responder.send(response),
+            None => self.parts.pool.submit(request, responder),
+        }
         // A responder sends a response in any case.
         let response = receiver.await.unwrap_or_else(|_| ApiError::internal().into());
         response::to_hyper(response, &method, close, peer.tls, &self.unread, &connection)
     }
 
-    /// Validates a request and reads its body, which holds memory. Returns the response if the edge
+    /// Validates a head and reads its body into `memory`. Returns the response if the edge
     /// responds itself: `is_over` refuses the request, unless it is a health check, since the
     /// process serves whatever the workers do (contract section 6).
     async fn receive(
         &self,
-        head: Parts,
+        head: &mut Parts,
         body: Incoming,
-        client: Client,
-        id: Uuid,
         is_over: bool,
-    ) -> Result<(Request, Share), crate::http::Response> {
-        let Target { path, query } = validate::check(&head)?;
-        let Parts { method, uri, mut headers, .. } = head;
-        if path == HEALTH_PATH && (method == Method::GET || method == Method::HEAD) {
+        memory: &mut Share,
+    ) -> Result<Body, crate::http::Response> {
+        validate::check(head)?;
+        if head.uri.path() == HEALTH_PATH && [Method::GET, Method::HEAD].contains(&head.method) {
             return Err(crate::http::Response::healthy());
         }
         if is_over {
             return Err(ApiError::overloaded().into());
         }
-        validate::normalize(&mut headers, &uri);
-        let max = (self.parts.max_body)(&path, &headers);
-        let mut memory = self.bodies.of(client.address);
-        let reading = timeout(self.parts.limits.body_timeout, read_body(body, max, &mut memory));
-        let body = reading.await.unwrap_or_else(|_| Err(slow_body()))?;
-        let Client { address: client, secure } = client;
-        let received_at = self.parts.clock.now();
-        let is_abandoned = Arc::default();
-        let request = Request {
-            method,
-            path,
-            query,
-            headers,
+        validate::normalize(&mut head.headers, &head.uri);
+        let max = (self.parts.max_body)(head.uri.path(), &head.headers);
+        let reading = timeout(self.parts.limits.body_timeout, read_body(body, max, memory));
+        Ok(reading.await.unwrap_or_else(|_| Err(slow_body()))?)
+    }
+
+    /// The request as a value. It is complete, so it is dated now.
+    fn request(&self, head: Parts, body: Body, client: Client) -> Request {
+        Request {
+            path: printable(head.uri.path()).into_owned(),
+            query: head.uri.query().map(|query| printable(query).into_owned()),
+            id: request_id(&head.headers),
+            method: head.method,
+            headers: head.headers,
             body,
-            id,
-            client,
-            secure,
-            received_at,
-            is_abandoned,
-        };
-        Ok((request, memory))
+            client: client.address,
+            secure: client.secure,
+            received_at: self.parts.clock.now(),
+            is_abandoned: Arc::default(),
+        }
     }
 }
 
@@ -158,13 +153,13 @@ async fn read_body(mut body: Incoming, max: usize, memory: &mut Share) -> Result
     // A usual body is allocated at once: growing in steps would fragment the heap. Pages that are
     // never written take no memory.
     let mut bytes = Vec::with_capacity(announced.min(MAX_BODY));
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         // Trailers are ignored.
         let Ok(data) = frame.map_err(|_| broken_body())?.into_data() else { continue };
         if bytes.len().saturating_add(data.len()) > max {
             return Ok(Body::TooLarge);
         }
-        if memory.grow(data.len()) != Verdict::Fair {
+        if !memory.grow(data.len()) {
             return Err(ApiError::overloaded());
         }
         bytes.extend_from_slice(&data);

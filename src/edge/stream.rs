@@ -4,7 +4,6 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -52,7 +51,12 @@ struct Progress {
 impl ConnectionState {
     /// The state of a new connection, which is idle.
     pub(super) fn new(over_limit: bool, limits: &ConnectionLimits) -> Arc<ConnectionState> {
-        let limits = limits.clone();
+        let mut limits = limits.clone();
+        if over_limit {
+            limits.idle_timeout = OVER_LIMIT_TIMEOUT;
+            limits.head_timeout = OVER_LIMIT_TIMEOUT;
+            limits.write_timeout = OVER_LIMIT_TIMEOUT;
+        }
         let progress = Progress {
             phase: Phase::Idle,
             since: Instant::now(),
@@ -64,17 +68,12 @@ impl ConnectionState {
         Arc::new(ConnectionState { over_limit, limits, progress, abort })
     }
 
-    /// `usual`, or less if there is no room for the connection.
-    fn timeout(&self, usual: Duration) -> Duration {
-        if self.over_limit { OVER_LIMIT_TIMEOUT } else { usual }
-    }
-
     /// When the connection has to have made progress.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let progress = self.progress.lock();
         let read = match progress.phase {
-            Phase::Idle => Some(progress.since + self.timeout(self.limits.idle_timeout)),
-            Phase::Head => Some(progress.since + self.timeout(self.limits.head_timeout)),
+            Phase::Idle => Some(progress.since + self.limits.idle_timeout),
+            Phase::Head => Some(progress.since + self.limits.head_timeout),
             Phase::Busy => None,
         };
         read.into_iter().chain(progress.write_deadline).min()
@@ -150,8 +149,7 @@ impl ConnectionState {
     fn write_blocks(&self) {
         let mut progress = self.progress.lock();
         if progress.write_deadline.is_none() {
-            progress.write_deadline =
-                Some(Instant::now() + self.timeout(self.limits.write_timeout));
+            progress.write_deadline = Some(Instant::now() + self.limits.write_timeout);
             progress.written = 0;
         }
     }

@@ -116,8 +116,7 @@ impl From<ErrorCode> for ApiError {
 }
 
 impl From<ApiError> for Response {
-    /// The envelope `{"error": {"code", "message", "status"}}` of contract section 6. It is not
-    /// cacheable.
+    /// The envelope `{"error": {"code", "message", "status"}}` of contract section 6.
     fn from(ApiError(error): ApiError) -> Response {
         let code = error.code.describe().code;
         let mut body = Map::new();
@@ -126,8 +125,6 @@ impl From<ApiError> for Response {
             json!({"code": code, "message": error.message, "status": error.status}),
         );
         body.extend(error.members);
-        Response::json(error.status, &Value::Object(body))
-            .header("Cache-Control", "no-store")
-            .with(error.headers)
+        Response::json(error.status, &Value::Object(body)).with(error.headers)
     }
 }

@@ -12,6 +12,6 @@ pub use ::http::{Method, StatusCode};
 pub use error::ApiError;
 pub use error_code::ErrorCode;
 pub use request::{Body, Request};
-pub use responder::{API_VERSION, REPLAYED, RequestLine, Responder};
+pub use responder::{API_VERSION, Responder};
 pub use response::Response;
 pub use worker_pool::{Handler, WorkerPool};

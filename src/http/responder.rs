@@ -12,47 +12,67 @@ use uuid::Uuid;
 
 use crate::clock::{Clock, Moment};
 use crate::http::error::ApiError;
+use crate::http::request::Request;
 use crate::http::response::Response;
 use crate::metrics::Metrics;
 use crate::secret::{KEY_START, PREFIX_LENGTH};
-
-/// The header of a stored response that is sent again (contract section 8).
-pub const REPLAYED: &str = "Idempotent-Replayed";
 
 /// The version of the API, the value of the header `X-API-Version`.
 pub const API_VERSION: &str = "v1";
 
 /// Sends the response to one request, from any thread. If it is dropped without a response, for
 /// example by a panic, it sends `internal_error`.
+///
+/// It has what the log and the metrics say of the request: never the query, headers or body, which
+/// may contain secrets or personal data.
 pub struct Responder {
     /// `None` once the response has been sent.
     sender: Option<oneshot::Sender<Response>>,
-    line: RequestLine,
     clock: Clock,
     metrics: Arc<Metrics>,
-    caller: Caller,
+    method: Method,
+    path: String,
+    request_id: Uuid,
+    client: IpAddr,
+    received_at: Moment,
+    /// Empty if the request was not authenticated.
+    tenant: String,
+    /// The first 8 characters of the API key, or empty.
+    key_prefix: String,
     headers: Vec<(&'static str, String)>,
 }
 
 impl Responder {
     /// Also returns where the response arrives.
     pub fn new(
-        line: RequestLine,
+        request: &Request,
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> (Responder, oneshot::Receiver<Response>) {
         let (sender, receiver) = oneshot::channel();
-        let (sender, caller, headers) = (Some(sender), Caller::default(), Vec::new());
-        (Responder { sender, line, clock, metrics, caller, headers }, receiver)
+        let responder = Responder {
+            sender: Some(sender),
+            clock,
+            metrics,
+            method: request.method.clone(),
+            path: request.path.clone(),
+            request_id: request.id,
+            client: request.client,
+            received_at: request.received_at,
+            tenant: String::new(),
+            key_prefix: String::new(),
+            headers: Vec::new(),
+        };
+        (responder, receiver)
     }
 
     /// Sets the tenant's name and the first 8 characters of the API key, for the access log.
     pub fn caller(&mut self, tenant: &str, key_prefix: &str) {
-        self.caller = Caller { tenant: tenant.to_owned(), key_prefix: key_prefix.to_owned() };
+        self.tenant = tenant.to_owned();
+        self.key_prefix = key_prefix.to_owned();
     }
 
-    /// Adds headers to every response, such as those of the rate limit. A response that has a
-    /// header of that name keeps its own.
+    /// Adds headers to the response, whatever it is, such as those of the rate limit.
     pub fn add_headers(&mut self, headers: impl IntoIterator<Item = (&'static str, String)>) {
         self.headers.extend(headers);
     }
@@ -69,76 +89,45 @@ impl Responder {
 
     fn finish(&mut self, response: Response) {
         let Some(sender) = self.sender.take() else { return };
-        let headers = std::mem::take(&mut self.headers);
-        let response = headers.into_iter().fold(response, |response, (name, value)| match response
-            .find_header(name)
-        {
-            Some(_) => response,
-            None => response.header(name, value),
-        });
+        // Records are private, `/docs` has the request's host, and `/readyz` is of this moment.
         let response = response
-            .header("X-Request-Id", self.line.id.to_string())
+            .with(std::mem::take(&mut self.headers))
+            .header("Cache-Control", "no-store")
+            .header("X-Request-Id", self.request_id.to_string())
             .header("X-API-Version", API_VERSION);
-        let (status, replayed) = (response.status(), response.find_header(REPLAYED).is_some());
+        let status = response.status();
         // The receiver is gone if the client has left.
         let _ = sender.send(response);
-        let RequestLine { method, path, received_at, .. } = &self.line;
-        let duration = self.clock.now().monotonic.saturating_sub(received_at.monotonic);
-        self.metrics.record_response(method.as_str(), path, status, duration);
-        self.metrics.replays.inc_by(replayed.into());
-        self.line.log(&self.caller, status, duration);
+        let duration = self.clock.now().monotonic.saturating_sub(self.received_at.monotonic);
+        self.metrics.record_response(self.method.as_str(), &self.path, status, duration);
+        self.log(status, duration);
+    }
+
+    /// Writes the entry at level INFO, with the target `request`. `duration` is from the complete
+    /// request to its response.
+    fn log(&self, status: u16, duration: Duration) {
+        tracing::info!(
+            target: "request",
+            method = self.method.as_str(),
+            path = %without_key(&self.path),
+            status,
+            // Whole microseconds: 0.076 in place of 0.07592600000000001.
+            duration_ms = (duration.as_secs_f64() * 1e6).round() / 1e3,
+            tenant = self.tenant,
+            key = self.key_prefix,
+            request_id = %self.request_id,
+            client = %self.client,
+        );
     }
 }
 
 impl Drop for Responder {
     fn drop(&mut self) {
         if self.is_wanted() {
-            let path = printable(&self.line.path);
-            let request_id = self.line.id;
+            let (request_id, path) = (self.request_id, without_key(&self.path));
             tracing::error!(%request_id, %path, "a request was dropped without a response");
             self.finish(Response::from(ApiError::internal()));
         }
-    }
-}
-
-/// What the log and the metrics say of a request, whether it could be read or not. It never has the
-/// query, headers or body, which may contain secrets or personal data.
-#[derive(Clone, Debug)]
-pub struct RequestLine {
-    pub method: Method,
-    /// As sent. [`RequestLine::log`] escapes it.
-    pub path: String,
-    /// The value of `X-Request-Id`.
-    pub id: Uuid,
-    pub client: IpAddr,
-    /// When the complete request was received.
-    pub received_at: Moment,
-}
-
-/// Who sent a request. Both are empty if it was not authenticated.
-#[derive(Clone, Debug, Default)]
-pub struct Caller {
-    pub tenant: String,
-    /// The first 8 characters of the API key.
-    pub key_prefix: String,
-}
-
-impl RequestLine {
-    /// Writes the entry at level INFO, with the target `request`. `duration` is from the complete
-    /// request to its response.
-    pub fn log(&self, caller: &Caller, status: u16, duration: Duration) {
-        tracing::info!(
-            target: "request",
-            method = self.method.as_str(),
-            path = %without_key(&printable(&self.path)),
-            status,
-            // Whole microseconds: 0.076 in place of 0.07592600000000001.
-            duration_ms = (duration.as_secs_f64() * 1e6).round() / 1e3,
-            tenant = caller.tenant,
-            key = caller.key_prefix,
-            request_id = %self.id,
-            client = %self.client,
-        );
     }
 }
 

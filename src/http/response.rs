@@ -35,7 +35,7 @@ impl Response {
 
     /// The response of `/healthz` and `/readyz` while all is well.
     pub fn healthy() -> Response {
-        Response::json(200, &json!({"status": "ok"})).header("Cache-Control", "no-store")
+        Response::json(200, &json!({"status": "ok"}))
     }
 
     /// A response without a body and without `Content-Type`.

@@ -11,7 +11,7 @@ use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -114,10 +114,14 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// Queues a request, fairly among client addresses. Where there is no room, the newest request
-    /// of the address with the most is answered with `overloaded`.
+    /// Queues a request, fairly among client addresses. Where there is no room, also after those
+    /// whose clients have left are dropped, the newest request of the address with the most is
+    /// answered with `overloaded`.
     pub fn submit(&self, request: Request, responder: Responder) {
         let mut queue = self.shared.queue.lock();
+        if queue.waiting.len() >= MAX_WAITING {
+            queue.waiting.retain(|exchange| exchange.responder.is_wanted());
+        }
         let client = request.client;
         let exchange = Box::new(Exchange { request, responder });
         let refused = queue.waiting.push(MAX_WAITING, client, exchange);
@@ -128,18 +132,14 @@ impl WorkerPool {
         }
     }
 
-    /// Sends a request of its own through tiny_http. The receiver hears of the worker that gets it.
+    /// Sends a request of its own through tiny_http. The receiver hears of the worker that gets it,
+    /// or that tiny_http has failed.
     pub fn watchdog(&self) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         let mut queue = self.shared.queue.lock();
         queue.watchdog = Some(sender);
         queue.write(&head("GET", "/", None, WATCHDOG));
         receiver
-    }
-
-    /// The connection to tiny_http. Nothing is ever read from it but its end.
-    pub fn connection(&self) -> io::Result<UnixStream> {
-        self.shared.queue.lock().connection.try_clone()
     }
 }
 
@@ -176,13 +176,14 @@ impl Queue {
 
     fn write(&mut self, head: &str) {
         if let Err(error) = self.connection.write_all(head.as_bytes()) {
-            self.fail(&format!("it does not read its requests ({error})"));
+            self.fail(&format!("it takes no requests ({error})"));
         }
     }
 
-    /// Closes the connection, on which the edge ends.
-    fn fail(&self, reason: &str) {
+    /// Closes the connection, so that this watchdog and all later ones fail.
+    fn fail(&mut self, reason: &str) {
         tracing::error!("tiny_http failed: {reason}");
+        self.watchdog = None;
         // It may be closed already.
         let _ = self.connection.shutdown(Shutdown::Both);
     }
@@ -285,13 +286,6 @@ fn listen() -> io::Result<(tiny_http::Server, UnixStream)> {
     let directory =
         tempfile::Builder::new().prefix("tenantdesk-").permissions(own).tempdir_in(parent)?;
     let socket = directory.path().join("s");
-    Ok((start_server(&socket)?, UnixStream::connect(&socket)?))
-}
-
-/// tiny_http panics in the calling thread if it cannot start its own thread.
-fn start_server(socket: &Path) -> io::Result<tiny_http::Server> {
-    match panic::catch_unwind(|| tiny_http::Server::http_unix(socket)) {
-        Ok(server) => server.map_err(io::Error::other),
-        Err(_) => Err(io::Error::other("it cannot start its thread")),
-    }
+    let server = tiny_http::Server::http_unix(&socket).map_err(io::Error::other)?;
+    Ok((server, UnixStream::connect(&socket)?))
 }

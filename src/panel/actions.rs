@@ -6,7 +6,7 @@ use super::form::{Form, key_end, overlap};
 use super::keys_page::{PageContext, SignedInRequest};
 use super::passwords::Subject;
 use super::sign_in::{self, SESSION, Session, is_equal};
-use super::templates::{KeyForm, NewKey, Notice, sentence};
+use super::templates::{self, KeyForm, NewKey, Notice, sentence};
 use super::{Panel, redirect};
 use crate::http::{Request, Response};
 use crate::model::{KeyId, Scopes};
@@ -172,8 +172,11 @@ impl SignedInRequest<'_> {
 
     /// An inactive tenant gets no new key.
     fn check_active(&self) -> Result<(), PanelError> {
-        match self.session.tenant.inactive(self.request.received_at) {
-            Some(reason) => Err(PanelError::inactive(reason)),
+        match templates::inactive(&self.session.tenant, self.request.received_at) {
+            Some(reason) => {
+                let message = format!("{reason} No key was created.");
+                Err(PanelError { status: 403, ..PanelError::invalid(message) })
+            }
             None => Ok(()),
         }
     }

@@ -6,7 +6,7 @@ use std::error::Error;
 
 use super::METHODS;
 use crate::http::Response;
-use crate::store::registry::{Inactive, MAX_KEYS, RegistryError};
+use crate::store::registry::{MAX_KEYS, RegistryError};
 
 /// What is wrong with the fields of a form, by their names.
 pub(super) type FieldErrors = BTreeMap<&'static str, String>;
@@ -52,17 +52,6 @@ impl PanelError {
     /// A form that cannot be accepted.
     pub(super) fn invalid(message: impl Into<Cow<'static, str>>) -> PanelError {
         PanelError { status: 422, message: message.into(), fields: FieldErrors::new() }
-    }
-
-    /// The tenant is inactive, so it cannot create keys.
-    pub(super) const fn inactive(reason: Inactive) -> PanelError {
-        PanelError::new(
-            403,
-            match reason {
-                Inactive::Suspended => "This tenant is suspended, so no key was created.",
-                Inactive::TrialOver => "This tenant’s trial is over, so no key was created.",
-            },
-        )
     }
 
     /// A change of a key that the registry refused.

@@ -71,7 +71,7 @@ impl Panel {
 }
 
 fn page(response: Response) -> Response {
-    html::protect(response.header("Cache-Control", "no-store"), &POLICY)
+    html::protect(response, &POLICY)
 }
 
 /// A redirect to the panel, which the browser requests with GET (RFC 9110 section 15.4.4).

@@ -4,8 +4,7 @@
 //! Over HTTPS the names of the cookies begin with `__Host-`: browsers accept such a cookie from
 //! this host only, so another host of the domain cannot set one (RFC 6265bis section 4.1.3.2).
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64ct::{Base64UrlUnpadded, Encoding as _};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
@@ -82,8 +81,8 @@ impl Session {
 /// Derives the token of the forms that belong to a cookie. It cannot be derived without the cookie
 /// and does not reveal it. `purpose` separates the kinds of forms.
 pub(super) fn form_token(purpose: &str, cookie: &str) -> String {
-    URL_SAFE_NO_PAD.encode(
-        Sha256::new()
+    Base64UrlUnpadded::encode_string(
+        &Sha256::new()
             .chain_update("tenantdesk form ")
             .chain_update(purpose)
             .chain_update([0])

@@ -1,5 +1,5 @@
-//! The columns of a CSV file, which are also the members of a line in JSON Lines, and the validation
-//! of one row: the rules of the API, and references by id or natural key.
+//! The columns of a CSV file, which are also the members of a line in JSON Lines, and the
+//! validation of one row: the rules of the API, and references by id or natural key.
 
 use std::collections::HashSet;
 use std::mem;

@@ -158,11 +158,8 @@ fn imported_records_are_found_by_search() {
     let fixture = Fixture::new();
     fixture.accepts(&CUSTOMER, CSV, "name\nStraßenbau\nOther\n");
     fixture.accepts(&CUSTOMER, CSV, "name\nStrassenbahn\n");
-    let tenants = crate::store::Tenants::new(
-        fixture.path(),
-        crate::config::TenantLimits::default(),
-        crate::metrics::Metrics::new(|_| "").into(),
-    );
+    let tenants =
+        crate::store::Tenants::new(fixture.path(), crate::config::TenantLimits::default());
     let asked = crate::api::query::Query::parse(Some("q=STRASSE&total=true")).unwrap();
     let query =
         crate::api::list::parse(&CUSTOMER, &asked, crate::model::Scopes::default()).unwrap();

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
+use tenantdesk::edge::Edge;
 use tenantdesk::http::{ApiError, Body, ErrorCode, Request, Responder, Response};
-use tenantdesk::server::Server;
 use tenantdesk::turns::Turns;
 
 use crate::support::in_process::serve;
@@ -19,7 +19,7 @@ use crate::support::until;
 
 /// A running service, and every request that its edge forwarded.
 pub(crate) struct EdgeServer {
-    service: Option<Server>,
+    service: Option<Edge>,
     pub address: SocketAddr,
     seen: Arc<Mutex<Vec<Request>>>,
     held: Arc<Held>,
@@ -64,7 +64,7 @@ impl EdgeServer {
             }
         };
         let service = serve(Arc::new(handler), config, Clock::system()).unwrap();
-        EdgeServer { address: service.address(), service: Some(service), seen, held }
+        EdgeServer { address: service.address, service: Some(service), seen, held }
     }
 
     /// The path of every forwarded request, in order.

@@ -82,7 +82,7 @@ fn edge() {
     config.connections.body_timeout = Duration::from_millis(100);
     config.connections.idle_timeout = Duration::from_millis(500);
     let service = serve(Arc::new(handler), config, Clock::system()).unwrap();
-    let address = service.address();
+    let address = service.address;
     let (mut inputs, mut came) = (0, 0);
     fuzz("edge", PIECES, |input| {
         let answers = exchange(address, input);

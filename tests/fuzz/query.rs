@@ -7,7 +7,6 @@ use tenantdesk::api::list;
 use tenantdesk::api::query::Query;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::TenantLimits;
-use tenantdesk::metrics::Metrics;
 use tenantdesk::model::{self, Field, Kind, Resource, Scopes, TenantId, Value};
 use tenantdesk::store::{
     Actor, ChangeContext, Deadline, NewDataDir, Registry, TenantFile, Tenants,
@@ -93,7 +92,7 @@ fn value(field: &Field, n: usize) -> Value {
 fn query() {
     let data = tempfile::tempdir().unwrap();
     let id = make_tenant(data.path());
-    let tenants = Tenants::new(data.path(), TenantLimits::default(), Metrics::new(|_| "").into());
+    let tenants = Tenants::new(data.path(), TenantLimits::default());
     let tenant = tenants.open(id).unwrap();
     fuzz("query", PIECES, |input| {
         let text = String::from_utf8_lossy(input);

@@ -49,12 +49,12 @@ fn damaged_databases_are_faults() {
     let data_dir = with_tenants();
     let file = data_dir.data().join("tenants/2.db");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    let output = data_dir.cli(&["--json", "doctor"]).fails_saying("1 fault was found");
+    let output = data_dir.cli(&["--json", "doctor"]).fails_saying("checks with a fault: 1");
     assert_eq!(state(&output, "permissions"), "fault");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     database(&file).pragma_update(None, "user_version", 99).unwrap();
     fs::remove_file(data_dir.data().join("tenants/1.db")).unwrap();
-    let output = data_dir.cli(&["--json", "doctor"]).fails_saying("2 faults were found");
+    let output = data_dir.cli(&["--json", "doctor"]).fails_saying("checks with a fault: 2");
     assert_eq!(state(&output, "tenants/1.db"), "fault");
     assert_eq!(state(&output, "tenants/2.db"), "fault");
     DataDir::new(false).cli(&["doctor"]).fails_saying("no data directory");

@@ -99,9 +99,6 @@ fn requests_are_counted_and_nobody_is_named() {
     assert_eq!(found[&requests("other", "GET", 404)], 1.0);
     let posts = "{route=\"/customers.php\",method=\"POST\"}";
     assert_eq!(found[&format!("tenantdesk_request_duration_seconds_count{posts}")], 2.0);
-    assert_eq!(found["tenantdesk_rate_limited_total"], 1.0);
-    assert_eq!(found["tenantdesk_replays_total"], 1.0);
-    assert_eq!(found["tenantdesk_open_tenants"], 1.0);
     assert_eq!(found["tenantdesk_workers_busy"], 0.0);
     assert!(found["process_resident_memory_bytes"] > 1e6 && found["process_open_fds"] > 5.0);
     let page = ask(metrics, "GET", "/metrics");
@@ -126,7 +123,6 @@ fn the_listener_answers_nothing_else_and_the_service_answers_no_metrics() {
     let (server, metrics) = metered();
     server.anonymous().get("/metrics").fails_with(404, "endpoint_not_found");
     assert!(ask(metrics, "GET", "/customers.php").starts_with("HTTP/1.1 404"));
-    assert!(ask(metrics, "POST", "/metrics").starts_with("HTTP/1.1 405"));
     assert!(ask(metrics, "HEAD", "/metrics").ends_with("\r\n\r\n"));
     assert!(ask(metrics, "GET", "/metrics?x=1").starts_with("HTTP/1.1 200"));
     let taken = metrics.to_string();

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
+use base64ct::{Base64, Encoding as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tenantdesk::clock::Clock;
@@ -132,8 +131,8 @@ fn read_message(reader: &mut impl BufRead) -> Option<Message> {
     let now = Clock::system().now().unix_seconds();
     assert!(now.abs_diff(sent.parse().unwrap()) < 60, "the time of this try");
     let signed = [format!("{id}.{sent}.").as_bytes(), &body].concat();
-    let good =
-        [SECRET, OLD_SECRET].map(|secret| format!("v1,{}", BASE64.encode(hmac(secret, &signed))));
+    let good = [SECRET, OLD_SECRET]
+        .map(|secret| format!("v1,{}", Base64::encode_string(&hmac(secret, &signed))));
     assert_eq!(header("webhook-signature")?, good.join(" "));
     Some(Message { id, body: serde_json::from_slice(&body).unwrap(), at: Instant::now() })
 }
@@ -150,7 +149,8 @@ impl Follower {
     #[track_caller]
     fn start(server: &TestServer, key: &str, receiver: &Receiver) -> Follower {
         let state = server.home().join("webhook.json");
-        let secrets = [SECRET, OLD_SECRET].map(|secret| format!("whsec_{}", BASE64.encode(secret)));
+        let secrets =
+            [SECRET, OLD_SECRET].map(|secret| format!("whsec_{}", Base64::encode_string(secret)));
         let mut child = Command::new("python3")
             .args(["-B", "webhook.py"])
             .current_dir(example("webhook"))

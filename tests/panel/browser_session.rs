@@ -255,7 +255,6 @@ impl Page {
     #[track_caller]
     fn check(&self) {
         for (name, value) in [
-            ("Cache-Control", "no-store"),
             ("X-Frame-Options", "DENY"),
             ("X-Content-Type-Options", "nosniff"),
             ("Referrer-Policy", "no-referrer"),

@@ -134,7 +134,7 @@ fn a_suspended_tenants_admin_reads_why_revokes_and_deletes_but_makes_nothing() {
     early
         .send("create", &[("name", "x"), ("scope", "all")])
         .is(403)
-        .saying("suspended, so no key was created");
+        .saying("suspended this tenant. No key was created.");
 
     let mut browser = panel.signed_in("acme");
     let page = browser
@@ -150,7 +150,10 @@ fn a_suspended_tenants_admin_reads_why_revokes_and_deletes_but_makes_nothing() {
         .is(200)
         .saying("The operator has suspended this tenant.");
     let replacement = [("key", &*first.id.to_string()), ("overlap", "0")];
-    browser.send("replace", &replacement).is(403).saying("suspended, so no key was created");
+    browser
+        .send("replace", &replacement)
+        .is(403)
+        .saying("suspended this tenant. No key was created.");
     browser.send("revoke", &[("key", &first.id.to_string())]).is(303);
     browser.send("delete", &[("key", &second.id.to_string())]).is(303);
     let left = panel.keys(&acme);
@@ -170,7 +173,7 @@ fn a_trial_that_is_over_is_named_with_its_last_day() {
     browser
         .send("create", &[("name", "x"), ("scope", "all")])
         .is(403)
-        .saying("trial is over, so no key was created");
+        .saying("ended on 2026-11-20 (UTC). No key was created.");
     panel.app.registry.suspend("acme").unwrap();
     browser.get("").is(200).saying("The operator has suspended this tenant.");
 }
@@ -184,8 +187,8 @@ fn a_new_password_needs_the_present_one_and_fits_the_rule() {
     for (current, new, again, reason) in [
         ("not the current one", NEW, NEW, "This is not the current password."),
         ("", NEW, NEW, "This is not the current password."),
-        (PASSWORD, "elevenchars", "elevenchars", "A password has at least 12 characters."),
-        (PASSWORD, &long, &long, "A password has at most 128 characters."),
+        (PASSWORD, "elevenchars", "elevenchars", "A password has 12 to 128 characters."),
+        (PASSWORD, &long, &long, "A password has 12 to 128 characters."),
         (PASSWORD, NEW, "another one again", "This is not the same password."),
     ] {
         let page = browser

@@ -12,7 +12,6 @@ use tenantdesk::edge::{Edge, EdgeError, EdgeParts, Listeners, Tls};
 use tenantdesk::http::request::MAX_BODY;
 use tenantdesk::http::{Handler, WorkerPool};
 use tenantdesk::metrics::Metrics;
-use tenantdesk::server::Server;
 use tenantdesk::store::NewDataDir;
 
 use super::server::DataDir;
@@ -20,7 +19,7 @@ use super::server::DataDir;
 /// A service within the test. It is a [`DataDir`] too.
 pub(crate) struct InProcess {
     data_dir: Arc<DataDir>,
-    service: Option<Server>,
+    service: Option<Edge>,
     clock: Clock,
     /// Of a service with the pipeline.
     app: Option<Arc<App>>,
@@ -46,7 +45,7 @@ impl InProcess {
         let handler: Handler =
             Arc::new(move |request, reply, turns| pipeline.respond(request, reply, turns));
         let service = serve(handler, config, clock.clone()).unwrap();
-        data_dir.set_address(service.address());
+        data_dir.set_address(service.address);
         InProcess { data_dir, service: Some(service), clock, app: Some(app) }
     }
 
@@ -56,7 +55,7 @@ impl InProcess {
         let clock = Clock::system();
         let service = serve(handler, config(&data_dir), clock.clone()).unwrap();
         // It shows how the service itself holds out; a proxy would hold out before it.
-        data_dir.set_direct_address(service.address());
+        data_dir.set_direct_address(service.address);
         InProcess { data_dir, service: Some(service), clock, app: None }
     }
 
@@ -68,7 +67,7 @@ impl InProcess {
         let config = Config { rate_limit: NonZeroU32::MAX, ..config(&data_dir) };
         let app = open(&config, clock.clone()).unwrap();
         let service = serve(handler(app), config, clock.clone()).unwrap();
-        data_dir.set_address(service.address());
+        data_dir.set_address(service.address);
         InProcess { data_dir, service: Some(service), clock, app: None }
     }
 
@@ -99,12 +98,10 @@ impl Drop for InProcess {
     }
 }
 
-/// Starts a server with a handler in place of the application. It takes a body on every path, and
-/// has no page of metrics.
-pub(crate) fn serve(handler: Handler, config: Config, clock: Clock) -> Result<Server, EdgeError> {
+/// Starts a server with a handler in place of the application. It takes a body on every path.
+pub(crate) fn serve(handler: Handler, config: Config, clock: Clock) -> Result<Edge, EdgeError> {
     let listeners = Listeners::bind(config.listen, None)?;
-    let files = config.tls.map(|files| Tls::load(files.certificate, files.key));
-    let tls = files.transpose()?.map(Arc::new);
+    let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
     let metrics = Arc::new(Metrics::new(|_| "other"));
     let pool = WorkerPool::start(handler, config.workers, Arc::clone(&metrics));
     let parts = EdgeParts {
@@ -112,12 +109,12 @@ pub(crate) fn serve(handler: Handler, config: Config, clock: Clock) -> Result<Se
         proxies: config.trusted_proxies,
         pool: Arc::new(pool.map_err(EdgeError::Start)?),
         max_body: |_, _| MAX_BODY,
-        tls: tls.clone(),
+        tls,
+        on_beat: || (),
         clock,
         metrics,
-        metrics_page: None,
     };
-    Ok(Server { edge: Edge::start(listeners, parts)?, tls })
+    Edge::start(listeners, parts)
 }
 
 /// Makes the data directory if there is none, as `serve` does, and opens it.
@@ -134,7 +131,7 @@ fn config(data_dir: &DataDir) -> Config {
 /// way. A service that has ended leaves threads of tiny_http in the process, so it is not started
 /// anew for each.
 pub(crate) struct AppServer {
-    service: Option<Server>,
+    service: Option<Edge>,
     app: Arc<Mutex<Option<Arc<App>>>>,
 }
 
@@ -155,7 +152,7 @@ impl AppServer {
         let config = Config { rate_limit: NonZeroU32::MAX, ..config(data_dir) };
         let app = open(&config, Clock::system())?;
         *self.app.lock().unwrap() = Some(app);
-        data_dir.set_direct_address(self.service.as_ref().unwrap().address());
+        data_dir.set_direct_address(self.service.as_ref().unwrap().address);
         Ok(OpenApp(self))
     }
 }

@@ -7,8 +7,8 @@ mod page;
 use std::sync::LazyLock;
 
 use crate::api::routes::PREFIX;
-use crate::html::{self, Policy};
-use crate::http::{ApiError, Request, Response};
+use crate::html::{self, HTML, Policy};
+use crate::http::{Request, Response};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
@@ -17,22 +17,14 @@ static POLICY: LazyLock<Policy> =
     LazyLock::new(|| Policy::new(&[html::BASE_STYLE, STYLE], &[SCRIPT]));
 
 /// Rendered once: it is large, and anyone may ask for it. `{origin}` stands for scheme, host and
-/// port, `{prefix}` for `/v1` or nothing.
-static PAGE: LazyLock<askama::Result<String>> = LazyLock::new(page::render);
+/// port, `{prefix}` for `/v1` or nothing. Writing to a `String` does not fail.
+static PAGE: LazyLock<String> = LazyLock::new(|| page::render().unwrap_or_default());
 
 /// Returns the page. Its examples use the address of the request.
 pub fn respond(request: &Request) -> Response {
-    match &*PAGE {
-        Ok(page) => {
-            let prefix = if request.path.starts_with(PREFIX) { PREFIX } else { "" };
-            let page = page.replace("{prefix}", prefix).replace("{origin}", &origin(request));
-            html::page(200, page, &POLICY)
-        }
-        Err(error) => {
-            tracing::error!(%error, "the documentation page could not be rendered");
-            ApiError::internal().into()
-        }
-    }
+    let prefix = if request.path.starts_with(PREFIX) { PREFIX } else { "" };
+    let page = PAGE.replace("{prefix}", prefix).replace("{origin}", &origin(request));
+    html::protect(Response::new(200, HTML, page.into_bytes()), &POLICY)
 }
 
 /// The address that the client used. The header `Host` counts only if it is a plain name or address

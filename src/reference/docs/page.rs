@@ -26,8 +26,6 @@ struct Chapter<'a> {
     about: &'a str,
     /// Those of a record; empty if the path has none.
     fields: Vec<Field<'a>>,
-    /// A record as JSON.
-    example: String,
     operations: Vec<Operation<'a>>,
 }
 
@@ -39,8 +37,8 @@ struct Operation<'a> {
     target: String,
     /// What it does and needs, as HTML.
     about: String,
+    /// Without the filters, which have the names of the fields.
     parameters: Vec<Field<'a>>,
-    filters: Vec<Field<'a>>,
     /// The example of its body as JSON.
     body: Option<String>,
     status: &'a str,
@@ -101,7 +99,6 @@ impl<'a> Chapter<'a> {
             id,
             about: text(&tag["description"]),
             fields: Field::of_record(record, &body(&item["post"]["requestBody"])["schema"]),
-            example: format!("{:#}", example(record)),
             operations: operations.map(operation).collect(),
         })
     }
@@ -119,10 +116,7 @@ impl<'a> Operation<'a> {
         let head = if method == "get" { " HEAD returns the same without the body." } else { "" };
         let parameters = || items(&operation["parameters"]);
         let needs_id = parameters().any(|one| one["name"] == "id" && one["required"] == true);
-        let fields = |of_filters| {
-            let wanted = parameters().filter(move |one| is_filter(one) == of_filters);
-            wanted.map(Field::parameter).collect()
-        };
+        let described = parameters().filter(|one| one["description"].is_string());
         let (status, success) =
             members(&operation["responses"]).next().unwrap_or(("", &Value::Null));
         let schema = &body(success)["schema"];
@@ -139,19 +133,13 @@ impl<'a> Operation<'a> {
             method,
             target: format!("{path}{}", if needs_id { "?id=1" } else { "" }),
             about: paragraph(&format!("{}{scopes}{head}", text(&operation["description"]))),
-            parameters: fields(false),
-            filters: fields(true),
+            parameters: described.map(Field::parameter).collect(),
             body: json(&body(&operation["requestBody"])["example"]),
             status,
             response: json(&example(schema)),
             errors: members(codes).map(|(code, _)| code).filter(can_have).collect(),
         }
     }
-}
-
-/// Whether the parameter is a filter of a list. Only these have no example.
-fn is_filter(parameter: &Value) -> bool {
-    parameter["example"].is_null()
 }
 
 impl<'a> Field<'a> {

@@ -33,7 +33,8 @@ impl Components {
                 "scheme": "bearer",
                 "bearerFormat": "tdk_ and 43 characters",
                 "description": "An API key of the tenant. The panel creates it and shows it once. \
-                    Its scopes determine what it may do; an operation names the scope that it needs.",
+                    Its scopes determine what it may do; an operation names the scope that it \
+                    needs.",
             } },
             "schemas": schemas,
             "examples": ErrorCode::all().map(error_example).collect::<Map<_, _>>(),
@@ -45,16 +46,13 @@ impl Components {
 
     /// A reference to `value`, which gets this name, with a number if another value has it.
     pub(super) fn share(&mut self, kind: &str, name: &str, value: Value) -> Value {
-        let Some(known) = self.0[kind].as_object_mut() else { return value };
-        let names = (1..).map(|number| match number {
-            1 => name.to_owned(),
-            _ => format!("{name}_{number}"),
-        });
-        let mut free = names.filter(|name| known.get(name).is_none_or(|other| *other == value));
-        let name = free.next().unwrap_or_default();
-        let shared = reference(kind, &name);
-        known.insert(name, value);
-        shared
+        let (mut unique, mut number) = (name.to_owned(), 1);
+        while self.0[kind].get(&unique).is_some_and(|other| *other != value) {
+            number += 1;
+            unique = format!("{name}_{number}");
+        }
+        self.0[kind][&unique] = value;
+        reference(kind, &unique)
     }
 }
 
@@ -107,7 +105,10 @@ fn parameters() -> Value {
 }
 
 fn headers() -> Value {
-    let header = |required: bool, schema: Value, about: &str| json!({ "description": about, "required": required, "schema": schema });
+    let header = |required: bool, schema: Value, about: &str| {
+        json!({ "description": about, "required": required,
+            "schema": schema })
+    };
     let text = || json!({ "type": "string" });
     let number = || json!({ "type": "integer", "minimum": 0 });
     json!({
@@ -139,7 +140,7 @@ fn changes() -> Value {
                 "description": "Whether further entries are there already." },
         })),
         "Change": object("An entry of the change log: one change of one record.", json!({
-            "seq": number("The number of the entry. Later entries have higher ones.", 8_412_350_017),
+            "seq": number("The number of the entry. Later ones have higher ones.", 8_412_350_017),
             "at": time("When the change was made."),
             "resource": one_of(&ALL.map(|resource| resource.plural), "The resource."),
             "id": number("The record.", 1),
@@ -151,7 +152,8 @@ fn changes() -> Value {
                     deleted; null for a new record.", "example": { "city": "Bremen" } },
             "by": { "oneOf": [schema_ref("KeyActor"), schema_ref("CommandActor")],
                 "description": "Who made the change." },
-            "request_id": nullable(text("The request's `X-Request-Id`; null for a command.", EXAMPLE_UUID)),
+            "request_id": nullable(text("The request's `X-Request-Id`; null for a command.",
+                EXAMPLE_UUID)),
             "record": any_record("The record as it is now; null once it is deleted."),
         })),
         "KeyActor": object("An API key, as it was when it made the change.", json!({
@@ -192,20 +194,11 @@ fn batches() -> Value {
     let paths = ALL.map(|resource| resource.path.replace('.', "\\.")).join("|");
     let pattern = format!("^(/v1)?({paths})(\\?id=[1-9][0-9]*)?$");
     json!({
-        "Batch": {
-            "type": "object",
-            "description": "Operations that are run in their order, all or none.",
-            "required": ["operations"],
-            "additionalProperties": false,
-            "properties": { "operations": { "type": "array", "minItems": 1,
-                "maxItems": MAX_OPERATIONS, "items": schema_ref("BatchOperation") } },
-        },
-        "BatchOperation": {
-            "type": "object",
-            "description": "A change of one record, as a request of its own would make it.",
-            "required": ["method", "path"],
-            "additionalProperties": false,
-            "properties": {
+        "Batch": closed(&["operations"], "Operations that are run in their order, all or none.",
+            json!({ "operations": { "type": "array", "minItems": 1,
+                "maxItems": MAX_OPERATIONS, "items": schema_ref("BatchOperation") } })),
+        "BatchOperation": closed(&["method", "path"],
+            "A change of one record, as a request of its own would make it.", json!({
                 "method": one_of(&["POST", "PUT", "DELETE"], "The method."),
                 "path": { "type": "string", "pattern": pattern,
                     "description": "A record path, with `id` for PUT and DELETE. `location` in \
@@ -216,15 +209,14 @@ fn batches() -> Value {
                         operation N gave, an earlier POST, counted from 0." },
                 "if_match": { "type": ["string", "null"], "pattern": ENTITY_TAGS,
                     "description": "The header `If-Match` of the request, for PUT and DELETE." },
-            },
-        },
+            })),
         "BatchResults": object("The results of a batch.", json!({
             "results": list(schema_ref("BatchResult"), "In the order of the operations."),
         })),
         "BatchResult": object("The response that a request of its own would have had.", json!({
             "status": { "type": "integer", "enum": [201, 200, 204] },
             "location": nullable(text("The path of a new record, or null.", "/customers.php?id=1")),
-            "etag": nullable(text("The version of the record; null if it is deleted.", EXAMPLE_ETAG)),
+            "etag": nullable(text("The record's version; null if it is deleted.", EXAMPLE_ETAG)),
             "body": any_record("The record after the operation; null if it is deleted."),
         })),
     })
@@ -275,6 +267,12 @@ pub(super) fn object(about: &str, properties: Value) -> Value {
     json!({ "type": "object", "description": about, "required": names, "properties": properties })
 }
 
+/// An object that has no other members.
+fn closed(required: &[&str], about: &str, properties: Value) -> Value {
+    json!({ "type": "object", "description": about, "required": required,
+        "additionalProperties": false, "properties": properties })
+}
+
 pub(super) fn text(about: &str, example: &str) -> Value {
     json!({ "type": "string", "description": about, "example": example })
 }
@@ -286,7 +284,8 @@ pub(super) fn number(about: &str, example: u64) -> Value {
 }
 
 pub(super) fn time(about: &str) -> Value {
-    json!({ "type": "string", "format": "date-time", "description": about, "example": EXAMPLE_TIME })
+    json!({ "type": "string", "format": "date-time", "description": about,
+        "example": EXAMPLE_TIME })
 }
 
 fn one_of(values: &[&str], about: &str) -> Value {

@@ -137,7 +137,8 @@ fn of_field(resource: &Resource, field: &Field) -> Value {
         }
         Kind::Email => json!({ "type": "string", "format": "email", "maxLength": MAX_EMAIL }),
         Kind::Integer => {
-            json!({ "type": "integer", "format": "int64", "minimum": i64::MIN, "maximum": i64::MAX })
+            json!({ "type": "integer", "format": "int64", "minimum": i64::MIN,
+                "maximum": i64::MAX })
         }
         Kind::Boolean => json!({ "type": "boolean" }),
         Kind::Date => json!({ "type": "string", "format": "date" }),

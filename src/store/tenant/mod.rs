@@ -33,7 +33,6 @@ use super::data_dir::tenant_database;
 use super::database::LOCK_WAIT;
 use super::error::StoreError;
 use crate::config::TenantLimits;
-use crate::metrics::Metrics;
 use crate::model::TenantId;
 
 /// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
@@ -52,7 +51,6 @@ struct Shared {
     limits: TenantLimits,
     /// Opens connections for all pools: a pool would start three threads of its own.
     opener: Arc<ScheduledThreadPool>,
-    metrics: Arc<Metrics>,
 }
 
 /// One tenant's entry. It outlives the open file, so that a failure is logged once.
@@ -68,17 +66,13 @@ enum State {
 }
 
 impl Tenants {
-    pub fn new(
-        data_dir: impl Into<PathBuf>,
-        limits: TenantLimits,
-        metrics: Arc<Metrics>,
-    ) -> Tenants {
+    pub fn new(data_dir: impl Into<PathBuf>, limits: TenantLimits) -> Tenants {
         let opener = ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("opener");
         let most = NonZeroUsize::new(limits.open).unwrap_or(NonZeroUsize::MIN);
         Tenants {
             data_dir: data_dir.into(),
             slots: Mutex::new(LruCache::new(most)),
-            shared: Arc::new(Shared { limits, opener: Arc::new(opener.build()), metrics }),
+            shared: Arc::new(Shared { limits, opener: Arc::new(opener.build()) }),
         }
     }
 
@@ -127,6 +121,7 @@ impl Tenants {
         self.shared.limits.keep_changes
     }
 
+    #[cfg(test)]
     pub fn open_count(&self) -> usize {
         self.slots.lock().len()
     }

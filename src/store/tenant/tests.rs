@@ -32,7 +32,7 @@ fn data_dir(count: i64) -> tempfile::TempDir {
 }
 
 fn tenants_with(directory: &tempfile::TempDir, limits: TenantLimits) -> Tenants {
-    Tenants::new(directory.path(), limits, Metrics::new(|_| "").into())
+    Tenants::new(directory.path(), limits)
 }
 
 fn tenants(directory: &tempfile::TempDir) -> Tenants {

@@ -8,7 +8,7 @@ use schedules::explore::{explore, finds};
 use schedules::faults::Fault;
 use schedules::http::error::Response;
 use schedules::http::request::Request;
-use schedules::http::responder::{RequestLine, Responder};
+use schedules::http::responder::Responder;
 use schedules::http::worker_pool::{Handler, WorkerPool};
 use schedules::stand_ins::clock::{Clock, Moment};
 use schedules::stand_ins::metrics::Metrics;
@@ -75,9 +75,7 @@ impl Fixture {
         let mut request = Request::new(http::Method::GET, path, Moment::default());
         request.client = IpAddr::from([192, 0, 2, client]);
         request.query = query.map(str::to_owned);
-        let Request { method, path, id, client, received_at, .. } = request.clone();
-        let line = RequestLine { method, path, id, client, received_at };
-        let (reply, response) = Responder::new(line, Clock, Arc::clone(&self.metrics));
+        let (reply, response) = Responder::new(&request, Clock, Arc::clone(&self.metrics));
         self.pool.submit(request, reply);
         response
     }

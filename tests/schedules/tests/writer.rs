@@ -31,7 +31,7 @@ type Outcomes = Arc<Monitor<Vec<(u32, bool)>>>;
 fn tenants() -> Arc<Tenants> {
     rusqlite::new_disk();
     let limits = TenantLimits { open: 1, keep_changes: Duration::ZERO, max_size: u64::MAX };
-    Arc::new(Tenants::new(Path::new(""), limits, Arc::default()))
+    Arc::new(Tenants::new(Path::new(""), limits))
 }
 
 /// Submits a mutation that inserts `record` and then fails in some way, or does not.

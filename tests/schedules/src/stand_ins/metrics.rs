@@ -4,9 +4,6 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct Metrics {
     pub busy_workers: Number,
-    pub replays: Number,
-    pub checkpoints: Number,
-    pub search_merges: Number,
 }
 
 impl Metrics {
@@ -28,10 +25,4 @@ impl Number {
     pub fn dec(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
-
-    pub fn inc_by(&self, number: i64) {
-        self.0.fetch_add(number, Ordering::Relaxed);
-    }
-
-    pub fn observe(&self, _: f64) {}
 }

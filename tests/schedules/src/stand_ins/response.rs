@@ -13,8 +13,9 @@ impl Response {
         self
     }
 
-    pub fn find_header(&self, _name: &str) -> Option<&str> {
-        None
+    #[must_use]
+    pub fn with(self, _headers: Vec<(&'static str, String)>) -> Response {
+        self
     }
 }
 
