@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::components::{Components, EXAMPLE_ETAG, reference, schema_ref};
+use super::components::{Components, EXAMPLE_ETAG};
 use super::records::{example_body, of_filter};
+use super::schema::{reference, schema_ref};
 use crate::api::changes;
 use crate::api::errors::missing_reference_code;
 use crate::api::list::{self, Filter, filters};

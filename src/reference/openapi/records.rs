@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::components::{list, nullable, number, schema_ref, text, time};
+use super::schema::{list, nullable, number, schema_ref, text, time};
 use crate::api::list::{EXAMPLE_CURSOR, Filter};
 use crate::model::email::MAX_EMAIL;
 use crate::model::{ALL, Bound, Field, Kind, READ_ONLY, Resource};
