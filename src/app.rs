@@ -8,7 +8,7 @@ use crate::api::Api;
 use crate::api::routes::{self, PAGE_METHODS, PublicPage, Route};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::http::{ApiError, Method, Request, Responder, Response};
+use crate::http::{ApiError, ErrorCode, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
 use crate::panel::Panel;
 use crate::readiness::{self, Readiness};
@@ -62,8 +62,8 @@ impl App {
 
     /// Responds to a request, now or when its owner has a turn, from this thread or another.
     pub fn respond(self: &Arc<App>, request: Request, reply: Responder, turns: &Turns) {
-        match routes::find(&request.path) {
-            None => reply.send(ApiError::endpoint_not_found().into()),
+        match routes::find(&request.path).map(|(_, route)| route) {
+            None => reply.send(ApiError::from(ErrorCode::EndpointNotFound).into()),
             Some(Route::Page(page)) => reply.send(self.page(page, &request)),
             Some(Route::Panel) if request.method == Method::POST => {
                 let app = Arc::clone(self);

@@ -3,15 +3,14 @@
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::errors;
 use super::query::Query;
 use super::rate_limit::RateLimitStatus;
-use super::routes::PAGE_METHODS;
-use crate::http::{API_VERSION, ApiError, ErrorCode, Method, Request, Response};
+use crate::http::{API_VERSION, ApiError, ErrorCode, Request, Response};
 use crate::secret;
-use crate::store::registry::{KeyRow, KeyState, Principal, Registry};
+use crate::store::registry::{KeyState, Principal, Registry};
 
 /// Returns the owner of the request's API key.
 ///
@@ -63,23 +62,16 @@ fn bearer_token(headers: &HeaderMap) -> Result<&str, ApiError> {
     }
 }
 
-/// Responds to a request that was counted against the rate limit: checks the method and the query,
-/// and describes the key.
+/// Checks the query, and describes the key.
 pub(super) fn whoami(
     request: &Request,
     caller: &Principal,
     rate_limit: RateLimitStatus,
 ) -> Result<Response, ApiError> {
-    if !matches!(request.method, Method::GET | Method::HEAD) {
-        return Err(ApiError::method_not_allowed(PAGE_METHODS));
-    }
     Query::parse(request.query.as_deref())?.only([].into_iter())?;
-    Ok(Response::json(200, &document(&caller.tenant_name, &caller.key, rate_limit.limit)))
-}
-
-fn document(tenant: &str, key: &KeyRow, rate_limit: u32) -> Value {
-    json!({
-        "tenant": tenant,
+    let key = &caller.key;
+    let document = json!({
+        "tenant": caller.tenant_name,
         "key": {
             "id": key.id,
             "name": key.name,
@@ -88,8 +80,9 @@ fn document(tenant: &str, key: &KeyRow, rate_limit: u32) -> Value {
             "created_at": key.created_at,
             "expires_at": key.expires_at,
         },
-        "rate_limit": rate_limit,
+        "rate_limit": rate_limit.limit,
         "api_version": API_VERSION,
         "server": env!("CARGO_PKG_VERSION"),
-    })
+    });
+    Ok(Response::json(200, &document))
 }

@@ -4,11 +4,11 @@
 
 use super::errors;
 use super::precondition::{IfMatch, etag};
-use super::query::{Query, RequestedId};
-use crate::http::{ApiError, Method, Response};
+use super::query::Query;
+use crate::http::{ApiError, ErrorCode, Method};
 use crate::model::validation::ValueError;
 use crate::model::{Field, FieldError, Json, JsonObject, RecordId, Resource, Value};
-use crate::store::{ChangeContext, DeleteOutcome, MutationError, Reading, Record, Writing};
+use crate::store::{Answer, ChangeContext, DeleteOutcome, MutationError, Reading, Record, Writing};
 
 /// A change whose values are valid. Its last checks, from `not_found` on (contract section 5), need
 /// the transaction.
@@ -24,48 +24,20 @@ pub enum Change {
         /// The fields that the body names, in the order of the resource.
         values: Vec<(&'static Field, Value)>,
     },
-    Delete {
-        target: Target,
-    },
+    Delete(Target),
 }
 
 /// A record that is changed, and the versions that it may have.
 #[derive(Debug)]
 pub struct Target {
-    pub resource: &'static Resource,
-    pub id: RequestedId,
-    pub if_match: IfMatch,
-}
-
-/// What a change did. It is the response to a request of its own.
-#[derive(Debug)]
-pub struct Applied {
-    pub status: u16,
-    pub id: RecordId,
-    /// The path of a new record.
-    pub location: Option<String>,
-    /// The version of the record; `None` if it is deleted.
-    pub etag: Option<String>,
-    /// The record as JSON; empty if it is deleted.
-    pub body: Vec<u8>,
-}
-
-impl From<Applied> for Response {
-    fn from(applied: Applied) -> Response {
-        let Applied { status, location, etag, body, .. } = applied;
-        let response = if body.is_empty() {
-            Response::empty(status)
-        } else {
-            Response::json_bytes(status, body)
-        };
-        let headers = [("Location", location), ("ETag", etag)];
-        response.with(headers.into_iter().filter_map(|(name, value)| Some((name, value?))))
-    }
+    resource: &'static Resource,
+    id: RecordId,
+    if_match: IfMatch,
 }
 
 impl Change {
     /// Makes the checks of a request with this method from the query on that need no database, in
-    /// their order.
+    /// their order. `body` is that of POST and PUT.
     pub fn check(
         method: &Method,
         resource: &'static Resource,
@@ -77,19 +49,17 @@ impl Change {
             query.only([].into_iter())?;
             return Change::create(resource, body);
         }
-        let target = Target { resource, id: RequestedId::alone_in(query)?, if_match };
+        query.only(["id"].into_iter())?;
+        let id = query.id()?.ok_or(ErrorCode::MissingId)?;
+        let target = Target { resource, id, if_match };
         if method == Method::DELETE {
-            Ok(Change::Delete { target })
+            Ok(Change::Delete(target))
         } else {
             Change::update(target, body)
         }
     }
 
     /// Checks the fields of a new record.
-    ///
-    /// # Errors
-    ///
-    /// `bad_request` or `validation_failed`.
     fn create(resource: &'static Resource, object: &JsonObject) -> Result<Change, ApiError> {
         let checked = resource.fields.iter().map(|field| match object.get(field.name) {
             Some(input) => field.check(input),
@@ -100,41 +70,34 @@ impl Change {
     }
 
     /// Checks the fields that the body of a PUT names.
-    ///
-    /// # Errors
-    ///
-    /// `no_updatable_fields`, `bad_request` or `validation_failed`.
     fn update(target: Target, object: &JsonObject) -> Result<Change, ApiError> {
         let fields = target.resource.fields.iter();
         let named: Vec<(&'static Field, &Json)> =
             fields.filter_map(|field| object.get(field.name).map(|input| (field, input))).collect();
         if named.is_empty() {
-            return Err(errors::no_updatable_fields(target.resource));
+            return Err(ErrorCode::NoUpdatableFields.into());
         }
         let values = all_valid(named.iter().map(|(field, input)| field.check_update(input)))?;
-        Ok(Change::Update {
-            target,
-            values: named.into_iter().map(|(field, _)| field).zip(values).collect(),
-        })
+        let values = named.into_iter().map(|(field, _)| field).zip(values).collect();
+        Ok(Change::Update { target, values })
     }
 
     /// Whether the change only removes.
     pub fn frees_space(&self) -> bool {
-        matches!(self, Change::Delete { .. })
+        matches!(self, Change::Delete(_))
     }
 
     /// Has `field` refer to the record `id`, if the change sets the field.
     pub fn refer(&mut self, field: &Field, RecordId(id): RecordId) {
         let value = match self {
             Change::Create { resource, values } => {
-                let position = resource.fields.iter().position(|known| known.name == field.name);
-                position.and_then(|position| values.get_mut(position))
+                let mut fields = resource.fields.iter().zip(values);
+                fields.find(|(known, _)| *known == field).map(|(_, value)| value)
             }
-            Change::Update { values, .. } => values
-                .iter_mut()
-                .find(|(known, _)| known.name == field.name)
-                .map(|(_, value)| value),
-            Change::Delete { .. } => None,
+            Change::Update { values, .. } => {
+                values.iter_mut().find(|(known, _)| *known == field).map(|(_, value)| value)
+            }
+            Change::Delete(_) => None,
         };
         if let Some(value) = value {
             *value = Value::Integer(id);
@@ -142,7 +105,7 @@ impl Change {
     }
 
     /// Makes the last checks and the change. `prefix` is `/v1` if the request's path begins with
-    /// it.
+    /// it. Returns the record's id, and the response to a request of its own.
     ///
     /// # Errors
     ///
@@ -152,84 +115,59 @@ impl Change {
         writing: &Writing<'_>,
         prefix: &str,
         context: &ChangeContext,
-    ) -> Result<Applied, MutationError<ApiError>> {
+    ) -> Result<(RecordId, Answer), MutationError<ApiError>> {
         match self {
             Change::Create { resource, values } => {
-                create(writing, resource, values, prefix, context)
+                check_references(writing, resource.fields.iter().zip(&values))?;
+                let record = writing.insert(resource, None, values, context)?;
+                let location = format!("{prefix}{}?id={}", resource.path, record.id.0);
+                Ok((record.id, answer(&record, 201, Some(location), resource)))
             }
-            Change::Update { target, values } => update(writing, &target, &values, context),
-            Change::Delete { target } => delete(writing, &target, context),
+            Change::Update { target, values } => {
+                let Target { resource, id, .. } = target;
+                target.check(writing)?;
+                check_references(writing, values.iter().map(|(field, value)| (*field, value)))?;
+                let record = writing.update(resource, id, &values, context)?;
+                let record = record.ok_or_else(|| errors::not_found(resource, id))?;
+                Ok((id, answer(&record, 200, None, resource)))
+            }
+            Change::Delete(target) => {
+                let Target { resource, id, .. } = target;
+                target.check(writing)?;
+                match writing.delete(resource, id, context)? {
+                    DeleteOutcome::Deleted => {}
+                    DeleteOutcome::NotFound => return Err(errors::not_found(resource, id).into()),
+                    DeleteOutcome::Referenced(details) => {
+                        let error = ApiError::from(ErrorCode::HasDependents);
+                        return Err(error.member("details", details).into());
+                    }
+                }
+                Ok((id, Answer { status: 204, location: None, etag: None, body: Vec::new() }))
+            }
         }
     }
 }
 
-fn create(
-    writing: &Writing<'_>,
-    resource: &'static Resource,
-    values: Vec<Value>,
-    prefix: &str,
-    context: &ChangeContext,
-) -> Result<Applied, MutationError<ApiError>> {
-    check_references(writing, resource.fields.iter().zip(&values))?;
-    let record = writing.insert(resource, None, values, context)?;
-    let location = format!("{prefix}{}?id={}", resource.path, record.id);
-    Ok(Applied { location: Some(location), ..Applied::of(&record, 201, resource) })
-}
-
-fn update(
-    writing: &Writing<'_>,
-    target: &Target,
-    values: &[(&'static Field, Value)],
-    context: &ChangeContext,
-) -> Result<Applied, MutationError<ApiError>> {
-    let id = target.check(writing)?;
-    check_references(writing, values.iter().map(|(field, value)| (*field, value)))?;
-    match writing.update(target.resource, id, values, context)? {
-        Some(record) => Ok(Applied::of(&record, 200, target.resource)),
-        None => Err(target.not_found().into()),
-    }
-}
-
-fn delete(
-    writing: &Writing<'_>,
-    target: &Target,
-    context: &ChangeContext,
-) -> Result<Applied, MutationError<ApiError>> {
-    let id = target.check(writing)?;
-    match writing.delete(target.resource, id, context)? {
-        DeleteOutcome::Deleted => {
-            Ok(Applied { status: 204, id, location: None, etag: None, body: Vec::new() })
-        }
-        DeleteOutcome::NotFound => Err(target.not_found().into()),
-        DeleteOutcome::Referenced(details) => Err(errors::has_dependents(details).into()),
-    }
-}
-
-impl Applied {
-    /// A record that is there after the change.
-    fn of(record: &Record, status: u16, resource: &Resource) -> Applied {
-        let (etag, body) = (Some(etag(record.version)), record.json(resource));
-        Applied { status, id: record.id, location: None, etag, body }
-    }
+/// The answer that is a record.
+fn answer(record: &Record, status: u16, location: Option<String>, resource: &Resource) -> Answer {
+    Answer { status, location, etag: Some(etag(record.version)), body: record.json(resource) }
 }
 
 impl Target {
-    /// Checks that the record exists and has a version that the condition names. Returns its id.
-    fn check(&self, writing: &Writing<'_>) -> Result<RecordId, MutationError<ApiError>> {
-        let id = self.id.number().ok_or_else(|| self.not_found())?;
-        let version = writing.version(self.resource, id)?.ok_or_else(|| self.not_found())?;
-        if self.if_match.is_met_by(version)? {
-            return Ok(id);
+    /// Checks that the record exists and has a version that the condition names.
+    fn check(&self, writing: &Writing<'_>) -> Result<(), MutationError<ApiError>> {
+        let Target { resource, id, if_match } = self;
+        let not_found = || errors::not_found(resource, *id);
+        let version = writing.version(resource, *id)?.ok_or_else(not_found)?;
+        if if_match.is_met_by(version)? {
+            return Ok(());
         }
         // Earlier operations of a batch may have changed the record. They are rolled back, and
         // their versions are used again.
         writing.undo()?;
-        let present = writing.version(self.resource, id)?.ok_or_else(|| self.not_found())?;
-        Err(errors::precondition_failed(etag(present)).into())
-    }
-
-    fn not_found(&self) -> ApiError {
-        self.id.not_found(self.resource)
+        let present = writing.version(resource, *id)?.ok_or_else(not_found)?;
+        let error = ApiError::from(ErrorCode::PreconditionFailed);
+        Err(error.header("ETag", etag(present)).into())
     }
 }
 

@@ -4,11 +4,12 @@ use serde_json::json;
 
 use super::cursor::{MAX_CURSOR, parse_change_cursor, write_change_cursor};
 use super::list::{DEFAULT_LIMIT, MAX_LIMIT, parse_limit};
-use super::query::{Query, QueryParameter, RequestedId};
+use super::operations::page_of;
+use super::query::{Query, QueryParameter};
 use crate::clock::Timestamp;
 use crate::http::{ApiError, ErrorCode, Request, Response};
 use crate::model::validation::shorten;
-use crate::model::{ALL, Access, RecordId, Resource, Scope, Scopes};
+use crate::model::{ALL, Access, Resource, Scope, Scopes};
 use crate::store::{ChangesPage, ChangesQuery, Start, Tenant};
 
 /// The value of `cursor` for the end of the change log.
@@ -50,11 +51,6 @@ fn resource_names() -> Vec<&'static str> {
     ALL.iter().map(|resource: &&Resource| resource.plural).collect()
 }
 
-/// The scopes of which a key needs one.
-pub fn scopes() -> [Scope; ALL.len()] {
-    ALL.map(|resource| Scope { resource, access: Access::Read })
-}
-
 /// GET and HEAD: a page of the entries that `scopes` permit, none of them from before `oldest`.
 pub fn read(
     tenant: &Tenant,
@@ -82,8 +78,8 @@ pub fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<Changes
         Some(cursor) => Start::After(parse_change_cursor(cursor)?),
     };
     let resource = query.get("resource").map(parse_resource).transpose()?;
-    let id = query.get("id").map(RequestedId::parse).transpose()?;
-    if id.is_some() && resource.is_none() {
+    let record = query.id()?;
+    if record.is_some() && resource.is_none() {
         return Err(ApiError::bad_request(
             "The query parameter \"id\" is the id of a record; send \"resource\" with it, such as \
              resource=customers.",
@@ -92,8 +88,6 @@ pub fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<Changes
     let readable = ALL
         .into_iter()
         .filter(|resource| scopes.contains(Scope { resource, access: Access::Read }));
-    // No record has an id of more than 64 bits, and none the id 0.
-    let record = id.map(|id| id.number().unwrap_or(RecordId(0)));
     Ok(ChangesQuery { readable: readable.collect(), resource, record, start, limit, oldest })
 }
 
@@ -110,10 +104,7 @@ fn parse_resource(text: &str) -> Result<&'static Resource, ApiError> {
 fn respond(request: &Request, query: &Query, page: ChangesPage) -> Response {
     let ChangesPage { json, next, more } = page;
     let cursor = write_change_cursor(&next);
-    let mut body = json;
-    body.splice(0..0, *b"{\"data\":");
-    body.extend_from_slice(format!(",\"next_cursor\":\"{cursor}\",\"more\":{more}}}").as_bytes());
-    let response = Response::json_bytes(200, body);
+    let response = page_of(json, &format!("\"next_cursor\":\"{cursor}\",\"more\":{more}"));
     if more {
         response.header("Link", query.link_to_next(&request.path, &cursor))
     } else {

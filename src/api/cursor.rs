@@ -5,7 +5,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use sha2::{Digest, Sha256};
 
 use crate::http::ApiError;
-use crate::model::{KeysetPosition, ListQuery, Predicate, RecordId, Value, Version};
+use crate::model::{Bound, KeysetPosition, ListQuery, RecordId, Value, Version};
 use crate::store::Position;
 
 /// Bytes of a checksum.
@@ -109,15 +109,15 @@ fn list_position(body: &[u8]) -> Option<([u8; CHECKSUM], KeysetPosition)> {
 /// The checksum of resource, sort, filters and `q`. `limit` and `total` may change from page to
 /// page.
 fn fingerprint(list: &ListQuery) -> [u8; CHECKSUM] {
-    let filters: Vec<(&str, &Predicate)> =
-        list.filters.iter().map(|(column, predicate)| (column.name(), predicate)).collect();
+    let filters: Vec<(&str, Bound, &Value)> = list
+        .filters
+        .iter()
+        .map(|(column, bound, value)| (column.field.name, *bound, value))
+        .collect();
     checksum(
         format!(
             "{} {} {} {filters:?} {:?}",
-            list.resource.plural,
-            list.sort.name(),
-            list.descending,
-            list.words
+            list.resource.plural, list.sort.name, list.descending, list.words
         )
         .as_bytes(),
     )

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::http::{ApiError, ErrorCode};
-use crate::model::{Field, FieldError, JsonError, Resource, Scope};
+use crate::model::{Field, FieldError, RecordId, Resource, Scopes};
 use crate::store::StoreError;
 use crate::store::registry::{Inactive, RegistryError};
 
@@ -27,75 +27,30 @@ pub fn tenant_inactive(reason: Inactive) -> ApiError {
     ApiError::new(ErrorCode::TenantInactive, message)
 }
 
-pub fn tenant_unavailable() -> ApiError {
-    let message = "The tenant's database cannot be used at the moment, and nothing was changed. \
-                   Try again in 5 seconds.";
+fn tenant_unavailable(message: &'static str) -> ApiError {
     ApiError::new(ErrorCode::TenantUnavailable, message).header("Retry-After", "5")
 }
 
-/// `tenant_unavailable`: there is no space for a change.
-fn no_space(reason: &str) -> ApiError {
+/// `insufficient_scope`: the key has none of `scopes`.
+pub fn insufficient_scope(scopes: Scopes) -> ApiError {
+    let names = scopes.names();
     let message = format!(
-        "{reason}, so nothing was changed. Delete records, or ask the operator for more space."
+        "This API key lacks \"{}\". Use a key with the scope that the request needs.",
+        names.join("\", \"")
     );
-    ApiError::new(ErrorCode::TenantUnavailable, message).header("Retry-After", "5")
-}
-
-/// `bad_request`: a read has run into its deadline.
-fn read_timed_out() -> ApiError {
-    ApiError::bad_request(
-        "The list took longer than 5 seconds and was ended. Ask for less: leave out \"total\", \
-         use a \
-         filter, sort by \"id\", or search for longer words.",
-    )
-}
-
-/// `insufficient_scope`: the request needs all of `scopes`, and the key has none of them.
-pub fn insufficient_scope(scopes: &[Scope]) -> ApiError {
-    lacks_scopes(scopes, "lacks", "with them")
-}
-
-/// `insufficient_scope`: the request needs any of `scopes`.
-pub fn insufficient_scope_of_any(scopes: &[Scope]) -> ApiError {
-    lacks_scopes(scopes, "has none of", "with one of them")
-}
-
-fn lacks_scopes(scopes: &[Scope], lacks: &str, with: &str) -> ApiError {
-    let names: Vec<String> = scopes.iter().map(Scope::to_string).collect();
-    let message = match names.as_slice() {
-        [name] => {
-            format!("This API key lacks the scope \"{name}\". Use a key that was made with it.")
-        }
-        names => {
-            let names = names.join("\", \"");
-            format!("This API key {lacks} the scopes \"{names}\". Use a key that was made {with}.")
-        }
-    };
     let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{}\"", names.join(" "));
     ApiError::new(ErrorCode::InsufficientScope, message).header("WWW-Authenticate", challenge)
 }
 
-/// `not_found`; `id` is the id as it was sent.
-pub fn not_found(resource: &Resource, id: &str) -> ApiError {
-    ApiError::new(
-        ErrorCode::NotFound,
-        format!("There is no {} with the id {id}. Check the id.", resource.name),
-    )
+pub fn not_found(resource: &Resource, id: RecordId) -> ApiError {
+    let message = format!("There is no {} with the id {}. Check the id.", resource.name, id.0);
+    ApiError::new(ErrorCode::NotFound, message)
 }
 
 /// `invalid_json`; the message names line and column.
-pub fn invalid_json(error: &JsonError) -> ApiError {
-    let message = format!("The body is not valid JSON {error}. Send one JSON object in UTF-8.");
+pub fn invalid_json(fault: &str) -> ApiError {
+    let message = format!("The body is not one JSON object in UTF-8: {fault}.");
     ApiError::new(ErrorCode::InvalidJson, message)
-}
-
-pub fn no_updatable_fields(resource: &Resource) -> ApiError {
-    let names: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
-    let message = format!(
-        "The body names no field that can be changed. Include at least one of: {}.",
-        names.join(", ")
-    );
-    ApiError::new(ErrorCode::NoUpdatableFields, message)
 }
 
 /// `validation_failed` with the members `errors` and `fields`.
@@ -131,31 +86,25 @@ pub fn missing_reference_code(target: &Resource) -> Option<ErrorCode> {
     ErrorCode::all().find(|code| Some(code.describe().code) == target.missing_code)
 }
 
-/// `has_dependents`; `details` is the message of the database.
-pub fn has_dependents(details: String) -> ApiError {
-    let message =
-        "Other records refer to this one, so it was not deleted. Delete or reassign them first.";
-    ApiError::new(ErrorCode::HasDependents, message).member("details", details)
-}
-
-/// `precondition_failed`; `etag` is the record's present one.
-pub fn precondition_failed(etag: String) -> ApiError {
-    let message = "The record has changed: its version is none of those in \"If-Match\". Read it \
-                   again and send its \"ETag\".";
-    ApiError::new(ErrorCode::PreconditionFailed, message).header("ETag", etag)
-}
-
-pub fn invalid_idempotency_key(message: &'static str) -> ApiError {
-    ApiError::new(ErrorCode::InvalidIdempotencyKey, message)
-}
-
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
         match error {
-            StoreError::Unavailable => tenant_unavailable(),
-            StoreError::SizeLimit => no_space("The tenant has reached its size limit"),
-            StoreError::DiskFull => no_space("The disk has too little free space"),
-            StoreError::TimedOut => read_timed_out(),
+            StoreError::Unavailable => tenant_unavailable(
+                "The tenant's database cannot be used at the moment, and nothing was changed. Try \
+                 again in 5 seconds.",
+            ),
+            StoreError::SizeLimit => tenant_unavailable(
+                "The tenant has reached its size limit, so nothing was changed. Delete records, \
+                 or ask the operator for more space.",
+            ),
+            StoreError::DiskFull => tenant_unavailable(
+                "The disk has too little free space, so nothing was changed. Delete records, or \
+                 ask the operator for more space.",
+            ),
+            StoreError::TimedOut => ApiError::bad_request(
+                "The list took longer than 5 seconds and was ended. Ask for less: leave out \
+                 \"total\", use a filter, sort by \"id\", or search for longer words.",
+            ),
             StoreError::Internal => ApiError::internal(),
         }
     }

@@ -5,9 +5,9 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 use uuid::fmt::Hyphenated;
 
-use super::errors;
-use crate::http::{ApiError, ErrorCode, Method, Request, Response};
-use crate::store::{ChangeContext, MutationError, StoredResponse, Writing};
+use super::routes;
+use crate::http::{ApiError, ErrorCode, Request, Response};
+use crate::store::{Answer, ChangeContext, MutationError, Writing};
 
 /// An idempotency key and the fingerprint of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,32 +29,17 @@ pub struct IdempotencyKey {
 pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
     let mut values = request.headers("idempotency-key");
     let Some(value) = values.next() else { return Ok(None) };
-    if values.next().is_some() {
-        return Err(errors::invalid_idempotency_key(
-            "The header \"Idempotency-Key\" is given twice. Send it once.",
-        ));
-    }
     let bare = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
-    match Hyphenated::from_str(bare) {
-        Ok(uuid) => Ok(Some(*uuid.as_uuid().as_bytes())),
-        Err(_) => Err(errors::invalid_idempotency_key(
-            "The header \"Idempotency-Key\" is not a UUID. Send 32 hexadecimal digits in the form \
-             8-4-4-4-12.",
-        )),
+    match (Hyphenated::from_str(bare), values.next()) {
+        (Ok(uuid), None) => Ok(Some(*uuid.as_uuid().as_bytes())),
+        _ => Err(ErrorCode::InvalidIdempotencyKey.into()),
     }
 }
 
 impl IdempotencyKey {
-    /// `path` is the path without `/v1`.
-    pub fn new(
-        key: [u8; 16],
-        method: &Method,
-        path: &str,
-        id: &str,
-        body: &[u8],
-    ) -> IdempotencyKey {
+    pub fn new(key: [u8; 16], request: &Request, id: &str, body: &[u8]) -> IdempotencyKey {
         let mut hash = Sha256::new();
-        for part in [method.as_str(), path, id] {
+        for part in [request.method.as_str(), routes::label(&request.path), id] {
             hash.update(part);
             hash.update([0]);
         }
@@ -63,8 +48,8 @@ impl IdempotencyKey {
     }
 }
 
-/// Runs `work` and stores its response under the idempotency key, or replays the response stored
-/// there. Without a key it only runs `work`. It runs inside a write transaction.
+/// Runs `work` and stores its answer under the idempotency key, or replays the answer stored there,
+/// byte for byte. Without a key it only runs `work`. It runs inside a write transaction.
 ///
 /// # Errors
 ///
@@ -73,38 +58,29 @@ pub fn once(
     writing: &Writing<'_>,
     key: Option<IdempotencyKey>,
     context: &ChangeContext,
-    work: impl FnOnce() -> Result<Response, MutationError<ApiError>>,
+    work: impl FnOnce() -> Result<Answer, MutationError<ApiError>>,
 ) -> Result<Response, MutationError<ApiError>> {
-    let Some(IdempotencyKey { key, request }) = key else { return work() };
-    if let Some(stored) = writing.stored_response(&key, context.at)? {
-        let is_repeat = stored.request == request;
-        return if is_repeat {
-            Ok(replay(stored))
-        } else {
-            Err(ApiError::from(ErrorCode::IdempotencyKeyReused).into())
-        };
+    let Some(IdempotencyKey { key, request }) = key else { return Ok(work()?.into()) };
+    match writing.stored_answer(&key, context.at)? {
+        Some((of, answer)) if of == request => {
+            return Ok(Response::from(answer).header("Idempotent-Replayed", "true"));
+        }
+        Some(_) => return Err(ApiError::from(ErrorCode::IdempotencyKeyReused).into()),
+        None => {}
     }
-    let response = work()?;
-    let header = |name: &str| response.find_header(name).map(str::to_owned);
-    let stored = StoredResponse {
-        request,
-        status: response.status(),
-        location: header("Location"),
-        etag: header("ETag"),
-        body: response.body().to_vec(),
-    };
-    writing.store_response(&key, &stored, context.at)?;
-    Ok(response)
+    let answer = work()?;
+    writing.store_answer(&key, &request, &answer, context.at)?;
+    Ok(answer.into())
 }
 
-/// The stored response, byte for byte.
-fn replay(stored: StoredResponse) -> Response {
-    let response = if stored.body.is_empty() {
-        Response::empty(stored.status)
-    } else {
-        Response::json_bytes(stored.status, stored.body)
-    };
-    let headers = [("Location", stored.location), ("ETag", stored.etag)];
-    let present = headers.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)));
-    response.with(present).header("Idempotent-Replayed", "true")
+impl From<Answer> for Response {
+    fn from(Answer { status, location, etag, body }: Answer) -> Response {
+        let response = if body.is_empty() {
+            Response::empty(status)
+        } else {
+            Response::json_bytes(status, body)
+        };
+        let headers = [("Location", location), ("ETag", etag)];
+        response.with(headers.into_iter().filter_map(|(name, value)| Some((name, value?))))
+    }
 }

@@ -18,6 +18,7 @@ mod operations;
 mod pipeline;
 #[cfg(test)]
 mod tests;
+mod timestamp;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

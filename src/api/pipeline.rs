@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use super::Api;
 use super::authentication;
-use super::changes;
-use super::errors;
+use super::batch::Batch;
+use super::change::Change;
 use super::idempotency::{self, IdempotencyKey};
 use super::operations;
 use super::rate_limit::RateLimitStatus;
-use super::routes::{self, Endpoint, PAGE_METHODS, RECORD_METHODS};
+use super::routes::Endpoint;
+use super::{Api, changes, errors};
 use crate::http::{ApiError, Method, Request, Responder, Response};
-use crate::model::{Access, Resource, Scope};
 use crate::store::registry::Principal;
-use crate::store::{Actor, ChangeContext, Demand, KeyLabel, MutationError, Tenant, Writing};
+use crate::store::{
+    Actor, Answer, ChangeContext, Demand, KeyLabel, MutationError, Tenant, Writing,
+};
 use crate::turns::{Owner, Turns};
 
 impl Api {
@@ -41,126 +42,115 @@ impl Api {
             if !reply.is_wanted() {
                 return;
             }
-            let call = Call { api: &api, caller, request: &request, reply };
-            match endpoint {
-                Endpoint::Records { resource, prefix } => call.respond_records(resource, prefix),
-                Endpoint::Changes => call.respond_changes(),
-                Endpoint::Whoami => call.respond_whoami(),
-                Endpoint::Batch => call.respond_batch(),
-            }
+            Call { api: &api, caller, request: &request, reply }.respond(endpoint);
         });
     }
 }
 
 /// A request whose key is good.
-pub(super) struct Call<'a> {
+struct Call<'a> {
     api: &'a Api,
-    pub(super) caller: Principal,
-    pub(super) request: &'a Request,
-    pub(super) reply: Responder,
+    caller: Principal,
+    request: &'a Request,
+    reply: Responder,
+}
+
+/// What remains to be done for a request that passed its checks.
+enum Checked {
+    Respond(Response),
+    /// `prefix` is `/v1` if the path begins with it.
+    Change {
+        change: Change,
+        prefix: &'static str,
+        key: Option<IdempotencyKey>,
+    },
+    Batch(Batch),
 }
 
 impl Call<'_> {
-    fn respond_records(mut self, resource: &'static Resource, prefix: &'static str) {
-        let access = routes::record_access(&self.request.method);
-        let scope = access.map(|access| Scope { resource, access });
-        match self.admit(scope.as_slice()) {
-            Ok(tenant) => self.perform(&tenant, access, resource, prefix),
-            Err(error) => self.reply.send(error.into()),
-        }
-    }
-
-    fn respond_changes(mut self) {
-        let request = self.request;
-        let is_read = matches!(request.method, Method::GET | Method::HEAD);
-        let scopes = if is_read { changes::scopes().to_vec() } else { Vec::new() };
-        let keep = self.api.tenants.keep_changes();
-        let response = self.admit(&scopes).and_then(|tenant| {
-            if !is_read {
-                return Err(ApiError::method_not_allowed(PAGE_METHODS));
-            }
-            let oldest = request.received_at.timestamp().before(keep);
-            changes::read(&tenant, request, self.caller.key.scopes, oldest)
+    fn respond(mut self, endpoint: Endpoint) {
+        let admitted = self.admit(endpoint);
+        let checked = admitted.and_then(|(tenant, rate_limit)| {
+            Ok((self.check(endpoint, &tenant, rate_limit)?, tenant))
         });
-        self.reply.send(response.unwrap_or_else(Response::from));
-    }
-
-    /// Needs no scope.
-    fn respond_whoami(mut self) {
-        let response = self.open().and_then(|_| {
-            let rate_limit = self.count()?;
-            authentication::whoami(self.request, &self.caller, rate_limit)
-        });
-        self.reply.send(response.unwrap_or_else(Response::from));
-    }
-
-    /// Checks database, scope and rate limit. The key needs one of `scopes`, or none if there are
-    /// none.
-    pub(super) fn admit(&mut self, scopes: &[Scope]) -> Result<Arc<Tenant>, ApiError> {
-        let tenant = self.open()?;
-        if !scopes.is_empty() && !scopes.iter().any(|scope| self.caller.key.scopes.contains(*scope))
-        {
-            return Err(errors::insufficient_scope_of_any(scopes));
-        }
-        self.count()?;
-        Ok(tenant)
-    }
-
-    fn open(&self) -> Result<Arc<Tenant>, ApiError> {
-        Ok(self.api.tenants.open(self.caller.key.tenant_id)?)
-    }
-
-    /// Counts a request that passed the scope check as a use of the key and against its rate limit.
-    /// Only the response to such a request has the headers `X-RateLimit-*` and, near the end of the
-    /// key, `X-Key-Expires`.
-    fn count(&mut self) -> Result<RateLimitStatus, ApiError> {
-        let Call { api, caller, request, reply } = self;
-        let now = request.received_at;
-        api.registry.record_use(caller.key.id, now);
-        let near_end = caller.key.near_end(now);
-        reply.add_headers(near_end.map(|end| ("X-Key-Expires", end.to_string())));
-        let status = api.limiter.check(caller.key.id, caller.key.rate_limit, now)?;
-        reply.add_headers(status.headers());
-        Ok(status)
-    }
-
-    /// Runs the operation. It needs `access`, `None` if the endpoint lacks the method, and checks
-    /// the rest: idempotency key, content type, body, query and fields.
-    fn perform(
-        self,
-        tenant: &Tenant,
-        access: Option<Access>,
-        resource: &'static Resource,
-        prefix: &'static str,
-    ) {
-        let request = self.request;
-        let checked = match access {
-            None => Err(ApiError::method_not_allowed(RECORD_METHODS)),
-            Some(Access::Read) => {
-                let response = operations::read(tenant, request, resource, self.caller.key.scopes);
-                return self.reply.send(response.unwrap_or_else(Response::from));
-            }
-            Some(Access::Write) => operations::check(request, resource),
-        };
         match checked {
-            Ok((change, key)) => {
+            Err(error) => self.reply.send(error.into()),
+            Ok((Checked::Respond(response), _)) => self.reply.send(response),
+            Ok((Checked::Change { change, prefix, key }, tenant)) => {
                 let demand = Demand { operations: 1, frees_space: change.frees_space() };
-                self.mutate(tenant, demand, key, move |writing, context| {
-                    Ok(change.apply(writing, prefix, context)?.into())
+                self.mutate(&tenant, demand, key, move |writing, context| {
+                    Ok(change.apply(writing, prefix, context)?.1)
                 });
             }
-            Err(error) => self.reply.send(error.into()),
+            Ok((Checked::Batch(batch), tenant)) => {
+                self.mutate(&tenant, batch.demand(), batch.key, move |writing, context| {
+                    batch.apply(writing, context)
+                });
+            }
         }
+    }
+
+    /// Checks database, scope, rate limit and method. A method that the endpoint lacks needs no
+    /// scope.
+    ///
+    /// A request that passed the scope check counts as a use of the key and against its rate limit.
+    /// Only the response to such a request has the headers `X-RateLimit-*` and, near the end of the
+    /// key, `X-Key-Expires`.
+    fn admit(&mut self, endpoint: Endpoint) -> Result<(Arc<Tenant>, RateLimitStatus), ApiError> {
+        let Call { api, caller: Principal { key, .. }, request, reply } = self;
+        let tenant = api.tenants.open(key.tenant_id)?;
+        let methods = endpoint.methods();
+        let is_known = methods.split(", ").any(|known| known == request.method.as_str());
+        let scopes = endpoint.scopes(&request.method);
+        if is_known && !scopes.is_empty() && !key.scopes.intersects(scopes) {
+            return Err(errors::insufficient_scope(scopes));
+        }
+        let now = request.received_at;
+        api.registry.record_use(key.id, now);
+        reply.add_headers(key.near_end(now).map(|end| ("X-Key-Expires", end.to_string())));
+        let status = api.limiter.check(key.id, key.rate_limit, now)?;
+        reply.add_headers(status.headers());
+        if !is_known {
+            return Err(ApiError::method_not_allowed(methods));
+        }
+        Ok((tenant, status))
+    }
+
+    /// Makes the checks from the idempotency key on, and answers a request that reads.
+    fn check(
+        &self,
+        endpoint: Endpoint,
+        tenant: &Tenant,
+        rate_limit: RateLimitStatus,
+    ) -> Result<Checked, ApiError> {
+        let (request, scopes) = (self.request, self.caller.key.scopes);
+        let response = match endpoint {
+            Endpoint::Records { resource, prefix } => match request.method {
+                Method::GET | Method::HEAD => operations::read(tenant, request, resource, scopes)?,
+                _ => {
+                    let (change, key) = operations::check(request, resource)?;
+                    return Ok(Checked::Change { change, prefix, key });
+                }
+            },
+            Endpoint::Changes => {
+                let keep = self.api.tenants.keep_changes();
+                let oldest = request.received_at.timestamp().before(keep);
+                changes::read(tenant, request, scopes, oldest)?
+            }
+            Endpoint::Whoami => authentication::whoami(request, &self.caller, rate_limit)?,
+            Endpoint::Batch => return Ok(Checked::Batch(Batch::check(request, scopes)?)),
+        };
+        Ok(Checked::Respond(response))
     }
 
     /// Runs `work` in the tenant's writer, once for each idempotency key, and responds after the
     /// commit.
-    pub(super) fn mutate(
+    fn mutate(
         self,
         tenant: &Tenant,
         demand: Demand,
         once: Option<IdempotencyKey>,
-        work: impl FnOnce(&Writing<'_>, &ChangeContext) -> Result<Response, MutationError<ApiError>>
+        work: impl FnOnce(&Writing<'_>, &ChangeContext) -> Result<Answer, MutationError<ApiError>>
         + Send
         + 'static,
     ) {

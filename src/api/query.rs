@@ -1,13 +1,12 @@
-//! Query strings, and the id of a record in them (contract section 3).
+//! Query strings (contract section 3).
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
 
-use super::errors;
+use crate::http::ApiError;
 use crate::http::request::{decode_form, form_pairs};
-use crate::http::{ApiError, ErrorCode};
+use crate::model::RecordId;
 use crate::model::validation::{is_positive_integer, shorten};
-use crate::model::{RecordId, Resource};
 use crate::words;
 
 /// The declaration of a query parameter. Its schema depends on a `Subject`, such as the resource of
@@ -65,6 +64,24 @@ impl Query {
             .map(|parameter| parameter.value.as_str())
     }
 
+    /// The parameter `id`: decimal digits without sign or leading zero.
+    ///
+    /// # Errors
+    ///
+    /// `bad_request` for any other text.
+    pub fn id(&self) -> Result<Option<RecordId>, ApiError> {
+        let Some(text) = self.get("id") else { return Ok(None) };
+        if is_positive_integer(text) {
+            // No record has an id beyond 64 bits, and none has the last one.
+            return Ok(Some(RecordId(text.parse().unwrap_or(i64::MAX))));
+        }
+        Err(ApiError::bad_request(format!(
+            "The query parameter \"id\" was {:?}; send a positive integer without sign or leading \
+             zero, such as 12.",
+            shorten(text)
+        )))
+    }
+
     /// Names and values in the order sent.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter.value.as_str()))
@@ -117,45 +134,4 @@ fn decode(text: &str, parameter: Option<&str>) -> Result<String, ApiError> {
             "{subject} is not UTF-8 after percent-decoding. Encode it as UTF-8."
         ))
     })
-}
-
-/// The id of a record as the client sent it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestedId(String);
-
-impl RequestedId {
-    /// Accepts decimal digits without sign or leading zero.
-    ///
-    /// # Errors
-    ///
-    /// `bad_request` for any other text.
-    pub fn parse(text: &str) -> Result<RequestedId, ApiError> {
-        if is_positive_integer(text) {
-            return Ok(RequestedId(text.to_owned()));
-        }
-        Err(ApiError::bad_request(format!(
-            "The query parameter \"id\" was {:?}; send a positive integer without sign or leading \
-             zero, such as 12.",
-            shorten(text)
-        )))
-    }
-
-    /// The id in a query that has no other parameter.
-    ///
-    /// # Errors
-    ///
-    /// `missing_id`, or `bad_request` for an invalid id or another parameter.
-    pub fn alone_in(query: &Query) -> Result<RequestedId, ApiError> {
-        query.only(["id"].into_iter())?;
-        RequestedId::parse(query.get("id").ok_or(ErrorCode::MissingId)?)
-    }
-
-    /// The number; `None` if it exceeds 64 bits. No record has such an id.
-    pub fn number(&self) -> Option<RecordId> {
-        self.0.parse().ok().map(RecordId)
-    }
-
-    pub fn not_found(&self, resource: &Resource) -> ApiError {
-        errors::not_found(resource, &shorten(&self.0))
-    }
 }

@@ -19,7 +19,9 @@ use crate::clock::Moment;
 use crate::http::{ApiError, ErrorCode};
 use crate::model::KeyId;
 
-const WINDOW: Duration = Duration::from_secs(60);
+/// The length of a window.
+const SECONDS: u32 = 60;
+const WINDOW: Duration = Duration::from_secs(SECONDS as u64);
 
 /// The state of a key's window. Every response after the check has it in its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,55 +103,29 @@ impl RateLimiter {
     ) -> Result<RateLimitStatus, ApiError> {
         let limit = limit.unwrap_or(self.limit);
         let mut windows = self.windows.lock();
-        windows.sweep(now.monotonic);
+        if now.monotonic >= windows.sweep_at {
+            windows.by_key.retain(|_, window| window.ends > now.monotonic);
+            windows.sweep_at = now.monotonic + WINDOW;
+        }
         let window = windows.by_key.entry(key).or_insert_with(|| Window::open(limit, now));
         if window.ends <= now.monotonic {
             *window = Window::open(limit, now);
         }
-        window.correct_reset(now);
-        window.count()
+        let Window { limit, reset, .. } = *window;
+        let status = |remaining| RateLimitStatus { limit: limit.get(), remaining, reset };
+        match window.cells.check() {
+            Ok(state) => Ok(status(state.remaining_burst_capacity())),
+            Err(_) => Err(status(0).error()),
+        }
     }
 }
 
 impl Window {
     fn open(limit: NonZeroU32, now: Moment) -> Window {
-        let seconds = i64::try_from(WINDOW.as_secs()).unwrap_or(i64::MAX);
-        let reset = now.unix_seconds() + seconds;
-        Window { ends: now.monotonic + WINDOW, reset, limit, cells: cells(limit) }
-    }
-
-    /// Follows the wall clock if it was set since the window began.
-    fn correct_reset(&mut self, now: Moment) {
-        let left = self.ends.saturating_sub(now.monotonic);
-        let reset = now.wall.checked_add(left).map_or(self.reset, |end| end.as_second());
-        // The two clocks are not read at the same instant.
-        if reset.abs_diff(self.reset) > 1 {
-            self.reset = reset;
-        }
-    }
-
-    fn count(&mut self) -> Result<RateLimitStatus, ApiError> {
-        let status =
-            |remaining| RateLimitStatus { limit: self.limit.get(), remaining, reset: self.reset };
-        let passed = self.cells.check().map(|state| status(state.remaining_burst_capacity()));
-        passed.map_err(|_| status(0).error())
-    }
-}
-
-fn cells(limit: NonZeroU32) -> Cells {
-    let cells = governor::RateLimiter::direct_with_clock(
-        Quota::per_minute(limit),
-        FakeRelativeClock::default(),
-    );
-    cells.with_middleware::<StateInformationMiddleware>()
-}
-
-impl Windows {
-    fn sweep(&mut self, now: Duration) {
-        if now >= self.sweep_at {
-            self.by_key.retain(|_, window| window.ends > now);
-            self.sweep_at = now + WINDOW;
-        }
+        let (quota, stopped) = (Quota::per_minute(limit), FakeRelativeClock::default());
+        let cells = governor::RateLimiter::direct_with_clock(quota, stopped).with_middleware();
+        let reset = now.unix_seconds() + i64::from(SECONDS);
+        Window { ends: now.monotonic + WINDOW, reset, limit, cells }
     }
 }
 

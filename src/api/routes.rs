@@ -1,4 +1,4 @@
-//! The table of all paths, and of the methods of record paths with their access.
+//! The table of all paths, with the methods and scopes of those that need a key.
 
 use http::HeaderMap;
 
@@ -6,7 +6,7 @@ use super::authentication::has_well_formed_key;
 use crate::http::Method;
 use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};
 use crate::metrics;
-use crate::model::{ALL, Access, Resource};
+use crate::model::{ALL, Access, Resource, Scope, Scopes};
 
 /// What a path refers to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,104 +47,89 @@ pub enum PublicPage {
     Root,
 }
 
-/// Every page with its path.
-pub const PAGES: [(&str, PublicPage); 5] = [
-    ("/openapi.json", PublicPage::OpenApi),
-    ("/docs", PublicPage::Docs),
-    ("/healthz", PublicPage::Health),
-    ("/readyz", PublicPage::Ready),
-    ("/", PublicPage::Root),
-];
-
-impl PublicPage {
-    /// Whether the page is also available below [`PREFIX`].
-    pub const fn is_prefixed(self) -> bool {
-        matches!(self, PublicPage::OpenApi | PublicPage::Docs)
-    }
-}
-
-/// The methods of record paths and the access that each needs (contract section 3).
-pub const RECORD_ACCESS: [(Method, Access); 5] = [
-    (Method::GET, Access::Read),
-    (Method::HEAD, Access::Read),
-    (Method::POST, Access::Write),
-    (Method::PUT, Access::Write),
-    (Method::DELETE, Access::Write),
-];
-
-/// The value of `Allow` for record paths.
-pub const RECORD_METHODS: &str = "GET, HEAD, POST, PUT, DELETE";
-/// The value of `Allow` for pages, the change log and [`WHOAMI_PATH`].
-pub const PAGE_METHODS: &str = "GET, HEAD";
-
-/// The path of the change log. Its methods are [`PAGE_METHODS`].
-pub const CHANGES_PATH: &str = "/changes.php";
-
-/// The path of the caller's key. Its methods are [`PAGE_METHODS`].
-pub const WHOAMI_PATH: &str = "/whoami.php";
-
-pub const BATCH_PATH: &str = "/batch.php";
-/// The value of `Allow` for [`BATCH_PATH`].
-pub const BATCH_METHODS: &str = "POST";
-
 pub const PANEL_PATH: &str = "/api_keys.php";
+
+/// Every path but those of records.
+pub static PATHS: [(&str, Route); 9] = [
+    ("/changes.php", Route::Api(Endpoint::Changes)),
+    ("/whoami.php", Route::Api(Endpoint::Whoami)),
+    ("/batch.php", Route::Api(Endpoint::Batch)),
+    ("/openapi.json", Route::Page(PublicPage::OpenApi)),
+    ("/docs", Route::Page(PublicPage::Docs)),
+    ("/healthz", Route::Page(PublicPage::Health)),
+    ("/readyz", Route::Page(PublicPage::Ready)),
+    ("/", Route::Page(PublicPage::Root)),
+    (PANEL_PATH, Route::Panel),
+];
+
+/// The value of `Allow` for pages.
+pub const PAGE_METHODS: &str = "GET, HEAD";
 
 /// The prefix below which all paths with a key, the OpenAPI document and the documentation page are
 /// also available (contract section 1).
 pub const PREFIX: &str = "/v1";
 
-/// Finds the route of a path. Paths are compared as sent, without percent-decoding.
-pub fn find(path: &str) -> Option<Route> {
+impl Route {
+    /// Whether the path is also available below [`PREFIX`].
+    pub const fn is_prefixed(self) -> bool {
+        matches!(self, Route::Api(_) | Route::Page(PublicPage::OpenApi | PublicPage::Docs))
+    }
+}
+
+impl Endpoint {
+    /// The value of `Allow`.
+    pub const fn methods(self) -> &'static str {
+        match self {
+            Endpoint::Records { .. } => "GET, HEAD, POST, PUT, DELETE",
+            Endpoint::Changes | Endpoint::Whoami => "GET, HEAD",
+            Endpoint::Batch => "POST",
+        }
+    }
+
+    /// The scopes of which a request with this method needs one; empty if it needs none. Each
+    /// operation of a batch needs its own.
+    pub fn scopes(self, method: &Method) -> Scopes {
+        match self {
+            Endpoint::Records { resource, .. } => Scope { resource, access: access(method) }.into(),
+            Endpoint::Changes => Scopes::read_only(),
+            Endpoint::Whoami | Endpoint::Batch => Scopes::default(),
+        }
+    }
+}
+
+/// The access that the method needs on a record path (contract section 5).
+fn access(method: &Method) -> Access {
+    if matches!(*method, Method::GET | Method::HEAD) { Access::Read } else { Access::Write }
+}
+
+/// Finds the route of a path. Returns it with the path without prefix. Paths are compared as sent,
+/// without percent-decoding.
+pub fn find(path: &str) -> Option<(&'static str, Route)> {
     let (prefix, bare) = path.strip_prefix(PREFIX).map_or(("", path), |bare| (PREFIX, bare));
     if let Some(resource) = ALL.into_iter().find(|resource| resource.path == bare) {
-        return Some(Route::Api(Endpoint::Records { resource, prefix }));
+        return Some((resource.path, Route::Api(Endpoint::Records { resource, prefix })));
     }
-    match bare {
-        CHANGES_PATH => return Some(Route::Api(Endpoint::Changes)),
-        WHOAMI_PATH => return Some(Route::Api(Endpoint::Whoami)),
-        BATCH_PATH => return Some(Route::Api(Endpoint::Batch)),
-        _ => {}
-    }
-    if path == PANEL_PATH {
-        return Some(Route::Panel);
-    }
-    let (_, page) = PAGES
-        .into_iter()
-        .find(|(known, page)| *known == if page.is_prefixed() { bare } else { path })?;
-    Some(Route::Page(page))
+    let is_sent =
+        |(known, route): &&(&str, Route)| *known == if route.is_prefixed() { bare } else { path };
+    PATHS.iter().find(is_sent).copied()
 }
 
 /// The longest body in bytes that a path takes of a request with these headers. It is none where
 /// the request is refused whatever its body is.
 pub fn max_body(path: &str, headers: &HeaderMap) -> usize {
     match find(path) {
-        Some(Route::Api(endpoint)) if has_well_formed_key(headers) => match endpoint {
+        Some((_, Route::Api(endpoint))) if has_well_formed_key(headers) => match endpoint {
             Endpoint::Batch => MAX_BATCH_BODY,
             _ => MAX_BODY,
         },
-        Some(Route::Panel) => MAX_BODY,
+        Some((_, Route::Panel)) => MAX_BODY,
         _ => 0,
     }
 }
 
 /// The metrics label of a path: the known path without prefix, or [`metrics::OTHER`].
 pub fn label(path: &str) -> &'static str {
-    match find(path) {
-        None => metrics::OTHER,
-        Some(Route::Api(Endpoint::Records { resource, .. })) => resource.path,
-        Some(Route::Api(Endpoint::Changes)) => CHANGES_PATH,
-        Some(Route::Api(Endpoint::Whoami)) => WHOAMI_PATH,
-        Some(Route::Api(Endpoint::Batch)) => BATCH_PATH,
-        Some(Route::Panel) => PANEL_PATH,
-        Some(Route::Page(page)) => {
-            PAGES.iter().find(|(_, known)| *known == page).map_or(metrics::OTHER, |(path, _)| path)
-        }
-    }
-}
-
-/// The access that the method needs on a record path. `None` if record paths lack the method.
-pub fn record_access(method: &Method) -> Option<Access> {
-    RECORD_ACCESS.into_iter().find(|(known, _)| known == method).map(|(_, access)| access)
+    find(path).map_or(metrics::OTHER, |(path, _)| path)
 }
 
 #[cfg(test)]

@@ -8,15 +8,13 @@ use serde_json::json;
 use std::fmt::Write;
 use std::path::Path;
 
-use super::batch::CheckedBatch;
+use super::batch::Batch;
 use super::list::{self, write_cursor};
 use super::precondition::IfMatch;
 use super::query::Query;
 use super::rate_limit::RateLimitStatus;
-use super::routes::RECORD_METHODS;
 use super::{changes, errors, idempotency, operations};
 use crate::clock::{Clock, Timestamp};
-use crate::http::request::MAX_BODY;
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, StatusCode};
 use crate::model::json_object::parse_object;
 use crate::model::validation::ValueError;
@@ -24,6 +22,7 @@ use crate::model::{
     ALL, Access, CUSTOMER, EMPLOYEE, Field, FieldError, HARDWARE, JsonObject, KeysetPosition,
     RecordId, Resource, Scope, Scopes, Value, Version,
 };
+use crate::store::StoreError;
 use crate::store::registry::Inactive;
 
 #[test]
@@ -77,49 +76,45 @@ fn error(code: ErrorCode) -> ApiError {
         | ErrorCode::InvalidApiKey
         | ErrorCode::RevokedApiKey
         | ErrorCode::ExpiredApiKey => errors::unauthorized(code),
-        ErrorCode::MissingId | ErrorCode::IdempotencyKeyReused | ErrorCode::ChangesGone => {
-            code.into()
-        }
+        ErrorCode::MissingId
+        | ErrorCode::NoUpdatableFields
+        | ErrorCode::HasDependents
+        | ErrorCode::EndpointNotFound
+        | ErrorCode::PayloadTooLarge
+        | ErrorCode::InvalidIdempotencyKey
+        | ErrorCode::IdempotencyKeyReused
+        | ErrorCode::ChangesGone
+        | ErrorCode::PreconditionFailed => code.into(),
         ErrorCode::TenantInactive => errors::tenant_inactive(Inactive::TrialOver),
-        ErrorCode::TenantUnavailable => errors::tenant_unavailable(),
+        ErrorCode::TenantUnavailable => StoreError::Unavailable.into(),
         ErrorCode::InsufficientScope => {
-            errors::insufficient_scope(&[Scope { resource: &CUSTOMER, access: Access::Write }])
+            let scope = Scope { resource: &CUSTOMER, access: Access::Write };
+            errors::insufficient_scope(scope.into())
         }
         ErrorCode::RateLimited => {
             RateLimitStatus { limit: 100, remaining: 0, reset: 1_795_203_060 }.error()
         }
-        ErrorCode::MethodNotAllowed => ApiError::method_not_allowed(RECORD_METHODS),
+        ErrorCode::MethodNotAllowed => ApiError::method_not_allowed("GET, HEAD"),
         ErrorCode::InvalidJson => failed(
             parse_object(b"{\"name\": \"Eva\",}").map_err(|error| errors::invalid_json(&error)),
         ),
-        ErrorCode::NotFound => errors::not_found(&CUSTOMER, "7"),
-        ErrorCode::NoUpdatableFields => errors::no_updatable_fields(&CUSTOMER),
+        ErrorCode::NotFound => errors::not_found(&CUSTOMER, RecordId(7)),
         ErrorCode::BadRequest => unknown_parameter(),
         ErrorCode::ValidationFailed => errors::validation_failed(&invalid_fields(&CUSTOMER)),
         ErrorCode::CustomerNotFound => missing_reference(&EMPLOYEE),
         ErrorCode::EmployeeNotFound => missing_reference(&HARDWARE),
-        ErrorCode::HasDependents => {
-            errors::has_dependents("FOREIGN KEY constraint failed".to_owned())
-        }
-        ErrorCode::EndpointNotFound => ApiError::endpoint_not_found(),
         ErrorCode::UnsupportedMediaType => {
             let plain = request(Method::POST, "", &[("content-type", "text/plain")], b"{}");
             failed(operations::check(&plain, &CUSTOMER))
         }
-        ErrorCode::PayloadTooLarge => ApiError::payload_too_large(MAX_BODY),
         ErrorCode::MalformedRequest => {
             let message = "The request could not be read as one HTTP/1.1 message. \
                            Use an HTTP client library.";
             ApiError::malformed_request(StatusCode::BAD_REQUEST, message)
         }
-        ErrorCode::InvalidIdempotencyKey => {
-            let bad = request(Method::POST, "", &[("idempotency-key", "x")], b"");
-            failed(idempotency::parse_key(&bad))
-        }
         ErrorCode::InternalError => ApiError::internal(),
         ErrorCode::Overloaded => ApiError::overloaded(),
         ErrorCode::NotReady => ApiError::not_ready("the data directory is not writable"),
-        ErrorCode::PreconditionFailed => errors::precondition_failed("\"8412350017\"".to_owned()),
     }
 }
 
@@ -156,7 +151,13 @@ fn error_codes() -> Messages {
         "tenant_inactive, suspended".to_owned(),
         errors::tenant_inactive(Inactive::Suspended).message().to_owned(),
     ));
-    let any_of = errors::insufficient_scope_of_any(&changes::scopes()).message().to_owned();
+    for (fault, error) in [("size limit", StoreError::SizeLimit), ("disk", StoreError::DiskFull)] {
+        let message = ApiError::from(error).message().to_owned();
+        messages.push((format!("tenant_unavailable, {fault}"), message));
+    }
+    let timed_out = ApiError::from(StoreError::TimedOut).message().to_owned();
+    messages.push(("bad_request, a list of over 5 seconds".to_owned(), timed_out));
+    let any_of = errors::insufficient_scope(Scopes::read_only()).message().to_owned();
     messages.push(("insufficient_scope, any of several".to_owned(), any_of));
     messages
 }
@@ -363,13 +364,13 @@ fn batches() -> Messages {
     ];
     let message = |body: &str| {
         let request = request(Method::POST, "", &[JSON], body.as_bytes());
-        failure(CheckedBatch::of(&request, Scopes::every()))
+        failure(Batch::check(&request, Scopes::every()))
     };
     let shown = |body: &str| body.chars().take(120).collect::<String>();
     let mut messages: Messages =
         bodies.iter().map(|body| (format!("/batch.php {}", shown(body)), message(body))).collect();
     let if_match = r#""method": "DELETE", "path": "/customers.php?id=1", "if_match": "7""#;
-    let checked = CheckedBatch::of(
+    let checked = Batch::check(
         &request(Method::POST, "", &[JSON], operation(if_match).as_bytes()),
         Scopes::every(),
     );
@@ -378,7 +379,7 @@ fn batches() -> Messages {
     large.body = Body::TooLarge;
     messages.push((
         "/batch.php with a body that is too large".to_owned(),
-        failure(CheckedBatch::of(&large, Scopes::every())),
+        failure(Batch::check(&large, Scopes::every())),
     ));
     messages
 }

@@ -82,12 +82,6 @@ impl ApiError {
         error
     }
 
-    pub fn endpoint_not_found() -> ApiError {
-        let message =
-            "There is no endpoint at this path. Paths are compared exactly; /docs lists them.";
-        ApiError::new(ErrorCode::EndpointNotFound, message)
-    }
-
     /// `method_not_allowed`; `allow` is the value of `Allow`.
     pub fn method_not_allowed(allow: &'static str) -> ApiError {
         let message =
@@ -95,21 +89,9 @@ impl ApiError {
         ApiError::new(ErrorCode::MethodNotAllowed, message).header("Allow", allow)
     }
 
-    /// `payload_too_large`; the endpoint takes `limit` bytes.
-    pub fn payload_too_large(limit: usize) -> ApiError {
-        let kibibytes = limit / 1024;
-        let message = format!(
-            "The body is larger than this endpoint takes. \
-             A JSON body may have at most {kibibytes} KiB ({limit} bytes)."
-        );
-        ApiError::new(ErrorCode::PayloadTooLarge, message)
-    }
-
     /// `internal_error`. The caller logs the cause.
     pub fn internal() -> ApiError {
-        let message =
-            "The service failed. Report the value of the header X-Request-Id to the operator.";
-        ApiError::new(ErrorCode::InternalError, message)
+        ErrorCode::InternalError.into()
     }
 
     pub fn overloaded() -> ApiError {

@@ -8,7 +8,7 @@
 pub struct Description {
     /// The machine-readable `code` of the envelope.
     pub code: &'static str,
-    /// The HTTP status. `malformed_request` may have another one, see [`MALFORMED_STATUSES`].
+    /// The HTTP status. `malformed_request` may have another one.
     pub status: u16,
     /// The operations that can have it, separated by spaces: `all`, those with a `key` or `scope`,
     /// `read`, `create`, `update` and `delete` of records, `changes`, public `page`s, `ready`.
@@ -145,6 +145,3 @@ error_codes! {
         "The record has another version than those in `If-Match`. Nothing was changed.",
         "Read the record, decide again, and send the `ETag` that came with it.";
 }
-
-/// The statuses of `malformed_request` (contract section 6). hyper answers some of them alone.
-pub const MALFORMED_STATUSES: [u16; 7] = [400, 408, 414, 417, 431, 501, 505];

@@ -78,8 +78,8 @@ impl Request {
 }
 
 /// Splits a query string or a form (`application/x-www-form-urlencoded`, WHATWG URL section 5) into
-/// its `name=value` pairs: the pair as sent, the name and the value, all still
-/// encoded. Empty pairs are skipped.
+/// its `name=value` pairs: the pair as sent, the name and the value, all still encoded. Empty pairs
+/// are skipped.
 pub fn form_pairs(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

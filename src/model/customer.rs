@@ -1,11 +1,10 @@
 //! The resource `customers`.
 
+use super::Resource;
 use super::field::{choice, date, email, text};
-use super::{Resource, ResourceKind};
 
 /// An organisation that the shop works for.
 pub static CUSTOMER: Resource = Resource {
-    kind: ResourceKind::Customer,
     name: "customer",
     plural: "customers",
     path: "/customers.php",

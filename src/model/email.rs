@@ -32,34 +32,26 @@ fn is_atom_character(c: char) -> bool {
 }
 
 /// Returns whether the domain is valid for IDNA (UTS 46, non-transitional, STD3 rules), has at
-/// least two labels, and equals its IDNA form apart from letter case and Unicode normalization.
-///
-/// The last rule rejects characters that UTS 46 maps to others, such as `²`, which it maps to `2`.
+/// least two labels, and consists of letters, digits and hyphens, also where it is in Punycode.
 fn is_domain(domain: &str) -> bool {
-    let (uts46, sent) = (Uts46::new(), domain.as_bytes());
-    let (unicode, valid) = uts46.to_unicode(sent, AsciiDenyList::STD3, Hyphens::CheckFirstLast);
-    let ascii =
-        uts46.to_ascii(sent, AsciiDenyList::STD3, Hyphens::CheckFirstLast, DnsLength::Verify);
-    let (Ok(()), Ok(ascii)) = (valid, ascii) else { return false };
-    let (unicode, sent) = (normalize(&unicode), normalize(domain));
-    let mut labels = sent.split('.').zip(unicode.split('.')).zip(ascii.split('.'));
-    ascii.contains('.')
-        && unicode.chars().all(is_domain_character)
-        && labels.all(|((sent, unicode), ascii)| sent == unicode || sent == ascii)
+    let (uts46, hyphens) = (Uts46::new(), Hyphens::CheckFirstLast);
+    let (unicode, _) = uts46.to_unicode(domain.as_bytes(), AsciiDenyList::STD3, hyphens);
+    uts46
+        .to_ascii(domain.as_bytes(), AsciiDenyList::STD3, hyphens, DnsLength::Verify)
+        .is_ok_and(|ascii| ascii.contains('.'))
+        && domain.chars().chain(unicode.chars()).all(is_domain_character)
 }
 
-/// Returns the domain in lower case and normalization form C. Each character is mapped on its own,
-/// as in UTS 46: `Σ` becomes `σ` also at the end of a word.
-fn normalize(domain: &str) -> String {
-    domain.chars().flat_map(char::to_lowercase).nfc().collect()
-}
-
-/// Returns whether IDNA 2008 permits the character. UTS 46 also permits symbols and emoji.
+/// Returns whether IDNA 2008 permits the character. UTS 46 also permits symbols, emoji, and
+/// variants of other characters, such as `²`, which it maps to `2`.
 fn is_domain_character(c: char) -> bool {
     /// The signs that RFC 5892 permits within words (section 2.6, appendix A). `idna` checks the
     /// context of joiners.
     const SIGNS: &str = "\u{b7}\u{375}\u{5f3}\u{5f4}\u{6fd}\u{6fe}\u{f0b}\u{200c}\u{200d}\u{30fb}";
-    matches!(c, '.' | '-') || c.is_alphanumeric() || is_combining_mark(c) || SIGNS.contains(c)
+    matches!(c, '.' | '-')
+        || SIGNS.contains(c)
+        || (c.is_alphanumeric() || is_combining_mark(c))
+            && [c].into_iter().nfd().eq([c].into_iter().nfkd())
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! The resource `employees`.
 
+use super::Resource;
 use super::field::{boolean, date, email, integer, text};
-use super::{Resource, ResourceKind};
 
 /// A person who works for a customer.
 pub static EMPLOYEE: Resource = Resource {
-    kind: ResourceKind::Employee,
     name: "employee",
     plural: "employees",
     path: "/employees.php",

@@ -18,7 +18,15 @@ pub enum Kind {
     /// An existing date, `YYYY-MM-DD`.
     Date,
     Choice(&'static [&'static str]),
+    /// A moment in UTC, RFC 3339. Only the service sets it.
+    Timestamp,
 }
+
+/// The field before those of every resource.
+pub static ID: Field = integer("id").required();
+/// The fields after those of every resource.
+pub static CREATED_AT: Field = field("created_at", Kind::Timestamp).required();
+pub static UPDATED_AT: Field = field("updated_at", Kind::Timestamp).required();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
@@ -124,6 +132,10 @@ impl Field {
         self
     }
 
+    pub const fn is_nullable(&self) -> bool {
+        !self.required && self.default.is_none()
+    }
+
     /// Returns whether the search parameter `q` covers the field. It covers text and e-mail fields.
     pub const fn is_searched(&self) -> bool {
         matches!(self.kind, Kind::Text { .. } | Kind::Email)
@@ -139,7 +151,7 @@ impl Field {
         match (self.default, self.kind) {
             (None, _) => Value::Null,
             (Some(word), Kind::Boolean) => Value::Boolean(word == "true"),
-            (Some(word), _) => Value::Text(word.to_owned()),
+            (Some(word), _) => Value::of(word),
         }
     }
 }
@@ -152,4 +164,10 @@ pub enum Value {
     Boolean(bool),
     /// Text of any kind, including dates and choices.
     Text(String),
+}
+
+impl Value {
+    pub fn of(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
 }

@@ -1,11 +1,10 @@
 //! The resource `hardware`.
 
+use super::Resource;
 use super::field::{boolean, choice, date, integer, text};
-use super::{Resource, ResourceKind};
 
 /// A device that the shop looks after.
 pub static HARDWARE: Resource = Resource {
-    kind: ResourceKind::Hardware,
     name: "hardware",
     plural: "hardware",
     path: "/hardware.php",

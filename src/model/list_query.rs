@@ -1,65 +1,38 @@
-//! The query of a list: sort column, predicates, and the keyset position at which a page begins.
+//! The query of a list: sort, filters, and the keyset position at which a page begins.
 
-use super::{Field, Inclusion, Kind, RecordId, Resource, Value};
+use super::{Field, Inclusion, RecordId, Resource, Value};
 
-/// A column that a list can be filtered by, and sorted by unless it is [`Column::Referenced`].
+/// A column by which lists are filtered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Column {
-    Id,
-    Field(&'static Field),
-    /// A field of the record that a reference names ([`Field::filters_by`]).
-    Referenced {
-        reference: &'static Field,
-        resource: &'static Resource,
-        field: &'static Field,
-    },
-    CreatedAt,
-    UpdatedAt,
+pub struct Column {
+    pub field: &'static Field,
+    /// The reference to the record that has the field ([`Field::filters_by`]); `None` if the
+    /// records of the list have it.
+    pub behind: Option<&'static Field>,
 }
 
 impl Column {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Column::Id => "id",
-            Column::Field(field) | Column::Referenced { field, .. } => field.name,
-            Column::CreatedAt => "created_at",
-            Column::UpdatedAt => "updated_at",
-        }
+    pub const fn of(field: &'static Field) -> Column {
+        Column { field, behind: None }
     }
 
-    pub const fn is_nullable(self) -> bool {
-        matches!(self, Column::Field(Field { required: false, default: None, .. }))
-    }
-
-    pub const fn is_boolean(self) -> bool {
-        matches!(self, Column::Field(Field { kind: Kind::Boolean, .. }))
-    }
-
-    /// Returns the column of the referenced record by which lists are filtered too, if this is a
-    /// reference that declares one.
-    pub fn referenced(self) -> Option<Column> {
-        let Column::Field(reference) = self else { return None };
-        let resource = Resource::referenced(reference)?;
-        let field = resource.field(reference.filters_by?)?;
-        Some(Column::Referenced { reference, resource, field })
+    /// Returns the column of the referenced record by which lists are filtered too, if `reference`
+    /// declares one.
+    pub fn behind(reference: &'static Field) -> Option<Column> {
+        let field = Resource::referenced(reference)?.field(reference.filters_by?)?;
+        Some(Column { field, behind: Some(reference) })
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Predicate {
-    /// The column equals the value. `Equals(Null)` matches nulls.
-    Equals(Value),
-    /// The column is greater than or equal to the text. Nulls do not match.
-    AtLeast(String),
-    /// The column is less than or equal to the text. Nulls do not match.
-    AtMost(String),
-}
-
-impl Predicate {
-    /// Whether it bounds a range on one side.
-    pub const fn is_range(&self) -> bool {
-        matches!(self, Predicate::AtLeast(_) | Predicate::AtMost(_))
-    }
+/// How a filter compares a column with its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Null finds nulls.
+    Equal,
+    /// The value or a greater one. Nulls do not match.
+    From,
+    /// The value or a smaller one. Nulls do not match.
+    To,
 }
 
 /// The position after which a page begins: the sort value and the id of the last record of the
@@ -74,10 +47,10 @@ pub struct KeysetPosition {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListQuery {
     pub resource: &'static Resource,
-    pub sort: Column,
+    pub sort: &'static Field,
     pub descending: bool,
-    /// The predicates. A record must match all of them.
-    pub filters: Vec<(Column, Predicate)>,
+    /// A record must match all of them.
+    pub filters: Vec<(Column, Bound, Value)>,
     /// The search words as they were sent. A record must contain all of them.
     pub words: Vec<String>,
     /// The maximum number of records on a page, at least 1.

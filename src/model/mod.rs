@@ -17,27 +17,17 @@ pub mod validation;
 
 pub use customer::CUSTOMER;
 pub use employee::EMPLOYEE;
-pub use field::{Field, Kind, Value};
+pub use field::{CREATED_AT, Field, ID, Kind, UPDATED_AT, Value};
 pub use hardware::HARDWARE;
 pub use ids::{KeyId, RecordId, TenantId, Version};
 pub use inclusion::Inclusion;
-pub use json_object::{Json, JsonError, JsonObject};
-pub use list_query::{Column, KeysetPosition, ListQuery, Predicate};
+pub use json_object::{Json, JsonObject};
+pub use list_query::{Bound, Column, KeysetPosition, ListQuery};
 pub use scope::{Access, Scope, Scopes};
 pub use validation::{FieldCode, FieldError};
 
-/// Identifies a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceKind {
-    Customer,
-    Employee,
-    Hardware,
-}
-
 #[derive(Debug)]
 pub struct Resource {
-    /// Identifies the resource. Resources with the same kind are equal.
-    pub kind: ResourceKind,
     /// The singular name for messages: `customer`.
     pub name: &'static str,
     /// The plural name, which is also the name of the table and the first half of the scopes:
@@ -63,7 +53,7 @@ pub static ALL: [&Resource; 3] = [&CUSTOMER, &EMPLOYEE, &HARDWARE];
 
 /// The read-only fields: `id` precedes the fields of a resource, the others follow them (contract
 /// section 2).
-pub const READ_ONLY: [&str; 3] = ["id", "created_at", "updated_at"];
+pub const READ_ONLY: [&str; 3] = [ID.name, CREATED_AT.name, UPDATED_AT.name];
 
 impl Resource {
     pub fn find(plural: &str) -> Option<&'static Resource> {
@@ -71,12 +61,10 @@ impl Resource {
     }
 
     /// Returns the element for this resource of an array that has the order of [`ALL`].
-    pub fn by_resource<'a, T>(&self, [customer, employee, hardware]: &'a [T; ALL.len()]) -> &'a T {
-        match self.kind {
-            ResourceKind::Customer => customer,
-            ResourceKind::Employee => employee,
-            ResourceKind::Hardware => hardware,
-        }
+    pub fn by_resource<'a, T>(&self, elements: &'a [T; ALL.len()]) -> &'a T {
+        let [first, ..] = elements;
+        let found = ALL.iter().zip(elements).find(|(resource, _)| **resource == self);
+        found.map_or(first, |(_, element)| element)
     }
 
     pub fn field(&self, name: &str) -> Option<&'static Field> {
@@ -100,9 +88,10 @@ impl Resource {
     }
 }
 
+/// Each resource is one static.
 impl PartialEq for Resource {
     fn eq(&self, other: &Resource) -> bool {
-        self.kind == other.kind
+        std::ptr::eq(self, other)
     }
 }
 
@@ -127,10 +116,8 @@ mod tests {
         let mut names = Vec::new();
         for (resource, reference) in declared {
             let Some(name) = reference.filters_by else { continue };
-            let Some(Column::Referenced { field, .. }) = Column::Field(reference).referenced()
-            else {
-                panic!("{name} is no field behind {}", reference.name);
-            };
+            let column = Column::behind(reference).expect("the filter is a field behind it");
+            let field = column.field;
             assert!(field.required, "null stands for no reference");
             assert_eq!(resource.field(name), None);
             assert!(!READ_ONLY.contains(&name));

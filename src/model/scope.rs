@@ -37,11 +37,6 @@ impl Scope {
         };
         Resource::find(plural).map(|resource| Scope { resource, access })
     }
-
-    fn bit(self) -> u32 {
-        let position = Scope::all().position(|scope| scope == self).unwrap_or_default();
-        1 << position
-    }
 }
 
 impl fmt::Display for Scope {
@@ -72,12 +67,16 @@ impl Scopes {
         match text {
             "all" => Some(Scopes::every()),
             "read" => Some(Scopes::read_only()),
-            one => Scope::parse(one).map(|scope| [scope].into_iter().collect()),
+            one => Scope::parse(one).map(Scopes::from),
         }
     }
 
     pub fn contains(self, scope: Scope) -> bool {
-        self.0 & scope.bit() != 0
+        self.intersects(scope.into())
+    }
+
+    pub fn intersects(self, other: Scopes) -> bool {
+        self.0 & other.0 != 0
     }
 
     pub fn is_empty(self) -> bool {
@@ -95,9 +94,16 @@ impl Scopes {
     }
 }
 
+impl From<Scope> for Scopes {
+    fn from(scope: Scope) -> Scopes {
+        let position = Scope::all().position(|known| known == scope).unwrap_or_default();
+        Scopes(1 << position)
+    }
+}
+
 impl FromIterator<Scope> for Scopes {
     fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Scopes {
-        Scopes(scopes.into_iter().fold(0, |bits, scope| bits | scope.bit()))
+        scopes.into_iter().map(Scopes::from).fold(Scopes::default(), Scopes::union)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::Number;
+
 use super::email::{MAX_EMAIL, is_email};
 use super::field::{Field, Kind, Value};
 use super::json_object::Json;
@@ -95,32 +97,42 @@ pub enum ValueError {
 }
 
 impl Field {
-    fn invalid(&self, code: FieldCode, message: String) -> ValueError {
-        ValueError::Invalid(FieldError { field: self.name, code, message })
-    }
-
     /// Validates `input` and returns the value to store.
     pub fn check(&self, input: &Json) -> Result<Value, ValueError> {
         if is_empty(input) {
             let is_optional = !self.required;
             return if is_optional { Ok(self.default_value()) } else { Err(self.empty(input)) };
         }
-        match self.kind {
-            Kind::Text { min, max } => self.check_text(input, min, max),
-            Kind::Email => self.check_email(input),
-            Kind::Integer => self.check_integer(input),
-            Kind::Boolean => self.check_boolean(input),
-            Kind::Date => match input {
-                Json::String(text) if is_date(text) => Ok(Value::Text(text.to_string())),
-                _ => Err(self.rejected(FieldCode::InvalidDate, input)),
-            },
-            Kind::Choice(allowed) => match input {
-                Json::String(text) if allowed.contains(&text.as_str()) => {
-                    Ok(Value::Text(text.to_string()))
+        let (text, number) = (input.as_str(), input.as_number().map(Number::as_str));
+        let (code, value) = match self.kind {
+            Kind::Text { min, max } => return self.check_text(input, min, max),
+            Kind::Email => match text.map(|text| text.chars().count()) {
+                Some(length) if length > MAX_EMAIL => {
+                    return Err(self.wrong_length(FieldCode::TooLong, length));
                 }
-                _ => Err(self.rejected(FieldCode::NotInList, input)),
+                _ => (FieldCode::InvalidEmail, text.filter(|text| is_email(text)).map(Value::of)),
             },
-        }
+            // `i64::from_str` also accepts a leading `+`. JSON has no such numbers.
+            Kind::Integer => {
+                let parsed = number.and_then(|number| number.parse().ok());
+                (FieldCode::InvalidInt, parsed.map(Value::Integer))
+            }
+            Kind::Boolean => {
+                let bit = number.filter(|number| matches!(*number, "0" | "1"));
+                let truth = input.as_bool().or(bit.map(|bit| bit == "1"));
+                (FieldCode::InvalidBool, truth.map(Value::Boolean))
+            }
+            Kind::Date => {
+                (FieldCode::InvalidDate, text.filter(|text| is_date(text)).map(Value::of))
+            }
+            Kind::Timestamp => (FieldCode::InvalidDate, None),
+            Kind::Choice(allowed) => {
+                let known = text.filter(|text| allowed.contains(text));
+                (FieldCode::NotInList, known.map(Value::of))
+            }
+        };
+        let fault = || self.invalid(code, &format!("was {}", describe(input)));
+        value.ok_or_else(|| ValueError::Invalid(fault()))
     }
 
     /// Validates `input` for a record that exists: an empty value does not reset a field to its
@@ -133,29 +145,25 @@ impl Field {
         }
     }
 
+    /// `fault` follows the field's name.
+    fn invalid(&self, code: FieldCode, fault: &str) -> FieldError {
+        let message = format!("\"{}\" {fault}; {}.", self.name, self.expectation());
+        FieldError { field: self.name, code, message }
+    }
+
     /// The error of an empty value where the field needs one.
     fn empty(&self, input: &Json) -> ValueError {
-        let message = format!(
-            "\"{}\" is required. It was {}; {}.",
-            self.name,
-            describe(input),
-            self.expectation()
-        );
-        self.invalid(FieldCode::Required, message)
+        let fault = format!("is required and was {}", describe(input));
+        ValueError::Invalid(self.invalid(FieldCode::Required, &fault))
     }
 
     /// Returns the error of a required field that a POST does not contain.
     pub fn missing(&self) -> FieldError {
-        let message =
-            format!("\"{}\" is required and was not sent; {}.", self.name, self.expectation());
-        FieldError { field: self.name, code: FieldCode::Required, message }
+        self.invalid(FieldCode::Required, "is required and was not sent")
     }
 
-    fn rejected(&self, code: FieldCode, input: &Json) -> ValueError {
-        self.invalid(
-            code,
-            format!("\"{}\" was {}; {}.", self.name, describe(input), self.expectation()),
-        )
+    fn wrong_length(&self, code: FieldCode, length: usize) -> ValueError {
+        ValueError::Invalid(self.invalid(code, &format!("has the length {length}")))
     }
 
     /// Returns an instruction such as `send true, false, 1 or 0`, the second half of every message
@@ -167,20 +175,14 @@ impl Field {
                 format!("send text of exactly {max} characters")
             }
             Kind::Text { min, max } => format!("send text of {min} to {max} characters"),
-            Kind::Email => {
-                format!(
-                    "send one e-mail address of at most {MAX_EMAIL} characters, such as \
-                     \"name@shop.example\""
-                )
-            }
+            Kind::Email => format!("send one e-mail address of at most {MAX_EMAIL} characters"),
             Kind::Integer => {
                 "send a JSON integer in the signed 64-bit range, such as 12".to_owned()
             }
             Kind::Boolean => "send true, false, 1 or 0".to_owned(),
-            Kind::Date => {
-                "send a date that exists in the form YYYY-MM-DD, such as \"2026-11-20\"".to_owned()
-            }
+            Kind::Date => "send a date that exists in the form YYYY-MM-DD".to_owned(),
             Kind::Choice(allowed) => format!("send one of {}", allowed.join(", ")),
+            Kind::Timestamp => "send an RFC 3339 timestamp such as 2026-11-20T19:30:00Z".to_owned(),
         }
     }
 
@@ -200,48 +202,10 @@ impl Field {
                 self.name
             )));
         }
-        let length = text.chars().count();
-        let code = match length {
-            _ if length > max => FieldCode::TooLong,
-            _ if length < min => FieldCode::TooShort,
-            _ => return Ok(Value::Text(text.to_string())),
-        };
-        Err(self.wrong_length(code, length))
-    }
-
-    fn wrong_length(&self, code: FieldCode, length: usize) -> ValueError {
-        let characters = if length == 1 { "character" } else { "characters" };
-        self.invalid(
-            code,
-            format!("\"{}\" has {length} {characters}; {}.", self.name, self.expectation()),
-        )
-    }
-
-    fn check_email(&self, input: &Json) -> Result<Value, ValueError> {
-        match input {
-            Json::String(text) if text.chars().count() > MAX_EMAIL => {
-                Err(self.wrong_length(FieldCode::TooLong, text.chars().count()))
-            }
-            Json::String(text) if is_email(text) => Ok(Value::Text(text.to_string())),
-            _ => Err(self.rejected(FieldCode::InvalidEmail, input)),
-        }
-    }
-
-    fn check_integer(&self, input: &Json) -> Result<Value, ValueError> {
-        match input {
-            // `i64::from_str` also accepts a leading `+`. JSON has no such numbers.
-            Json::Number(number) => number.as_str().parse().ok().map(Value::Integer),
-            _ => None,
-        }
-        .ok_or_else(|| self.rejected(FieldCode::InvalidInt, input))
-    }
-
-    fn check_boolean(&self, input: &Json) -> Result<Value, ValueError> {
-        match input {
-            Json::Bool(value) => Ok(Value::Boolean(*value)),
-            Json::Number(number) if number.as_str() == "1" => Ok(Value::Boolean(true)),
-            Json::Number(number) if number.as_str() == "0" => Ok(Value::Boolean(false)),
-            _ => Err(self.rejected(FieldCode::InvalidBool, input)),
+        match text.chars().count() {
+            length if length > max => Err(self.wrong_length(FieldCode::TooLong, length)),
+            length if length < min => Err(self.wrong_length(FieldCode::TooShort, length)),
+            _ => Ok(Value::of(text)),
         }
     }
 }

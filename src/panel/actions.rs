@@ -176,5 +176,5 @@ impl SignedInRequest<'_> {
 
 /// The key of a form. 0 is not the id of any key.
 fn key_id(form: &Form) -> KeyId {
-    form.id("key").unwrap_or_default()
+    form.id("key").unwrap_or(KeyId(0))
 }

@@ -20,8 +20,8 @@ mod tenant;
 pub use data_dir::{DataDir, NewDataDir, REGISTRY_FILE, lock_to_serve, tenants_dir};
 pub use error::{DatabaseError, MutationError, OpenError, StoreError};
 pub use records::{
-    Actor, ChangeContext, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Match, Page,
-    Position, Reading, Record, Start, StoredResponse, Writing, fold,
+    Actor, Answer, ChangeContext, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Match, Page,
+    Position, Reading, Record, Start, Writing, fold,
 };
 pub use registry::Registry;
 pub use tenant::{Deadline, Demand, ImportTransaction, Tenant, TenantFile, Tenants};

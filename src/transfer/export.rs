@@ -63,7 +63,7 @@ fn csv(
 /// exactly. The manual warns about opening such files in a spreadsheet.
 fn write_record(writer: &mut csv::Writer<impl Write>, record: &Record) -> io::Result<()> {
     let mut write = |cell: &str| writer.write_field(cell).map_err(io::Error::other);
-    write(&record.id.to_string())?;
+    write(&record.id.0.to_string())?;
     for value in &record.values {
         match value {
             Value::Null => write("")?,

@@ -11,7 +11,7 @@ use super::row::{Columns, Mode, RowValidator, Target, ValidRow, input};
 use super::{Format, RowError};
 use crate::clock::Timestamp;
 use crate::model::json_object::parse_object;
-use crate::model::{Column, JsonError, JsonObject, Resource};
+use crate::model::{JsonObject, Resource};
 use crate::store::{
     Actor, ChangeContext, DatabaseError, ImportTransaction, Reading, TenantFile, Writing,
 };
@@ -207,7 +207,7 @@ impl Rows<'_> {
 
     fn check_header(&self, line: u64, names: &[String]) -> Vec<RowError> {
         let mut errors = self.validator.columns.check(line, names.iter().map(String::as_str));
-        let key = self.validator.mode.key().map(Column::name);
+        let key = self.validator.mode.key().map(|field| field.name);
         if let Some(key) = key.filter(|key| names.iter().all(|name| name != key)) {
             let message = format!("The file has no column \"{key}\"; every row needs it.");
             errors.push(RowError::new(line, key, "required", message));
@@ -235,9 +235,8 @@ impl Rows<'_> {
                             self.reject(errors)?;
                         }
                     }
-                    Err(JsonError { column, what, .. }) => {
-                        let message =
-                            format!("The line is no JSON object at column {column}: {what}.");
+                    Err(error) => {
+                        let message = format!("The line is no JSON object: {error}.");
                         self.reject_malformed(line, message)?;
                     }
                 },

@@ -6,7 +6,7 @@ use std::mem;
 
 use super::RowError;
 use crate::model::validation::{ValueError, is_empty, is_integer, shorten};
-use crate::model::{Column, Field, Json, JsonObject, Kind, READ_ONLY, RecordId, Resource, Value};
+use crate::model::{Field, ID, Json, JsonObject, Kind, READ_ONLY, RecordId, Resource, Value};
 use crate::store::{DatabaseError, Match, Reading, Record};
 use crate::words;
 
@@ -17,8 +17,8 @@ pub enum Mode {
     Add,
     /// A new record with the id of the row. The resource must never have held a record.
     KeepIds,
-    /// The record with the value of the row in this column, or a new record.
-    UpdateBy(Column),
+    /// The record with the value of the row in this field, or a new record.
+    UpdateBy(&'static Field),
 }
 
 impl Mode {
@@ -26,18 +26,18 @@ impl Mode {
     pub fn update_by(resource: &'static Resource, name: &str) -> Result<Mode, String> {
         let is_key = |field: &&Field| field.is_searched() && field.is_sortable();
         let fields = resource.fields.iter().filter(is_key);
-        let mut columns = [Column::Id].into_iter().chain(fields.map(Column::Field));
-        let known = columns.clone().map(Column::name);
-        let found = columns.find(|column| column.name() == name);
+        let mut keys = [&ID].into_iter().chain(fields);
+        let known = keys.clone().map(|field| field.name);
+        let found = keys.find(|field| field.name == name);
         found.map(Mode::UpdateBy).ok_or_else(|| words::unknown("field", name, known))
     }
 
-    /// The column that every row needs, with a value that no other row has.
-    pub(super) fn key(self) -> Option<Column> {
+    /// The field that every row needs, with a value that no other row has.
+    pub(super) fn key(self) -> Option<&'static Field> {
         match self {
             Mode::Add => None,
-            Mode::KeepIds => Some(Column::Id),
-            Mode::UpdateBy(column) => Some(column),
+            Mode::KeepIds => Some(&ID),
+            Mode::UpdateBy(field) => Some(field),
         }
     }
 }
@@ -192,7 +192,7 @@ impl<'a> RowValidator<'a> {
         let mut values = Vec::with_capacity(fields.len());
         for field in fields {
             // The error of a value by which no record could be found is reported already.
-            if target.is_none() && self.mode.key() == Some(Column::Field(field)) {
+            if target.is_none() && self.mode.key() == Some(field) {
                 continue;
             }
             values.extend(self.value(field, cells, is_new)?.map(|value| (field, value)));
@@ -224,9 +224,9 @@ impl<'a> RowValidator<'a> {
 
     /// `None` if the row names no record that it could stand for.
     fn target(&mut self, cells: &JsonObject) -> Result<Option<Target>, DatabaseError> {
-        let Some(column) = self.mode.key() else { return Ok(Some(Target::New(None))) };
-        let Some(value) = self.key(column, cells) else { return Ok(None) };
-        let (resource, name) = (self.columns.resource, column.name());
+        let Some(key) = self.mode.key() else { return Ok(Some(Target::New(None))) };
+        let Some(value) = self.key(key, cells) else { return Ok(None) };
+        let (resource, name) = (self.columns.resource, key.name);
         let is_kept = matches!(self.mode, Mode::KeepIds);
         if !self.seen.insert(value.clone()) {
             let code = if is_kept { "duplicate_id" } else { "ambiguous_record" };
@@ -235,12 +235,12 @@ impl<'a> RowValidator<'a> {
         if let (true, Value::Integer(id)) = (is_kept, &value) {
             return Ok(Some(Target::New(Some(RecordId(*id)))));
         }
-        let (code, message) = match self.reading.find_by(resource, column, &value)? {
+        let (code, message) = match self.reading.find_by(resource, key, &value)? {
             Match::One(id) => {
                 let record = self.reading.record(resource, id)?;
                 return Ok(record.map(Target::Known));
             }
-            Match::None if column != Column::Id => return Ok(Some(Target::New(None))),
+            Match::None if *key != ID => return Ok(Some(Target::New(None))),
             Match::None => ("not_found", "There is no record with this id."),
             Match::Several => ("ambiguous_record", "Several records have this value."),
         };
@@ -248,13 +248,13 @@ impl<'a> RowValidator<'a> {
     }
 
     /// The value of the row in the column that says which record it stands for.
-    fn key(&mut self, column: Column, cells: &JsonObject) -> Option<Value> {
-        let name = column.name();
+    fn key(&mut self, field: &Field, cells: &JsonObject) -> Option<Value> {
+        let name = field.name;
         let Some(input) = cells.get(name).filter(|input| !is_empty(input)) else {
             let message = format!("\"{name}\" is empty; every row needs it.");
             return self.reject(name, "required", message);
         };
-        if let Column::Field(field) = column {
+        if *field != ID {
             // Text is compared as it is, as a filter does.
             let value = match input {
                 Json::String(text) => Ok(Value::Text(text.clone())),
@@ -329,7 +329,7 @@ impl<'a> RowValidator<'a> {
             _ => return Ok(self.reject(name, "bad_request", format!("\"{name}\" must be text."))),
         };
         let value = Value::Text(text.clone());
-        let (code, message) = match self.reading.find_by(target, Column::Field(key), &value)? {
+        let (code, message) = match self.reading.find_by(target, key, &value)? {
             Match::One(RecordId(id)) => return Ok(Some(Value::Integer(id))),
             Match::None => (
                 missing_code(target),

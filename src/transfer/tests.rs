@@ -160,17 +160,9 @@ fn imported_records_are_found_by_search() {
     fixture.accepts(&CUSTOMER, CSV, "name\nStrassenbahn\n");
     let tenants =
         crate::store::Tenants::new(fixture.path(), crate::config::TenantLimits::default());
-    let query = crate::model::ListQuery {
-        resource: &CUSTOMER,
-        sort: crate::model::Column::Id,
-        descending: false,
-        filters: Vec::new(),
-        words: vec!["STRASSE".to_owned()],
-        limit: 10,
-        after: None,
-        total: true,
-        include: Vec::new(),
-    };
+    let asked = crate::api::query::Query::parse(Some("q=STRASSE&total=true")).unwrap();
+    let query =
+        crate::api::list::parse(&CUSTOMER, &asked, crate::model::Scopes::default()).unwrap();
     let page = tenants
         .open(TenantId(1))
         .unwrap()

@@ -521,11 +521,11 @@ fn a_body_has_at_most_one_mebibyte() {
         api.post_bytes(BATCH, batch_of(1 << 20)).is(200);
         api.post_bytes(BATCH, batch_of((1 << 20) + 1))
             .fails_with(413, "payload_too_large")
-            .saying("1048576");
+            .saying("1 MiB");
     }
     api.post_bytes("/customers.php", batch_of(64 * 1024 + 1))
         .fails_with(413, "payload_too_large")
-        .saying("65536");
+        .saying("64 KiB");
     let query = "/customers.php?x=/batch.php";
     api.post_bytes(query, batch_of(64 * 1024 + 1)).fails_with(413, "payload_too_large");
     assert_eq!(api.total("/customers.php"), 2);

@@ -144,7 +144,7 @@ fn each_included_resource_needs_its_scope_and_the_refusal_counts() {
         }
     };
     let both = "/hardware.php?include=employee,customer";
-    refused(&["hardware:read"], both, "employees:read customers:read");
+    refused(&["hardware:read"], both, "customers:read employees:read");
     refused(&["hardware:read", "employees:read"], both, "customers:read");
     refused(&["hardware:read", "employees:write", "customers:read"], both, "employees:read");
     refused(

@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::edge::Edge;
-use tenantdesk::http::request::MAX_BODY;
-use tenantdesk::http::{ApiError, Body, Request, Responder, Response};
+use tenantdesk::http::{ApiError, Body, ErrorCode, Request, Responder, Response};
 use tenantdesk::turns::Turns;
 
 use crate::support::in_process::serve;
@@ -150,7 +149,7 @@ fn respond(request: &Request, reply: Responder) {
             });
         }
         _ if request.body == Body::TooLarge => {
-            reply.send(Response::from(ApiError::payload_too_large(MAX_BODY)))
+            reply.send(Response::from(ApiError::from(ErrorCode::PayloadTooLarge)))
         }
         _ => reply.send(Response::json(200, &described(request))),
     }

@@ -55,7 +55,7 @@ fn forge(resource: &'static Resource, input: &[u8]) {
         Value::Text(text.into_owned()),
     ];
     for sort in list::sortable(resource) {
-        let query = format!("sort={}", sort.name());
+        let query = format!("sort={}", sort.name);
         let list =
             list::parse(resource, &Query::parse(Some(&query)).unwrap(), Scopes::every()).unwrap();
         for value in &values {

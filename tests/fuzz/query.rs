@@ -83,7 +83,7 @@ fn value(field: &Field, n: usize) -> Value {
         Kind::Email => Value::Text(format!("needle-{n}@shop.example")),
         Kind::Integer => Value::Integer(1),
         Kind::Boolean => Value::Boolean(n.is_multiple_of(2)),
-        Kind::Date => Value::Text("2026-11-20".to_owned()),
+        Kind::Date | Kind::Timestamp => Value::Text("2026-11-20".to_owned()),
         Kind::Choice(_) => field.default_value(),
     }
 }

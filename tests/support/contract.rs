@@ -4,8 +4,10 @@
 
 use serde_json::{Value, json};
 use tenantdesk::http::ErrorCode;
-use tenantdesk::http::error_code::MALFORMED_STATUSES;
 use tenantdesk::model::FieldCode;
+
+/// The statuses of `malformed_request` (contract section 6). hyper answers some of them alone.
+pub(crate) const MALFORMED_STATUSES: [u16; 7] = [400, 408, 414, 417, 431, 501, 505];
 
 /// Whether an error with this code may have this status.
 pub(crate) fn has_status(code: &str, status: u16) -> bool {

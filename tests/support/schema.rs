@@ -9,7 +9,8 @@
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use tenantdesk::http::error_code::MALFORMED_STATUSES;
+
+use super::contract::MALFORMED_STATUSES;
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
     let mut document: Value = serde_json::from_str(include_str!("../golden/openapi.json"))

@@ -3,17 +3,18 @@
 use serde_json::{Map, Value, json};
 
 use super::records;
+use super::schema::{
+    any_record, closed, list, nullable, number, object, one_of, reference, schema_ref, text, time,
+};
 use crate::api::batch::MAX_OPERATIONS;
 use crate::http::{API_VERSION, ErrorCode};
 use crate::model::{ALL, FieldCode, Scope};
-use crate::words::capitalize;
 
 /// Entity tags with commas between, or `*`. The service also takes tags beyond ASCII and empty
 /// elements (RFC 9110 section 5.6.1).
 const ENTITY_TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$"#;
 const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$";
 
-const EXAMPLE_TIME: &str = "2026-11-20T19:30:00Z";
 pub(super) const EXAMPLE_ETAG: &str = "\"8412350017\"";
 const EXAMPLE_UUID: &str = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
 const EXAMPLE_CURSOR: &str = "gWwKjN3nS1CHoVnUMpMXPLkAAAAB9WngkdI9qv3kPs0l";
@@ -54,15 +55,6 @@ impl Components {
         self.0[kind][&unique] = value;
         reference(kind, &unique)
     }
-}
-
-/// A reference to a component.
-pub(super) fn reference(kind: &str, name: &str) -> Value {
-    json!({ "$ref": format!("#/components/{kind}/{name}") })
-}
-
-pub(super) fn schema_ref(name: &str) -> Value {
-    reference("schemas", name)
 }
 
 /// An error with what it means and what the client does.
@@ -259,55 +251,4 @@ fn errors() -> Value {
             "status": { "type": "string", "const": "ok" },
         })),
     })
-}
-
-/// An object that always has all of these members.
-pub(super) fn object(about: &str, properties: Value) -> Value {
-    let names: Vec<&String> = properties.as_object().into_iter().flat_map(Map::keys).collect();
-    json!({ "type": "object", "description": about, "required": names, "properties": properties })
-}
-
-/// An object that has no other members.
-fn closed(required: &[&str], about: &str, properties: Value) -> Value {
-    json!({ "type": "object", "description": about, "required": required,
-        "additionalProperties": false, "properties": properties })
-}
-
-pub(super) fn text(about: &str, example: &str) -> Value {
-    json!({ "type": "string", "description": about, "example": example })
-}
-
-/// A number from 1 on.
-pub(super) fn number(about: &str, example: u64) -> Value {
-    json!({ "type": "integer", "format": "int64", "minimum": 1, "description": about,
-        "example": example })
-}
-
-pub(super) fn time(about: &str) -> Value {
-    json!({ "type": "string", "format": "date-time", "description": about,
-        "example": EXAMPLE_TIME })
-}
-
-fn one_of(values: &[&str], about: &str) -> Value {
-    json!({ "type": "string", "enum": values, "description": about })
-}
-
-pub(super) fn list(items: Value, about: &str) -> Value {
-    json!({ "type": "array", "items": items, "description": about })
-}
-
-/// A record of any resource, or null.
-fn any_record(about: &str) -> Value {
-    let records = ALL.map(|resource| schema_ref(&capitalize(resource.name)));
-    let alternatives = records.into_iter().chain([json!({ "type": "null" })]).collect::<Vec<_>>();
-    json!({ "anyOf": alternatives, "description": about })
-}
-
-/// `schema` or null.
-pub(super) fn nullable(mut schema: Value) -> Value {
-    if let Some(kind) = schema.get_mut("type") {
-        *kind = json!([kind.take(), "null"]);
-        return schema;
-    }
-    json!({ "anyOf": [schema, { "type": "null" }] })
 }

@@ -14,6 +14,7 @@
 mod components;
 mod operations;
 mod records;
+mod schema;
 
 use std::sync::LazyLock;
 

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::components::{Components, EXAMPLE_ETAG, reference, schema_ref};
+use super::components::{Components, EXAMPLE_ETAG};
 use super::records::{example_body, of_filter};
+use super::schema::{reference, schema_ref};
+use crate::api::changes;
 use crate::api::errors::missing_reference_code;
 use crate::api::list::{self, Filter, filters};
 use crate::api::query::QueryParameter;
-use crate::api::routes::{
-    self, BATCH_PATH, CHANGES_PATH, Endpoint, PAGES, PublicPage, RECORD_ACCESS, Route, WHOAMI_PATH,
-};
-use crate::api::{batch, changes};
+use crate::api::routes::{self, Endpoint, PATHS, PublicPage, Route};
 use crate::http::ErrorCode as Code;
-use crate::model::{ALL, CUSTOMER, Column, EMPLOYEE, Field, HARDWARE, Resource, Scope};
+use crate::model::{ALL, Access, CUSTOMER, EMPLOYEE, Field, HARDWARE, Resource, Scope};
 use crate::words::capitalize;
 
 /// The headers of responses to requests that passed the scope check.
@@ -26,12 +25,15 @@ pub(super) fn paths(components: &mut Components) -> Value {
     for resource in ALL {
         paths[resource.path] = records(components, resource);
     }
-    paths[CHANGES_PATH]["get"] = changes(components);
-    paths[WHOAMI_PATH]["get"] = whoami();
-    paths[BATCH_PATH]["post"] = batch();
-    for (path, page) in PAGES {
-        paths[path]["get"] = self::page(page);
-        if !page.is_prefixed() {
+    for (path, route) in PATHS {
+        match route {
+            Route::Api(Endpoint::Changes) => paths[path]["get"] = changes(components),
+            Route::Api(Endpoint::Whoami) => paths[path]["get"] = whoami(),
+            Route::Api(Endpoint::Batch) => paths[path]["post"] = batch(),
+            Route::Page(page) => paths[path]["get"] = self::page(page),
+            Route::Api(Endpoint::Records { .. }) | Route::Panel => continue,
+        }
+        if !route.is_prefixed() {
             paths[path]["servers"] = json!([{ "url": "/", "description": "At the root only." }]);
         }
     }
@@ -67,11 +69,10 @@ fn head(components: &mut Components, mut get: Value) -> Value {
 
 fn records(components: &mut Components, resource: &'static Resource) -> Value {
     let mut item = operations_of_records(resource, list_of_records(components, resource));
-    for (method, access) in RECORD_ACCESS {
-        if let Some(operation) = item.get_mut(method.as_str().to_lowercase()) {
-            operation["tags"] = json!([resource.plural]);
-            operation["security"] = any_of(&[Scope { resource, access }]);
-        }
+    for (method, operation) in item.as_object_mut().into_iter().flatten() {
+        let access = if method == "get" { Access::Read } else { Access::Write };
+        operation["tags"] = json!([resource.plural]);
+        operation["security"] = any_of([Scope { resource, access }].into_iter());
     }
     item
 }
@@ -135,8 +136,13 @@ fn operations_of_records(resource: &'static Resource, get: Value) -> Value {
 }
 
 /// One of these scopes is enough to be let in.
-fn any_of(scopes: &[Scope]) -> Value {
-    scopes.iter().map(|scope| json!({ "apiKey": [scope.to_string()] })).collect()
+fn any_of(scopes: impl Iterator<Item = Scope>) -> Value {
+    scopes.map(|scope| json!({ "apiKey": [scope.to_string()] })).collect()
+}
+
+/// The scopes of this access to every resource.
+fn every(access: Access) -> impl Iterator<Item = Scope> {
+    Scope::all().filter(move |scope| scope.access == access)
 }
 
 fn shared(names: &[&str]) -> Vec<Value> {
@@ -173,7 +179,7 @@ fn declared<Subject>(
 fn filter_parameter(resource: &Resource, filter: &Filter) -> Value {
     let schema = of_filter(resource, filter);
     let mut parameter = json!({ "name": filter.name, "in": "query", "schema": schema });
-    if let Column::Referenced { resource: Resource { name, .. }, .. } = filter.column {
+    if let Some(Resource { name, .. }) = filter.column.behind.and_then(Resource::referenced) {
         let about = format!("Only records of this {name}; `null` finds those of no {name}.");
         parameter["description"] = json!(about);
     }
@@ -216,7 +222,7 @@ fn changes(components: &mut Components) -> Value {
             order of the commits. To follow a tenant: ask with `cursor=now` and keep \
             `next_cursor`, read the lists, then ask with the kept cursor again and again. Needs \
             any of the scopes for reading; entries of other resources are left out.",
-        "security": any_of(&changes::scopes()),
+        "security": any_of(every(Access::Read)),
         "parameters": parameters,
         "responses": { "200": page },
     })
@@ -254,7 +260,7 @@ fn batch() -> Value {
             `operation`. Each operation needs its own scope, and only the scopes of the \
             operations in the batch are needed. The batch counts as one request against the rate \
             limit, and one `Idempotency-Key` covers all of it.",
-        "security": any_of(&batch::scopes()),
+        "security": any_of(every(Access::Write)),
         "parameters": shared(&["IdempotencyKey"]),
         "requestBody": body("Batch", "1 MiB", example),
         "responses": { "200": results },
@@ -317,7 +323,7 @@ fn add_errors(components: &mut Components, path: &str, method: &str, operation: 
 
 /// The groups of error codes that an operation can have, and the resources that it changes.
 fn groups(path: &str, method: &str) -> (&'static [&'static str], Vec<&'static Resource>) {
-    match routes::find(path) {
+    match routes::find(path).map(|(_, route)| route) {
         Some(Route::Api(Endpoint::Records { resource, .. })) => {
             let group: &[&str] = match method {
                 "post" => &["create"],

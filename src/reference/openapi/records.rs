@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::components::{list, nullable, number, schema_ref, text, time};
-use crate::api::list::{Bound, EXAMPLE_CURSOR, Filter};
+use super::schema::{list, nullable, number, schema_ref, text, time};
+use crate::api::list::{EXAMPLE_CURSOR, Filter};
 use crate::model::email::MAX_EMAIL;
-use crate::model::{ALL, Column, Field, Kind, READ_ONLY, Resource};
+use crate::model::{ALL, Bound, Field, Kind, READ_ONLY, Resource};
 use crate::words::capitalize;
 
 /// Text without U+0000.
@@ -142,28 +142,29 @@ fn of_field(resource: &Resource, field: &Field) -> Value {
         }
         Kind::Boolean => json!({ "type": "boolean" }),
         Kind::Date => json!({ "type": "string", "format": "date" }),
+        Kind::Timestamp => json!({ "type": "string", "format": "date-time" }),
         Kind::Choice(_) => schema_ref(&choice_name(resource, field)),
     }
 }
 
 /// The schema of a filter's values.
 pub(super) fn of_filter(resource: &Resource, filter: &Filter) -> Value {
-    let time = || json!({ "type": "string", "format": "date-time" });
     let nothing = json!({ "type": "string", "const": "null" });
-    let value = match filter.column {
-        Column::Field(field) | Column::Referenced { field, .. } => match field.kind {
-            // `null` is a text too, so no second alternative is needed.
-            Kind::Text { .. } | Kind::Email => {
-                return json!({ "type": "string", "pattern": FILLED });
-            }
-            Kind::Boolean => {
-                let words = json!({ "type": "string", "enum": ["1", "0", "null"] });
-                return json!({ "anyOf": [{ "type": "boolean" }, words] });
-            }
-            _ => of_field(resource, field),
-        },
-        _ if filter.bound == Bound::Equal => time(),
-        _ => return json!({ "anyOf": [time(), { "type": "string", "format": "date" }] }),
+    let field = filter.column.field;
+    let value = match field.kind {
+        // `null` is a text too, so no second alternative is needed.
+        Kind::Text { .. } | Kind::Email => {
+            return json!({ "type": "string", "pattern": FILLED });
+        }
+        Kind::Boolean => {
+            let words = json!({ "type": "string", "enum": ["1", "0", "null"] });
+            return json!({ "anyOf": [{ "type": "boolean" }, words] });
+        }
+        Kind::Timestamp if filter.bound != Bound::Equal => {
+            let date = json!({ "type": "string", "format": "date" });
+            return json!({ "anyOf": [of_field(resource, field), date] });
+        }
+        _ => of_field(resource, field),
     };
     if filter.bound == Bound::Equal { json!({ "anyOf": [value, nothing] }) } else { value }
 }

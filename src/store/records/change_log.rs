@@ -298,7 +298,7 @@ fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Res
     )?;
     let of = |resource: &&Resource| last.query_row([resource.plural], |row| row.get(0));
     let numbers: Vec<Version> = query.readable.iter().map(of).collect::<rusqlite::Result<_>>()?;
-    Ok(numbers.into_iter().max().unwrap_or_default())
+    Ok(numbers.into_iter().max().unwrap_or(Version(0)))
 }
 
 /// The statement for a page of entries behind a number, and one entry beyond the page. Each

@@ -6,7 +6,7 @@ use rusqlite::{Connection, params_from_iter};
 use super::Reading;
 use super::encoding::{Statements, including, read_value, write_row};
 use super::search::{fold, match_expression};
-use crate::model::{Column, KeysetPosition, ListQuery, Predicate, Value};
+use crate::model::{Bound, Column, ID, KeysetPosition, Kind, ListQuery, Resource, Value};
 use crate::store::error::DatabaseError;
 
 /// As many records are found along a filter and then sorted. More are read in the list's order,
@@ -62,8 +62,8 @@ impl Reading<'_> {
                 write_row(&mut json, list.resource, &list.include, row)?;
                 taken += 1;
                 if taken == list.limit {
-                    let value = row.get_ref(list.sort.name())?;
-                    let value = read_value(value, list.sort.is_boolean())?;
+                    let value = row.get_ref(list.sort.name)?;
+                    let value = read_value(value, list.sort.kind == Kind::Boolean)?;
                     last = Some(KeysetPosition { value, id: row.get("id")? });
                 }
             }
@@ -116,15 +116,13 @@ pub(super) fn access(
     search: &Search,
 ) -> rusqlite::Result<Access> {
     let is_decided = match list.filters.as_slice() {
-        [(column, predicate)] => {
-            search.words.is_empty() && has_order_of_ids(list, *column, predicate)
-        }
+        [(column, bound, _)] => search.words.is_empty() && has_order_of_ids(list, *column, *bound),
         _ => false,
     };
-    for (column, _) in list.filters.iter().filter(|_| !is_decided) {
+    for (column, ..) in list.filters.iter().filter(|_| !is_decided) {
         let mut query = Query::of_table(list, Access::Filter(*column));
-        for (_, predicate) in list.filters.iter().filter(|(filtered, _)| filtered == column) {
-            query.filter(*column, predicate);
+        for (_, bound, value) in list.filters.iter().filter(|(filtered, ..)| filtered == column) {
+            query.filter(*column, *bound, value);
         }
         let some = format!("SELECT 1 {} LIMIT {FEW} + 1", query.rows());
         let sql = format!("SELECT count(*) <= {FEW} FROM ({some})");
@@ -158,8 +156,8 @@ impl<'a> Query<'a> {
             query.from = format!("{table}_search AS s CROSS JOIN {table} AS r ON r.id = s.rowid");
             query.add((format!("s.{table}_search MATCH ?"), vec![Value::Text(expression)]));
         }
-        for (column, predicate) in &list.filters {
-            query.filter(*column, predicate);
+        for (column, bound, value) in &list.filters {
+            query.filter(*column, *bound, value);
         }
         for word in &search.words {
             query.add(("contains(r.search, ?)".to_owned(), vec![Value::Text(word.clone())]));
@@ -177,17 +175,15 @@ impl<'a> Query<'a> {
         self.values.extend(values);
     }
 
-    fn filter(&mut self, column: Column, predicate: &Predicate) {
+    fn filter(&mut self, column: Column, bound: Bound, value: &Value) {
         // A required field of a referenced record is null where the reference is.
-        let column = match (column, predicate) {
-            (Column::Referenced { reference, .. }, Predicate::Equals(Value::Null)) => {
-                Column::Field(reference)
-            }
+        let column = match (column.behind, value) {
+            (Some(reference), Value::Null) => Column::of(reference),
             _ => column,
         };
         let uses_index = match self.access {
             Access::Sort => {
-                column == self.list.sort || has_order_of_ids(self.list, column, predicate)
+                column == Column::of(self.list.sort) || has_order_of_ids(self.list, column, bound)
             }
             Access::Filter(narrow) => column == narrow,
             Access::Search => false,
@@ -195,13 +191,14 @@ impl<'a> Query<'a> {
         };
         // SQLite uses no index for a term with a unary `+`.
         let plus = if uses_index { "" } else { "+" };
-        self.add(match column {
-            Column::Referenced { reference, resource, field } => {
-                let (name, table) = (reference.name, resource.plural);
-                let (passing, values) = comparison(field.name, predicate);
-                (format!("{plus}r.{name} IN (SELECT id FROM {table} WHERE {passing})"), values)
+        let behind = column.behind.and_then(|field| Some((field, Resource::referenced(field)?)));
+        self.add(match (behind, column.field.name) {
+            (Some((reference, resource)), name) => {
+                let (passing, values) = comparison(name, bound, value);
+                let (reference, table) = (reference.name, resource.plural);
+                (format!("{plus}r.{reference} IN (SELECT id FROM {table} WHERE {passing})"), values)
             }
-            _ => comparison(&format!("{plus}r.{}", column.name()), predicate),
+            (None, name) => comparison(&format!("{plus}r.{name}"), bound, value),
         });
     }
 
@@ -217,9 +214,9 @@ impl<'a> Query<'a> {
 
     fn sort_term(&self) -> String {
         match (self.list.sort, self.access) {
-            (Column::Id, _) => self.id().to_owned(),
-            (sort, Access::Filter(_)) => format!("+r.{}", sort.name()),
-            (sort, _) => format!("r.{}", sort.name()),
+            (sort, _) if *sort == ID => self.id().to_owned(),
+            (sort, Access::Filter(_)) => format!("+r.{}", sort.name),
+            (sort, _) => format!("r.{}", sort.name),
         }
     }
 
@@ -233,7 +230,7 @@ impl<'a> Query<'a> {
             return vec![("TRUE".to_owned(), Vec::new())];
         };
         let after = Value::Integer(after.0);
-        if *sort == Column::Id {
+        if **sort == ID {
             return vec![(format!("{id} {beyond} ?"), vec![after])];
         }
         let ties = (format!("{term} IS ? AND {id} {beyond} ?"), vec![value.clone(), after]);
@@ -259,13 +256,13 @@ impl<'a> Query<'a> {
         let (term, id, rows) = (self.sort_term(), self.id(), self.rows());
         let direction = if *descending { "DESC" } else { "ASC" };
         // The search table is in the order of ids alone.
-        let ties = if *sort == Column::Id { String::new() } else { format!(", {id} {direction}") };
+        let ties = if **sort == ID { String::new() } else { format!(", {id} {direction}") };
         let mut sql = format!(
             "SELECT {columns} {rows} AND {condition} ORDER BY {term} {direction}{ties} LIMIT ?"
         );
         if !include.is_empty() {
             let rows = including(resource, include, &sql);
-            sql = format!("{rows} ORDER BY r.{} {direction}, r.id {direction}", sort.name());
+            sql = format!("{rows} ORDER BY r.{} {direction}, r.id {direction}", sort.name);
         }
         let count = Value::Integer(i64::try_from(count).unwrap_or(i64::MAX));
         let values = self.values.iter().cloned().chain(bound).chain([count]);
@@ -280,17 +277,16 @@ impl<'a> Query<'a> {
 }
 
 /// Whether the index of a filter's column has the rows that pass in the order of the list.
-fn has_order_of_ids(list: &ListQuery, column: Column, predicate: &Predicate) -> bool {
-    let is_own = !matches!(column, Column::Referenced { .. });
-    list.sort == Column::Id && is_own && !predicate.is_range()
+fn has_order_of_ids(list: &ListQuery, column: Column, bound: Bound) -> bool {
+    *list.sort == ID && column.behind.is_none() && bound == Bound::Equal
 }
 
-/// The comparison of `operand` with the value of a predicate.
-fn comparison(operand: &str, predicate: &Predicate) -> Condition {
-    match predicate {
-        Predicate::Equals(Value::Null) => (format!("{operand} IS NULL"), Vec::new()),
-        Predicate::Equals(value) => (format!("{operand} = ?"), vec![value.clone()]),
-        Predicate::AtLeast(text) => (format!("{operand} >= ?"), vec![Value::Text(text.clone())]),
-        Predicate::AtMost(text) => (format!("{operand} <= ?"), vec![Value::Text(text.clone())]),
-    }
+fn comparison(operand: &str, bound: Bound, value: &Value) -> Condition {
+    let operator = match (bound, value) {
+        (Bound::Equal, Value::Null) => return (format!("{operand} IS NULL"), Vec::new()),
+        (Bound::Equal, _) => "=",
+        (Bound::From, _) => ">=",
+        (Bound::To, _) => "<=",
+    };
+    (format!("{operand} {operator} ?"), vec![value.clone()])
 }

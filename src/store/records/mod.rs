@@ -24,11 +24,11 @@ pub use list::Page;
 pub use search::fold;
 pub(crate) use search::{import_settings, merge_step};
 pub(crate) use write::remove_old_responses;
-pub use write::{DeleteOutcome, StoredResponse, Writing};
+pub use write::{Answer, DeleteOutcome, Writing};
 
 use super::error::DatabaseError;
 use crate::clock::Timestamp;
-use crate::model::{Column, Field, Inclusion, RecordId, Resource, Value, Version};
+use crate::model::{Field, Inclusion, RecordId, Resource, Value, Version};
 use encoding::{Statements, including, read_record, write_row};
 
 /// A connection that reads.
@@ -157,14 +157,14 @@ impl<'a> Reading<'a> {
         Ok(self.connection.query_row(sql, [resource.plural], |row| row.get(0))?)
     }
 
-    /// Searches the record whose `column` equals `value`, as filters compare.
+    /// Searches the record whose `field` equals `value`, as filters compare.
     pub fn find_by(
         &self,
         resource: &Resource,
-        column: Column,
+        field: &Field,
         value: &Value,
     ) -> Result<Match, DatabaseError> {
-        let (table, name) = (resource.plural, column.name());
+        let (table, name) = (resource.plural, field.name);
         let sql = format!("SELECT id FROM {table} WHERE {name} = ? LIMIT 2");
         let mut statement = self.connection.prepare_cached(&sql)?;
         let mut rows = statement.query([value])?;

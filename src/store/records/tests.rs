@@ -6,10 +6,11 @@ use uuid::Uuid;
 
 use super::list::{Query, Search, access};
 use super::*;
-use crate::api::list::sortable;
+use crate::api::list::{self, sortable};
+use crate::api::query;
 use crate::clock::Clock;
 use crate::model::{
-    ALL, CUSTOMER, Column, HARDWARE, KeyId, KeysetPosition, Kind, ListQuery, Predicate,
+    ALL, Bound, CUSTOMER, Column, HARDWARE, ID, KeyId, KeysetPosition, Kind, ListQuery, Scopes,
 };
 use crate::store::archive::check::problems_of_records;
 use crate::store::data_dir::TENANT;
@@ -41,7 +42,7 @@ fn declared(resource: &Resource) -> BTreeSet<Description> {
     let column = |field: &Field| {
         let kind = match field.kind {
             Kind::Integer | Kind::Boolean => "INTEGER",
-            Kind::Text { .. } | Kind::Email | Kind::Date | Kind::Choice(_) => "TEXT",
+            _ => "TEXT",
         };
         let target = Resource::referenced(field).map(|target| target.plural.to_owned());
         let is_never_null = field.required || field.default.is_some();
@@ -89,26 +90,17 @@ fn plans(connection: &Connection, list: &ListQuery) -> Vec<(String, String)> {
     query.stretches().into_iter().map(plan_of).collect()
 }
 
-fn column(resource: &'static Resource, name: &str) -> Column {
-    sortable(resource).find(|column| column.name() == name).unwrap()
+fn field(resource: &'static Resource, name: &str) -> &'static Field {
+    sortable(resource).find(|field| field.name == name).unwrap()
 }
 
-fn list_of(resource: &'static Resource, sort: Column) -> ListQuery {
-    ListQuery {
-        resource,
-        sort,
-        descending: false,
-        filters: Vec::new(),
-        words: Vec::new(),
-        limit: 50,
-        after: None,
-        total: false,
-        include: Vec::new(),
-    }
+fn list_of(resource: &'static Resource, sort: &'static Field) -> ListQuery {
+    let all = list::parse(resource, &query::Query::default(), Scopes::default());
+    ListQuery { sort, ..all.unwrap() }
 }
 
-fn equals(text: &str) -> Predicate {
-    Predicate::Equals(Value::Text(text.to_owned()))
+fn equals(field: &'static Field, text: &str) -> (Column, Bound, Value) {
+    (Column::of(field), Bound::Equal, Value::of(text))
 }
 
 #[test]
@@ -136,12 +128,12 @@ fn every_sort_reads_in_the_order_of_an_index() {
 fn every_filter_is_read_along_its_index_in_the_order_of_ids() {
     let (_directory, connection) = tenant_file();
     for resource in ALL {
-        for filtered in sortable(resource).filter(|column| *column != Column::Id) {
+        for filtered in sortable(resource).filter(|field| **field != ID) {
             for after in [None, Some(KeysetPosition { value: Value::Null, id: RecordId(7) })] {
-                let filters = vec![(filtered, equals("x"))];
-                let list = ListQuery { filters, after, ..list_of(resource, Column::Id) };
+                let filters = vec![equals(filtered, "x")];
+                let list = ListQuery { filters, after, ..list_of(resource, &ID) };
                 for (sql, steps) in plans(&connection, &list) {
-                    let index = format!("{}_by_{}", resource.plural, filtered.name());
+                    let index = format!("{}_by_{}", resource.plural, filtered.name);
                     let expected = format!("SEARCH r USING INDEX {index} ");
                     assert!(steps.starts_with(&expected), "{sql}: {steps}");
                     assert!(!steps.contains("TEMP B-TREE"), "{sql}: {steps}");
@@ -162,15 +154,15 @@ fn a_narrow_filter_is_read_along_its_index_and_a_wide_one_in_the_order_of_the_li
              SELECT 'Name', 'active', date('2000-01-01', id || ' days'), '', '', '', 1 FROM n",
         )
         .unwrap();
-    let since = column(&CUSTOMER, "customer_since");
-    let active = (column(&CUSTOMER, "status"), equals("active"));
+    let since = Column::of(field(&CUSTOMER, "customer_since"));
+    let active = equals(field(&CUSTOMER, "status"), "active");
     for name in ["id", "name"] {
         for value in [None, Some(Value::Text("m".to_owned()))] {
             let after = value.map(|value| KeysetPosition { value, id: RecordId(7) });
             for (from, is_narrow) in [("2000-03-01", false), ("2026-01-01", true)] {
-                let from = (since, Predicate::AtLeast(from.to_owned()));
+                let from = (since, Bound::From, Value::of(from));
                 let filters = vec![from, active.clone()];
-                let list = list_of(&CUSTOMER, column(&CUSTOMER, name));
+                let list = list_of(&CUSTOMER, field(&CUSTOMER, name));
                 let list = ListQuery { filters, after: after.clone(), ..list };
                 for (sql, steps) in plans(&connection, &list) {
                     let is_along = steps.contains("customers_by_customer_since");
@@ -271,10 +263,10 @@ fn sorted(mut ids: Vec<i64>, sort: &str, descending: bool) -> Vec<i64> {
 fn a_list_finds_the_same_however_its_records_are_found() {
     let (_directory, connection) = tenant_file();
     let hardware = hardware_of_customers(&connection);
-    let customer_id = column(&HARDWARE, "employee_id").referenced().unwrap();
-    let lost = (column(&HARDWARE, "status"), equals("lost"));
+    let customer_id = Column::behind(field(&HARDWARE, "employee_id")).unwrap();
+    let lost = equals(field(&HARDWARE, "status"), "lost");
     let of = |customer: Option<i64>| {
-        (customer_id, Predicate::Equals(customer.map_or(Value::Null, Value::Integer)))
+        (customer_id, Bound::Equal, customer.map_or(Value::Null, Value::Integer))
     };
     let customers = [None, Some(1), Some(2), Some(3), Some(4)];
     let filters = customers.map(|customer| (vec![of(customer)], Some(customer)));
@@ -287,7 +279,7 @@ fn a_list_finds_the_same_however_its_records_are_found() {
             let ids: Vec<i64> = hardware.iter().filter(is_wanted).map(|(id, _)| *id).collect();
             for (sort, descending) in SORTS {
                 let words = word.split_whitespace().map(str::to_owned).collect();
-                let (sort_by, filters) = (column(&HARDWARE, sort), filters.clone());
+                let (sort_by, filters) = (field(&HARDWARE, sort), filters.clone());
                 let list = list_of(&HARDWARE, sort_by);
                 let list = ListQuery { descending, filters, words, total: true, ..list };
                 let mut expected = sorted(ids.clone(), sort, descending);
@@ -461,10 +453,8 @@ impl Customers {
             words.iter().all(|word| text.contains(word.as_str()))
                 && (list.filters.is_empty() || status == "active")
         };
-        let sort_value = |[name, ..]: &Texts| match list.sort {
-            Column::Id => String::new(),
-            _ => name.clone(),
-        };
+        let sort_value =
+            |[name, ..]: &Texts| if *list.sort == ID { String::new() } else { name.clone() };
         let found = self.expected.iter().filter(is_wanted);
         let mut found: Vec<(String, i64)> =
             found.map(|(id, texts)| (sort_value(texts), *id)).collect();
@@ -476,8 +466,8 @@ impl Customers {
     }
 
     fn compare(&self, random: &mut Random, words: Vec<String>) {
-        let sort = [Column::Id, column(&CUSTOMER, "name")][random.below(2)];
-        let is_active = (column(&CUSTOMER, "status"), equals("active"));
+        let sort = [&ID, field(&CUSTOMER, "name")][random.below(2)];
+        let is_active = equals(field(&CUSTOMER, "status"), "active");
         let filters = if random.below(3) == 0 { vec![is_active] } else { Vec::new() };
         let descending = random.below(2) == 0;
         let list = list_of(&CUSTOMER, sort);

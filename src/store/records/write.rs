@@ -194,14 +194,14 @@ fn replace_values(
     before
 }
 
-/// The response of a successful request, stored under its idempotency key.
+/// What a mutation answers. It is stored under the idempotency key of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredResponse {
-    /// SHA-256 of the request.
-    pub request: [u8; 32],
+pub struct Answer {
     /// The HTTP status.
     pub status: u16,
+    /// The path of a new record.
     pub location: Option<String>,
+    /// The version of a record that is there after the mutation.
     pub etag: Option<String>,
     /// Empty without one.
     pub body: Vec<u8>,
@@ -211,37 +211,34 @@ pub struct StoredResponse {
 const KEPT_FOR: i64 = 24 * 60 * 60;
 
 impl Reading<'_> {
-    /// The response stored under `key`, unless it is over 24 hours old.
-    pub fn stored_response(
+    /// The answer stored under `key`, unless it is over 24 hours old, and the SHA-256 of its
+    /// request.
+    pub fn stored_answer(
         &self,
         key: &[u8; 16],
         now: Timestamp,
-    ) -> Result<Option<StoredResponse>, DatabaseError> {
+    ) -> Result<Option<([u8; 32], Answer)>, DatabaseError> {
         let sql = "SELECT request, status, location, etag, body FROM idempotency
                    WHERE key = ? AND created_at > ?";
         let mut statement = self.connection.prepare_cached(sql)?;
         let stored = statement.query_row(params![key, now.unix() - KEPT_FOR], |row| {
-            Ok(StoredResponse {
-                request: row.get(0)?,
-                status: row.get(1)?,
-                location: row.get(2)?,
-                etag: row.get(3)?,
-                body: row.get(4)?,
-            })
+            let (status, location) = (row.get(1)?, row.get(2)?);
+            Ok((row.get(0)?, Answer { status, location, etag: row.get(3)?, body: row.get(4)? }))
         });
         Ok(stored.optional()?)
     }
 }
 
 impl Writing<'_> {
-    /// Stores a response under `key`, in place of one that is over.
-    pub fn store_response(
+    /// Stores the answer to `request` under `key`, in place of one that is over.
+    pub fn store_answer(
         &self,
         key: &[u8; 16],
-        response: &StoredResponse,
+        request: &[u8; 32],
+        answer: &Answer,
         now: Timestamp,
     ) -> Result<(), DatabaseError> {
-        let StoredResponse { request, status, location, etag, body } = response;
+        let Answer { status, location, etag, body } = answer;
         self.connection()
             .prepare_cached(
                 "INSERT OR REPLACE INTO idempotency

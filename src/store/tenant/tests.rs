@@ -7,8 +7,10 @@ use rusqlite::Connection;
 use uuid::Uuid;
 
 use super::*;
+use crate::api::list;
+use crate::api::query::Query;
 use crate::clock::Clock;
-use crate::model::{CUSTOMER, Column, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, Value};
+use crate::model::{CUSTOMER, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, Scopes, Value};
 use crate::store::archive::check::problems_of_records;
 use crate::store::data_dir::{TENANT, tenants_dir};
 use crate::store::database::{Role, differences};
@@ -263,17 +265,8 @@ fn what_a_failed_mutation_wrote_is_gone_from_the_search_and_the_change_log_too()
 
 /// A list of all customers with these words, with its total.
 fn list(words: Vec<String>) -> ListQuery {
-    ListQuery {
-        resource: &CUSTOMER,
-        sort: Column::Id,
-        descending: false,
-        filters: Vec::new(),
-        words,
-        limit: 1,
-        after: None,
-        total: true,
-        include: Vec::new(),
-    }
+    let all = list::parse(&CUSTOMER, &Query::default(), Scopes::default());
+    ListQuery { words, limit: 1, total: true, ..all.unwrap() }
 }
 
 #[test]

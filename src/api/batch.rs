@@ -1,0 +1,254 @@
+//! Batches: several changes in one transaction, all or none (contract section 15).
+
+use std::io::Write as _;
+
+use serde_json::json;
+
+use super::change::Change;
+use super::errors;
+use super::idempotency::{self, IdempotencyKey};
+use super::operations::json_object;
+use super::precondition::IfMatch;
+use super::query::Query;
+use super::routes::{self, Endpoint, Route};
+use crate::http::{ApiError, ErrorCode, Method, Request};
+use crate::model::validation::shorten;
+use crate::model::{ALL, Access, Field, Json, JsonObject, RecordId, Resource, Scope, Scopes};
+use crate::store::{Answer, ChangeContext, Demand, MutationError, Writing};
+use crate::words;
+
+/// The most operations of a batch.
+pub const MAX_OPERATIONS: usize = 100;
+
+/// The member of an object that stands for the id of the record of an earlier operation.
+const RESULT: &str = "result";
+
+/// A batch after the checks that need no database.
+#[derive(Debug)]
+pub struct Batch {
+    operations: Vec<Operation>,
+    /// `None` also if an operation is not valid: only a batch that may succeed is replayed.
+    pub key: Option<IdempotencyKey>,
+}
+
+#[derive(Debug)]
+struct Operation {
+    method: Method,
+    resource: &'static Resource,
+    /// `/v1` if its path begins with it.
+    prefix: &'static str,
+    /// The fields that refer to the record of an earlier operation, and the number of that
+    /// operation.
+    results: Vec<(&'static Field, usize)>,
+    /// Has a valid id in place of each result. An error counts if the operations before succeed.
+    change: Result<Change, ApiError>,
+}
+
+impl Batch {
+    /// Checks a request by a key with `scopes`, in the order of contract section 15. An operation
+    /// that is not valid is an error only if it is the first: whether those before it fail depends
+    /// on the database.
+    pub fn check(request: &Request, scopes: Scopes) -> Result<Batch, ApiError> {
+        let key = idempotency::parse_key(request)?;
+        let (body, object) = json_object(request)?;
+        Query::parse(request.query.as_deref())?.only([].into_iter())?;
+        let operations = parse(object)?;
+        for (number, operation) in operations.iter().enumerate() {
+            let needed = Scope { resource: operation.resource, access: Access::Write };
+            if !scopes.contains(needed) {
+                return Err(of_operation(number, errors::insufficient_scope(needed.into())));
+            }
+        }
+        if let Some(Operation { change: Err(error), .. }) = operations.first() {
+            return Err(of_operation(0, error.clone()));
+        }
+        let may_succeed = operations.iter().all(|operation| operation.change.is_ok());
+        let key = key.filter(|_| may_succeed);
+        let key = key.map(|key| IdempotencyKey::new(key, request, "", body));
+        Ok(Batch { operations, key })
+    }
+
+    pub fn demand(&self) -> Demand {
+        let mut changes = self.operations.iter().flat_map(|operation| &operation.change);
+        let frees_space = changes.all(Change::frees_space);
+        Demand { operations: self.operations.len(), frees_space }
+    }
+
+    /// Makes the changes in their order.
+    pub fn apply(
+        self,
+        writing: &Writing<'_>,
+        context: &ChangeContext,
+    ) -> Result<Answer, MutationError<ApiError>> {
+        let mut ids = Vec::with_capacity(self.operations.len());
+        let mut body = b"{\"results\":[".to_vec();
+        for (number, operation) in self.operations.into_iter().enumerate() {
+            let applied = operation.apply(&ids, writing, context);
+            let (id, answer) = applied.map_err(|error| match error {
+                MutationError::Rejected(error) => of_operation(number, error).into(),
+                failure @ MutationError::Database(_) => failure,
+            })?;
+            ids.push(id);
+            if number > 0 {
+                body.push(b',');
+            }
+            write_result(&mut body, &answer);
+        }
+        body.extend_from_slice(b"]}");
+        Ok(Answer { status: 200, location: None, etag: None, body })
+    }
+}
+
+/// The error of an operation as the error of its batch.
+fn of_operation(number: usize, error: ApiError) -> ApiError {
+    error.member("operation", number)
+}
+
+/// Appends a member of `results`.
+fn write_result(body: &mut Vec<u8>, answer: &Answer) {
+    let Answer { status, location, etag, body: record } = answer;
+    let (location, etag) = (json!(location), json!(etag));
+    // Writing to a `Vec` cannot fail.
+    let _ = write!(body, "{{\"status\":{status},\"location\":{location},\"etag\":{etag},\"body\":");
+    body.extend_from_slice(if record.is_empty() { b"null" } else { record });
+    body.push(b'}');
+}
+
+/// Reads the operations of a batch.
+///
+/// # Errors
+///
+/// `bad_request`; the message names the operation, if the fault is in one.
+fn parse(mut batch: JsonObject) -> Result<Vec<Operation>, ApiError> {
+    check_members(&batch, &["operations"]).map_err(ApiError::bad_request)?;
+    let Some(Json::Array(declared)) = batch.remove("operations") else {
+        return Err(ApiError::bad_request(
+            "The member \"operations\" is no array. Send an array of operations.",
+        ));
+    };
+    if declared.is_empty() || declared.len() > MAX_OPERATIONS {
+        let count = declared.len();
+        return Err(ApiError::bad_request(format!(
+            "The batch has {count} operations. Send 1 to {MAX_OPERATIONS}."
+        )));
+    }
+    let mut operations = Vec::with_capacity(declared.len());
+    for (number, operation) in declared.into_iter().enumerate() {
+        let operation = Operation::parse(operation, &operations)
+            .map_err(|fault| ApiError::bad_request(format!("Operation {number}: {fault}")))?;
+        operations.push(operation);
+    }
+    Ok(operations)
+}
+
+/// Checks that an object has no other members than `known`.
+fn check_members(object: &JsonObject, known: &[&str]) -> Result<(), String> {
+    match object.keys().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => Err(words::unknown("member", &shorten(name), known.iter().copied())),
+        None => Ok(()),
+    }
+}
+
+impl Operation {
+    /// Reads and checks an operation. The error is what is wrong with its declaration.
+    fn parse(operation: Json, earlier: &[Operation]) -> Result<Operation, String> {
+        let Json::Object(mut object) = operation else {
+            return Err("It must be a JSON object.".to_owned());
+        };
+        check_members(&object, &["method", "path", "body", "if_match"])?;
+        let mut text = |name: &str| match object.remove(name) {
+            None | Some(Json::Null) => Ok(None),
+            Some(Json::String(text)) => Ok(Some(text)),
+            Some(_) => Err(format!("The member \"{name}\" must be text.")),
+        };
+        let (method, target, if_match) = (text("method")?, text("path")?, text("if_match")?);
+        let method = match method.as_deref() {
+            Some("POST") => Method::POST,
+            Some("PUT") => Method::PUT,
+            Some("DELETE") => Method::DELETE,
+            _ => return Err("The member \"method\" must be POST, PUT or DELETE.".to_owned()),
+        };
+        let target = target.unwrap_or_default();
+        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+        let Some((_, Route::Api(Endpoint::Records { resource, prefix }))) = routes::find(path)
+        else {
+            let paths = ALL.map(|resource| resource.path).join(", ");
+            return Err(format!(
+                "The member \"path\" was {:?}; send one of {paths}.",
+                shorten(path)
+            ));
+        };
+        let mut body = match object.remove("body") {
+            _ if method == Method::DELETE => Ok(JsonObject::new()),
+            Some(Json::Object(body)) => Ok(body),
+            _ => Err(no_object()),
+        };
+        let results = match &mut body {
+            Ok(body) => take_results(resource, body, earlier)?,
+            Err(_) => Vec::new(),
+        };
+        let if_match = IfMatch(if_match.into_iter().collect());
+        let change = body.and_then(|body| {
+            Change::check(&method, resource, &Query::parse(Some(query))?, &body, if_match)
+        });
+        Ok(Operation { method, resource, prefix, results, change })
+    }
+
+    /// Makes the change. `ids` are those of the records of the operations before.
+    fn apply(
+        self,
+        ids: &[RecordId],
+        writing: &Writing<'_>,
+        context: &ChangeContext,
+    ) -> Result<(RecordId, Answer), MutationError<ApiError>> {
+        let mut change = self.change?;
+        for (field, number) in self.results {
+            if let Some(id) = ids.get(number) {
+                change.refer(field, *id);
+            }
+        }
+        change.apply(writing, self.prefix, context)
+    }
+}
+
+/// `invalid_json`: the body of an operation is no object.
+fn no_object() -> ApiError {
+    let message = "The member \"body\" of the operation is no JSON object. Send the fields of the \
+                   record as one JSON object.";
+    ApiError::new(ErrorCode::InvalidJson, message)
+}
+
+/// Finds the references that are `{"result": N}`, and puts a valid id in their place.
+fn take_results(
+    resource: &'static Resource,
+    body: &mut JsonObject,
+    earlier: &[Operation],
+) -> Result<Vec<(&'static Field, usize)>, String> {
+    let mut results = Vec::new();
+    for field in resource.fields {
+        let (Some(target), Some(Json::Object(object))) =
+            (Resource::referenced(field), body.get(field.name))
+        else {
+            continue;
+        };
+        let Some(sent) = object.get(RESULT) else { continue };
+        check_members(object, &[RESULT])?;
+        let creates_target = |number: &usize| {
+            let of = earlier.get(*number);
+            of.is_some_and(|of| of.method == Method::POST && of.resource == target)
+        };
+        let number = sent.as_number().and_then(|number| number.as_str().parse().ok());
+        let Some(number) = number.filter(creates_target) else {
+            return Err(format!(
+                "\"{}\" refers to the result of operation {}; send the number of an earlier POST \
+                 to {}.",
+                field.name,
+                shorten(&sent.to_string()),
+                target.path
+            ));
+        };
+        body.insert(field.name.to_owned(), Json::from(1));
+        results.push((field, number));
+    }
+    Ok(results)
+}

@@ -1,0 +1,68 @@
+//! The parts that schemas are built from.
+
+use serde_json::{Map, Value, json};
+
+use crate::model::ALL;
+use crate::words::capitalize;
+
+const EXAMPLE_TIME: &str = "2026-11-20T19:30:00Z";
+
+/// A reference to a component.
+pub(super) fn reference(kind: &str, name: &str) -> Value {
+    json!({ "$ref": format!("#/components/{kind}/{name}") })
+}
+
+pub(super) fn schema_ref(name: &str) -> Value {
+    reference("schemas", name)
+}
+
+/// An object that always has all of these members.
+pub(super) fn object(about: &str, properties: Value) -> Value {
+    let names: Vec<&String> = properties.as_object().into_iter().flat_map(Map::keys).collect();
+    json!({ "type": "object", "description": about, "required": names, "properties": properties })
+}
+
+/// An object that has no other members.
+pub(super) fn closed(required: &[&str], about: &str, properties: Value) -> Value {
+    json!({ "type": "object", "description": about, "required": required,
+        "additionalProperties": false, "properties": properties })
+}
+
+pub(super) fn text(about: &str, example: &str) -> Value {
+    json!({ "type": "string", "description": about, "example": example })
+}
+
+/// A number from 1 on.
+pub(super) fn number(about: &str, example: u64) -> Value {
+    json!({ "type": "integer", "format": "int64", "minimum": 1, "description": about,
+        "example": example })
+}
+
+pub(super) fn time(about: &str) -> Value {
+    json!({ "type": "string", "format": "date-time", "description": about,
+        "example": EXAMPLE_TIME })
+}
+
+pub(super) fn one_of(values: &[&str], about: &str) -> Value {
+    json!({ "type": "string", "enum": values, "description": about })
+}
+
+pub(super) fn list(items: Value, about: &str) -> Value {
+    json!({ "type": "array", "items": items, "description": about })
+}
+
+/// A record of any resource, or null.
+pub(super) fn any_record(about: &str) -> Value {
+    let records = ALL.map(|resource| schema_ref(&capitalize(resource.name)));
+    let alternatives = records.into_iter().chain([json!({ "type": "null" })]).collect::<Vec<_>>();
+    json!({ "anyOf": alternatives, "description": about })
+}
+
+/// `schema` or null.
+pub(super) fn nullable(mut schema: Value) -> Value {
+    if let Some(kind) = schema.get_mut("type") {
+        *kind = json!([kind.take(), "null"]);
+        return schema;
+    }
+    json!({ "anyOf": [schema, { "type": "null" }] })
+}
