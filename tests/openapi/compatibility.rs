@@ -34,7 +34,9 @@ enum Sender {
 /// Compares an operation with its new version, each with its path item.
 fn operation(place: &str, versions: [(&Value, &Value); 2], broken: &mut Vec<String>) {
     let [old, new] = versions.map(|(_, operation)| operation);
-    if set(&old["security"]) != set(&new["security"]) {
+    let (old_scopes, new_scopes) = (set(&old["security"]), set(&new["security"]));
+    // Any one of them suffices, but none at all is needed where there are none.
+    if !old_scopes.is_subset(&new_scopes) || old_scopes.is_empty() != new_scopes.is_empty() {
         broken.push(format!("{place}: the scopes were {}", old["security"]));
     }
     let [old_parameters, new_parameters] = versions.map(|(item, operation)| {
@@ -124,7 +126,14 @@ fn schema(place: &str, old: &Value, new: &Value, sender: Sender, broken: &mut Ve
     }
     for alternatives in ["oneOf", "anyOf"] {
         for (at, old) in items(&old[alternatives]).enumerate() {
-            schema(&format!("{place}/{at}"), old, &new[alternatives][at], sender, broken);
+            let is_kept = items(&new[alternatives]).any(|new| {
+                let mut broken = Vec::new();
+                schema(place, old, new, sender, &mut broken);
+                broken.is_empty()
+            });
+            if !is_kept {
+                broken.push(format!("{place}: the alternative {at} is gone"));
+            }
         }
     }
 }

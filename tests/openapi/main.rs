@@ -80,6 +80,7 @@ fn changed(pointer: &str, value: Option<Value>) -> Value {
             members.shift_remove(&name.replace("~1", "/")).expect(pointer);
         }
         (Value::Array(items), None) => _ = items.remove(name.parse().unwrap()),
+        (Value::Array(items), Some(value)) => items.insert(name.parse().unwrap(), value),
         _ => panic!("{pointer}"),
     }
     document
@@ -106,7 +107,7 @@ fn each_thing_that_is_removed_is_found() {
         ("CustomerUpdate/properties/city", "PUT /customers.php: body.city is gone"),
         ("CustomerUpdate/properties/city", "PUT /customers.php: 200.city is gone"),
         ("Customer/allOf/1/properties/id", "PUT /customers.php: 200.id is gone"),
-        ("CustomerPage/properties/total", "GET /customers.php: 200/1.total is gone"),
+        ("CustomerPage/properties/total", "GET /customers.php: 200: the alternative 1 is gone"),
         ("Change/properties/before", "GET /changes.php: 200.data[].before is gone"),
     ] {
         assert_found(&changed(&format!("/components/schemas/{pointer}"), None), expected);
@@ -190,6 +191,8 @@ fn what_is_added_breaks_no_promise() {
         ("/components/schemas/CustomerUpdate/properties/city/maxLength", json!(101)),
         ("/components/parameters/limit/schema/maximum", json!(500)),
         ("/components/schemas/CommandActor/properties/name/enum", json!(["import", "restore"])),
+        ("/components/schemas/Change/properties/by/oneOf/0", json!({ "type": "null" })),
+        ("/paths/~1changes.php/get/security/0", json!({ "apiKey": ["printers:read"] })),
         ("/paths/~1customers.php/get/responses/410", json!({ "description": "Gone." })),
     ] {
         let broken = broken_promises(&current(), &changed(pointer, Some(value)));
