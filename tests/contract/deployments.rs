@@ -17,9 +17,9 @@ const OVER_TLS_AGAIN: &[&str] = &["operations::", "json::", "idempotency::"];
 const BEHIND_A_PROXY_AGAIN: &[&str] =
     &["addressing::", "errors::", "idempotency::", "operations::", "rate_limit::", "versions::"];
 
-/// The modules that the choice of the machine can change. All else is configured as in front of one
+/// The module that the choice of the machine can change. All else is configured as in front of one
 /// machine.
-const IN_FRONT_OF_SEVERAL_AGAIN: &[&str] = &["addressing::", "errors::"];
+const IN_FRONT_OF_SEVERAL_AGAIN: &[&str] = &["addressing::"];
 
 #[track_caller]
 fn run_again(modules: &[&str], variable: &str, value: &str) {
