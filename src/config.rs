@@ -1,74 +1,135 @@
-//! The configuration of a service: plain values with their defaults. `docs/operations.md` lists the
-//! options that set them.
+//! The configuration of a service: the options of `serve` and their defaults, which
+//! `docs/operations.md` lists.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use ipnet::IpNet;
+use jiff::{Span, SpanRelativeTo};
 
 /// The fewest workers. One tenant computes with half of them, and others with the rest.
 pub const MIN_WORKERS: usize = 4;
 
 /// What an operator can configure.
-#[derive(Clone, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Config {
-    /// The directory of the registry and of the tenants' files.
+    // The directory of the registry and of the tenants' files: an option of every command.
+    #[arg(skip)]
     pub data_dir: PathBuf,
-    /// The address to listen on. Port 0 lets the system choose.
+    /// The address for clients; with port 0 the system chooses a port
+    #[arg(
+        long,
+        env = "TENANTDESK_LISTEN",
+        default_value = "127.0.0.1:8080",
+        value_name = "ADDRESS:PORT"
+    )]
     pub listen: SocketAddr,
-    /// The address of `/metrics`, if any.
-    pub metrics_listen: Option<SocketAddr>,
-    /// The number of worker threads, at least [`MIN_WORKERS`].
+    /// Worker threads, at least 4 [default: cores + 2]
+    #[arg(long, env = "TENANTDESK_WORKERS", value_name = "N",
+          default_value_t = default_workers(), hide_default_value = true,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
     pub workers: usize,
-    /// Requests a minute for each key.
+    /// Requests a minute for each key
+    #[arg(long, env = "TENANTDESK_RATE_LIMIT", default_value = "100", value_name = "N")]
     pub rate_limit: NonZeroU32,
-    /// Networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted, in addition to
-    /// loopback.
+    /// A proxy whose X-Forwarded-For and X-Forwarded-Proto are trusted; repeatable
+    // Loopback is trusted, too.
+    #[arg(
+        long = "trusted-proxy",
+        env = "TENANTDESK_TRUSTED_PROXY",
+        value_delimiter = ',',
+        value_name = "ADDRESS[/BITS]",
+        value_parser = parse_network
+    )]
     pub trusted_proxies: Vec<IpNet>,
-    /// Certificate and key for HTTPS. Without them the service speaks HTTP.
+    // Without these files the service speaks HTTP.
+    #[command(flatten)]
     pub tls: Option<TlsFiles>,
-    /// Limits of the clients' connections.
-    pub connections: ConnectionLimits,
-    /// Limits of the tenants' files.
+    /// Serve metrics for Prometheus on /metrics at this address, in plain HTTP; keep it private
+    /// [default: off]
+    #[arg(long, env = "TENANTDESK_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
+    pub metrics_listen: Option<SocketAddr>,
+    #[command(flatten)]
     pub tenants: TenantLimits,
+    #[command(flatten)]
+    pub connections: ConnectionLimits,
 }
 
 /// Files in PEM format.
-#[derive(Clone, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct TlsFiles {
-    /// The certificate chain.
+    /// Serve HTTPS with this certificate chain (PEM); SIGHUP reads it again
+    #[arg(
+        long = "tls-cert",
+        env = "TENANTDESK_TLS_CERT",
+        value_name = "FILE",
+        required = false,
+        requires = "key"
+    )]
     pub certificate: PathBuf,
-    /// The private key.
+    /// The certificate's private key (PEM)
+    #[arg(
+        long = "tls-key",
+        env = "TENANTDESK_TLS_KEY",
+        value_name = "FILE",
+        required = false,
+        requires = "certificate"
+    )]
     pub key: PathBuf,
 }
 
+/// Limits of the tenants' files.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct TenantLimits {
+    // Tenants open at once; the least recently used is closed for the next.
+    #[arg(skip = OPEN_TENANTS)]
+    pub open: usize,
+    /// How long an entry of a tenant's change log is kept, from 1d to 3650d
+    #[arg(long, env = "TENANTDESK_KEEP_CHANGES", default_value = "90d", value_name = "TIME",
+          value_parser = retention)]
+    pub keep_changes: Duration,
+    /// The size of a tenant's file from which on it accepts only deletions, such as 500MiB or 10GiB
+    #[arg(long = "max-tenant-size", env = "TENANTDESK_MAX_TENANT_SIZE", default_value = "10GiB",
+          value_name = "SIZE", value_parser = size)]
+    pub max_size: u64,
+}
+
 /// Timeouts and the number of client connections.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// A connection between two requests. Longer than the 60 s for which nginx keeps its upstream
-    /// connections.
+    /// The maximum time between two requests of a connection
+    // Longer than the 60 s for which nginx keeps its upstream connections.
+    #[arg(long, env = "TENANTDESK_IDLE_TIMEOUT", default_value = "75s", value_name = "TIME",
+          value_parser = timeout)]
     pub idle_timeout: Duration,
-    /// From the first byte of a head to its end; also a TLS handshake.
+    /// The maximum time for the head of a request, from its first byte
+    // Also for a TLS handshake.
+    #[arg(long, env = "TENANTDESK_HEAD_TIMEOUT", default_value = "10s", value_name = "TIME",
+          value_parser = timeout)]
     pub head_timeout: Duration,
-    /// From the end of a head to the end of its body.
+    /// The maximum time for the body of a request
+    #[arg(long, env = "TENANTDESK_BODY_TIMEOUT", default_value = "10s", value_name = "TIME",
+          value_parser = timeout)]
     pub body_timeout: Duration,
-    /// The time that a peer may take for each 64 KiB of a response.
+    /// The maximum time in which a client reads 64 KiB of a response
+    #[arg(long, env = "TENANTDESK_WRITE_TIMEOUT", default_value = "10s", value_name = "TIME",
+          value_parser = timeout)]
     pub write_timeout: Duration,
-    /// Open connections. `None` derives it from the descriptor limit.
+    /// The maximum number of connections [default: half of the descriptor limit, at most 10000]
+    #[arg(long, env = "TENANTDESK_MAX_CONNECTIONS", value_name = "N",
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     pub max_connections: Option<usize>,
 }
 
-/// Limits of the tenants' files.
-#[derive(Clone, Copy, Debug)]
-pub struct TenantLimits {
-    /// Tenants open at once; the least recently used is closed for the next.
-    pub open: usize,
-    /// How long an entry of a tenant's change log is kept.
-    pub keep_changes: Duration,
-    /// The size of a tenant's file from which on only deletions are accepted, in bytes.
-    pub max_size: u64,
+/// The most tenants that are open at once.
+const OPEN_TENANTS: usize = 200;
+
+fn default_workers() -> usize {
+    (std::thread::available_parallelism().map_or(1, usize::from) + 2).max(MIN_WORKERS)
 }
 
 impl Config {
@@ -78,8 +139,7 @@ impl Config {
             data_dir: data_dir.into(),
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             metrics_listen: None,
-            workers: (std::thread::available_parallelism().map_or(1, usize::from) + 2)
-                .max(MIN_WORKERS),
+            workers: default_workers(),
             rate_limit: const { NonZeroU32::new(100).unwrap() },
             trusted_proxies: Vec::new(),
             tls: None,
@@ -103,6 +163,97 @@ impl Default for ConnectionLimits {
 
 impl Default for TenantLimits {
     fn default() -> TenantLimits {
-        TenantLimits { open: 200, keep_changes: Duration::from_hours(90 * 24), max_size: 10 << 30 }
+        TenantLimits { open: OPEN_TENANTS, keep_changes: DAY * 90, max_size: 10 << 30 }
+    }
+}
+
+/// Parses `ADDRESS[/BITS]`. An address without bits is a network of one address.
+pub fn parse_network(text: &str) -> Result<IpNet, &'static str> {
+    let network =
+        text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    network.ok_or("not an address, or an address and its number of leading bits such as 10.0.0.0/8")
+}
+
+const DAY: Duration = Duration::from_hours(24);
+
+/// Parses a time-out: `75s`, `500ms`, `2m`.
+fn timeout(text: &str) -> Result<Duration, &'static str> {
+    let time = time(text).filter(|time| !time.is_zero() && *time <= DAY);
+    time.ok_or("not a time with a unit of at most a day, such as 500ms, 10s or 2m")
+}
+
+/// Parses the time for which entries of the change log are kept: `90d`, `52w`.
+fn retention(text: &str) -> Result<Duration, &'static str> {
+    let time = time(text).filter(|time| (DAY..=DAY * 3650).contains(time));
+    time.ok_or("not a time from 1d to 3650d, such as 90d")
+}
+
+/// Parses jiff's friendly format.
+fn time(text: &str) -> Option<Duration> {
+    let span: Span = text.parse().ok()?;
+    span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?.try_into().ok()
+}
+
+/// Parses a size: `500MiB`, `10GiB`.
+fn size(text: &str) -> Result<u64, &'static str> {
+    const INVALID: &str = "not a size such as 500MiB or 10GiB";
+    let (number, unit) = match text.strip_suffix("GiB") {
+        Some(number) => (number, 1 << 30),
+        None => (text.strip_suffix("MiB").ok_or(INVALID)?, 1 << 20),
+    };
+    let number: NonZeroU32 = number.parse().map_err(|_| INVALID)?;
+    Ok(u64::from(number.get()) * unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_kept_from_a_day_to_ten_years() {
+        for (text, days) in [("1d", 1), ("90d", 90), ("48h", 2), ("52w", 364), ("3650d", 3650)] {
+            assert_eq!(retention(text), Ok(Duration::from_hours(days * 24)), "{text}");
+        }
+        for invalid in ["", "90", "0d", "23h", "3651d", "-1d", "1 month", "99999999999d"] {
+            assert!(retention(invalid).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_binary_units() {
+        assert_eq!(size("10GiB"), Ok(10 << 30));
+        assert_eq!(size("1MiB"), Ok(1 << 20));
+        for invalid in ["", "10", "10GB", "-1GiB", "0MiB", "1.5GiB", "99999999999999999GiB"] {
+            assert!(size(invalid).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn times_have_units_and_are_positive() {
+        assert_eq!(timeout("75s"), Ok(Duration::from_secs(75)));
+        assert_eq!(timeout("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(timeout("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(timeout("1d"), Ok(DAY));
+        for invalid in
+            ["", "s", "0", "75", "0s", "-1s", "2m ago", "1x", "25h", "99999999999999999999s"]
+        {
+            assert!(timeout(invalid).is_err(), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn networks_are_addresses_with_optional_bits() {
+        let contains = |network: &str, address: &str| {
+            parse_network(network).unwrap().contains(&address.parse::<IpAddr>().unwrap())
+        };
+        assert!(contains("0.0.0.0/0", "9.9.9.9"));
+        assert!(contains("::/0", "2001:db8::1"));
+        assert!(!contains("::/0", "9.9.9.9"));
+        assert!(contains("10.1.2.3/8", "10.9.9.9"));
+        assert!(contains("192.0.2.1", "192.0.2.1") && !contains("192.0.2.1", "192.0.2.2"));
+        assert!(contains("2001:db8::1", "2001:db8::1") && !contains("2001:db8::1", "2001:db8::2"));
+        for bad in ["10.0.0.0/33", "::/129", "proxy", "10.0.0.0/", ""] {
+            assert!(parse_network(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -2,17 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum, value_parser};
-use ipnet::IpNet;
-use jiff::{Span, SpanRelativeTo};
+use clap::{Args, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use serde::Serialize;
@@ -25,8 +21,8 @@ use super::supervisor::{notify, notify_ready, notify_reloading, ping};
 use super::{GlobalOptions, tenant_name};
 use crate::app::App;
 use crate::clock::Clock;
-use crate::config::{Config, ConnectionLimits, MIN_WORKERS, TenantLimits, TlsFiles};
-use crate::edge::{self, Edge};
+use crate::config::{Config, MIN_WORKERS};
+use crate::edge::Edge;
 use crate::model::{Scopes, TenantId};
 use crate::password;
 use crate::server::BoundServer;
@@ -35,40 +31,8 @@ use crate::store::{NewDataDir, lock_to_serve};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The address for clients; with port 0 the system chooses a port
-    #[arg(
-        long,
-        env = "TENANTDESK_LISTEN",
-        default_value = "127.0.0.1:8080",
-        value_name = "ADDRESS:PORT"
-    )]
-    listen: SocketAddr,
-    /// Worker threads, at least 4 [default: cores + 2]
-    #[arg(long, env = "TENANTDESK_WORKERS", value_name = "N",
-          value_parser = value_parser!(u16).range(1..=1024))]
-    workers: Option<u16>,
-    /// Requests a minute for each key
-    #[arg(long, env = "TENANTDESK_RATE_LIMIT", default_value = "100", value_name = "N")]
-    rate_limit: NonZeroU32,
-    /// A proxy whose X-Forwarded-For and X-Forwarded-Proto are trusted; repeatable
-    #[arg(
-        long = "trusted-proxy",
-        env = "TENANTDESK_TRUSTED_PROXY",
-        value_delimiter = ',',
-        value_name = "ADDRESS[/BITS]",
-        value_parser = edge::parse_network
-    )]
-    trusted_proxies: Vec<IpNet>,
-    /// Serve HTTPS with this certificate chain (PEM); SIGHUP reads it again
-    #[arg(long, env = "TENANTDESK_TLS_CERT", requires = "tls_key", value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-    /// The certificate's private key (PEM)
-    #[arg(long, env = "TENANTDESK_TLS_KEY", requires = "tls_cert", value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-    /// Serve metrics for Prometheus on /metrics at this address, in plain HTTP; keep it private
-    /// [default: off]
-    #[arg(long, env = "TENANTDESK_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
-    metrics_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    config: Config,
     /// The format of the log on standard error
     #[arg(long, env = "TENANTDESK_LOG_FORMAT", default_value = "text", value_enum)]
     log_format: LogFormat,
@@ -82,33 +46,6 @@ pub(super) struct Arguments {
         value_name = "NAME"
     )]
     create_tenants: Vec<String>,
-    /// How long an entry of a tenant's change log is kept, from 1d to 3650d
-    #[arg(long, env = "TENANTDESK_KEEP_CHANGES", default_value = "90d", value_name = "TIME",
-          value_parser = retention)]
-    keep_changes: Duration,
-    /// The size of a tenant's file from which on it accepts only deletions, such as 500MiB or 10GiB
-    #[arg(long, env = "TENANTDESK_MAX_TENANT_SIZE", default_value = "10GiB", value_name = "SIZE",
-          value_parser = size)]
-    max_tenant_size: u64,
-    /// The maximum time between two requests of a connection
-    #[arg(long, env = "TENANTDESK_IDLE_TIMEOUT", default_value = "75s", value_name = "TIME",
-          value_parser = timeout)]
-    idle_timeout: Duration,
-    /// The maximum time for the head of a request, from its first byte
-    #[arg(long, env = "TENANTDESK_HEAD_TIMEOUT", default_value = "10s", value_name = "TIME",
-          value_parser = timeout)]
-    head_timeout: Duration,
-    /// The maximum time for the body of a request
-    #[arg(long, env = "TENANTDESK_BODY_TIMEOUT", default_value = "10s", value_name = "TIME",
-          value_parser = timeout)]
-    body_timeout: Duration,
-    /// The maximum time in which a client reads 64 KiB of a response
-    #[arg(long, env = "TENANTDESK_WRITE_TIMEOUT", default_value = "10s", value_name = "TIME",
-          value_parser = timeout)]
-    write_timeout: Duration,
-    /// The maximum number of connections [default: half of the descriptor limit, at most 10000]
-    #[arg(long, env = "TENANTDESK_MAX_CONNECTIONS", value_name = "N")]
-    max_connections: Option<NonZeroUsize>,
 }
 
 /// The format of the log.
@@ -180,34 +117,14 @@ fn start_log(format: LogFormat) {
 
 /// The configuration. `descriptors` is the limit on open files.
 fn configure(options: &GlobalOptions, arguments: &Arguments, descriptors: u64) -> Config {
-    let defaults = Config::new(&options.data_dir);
+    let mut config = arguments.config.clone();
+    config.data_dir.clone_from(&options.data_dir);
+    config.workers = config.workers.max(MIN_WORKERS);
     // An open tenant uses three descriptors, and two for each extra connection. Half of all
     // descriptors belong to clients.
     let affordable = usize::try_from(descriptors / 16).unwrap_or(usize::MAX).max(16);
-    let tls = arguments.tls_cert.clone().zip(arguments.tls_key.clone());
-    Config {
-        listen: arguments.listen,
-        metrics_listen: arguments.metrics_listen,
-        workers: arguments
-            .workers
-            .map_or(defaults.workers, |count| usize::from(count).max(MIN_WORKERS)),
-        rate_limit: arguments.rate_limit,
-        trusted_proxies: arguments.trusted_proxies.clone(),
-        tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
-        connections: ConnectionLimits {
-            idle_timeout: arguments.idle_timeout,
-            head_timeout: arguments.head_timeout,
-            body_timeout: arguments.body_timeout,
-            write_timeout: arguments.write_timeout,
-            max_connections: arguments.max_connections.map(NonZeroUsize::get),
-        },
-        tenants: TenantLimits {
-            open: defaults.tenants.open.min(affordable),
-            keep_changes: arguments.keep_changes,
-            max_size: arguments.max_tenant_size,
-        },
-        ..defaults
-    }
+    config.tenants.open = config.tenants.open.min(affordable);
+    config
 }
 
 /// Raises the soft limit on open files to the hard limit and returns the soft limit.
@@ -360,72 +277,9 @@ pub(super) fn reachable(listening: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listening.port())
 }
 
-const DAY: Duration = Duration::from_hours(24);
-
-/// Parses a time-out: `75s`, `500ms`, `2m`.
-fn timeout(text: &str) -> Result<Duration, &'static str> {
-    let time = time(text).filter(|time| !time.is_zero() && *time <= DAY);
-    time.ok_or("not a time with a unit of at most a day, such as 500ms, 10s or 2m")
-}
-
-/// Parses the time for which entries of the change log are kept: `90d`, `52w`.
-fn retention(text: &str) -> Result<Duration, &'static str> {
-    let time = time(text).filter(|time| (DAY..=DAY * 3650).contains(time));
-    time.ok_or("not a time from 1d to 3650d, such as 90d")
-}
-
-/// Parses jiff's friendly format.
-fn time(text: &str) -> Option<Duration> {
-    let span: Span = text.parse().ok()?;
-    span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?.try_into().ok()
-}
-
-/// Parses a size: `500MiB`, `10GiB`.
-fn size(text: &str) -> Result<u64, &'static str> {
-    const INVALID: &str = "not a size such as 500MiB or 10GiB";
-    let (number, unit) = match text.strip_suffix("GiB") {
-        Some(number) => (number, 1 << 30),
-        None => (text.strip_suffix("MiB").ok_or(INVALID)?, 1 << 20),
-    };
-    let number: NonZeroU32 = number.parse().map_err(|_| INVALID)?;
-    Ok(u64::from(number.get()) * unit)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn changes_are_kept_from_a_day_to_ten_years() {
-        for (text, days) in [("1d", 1), ("90d", 90), ("48h", 2), ("52w", 364), ("3650d", 3650)] {
-            assert_eq!(retention(text), Ok(Duration::from_hours(days * 24)), "{text}");
-        }
-        for invalid in ["", "90", "0d", "23h", "3651d", "-1d", "1 month", "99999999999d"] {
-            assert!(retention(invalid).is_err(), "{invalid}");
-        }
-    }
-
-    #[test]
-    fn sizes_have_binary_units() {
-        assert_eq!(size("10GiB"), Ok(10 << 30));
-        assert_eq!(size("1MiB"), Ok(1 << 20));
-        for invalid in ["", "10", "10GB", "-1GiB", "0MiB", "1.5GiB", "99999999999999999GiB"] {
-            assert!(size(invalid).is_err(), "{invalid}");
-        }
-    }
-
-    #[test]
-    fn times_have_units_and_are_positive() {
-        assert_eq!(timeout("75s"), Ok(Duration::from_secs(75)));
-        assert_eq!(timeout("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(timeout("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!(timeout("1d"), Ok(DAY));
-        for invalid in
-            ["", "s", "0", "75", "0s", "-1s", "2m ago", "1x", "25h", "99999999999999999999s"]
-        {
-            assert!(timeout(invalid).is_err(), "{invalid}");
-        }
-    }
 
     #[test]
     fn a_listener_on_all_addresses_is_reached_on_this_machine() {

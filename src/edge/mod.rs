@@ -39,7 +39,6 @@ use std::thread::{self, JoinHandle};
 use tokio::time::{sleep, timeout};
 
 use accept::Acceptor;
-pub use clients::parse_network;
 use connection::first;
 use limits::{WATCHDOG_PERIOD, WATCHDOG_TIMEOUT};
 pub use parts::{EdgeError, EdgeParts, Stopper};
