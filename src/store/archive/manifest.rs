@@ -1,13 +1,16 @@
 //! The manifest of a backup, `manifest.json`: its tenants, and the length and SHA-256 of its files.
 
 use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::verify;
 use crate::clock::Timestamp;
 use crate::model::TenantId;
 use crate::store::registry::check_tenant_name;
@@ -87,7 +90,7 @@ impl Manifest {
     pub fn read(directory: &Path) -> io::Result<Manifest> {
         let invalid = |cause: String| io::Error::new(io::ErrorKind::InvalidData, cause);
         let mut text = String::new();
-        let file = verify::open_regular(&directory.join(NAME))?;
+        let file = open_regular(&directory.join(NAME))?;
         file.take(MAX_LENGTH).read_to_string(&mut text)?;
         let mut manifest: Manifest =
             serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
@@ -145,4 +148,16 @@ pub(super) fn digest(mut source: impl Read, mut target: impl Write) -> io::Resul
     }
     let sum = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok((bytes, sum))
+}
+
+/// Opens a file that may be anything: a FIFO would block, a symbolic link leads elsewhere.
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let irregular = || io::Error::other("it is not a regular file");
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP | Errno::NXIO) => irregular(),
+        _ => error,
+    })?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
 }

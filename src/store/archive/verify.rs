@@ -6,16 +6,12 @@
 //! view, a trigger or another table is refused or dropped first.
 
 use std::fmt::Display;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 
-use super::manifest::{Manifest, digest};
+use super::manifest::{Manifest, digest, open_regular};
 use super::{ArchiveError, at, check};
 use crate::files;
 use crate::store::data_dir::registry_database;
@@ -70,18 +66,6 @@ impl Source {
         }
         Ok(connection)
     }
-}
-
-/// Opens a file that may be anything: a FIFO would block, a symbolic link leads elsewhere.
-pub(super) fn open_regular(path: &Path) -> io::Result<File> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let irregular = || io::Error::other("it is not a regular file");
-    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let file = opened.map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::LOOP | Errno::NXIO) => irregular(),
-        _ => error,
-    })?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
 }
 
 /// Refuses the file of the backup at `path`. `what` may quote it.

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 
 use rusqlite::{Row, Transaction, params};
 
-use super::keys::KeyRow;
 use super::{Registry, Result};
 use crate::clock::{Moment, Timestamp};
 use crate::model::TenantId;
@@ -72,12 +71,11 @@ pub struct Event {
 
 impl Event {
     /// `key` is the key that the action changed.
-    pub(super) fn new(action: Action, key: Option<&KeyRow>, actor: Actor, at: Timestamp) -> Event {
+    pub(super) fn new(action: Action, key: Option<KeyLabel>, actor: Actor, at: Timestamp) -> Event {
         let (actor, client) = match actor {
             Actor::Panel(client) => ("panel", Some(client)),
             Actor::CommandLine => ("command line", None),
         };
-        let key = key.cloned().map(|KeyRow { id, name, prefix, .. }| KeyLabel { id, name, prefix });
         Event { at, actor: actor.to_owned(), action: action.as_str().to_owned(), client, key }
     }
 

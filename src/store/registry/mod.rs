@@ -18,10 +18,11 @@ pub(in crate::store) use events::EVENT_COLUMNS;
 pub use events::{Action, Actor, Event};
 pub(in crate::store) use keys::KEY_COLUMNS;
 pub use keys::{
-    KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement, check_key_name,
+    Inactive, KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement,
+    check_key_name,
 };
 pub(in crate::store) use tenants::TENANT_COLUMNS;
-pub use tenants::{Inactive, SESSION_SECONDS, TenantRow, check_tenant_name};
+pub use tenants::{SESSION_SECONDS, TenantRow, check_tenant_name};
 
 use super::data_dir::{self, DataDir};
 use super::database::{self, Database, FileIdentity, Role};
@@ -99,7 +100,7 @@ impl Administration<'_> {
         action: Action,
         key: Option<&KeyRow>,
     ) -> rusqlite::Result<()> {
-        let event = Event::new(action, key, self.actor, self.now.timestamp());
+        let event = Event::new(action, key.map(KeyRow::label), self.actor, self.now.timestamp());
         event.insert(transaction, self.tenant_id)
     }
 }
