@@ -99,12 +99,14 @@ fn every_module_uses_only_modules_below_it_and_its_own_crates() {
 }
 
 #[test]
-fn the_files_of_edge_and_store_form_no_cycle() {
+fn the_files_of_a_directory_form_no_cycle() {
     let sources = sources();
-    let cycles: Vec<Vec<String>> = ["edge", "store"]
-        .iter()
-        .flat_map(|directory| cycles::within(directory, &sources))
-        .collect();
+    // The roots of `cli` and `panel` have the type that their files extend.
+    let cycles: Vec<Vec<String>> =
+        ["api", "edge", "http", "model", "reference", "store", "transfer"]
+            .iter()
+            .flat_map(|directory| cycles::within(directory, &sources))
+            .collect();
     assert!(cycles.is_empty(), "{cycles:#?}");
 }
 
