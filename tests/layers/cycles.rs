@@ -8,11 +8,9 @@ use crate::source::Source;
 /// it uses.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// The name of the directory's own `mod.rs`.
-const ROOT: &str = "mod";
-
-/// Every set of files in the directory `src/<directory>` that use each other in a cycle.
-pub(crate) fn within(directory: &str, sources: &[Source]) -> Vec<Vec<String>> {
+/// Every set of files that use each other in a cycle, in the directory of the module `directory`.
+/// Its own `mod.rs` is none of them: it has what all of them share.
+pub(crate) fn within(directory: &[String], sources: &[Source]) -> Vec<Vec<String>> {
     let graph = graph(directory, sources);
     let reachable: Graph =
         graph.keys().map(|file| (file.clone(), reachable_from(file, &graph))).collect();
@@ -28,42 +26,30 @@ pub(crate) fn within(directory: &str, sources: &[Source]) -> Vec<Vec<String>> {
     cycles
 }
 
-fn graph(directory: &str, sources: &[Source]) -> Graph {
-    let inside = |source: &&Source| source.top_module() == directory;
-    let file_of = |source: &Source| source.module.get(1).map_or(ROOT, String::as_str).to_owned();
-    let files: BTreeSet<String> = sources.iter().filter(inside).map(file_of).collect();
-    let root = sources.iter().filter(inside).find(|source| source.module.len() == 1);
+fn graph(directory: &[String], sources: &[Source]) -> Graph {
+    let depth = directory.len();
+    let inside: Vec<&Source> =
+        sources.iter().filter(|source| source.module.starts_with(directory)).collect();
+    let files: BTreeSet<String> =
+        inside.iter().filter_map(|source| source.module.get(depth).cloned()).collect();
+    let root = inside.iter().find(|source| source.module.len() == depth);
+    let reexports = root.map_or(&[][..], |root| &root.reexports);
+    // The file that has what a path names, where a re-export stands for the file that it is from.
+    let file_of_item = |path: &Vec<String>| {
+        let name = path.get(depth).filter(|_| path.starts_with(directory))?;
+        if files.contains(name) {
+            return Some(name.clone());
+        }
+        let (_, origin) = reexports.iter().find(|(reexported, _)| reexported == name)?;
+        origin.get(depth).cloned()
+    };
     let mut graph = Graph::new();
-    for source in sources.iter().filter(inside) {
-        let file = file_of(source);
-        let used = source
-            .modules
-            .iter()
-            .filter(|path| path.first().is_some_and(|first| first == directory));
-        let others =
-            used.filter_map(|path| file_of_item(path, &files, root)).filter(|other| *other != file);
-        graph.entry(file.clone()).or_default().extend(others.collect::<Vec<_>>());
+    for source in &inside {
+        let Some(file) = source.module.get(depth) else { continue };
+        let others = source.modules.iter().filter_map(file_of_item).filter(|other| other != file);
+        graph.entry(file.clone()).or_default().extend(others);
     }
     graph
-}
-
-/// The file that has what `path` names, where re-exports of `mod.rs` stand for the files that they
-/// are from.
-fn file_of_item(
-    path: &[String],
-    files: &BTreeSet<String>,
-    root: Option<&Source>,
-) -> Option<String> {
-    let name = path.get(1)?;
-    if files.contains(name) {
-        return Some(name.clone());
-    }
-    let reexports = root.map_or(&[][..], |root| &root.reexports);
-    let origin = reexports
-        .iter()
-        .find(|(reexported, _)| reexported == name)
-        .and_then(|(_, path)| path.get(1));
-    Some(origin.map_or_else(|| ROOT.to_owned(), String::clone))
 }
 
 /// Every file that `start` uses, directly or through others.

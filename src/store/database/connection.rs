@@ -13,7 +13,7 @@ use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OpenFlags};
 use scheduled_thread_pool::ScheduledThreadPool;
 
-use super::{Database, wal};
+use super::{Database, Role, wal};
 use crate::files;
 use crate::store::error::OpenError;
 
@@ -29,17 +29,6 @@ const WAL_LIMIT: i64 = 32 << 20;
 
 /// Prepared statements that each connection keeps.
 const STATEMENTS: usize = 64;
-
-/// What a connection is for. Its page cache follows from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Reads of requests.
-    Reader,
-    /// The one that writes for requests. 100 changes touch about 1,000 pages.
-    Writer,
-    /// A command that reads or writes whole tables, and a dozen indexes with them.
-    Bulk,
-}
 
 impl Role {
     const fn cache_kibibytes(self) -> i32 {

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode};
 
-pub(crate) use connection::{LOCK_WAIT, Role, open_plain, version, wait_for};
+pub(crate) use connection::{LOCK_WAIT, open_plain, version, wait_for};
 pub(crate) use copy::{copy_pages, is_write_error, replace_content};
 pub(crate) use schema::{LITESTREAM_TABLES, Schema, differences};
 pub(crate) use wal::{commit, make_durable, recover};
@@ -36,6 +36,17 @@ use crate::model::{KeyId, RecordId, TenantId, Version};
 pub(crate) struct Database {
     path: PathBuf,
     schema: &'static Schema,
+}
+
+/// What a connection is for. Its page cache follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Reads of requests.
+    Reader,
+    /// The one that writes for requests. 100 changes touch about 1,000 pages.
+    Writer,
+    /// A command that reads or writes whole tables, and a dozen indexes with them.
+    Bulk,
 }
 
 impl Database {

@@ -15,6 +15,8 @@ mod search;
 mod write;
 
 use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::ops::Deref;
 
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -24,17 +26,37 @@ pub use list::Page;
 pub use search::fold;
 pub(crate) use search::{import_settings, merge_step};
 pub(crate) use write::remove_old_responses;
-pub use write::{Answer, DeleteOutcome, Writing};
+pub use write::{Answer, DeleteOutcome};
 
 use super::error::DatabaseError;
 use crate::clock::Timestamp;
 use crate::model::{Field, Inclusion, RecordId, Resource, Value, Version};
 use encoding::{Statements, including, read_record, write_row};
+use search::SearchChange;
 
 /// A connection that reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'a> {
     connection: &'a Connection,
+}
+
+/// A connection inside a write transaction. It can read, too.
+#[derive(Debug)]
+pub struct Writing<'a> {
+    reading: Reading<'a>,
+    /// What is yet to be done to the search tables. FTS5 writes a segment at each savepoint, so
+    /// they are brought up to date once a transaction.
+    search: RefCell<Vec<SearchChange>>,
+    /// The length of its texts.
+    pending_bytes: Cell<usize>,
+}
+
+impl<'a> Deref for Writing<'a> {
+    type Target = Reading<'a>;
+
+    fn deref(&self) -> &Reading<'a> {
+        &self.reading
+    }
 }
 
 /// A record as it is stored.

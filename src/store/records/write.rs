@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
-use std::ops::Deref;
 
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension as _, ffi, params};
@@ -11,31 +10,12 @@ use serde_json::{Map, json};
 
 use super::change_log::{ChangeContext, Entry};
 use super::encoding::{Statements, damaged_text};
-use super::search::{SearchChange, search_text};
-use super::{Reading, Record};
+use super::search::search_text;
+use super::{Reading, Record, Writing};
 use crate::clock::Timestamp;
 use crate::model::{Field, RecordId, Resource, Value};
 use crate::store::database;
 use crate::store::error::DatabaseError;
-
-/// A connection inside a write transaction. It can read, too.
-#[derive(Debug)]
-pub struct Writing<'a> {
-    reading: Reading<'a>,
-    /// What is yet to be done to the search tables. FTS5 writes a segment at each savepoint, so
-    /// they are brought up to date once a transaction.
-    pub(super) search: RefCell<Vec<SearchChange>>,
-    /// The length of its texts.
-    pub(super) pending_bytes: Cell<usize>,
-}
-
-impl<'a> Deref for Writing<'a> {
-    type Target = Reading<'a>;
-
-    fn deref(&self) -> &Reading<'a> {
-        &self.reading
-    }
-}
 
 /// The outcome of a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
