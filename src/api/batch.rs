@@ -149,6 +149,15 @@ fn check_members(object: &JsonObject, known: &[&str]) -> Result<(), String> {
     }
 }
 
+fn changing_method(name: &str) -> Result<Method, String> {
+    match name {
+        "POST" => Ok(Method::POST),
+        "PUT" => Ok(Method::PUT),
+        "DELETE" => Ok(Method::DELETE),
+        _ => Err("The member \"method\" must be POST, PUT or DELETE.".to_owned()),
+    }
+}
+
 impl Operation {
     /// Reads and checks an operation. The error is what is wrong with its declaration.
     fn parse(operation: Json, earlier: &[Operation]) -> Result<Operation, String> {
@@ -162,12 +171,7 @@ impl Operation {
             Some(_) => Err(format!("The member \"{name}\" must be text.")),
         };
         let (method, target, if_match) = (text("method")?, text("path")?, text("if_match")?);
-        let method = match method.as_deref() {
-            Some("POST") => Method::POST,
-            Some("PUT") => Method::PUT,
-            Some("DELETE") => Method::DELETE,
-            _ => return Err("The member \"method\" must be POST, PUT or DELETE.".to_owned()),
-        };
+        let method = changing_method(&method.unwrap_or_default())?;
         let target = target.unwrap_or_default();
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
         let Some((_, Route::Api(Endpoint::Records { resource, prefix }))) = routes::find(path)

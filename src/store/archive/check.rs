@@ -270,7 +270,8 @@ fn change_log_problems(connection: &Connection) -> rusqlite::Result<Vec<String>>
         "WITH present (entries, seq) AS
            (SELECT (SELECT count(*) FROM changes), max(seq)
             FROM (SELECT max(seq) AS seq FROM changes UNION ALL {}))
-         SELECT format('the change log has %d entries but counts %d', present.entries, state.entries)
+         SELECT format('the change log has %d entries but counts %d',
+                       present.entries, state.entries)
          FROM changes_state AS state, present WHERE present.entries <> state.entries
          UNION ALL
          SELECT format('the change log''s last number is %d, but %d is used', last_seq, seq)

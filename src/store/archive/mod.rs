@@ -75,8 +75,8 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
 
 /// The directory in which a backup or a restore prepares its files. It lies where the files belong,
 /// so that they get their place by a rename, and has the layout of a data directory. Only one
-/// process uses it. It is removed when this is dropped; what a killed process has left is removed by
-/// the next one.
+/// process uses it. It is removed when this is dropped; the next process removes what a killed one
+/// has left.
 struct Staging {
     path: PathBuf,
     _lock: File,

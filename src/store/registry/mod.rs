@@ -68,7 +68,9 @@ pub enum RegistryError {
     #[error(transparent)]
     Randomness(#[from] crate::secret::RandomnessError),
     /// The tenant is deleted, but its file remains. Its id is never used again.
-    #[error("the tenant {name} is deleted, but its file remains ({cause}); remove {}", .path.display())]
+    #[error(
+        "the tenant {name} is deleted, but its file remains ({cause}); remove {}", .path.display()
+    )]
     FileRemains { name: String, path: PathBuf, cause: String },
     #[error("the registry cannot be used: {0}")]
     Database(#[from] DatabaseError),
