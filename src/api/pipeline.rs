@@ -155,8 +155,7 @@ impl Call<'_> {
         + 'static,
     ) {
         let Call { caller: Principal { key, .. }, request, reply, .. } = self;
-        let key = KeyLabel { id: key.id, name: key.name, prefix: key.prefix };
-        let actor = Actor::Key { key, request_id: request.id };
+        let actor = Actor::Key { key: KeyLabel::from(key), request_id: request.id };
         let context = ChangeContext { at: request.received_at.timestamp(), actor };
         tenant.mutate(
             demand,

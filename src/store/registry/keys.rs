@@ -100,9 +100,11 @@ impl KeyRow {
             rate_limit: row.get(9)?,
         })
     }
+}
 
-    pub(super) fn label(&self) -> KeyLabel {
-        KeyLabel { id: self.id, name: self.name.clone(), prefix: self.prefix.clone() }
+impl From<KeyRow> for KeyLabel {
+    fn from(KeyRow { id, name, prefix, .. }: KeyRow) -> KeyLabel {
+        KeyLabel { id, name, prefix }
     }
 }
 

@@ -27,6 +27,7 @@ pub use tenants::{SESSION_SECONDS, TenantRow, check_tenant_name};
 use super::data_dir::{self, DataDir};
 use super::database::{self, Database, FileIdentity, Role};
 use super::error::{DatabaseError, OpenError};
+use super::records::KeyLabel;
 use crate::clock::{Moment, Timestamp};
 use crate::model::{KeyId, TenantId};
 
@@ -102,7 +103,8 @@ impl Administration<'_> {
         action: Action,
         key: Option<&KeyRow>,
     ) -> rusqlite::Result<()> {
-        let event = Event::new(action, key.map(KeyRow::label), self.actor, self.now.timestamp());
+        let key = key.cloned().map(KeyLabel::from);
+        let event = Event::new(action, key, self.actor, self.now.timestamp());
         event.insert(transaction, self.tenant_id)
     }
 }
