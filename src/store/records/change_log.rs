@@ -108,10 +108,12 @@ pub(crate) fn remove_old_entries(
     let mut last = connection.prepare_cached(sql)?;
     let last = last.query_row(params![count, surplus, oldest], |row| row.get(0))?;
     let Some(last): Option<Version> = last else { return Ok(0) };
+    // By the plus sign the entries are read by their numbers. Along an index in the order of the
+    // resources, all that are kept would be read, too.
     connection
         .prepare_cached(
             "INSERT OR REPLACE INTO changes_removed (resource, seq)
-             SELECT resource, max(seq) FROM changes WHERE seq <= ? GROUP BY resource",
+             SELECT resource, max(seq) FROM changes WHERE seq <= ? GROUP BY +resource",
         )?
         .execute([last])?;
     let sql = "DELETE FROM changes WHERE seq <= ?";

@@ -1,6 +1,9 @@
 //! The plans of lists, and what lists and searches find, compared with a look at every record.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -550,4 +553,30 @@ fn what_does_not_fit_in_an_intact_file_is_found() {
             "{change}"
         );
     }
+}
+
+#[test]
+fn entries_are_removed_without_reading_those_that_are_kept() {
+    let (_directory, mut connection) = tenant_file();
+    connection
+        .execute_batch(
+            "WITH RECURSIVE n (seq) AS (SELECT 1 UNION ALL SELECT seq + 1 FROM n LIMIT 100000)
+             INSERT INTO changes (seq, at, resource, record_id, action, fields, by_name)
+             SELECT seq, iif(seq <= 10, '2020-01-01T00:00:00Z', '2026-01-01T00:00:00Z'),
+                    'customers', seq, 'created', '[]', 'import' FROM n;
+             UPDATE changes_state SET last_seq = 100000, entries = 100000",
+        )
+        .unwrap();
+    let thousands_of_steps = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&thousands_of_steps);
+    let count = move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+        false
+    };
+    connection.progress_handler(1_000, Some(count)).unwrap();
+    let transaction = connection.transaction().unwrap();
+    let now = Timestamp::from_unix(1_767_312_000);
+    let keep = Some(Duration::from_hours(24 * 90));
+    assert_eq!(remove_old_entries(&transaction, now, keep, 1_000).unwrap(), 10);
+    assert!(thousands_of_steps.load(Ordering::Relaxed) < 100);
 }
