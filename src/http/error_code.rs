@@ -11,7 +11,9 @@ pub struct Description {
     /// The HTTP status. `malformed_request` may have another one.
     pub status: u16,
     /// The operations that can have it, separated by spaces: `all`, those with a `key` or `scope`,
-    /// `read`, `create`, `update` and `delete` of records, `changes`, public `page`s, `ready`.
+    /// `read`, `create`, `update` and `delete` of records, those that write the field
+    /// `customer_id` or `employee_id`, those that delete a record that can be `referenced`,
+    /// `changes`, public `page`s, `ready`.
     pub groups: &'static str,
     /// What happened, for the reference.
     pub meaning: &'static str,
@@ -98,13 +100,13 @@ error_codes! {
     ValidationFailed = ("validation_failed", 422, "create update"):
         "One or more fields break their rules; `errors` has all of them.",
         "Correct every field in `errors` and send the request again.";
-    CustomerNotFound = ("customer_not_found", 422, "create update"):
+    CustomerNotFound = ("customer_not_found", 422, "customer_id"):
         "The customer that `customer_id` names does not exist.",
         "Create the customer first, then the employee.";
-    EmployeeNotFound = ("employee_not_found", 422, "create update"):
+    EmployeeNotFound = ("employee_not_found", 422, "employee_id"):
         "The employee that `employee_id` names does not exist.",
         "Create the employee first, or leave `employee_id` null.";
-    HasDependents = ("has_dependents", 409, "delete"):
+    HasDependents = ("has_dependents", 409, "referenced"):
         "Other records refer to this one, so it was not deleted; `details` has the database's \
          message.",
         "Delete or reassign the records that depend on it first.";

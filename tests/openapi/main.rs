@@ -105,8 +105,8 @@ fn each_thing_that_is_removed_is_found() {
     }
     for (pointer, expected) in [
         ("CustomerUpdate/properties/city", "PUT /customers.php: body.city is gone"),
-        ("CustomerUpdate/properties/city", "PUT /customers.php: 200.city is gone"),
-        ("Customer/allOf/1/properties/id", "PUT /customers.php: 200.id is gone"),
+        ("Customer/properties/city", "PUT /customers.php: 200.city is gone"),
+        ("Customer/properties/id", "PUT /customers.php: 200.id is gone"),
         ("CustomerPage/properties/total", "GET /customers.php: 200: the alternative 1 is gone"),
         ("Change/properties/before", "GET /changes.php: 200.data[].before is gone"),
     ] {
@@ -132,12 +132,12 @@ fn each_thing_that_is_changed_is_found() {
             r#"PUT /customers.php: "header" "If-Match" is required"#,
         ),
         (
-            "/components/parameters/limit/schema/maximum",
+            "/paths/~1customers.php/get/parameters/2/schema/maximum",
             json!(100),
             r#"GET /customers.php: "query" "limit": maximum was Some(200.0) and is Some(100.0)"#,
         ),
         (
-            "/components/schemas/CustomerUpdate/properties/city/maxLength",
+            "/components/schemas/CustomerCreate/properties/city/maxLength",
             json!(99),
             "POST /customers.php: body.city: maxLength was Some(100.0) and is Some(99.0)",
         ),
@@ -147,12 +147,12 @@ fn each_thing_that_is_changed_is_found() {
             "PUT /customers.php: body.name: minLength was Some(2.0) and is Some(3.0)",
         ),
         (
-            "/components/schemas/CustomerUpdate/properties/city/type",
+            "/components/schemas/Customer/properties/city/type",
             json!("string"),
             r#"POST /customers.php: 201.city: type was ["string","null"] and is "string""#,
         ),
         (
-            "/components/schemas/CustomerUpdate/properties/customer_since/format",
+            "/components/schemas/Customer/properties/customer_since/format",
             json!("date-time"),
             r#"PUT /customers.php: 200.customer_since: format was "date" and is "date-time""#,
         ),
@@ -162,12 +162,12 @@ fn each_thing_that_is_changed_is_found() {
             r#"POST /customers.php: body.status: a value of ["prospect","active","inactive"]null is gone"#,
         ),
         (
-            "/components/schemas/CustomerCreate/allOf/1/properties/status/default",
+            "/components/schemas/CustomerCreate/properties/status/default",
             json!("prospect"),
             r#"POST /customers.php: body.status: default was "active" and is "prospect""#,
         ),
         (
-            "/components/schemas/CustomerCreate/allOf/1/required",
+            "/components/schemas/CustomerCreate/required",
             json!(["name", "city"]),
             r#"POST /customers.php: body: whether "city" is required has changed"#,
         ),
@@ -186,10 +186,10 @@ fn what_is_added_breaks_no_promise() {
     for (pointer, value) in [
         ("/paths/~1printers.php", json!({ "get": { "responses": {} } })),
         ("/paths/~1customers.php/patch", json!({ "responses": {} })),
-        ("/components/schemas/Customer/allOf/1/properties/colour", json!({ "type": "string" })),
+        ("/components/schemas/Customer/properties/colour", json!({ "type": "string" })),
         ("/components/schemas/CustomerUpdate/properties/colour", json!({ "type": "string" })),
         ("/components/schemas/CustomerUpdate/properties/city/maxLength", json!(101)),
-        ("/components/parameters/limit/schema/maximum", json!(500)),
+        ("/paths/~1customers.php/get/parameters/2/schema/maximum", json!(500)),
         ("/components/schemas/CommandActor/properties/name/enum", json!(["import", "restore"])),
         ("/components/schemas/Change/properties/by/oneOf/0", json!({ "type": "null" })),
         ("/paths/~1changes.php/get/security/0", json!({ "apiKey": ["printers:read"] })),

@@ -13,34 +13,8 @@ use serde_json::{Value, json};
 use super::contract::MALFORMED_STATUSES;
 
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    let mut document: Value = serde_json::from_str(include_str!("../golden/openapi.json"))
-        .expect("the golden copy is JSON");
-    let whole = document.clone();
-    for schema in document["components"]["schemas"].as_object_mut().expect("schemas").values_mut() {
-        for mut part in schema
-            .as_object_mut()
-            .and_then(|all| all.remove("allOf"))
-            .iter()
-            .flat_map(|parts| parts.as_array().expect("parts"))
-        {
-            if let Some(target) = part.get("$ref").and_then(Value::as_str) {
-                part = whole.pointer(&target[1..]).expect("a reference that leads somewhere");
-            }
-            add(schema, part);
-        }
-    }
-    document
+    serde_json::from_str(include_str!("../golden/openapi.json")).expect("the golden copy is JSON")
 });
-
-/// Adds the members of `part`, one of several that hold together, to a schema.
-fn add(schema: &mut Value, part: &Value) {
-    for (name, member) in part.as_object().expect("a schema is an object") {
-        match &mut schema[name] {
-            own @ Value::Object(_) => add(own, member),
-            own => *own = member.clone(),
-        }
-    }
-}
 
 /// The answers that belong to no operation, as the description would have them.
 static OF_NO_OPERATION: LazyLock<Value> = LazyLock::new(|| {

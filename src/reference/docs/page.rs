@@ -44,7 +44,7 @@ struct Operation<'a> {
     status: &'a str,
     /// An example of the body of a success as JSON.
     response: Option<String>,
-    /// Its codes, in the order of the document.
+    /// Its error codes, by status.
     errors: Vec<&'a str>,
 }
 
@@ -92,8 +92,7 @@ impl<'a> Chapter<'a> {
         let mut paths = members(&document["paths"]);
         let (path, item) = paths.find(|(_, item)| id != "service" && is_tagged(item))?;
         let operations = members(item).filter(|(method, own)| own.is_object() && *method != "head");
-        let codes = &document["components"]["examples"];
-        let operation = |(method, own)| Operation::new(path, method, own, codes);
+        let operation = |(method, own)| Operation::new(path, method, own);
         let record = &body(&item["post"]["responses"]["201"])["schema"];
         Some(Chapter {
             id,
@@ -105,27 +104,24 @@ impl<'a> Chapter<'a> {
 }
 
 impl<'a> Operation<'a> {
-    fn new(path: &str, method: &'a str, operation: &'a Value, codes: &'a Value) -> Operation<'a> {
+    fn new(path: &str, method: &'a str, operation: &'a Value) -> Operation<'a> {
         let scopes = items(&operation["security"]).flat_map(|key| items(&key["apiKey"]));
         let scopes: Vec<String> = scopes.map(|scope| format!("`{}`", text(scope))).collect();
-        let scopes = match scopes.as_slice() {
-            [] => String::new(),
-            [scope] => format!(" Needs the scope {scope}."),
-            scopes => format!(" The scopes are {}.", scopes.join(", ")),
+        let scopes = match scopes.join(" or ") {
+            none if none.is_empty() => none,
+            scopes => format!(" Needs the scope {scopes}."),
         };
         let head = if method == "get" { " HEAD returns the same without the body." } else { "" };
         let parameters = || items(&operation["parameters"]);
         let needs_id = parameters().any(|one| one["name"] == "id" && one["required"] == true);
         let described = parameters().filter(|one| one["description"].is_string());
-        let (status, success) =
-            members(&operation["responses"]).next().unwrap_or(("", &Value::Null));
+        let mut responses = members(&operation["responses"]);
+        let (status, success) = responses.next().unwrap_or(("", &Value::Null));
+        let failures = responses.filter(|(status, _)| *status != "default");
+        let codes = failures.flat_map(|(_, response)| members(&body(response)["examples"]));
         let schema = &body(success)["schema"];
         // Of a record and a page of records, the page: the record is shown already.
         let schema = schema["oneOf"].get(1).unwrap_or(schema);
-        let can_have = |code: &&str| {
-            members(&operation["responses"])
-                .any(|(_, response)| body(response)["examples"].get(code).is_some())
-        };
         let json = |value: &Value| (!value.is_null()).then(|| format!("{value:#}"));
         Operation {
             id: text(&operation["operationId"]),
@@ -137,7 +133,7 @@ impl<'a> Operation<'a> {
             body: json(&body(&operation["requestBody"])["example"]),
             status,
             response: json(&example(schema)),
-            errors: members(codes).map(|(code, _)| code).filter(can_have).collect(),
+            errors: codes.map(|(code, _)| code).collect(),
         }
     }
 }
@@ -173,32 +169,19 @@ impl<'a> Field<'a> {
     }
 }
 
-/// `value` with the targets in place of the references, and the parts of each `allOf` as one.
+/// `value` with the targets in place of the references to them.
 fn inlined(value: &Value) -> Value {
     match value {
         Value::Object(all) => {
             let target = text(&value["$ref"]).get(1..).and_then(|target| DOCUMENT.pointer(target));
-            let mut whole = json!({});
-            for part in target.into_iter().chain(items(&value["allOf"])) {
-                merge(&mut whole, inlined(part));
+            let mut whole = target.map_or(json!({}), inlined);
+            for (name, own) in all.iter().filter(|(name, _)| *name != "$ref") {
+                whole[name] = inlined(own);
             }
-            let own = all.iter().filter(|(name, _)| *name != "$ref" && *name != "allOf");
-            merge(&mut whole, own.map(|(name, own)| (name.clone(), inlined(own))).collect());
             whole
         }
         Value::Array(all) => all.iter().map(inlined).collect(),
         value => value.clone(),
-    }
-}
-
-fn merge(whole: &mut Value, part: Value) {
-    match (whole, part) {
-        (Value::Object(whole), Value::Object(part)) => {
-            for (name, member) in part {
-                merge(whole.entry(name).or_insert(Value::Null), member);
-            }
-        }
-        (whole, part) => *whole = part,
     }
 }
 
@@ -253,18 +236,16 @@ fn words(schema: &Value) -> String {
 /// An example of the values: its own, or one made of those of its parts.
 fn example(schema: &Value) -> Value {
     let own = [&schema["example"], &schema["const"], &schema["enum"][0]];
-    if let Some(own) = own.into_iter().find(|own| !own.is_null()) {
-        return own.clone();
+    let member = |name: &str| (name.to_owned(), example(&schema["properties"][name]));
+    match own.into_iter().find(|own| !own.is_null()) {
+        Some(own) => own.clone(),
+        None if first(schema) != schema => example(first(schema)),
+        None if schema["items"].is_object() => Value::Array(vec![example(&schema["items"])]),
+        None if schema["properties"].is_object() => {
+            items(&schema["required"]).map(text).map(member).collect::<Map<_, _>>().into()
+        }
+        None => Value::Null,
     }
-    let schema = first(schema);
-    if schema["items"].is_object() {
-        return Value::Array(vec![example(&schema["items"])]);
-    }
-    if schema["properties"].is_object() {
-        let member = |name: &str| (name.to_owned(), example(&schema["properties"][name]));
-        return items(&schema["required"]).map(text).map(member).collect::<Map<_, _>>().into();
-    }
-    schema["example"].clone()
 }
 
 /// A paragraph as HTML: escaped, with `code` between back quotes.

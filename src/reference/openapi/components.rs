@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::records;
 use super::schema::{
-    any_record, closed, list, nullable, number, object, one_of, reference, schema_ref, text, time,
+    any_record, closed, list, nullable, number, object, one_of, schema_ref, text, time,
 };
 use crate::api::batch::MAX_OPERATIONS;
 use crate::http::{API_VERSION, ErrorCode};
@@ -20,41 +20,25 @@ const EXAMPLE_UUID: &str = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
 const EXAMPLE_CURSOR: &str = "gWwKjN3nS1CHoVnUMpMXPLkAAAAB9WngkdI9qv3kPs0l";
 
 /// The components of each kind by name, such as `schemas`.
-pub(super) struct Components(pub(super) Value);
-
-impl Components {
-    pub(super) fn new() -> Components {
-        let mut schemas = records::schemas();
-        for others in [changes(), keys(), batches(), errors()] {
-            schemas.extend(others.as_object().cloned().unwrap_or_default());
-        }
-        Components(json!({
-            "securitySchemes": { "apiKey": {
-                "type": "http",
-                "scheme": "bearer",
-                "bearerFormat": "tdk_ and 43 characters",
-                "description": "An API key of the tenant. The panel creates it and shows it once. \
-                    Its scopes determine what it may do; an operation names the scope that it \
-                    needs.",
-            } },
-            "schemas": schemas,
-            "examples": ErrorCode::all().map(error_example).collect::<Map<_, _>>(),
-            "parameters": parameters(),
-            "headers": headers(),
-            "responses": {},
-        }))
+pub(super) fn components(responses: Map<String, Value>) -> Value {
+    let mut schemas = records::schemas();
+    for others in [changes(), keys(), batches(), errors()] {
+        schemas.extend(others.as_object().cloned().unwrap_or_default());
     }
-
-    /// A reference to `value`, which gets this name, with a number if another value has it.
-    pub(super) fn share(&mut self, kind: &str, name: &str, value: Value) -> Value {
-        let (mut unique, mut number) = (name.to_owned(), 1);
-        while self.0[kind].get(&unique).is_some_and(|other| *other != value) {
-            number += 1;
-            unique = format!("{name}_{number}");
-        }
-        self.0[kind][&unique] = value;
-        reference(kind, &unique)
-    }
+    json!({
+        "securitySchemes": { "apiKey": {
+            "type": "http",
+            "scheme": "bearer",
+            "bearerFormat": "tdk_ and 43 characters",
+            "description": "An API key of the tenant. The panel creates it and shows it once. Its \
+                scopes determine what it may do; an operation names the scope that it needs.",
+        } },
+        "schemas": schemas,
+        "examples": ErrorCode::all().map(error_example).collect::<Map<_, _>>(),
+        "parameters": parameters(),
+        "headers": headers(),
+        "responses": responses,
+    })
 }
 
 /// An error with what it means and what the client does.

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::http::API_VERSION;
 use crate::model::{ALL, Scope};
-use components::Components;
+use operations::Responses;
 
 /// The general rules as Markdown: headings of the second level, each with one paragraph.
 const INTRODUCTION: &str = include_str!("introduction.md");
@@ -33,8 +33,8 @@ pub(crate) static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
 pub static JSON: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
 
 fn document() -> Value {
-    let mut components = Components::new();
-    let paths = operations::paths(&mut components);
+    let mut responses = Responses::new();
+    let paths = operations::paths(&mut responses);
     let scopes: Vec<String> = Scope::all().map(|scope| format!("`{scope}`")).collect();
     json!({
         "openapi": "3.1.0",
@@ -51,7 +51,7 @@ fn document() -> Value {
         ],
         "tags": tags(),
         "paths": paths,
-        "components": components.0,
+        "components": components::components(responses),
     })
 }
 
@@ -103,7 +103,8 @@ mod tests {
 
     #[test]
     fn every_error_code_is_of_known_operations() {
-        let known = "all key scope read create update delete changes page ready"
+        let known = "all key scope read create update delete customer_id employee_id referenced \
+                     changes page ready"
             .split(' ')
             .collect::<Vec<_>>();
         for code in ErrorCode::all().map(ErrorCode::describe) {

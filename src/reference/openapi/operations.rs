@@ -4,57 +4,62 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::components::{Components, EXAMPLE_ETAG};
+use super::components::EXAMPLE_ETAG;
 use super::records::{example_body, of_filter};
 use super::schema::{reference, schema_ref};
 use crate::api::changes;
-use crate::api::errors::missing_reference_code;
 use crate::api::list::{self, Filter, filters};
 use crate::api::query::QueryParameter;
-use crate::api::routes::{self, Endpoint, PATHS, PublicPage, Route};
-use crate::http::ErrorCode as Code;
-use crate::model::{ALL, Access, CUSTOMER, EMPLOYEE, Field, HARDWARE, Resource, Scope};
+use crate::api::routes::{Endpoint, PATHS, PublicPage, Route};
+use crate::http::ErrorCode;
+use crate::model::{ALL, Access, CUSTOMER, EMPLOYEE, HARDWARE, Resource, Scope};
 use crate::words::capitalize;
 
 /// The headers of responses to requests that passed the scope check.
 const COUNTED: [&str; 4] =
     ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-Key-Expires"];
 
-pub(super) fn paths(components: &mut Components) -> Value {
+/// The responses that operations share, by name.
+pub(super) type Responses = Map<String, Value>;
+
+pub(super) fn paths(shared: &mut Responses) -> Value {
     let mut paths = json!({});
     for resource in ALL {
-        paths[resource.path] = records(components, resource);
+        for (method, group, mut operation) in records(resource) {
+            let access = if group == "read" { Access::Read } else { Access::Write };
+            operation["tags"] = json!([resource.plural]);
+            operation["security"] = any_of(|scope| *scope == Scope { resource, access });
+            add_errors(shared, &mut operation, &groups(resource, group));
+            paths[resource.path][method] = operation;
+        }
     }
     for (path, route) in PATHS {
-        match route {
-            Route::Api(Endpoint::Changes) => paths[path]["get"] = changes(components),
-            Route::Api(Endpoint::Whoami) => paths[path]["get"] = whoami(),
-            Route::Api(Endpoint::Batch) => paths[path]["post"] = batch(),
-            Route::Page(page) => paths[path]["get"] = self::page(page),
+        let (method, mut operation, groups) = match route {
+            Route::Api(Endpoint::Changes) => ("get", changes(), vec!["key", "scope", "changes"]),
+            Route::Api(Endpoint::Whoami) => ("get", whoami(), vec!["key"]),
+            Route::Api(Endpoint::Batch) => ("post", batch(), groups_of_batch()),
+            Route::Page(page) => ("get", self::page(page), groups_of_page(page)),
             Route::Api(Endpoint::Records { .. }) | Route::Panel => continue,
-        }
+        };
+        add_errors(shared, &mut operation, &groups);
+        paths[path][method] = operation;
         if !route.is_prefixed() {
             paths[path]["servers"] = json!([{ "url": "/", "description": "At the root only." }]);
         }
     }
-    for (path, item) in paths.as_object_mut().into_iter().flatten() {
-        for (method, operation) in item.as_object_mut().into_iter().flatten() {
-            if operation.is_object() {
-                add_errors(components, path, method, operation);
-            }
-        }
+    for item in paths.as_object_mut().into_iter().flat_map(Map::values_mut) {
         item["parameters"] = json!([reference("parameters", "RequestId")]);
         if let Some(get) = item.get("get").cloned() {
-            item["head"] = head(components, get);
+            item["head"] = head(shared, get);
         }
     }
     paths
 }
 
 /// HEAD: as GET, without the bodies.
-fn head(components: &mut Components, mut get: Value) -> Value {
-    let id = get["operationId"].as_str().unwrap_or_default().replacen("get", "head", 1);
-    get["operationId"] = json!(id.replacen("list", "head", 1));
+fn head(shared: &mut Responses, mut get: Value) -> Value {
+    let id = get["operationId"].as_str().unwrap_or_default();
+    get["operationId"] = json!(format!("head{}", id.trim_start_matches(char::is_lowercase)));
     get["description"] = json!("As with GET, without the body.");
     if let Some(responses) = get["responses"].as_object_mut() {
         responses.retain(|status, _| status.starts_with(['2', '3']));
@@ -63,30 +68,23 @@ fn head(components: &mut Components, mut get: Value) -> Value {
         }
     }
     let failure = with_headers(json!({ "description": "An error, without the body." }), true, &[]);
-    get["responses"]["default"] = components.share("responses", "head_error", failure);
+    get["responses"]["default"] = share(shared, "head_error", failure);
     get
 }
 
-fn records(components: &mut Components, resource: &'static Resource) -> Value {
-    let mut item = operations_of_records(resource, list_of_records(components, resource));
-    for (method, operation) in item.as_object_mut().into_iter().flatten() {
-        let access = if method == "get" { Access::Read } else { Access::Write };
-        operation["tags"] = json!([resource.plural]);
-        operation["security"] = any_of([Scope { resource, access }].into_iter());
-    }
-    item
-}
-
-fn list_of_records(components: &mut Components, resource: &'static Resource) -> Value {
+fn list_of_records(resource: &'static Resource) -> Value {
     let title = capitalize(resource.name);
     let either = json!({ "oneOf": [schema_ref(&title), schema_ref(&format!("{title}Page"))] });
     let unchanged = json!({ "description": "The record has the version of `If-None-Match`." });
+    let mut parameters = parameters(&["OptionalId", "IfNoneMatch"]);
+    parameters.extend(list::parameters(resource).map(|each| declared(each, resource)));
+    parameters.extend(filters(resource).iter().map(|filter| filter_parameter(resource, filter)));
     json!({
         "operationId": format!("get{}", capitalize(resource.plural)),
         "summary": format!("Read {}", resource.plural),
         "description": "With `id` the record, otherwise a page of the records that match every \
             filter and contain every word of `q`.",
-        "parameters": list_parameters(components, resource),
+        "parameters": parameters,
         "responses": {
             "200": answer("The record, or a page of them.", either, &["Link", "ETag"]),
             "304": with_headers(unchanged, true, &["ETag"]),
@@ -94,85 +92,65 @@ fn list_of_records(components: &mut Components, resource: &'static Resource) -> 
     })
 }
 
-fn operations_of_records(resource: &'static Resource, get: Value) -> Value {
+/// The operations on the records of a resource: method, group of error codes, and document.
+fn records(resource: &'static Resource) -> [(&'static str, &'static str, Value); 4] {
     let title = capitalize(resource.name);
-    let record = schema_ref(&title);
     let deleted = json!({ "description": "The record is deleted." });
     let of_new = ["Location", "ETag", "Idempotent-Replayed"];
-    let (required, optional): (Vec<&Field>, Vec<&Field>) =
-        resource.fields.iter().partition(|field| field.required);
-    let create = example_body(required.into_iter());
-    let update = example_body(optional.into_iter().take(2));
-    json!({
-        "get": get,
-        "post": {
-            "operationId": format!("create{title}"),
-            "summary": format!("Create {}", resource.name),
-            "description": "The response is the new record; `Location` is its path.",
-            "parameters": shared(&["IdempotencyKey"]),
-            "requestBody": body(&format!("{title}Create"), "64 KiB", create),
-            "responses": { "201": answer("The new record.", record.clone(), &of_new) },
+    let required = resource.fields.iter().filter(|field| field.required);
+    let optional = resource.fields.iter().filter(|field| !field.required);
+    let create = json!({
+        "operationId": format!("create{title}"),
+        "summary": format!("Create {}", resource.name),
+        "description": "The response is the new record; `Location` is its path.",
+        "parameters": parameters(&["IdempotencyKey"]),
+        "requestBody": body(&format!("{title}Create"), "64 KiB", example_body(required)),
+        "responses": { "201": answer("The new record.", schema_ref(&title), &of_new) },
+    });
+    let update = json!({
+        "operationId": format!("update{title}"),
+        "summary": format!("Change {}", resource.name),
+        "description": "Only the fields that the body names change. The response is the whole \
+            record after the change.",
+        "parameters": parameters(&["Id", "IfMatch", "IdempotencyKey"]),
+        "requestBody": body(&format!("{title}Update"), "64 KiB", example_body(optional.take(2))),
+        "responses": {
+            "200": answer("The changed record.", schema_ref(&title),
+                &["ETag", "Idempotent-Replayed"]),
         },
-        "put": {
-            "operationId": format!("update{title}"),
-            "summary": format!("Change {}", resource.name),
-            "description": "Only the fields that the body names change. The response is the whole \
-                record after the change.",
-            "parameters": shared(&["Id", "IfMatch", "IdempotencyKey"]),
-            "requestBody": body(&format!("{title}Update"), "64 KiB", update),
-            "responses": {
-                "200": answer("The changed record.", record, &["ETag", "Idempotent-Replayed"]),
-            },
-        },
-        "delete": {
-            "operationId": format!("delete{title}"),
-            "summary": format!("Delete {}", resource.name),
-            "description": "The response has no body. A record that others refer to is not \
-                            deleted.",
-            "parameters": shared(&["Id", "IfMatch", "IdempotencyKey"]),
-            "responses": { "204": with_headers(deleted, true, &["Idempotent-Replayed"]) },
-        },
-    })
+    });
+    let delete = json!({
+        "operationId": format!("delete{title}"),
+        "summary": format!("Delete {}", resource.name),
+        "description": "The response has no body. A record that others refer to is not deleted.",
+        "parameters": parameters(&["Id", "IfMatch", "IdempotencyKey"]),
+        "responses": { "204": with_headers(deleted, true, &["Idempotent-Replayed"]) },
+    });
+    [
+        ("get", "read", list_of_records(resource)),
+        ("post", "create", create),
+        ("put", "update", update),
+        ("delete", "delete", delete),
+    ]
 }
 
 /// One of these scopes is enough to be let in.
-fn any_of(scopes: impl Iterator<Item = Scope>) -> Value {
-    scopes.map(|scope| json!({ "apiKey": [scope.to_string()] })).collect()
+fn any_of(scopes: impl Fn(&Scope) -> bool) -> Value {
+    Scope::all().filter(scopes).map(|scope| json!({ "apiKey": [scope.to_string()] })).collect()
 }
 
-/// The scopes of this access to every resource.
-fn every(access: Access) -> impl Iterator<Item = Scope> {
-    Scope::all().filter(move |scope| scope.access == access)
-}
-
-fn shared(names: &[&str]) -> Vec<Value> {
+fn parameters(names: &[&str]) -> Vec<Value> {
     names.iter().map(|name| reference("parameters", name)).collect()
 }
 
-fn list_parameters(components: &mut Components, resource: &'static Resource) -> Vec<Value> {
-    let mut parameters = shared(&["OptionalId", "IfNoneMatch"]);
-    for parameter in list::parameters(resource) {
-        parameters.push(declared(components, parameter, resource));
-    }
-    for filter in filters(resource) {
-        let parameter = filter_parameter(resource, filter);
-        parameters.push(components.share("parameters", &filter.name, parameter));
-    }
-    parameters
-}
-
-fn declared<Subject>(
-    components: &mut Components,
-    declared: &QueryParameter<Subject>,
-    subject: Subject,
-) -> Value {
+fn declared<Subject>(declared: &QueryParameter<Subject>, subject: Subject) -> Value {
     let mut parameter = json!({ "name": declared.name, "in": "query", "description": declared.about,
         "schema": (declared.schema)(subject), "example": (declared.example)() });
     if parameter["schema"]["type"] == "array" {
         // With commas between, in place of a parameter for each item.
         parameter["explode"] = json!(false);
     }
-    components.share("parameters", declared.name, parameter)
+    parameter
 }
 
 /// The schema says what a filter does, unless it is about a record that is referred to.
@@ -210,9 +188,9 @@ fn body(schema: &str, limit: &str, example: Value) -> Value {
     })
 }
 
-fn changes(components: &mut Components) -> Value {
+fn changes() -> Value {
     let parameters: Vec<Value> =
-        changes::PARAMETERS.iter().map(|each| declared(components, each, ())).collect();
+        changes::PARAMETERS.iter().map(|each| declared(each, ())).collect();
     let page = answer("The entries, the oldest first.", schema_ref("ChangePage"), &["Link"]);
     json!({
         "operationId": "listChanges",
@@ -220,9 +198,9 @@ fn changes(components: &mut Components) -> Value {
         "summary": "Follow changes",
         "description": "One entry for each record that was created, changed or deleted, in the \
             order of the commits. To follow a tenant: ask with `cursor=now` and keep \
-            `next_cursor`, read the lists, then ask with the kept cursor again and again. Needs \
-            any of the scopes for reading; entries of other resources are left out.",
-        "security": any_of(every(Access::Read)),
+            `next_cursor`, read the lists, then ask with the kept cursor again and again. Entries \
+            of resources that the key may not read are left out.",
+        "security": any_of(|scope| scope.access == Access::Read),
         "parameters": parameters,
         "responses": { "200": page },
     })
@@ -260,126 +238,104 @@ fn batch() -> Value {
             `operation`. Each operation needs its own scope, and only the scopes of the \
             operations in the batch are needed. The batch counts as one request against the rate \
             limit, and one `Idempotency-Key` covers all of it.",
-        "security": any_of(every(Access::Write)),
-        "parameters": shared(&["IdempotencyKey"]),
+        "security": any_of(|scope| scope.access == Access::Write),
+        "parameters": parameters(&["IdempotencyKey"]),
         "requestBody": body("Batch", "1 MiB", example),
         "responses": { "200": results },
     })
 }
 
 fn page(page: PublicPage) -> Value {
-    let (id, about, media, schema) = match page {
-        PublicPage::OpenApi => {
-            ("getDescription", "This document", "application/json", json!({ "type": "object" }))
-        }
-        PublicPage::Docs => {
-            ("getDocs", "The documentation page", "text/html", json!({ "type": "string" }))
-        }
-        PublicPage::Health => {
-            ("getHealth", "Whether the process responds", "application/json", schema_ref("State"))
-        }
-        PublicPage::Ready => (
-            "getReadiness",
-            "Whether requests can be served",
-            "application/json",
-            schema_ref("State"),
-        ),
-        PublicPage::Root => ("getRoot", "Redirect to the documentation page", "", Value::Null),
+    let ok = |media: &str, schema| ("200", json!({ "content": { media: { "schema": schema } } }));
+    let document = ok("application/json", json!({ "type": "object" }));
+    let state = ok("application/json", schema_ref("State"));
+    let html = ok("text/html", json!({ "type": "string" }));
+    let redirect = ("302", with_headers(json!({}), false, &["Location"]));
+    let (id, about, (status, mut response)) = match page {
+        PublicPage::OpenApi => ("getDescription", "This document", document),
+        PublicPage::Docs => ("getDocs", "The documentation page", html),
+        PublicPage::Health => ("getHealth", "Whether the process responds", state),
+        PublicPage::Ready => ("getReadiness", "Whether requests can be served", state),
+        PublicPage::Root => ("getRoot", "Redirect to the documentation page", redirect),
     };
-    let responses = match page {
-        PublicPage::Root => {
-            json!({ "302": with_headers(json!({ "description": about }), false, &["Location"]) })
-        }
-        _ => json!({ "200": { "description": about, "content": { media: { "schema": schema } } } }),
-    };
+    response["description"] = json!(about);
     json!({ "operationId": id, "tags": ["service"], "summary": about, "security": [],
-        "responses": responses })
+        "responses": { status: response } })
 }
 
-/// Adds to the operation references to the responses of all errors that it can have, by status.
-fn add_errors(components: &mut Components, path: &str, method: &str, operation: &mut Value) {
-    let (groups, resources) = groups(path, method);
-    let scopes = operation["security"][0]["apiKey"].as_array();
-    let can_have = |code: &Code| {
-        let mut of_code = code.describe().groups.split(' ');
-        of_code.any(|group| match group {
-            "all" => true,
-            "key" => scopes.is_some(),
-            "scope" => scopes.is_some_and(|scopes| !scopes.is_empty()),
-            group => groups.contains(&group),
-        }) && concerns(*code, &resources)
+/// The groups of error codes of an operation on records, of which `group` is one.
+fn groups(resource: &'static Resource, group: &'static str) -> Vec<&'static str> {
+    let references = |resource: &'static Resource| {
+        resource.fields.iter().filter(|field| Resource::referenced(field).is_some())
     };
-    let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
-    for code in Code::all().filter(can_have) {
-        by_status.entry(code.describe().status).or_default().push(code);
+    let mut groups = vec!["key", "scope", group];
+    if matches!(group, "create" | "update") {
+        groups.extend(references(resource).map(|field| field.name));
     }
+    let mut targets = ALL.into_iter().flat_map(references).filter_map(Resource::referenced);
+    if group == "delete" && targets.any(|target| target == resource) {
+        groups.push("referenced");
+    }
+    groups
+}
+
+fn groups_of_batch() -> Vec<&'static str> {
+    let of = |resource| ["create", "update", "delete"].map(|group| groups(resource, group));
+    ALL.into_iter().flat_map(of).flatten().collect()
+}
+
+fn groups_of_page(page: PublicPage) -> Vec<&'static str> {
+    match page {
+        PublicPage::Health => vec![],
+        PublicPage::Ready => vec!["page", "ready"],
+        _ => vec!["page"],
+    }
+}
+
+/// Adds to the operation the responses of all error codes of its groups, by status.
+fn add_errors(shared: &mut Responses, operation: &mut Value, groups: &[&str]) {
+    let mut by_status: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
+    for code in ErrorCode::all().map(ErrorCode::describe) {
+        if code.groups.split(' ').any(|group| group == "all" || groups.contains(&group)) {
+            by_status.entry(code.status).or_default().push(code.code);
+        }
+    }
+    let has_key = groups.contains(&"key");
     for (status, codes) in by_status {
-        operation["responses"][status.to_string()] = share_errors(components, &codes, status);
+        let headers: &[&str] = match status {
+            401 | 403 => &["WWW-Authenticate"],
+            412 => &["ETag"],
+            429 | 503 => &["Retry-After"],
+            _ => &[],
+        };
+        let response = with_headers(failure(&codes), has_key && status != 401, headers);
+        let name = format!("status_{status}");
+        let name = if let [code] = *codes { code } else { &name };
+        operation["responses"][status.to_string()] = share(shared, name, response);
     }
     // Statuses that HTTP has for single faults of a message.
-    let violation = share_errors(components, &[Code::MalformedRequest], 400);
-    operation["responses"]["default"] = violation;
+    let violation = ErrorCode::MalformedRequest.describe().code;
+    operation["responses"]["default"] = share(shared, violation, failure(&[violation]));
 }
 
-/// The groups of error codes that an operation can have, and the resources that it changes.
-fn groups(path: &str, method: &str) -> (&'static [&'static str], Vec<&'static Resource>) {
-    match routes::find(path).map(|(_, route)| route) {
-        Some(Route::Api(Endpoint::Records { resource, .. })) => {
-            let group: &[&str] = match method {
-                "post" => &["create"],
-                "put" => &["update"],
-                "delete" => &["delete"],
-                _ => &["read"],
-            };
-            (group, vec![resource])
-        }
-        Some(Route::Api(Endpoint::Batch)) => (&["create", "update", "delete"], ALL.to_vec()),
-        Some(Route::Api(Endpoint::Changes)) => (&["changes"], Vec::new()),
-        Some(Route::Page(PublicPage::Ready)) => (&["page", "ready"], Vec::new()),
-        Some(Route::Page(PublicPage::Health) | Route::Api(Endpoint::Whoami) | Route::Panel)
-        | None => (&[], Vec::new()),
-        Some(Route::Page(_)) => (&["page"], Vec::new()),
-    }
-}
-
-/// Whether the code is not about a reference that these resources lack.
-fn concerns(code: Code, resources: &[&'static Resource]) -> bool {
-    let targets =
-        |resource: &'static Resource| resource.fields.iter().filter_map(Resource::referenced);
-    match code {
-        Code::CustomerNotFound | Code::EmployeeNotFound => {
-            let mut all = resources.iter().copied().flat_map(targets);
-            all.any(|target| missing_reference_code(target) == Some(code))
-        }
-        Code::HasDependents => {
-            ALL.into_iter().flat_map(targets).any(|target| resources.contains(&target))
-        }
-        _ => true,
-    }
-}
-
-fn share_errors(components: &mut Components, codes: &[Code], status: u16) -> Value {
-    let names = codes.iter().map(|code| code.describe().code);
-    let description = names.clone().map(|code| format!("`{code}`")).collect::<Vec<_>>().join(", ");
-    let examples = names.map(|code| (code.to_owned(), reference("examples", code)));
-    let response = json!({
-        "description": description,
+fn failure(codes: &[&str]) -> Value {
+    let examples = codes.iter().map(|code| ((*code).to_owned(), reference("examples", code)));
+    json!({
+        "description": format!("`{}`", codes.join("`, `")),
         "content": { "application/json": {
             "schema": schema_ref("Error"),
             "examples": examples.collect::<Map<_, _>>(),
         } },
-    });
-    let before_the_key = [Code::MalformedRequest, Code::Overloaded, Code::NotReady];
-    let counted = status != 401 && codes.iter().any(|code| !before_the_key.contains(code));
-    let headers: &[&str] = match status {
-        401 | 403 => &["WWW-Authenticate"],
-        412 => &["ETag"],
-        429 | 503 => &["Retry-After"],
-        _ => &[],
-    };
-    let name = match codes {
-        [code] => code.describe().code.to_owned(),
-        _ => format!("status_{status}"),
-    };
-    components.share("responses", &name, with_headers(response, counted, headers))
+    })
+}
+
+/// A reference to a response, which gets this name, with a number if another one has it.
+fn share(shared: &mut Responses, name: &str, response: Value) -> Value {
+    let (mut unique, mut number) = (name.to_owned(), 1);
+    while shared.get(&unique).is_some_and(|other| *other != response) {
+        number += 1;
+        unique = format!("{name}_{number}");
+    }
+    shared.insert(unique.clone(), response);
+    reference("responses", &unique)
 }

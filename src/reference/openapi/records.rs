@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::schema::{list, nullable, number, schema_ref, text, time};
+use super::schema::{list, nullable, number, object, schema_ref, text, time};
 use crate::api::list::{EXAMPLE_CURSOR, Filter};
 use crate::model::email::MAX_EMAIL;
 use crate::model::{ALL, Bound, Field, Kind, READ_ONLY, Resource};
@@ -20,9 +20,9 @@ pub(super) fn schemas() -> Map<String, Value> {
     let mut schemas = Map::new();
     for resource in ALL {
         let title = capitalize(resource.name);
-        schemas.insert(title.clone(), record(resource, &title));
+        schemas.insert(title.clone(), record(resource));
         schemas.insert(format!("{title}Page"), page(resource, &title));
-        schemas.insert(format!("{title}Create"), create(resource, &title));
+        schemas.insert(format!("{title}Create"), create(resource));
         schemas.insert(format!("{title}Update"), update(resource));
         for field in resource.fields {
             if let Kind::Choice(allowed) = field.kind {
@@ -39,34 +39,27 @@ fn choice_name(resource: &Resource, field: &Field) -> String {
     format!("{}{}", capitalize(resource.name), capitalize(field.name))
 }
 
-/// The fields of a PUT, and what the service adds.
-fn record(resource: &'static Resource, title: &str) -> Value {
-    let [id, times @ ..] = READ_ONLY;
-    let fields = resource.fields.iter().map(|field| field.name);
-    let required = [id].into_iter().chain(fields).chain(times);
-    let mut added = json!({
-        "id": number(&format!("The number of the {}. It is never reused.", resource.name), 1),
-        "created_at": time("The time of creation."),
-        "updated_at": time("The last change."),
-    });
+/// The fields, and what the service adds.
+fn record(resource: &'static Resource) -> Value {
+    let about = format!("The number of the {}. It is never reused.", resource.name);
+    let mut members = json!({ "id": number(&about, 1) });
+    for field in resource.fields {
+        members[field.name] = property(resource, field);
+    }
+    members["created_at"] = time("The time of creation.");
+    members["updated_at"] = time("The last change.");
     for name in READ_ONLY {
-        added[name]["readOnly"] = json!(true);
+        members[name]["readOnly"] = json!(true);
     }
+    let mut record = object(resource.about, members);
     for inclusion in resource.inclusions() {
-        let Resource { name, .. } = inclusion.resource;
-        let about =
-            format!("The {name} that it belongs to. Only with `include={}`.", inclusion.name());
-        added[inclusion.name()] = nullable(schema_ref(&capitalize(name)));
-        added[inclusion.name()]["description"] = json!(about);
+        let (name, resource) = (inclusion.name(), inclusion.resource.name);
+        let mut included = nullable(schema_ref(&capitalize(resource)));
+        included["description"] =
+            json!(format!("The {resource} that it belongs to. Only with `include={name}`."));
+        record["properties"][name] = included;
     }
-    json!({
-        "description": resource.about,
-        "allOf": [schema_ref(&format!("{title}Update")), {
-            "type": "object",
-            "required": required.collect::<Vec<_>>(),
-            "properties": added,
-        }],
-    })
+    record
 }
 
 fn page(resource: &'static Resource, title: &str) -> Value {
@@ -85,24 +78,22 @@ fn page(resource: &'static Resource, title: &str) -> Value {
 }
 
 /// The fields of a PUT, some of them required, some with a default.
-fn create(resource: &'static Resource, title: &str) -> Value {
+fn create(resource: &'static Resource) -> Value {
+    let mut schema = update(resource);
+    schema["description"] = json!(format!(
+        "The fields of a new {}. An absent optional field gets its default, or null.",
+        resource.name
+    ));
     let required = resource.fields.iter().filter(|field| field.required);
-    let defaults = resource.fields.iter().filter_map(|field| {
-        let word = field.default?;
-        let value = if field.kind == Kind::Boolean { json!(word == "true") } else { json!(word) };
-        Some((field.name.to_owned(), json!({ "default": value })))
-    });
-    json!({
-        "description": format!(
-            "The fields of a new {}. An absent optional field gets its default, or null.",
-            resource.name
-        ),
-        "allOf": [schema_ref(&format!("{title}Update")), {
-            "type": "object",
-            "required": required.map(|field| field.name).collect::<Vec<_>>(),
-            "properties": defaults.collect::<Map<_, _>>(),
-        }],
-    })
+    schema["required"] = required.map(|field| field.name).collect();
+    for field in resource.fields {
+        if let Some(word) = field.default {
+            let is_boolean = field.kind == Kind::Boolean;
+            schema["properties"][field.name]["default"] =
+                if is_boolean { json!(word == "true") } else { json!(word) };
+        }
+    }
+    schema
 }
 
 fn update(resource: &'static Resource) -> Value {
@@ -174,6 +165,6 @@ fn example_of(field: &Field) -> Value {
 }
 
 /// The example of a body with these fields.
-pub(super) fn example_body<'a>(fields: impl Iterator<Item = &'a Field>) -> Value {
-    fields.map(|field| (field.name.to_owned(), example_of(field))).collect()
+pub(super) fn example_body<'a>(fields: impl IntoIterator<Item = &'a Field>) -> Value {
+    fields.into_iter().map(|field| (field.name.to_owned(), example_of(field))).collect()
 }
