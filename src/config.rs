@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::RangedU64ValueParser;
+use clap::{Args, Parser};
 use ipnet::IpNet;
 use jiff::{Span, SpanRelativeTo};
 
@@ -15,7 +15,7 @@ use jiff::{Span, SpanRelativeTo};
 pub const MIN_WORKERS: usize = 4;
 
 /// What an operator can configure.
-#[derive(Args, Clone, Debug)]
+#[derive(Clone, Debug, Parser)]
 pub struct Config {
     // The directory of the registry and of the tenants' files: an option of every command.
     #[arg(skip)]
@@ -86,7 +86,7 @@ pub struct TlsFiles {
 #[derive(Args, Clone, Copy, Debug)]
 pub struct TenantLimits {
     // Tenants open at once; the least recently used is closed for the next.
-    #[arg(skip = OPEN_TENANTS)]
+    #[arg(skip = 200_usize)]
     pub open: usize,
     /// How long an entry of a tenant's change log is kept, from 1d to 3650d
     #[arg(long, env = "TENANTDESK_KEEP_CHANGES", default_value = "90d", value_name = "TIME",
@@ -125,45 +125,14 @@ pub struct ConnectionLimits {
     pub max_connections: Option<usize>,
 }
 
-/// The most tenants that are open at once.
-const OPEN_TENANTS: usize = 200;
-
 fn default_workers() -> usize {
     (std::thread::available_parallelism().map_or(1, usize::from) + 2).max(MIN_WORKERS)
 }
 
 impl Config {
-    /// The defaults, on `data_dir`.
+    /// The configuration on `data_dir` where no option is given.
     pub fn new(data_dir: impl Into<PathBuf>) -> Config {
-        Config {
-            data_dir: data_dir.into(),
-            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
-            metrics_listen: None,
-            workers: default_workers(),
-            rate_limit: const { NonZeroU32::new(100).unwrap() },
-            trusted_proxies: Vec::new(),
-            tls: None,
-            connections: ConnectionLimits::default(),
-            tenants: TenantLimits::default(),
-        }
-    }
-}
-
-impl Default for ConnectionLimits {
-    fn default() -> ConnectionLimits {
-        ConnectionLimits {
-            idle_timeout: Duration::from_secs(75),
-            head_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(10),
-            write_timeout: Duration::from_secs(10),
-            max_connections: None,
-        }
-    }
-}
-
-impl Default for TenantLimits {
-    fn default() -> TenantLimits {
-        TenantLimits { open: OPEN_TENANTS, keep_changes: DAY * 90, max_size: 10 << 30 }
+        Config { data_dir: data_dir.into(), ..Config::parse_from([env!("CARGO_PKG_NAME")]) }
     }
 }
 

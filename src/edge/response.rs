@@ -143,7 +143,7 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
-    use crate::config::ConnectionLimits;
+    use crate::config::Config;
 
     fn is_aborted(connection: &ConnectionState) -> bool {
         pin!(connection.aborted()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn the_oldest_response_is_aborted() {
         let unread = Arc::new(UnreadResponses::default());
-        let limits = ConnectionLimits::default();
+        let limits = Config::new("").connections;
         let connections: Vec<_> = (0..3).map(|_| ConnectionState::new(false, &limits)).collect();
         let held: Vec<Bytes> =
             connections.iter().map(|c| unread.hold(vec![0; 100], c, 250)).collect();

@@ -13,7 +13,7 @@ use super::database::{Role, differences};
 use super::registry::{Actor as KeyActor, Event, NewKey};
 use super::*;
 use crate::clock::{Clock, Timestamp};
-use crate::config::TenantLimits;
+use crate::config::Config;
 use crate::model::{ALL, CUSTOMER, RecordId, Scopes, TenantId};
 
 /// The schema versions of tenants' files. Each has fixtures.
@@ -257,7 +257,7 @@ fn a_file_that_cannot_be_migrated_is_left_as_it_was_and_others_are_served() {
         assert_eq!(content(), before, "schema {version}");
         let refused = TenantFile::open(data, ACME).unwrap_err();
         assert!(matches!(refused, OpenError::Older { found, .. } if found == version), "{refused}");
-        let tenants = Tenants::new(data, TenantLimits::default());
+        let tenants = Tenants::new(data, Config::new("").tenants);
         assert_eq!(tenants.open(ACME).err(), Some(StoreError::Unavailable));
         let other = tenants.open(TenantId(2)).unwrap();
         let deadline = Deadline::new(std::sync::Arc::default());

@@ -159,7 +159,7 @@ fn imported_records_are_found_by_search() {
     fixture.accepts(&CUSTOMER, CSV, "name\nStraßenbau\nOther\n");
     fixture.accepts(&CUSTOMER, CSV, "name\nStrassenbahn\n");
     let tenants =
-        crate::store::Tenants::new(fixture.path(), crate::config::TenantLimits::default());
+        crate::store::Tenants::new(fixture.path(), crate::config::Config::new("").tenants);
     let asked = crate::api::query::Query::parse(Some("q=STRASSE&total=true")).unwrap();
     let query =
         crate::api::list::parse(&CUSTOMER, &asked, crate::model::Scopes::default()).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tenantdesk::api::list;
 use tenantdesk::api::query::Query;
 use tenantdesk::clock::Clock;
-use tenantdesk::config::TenantLimits;
+use tenantdesk::config::Config;
 use tenantdesk::model::{self, Field, Kind, Resource, Scopes, TenantId, Value};
 use tenantdesk::store::{
     Actor, ChangeContext, Deadline, NewDataDir, Registry, TenantFile, Tenants,
@@ -92,7 +92,7 @@ fn value(field: &Field, n: usize) -> Value {
 fn query() {
     let data = tempfile::tempdir().unwrap();
     let id = make_tenant(data.path());
-    let tenants = Tenants::new(data.path(), TenantLimits::default());
+    let tenants = Tenants::new(data.path(), Config::new("").tenants);
     let tenant = tenants.open(id).unwrap();
     fuzz("query", PIECES, |input| {
         let text = String::from_utf8_lossy(input);

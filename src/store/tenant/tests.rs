@@ -10,6 +10,7 @@ use super::*;
 use crate::api::list;
 use crate::api::query::Query;
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::model::{CUSTOMER, EMPLOYEE, Field, KeyId, Kind, ListQuery, RecordId, Scopes, Value};
 use crate::store::archive::check::problems_of_records;
 use crate::store::data_dir::{TENANT, tenants_dir};
@@ -36,7 +37,7 @@ fn tenants_with(directory: &tempfile::TempDir, limits: TenantLimits) -> Tenants 
 }
 
 fn tenants(directory: &tempfile::TempDir) -> Tenants {
-    tenants_with(directory, TenantLimits::default())
+    tenants_with(directory, Config::new("").tenants)
 }
 
 /// The file as a command opens it.
@@ -106,7 +107,7 @@ fn exists(tenant: &Tenant, id: i64) -> bool {
 #[test]
 fn the_least_recently_used_is_closed_for_the_next() {
     let directory = data_dir(5);
-    let tenants = tenants_with(&directory, TenantLimits { open: 3, ..TenantLimits::default() });
+    let tenants = tenants_with(&directory, TenantLimits { open: 3, ..Config::new("").tenants });
     for id in (1..=5).chain(1..=5) {
         let tenant = tenants.open(TenantId(id)).unwrap();
         assert_eq!(add_customer(&tenant, String::new()), Ok(Ok(())));
@@ -306,7 +307,7 @@ fn a_read_that_takes_too_long_is_ended_and_its_connection_works_afterwards() {
 #[test]
 fn at_its_size_limit_a_tenant_is_read_and_deleted_from_but_not_added_to() {
     let directory = data_dir(1);
-    let limits = TenantLimits { max_size: 2 << 20, ..TenantLimits::default() };
+    let limits = TenantLimits { max_size: 2 << 20, ..Config::new("").tenants };
     let tenants = tenants_with(&directory, limits);
     let tenant = tenants.open(ONE).unwrap();
     let notes: String = (0..20_000_u32).map(|n| char::from(b'a' + (n % 26) as u8)).collect();
