@@ -4,7 +4,6 @@
 use super::error::{FORM_TOKEN, PanelError, SESSION_ENDED};
 use super::form::{Form, key_end, overlap};
 use super::keys_page::{PageContext, SignedInRequest};
-use super::passwords::Subject;
 use super::sign_in::{self, SESSION, Session, is_equal};
 use super::templates::{self, KeyForm, NewKey, Notice, sentence};
 use super::{Panel, redirect};
@@ -151,8 +150,8 @@ impl SignedInRequest<'_> {
         if !error.fields.is_empty() {
             return Err(error);
         }
-        let (subject, stored) = (Subject::Change(tenant.id), Some(&*tenant.password_hash));
-        if !panel.passwords.verify(subject, request, form.get("current"), stored)? {
+        let stored = Some(&*tenant.password_hash);
+        if !panel.passwords.verify(session.hash, request, form.get("current"), stored)? {
             error.fields.insert("current", "This is not the current password.".to_owned());
             return Err(error);
         }

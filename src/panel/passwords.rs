@@ -10,9 +10,7 @@ use parking_lot::Mutex;
 use super::error::{PanelError, TOO_MANY_ATTEMPTS};
 use crate::fair_queue::address_of;
 use crate::http::Request;
-use crate::model::TenantId;
 use crate::password::{self, HashError};
-use crate::secret;
 
 /// Failures within [`WINDOW`] from which on one address is refused.
 const MAX_OF_ADDRESS: usize = 5;
@@ -44,20 +42,9 @@ struct Failure {
     at: Duration,
 }
 
-/// What failures are counted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
-    /// The hash of a tenant's name as it was typed, known or not.
-    SignIn([u8; 32]),
-    /// The change of a tenant's password, which asks for the current one.
-    Change(TenantId),
-}
-
-impl Subject {
-    pub(super) fn sign_in(name: &str) -> Subject {
-        Subject::SignIn(secret::hash(name))
-    }
-}
+/// What failures are counted for: the hash of a name at sign-in, as it was typed, or of the session
+/// in which the password is to be changed.
+pub(super) type Subject = [u8; 32];
 
 impl Passwords {
     /// Whether `password` matches the hash `stored`. Without a hash, which means an unknown tenant,
@@ -109,7 +96,7 @@ mod tests {
     use crate::http::Method;
     use std::thread;
 
-    const ACME: Subject = Subject::SignIn([1; 32]);
+    const ACME: Subject = [1; 32];
 
     fn request(clock: &Clock, client: &str) -> Request {
         Request { client: client.parse().unwrap(), ..Request::new(Method::POST, "/", clock.now()) }
@@ -130,8 +117,7 @@ mod tests {
             clock.advance(Duration::from_secs(10));
         }
         assert!(!fail(ACME, "2001:db8::2"), "the same /64");
-        assert!(fail(ACME, "2001:db8:0:1::1") && fail(Subject::SignIn([2; 32]), "2001:db8::1"));
-        assert!(fail(Subject::Change(TenantId(1)), "2001:db8::1"));
+        assert!(fail(ACME, "2001:db8:0:1::1") && fail([2; 32], "2001:db8::1"));
         clock.advance(Duration::from_millis(9_999));
         assert!(!fail(ACME, "2001:db8::1"));
         clock.advance(Duration::from_millis(1));

@@ -10,7 +10,6 @@ use subtle::ConstantTimeEq as _;
 
 use super::error::{PanelError, SIGN_IN_TOKEN, WRONG_CREDENTIALS};
 use super::form::Form;
-use super::passwords::Subject;
 use super::templates::{self, Notice, SignInPage};
 use super::{Panel, log_event, redirect};
 use crate::http::{Request, Response};
@@ -169,7 +168,7 @@ fn create_session(
     let (registry, now) = (&panel.registry, request.received_at);
     let tenant = registry.find_tenant(name)?;
     let stored = tenant.as_ref().map(|tenant| tenant.password_hash.as_str());
-    let matches = panel.passwords.verify(Subject::sign_in(name), request, password, stored)?;
+    let matches = panel.passwords.verify(secret::hash(name), request, password, stored)?;
     let Some(tenant) = tenant else { return Err(WRONG_CREDENTIALS) };
     if matches {
         if let Some(former) = Session::find(panel, request)? {
