@@ -119,14 +119,7 @@ fn create(options: &GlobalOptions, new: NewKeyArguments, now: Moment) -> anyhow:
     let new = NewKey { name: &name, scopes, expires_at: expires, rate_limit: rate_limit.0 };
     let operator = operator(&registry, &tenant, now);
     let (row, key) = operator.create_key(&new)?;
-    let document = json!({
-        "id": row.id,
-        "name": row.name,
-        "prefix": row.prefix,
-        "scopes": row.scopes.names(),
-        "created_at": row.created_at,
-        "key": key,
-    });
+    let document = document(&row, now, [("key", json!(key))]);
     let note = format!("key {} of {tenant_name}", row.id);
     show(options, &document, &note, &key).or_else(|error| {
         operator.delete_key(row.id)?;
@@ -144,19 +137,13 @@ fn replace(
     let operator = operator(&registry, &tenant, now);
     let replacement = operator.replace_key(key.id, overlap)?;
     let (old, new) = (&replacement.old, &replacement.new);
-    let document = json!({
-        "done": "replaced",
-        "tenant": tenant.name,
-        "id": new.id,
-        "name": new.name,
-        "prefix": new.prefix,
-        "scopes": new.scopes.names(),
-        "created_at": new.created_at,
-        "expires_at": new.expires_at,
-        "rate_limit": new.rate_limit,
-        "key": replacement.key,
-        "replaced": {"id": old.id, "expires_at": old.expires_at},
-    });
+    let more = [
+        ("done", json!("replaced")),
+        ("tenant", json!(tenant.name)),
+        ("key", json!(replacement.key)),
+        ("replaced", json!({"id": old.id, "expires_at": old.expires_at})),
+    ];
+    let document = document(new, now, more);
     let end = old.expires_at.map(|end| end.to_string()).unwrap_or_default();
     let note = format!("key {} ends at {end}; key {} of {}", old.id, new.id, tenant.name);
     show(options, &document, &note, &replacement.key).or_else(|error| {
@@ -177,19 +164,6 @@ fn show(options: &GlobalOptions, document: &Value, note: &str, key: &str) -> any
 fn list(options: &GlobalOptions, tenant: &str, now: Moment) -> anyhow::Result<()> {
     let (registry, tenant) = open_tenant(options, tenant)?;
     let keys = registry.list_keys(tenant.id)?;
-    let document = |key: &KeyRow| {
-        json!({
-            "id": key.id,
-            "name": key.name,
-            "prefix": key.prefix,
-            "scopes": key.scopes.names(),
-            "created_at": key.created_at,
-            "last_used_at": key.last_used_at,
-            "state": key.state(now).as_str(),
-            "expires_at": key.expires_at,
-            "rate_limit": key.rate_limit,
-        })
-    };
     // The scopes are last, because they are long.
     let columns = [
         "id",
@@ -202,7 +176,23 @@ fn list(options: &GlobalOptions, tenant: &str, now: Moment) -> anyhow::Result<()
         "rate_limit",
         "scopes",
     ];
-    options.list(&keys.iter().map(document).collect(), &columns)
+    options.list(&keys.iter().map(|key| document(key, now, [])).collect(), &columns)
+}
+
+/// The key with more members.
+fn document<const N: usize>(key: &KeyRow, now: Moment, more: [(&str, Value); N]) -> Value {
+    let members = [
+        ("id", json!(key.id)),
+        ("name", json!(key.name)),
+        ("prefix", json!(key.prefix)),
+        ("scopes", json!(key.scopes.names())),
+        ("created_at", json!(key.created_at)),
+        ("last_used_at", json!(key.last_used_at)),
+        ("state", json!(key.state(now).as_str())),
+        ("expires_at", json!(key.expires_at)),
+        ("rate_limit", json!(key.rate_limit)),
+    ];
+    members.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn report(

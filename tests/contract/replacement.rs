@@ -82,6 +82,8 @@ fn the_new_key_has_the_name_scopes_limit_and_end_of_the_old_one() {
         "prefix": key[..8],
         "scopes": ["customers:read", "hardware:write"],
         "created_at": made["created_at"],
+        "last_used_at": null,
+        "state": "active",
         "expires_at": "2999-06-30T23:59:59Z",
         "rate_limit": 7,
         "key": key,
