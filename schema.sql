@@ -1,4 +1,4 @@
--- The schema of a tenant's file, version 4. It is compiled into the program. A test compares its
+-- The schema of a tenant's file. It is compiled into the program. A test compares its
 -- columns with the declarations in src/model. src/store/migrations/README.md says how to change it.
 --
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, booleans 0 and 1.
@@ -192,3 +192,6 @@ CREATE TABLE changes_state (
 -- different states.
 INSERT INTO changes_state (id, lineage, last_seq, entries, keep_seconds)
   VALUES (1, randomblob(16), abs(random() % 17592186044416), 0, 7776000);
+
+-- The version of this schema.
+PRAGMA user_version = 4;

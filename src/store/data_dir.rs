@@ -22,14 +22,12 @@ pub const REGISTRY_FILE: &str = "registry.db";
 
 /// `migrations/README.md` says how to change a schema.
 pub(crate) static REGISTRY: Schema = Schema {
-    version: 3,
     sql: include_str!("registry/schema.sql"),
     steps: &[(3, include_str!("migrations/registry/3.sql"))],
     retired: &[],
 };
 
 pub(crate) static TENANT: Schema = Schema {
-    version: 4,
     sql: include_str!("../../schema.sql"),
     steps: &[
         (3, include_str!("migrations/tenant/3.sql")),

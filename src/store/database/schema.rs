@@ -16,9 +16,7 @@ use crate::store::error::OpenError;
 /// The schema of one kind of database.
 #[derive(Debug)]
 pub(crate) struct Schema {
-    /// The version of `sql`. A database has its version in `user_version`.
-    pub(crate) version: u32,
-    /// Creates the schema in an empty database.
+    /// Creates the schema in an empty database, and sets its version, `user_version`, at the end.
     pub(crate) sql: &'static str,
     /// What a migration does to a database that is older than the version, before its tables are
     /// made anew.
@@ -27,10 +25,18 @@ pub(crate) struct Schema {
     pub(crate) retired: &'static [&'static str],
 }
 
+impl Schema {
+    /// The version of the schema, as `sql` sets it.
+    pub(crate) fn version(&self) -> u32 {
+        let version = self.sql.rsplit_once("PRAGMA user_version = ").map(|(_, version)| version);
+        version.and_then(|version| version.trim_end_matches(";\n").parse().ok()).unwrap_or(0)
+    }
+}
+
 impl Database {
     /// Refuses a database of another version.
     pub(super) fn require_current(&self, connection: &Connection) -> Result<(), OpenError> {
-        let (path, known) = (self.path.clone(), self.schema.version);
+        let (path, known) = (self.path.clone(), self.schema.version());
         match version(connection).map_err(|error| self.error(&error))? {
             0 => Err(OpenError::Damaged { path, cause: "it has no schema".to_owned() }),
             found if found < known => Err(OpenError::Older { path, found, known }),
@@ -66,7 +72,6 @@ impl Database {
             connection.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF")?;
             let transaction = connection.transaction()?;
             transaction.execute_batch(self.schema.sql)?;
-            transaction.pragma_update(None, "user_version", self.schema.version)?;
             transaction.commit()?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.close().map_err(|(_, error)| error)
@@ -79,7 +84,7 @@ impl Database {
     /// an error the file is as it was.
     pub(crate) fn migrate(&self) -> Result<Option<u32>, OpenError> {
         // The version in the file is that of its WAL, too: nothing but a migration changes it.
-        let known = self.schema.version;
+        let known = self.schema.version();
         if version_in_file(&self.path).is_ok_and(|found| found == known) {
             return Ok(None);
         }
@@ -106,7 +111,6 @@ impl Database {
             r#"SELECT format('INSERT INTO "%w" ("%w") VALUES (''rebuild'')', name, name)
                FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL %'"#,
         )?;
-        transaction.pragma_update(None, "user_version", self.schema.version)?;
         wal::commit(transaction)?;
         self.checkpoint(connection, true)
     }

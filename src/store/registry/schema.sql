@@ -1,4 +1,4 @@
--- The schema of the registry, version 3: tenants, their keys, the panel's sessions, and events.
+-- The schema of the registry: tenants, their keys, the panel's sessions, and events.
 --
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, except in sessions: seconds since the Unix
 -- epoch. AUTOINCREMENT ensures that the id of a deleted row is not used again.
@@ -59,3 +59,6 @@ CREATE TABLE key_events (
 ) STRICT;
 
 CREATE INDEX key_events_by_tenant ON key_events (tenant_id, id);
+
+-- The version of this schema.
+PRAGMA user_version = 3;
