@@ -6,9 +6,8 @@
 //! behind frames that may not be on the disk.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirEntry, File, Permissions, TryLockError};
+use std::fs::{self, DirEntry, File, TryLockError};
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -185,8 +184,7 @@ pub fn lock_to_serve(data_dir: &Path) -> Result<File, OpenError> {
 pub struct NewDataDir {
     path: PathBuf,
     existed: bool,
-    /// Whether there were no files but hidden ones.
-    was_empty: bool,
+    had_registry: bool,
 }
 
 impl NewDataDir {
@@ -194,7 +192,7 @@ impl NewDataDir {
     pub fn create(path: &Path) -> Result<NewDataDir, OpenError> {
         let created = NewDataDir::create_directories(path)?;
         let registry = registry_database(path);
-        if registry.path().exists() {
+        if created.had_registry {
             return Ok(created);
         }
         if has_tenant_files(path) {
@@ -210,25 +208,17 @@ impl NewDataDir {
         }
     }
 
-    /// Creates the directory alone. A directory that is empty except for hidden files, such as a
-    /// `.gitignore`, becomes private; one that is in use keeps its mode.
+    /// Creates the directory alone. One that is there keeps its mode.
     pub fn create_directories(path: &Path) -> Result<NewDataDir, OpenError> {
-        let create = || -> io::Result<NewDataDir> {
-            let existed = path.exists();
-            let was_empty = !existed || is_empty(path)?;
-            let created = NewDataDir { path: path.to_owned(), existed, was_empty };
-            files::create_private_directories(path)?;
-            if was_empty {
-                fs::set_permissions(path, Permissions::from_mode(0o700))?;
-            }
-            files::create_private_directories(&tenants_dir(path))?;
-            Ok(created)
-        };
-        create().map_err(|error| OpenError::unusable(path, error))
+        let had_registry = registry_database(path).path().exists();
+        let created = NewDataDir { path: path.to_owned(), existed: path.exists(), had_registry };
+        files::create_private_directories(&tenants_dir(path))
+            .map_err(|error| OpenError::unusable(path, error))?;
+        Ok(created)
     }
 
     pub fn keep(mut self) {
-        (self.existed, self.was_empty) = (true, false);
+        (self.existed, self.had_registry) = (true, true);
     }
 }
 
@@ -238,7 +228,7 @@ impl Drop for NewDataDir {
         if !File::open(&self.path).is_ok_and(|directory| directory.try_lock().is_ok()) {
             return;
         }
-        if self.was_empty && !has_tenant_files(&self.path) {
+        if !self.had_registry && !has_tenant_files(&self.path) {
             registry_database(&self.path).remove();
             let _ = fs::remove_dir(tenants_dir(&self.path));
         }
