@@ -11,7 +11,8 @@
 -- to a table that had rows, so SQLite cannot say so). `search` is the case-folded text of
 -- all text and e-mail fields, one on each line. The table `…_search` has a term for every three
 -- neighbouring characters of it. The program brings it up to date once a commit (triggers would do so
--- for each statement), and merges its segments between commits.
+-- for each statement), and merges its segments between commits. FTS5 gathers `hashsize` bytes before it
+-- writes a segment, so an import writes few.
 
 CREATE TABLE customers (
   id              INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -50,7 +51,7 @@ CREATE VIRTUAL TABLE customers_search USING fts5 (
   tokenize = 'trigram case_sensitive 1'
 );
 INSERT INTO customers_search (customers_search, rank)
-  VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
+  VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16), ('hashsize', 16777216);
 
 CREATE TABLE employees (
   id          INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -89,7 +90,7 @@ CREATE VIRTUAL TABLE employees_search USING fts5 (
   tokenize = 'trigram case_sensitive 1'
 );
 INSERT INTO employees_search (employees_search, rank)
-  VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
+  VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16), ('hashsize', 16777216);
 
 CREATE TABLE hardware (
   id                  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -132,7 +133,7 @@ CREATE VIRTUAL TABLE hardware_search USING fts5 (
   tokenize = 'trigram case_sensitive 1'
 );
 INSERT INTO hardware_search (hardware_search, rank)
-  VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16);
+  VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16), ('hashsize', 16777216);
 
 -- The responses to successful requests with an Idempotency-Key, kept for 24 hours. `request` is the
 -- SHA-256 of the parts in which a repeated request must be equal; `created_at` is in seconds since the

@@ -40,8 +40,8 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let bar = if output.is_none() && io::stdout().is_terminal() {
         ProgressBar::hidden()
     } else {
-        let count: Result<u64, DatabaseError> = file.read(|reading| reading.count(resource));
-        ProgressBar::new(count?)
+        let count: Result<i64, DatabaseError> = file.read(|reading| reading.count(resource));
+        ProgressBar::new(count?.unsigned_abs())
     };
     let export = |target: &mut dyn Write| {
         let target = BufWriter::with_capacity(64 * 1024, target);

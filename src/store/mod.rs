@@ -20,7 +20,7 @@ mod tenant;
 pub use data_dir::{DataDir, NewDataDir, REGISTRY_FILE, lock_to_serve, tenants_dir};
 pub use error::{DatabaseError, MutationError, OpenError, StoreError};
 pub use records::{
-    Actor, Answer, ChangeContext, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Match, Page,
+    Actor, Answer, ChangeContext, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Page,
     Position, Reading, Record, Start, Writing, fold,
 };
 pub use registry::Registry;

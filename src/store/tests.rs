@@ -98,7 +98,7 @@ fn files_of_every_released_version_get_the_present_schema_and_keep_their_content
         drop(DataDir::open_to_serve(data).unwrap());
         for database in [&file, &data_dir::registry_database(data)] {
             let connection = database.open(Role::Reader).unwrap();
-            let differences = differences(&connection, database.schema()).unwrap();
+            let differences = differences(&connection, database.schema).unwrap();
             assert_eq!(differences, [""; 0], "{database:?} of schema {version}");
         }
         let connection = file.open(Role::Reader).unwrap();

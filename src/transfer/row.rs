@@ -7,7 +7,7 @@ use std::mem;
 use super::RowError;
 use crate::model::validation::{ValueError, is_empty, is_integer, shorten};
 use crate::model::{Field, ID, Json, JsonObject, Kind, READ_ONLY, RecordId, Resource, Value};
-use crate::store::{DatabaseError, Match, Reading, Record};
+use crate::store::{DatabaseError, Reading, Record};
 use crate::words;
 
 /// What a row stands for.
@@ -235,14 +235,14 @@ impl<'a> RowValidator<'a> {
         if let (true, Value::Integer(id)) = (is_kept, &value) {
             return Ok(Some(Target::New(Some(RecordId(*id)))));
         }
-        let (code, message) = match self.reading.find_by(resource, key, &value)? {
-            Match::One(id) => {
-                let record = self.reading.record(resource, id)?;
+        let (code, message) = match self.reading.find_by(resource, key, &value)?.as_slice() {
+            [id] => {
+                let record = self.reading.record(resource, *id)?;
                 return Ok(record.map(Target::Known));
             }
-            Match::None if *key != ID => return Ok(Some(Target::New(None))),
-            Match::None => ("not_found", "There is no record with this id."),
-            Match::Several => ("ambiguous_record", "Several records have this value."),
+            [] if *key != ID => return Ok(Some(Target::New(None))),
+            [] => ("not_found", "There is no record with this id."),
+            _ => ("ambiguous_record", "Several records have this value."),
         };
         Ok(self.reject(name, code, message.to_owned()))
     }
@@ -329,15 +329,15 @@ impl<'a> RowValidator<'a> {
             _ => return Ok(self.reject(name, "bad_request", format!("\"{name}\" must be text."))),
         };
         let value = Value::Text(text.clone());
-        let (code, message) = match self.reading.find_by(target, key, &value)? {
-            Match::One(RecordId(id)) => return Ok(Some(Value::Integer(id))),
-            Match::None => (
+        let (code, message) = match self.reading.find_by(target, key, &value)?.as_slice() {
+            [RecordId(id)] => return Ok(Some(Value::Integer(*id))),
+            [] => (
                 missing_code(target),
                 format!(
                     "There is no {noun} with the {key_name} {text:?}. Create the {noun} first."
                 ),
             ),
-            Match::Several => (
+            _ => (
                 "ambiguous_reference",
                 format!(
                     "Several {noun}s have the {key_name} {text:?}. Name the one by \"{}\".",

@@ -18,8 +18,8 @@ use crate::files;
 use crate::model::{ALL, Resource};
 use crate::store::data_dir::{registry_database, tenant_database, tenants_dir};
 use crate::store::database::{Database, Role, copy_pages, is_write_error, open_plain};
-use crate::store::error::OpenError;
-use crate::store::records;
+use crate::store::error::{DatabaseError, OpenError};
+use crate::store::records::Reading;
 use crate::store::registry::{Registry, TenantRow};
 
 /// The directory in which a backup is made, and from which an older one is removed.
@@ -95,7 +95,7 @@ fn fill(
     let copy = registry_database(partial);
     let copied = save(&registry_database(registry.data_dir()), &copy, "the registry")?;
     if let Some(tenant) = tenant {
-        copied.execute("DELETE FROM tenants WHERE id <> ?", [tenant.id])?;
+        copied.execute("DELETE FROM tenants WHERE id <> ?", [tenant.id.0])?;
     }
     let mut manifest = Manifest {
         format: manifest::FORMAT,
@@ -161,7 +161,7 @@ fn save(live: &Database, copy: &Database, what: &str) -> Result<Connection, Arch
         false => unreadable(what, live.error(&error)),
     })?;
     let connection = open_plain(copy.path())?;
-    match check::problems(&connection, copy.schema(), &[check::FAULTS]).into_iter().next() {
+    match check::problems(&connection, copy.schema, &[check::FAULTS]).into_iter().next() {
         Some(cause) => {
             Err(unreadable(what, OpenError::Damaged { path: live.path().to_owned(), cause }))
         }
@@ -174,9 +174,9 @@ fn unreadable(what: &str, cause: impl ToString) -> ArchiveError {
 }
 
 /// Resource → number of its records.
-pub(super) fn count(tenant: &Connection) -> rusqlite::Result<BTreeMap<String, i64>> {
-    let number =
-        |resource: &Resource| Ok((resource.plural.to_owned(), records::count(tenant, resource)?));
+pub(super) fn count(tenant: &Connection) -> Result<BTreeMap<String, i64>, DatabaseError> {
+    let tenant = Reading::new(tenant);
+    let number = |resource: &Resource| Ok((resource.plural.to_owned(), tenant.count(resource)?));
     ALL.into_iter().map(number).collect()
 }
 
@@ -185,7 +185,7 @@ fn describe(partial: &Path, copy: &Database) -> Result<SavedFile, ArchiveError> 
     sync(copy.path())?;
     let file = File::open(copy.path()).map_err(at(copy.path()))?;
     let (bytes, sha256) = manifest::digest(file, io::sink()).map_err(at(copy.path()))?;
-    Ok(SavedFile { path: copy.name_in(partial), schema: copy.schema().version(), bytes, sha256 })
+    Ok(SavedFile { path: copy.name_in(partial), schema: copy.schema.version(), bytes, sha256 })
 }
 
 fn write_manifest(partial: &Path, manifest: &Manifest) -> Result<(), ArchiveError> {

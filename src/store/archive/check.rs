@@ -71,7 +71,7 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
 }
 
 fn examine(database: &Database) -> Vec<String> {
-    let schema = database.schema();
+    let schema = database.schema;
     match database.open(Role::Bulk) {
         Ok(connection) if is_tenants(schema) => {
             problems(&connection, schema, &[FAULTS, STRANGE, &[problems_of_records]])

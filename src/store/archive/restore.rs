@@ -23,9 +23,7 @@ use crate::model::TenantId;
 use crate::store::data_dir::{
     NewDataDir, has_files, is_empty, lock_to_serve, registry_database, tenant_database, tenants_dir,
 };
-use crate::store::database::{
-    COMPANIONS, Database, LITESTREAM_TABLES, Role, replace_content, wait_for,
-};
+use crate::store::database::{Database, LITESTREAM_TABLES, Role, replace_content, wait_for};
 use crate::store::error::OpenError;
 use crate::store::records;
 use crate::store::registry::{
@@ -139,7 +137,7 @@ fn restore_everything(data_dir: &Path, source: &Source) -> Result<Outcome, Archi
     }
     let registry = source.copy_registry(&staging.path)?;
     for tenant in &source.manifest.left_out {
-        registry.execute("DELETE FROM tenants WHERE id = ?", [tenant.id])?;
+        registry.execute("DELETE FROM tenants WHERE id = ?", [tenant.id.0])?;
     }
     let mut statement = registry.prepare("SELECT 1 FROM keys WHERE tenant_id = ?")?;
     let mut restored = Vec::new();
@@ -147,7 +145,7 @@ fn restore_everything(data_dir: &Path, source: &Source) -> Result<Outcome, Archi
         let staged = tenant_database(&staging.path, *id);
         let connection = source.copy(&staged, &staging.path)?;
         records::renew_lineage(&connection, None)?;
-        let keys = statement.query_map([id], |_| Ok(()))?.count();
+        let keys = statement.query_map([id.0], |_| Ok(()))?.count();
         let (id, name, records) = (*id, name.clone(), count(&connection)?);
         restored.push(RestoredTenant { id, name, existed: false, keys, records });
         finish(connection, &staged)?;
@@ -246,7 +244,7 @@ fn add(
             "INSERT INTO main.tenants (name, {TENANT})
              SELECT ?2, {TENANT} FROM saved.tenants WHERE id = ?1 RETURNING {TENANT_COLUMNS}"
         );
-        registry.query_row(&sql, params![saved, name], TenantRow::read)
+        registry.query_row(&sql, params![saved.0, name], TenantRow::read)
     };
     let add_keys = |registry: &Transaction<'_>, tenant: &TenantRow| {
         let sql = format!(
@@ -254,7 +252,7 @@ fn add(
              SELECT ?2, {KEY} FROM saved.keys
              WHERE tenant_id = ?1 AND hash NOT IN (SELECT hash FROM main.keys) ORDER BY id"
         );
-        Ok(registry.execute(&sql, [saved, tenant.id])?)
+        Ok(registry.execute(&sql, [saved.0, tenant.id.0])?)
     };
     registry.add_tenant(name, insert, |live| rename_synced(staged, live), add_keys)
 }
@@ -292,8 +290,7 @@ fn replace(
     }
     finish(connection, staged)?;
     // SQLite would apply the old WAL to the new file.
-    for suffix in COMPANIONS {
-        let path = live.companion(suffix);
+    for path in live.files().skip(1) {
         files::ignore_missing(fs::remove_file(&path)).map_err(at(&path))?;
     }
     rename_synced(staged, live).map_err(at(live.path()))?;

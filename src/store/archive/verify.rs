@@ -42,7 +42,7 @@ impl Source {
     /// Returns it open, without Litestream's tables.
     pub(super) fn copy(&self, copy: &Database, staging: &Path) -> Result<Connection, ArchiveError> {
         let name = copy.name_in(staging);
-        let (from, to, schema) = (self.directory.join(&name), copy.path(), copy.schema());
+        let (from, to, schema) = (self.directory.join(&name), copy.path(), copy.schema);
         let refuse = |what: &str| refused(&from, what);
         let unusable = |error: &dyn Display| refuse(&format!("cannot be used ({error})"));
         let saved = self.manifest.file(&name).ok_or_else(|| refuse("is not in the manifest"))?;

@@ -81,6 +81,12 @@ impl Database {
         most: u32,
         opener: Arc<ScheduledThreadPool>,
     ) -> Pool<SqliteConnectionManager> {
+        let manager = SqliteConnectionManager::file(&self.path).with_flags(FLAGS);
+        let manager = manager.with_init(|connection| {
+            configure(connection, Role::Reader, OPENER_WAIT)?;
+            connection.busy_timeout(LOCK_WAIT)?;
+            connection.pragma_update(None, "query_only", true)
+        });
         Pool::builder()
             .max_size(most)
             .min_idle(Some(0))
@@ -89,15 +95,7 @@ impl Database {
             .max_lifetime(None)
             .connection_timeout(LOCK_WAIT)
             .thread_pool(opener)
-            .build_unchecked(self.reader_manager())
-    }
-
-    pub(super) fn reader_manager(&self) -> SqliteConnectionManager {
-        SqliteConnectionManager::file(&self.path).with_flags(FLAGS).with_init(|connection| {
-            configure(connection, Role::Reader, OPENER_WAIT)?;
-            connection.busy_timeout(LOCK_WAIT)?;
-            connection.pragma_update(None, "query_only", true)
-        })
+            .build_unchecked(manager)
     }
 }
 

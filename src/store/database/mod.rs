@@ -29,13 +29,12 @@ pub(crate) use wal::{commit, make_durable, recover};
 
 use super::error::OpenError;
 use crate::clock::Timestamp;
-use crate::model::{KeyId, RecordId, TenantId, Version};
 
 /// The registry or a tenant's file.
 #[derive(Clone, Debug)]
 pub(crate) struct Database {
     path: PathBuf,
-    schema: &'static Schema,
+    pub(crate) schema: &'static Schema,
 }
 
 /// What a connection is for. Its page cache follows from it.
@@ -58,24 +57,21 @@ impl Database {
         &self.path
     }
 
-    pub(crate) fn schema(&self) -> &'static Schema {
-        self.schema
-    }
-
     /// Its name in a data directory or a backup: `registry.db`, `tenants/1.db`.
     pub(crate) fn name_in(&self, directory: &Path) -> String {
         let name = self.path.strip_prefix(directory).unwrap_or(&self.path);
         name.to_string_lossy().into_owned()
     }
 
-    /// The path with a suffix of [`COMPANIONS`].
+    /// The path of a file that SQLite keeps beside the database.
     pub(crate) fn companion(&self, suffix: &str) -> PathBuf {
         companion(&self.path, suffix)
     }
 
     /// The database and what SQLite keeps beside it.
     pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> {
-        iter::once(self.path.clone()).chain(COMPANIONS.map(|suffix| self.companion(suffix)))
+        let companions = ["-wal", "-shm", "-journal"].map(|suffix| self.companion(suffix));
+        iter::once(self.path.clone()).chain(companions)
     }
 
     /// Where Litestream keeps what it knows of the database, if it copies it.
@@ -114,19 +110,16 @@ impl Database {
         }
     }
 
-    /// Identifies the file that the path names now; `None` where there is none.
-    pub(crate) fn identity(&self) -> Option<FileIdentity> {
-        fs::metadata(&self.path).ok().map(|found| FileIdentity(found.dev(), found.ino()))
+    /// Identifies the file that the path names now.
+    pub(crate) fn identity(&self) -> Result<FileIdentity, OpenError> {
+        let found = fs::metadata(&self.path).map_err(|error| self.unusable(error))?;
+        Ok((found.dev(), found.ino()))
     }
 }
 
 /// Device and inode. An open connection goes on with a file that was removed or replaced; two
 /// equal identities show that it was not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileIdentity(u64, u64);
-
-/// The ends of the names of the files that SQLite keeps beside a database.
-pub(crate) const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
+pub(crate) type FileIdentity = (u64, u64);
 
 /// The path of a file that SQLite keeps beside the database at `path`.
 pub(crate) fn companion(path: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
@@ -138,54 +131,6 @@ pub(crate) fn companion(path: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
 /// Runs a statement that returns nothing, prepared once for each connection.
 pub(crate) fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
-}
-
-impl ToSql for TenantId {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        self.0.to_sql()
-    }
-}
-
-impl FromSql for TenantId {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<TenantId> {
-        value.as_i64().map(TenantId)
-    }
-}
-
-impl ToSql for KeyId {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        self.0.to_sql()
-    }
-}
-
-impl FromSql for KeyId {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<KeyId> {
-        value.as_i64().map(KeyId)
-    }
-}
-
-impl ToSql for RecordId {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        self.0.to_sql()
-    }
-}
-
-impl FromSql for RecordId {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<RecordId> {
-        value.as_i64().map(RecordId)
-    }
-}
-
-impl ToSql for Version {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        self.0.to_sql()
-    }
-}
-
-impl FromSql for Version {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Version> {
-        value.as_i64().map(Version)
-    }
 }
 
 /// RFC 3339 in UTC and whole seconds, whose order as text is that of time.

@@ -7,6 +7,7 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
 use super::*;
+use crate::model::TenantId;
 use crate::store::data_dir::{TENANT, registry_database, tenant_database};
 
 /// `LIBSQLITE3_FLAGS` of the build, from `.cargo/config.toml` or the environment.
@@ -107,7 +108,8 @@ fn every_connection_is_configured() {
             assert_configured(&connection);
             assert_eq!(setting(&connection, "journal_size_limit"), "33554432");
         }
-        let reader = r2d2::ManageConnection::connect(&database.reader_manager()).unwrap();
+        let opener = scheduled_thread_pool::ScheduledThreadPool::new(1);
+        let reader = database.readers(1, opener.into()).get().unwrap();
         assert_configured(&reader);
         assert_eq!(setting(&reader, "query_only"), "1");
         let plain = open_plain(database.path()).unwrap();

@@ -54,7 +54,7 @@ impl Writing<'_> {
     pub(super) fn next_version(&self) -> rusqlite::Result<Version> {
         let sql = "UPDATE changes_state SET last_seq = last_seq + 1, entries = entries + 1
                    RETURNING last_seq";
-        self.connection().prepare_cached(sql)?.query_row([], |row| row.get(0))
+        self.connection().prepare_cached(sql)?.query_row([], |row| row.get(0).map(Version))
     }
 
     /// Adds the entry of a change. Its number is the version of `record`.
@@ -68,11 +68,11 @@ impl Writing<'_> {
         let Entry { action, fields, before } = entry;
         let (key, name, prefix, request) = match &context.actor {
             Actor::Key { key: KeyLabel { id, name, prefix }, request_id } => {
-                (Some(id), name.as_str(), Some(prefix), Some(request_id.as_bytes()))
+                (Some(id.0), name.as_str(), Some(prefix), Some(request_id.as_bytes()))
             }
             Actor::Command(name) => (None, *name, None, None),
         };
-        let Record { version, id, .. } = record;
+        let Record { version: Version(version), id: RecordId(id), .. } = record;
         let fields = json!(fields).to_string();
         let table = resource.plural;
         self.connection()
@@ -89,25 +89,22 @@ impl Writing<'_> {
 }
 
 /// Removes the entries that are too many or from before `now` less `keep`, at most `count` of them.
-/// Without `keep` none is too old. Returns how many were removed. Runs inside a transaction.
+/// Returns how many were removed. Runs inside a transaction.
 pub(crate) fn remove_old_entries(
     connection: &Connection,
     now: Timestamp,
-    keep: Option<Duration>,
-    count: i64,
-) -> rusqlite::Result<i64> {
-    let entries: i64 = connection
-        .prepare_cached("SELECT entries FROM changes_state")?
-        .query_row([], |row| row.get(0))?;
-    let surplus = entries - MAX_ENTRIES;
-    let oldest = keep.map(|keep| now.before(keep).to_string()).unwrap_or_default();
-    let sql = "SELECT max(seq) FROM
-                 (SELECT seq, at, row_number() OVER (ORDER BY seq) AS place
-                  FROM changes ORDER BY seq LIMIT ?)
-               WHERE place <= ? OR at < ?";
-    let mut last = connection.prepare_cached(sql)?;
-    let last = last.query_row(params![count, surplus, oldest], |row| row.get(0))?;
-    let Some(last): Option<Version> = last else { return Ok(0) };
+    keep: Duration,
+    count: u32,
+) -> rusqlite::Result<usize> {
+    let sql = format!(
+        "SELECT max(seq) FROM
+           (SELECT seq, at, row_number() OVER (ORDER BY seq) AS place
+            FROM changes ORDER BY seq LIMIT ?)
+         WHERE place <= (SELECT entries - {MAX_ENTRIES} FROM changes_state) OR at < ?"
+    );
+    let mut last = connection.prepare_cached(&sql)?;
+    let last = last.query_row(params![count, now.before(keep)], |row| row.get(0))?;
+    let Some(last): Option<i64> = last else { return Ok(0) };
     // By the plus sign the entries are read by their numbers. Along an index in the order of the
     // resources, all that are kept would be read, too.
     connection
@@ -117,9 +114,9 @@ pub(crate) fn remove_old_entries(
         )?
         .execute([last])?;
     let sql = "DELETE FROM changes WHERE seq <= ?";
-    let removed = i64::try_from(connection.prepare_cached(sql)?.execute([last])?).unwrap_or(count);
-    let sql = "UPDATE changes_state SET entries = entries - ?";
-    connection.prepare_cached(sql)?.execute([removed])?;
+    let removed = connection.prepare_cached(sql)?.execute([last])?;
+    let sql = "UPDATE changes_state SET entries = entries - changes()";
+    connection.prepare_cached(sql)?.execute([])?;
     Ok(removed)
 }
 
@@ -199,7 +196,7 @@ impl Reading<'_> {
         let (lineage, last): ([u8; 16], Version) = self
             .connection
             .prepare_cached(sql)?
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            .query_row([], |row| Ok((row.get(0)?, Version(row.get(1)?))))?;
         let is_wanted = |resource: &&'static Resource| {
             query.start != Start::Now && query.resource.is_none_or(|only| only == *resource)
         };
@@ -227,7 +224,7 @@ impl Reading<'_> {
                 json.push(b',');
             }
             self.write_entry(&mut json, row)?;
-            (count, seq) = (count + 1, Some(row.get(0)?));
+            (count, seq) = (count + 1, Some(Version(row.get(0)?)));
         }
         json.push(b']');
         let seq = seq.map_or_else(|| last_readable(self.connection, query), Ok)?;
@@ -245,7 +242,7 @@ impl Reading<'_> {
     fn write_entry(&self, json: &mut Vec<u8>, row: &Row<'_>) -> Result<(), DatabaseError> {
         let (resource, entry): (String, String) = (row.get(1)?, row.get(4)?);
         let record = match Resource::find(&resource) {
-            Some(resource) => self.json(resource, row.get(2)?, &[])?,
+            Some(resource) => self.json(resource, RecordId(row.get(2)?), &[])?,
             None => None,
         };
         let record = record.map_or(b"null".to_vec(), |(record, _)| record);
@@ -284,7 +281,7 @@ fn has_missed(
                      ORDER BY seq LIMIT 1), 0)",
     )?;
     for resource in resources {
-        if missed.query_row(params![resource.plural, seq, oldest], |row| row.get(0))? {
+        if missed.query_row(params![resource.plural, seq.0, oldest], |row| row.get(0))? {
             return Ok(true);
         }
     }
@@ -299,8 +296,8 @@ fn last_readable(connection: &Connection, query: &ChangesQuery) -> rusqlite::Res
                     coalesce((SELECT seq FROM changes_removed WHERE resource = ?1), 0))",
     )?;
     let of = |resource: &&Resource| last.query_row([resource.plural], |row| row.get(0));
-    let numbers: Vec<Version> = query.readable.iter().map(of).collect::<rusqlite::Result<_>>()?;
-    Ok(numbers.into_iter().max().unwrap_or(Version(0)))
+    let numbers: Vec<i64> = query.readable.iter().map(of).collect::<rusqlite::Result<_>>()?;
+    Ok(Version(numbers.into_iter().max().unwrap_or(0)))
 }
 
 /// The statement for a page of entries behind a number, and one entry beyond the page. Each

@@ -6,7 +6,7 @@ use rusqlite::Row;
 use rusqlite::types::{ToSql, ToSqlOutput, Type, ValueRef};
 
 use super::Record;
-use crate::model::{ALL, Inclusion, Kind, Resource, Value};
+use crate::model::{ALL, Inclusion, Kind, RecordId, Resource, Value, Version};
 
 /// What is long of one resource's statements and JSON, built once from declared names.
 #[derive(Debug)]
@@ -98,11 +98,11 @@ pub(super) fn read_record(resource: &Resource, row: &Row<'_>) -> rusqlite::Resul
     let values =
         fields.map(|(at, field)| read_value(row.get_ref(at + 1)?, field.kind == Kind::Boolean));
     Ok(Record {
-        id: row.get(0)?,
+        id: RecordId(row.get(0)?),
         values: values.collect::<rusqlite::Result<_>>()?,
         created_at: row.get(last + 1)?,
         updated_at: row.get(last + 2)?,
-        version: row.get(last + 3)?,
+        version: Version(row.get(last + 3)?),
     })
 }
 

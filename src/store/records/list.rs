@@ -6,7 +6,7 @@ use rusqlite::{Connection, params_from_iter};
 use super::Reading;
 use super::encoding::{Statements, including, read_value, write_row};
 use super::search::{fold, match_expression};
-use crate::model::{Bound, Column, ID, KeysetPosition, Kind, ListQuery, Resource, Value};
+use crate::model::{Bound, Column, ID, KeysetPosition, Kind, ListQuery, RecordId, Resource, Value};
 use crate::store::error::DatabaseError;
 
 /// As many records are found along a filter and then sorted. More are read in the list's order,
@@ -64,7 +64,7 @@ impl Reading<'_> {
                 if taken == list.limit {
                     let value = row.get_ref(list.sort.name)?;
                     let value = read_value(value, list.sort.kind == Kind::Boolean)?;
-                    last = Some(KeysetPosition { value, id: row.get("id")? });
+                    last = Some(KeysetPosition { value, id: RecordId(row.get("id")?) });
                 }
             }
         }

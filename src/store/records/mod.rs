@@ -24,7 +24,7 @@ pub use change_log::{Actor, ChangeContext, ChangesPage, ChangesQuery, KeyLabel, 
 pub(crate) use change_log::{remove_old_entries, renew_lineage};
 pub use list::Page;
 pub use search::fold;
-pub(crate) use search::{import_settings, merge_step};
+pub(crate) use search::merge_step;
 pub(crate) use write::remove_old_responses;
 pub use write::{Answer, DeleteOutcome};
 
@@ -70,14 +70,6 @@ pub struct Record {
     pub version: Version,
 }
 
-/// The result of a search by the value of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Match {
-    None,
-    One(RecordId),
-    Several,
-}
-
 impl<'a> Reading<'a> {
     pub(super) fn new(connection: &'a Connection) -> Reading<'a> {
         Reading { connection }
@@ -104,11 +96,11 @@ impl<'a> Reading<'a> {
         let one = Cow::Borrowed(Statements::of(resource).one.as_str());
         let sql = if include.is_empty() { one } else { including(resource, include, &one).into() };
         let mut statement = self.connection.prepare_cached(&sql)?;
-        let mut rows = statement.query([id])?;
+        let mut rows = statement.query([id.0])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let mut json = Vec::with_capacity(512);
         write_row(&mut json, resource, include, row)?;
-        Ok(Some((json, row.get(resource.fields.len() + 3)?)))
+        Ok(Some((json, Version(row.get(resource.fields.len() + 3)?))))
     }
 
     pub fn record(
@@ -117,7 +109,7 @@ impl<'a> Reading<'a> {
         id: RecordId,
     ) -> Result<Option<Record>, DatabaseError> {
         let mut statement = self.connection.prepare_cached(&Statements::of(resource).one)?;
-        Ok(statement.query_row([id], |row| read_record(resource, row)).optional()?)
+        Ok(statement.query_row([id.0], |row| read_record(resource, row)).optional()?)
     }
 
     /// The record's version; `None` if there is no such record.
@@ -128,7 +120,7 @@ impl<'a> Reading<'a> {
     ) -> Result<Option<Version>, DatabaseError> {
         let sql = format!("SELECT version FROM {} WHERE id = ?", resource.plural);
         let mut statement = self.connection.prepare_cached(&sql)?;
-        Ok(statement.query_row([id], |row| row.get(0)).optional()?)
+        Ok(statement.query_row([id.0], |row| row.get(0).map(Version)).optional()?)
     }
 
     pub fn exists(&self, resource: &Resource, id: RecordId) -> Result<bool, DatabaseError> {
@@ -169,8 +161,9 @@ impl<'a> Reading<'a> {
     }
 
     /// The number of records.
-    pub fn count(&self, resource: &Resource) -> Result<u64, DatabaseError> {
-        Ok(count(self.connection, resource)?.unsigned_abs())
+    pub fn count(&self, resource: &Resource) -> Result<i64, DatabaseError> {
+        let sql = format!("SELECT count(*) FROM {}", resource.plural);
+        Ok(self.connection.query_row(&sql, [], |row| row.get(0))?)
     }
 
     /// Whether the resource has, or ever had, a record.
@@ -179,27 +172,20 @@ impl<'a> Reading<'a> {
         Ok(self.connection.query_row(sql, [resource.plural], |row| row.get(0))?)
     }
 
-    /// Searches the record whose `field` equals `value`, as filters compare.
+    /// Searches the record whose `field` equals `value`, as filters compare. Returns two ids at
+    /// most: there are several such records then.
     pub fn find_by(
         &self,
         resource: &Resource,
         field: &Field,
         value: &Value,
-    ) -> Result<Match, DatabaseError> {
+    ) -> Result<Vec<RecordId>, DatabaseError> {
         let (table, name) = (resource.plural, field.name);
         let sql = format!("SELECT id FROM {table} WHERE {name} = ? LIMIT 2");
         let mut statement = self.connection.prepare_cached(&sql)?;
-        let mut rows = statement.query([value])?;
-        let Some(first) = rows.next()? else { return Ok(Match::None) };
-        let id = first.get(0)?;
-        Ok(if rows.next()?.is_some() { Match::Several } else { Match::One(id) })
+        let ids = statement.query_map([value], |row| row.get(0).map(RecordId))?;
+        Ok(ids.collect::<rusqlite::Result<_>>()?)
     }
-}
-
-/// The number of records of a resource.
-pub(crate) fn count(connection: &Connection, resource: &Resource) -> rusqlite::Result<i64> {
-    let sql = format!("SELECT count(*) FROM {}", resource.plural);
-    connection.query_row(&sql, [], |row| row.get(0))
 }
 
 #[cfg(test)]

@@ -51,6 +51,9 @@ fn some_terms(word: &str, most: usize) -> Vec<String> {
     terms.iter().step_by(step).map(quoted).collect()
 }
 
+/// The most bytes of texts that an import leaves pending: about `hashsize` in schema.sql.
+const MAX_PENDING: usize = 16 << 20;
+
 /// A change of one record's entry in the search table of its resource.
 #[derive(Clone, Debug)]
 pub(super) struct SearchChange {
@@ -85,15 +88,15 @@ impl Writing<'_> {
     }
 
     /// Brings the search tables up to date where much is pending: an import changes more than
-    /// memory holds. FTS5 makes one segment of what comes together.
+    /// memory holds.
     pub fn flush_if_large(&self) -> Result<(), DatabaseError> {
-        if self.pending_bytes.get() >= IMPORT_HASH { self.flush() } else { Ok(()) }
+        if self.pending_bytes.get() >= MAX_PENDING { self.flush() } else { Ok(()) }
     }
 
     /// Brings the search tables up to date. Must be called before the transaction commits.
     pub fn flush(&self) -> Result<(), DatabaseError> {
         self.pending_bytes.set(0);
-        for SearchChange { table, id, old, new } in self.search.take() {
+        for SearchChange { table, id: RecordId(id), old, new } in self.search.take() {
             if let Some(old) = old {
                 let sql = format!(
                     "INSERT INTO {table}_search ({table}_search, rowid, search)
@@ -108,24 +111,6 @@ impl Writing<'_> {
         }
         Ok(())
     }
-}
-
-/// The memory in which FTS5 gathers entries before it writes a segment: its default, in bytes.
-const HASH: usize = 1 << 20;
-
-/// The same for a transaction that indexes a whole table: fewer and larger segments.
-const IMPORT_HASH: usize = 16 << 20;
-
-/// Prepares the search table for an import into `resource`, or returns to the usual settings.
-pub(crate) fn import_settings(
-    connection: &Connection,
-    resource: &Resource,
-    is_import: bool,
-) -> rusqlite::Result<()> {
-    let (table, bytes) = (resource.plural, if is_import { IMPORT_HASH } else { HASH });
-    connection.execute_batch(&format!(
-        "INSERT INTO {table}_search ({table}_search, rank) VALUES ('hashsize', {bytes})"
-    ))
 }
 
 /// Merges at most `pages` pages of segments of the search tables. Returns whether there was

@@ -576,7 +576,7 @@ fn entries_are_removed_without_reading_those_that_are_kept() {
     connection.progress_handler(1_000, Some(count)).unwrap();
     let transaction = connection.transaction().unwrap();
     let now = Timestamp::from_unix(1_767_312_000);
-    let keep = Some(Duration::from_hours(24 * 90));
+    let keep = Duration::from_hours(24 * 90);
     assert_eq!(remove_old_entries(&transaction, now, keep, 1_000).unwrap(), 10);
     assert!(thousands_of_steps.load(Ordering::Relaxed) < 100);
 }

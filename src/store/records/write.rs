@@ -2,7 +2,6 @@
 //! (contract section 8).
 
 use std::cell::{Cell, RefCell};
-use std::fmt::Write as _;
 
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension as _, ffi, params};
@@ -55,11 +54,11 @@ impl<'a> Writing<'a> {
     ) -> Result<Record, DatabaseError> {
         let version = self.next_version()?;
         let search = search_text(resource, &values);
-        let now = context.at;
+        let (id, now) = (id.map(|id| id.0), context.at);
         let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(values.len() + 5);
         bound.push(&id);
         bound.extend(values.iter().map(|value| value as &dyn ToSql));
-        bound.extend([&now as &dyn ToSql, &now, &search, &version]);
+        bound.extend([&now as &dyn ToSql, &now, &search, &version.0]);
         let sql = &Statements::of(resource).insert;
         self.connection().prepare_cached(sql)?.execute(bound.as_slice())?;
         let id = RecordId(self.connection().last_insert_rowid());
@@ -113,12 +112,12 @@ impl<'a> Writing<'a> {
         let mut bound: Vec<&dyn ToSql> = Vec::with_capacity(before.len() + 4);
         for (field, value) in resource.fields.iter().zip(&record.values) {
             if before.iter().any(|(changed, _)| changed.name == field.name) {
-                write!(sql, "{} = ?, ", field.name).map_err(|_| rusqlite::Error::InvalidQuery)?;
+                sql.push_str(&format!("{} = ?, ", field.name));
                 bound.push(value);
             }
         }
         sql.push_str("updated_at = ?, search = ?, version = ? WHERE id = ?");
-        bound.extend([&record.updated_at as &dyn ToSql, &search, &record.version, &record.id]);
+        bound.extend([&record.updated_at as &dyn ToSql, &search, &record.version.0, &record.id.0]);
         self.connection().prepare_cached(&sql)?.execute(bound.as_slice()).map(drop)
     }
 
@@ -134,7 +133,7 @@ impl<'a> Writing<'a> {
         let before = String::from_utf8(record.json(resource)).map_err(damaged_text)?;
         let text = self.stored_text(resource, id)?;
         let sql = format!("DELETE FROM {} WHERE id = ?", resource.plural);
-        match self.connection().prepare_cached(&sql)?.execute([id]) {
+        match self.connection().prepare_cached(&sql)?.execute([id.0]) {
             Ok(_) => {
                 record.version = self.next_version()?;
                 let entry = Entry { action: "deleted", fields: Vec::new(), before: Some(before) };
@@ -153,7 +152,7 @@ impl<'a> Writing<'a> {
 
     fn stored_text(&self, resource: &Resource, id: RecordId) -> rusqlite::Result<String> {
         let sql = format!("SELECT search FROM {} WHERE id = ?", resource.plural);
-        self.connection().prepare_cached(&sql)?.query_row([id], |row| row.get(0))
+        self.connection().prepare_cached(&sql)?.query_row([id.0], |row| row.get(0))
     }
 }
 
@@ -234,9 +233,9 @@ impl Writing<'_> {
 pub(crate) fn remove_old_responses(
     connection: &Connection,
     now: Timestamp,
-    count: i64,
+    count: u16,
 ) -> rusqlite::Result<usize> {
     let sql = "DELETE FROM idempotency WHERE id IN
                  (SELECT id FROM idempotency WHERE created_at <= ? ORDER BY created_at LIMIT ?)";
-    connection.prepare_cached(sql)?.execute([now.unix() - KEPT_FOR, count])
+    connection.prepare_cached(sql)?.execute(params![now.unix() - KEPT_FOR, count])
 }

@@ -8,7 +8,7 @@ use rusqlite::{Row, Transaction, params};
 
 use super::{Registry, Result};
 use crate::clock::{Moment, Timestamp};
-use crate::model::TenantId;
+use crate::model::{KeyId, TenantId};
 use crate::store::records::KeyLabel;
 
 /// The number of events of each kind that are kept for each tenant.
@@ -89,14 +89,14 @@ impl Event {
         let Event { at, actor, action, client, key } = self;
         let client = client.map(|client| client.to_string());
         let (id, name, prefix) = match key {
-            Some(KeyLabel { id, name, prefix }) => (Some(id), Some(name), Some(prefix)),
+            Some(KeyLabel { id, name, prefix }) => (Some(id.0), Some(name), Some(prefix)),
             None => (None, None, None),
         };
         let sql = format!(
             "INSERT INTO key_events (tenant_id, {EVENT_COLUMNS})
              SELECT id, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM tenants WHERE id = ?1"
         );
-        let values = params![tenant_id, at, actor, action, client, id, name, prefix];
+        let values = params![tenant_id.0, at, actor, action, client, id, name, prefix];
         transaction.prepare_cached(&sql)?.execute(values)?;
         let of_its_kind = format!("tenant_id = ?1 AND (action IN {SIGN_INS}) = (?2 IN {SIGN_INS})");
         let sql = format!(
@@ -104,14 +104,14 @@ impl Event {
                (SELECT id FROM key_events WHERE {of_its_kind}
                 ORDER BY id DESC LIMIT 1 OFFSET {EVENTS_KEPT})"
         );
-        transaction.prepare_cached(&sql)?.execute(params![tenant_id, action]).map(drop)
+        transaction.prepare_cached(&sql)?.execute(params![tenant_id.0, action]).map(drop)
     }
 
     /// Reads [`EVENT_COLUMNS`], in their order.
     pub(in crate::store) fn read(row: &Row<'_>) -> rusqlite::Result<Event> {
         let client = row.get::<_, Option<String>>(3)?.and_then(|text| text.parse().ok());
         let key = match row.get(4)? {
-            Some(id) => Some(KeyLabel { id, name: row.get(5)?, prefix: row.get(6)? }),
+            Some(id) => Some(KeyLabel { id: KeyId(id), name: row.get(5)?, prefix: row.get(6)? }),
             None => None,
         };
         Ok(Event { at: row.get(0)?, actor: row.get(1)?, action: row.get(2)?, client, key })
@@ -150,7 +150,7 @@ impl Registry {
                  ORDER BY id DESC LIMIT {limit}"
             );
             let mut select = connection.prepare_cached(&sql)?;
-            select.query_map(params![tenant_id, sign_ins], Event::read)?.collect()
+            select.query_map(params![tenant_id.0, sign_ins], Event::read)?.collect()
         })
     }
 
@@ -162,7 +162,7 @@ impl Registry {
                  WHERE tenant_id = ?1 AND action = 'failed sign-in' AND id > coalesce(
                    (SELECT id FROM key_events WHERE tenant_id = ?1 AND action = 'signed in'
                     ORDER BY id DESC LIMIT 1 OFFSET 1), 0)";
-            Ok(connection.prepare_cached(sql)?.query_map([tenant_id], |_| Ok(()))?.count())
+            Ok(connection.prepare_cached(sql)?.query_map([tenant_id.0], |_| Ok(()))?.count())
         })?;
         Ok(stored + self.unwritten.lock().failed_sign_ins_of(tenant_id).len())
     }

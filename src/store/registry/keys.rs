@@ -88,8 +88,8 @@ impl KeyRow {
     /// Reads [`KEY_COLUMNS`], in their order.
     pub(in crate::store) fn read(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
         Ok(KeyRow {
-            id: row.get(0)?,
-            tenant_id: row.get(1)?,
+            id: KeyId(row.get(0)?),
+            tenant_id: TenantId(row.get(1)?),
             name: row.get(2)?,
             prefix: row.get(3)?,
             scopes: Scopes::from(row.get_ref(4)?.as_str()?),
@@ -216,7 +216,7 @@ impl Registry {
     pub fn list_keys(&self, tenant_id: TenantId) -> Result<Vec<KeyRow>> {
         let mut keys: Vec<KeyRow> = self.read(|connection| {
             let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 ORDER BY id");
-            connection.prepare_cached(&sql)?.query_map([tenant_id], KeyRow::read)?.collect()
+            connection.prepare_cached(&sql)?.query_map([tenant_id.0], KeyRow::read)?.collect()
         })?;
         let unwritten = self.unwritten.lock();
         for key in &mut keys {
@@ -302,7 +302,7 @@ impl Administration<'_> {
         self.registry.change(|transaction| {
             self.remove_key(transaction, new)?;
             let sql = "UPDATE keys SET expires_at = ?2 WHERE id = ?1";
-            transaction.execute(sql, params![old.id, former_end])?;
+            transaction.execute(sql, params![old.id.0, former_end])?;
             Ok(())
         })
     }
@@ -310,7 +310,7 @@ impl Administration<'_> {
     fn find_key(&self, transaction: &Transaction<'_>, id: KeyId) -> Result<KeyRow> {
         let sql = format!("SELECT {KEY_COLUMNS} FROM keys WHERE tenant_id = ?1 AND id = ?2");
         let mut find = transaction.prepare_cached(&sql)?;
-        let key = find.query_row(params![self.tenant_id, id], KeyRow::read).optional()?;
+        let key = find.query_row(params![self.tenant_id.0, id.0], KeyRow::read).optional()?;
         key.ok_or(RegistryError::NoKey(id))
     }
 
@@ -331,7 +331,7 @@ impl Administration<'_> {
         }
         let mut count =
             transaction.prepare_cached("SELECT count(*) FROM keys WHERE tenant_id = ?1")?;
-        if count.query_row([self.tenant_id], |row| row.get::<_, u32>(0))? >= MAX_KEYS {
+        if count.query_row([self.tenant_id.0], |row| row.get::<_, u32>(0))? >= MAX_KEYS {
             return Err(RegistryError::TooManyKeys);
         }
         let key = secret::generate_key()?;
@@ -343,14 +343,14 @@ impl Administration<'_> {
         );
         let (hash, scopes) = (secret::hash(&key), scopes.to_string());
         let values =
-            params![self.tenant_id, name, hash, prefix, scopes, now, expires_at, rate_limit];
+            params![self.tenant_id.0, name, hash, prefix, scopes, now, expires_at, rate_limit];
         let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
         self.record(transaction, Action::KeyCreated, Some(&row))?;
         Ok((row, key))
     }
 
     fn remove_key(&self, transaction: &Transaction<'_>, key: &KeyRow) -> rusqlite::Result<()> {
-        transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id])?;
+        transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id.0])?;
         self.record(transaction, Action::KeyDeleted, Some(key))
     }
 }
@@ -359,6 +359,6 @@ impl Administration<'_> {
 fn update(transaction: &Transaction<'_>, key: &KeyRow) -> rusqlite::Result<()> {
     let KeyRow { id, revoked_at, expires_at, rate_limit, .. } = key;
     let sql = "UPDATE keys SET revoked_at = ?2, expires_at = ?3, rate_limit = ?4 WHERE id = ?1";
-    let values = params![id, revoked_at, expires_at, rate_limit];
+    let values = params![id.0, revoked_at, expires_at, rate_limit];
     transaction.prepare_cached(sql)?.execute(values).map(drop)
 }

@@ -9,7 +9,6 @@ mod tenants;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
@@ -34,7 +33,7 @@ use crate::model::{KeyId, TenantId};
 /// The open registry of a data directory.
 #[derive(Debug)]
 pub struct Registry {
-    data_dir: Arc<DataDir>,
+    data_dir: DataDir,
     database: Database,
     identity: FileIdentity,
     /// A read takes microseconds.
@@ -123,19 +122,6 @@ impl Unwritten {
         let own = self.failed_sign_ins.iter().filter(|(id, _)| *id == tenant_id);
         own.map(|(_, event)| event.clone()).collect()
     }
-
-    fn write(&self, transaction: &Transaction<'_>) -> Result<()> {
-        let mut update = transaction.prepare_cached(
-            "UPDATE keys SET last_used_at = ?2 WHERE id = ?1 AND last_used_at IS NOT ?2",
-        )?;
-        for (key, minute) in &self.uses {
-            update.execute(params![key, minute])?;
-        }
-        for (tenant_id, event) in &self.failed_sign_ins {
-            event.insert(transaction, *tenant_id)?;
-        }
-        Ok(())
-    }
 }
 
 impl Registry {
@@ -147,10 +133,9 @@ impl Registry {
     pub fn open_in(data_dir: DataDir) -> Result<Registry, OpenError> {
         let database = data_dir::registry_database(data_dir.path());
         let writer = database.open(Role::Writer)?;
-        let missing = || OpenError::Missing(database.path().to_owned());
         Ok(Registry {
-            data_dir: Arc::new(data_dir),
-            identity: database.identity().ok_or_else(missing)?,
+            data_dir,
+            identity: database.identity()?,
             reader: Mutex::new(database.open(Role::Reader)?),
             database,
             writer: Mutex::new(writer),
@@ -173,7 +158,7 @@ impl Registry {
 
     /// A change to a file that was removed or replaced would be lost.
     fn check_identity(&self) -> Result<()> {
-        let is_same = self.database.identity() == Some(self.identity);
+        let is_same = self.database.identity().is_ok_and(|found| found == self.identity);
         is_same.then_some(()).ok_or(RegistryError::Replaced)
     }
 
@@ -203,18 +188,24 @@ impl Registry {
         self.unwritten.lock().uses.insert(key_id, minute);
     }
 
-    /// Writes what is in memory. The server calls it once a minute and when it stops. After an
-    /// error the uses are kept for the next call; failed sign-ins are in the log.
+    /// Writes what is in memory. The server calls it once a minute and when it stops. What cannot
+    /// be written is lost; failed sign-ins are in the log, too.
     pub fn flush(&self) -> Result<()> {
-        let unwritten = std::mem::take(&mut *self.unwritten.lock());
-        if unwritten.uses.is_empty() && unwritten.failed_sign_ins.is_empty() {
+        let Unwritten { uses, failed_sign_ins } = std::mem::take(&mut *self.unwritten.lock());
+        if uses.is_empty() && failed_sign_ins.is_empty() {
             return Ok(());
         }
-        self.change(|transaction| unwritten.write(transaction)).inspect_err(|_| {
-            let mut newer = self.unwritten.lock();
-            for (key, minute) in &unwritten.uses {
-                newer.uses.entry(*key).or_insert(*minute);
+        self.change(|transaction| {
+            let mut update = transaction.prepare_cached(
+                "UPDATE keys SET last_used_at = ?2 WHERE id = ?1 AND last_used_at IS NOT ?2",
+            )?;
+            for (key, minute) in &uses {
+                update.execute(params![key.0, minute])?;
             }
+            for (tenant_id, event) in &failed_sign_ins {
+                event.insert(transaction, *tenant_id)?;
+            }
+            Ok(())
         })
     }
 

@@ -50,7 +50,7 @@ impl TenantRow {
     /// Reads [`TENANT_COLUMNS`], in their order.
     pub(in crate::store) fn read(row: &Row<'_>) -> rusqlite::Result<TenantRow> {
         Ok(TenantRow {
-            id: row.get(0)?,
+            id: TenantId(row.get(0)?),
             name: row.get(1)?,
             suspended: row.get(2)?,
             trial_until: row.get(3)?,
@@ -126,7 +126,7 @@ impl Registry {
                 if !data_dir::has_files(&tenant_database(self.data_dir(), tenant.id)) {
                     break tenant;
                 }
-                transaction.execute("DELETE FROM tenants WHERE id = ?1", [tenant.id])?;
+                transaction.execute("DELETE FROM tenants WHERE id = ?1", [tenant.id.0])?;
             };
             let database = placed.insert(tenant_database(self.data_dir(), tenant.id));
             place(database).map_err(|error| RegistryError::File(error.to_string()))?;
@@ -145,7 +145,7 @@ impl Registry {
     }
 
     pub fn tenant(&self, id: TenantId) -> Result<Option<TenantRow>> {
-        self.read(|connection| find(connection, "id", &id))
+        self.read(|connection| find(connection, "id", &id.0))
     }
 
     /// Returns every tenant with the number of its keys, revoked keys included, ordered by name.
@@ -194,7 +194,12 @@ impl Registry {
             let TenantRow { id, name, suspended, trial_until, .. } = &tenant;
             let sql =
                 "UPDATE tenants SET name = ?2, suspended = ?3, trial_until = ?4 WHERE id = ?1";
-            transaction.prepare_cached(sql)?.execute(params![id, name, suspended, trial_until])?;
+            transaction.prepare_cached(sql)?.execute(params![
+                id.0,
+                name,
+                suspended,
+                trial_until
+            ])?;
             Ok(tenant)
         })
     }
@@ -203,7 +208,8 @@ impl Registry {
     pub fn delete_tenant(&self, name: &str) -> Result<TenantId> {
         let id = self.change(|transaction| {
             let sql = "DELETE FROM tenants WHERE name = ?1 RETURNING id";
-            let deleted = transaction.prepare_cached(sql)?.query_row([name], |row| row.get(0));
+            let deleted =
+                transaction.prepare_cached(sql)?.query_row([name], |row| row.get(0).map(TenantId));
             deleted.optional()?.ok_or_else(|| RegistryError::NoTenant(name.to_owned()))
         })?;
         let database = tenant_database(self.data_dir(), id);
@@ -234,7 +240,8 @@ impl Registry {
                 .execute([seconds])?;
             let sql = "INSERT INTO sessions (tenant_id, hash, expires_at)
                  SELECT id, ?2, ?3 FROM tenants WHERE id = ?1 AND password_hash = ?4";
-            let values = params![tenant.id, hash, seconds + SESSION_SECONDS, tenant.password_hash];
+            let values =
+                params![tenant.id.0, hash, seconds + SESSION_SECONDS, tenant.password_hash];
             let inserted = transaction.prepare_cached(sql)?.execute(values)? == 1;
             if inserted {
                 let admin = self.administer(tenant.id, Actor::Panel(client), now);
@@ -273,10 +280,10 @@ impl Administration<'_> {
     pub fn set_password(&self, password_hash: &str) -> Result<()> {
         self.registry.change(|transaction| {
             let sql = "UPDATE tenants SET password_hash = ?2 WHERE id = ?1";
-            if transaction.execute(sql, params![self.tenant_id, password_hash])? == 0 {
+            if transaction.execute(sql, params![self.tenant_id.0, password_hash])? == 0 {
                 return Err(RegistryError::NoTenant(self.tenant_id.to_string()));
             }
-            transaction.execute("DELETE FROM sessions WHERE tenant_id = ?1", [self.tenant_id])?;
+            transaction.execute("DELETE FROM sessions WHERE tenant_id = ?1", [self.tenant_id.0])?;
             Ok(self.record(transaction, Action::PasswordChanged, None)?)
         })
     }

@@ -8,7 +8,7 @@ use super::*;
 use crate::clock::{Clock, Timestamp};
 use crate::model::{Scopes, TenantId};
 use crate::secret;
-use crate::store::{KeyLabel, NewDataDir, REGISTRY_FILE};
+use crate::store::{KeyLabel, NewDataDir, REGISTRY_FILE, tenants_dir};
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
@@ -377,17 +377,13 @@ fn created_files_are_private_to_the_owner() {
 }
 
 #[test]
-fn a_directory_in_use_keeps_its_mode_and_an_empty_one_becomes_private() {
+fn a_data_directory_that_is_there_keeps_its_mode() {
     let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    NewDataDir::create(path).unwrap().keep();
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
-    for (name, inside, expected) in [("used", "notes.txt", 0o755), ("fresh", ".gitignore", 0o700)] {
-        let path = directory.path().join(name);
-        fs::create_dir(&path).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-        fs::write(path.join(inside), "").unwrap();
-        NewDataDir::create(&path).unwrap().keep();
-        assert_eq!(mode(&path), expected, "{name}");
-    }
+    assert_eq!([mode(path), mode(&tenants_dir(path))], [0o755, 0o700]);
 }
 
 #[test]

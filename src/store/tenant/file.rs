@@ -42,7 +42,7 @@ impl TenantFile {
     /// needs the indexes. Waits for another writer, and calls `wait` first if that takes long.
     pub fn begin_import(
         &mut self,
-        resource: &'static Resource,
+        resource: &Resource,
         finds: bool,
         wait: impl FnOnce(),
     ) -> Result<ImportTransaction<'_>, DatabaseError> {
@@ -54,8 +54,7 @@ impl TenantFile {
         } else {
             String::new()
         };
-        records::import_settings(&transaction, resource, true)?;
-        Ok(ImportTransaction { transaction, resource, indexes })
+        Ok(ImportTransaction { transaction, indexes })
     }
 
     /// Copies the WAL into the file. After an import the WAL is as long as the file, and the next
@@ -64,17 +63,12 @@ impl TenantFile {
         let outcome = self.connection.busy_timeout(CHECKPOINT_WAIT);
         let _ = outcome.and_then(|()| self.database.checkpoint(&self.connection, true));
     }
-
-    pub fn path(&self) -> &Path {
-        self.database.path()
-    }
 }
 
 /// The transaction of an import. Dropping it rolls everything back.
 #[derive(Debug)]
 pub struct ImportTransaction<'a> {
     transaction: Transaction<'a>,
-    resource: &'static Resource,
     /// Creates the indexes that were dropped.
     indexes: String,
 }
@@ -91,12 +85,10 @@ impl ImportTransaction<'_> {
     }
 
     pub fn commit(self, now: Timestamp) -> Result<(), DatabaseError> {
-        let ImportTransaction { transaction, resource, indexes } = self;
-        records::import_settings(&transaction, resource, false)?;
-        transaction.execute_batch(&indexes)?;
         // What is too old, the server removes.
-        records::remove_old_entries(&transaction, now, None, i64::MAX)?;
-        Ok(database::commit(transaction)?)
+        records::remove_old_entries(&self.transaction, now, Duration::MAX, u32::MAX)?;
+        self.transaction.execute_batch(&self.indexes)?;
+        Ok(database::commit(self.transaction)?)
     }
 }
 

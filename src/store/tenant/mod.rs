@@ -2,14 +2,11 @@
 //!
 //! | file | its concern |
 //! |---|---|
-//! | `tenant` | one open file: reads and mutations |
 //! | `writer` | the thread with the one writing connection: group commit |
 //! | `upkeep` | what the writer does between commits: merging, checkpoints, removal |
 //! | `file` | a file as commands use it |
 
 mod file;
-#[expect(clippy::module_inception, reason = "the module is named after its main type")]
-mod tenant;
 mod upkeep;
 mod writer;
 
@@ -17,50 +14,66 @@ use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use parking_lot::Mutex;
+use r2d2::Pool;
+use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::ErrorCode;
 use scheduled_thread_pool::ScheduledThreadPool;
 
 pub use file::{ImportTransaction, TenantFile};
-pub use tenant::{Deadline, Tenant};
 pub use writer::Demand;
 
 use super::data_dir::tenant_database;
-use super::database::LOCK_WAIT;
-use super::error::StoreError;
+use super::database::{Database, FileIdentity, LOCK_WAIT, Role};
+use super::error::{DatabaseError, MutationError, OpenError, StoreError};
+use super::records::{Reading, Writing};
 use crate::config::TenantLimits;
 use crate::model::TenantId;
+use writer::{Mutation, Writer, tell};
 
 /// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The most reading connections of one tenant.
+const MAX_READERS: u32 = 4;
+
+/// How long a read of a request may run (contract section 4).
+const READ_TIME: Duration = Duration::from_secs(5);
+
+/// SQLite's instructions between two looks at the deadline: well under a millisecond.
+const INSTRUCTIONS: i32 = 4_000;
 
 /// All tenants' files.
 pub struct Tenants {
     data_dir: PathBuf,
     /// The least recently used is closed for the next.
     slots: Mutex<LruCache<TenantId, Arc<Slot>>>,
-    shared: Arc<Shared>,
-}
-
-/// What all tenants share.
-struct Shared {
     limits: TenantLimits,
     /// Opens connections for all pools: a pool would start three threads of its own.
     opener: Arc<ScheduledThreadPool>,
 }
 
-/// One tenant's entry. It outlives the open file, so that a failure is logged once.
+/// One tenant's entry. It outlives the open file.
+#[derive(Default)]
 struct Slot {
     state: Mutex<State>,
     /// Opening counts as reading.
-    reading: Arc<Health>,
-    writing: Arc<Health>,
+    reading: Arc<Failure>,
+    writing: Arc<Failure>,
 }
 
+/// The cause of the last failure, until there is a success. It is logged once, not for every
+/// request.
+type Failure = Mutex<Option<String>>;
+
+#[derive(Default)]
 enum State {
+    #[default]
     Closed,
     Open(Arc<Tenant>),
     Failed(Instant),
@@ -73,7 +86,8 @@ impl Tenants {
         Tenants {
             data_dir: data_dir.into(),
             slots: Mutex::new(LruCache::new(most)),
-            shared: Arc::new(Shared { limits, opener: Arc::new(opener.build()) }),
+            limits,
+            opener: Arc::new(opener.build()),
         }
     }
 
@@ -89,16 +103,16 @@ impl Tenants {
         // Closed first, if the path names another file now.
         *state = State::Closed;
         let database = tenant_database(&self.data_dir, id);
-        match Tenant::open(database, Arc::clone(&self.shared), &slot) {
+        match Tenant::open(database.clone(), &slot, self.limits, Arc::clone(&self.opener)) {
             Ok(tenant) => {
                 let tenant = Arc::new(tenant);
                 *state = State::Open(Arc::clone(&tenant));
-                slot.reading.works();
+                *slot.reading.lock() = None;
                 Ok(tenant)
             }
             Err(error) => {
                 *state = State::Failed(Instant::now());
-                Err(slot.reading.fails(&error))
+                Err(unavailable(&slot.reading, &database, &error))
             }
         }
     }
@@ -108,11 +122,7 @@ impl Tenants {
         if let Some(slot) = slots.get(&id) {
             return Arc::clone(slot);
         }
-        let slot = Arc::new(Slot {
-            state: Mutex::new(State::Closed),
-            reading: Health::new(id, "reading"),
-            writing: Health::new(id, "writing"),
-        });
+        let slot = Arc::new(Slot::default());
         let evicted = slots.push(id, Arc::clone(&slot));
         drop(slots);
         // Its running requests finish first. Closing takes time, so the map is not locked.
@@ -122,7 +132,7 @@ impl Tenants {
 
     /// How long an entry of a change log is kept and shown.
     pub fn keep_changes(&self) -> Duration {
-        self.shared.limits.keep_changes
+        self.limits.keep_changes
     }
 
     #[cfg(test)]
@@ -136,10 +146,9 @@ impl Tenants {
             let mut slots = self.slots.lock();
             std::iter::from_fn(|| slots.pop_lru()).map(|(_, slot)| slot).collect()
         };
-        let stop = |slot: Arc<Slot>| match std::mem::replace(&mut *slot.state.lock(), State::Closed)
-        {
-            State::Open(tenant) => tenant.stop(),
-            State::Closed | State::Failed(_) => None,
+        let stop = |slot: Arc<Slot>| {
+            let state = std::mem::replace(&mut *slot.state.lock(), State::Closed);
+            if let State::Open(tenant) = state { tenant.stop() } else { None }
         };
         let writers: Vec<_> = slots.into_iter().filter_map(stop).collect();
         for writer in writers {
@@ -149,46 +158,117 @@ impl Tenants {
     }
 }
 
-/// The present failure of reading one tenant's file, or of writing to it. It is logged once, not
-/// for every request, and once more when it has ended.
-#[derive(Debug)]
-pub(super) struct Health {
-    tenant: TenantId,
-    usage: &'static str,
-    failure: Mutex<Option<String>>,
+/// Logs why a file cannot be used. Returns the answer to the request.
+fn unavailable(failure: &Failure, database: &Database, cause: &dyn Display) -> StoreError {
+    let (file, cause) = (database.path().display(), cause.to_string());
+    if failure.lock().replace(cause.clone()).as_ref() != Some(&cause) {
+        tracing::error!(%file, cause, "the tenant's file cannot be used");
+    }
+    StoreError::Unavailable
 }
 
-impl Health {
-    pub(super) fn new(tenant: TenantId, usage: &'static str) -> Arc<Health> {
-        Arc::new(Health { tenant, usage, failure: Mutex::default() })
+/// One tenant's open file.
+pub struct Tenant {
+    database: Database,
+    identity: FileIdentity,
+    readers: Pool<SqliteConnectionManager>,
+    /// `None` once it was stopped.
+    writer: Mutex<Option<Writer>>,
+    failure: Arc<Failure>,
+}
+
+impl Tenant {
+    fn open(
+        database: Database,
+        slot: &Slot,
+        limits: TenantLimits,
+        opener: Arc<ScheduledThreadPool>,
+    ) -> Result<Tenant, OpenError> {
+        // Opened here, not in the pool: the pool would try again in the background and keep the
+        // caller waiting.
+        drop(database.open(Role::Reader)?);
+        let identity = database.identity()?;
+        let readers = database.readers(MAX_READERS, opener);
+        let writer = Writer::start(database.clone(), limits, Arc::clone(&slot.writing))
+            .map_err(|error| OpenError::unusable(database.path(), error))?;
+        let (writer, failure) = (Mutex::new(Some(writer)), Arc::clone(&slot.reading));
+        Ok(Tenant { database, identity, readers, writer, failure })
     }
 
-    pub(super) fn works(&self) {
-        if self.failure.lock().take().is_some() {
-            let (tenant, usage) = (self.tenant, self.usage);
-            tracing::info!(%tenant, usage, "the tenant's file can be used again");
+    /// Whether the path still names the file that is open. An open connection goes on with a file
+    /// that was removed or replaced.
+    fn is_current(&self) -> bool {
+        self.database.identity().is_ok_and(|found| found == self.identity)
+    }
+
+    /// Runs `work` on one moment of the file, until the deadline.
+    pub fn read<T>(
+        &self,
+        deadline: Deadline,
+        work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>,
+    ) -> Result<T, StoreError> {
+        let fails = |error: &dyn Display| unavailable(&self.failure, &self.database, error);
+        let connection = self.readers.get().map_err(|error| fails(&error))?;
+        let is_over = move || deadline.is_over();
+        let outcome = connection
+            .progress_handler(INSTRUCTIONS, Some(is_over))
+            .map_err(DatabaseError)
+            .and_then(|()| Reading::of_one_moment(&connection, work));
+        // Without a handler nothing is left to fail.
+        let _ = connection.progress_handler(0, None::<fn() -> bool>);
+        let outcome = outcome.inspect(|_| *self.failure.lock() = None);
+        outcome.map_err(|DatabaseError(error)| match error.sqlite_error_code() {
+            Some(ErrorCode::OperationInterrupted) => StoreError::TimedOut,
+            _ => fails(&error),
+        })
+    }
+
+    /// Runs `work` in a transaction of the tenant's one writer and passes the outcome to `done`, on
+    /// another thread: what `work` returned once it is on disk, what it rejected, or why nothing
+    /// was changed.
+    pub fn mutate<T, E>(
+        &self,
+        demand: Demand,
+        work: impl FnOnce(&Writing<'_>) -> Result<T, MutationError<E>> + Send + 'static,
+        done: impl FnOnce(Result<Result<T, E>, StoreError>) + Send + 'static,
+    ) where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let mutation = Mutation::new(demand, work, done);
+        match &*self.writer.lock() {
+            Some(writer) => writer.submit(mutation),
+            None => tell(mutation.done, Err(StoreError::Unavailable)),
         }
     }
 
-    /// Returns the answer to the request.
-    pub(super) fn fails(&self, cause: &dyn Display) -> StoreError {
-        let cause = cause.to_string();
-        let mut known = self.failure.lock();
-        if known.as_ref() != Some(&cause) {
-            let (tenant, usage) = (self.tenant, self.usage);
-            tracing::error!(%tenant, usage, cause, "the tenant's file cannot be used");
-            *known = Some(cause);
-        }
-        StoreError::Unavailable
+    /// Ends the writer once it has done what is queued.
+    fn stop(&self) -> Option<JoinHandle<()>> {
+        self.writer.lock().take().map(|writer| writer.thread)
+    }
+}
+
+/// When a read is to end.
+#[derive(Clone, Debug)]
+pub struct Deadline {
+    at: Instant,
+    is_abandoned: Arc<AtomicBool>,
+}
+
+impl Deadline {
+    /// Five seconds from now, or as soon as `is_abandoned` is true: the client has gone.
+    pub fn new(is_abandoned: Arc<AtomicBool>) -> Deadline {
+        Deadline { at: Instant::now() + READ_TIME, is_abandoned }
     }
 
-    /// The answer to a mutation that failed in the database.
-    pub(super) fn write_failed(&self, error: &rusqlite::Error) -> StoreError {
-        let answer = self.fails(error);
-        match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => StoreError::DiskFull,
-            _ => answer,
-        }
+    /// Ends at `at`, for tests.
+    #[cfg(test)]
+    fn at(at: Instant) -> Deadline {
+        Deadline { at, is_abandoned: Arc::default() }
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.at || self.is_abandoned.load(Ordering::Relaxed)
     }
 }
 

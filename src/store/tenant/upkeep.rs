@@ -6,48 +6,44 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 
-use super::Shared;
 use crate::clock::Timestamp;
 use crate::store::database::{self, Database, LOCK_WAIT};
 use crate::store::records;
 
-/// Commits, and so segments, or changed records, after which a step is due also while mutations
-/// wait.
+/// Commits, and so segments, after which a step merges some, also while mutations wait.
 const COMMITS: u32 = 8;
-const CHANGES: usize = 128;
 
 /// Pages that one step merges.
 const MERGE_PAGES: u32 = 64;
 
-/// Changed records after which the WAL is copied into the file. Each adds about a dozen pages.
-const CHECKPOINT_CHANGES: usize = 128;
+/// Changed records after which a step copies the WAL into the file, also while mutations wait. Each
+/// adds about a dozen pages.
+const CHANGES: usize = 128;
 
 /// Entries, and responses, that one step removes: more than come in between.
-const REMOVED: i64 = 1_000;
+const REMOVED: u16 = 2_000;
 
 /// What is due for one tenant's file. A file that is opened may have segments and entries that an
 /// earlier process or an import has left.
 #[derive(Debug)]
 pub(super) struct Upkeep {
-    /// Since the last step.
+    /// Since segments were merged.
     commits: u32,
-    changes: usize,
     /// Since the last checkpoint.
-    changes_in_wal: usize,
+    changes: usize,
     /// Whether the last step left something to merge or to remove.
     is_left: bool,
 }
 
 impl Upkeep {
     pub(super) fn new() -> Upkeep {
-        Upkeep { commits: 0, changes: 0, changes_in_wal: 0, is_left: true }
+        Upkeep { commits: 0, changes: 0, is_left: true }
     }
 
     /// Counts a commit that changed at most `changes` records.
     pub(super) fn committed(&mut self, changes: usize) {
         self.commits += 1;
         self.changes += changes;
-        self.changes_in_wal += changes;
     }
 
     /// Whether a step is due while mutations wait.
@@ -70,17 +66,17 @@ impl Upkeep {
         &mut self,
         database: &Database,
         connection: &mut Connection,
-        shared: &Shared,
+        keep: Duration,
         now: Timestamp,
     ) -> rusqlite::Result<()> {
-        (self.commits, self.changes, self.is_left) = (0, 0, false);
-        if self.changes_in_wal >= CHECKPOINT_CHANGES {
-            (self.changes_in_wal, self.is_left) = (0, true);
+        if self.changes >= CHANGES {
+            self.changes = 0;
             return database.checkpoint(connection, false);
         }
+        (self.commits, self.is_left) = (0, false);
         // Whoever holds the lock writes for a while. The next commit makes a step due again.
         connection.busy_timeout(Duration::ZERO)?;
-        let outcome = merge_and_remove(connection, shared, now);
+        let outcome = merge_and_remove(connection, keep, now);
         connection.busy_timeout(LOCK_WAIT)?;
         match outcome {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(()),
@@ -92,14 +88,13 @@ impl Upkeep {
 /// Returns whether something is left.
 fn merge_and_remove(
     connection: &mut Connection,
-    shared: &Shared,
+    keep: Duration,
     now: Timestamp,
 ) -> rusqlite::Result<bool> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let is_merge_left = records::merge_step(&transaction, MERGE_PAGES)?;
-    let keep = Some(shared.limits.keep_changes);
-    let entries = records::remove_old_entries(&transaction, now, keep, REMOVED)?;
+    let entries = records::remove_old_entries(&transaction, now, keep, REMOVED.into())?;
     let responses = records::remove_old_responses(&transaction, now, REMOVED)?;
     database::commit(transaction)?;
-    Ok(is_merge_left || entries == REMOVED || i64::try_from(responses) == Ok(REMOVED))
+    Ok(is_merge_left || [entries, responses].contains(&REMOVED.into()))
 }

@@ -3,6 +3,7 @@
 //! Mutations that arrive while it commits wait in its channel and share the next commit, so one
 //! sync of the disk serves them all. No mutation is answered before its commit.
 
+use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
@@ -14,8 +15,9 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
 use rustix::fs::statvfs;
 
 use super::upkeep::Upkeep;
-use super::{Health, Shared};
+use super::{Failure, unavailable};
 use crate::clock::Clock;
+use crate::config::TenantLimits;
 use crate::store::database::{self, Database, LOCK_WAIT, Role, execute};
 use crate::store::error::{DatabaseError, MutationError, OpenError, StoreError};
 use crate::store::records::Writing;
@@ -103,12 +105,13 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(
         database: Database,
-        shared: Arc<Shared>,
-        health: Arc<Health>,
+        limits: TenantLimits,
+        failure: Arc<Failure>,
     ) -> std::io::Result<Writer> {
         let (queue, waiting) = mpsc::sync_channel(MAX_WAITING);
         let upkeep = Upkeep::new();
-        let mut work = WriterThread { database, shared, health, waiting, connection: None, upkeep };
+        let mut work =
+            WriterThread { database, limits, failure, waiting, connection: None, upkeep };
         let thread = thread::Builder::new().name("writer".to_owned()).spawn(move || work.run())?;
         Ok(Writer { queue, thread })
     }
@@ -125,8 +128,8 @@ impl Writer {
 
 struct WriterThread {
     database: Database,
-    shared: Arc<Shared>,
-    health: Arc<Health>,
+    limits: TenantLimits,
+    failure: Arc<Failure>,
     waiting: Receiver<Mutation>,
     /// Opened with the first mutation, and again after a failure.
     connection: Option<Connection>,
@@ -163,9 +166,10 @@ impl WriterThread {
     fn keep_up(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
         let now = Clock::system().now().timestamp();
-        match self.upkeep.step(&self.database, &mut connection, &self.shared, now) {
+        let keep = self.limits.keep_changes;
+        match self.upkeep.step(&self.database, &mut connection, keep, now) {
             Ok(()) => self.connection = Some(connection),
-            Err(error) => drop(self.health.fails(&error)),
+            Err(error) => drop(self.unavailable(&error)),
         }
     }
 
@@ -174,12 +178,14 @@ impl WriterThread {
         let wait = LOCK_WAIT.saturating_sub(first.since.elapsed());
         let mut connection = match self.connection.take().map_or_else(|| self.connect(wait), Ok) {
             Ok(connection) => connection,
-            Err(error) => return tell(first.done, Err(self.health.fails(&error))),
+            Err(error) => {
+                return tell(first.done, Err(self.unavailable(&error)));
+            }
         };
         let outcome = match begin(&mut connection, wait) {
             Ok(transaction) => Ok(self.commit_batch(transaction, first)),
             Err(error) => {
-                tell(first.done, Err(self.health.write_failed(&error)));
+                tell(first.done, Err(self.write_failed(&error)));
                 Err(error)
             }
         };
@@ -201,9 +207,8 @@ impl WriterThread {
     /// fails, or panics, undoes its own writes alone. Then the search tables, for all of them.
     /// Returns the number of operations; `None` where the commit failed.
     fn commit_batch(&self, transaction: Transaction<'_>, first: Mutation) -> Option<usize> {
-        let shortage = self
-            .shortage(&transaction)
-            .unwrap_or_else(|error| Some(self.health.write_failed(&error)));
+        let shortage =
+            self.shortage(&transaction).unwrap_or_else(|error| Some(self.write_failed(&error)));
         let writing = Writing::new(&transaction);
         let mut operations = 0;
         let mut ran = Vec::new();
@@ -222,23 +227,27 @@ impl WriterThread {
         drop(writing);
         let flushed = flushed.map_err(|DatabaseError(error)| error);
         let committed = flushed.and_then(|()| database::commit(transaction));
-        self.answer(ran, committed).then_some(operations)
-    }
-
-    /// Returns whether the batch was committed.
-    fn answer(
-        &self,
-        ran: Vec<(Done, Result<(), StoreError>)>,
-        committed: rusqlite::Result<()>,
-    ) -> bool {
-        let committed = committed.map_err(|error| self.health.write_failed(&error));
+        let committed = committed.map_err(|error| self.write_failed(&error));
         if committed.is_ok() && ran.iter().any(|(_, outcome)| outcome.is_ok()) {
-            self.health.works();
+            *self.failure.lock() = None;
         }
         for (done, outcome) in ran {
             tell(done, outcome.and(committed));
         }
-        committed.is_ok()
+        committed.is_ok().then_some(operations)
+    }
+
+    fn unavailable(&self, error: &dyn Display) -> StoreError {
+        unavailable(&self.failure, &self.database, &format_args!("writing: {error}"))
+    }
+
+    /// Logs why a mutation failed in the database. Returns the answer to it.
+    fn write_failed(&self, error: &rusqlite::Error) -> StoreError {
+        let answer = self.unavailable(error);
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => StoreError::DiskFull,
+            _ => answer,
+        }
     }
 
     /// Why nothing but deletions may be written now (contract section 6, `tenant_unavailable`);
@@ -253,7 +262,7 @@ impl WriterThread {
         };
         let used = count("PRAGMA page_count")?.saturating_sub(count("PRAGMA freelist_count")?);
         let used = u64::try_from(used).unwrap_or(0).saturating_mul(PAGE);
-        Ok((used >= self.shared.limits.max_size).then_some(StoreError::SizeLimit))
+        Ok((used >= self.limits.max_size).then_some(StoreError::SizeLimit))
     }
 
     fn connect(&self, wait: Duration) -> Result<Connection, OpenError> {
@@ -263,7 +272,7 @@ impl WriterThread {
     }
 
     fn prepare(&self, connection: &mut Connection, wait: Duration) -> rusqlite::Result<()> {
-        let keep = i64::try_from(self.shared.limits.keep_changes.as_secs()).unwrap_or(i64::MAX);
+        let keep = i64::try_from(self.limits.keep_changes.as_secs()).unwrap_or(i64::MAX);
         let transaction = begin(connection, wait)?;
         database::make_durable(self.database.path())?;
         let sql = "UPDATE changes_state SET keep_seconds = ?1 WHERE keep_seconds <> ?1";
@@ -274,7 +283,7 @@ impl WriterThread {
     /// `Ok` also for a mutation that rejected itself: its own outcome says so.
     fn run_one(&self, writing: &Writing<'_>, run: Work) -> Result<(), StoreError> {
         let transaction = writing.connection();
-        let failed = |error: rusqlite::Error| self.health.write_failed(&error);
+        let failed = |error: rusqlite::Error| self.write_failed(&error);
         // SQLite may have ended the transaction, after a full disk for instance. Nothing may be
         // written outside of it.
         if transaction.is_autocommit() {

@@ -33,8 +33,6 @@ pub mod store {
     pub mod tenant {
         include!(concat!(env!("OUT_DIR"), "/store/tenant/mod.rs"));
         use crate::stand_ins::database as file;
-        #[expect(clippy::module_inception, reason = "as in the program")]
-        mod tenant { include!(concat!(env!("OUT_DIR"), "/store/tenant/tenant.rs")); }
         mod writer { include!(concat!(env!("OUT_DIR"), "/store/tenant/writer.rs")); }
         mod upkeep { include!(concat!(env!("OUT_DIR"), "/store/tenant/upkeep.rs")); }
     }

@@ -59,12 +59,12 @@ pub fn merge_step(_: &Connection, _pages: u32) -> Result<bool> {
 pub fn remove_old_entries(
     _: &Connection,
     _: Timestamp,
-    _keep: Option<Duration>,
-    _most: i64,
-) -> Result<i64> {
+    _keep: Duration,
+    _most: u32,
+) -> Result<usize> {
     Ok(0)
 }
 
-pub fn remove_old_responses(_: &Connection, _: Timestamp, _most: i64) -> Result<usize> {
+pub fn remove_old_responses(_: &Connection, _: Timestamp, _most: u16) -> Result<usize> {
     Ok(0)
 }
