@@ -6,7 +6,8 @@ use std::{env, fs};
 fn main() {
     println!("cargo::rerun-if-env-changed=TENANTDESK_COMMIT");
     println!("cargo::rerun-if-changed=release/commit");
-    if let Some(commit) = env::var("TENANTDESK_COMMIT").ok().or_else(from_archive) {
+    let commit = env::var("TENANTDESK_COMMIT").ok().or_else(from_archive);
+    if let Some(commit) = commit.filter(|commit| !commit.trim().is_empty()) {
         println!("cargo::rustc-env=TENANTDESK_COMMIT={:.12}", commit.trim());
     }
 }

@@ -130,7 +130,8 @@ fn default_workers() -> usize {
 }
 
 impl Config {
-    /// The configuration on `data_dir` where no option is given.
+    /// The configuration on `data_dir` where no option is given. As with `serve`, the variables
+    /// `TENANTDESK_…` count, and one that is wrong ends the process.
     pub fn new(data_dir: impl Into<PathBuf>) -> Config {
         Config { data_dir: data_dir.into(), ..Config::parse_from([env!("CARGO_PKG_NAME")]) }
     }

@@ -17,7 +17,7 @@ const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$
 
 pub(super) const EXAMPLE_ETAG: &str = "\"8412350017\"";
 const EXAMPLE_UUID: &str = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
-const EXAMPLE_CURSOR: &str = "gWwKjN3nS1CHoVnUMpMXPLkAAAAB9WngkdI9qv3kPs0l";
+const EXAMPLE_CHANGE_CURSOR: &str = "gWwKjN3nS1CHoVnUMpMXPLkAAAAB9WngkdI9qv3kPs0l";
 
 /// The components of each kind by name, such as `schemas`.
 pub(super) fn components(responses: Map<String, Value>) -> Value {
@@ -111,7 +111,7 @@ fn changes() -> Value {
         "ChangePage": object("A page of the change log.", json!({
             "data": list(schema_ref("Change"), "The entries, the oldest first."),
             "next_cursor": text("The `cursor` for what comes after this page, now or later.",
-                EXAMPLE_CURSOR),
+                EXAMPLE_CHANGE_CURSOR),
             "more": { "type": "boolean", "example": false,
                 "description": "Whether further entries are there already." },
         })),

@@ -96,29 +96,6 @@ fn list_of_records(resource: &'static Resource) -> Value {
 fn records(resource: &'static Resource) -> [(&'static str, &'static str, Value); 4] {
     let title = capitalize(resource.name);
     let deleted = json!({ "description": "The record is deleted." });
-    let of_new = ["Location", "ETag", "Idempotent-Replayed"];
-    let required = resource.fields.iter().filter(|field| field.required);
-    let optional = resource.fields.iter().filter(|field| !field.required);
-    let create = json!({
-        "operationId": format!("create{title}"),
-        "summary": format!("Create {}", resource.name),
-        "description": "The response is the new record; `Location` is its path.",
-        "parameters": parameters(&["IdempotencyKey"]),
-        "requestBody": body(&format!("{title}Create"), "64 KiB", example_body(required)),
-        "responses": { "201": answer("The new record.", schema_ref(&title), &of_new) },
-    });
-    let update = json!({
-        "operationId": format!("update{title}"),
-        "summary": format!("Change {}", resource.name),
-        "description": "Only the fields that the body names change. The response is the whole \
-            record after the change.",
-        "parameters": parameters(&["Id", "IfMatch", "IdempotencyKey"]),
-        "requestBody": body(&format!("{title}Update"), "64 KiB", example_body(optional.take(2))),
-        "responses": {
-            "200": answer("The changed record.", schema_ref(&title),
-                &["ETag", "Idempotent-Replayed"]),
-        },
-    });
     let delete = json!({
         "operationId": format!("delete{title}"),
         "summary": format!("Delete {}", resource.name),
@@ -128,10 +105,37 @@ fn records(resource: &'static Resource) -> [(&'static str, &'static str, Value);
     });
     [
         ("get", "read", list_of_records(resource)),
-        ("post", "create", create),
-        ("put", "update", update),
+        ("post", "create", create_record(resource, &title)),
+        ("put", "update", update_record(resource, &title)),
         ("delete", "delete", delete),
     ]
+}
+
+fn create_record(resource: &Resource, title: &str) -> Value {
+    let required = resource.fields.iter().filter(|field| field.required);
+    let headers = ["Location", "ETag", "Idempotent-Replayed"];
+    json!({
+        "operationId": format!("create{title}"),
+        "summary": format!("Create {}", resource.name),
+        "description": "The response is the new record; `Location` is its path.",
+        "parameters": parameters(&["IdempotencyKey"]),
+        "requestBody": body(&format!("{title}Create"), "64 KiB", example_body(required)),
+        "responses": { "201": answer("The new record.", schema_ref(title), &headers) },
+    })
+}
+
+fn update_record(resource: &Resource, title: &str) -> Value {
+    let optional = resource.fields.iter().filter(|field| !field.required).take(2);
+    let headers = ["ETag", "Idempotent-Replayed"];
+    json!({
+        "operationId": format!("update{title}"),
+        "summary": format!("Change {}", resource.name),
+        "description": "Only the fields that the body names change. The response is the whole \
+            record after the change.",
+        "parameters": parameters(&["Id", "IfMatch", "IdempotencyKey"]),
+        "requestBody": body(&format!("{title}Update"), "64 KiB", example_body(optional)),
+        "responses": { "200": answer("The changed record.", schema_ref(title), &headers) },
+    })
 }
 
 /// One of these scopes is enough to be let in.
