@@ -92,7 +92,6 @@ impl SignedInRequest<'_> {
             now,
             key_form,
             errors,
-            failed_sign_ins: registry.failed_sign_ins(tenant.id)?,
             event_lists: [
                 ("changes", "Changes", registry.changes(tenant.id, CHANGES)?),
                 ("sign-ins", "Sign-ins", registry.sign_ins(tenant.id, SIGN_INS)?),

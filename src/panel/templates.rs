@@ -59,8 +59,6 @@ pub(super) struct KeysPage<'a> {
     pub(super) now: Moment,
     pub(super) key_form: KeyForm,
     pub(super) errors: FieldErrors,
-    /// Since the sign-in before this one.
-    pub(super) failed_sign_ins: usize,
     /// The id and the title of each list, and its events, the newest first.
     pub(super) event_lists: [(&'static str, &'static str, Vec<Event>); 2],
 }

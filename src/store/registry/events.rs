@@ -137,9 +137,10 @@ impl Registry {
     /// At most `limit` of the tenant's last sign-ins, failed ones too, the newest first.
     pub fn sign_ins(&self, tenant_id: TenantId, limit: usize) -> Result<Vec<Event>> {
         // A sign-in writes the failed ones before it, so those in memory are the newest.
-        let unwritten = self.unwritten.lock().failed_sign_ins_of(tenant_id);
+        let unwritten = self.unwritten.lock().failed_sign_ins.clone();
+        let own = unwritten.into_iter().rev().filter(|(id, _)| *id == tenant_id);
         let stored = self.events(tenant_id, true, limit)?;
-        Ok(unwritten.into_iter().rev().chain(stored).take(limit).collect())
+        Ok(own.map(|(_, event)| event).chain(stored).take(limit).collect())
     }
 
     fn events(&self, tenant_id: TenantId, sign_ins: bool, limit: usize) -> Result<Vec<Event>> {
@@ -152,18 +153,5 @@ impl Registry {
             let mut select = connection.prepare_cached(&sql)?;
             select.query_map(params![tenant_id.0, sign_ins], Event::read)?.collect()
         })
-    }
-
-    /// How many sign-ins failed since the last but one that succeeded: for whoever is signed in,
-    /// since the one before.
-    pub fn failed_sign_ins(&self, tenant_id: TenantId) -> Result<usize> {
-        let stored = self.read(|connection| {
-            let sql = "SELECT 1 FROM key_events
-                 WHERE tenant_id = ?1 AND action = 'failed sign-in' AND id > coalesce(
-                   (SELECT id FROM key_events WHERE tenant_id = ?1 AND action = 'signed in'
-                    ORDER BY id DESC LIMIT 1 OFFSET 1), 0)";
-            Ok(connection.prepare_cached(sql)?.query_map([tenant_id.0], |_| Ok(()))?.count())
-        })?;
-        Ok(stored + self.unwritten.lock().failed_sign_ins_of(tenant_id).len())
     }
 }

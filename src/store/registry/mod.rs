@@ -117,13 +117,6 @@ struct Unwritten {
     failed_sign_ins: Vec<(TenantId, Event)>,
 }
 
-impl Unwritten {
-    fn failed_sign_ins_of(&self, tenant_id: TenantId) -> Vec<Event> {
-        let own = self.failed_sign_ins.iter().filter(|(id, _)| *id == tenant_id);
-        own.map(|(_, event)| event.clone()).collect()
-    }
-}
-
 impl Registry {
     /// Opens the registry for a command.
     pub fn open(data_dir: &Path) -> Result<Registry, OpenError> {

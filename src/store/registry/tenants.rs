@@ -194,12 +194,8 @@ impl Registry {
             let TenantRow { id, name, suspended, trial_until, .. } = &tenant;
             let sql =
                 "UPDATE tenants SET name = ?2, suspended = ?3, trial_until = ?4 WHERE id = ?1";
-            transaction.prepare_cached(sql)?.execute(params![
-                id.0,
-                name,
-                suspended,
-                trial_until
-            ])?;
+            let values = params![id.0, name, suspended, trial_until];
+            transaction.prepare_cached(sql)?.execute(values)?;
             Ok(tenant)
         })
     }

@@ -236,16 +236,12 @@ fn sign_ins_failures_and_password_changes_are_events_with_the_address() {
     let stranger: IpAddr = "2001:db8::7".parse().unwrap();
     registry.record_failed_sign_in(acme.id, stranger, now);
     assert_eq!(sign_ins(), [event("failed sign-in", stranger)], "before it is written");
-    assert_eq!(registry.failed_sign_ins(acme.id).unwrap(), 1);
     assert!(fixture.sign_in(&acme, 1));
-    assert_eq!(registry.failed_sign_ins(acme.id).unwrap(), 1, "since the sign-in before this one");
     registry.record_failed_sign_in(acme.id, CLIENT, now);
     registry.record_failed_sign_in(acme.id, CLIENT, now);
     registry.record_failed_sign_in(other.id, CLIENT, now);
     assert!(fixture.sign_in(&acme, 2));
-    assert_eq!(registry.failed_sign_ins(acme.id).unwrap(), 2);
     assert!(fixture.sign_in(&acme, 3));
-    assert_eq!(registry.failed_sign_ins(acme.id).unwrap(), 0);
     let expected = [
         event("signed in", CLIENT),
         event("signed in", CLIENT),
@@ -255,7 +251,6 @@ fn sign_ins_failures_and_password_changes_are_events_with_the_address() {
         event("failed sign-in", stranger),
     ];
     assert_eq!(sign_ins(), expected);
-    assert_eq!(registry.failed_sign_ins(other.id).unwrap(), 1);
 
     registry.administer(acme.id, PANEL, now).set_password("$new").unwrap();
     registry.administer(acme.id, Actor::CommandLine, now).set_password("$newer").unwrap();
