@@ -39,8 +39,9 @@ use writer::{Mutation, Writer, tell};
 /// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The most reading connections of one tenant.
-const MAX_READERS: u32 = 4;
+/// The most reading connections of one tenant: half of the most workers, as many as it may have at
+/// once, so that no read waits for one. They are opened on demand.
+const MAX_READERS: u32 = 512;
 
 /// How long a read of a request may run (contract section 4).
 const READ_TIME: Duration = Duration::from_secs(5);
