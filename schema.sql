@@ -4,15 +4,15 @@
 -- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, booleans 0 and 1.
 -- AUTOINCREMENT ensures that the id of a deleted record is not used again.
 --
--- Every field by which a list can be sorted or filtered has an index. SQLite appends the row's id to
--- each entry, so the index also orders equal values, and a page begins where the last one ended.
+-- Every field by which a list can be sorted or filtered has an index. SQLite appends the row's id
+-- to each entry, so the index also orders equal values, and a page begins where the last one ended.
 --
--- `version` is the `seq` of the record's last entry in `changes`, and never null (the column was added
--- to a table that had rows, so SQLite cannot say so). `search` is the case-folded text of
--- all text and e-mail fields, one on each line. The table `…_search` has a term for every three
--- neighbouring characters of it. The program brings it up to date once a commit (triggers would do so
--- for each statement), and merges its segments between commits. FTS5 gathers `hashsize` bytes before it
--- writes a segment, so an import writes few.
+-- `version` is the `seq` of the record's last entry in `changes`, and never null (the column was
+-- added to a table that had rows, so SQLite cannot say so). `search` is the case-folded text of all
+-- text and e-mail fields, one on each line. The table `…_search` has a term for every three
+-- neighbouring characters of it. The program brings it up to date once a commit (triggers would do
+-- so for each statement), and merges its segments between commits. FTS5 gathers `hashsize` bytes
+-- before it writes a segment, so an import writes few.
 
 CREATE TABLE customers (
   id              INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -136,8 +136,8 @@ INSERT INTO hardware_search (hardware_search, rank)
   VALUES ('automerge', 0), ('crisismerge', 1900), ('usermerge', 16), ('hashsize', 16777216);
 
 -- The responses to successful requests with an Idempotency-Key, kept for 24 hours. `request` is the
--- SHA-256 of the parts in which a repeated request must be equal; `created_at` is in seconds since the
--- Unix epoch.
+-- SHA-256 of the parts in which a repeated request must be equal; `created_at` is in seconds since
+-- the Unix epoch.
 CREATE TABLE idempotency (
   id         INTEGER PRIMARY KEY,
   key        BLOB NOT NULL UNIQUE,
@@ -152,9 +152,9 @@ CREATE TABLE idempotency (
 CREATE INDEX idempotency_by_created_at ON idempotency (created_at);
 
 -- The change log: one entry for each change of a record, in the order of the commits. `fields` is a
--- JSON array of names, `before` a JSON object of the values before the change. `by_key`, `by_name` and
--- `by_prefix` are those of the key at that time; without a key, `by_name` is a command. Each index ends
--- with `seq`, so a page of one resource, or of one record, is read in its order.
+-- JSON array of names, `before` a JSON object of the values before the change. `by_key`, `by_name`
+-- and `by_prefix` are those of the key at that time; without a key, `by_name` is a command. Each
+-- index ends with `seq`, so a page of one resource, or of one record, is read in its order.
 CREATE TABLE changes (
   seq        INTEGER PRIMARY KEY,
   at         TEXT NOT NULL,
@@ -179,8 +179,8 @@ CREATE TABLE changes_removed (
 ) STRICT, WITHOUT ROWID;
 
 -- One row. A restore renews `lineage`: a cursor of another lineage is not valid. `last_seq` is the
--- highest `seq` that was ever used. `entries` counts the rows of `changes`. `keep_seconds` is how long
--- the server keeps an entry, for commands.
+-- highest `seq` that was ever used. `entries` counts the rows of `changes`. `keep_seconds` is how
+-- long the server keeps an entry, for commands.
 CREATE TABLE changes_state (
   id           INTEGER PRIMARY KEY CHECK (id = 1),
   lineage      BLOB NOT NULL,
@@ -189,8 +189,8 @@ CREATE TABLE changes_state (
   keep_seconds INTEGER NOT NULL
 ) STRICT;
 
--- The numbers begin at random, so that two files that were made from one do not give the same number to
--- different states.
+-- The numbers begin at random, so that two files that were made from one do not give the same
+-- number to different states.
 INSERT INTO changes_state (id, lineage, last_seq, entries, keep_seconds)
   VALUES (1, randomblob(16), abs(random() % 17592186044416), 0, 7776000);
 

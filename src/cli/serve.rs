@@ -135,7 +135,7 @@ fn raise_descriptor_limit() -> u64 {
     effective.current.unwrap_or(u64::MAX)
 }
 
-/// After an error what is unwritten is kept for the next call. The WAL is copied into the file.
+/// Writes what the registry has in memory, and copies its WAL into the file.
 fn flush(app: &App) {
     if let Err(error) = app.registry.flush() {
         tracing::warn!(%error, "last uses of keys and failed sign-ins cannot be written");

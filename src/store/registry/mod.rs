@@ -111,7 +111,7 @@ impl Administration<'_> {
 /// What is kept in memory and written at most once a minute, so that no request waits for it.
 #[derive(Debug, Default)]
 struct Unwritten {
-    /// Each rounded down to the minute.
+    /// Each rounded down to the minute. Those that are written stay.
     uses: HashMap<KeyId, Timestamp>,
     /// The oldest first. Each has hashed a password, so a minute has some thousand at most.
     failed_sign_ins: Vec<(TenantId, Event)>,
@@ -181,13 +181,14 @@ impl Registry {
         self.unwritten.lock().uses.insert(key_id, minute);
     }
 
-    /// Writes what is in memory. The server calls it once a minute and when it stops. What cannot
-    /// be written is lost; failed sign-ins are in the log, too.
+    /// Writes what is in memory. The server calls it once a minute and when it stops. Last uses
+    /// stay in memory: what cannot be written now, the next call writes. Failed sign-ins that cannot
+    /// be written are in the log alone.
     pub fn flush(&self) -> Result<()> {
-        let Unwritten { uses, failed_sign_ins } = std::mem::take(&mut *self.unwritten.lock());
-        if uses.is_empty() && failed_sign_ins.is_empty() {
-            return Ok(());
-        }
+        let (uses, failed_sign_ins) = {
+            let mut unwritten = self.unwritten.lock();
+            (unwritten.uses.clone(), std::mem::take(&mut unwritten.failed_sign_ins))
+        };
         self.change(|transaction| {
             let mut update = transaction.prepare_cached(
                 "UPDATE keys SET last_used_at = ?2 WHERE id = ?1 AND last_used_at IS NOT ?2",

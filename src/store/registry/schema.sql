@@ -1,7 +1,7 @@
 -- The schema of the registry: tenants, their keys, the panel's sessions, and events.
 --
--- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, except in sessions: seconds since the Unix
--- epoch. AUTOINCREMENT ensures that the id of a deleted row is not used again.
+-- Dates are YYYY-MM-DD, timestamps RFC 3339 in UTC and whole seconds, except in sessions: seconds
+-- since the Unix epoch. AUTOINCREMENT ensures that the id of a deleted row is not used again.
 
 CREATE TABLE tenants (
   id            INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -12,9 +12,10 @@ CREATE TABLE tenants (
   created_at    TEXT NOT NULL
 ) STRICT;
 
--- `hash` is the SHA-256 of the whole key, which is not stored; `scopes` holds the names of the scopes, separated by spaces.
--- `expires_at` is the second from which on the key is expired; NULL for a key without an end. `rate_limit` is the key's own
--- number of requests a minute; NULL for the server's.
+-- `hash` is the SHA-256 of the whole key, which is not stored; `scopes` holds the names of the
+-- scopes, separated by spaces. `expires_at` is the second from which on the key is expired; NULL
+-- for a key without an end. `rate_limit` is the key's own number of requests a minute; NULL for the
+-- server's.
 CREATE TABLE keys (
   id           INTEGER PRIMARY KEY AUTOINCREMENT,
   tenant_id    INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
@@ -42,9 +43,10 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_by_tenant ON sessions (tenant_id);
 CREATE INDEX sessions_by_expires_at ON sessions (expires_at);
 
--- Sign-ins, failed ones too, and changes of keys and the password, with the interface that was used and, for the panel, the
--- client's address. The key's name and prefix are copied, because the key may be deleted; they are NULL for an event without a
--- key. Of each tenant the last 1,000 sign-ins and the last 1,000 changes are kept.
+-- Sign-ins, failed ones too, and changes of keys and the password, with the interface that was used
+-- and, for the panel, the client's address. The key's name and prefix are copied, because the key
+-- may be deleted; they are NULL for an event without a key. Of each tenant the last 1,000 sign-ins
+-- and the last 1,000 changes are kept.
 CREATE TABLE key_events (
   id        INTEGER PRIMARY KEY AUTOINCREMENT,
   tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
