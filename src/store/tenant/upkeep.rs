@@ -25,21 +25,17 @@ const REMOVED: u16 = 2_000;
 
 /// What is due for one tenant's file. A file that is opened may have segments and entries that an
 /// earlier process or an import has left.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Upkeep {
     /// Since segments were merged.
     commits: u32,
     /// Since the last checkpoint.
     changes: usize,
-    /// Whether the last step left something to merge or to remove.
-    is_left: bool,
+    /// Whether the last step left nothing to merge or to remove.
+    is_done: bool,
 }
 
 impl Upkeep {
-    pub(super) fn new() -> Upkeep {
-        Upkeep { commits: 0, changes: 0, is_left: true }
-    }
-
     /// Counts a commit that changed at most `changes` records.
     pub(super) fn committed(&mut self, changes: usize) {
         self.commits += 1;
@@ -51,14 +47,9 @@ impl Upkeep {
         self.commits >= COMMITS || self.changes >= CHANGES
     }
 
-    /// Whether a step is due while nothing waits.
-    pub(super) fn is_due(&self) -> bool {
-        self.is_urgent() || self.is_left
-    }
-
-    /// Whether there is anything to do.
+    /// Whether there is anything to do while nothing waits.
     pub(super) fn has_work(&self) -> bool {
-        self.is_left || self.commits > 0
+        self.commits > 0 || !self.is_done
     }
 
     /// One bounded step.
@@ -73,19 +64,19 @@ impl Upkeep {
             self.changes = 0;
             return database.checkpoint(connection, false);
         }
-        (self.commits, self.is_left) = (0, false);
+        (self.commits, self.is_done) = (0, true);
         // Whoever holds the lock writes for a while. The next commit makes a step due again.
         connection.busy_timeout(Duration::ZERO)?;
         let outcome = merge_and_remove(connection, keep, now);
         connection.busy_timeout(LOCK_WAIT)?;
         match outcome {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(()),
-            outcome => outcome.map(|is_left| self.is_left = is_left),
+            outcome => outcome.map(|is_done| self.is_done = is_done),
         }
     }
 }
 
-/// Returns whether something is left.
+/// Returns whether nothing is left.
 fn merge_and_remove(
     connection: &mut Connection,
     keep: Duration,
@@ -96,5 +87,5 @@ fn merge_and_remove(
     let entries = records::remove_old_entries(&transaction, now, keep, REMOVED.into())?;
     let responses = records::remove_old_responses(&transaction, now, REMOVED)?;
     database::commit(transaction)?;
-    Ok(is_merge_left || [entries, responses].contains(&REMOVED.into()))
+    Ok(!is_merge_left && ![entries, responses].contains(&REMOVED.into()))
 }

@@ -30,8 +30,9 @@ const BATCH: usize = 128;
 /// The most mutations that wait; further ones are refused at once.
 const MAX_WAITING: usize = 1_024;
 
-/// How long the writer waits for a mutation before it does what a few commits have left.
-const IDLE: Duration = Duration::from_secs(1);
+/// How long the writer waits for a mutation before a step of upkeep: a client that sends one after
+/// the other does not wait for each.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Writes of tenants stop while less than this is free, so that the registry has room: keys can
 /// still be revoked and tenants suspended.
@@ -109,7 +110,7 @@ impl Writer {
         failure: Arc<Failure>,
     ) -> std::io::Result<Writer> {
         let (queue, waiting) = mpsc::sync_channel(MAX_WAITING);
-        let upkeep = Upkeep::new();
+        let upkeep = Upkeep::default();
         let mut work =
             WriterThread { database, limits, failure, waiting, connection: None, upkeep };
         let thread = thread::Builder::new().name("writer".to_owned()).spawn(move || work.run())?;
@@ -150,11 +151,10 @@ impl WriterThread {
         }
     }
 
-    /// The next mutation, after what is due while nothing waits; `None` at the end.
+    /// The next mutation, after upkeep while none comes; `None` at the end.
     fn next(&mut self) -> Option<Mutation> {
         while self.connection.is_some() && self.upkeep.has_work() {
-            let pause = if self.upkeep.is_due() { Duration::ZERO } else { IDLE };
-            match self.waiting.recv_timeout(pause) {
+            match self.waiting.recv_timeout(PAUSE) {
                 Ok(mutation) => return Some(mutation),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => self.keep_up(),
@@ -166,8 +166,7 @@ impl WriterThread {
     fn keep_up(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
         let now = Clock::system().now().timestamp();
-        let keep = self.limits.keep_changes;
-        match self.upkeep.step(&self.database, &mut connection, keep, now) {
+        match self.upkeep.step(&self.database, &mut connection, self.limits.keep_changes, now) {
             Ok(()) => self.connection = Some(connection),
             Err(error) => drop(self.unavailable(&error)),
         }
@@ -178,9 +177,7 @@ impl WriterThread {
         let wait = LOCK_WAIT.saturating_sub(first.since.elapsed());
         let mut connection = match self.connection.take().map_or_else(|| self.connect(wait), Ok) {
             Ok(connection) => connection,
-            Err(error) => {
-                return tell(first.done, Err(self.unavailable(&error)));
-            }
+            Err(error) => return tell(first.done, Err(self.unavailable(&error))),
         };
         let outcome = match begin(&mut connection, wait) {
             Ok(transaction) => Ok(self.commit_batch(transaction, first)),
