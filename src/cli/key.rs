@@ -12,7 +12,7 @@ use crate::clock::{Clock, Moment, Timestamp};
 use crate::model::validation::is_date;
 use crate::model::{KeyId, Scopes};
 use crate::store::registry::{
-    self, Actor, Administration, KeyRow, MAX_RATE_LIMIT, NewKey, Registry, TenantRow,
+    self, Admin, Administration, KeyRow, MAX_RATE_LIMIT, NewKey, Registry, TenantRow,
 };
 
 #[derive(Debug, Subcommand)]
@@ -109,7 +109,7 @@ pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<(
 
 /// The operator, as whoever changes the tenant's keys.
 fn operator<'a>(registry: &'a Registry, tenant: &TenantRow, now: Moment) -> Administration<'a> {
-    registry.administer(tenant.id, Actor::CommandLine, now)
+    registry.administer(tenant.id, Admin::CommandLine, now)
 }
 
 fn create(options: &GlobalOptions, new: NewKeyArguments, now: Moment) -> anyhow::Result<()> {

@@ -15,7 +15,7 @@ use crate::clock::{Clock, Moment};
 use crate::model::validation::is_date;
 use crate::password;
 use crate::store::NewDataDir;
-use crate::store::registry::{Actor, Registry, TenantRow};
+use crate::store::registry::{Admin, Registry, TenantRow};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -168,7 +168,7 @@ fn set_password(
         ));
     };
     password::check(&password)?;
-    let operator = registry.administer(tenant.id, Actor::CommandLine, now);
+    let operator = registry.administer(tenant.id, Admin::CommandLine, now);
     operator.set_password(&password::hash(&password)?)?;
     if generate {
         let text = format!("panel password of {name}, shown this once: {password}");

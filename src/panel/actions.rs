@@ -5,7 +5,7 @@ use super::error::{FORM_TOKEN, PanelError, SESSION_ENDED};
 use super::form::{Form, key_end, overlap};
 use super::keys_page::{PageContext, SignedInRequest};
 use super::sign_in::{self, SESSION, Session, is_equal};
-use super::templates::{self, KeyForm, NewKey, Notice, sentence};
+use super::templates::{self, KeyForm, Notice, ShownKey, sentence};
 use super::{Panel, redirect};
 use crate::http::{Request, Response};
 use crate::model::{KeyId, Scopes};
@@ -117,7 +117,7 @@ impl SignedInRequest<'_> {
     /// Keeps a new key for the page after the redirect, which shows it.
     fn show_once(&self, row: KeyRow, key: String) -> Response {
         self.log(Action::KeyCreated, Some(row.id));
-        let (new, now) = (NewKey { name: row.name, key }, self.request.received_at.monotonic);
+        let (new, now) = (ShownKey { name: row.name, key }, self.request.received_at.monotonic);
         self.panel.pending_keys.put(self.session.hash, row.id, new, now);
         redirect(&format!("?new={}", row.id))
     }

@@ -3,11 +3,11 @@
 use super::error::{FieldErrors, PanelError};
 use super::form::Form;
 use super::sign_in::{self, Session};
-use super::templates::{self, ConfirmPage, KeyForm, KeysPage, NewKey, Notice};
+use super::templates::{self, ConfirmPage, KeyForm, KeysPage, Notice, ShownKey};
 use super::{Panel, log_event};
 use crate::http::{Method, Request, Response};
 use crate::model::KeyId;
-use crate::store::registry::{Action, Actor, Administration, KeyState};
+use crate::store::registry::{Action, Admin, Administration, KeyState};
 
 /// The numbers of changes and of sign-ins on the page.
 const CHANGES: usize = 20;
@@ -68,7 +68,7 @@ pub(super) struct SignedInRequest<'a> {
 #[derive(Debug, Default)]
 pub(super) struct PageContext {
     pub(super) notice: Option<Notice>,
-    pub(super) new_key: Option<NewKey>,
+    pub(super) new_key: Option<ShownKey>,
     pub(super) key_form: KeyForm,
     pub(super) errors: FieldErrors,
 }
@@ -127,7 +127,7 @@ impl SignedInRequest<'_> {
 
     /// The tenant's admin, as whoever changes keys and the password.
     pub(super) fn admin(&self) -> Administration<'_> {
-        let (tenant, actor) = (self.session.tenant.id, Actor::Panel(self.request.client));
+        let (tenant, actor) = (self.session.tenant.id, Admin::Panel(self.request.client));
         self.panel.registry.administer(tenant, actor, self.request.received_at)
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::templates::NewKey;
+use super::templates::ShownKey;
 use crate::model::KeyId;
 
 /// How long a key is kept.
@@ -21,7 +21,7 @@ struct PendingKey {
     /// The hash of the session that created it.
     session: [u8; 32],
     id: KeyId,
-    new: NewKey,
+    new: ShownKey,
     /// Monotonic.
     since: Duration,
 }
@@ -34,7 +34,7 @@ impl std::fmt::Debug for PendingKeys {
 
 impl PendingKeys {
     /// Keeps a key for the session that created it. `now` is monotonic.
-    pub(super) fn put(&self, session: [u8; 32], id: KeyId, new: NewKey, now: Duration) {
+    pub(super) fn put(&self, session: [u8; 32], id: KeyId, new: ShownKey, now: Duration) {
         let mut keys = self.0.lock();
         if keys.len() >= CAPACITY {
             keys.remove(0);
@@ -43,7 +43,7 @@ impl PendingKeys {
     }
 
     /// Removes and returns a key of the session, if it is not too old.
-    pub(super) fn take(&self, session: [u8; 32], id: KeyId, now: Duration) -> Option<NewKey> {
+    pub(super) fn take(&self, session: [u8; 32], id: KeyId, now: Duration) -> Option<ShownKey> {
         let mut keys = self.0.lock();
         keys.retain(|pending| now.saturating_sub(pending.since) < LIFETIME);
         let place =
@@ -56,8 +56,8 @@ impl PendingKeys {
 mod tests {
     use super::*;
 
-    fn new() -> NewKey {
-        NewKey { name: "Web shop".to_owned(), key: "tdk_a".to_owned() }
+    fn new() -> ShownKey {
+        ShownKey { name: "Web shop".to_owned(), key: "tdk_a".to_owned() }
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(super) struct KeysPage<'a> {
     pub(super) notice: Option<Notice>,
     /// Why the tenant is inactive, if it is.
     pub(super) inactive: Option<String>,
-    pub(super) new_key: Option<NewKey>,
+    pub(super) new_key: Option<ShownKey>,
     pub(super) keys: Vec<KeyRow>,
     pub(super) now: Moment,
     pub(super) key_form: KeyForm,
@@ -105,7 +105,7 @@ struct ErrorPage<'a> {
 
 /// A new key, shown once.
 #[derive(Debug)]
-pub(super) struct NewKey {
+pub(super) struct ShownKey {
     pub(super) name: String,
     pub(super) key: String,
 }

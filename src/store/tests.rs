@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json};
 
 use super::data_dir::TENANT;
 use super::database::{Role, differences};
-use super::registry::{Actor as KeyActor, Event, NewKey};
+use super::registry::{Admin, Event, NewKey};
 use super::*;
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
@@ -128,7 +128,7 @@ fn the_registry_of_every_released_version_is_used_as_a_new_one_is() {
         let key = registry.list_keys(ACME).unwrap().remove(0);
         assert_eq!((key.expires_at, key.rate_limit), (None, None), "schema {version}");
         let now = Clock::system().now();
-        let actor = KeyActor::CommandLine;
+        let actor = Admin::CommandLine;
         registry.administer(ACME, actor, now).set_password("$new").unwrap();
         let overlap = jiff::Span::new();
         let replaced = registry.administer(ACME, actor, now).replace_key(key.id, overlap).unwrap();
@@ -214,7 +214,7 @@ fn make_fixtures() {
     let registry = Registry::open(data).unwrap();
     let (now, client) = (Clock::system().now(), "192.0.2.1".parse().unwrap());
     let new = NewKey::new("second key", Scopes::read_only());
-    registry.administer(ACME, KeyActor::Panel(client), now).create_key(&new).unwrap();
+    registry.administer(ACME, Admin::Panel(client), now).create_key(&new).unwrap();
     registry.record_failed_sign_in(ACME, client, now);
     registry.flush().unwrap();
     let lines = records(data).into_iter().map(|record| Json::Object(record).to_string() + "\n");

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use super::csv_reader::CsvRows;
 use super::lines::{Lines, encoding_message};
-use super::row::{Columns, Mode, RowValidator, Target, ValidRow, input};
+use super::row::{Columns, Mode, RowTarget, RowValidator, ValidRow, input};
 use super::{Format, RowError};
 use crate::clock::Timestamp;
 use crate::model::json_object::parse_object;
@@ -147,11 +147,11 @@ impl Store<'_> {
     fn add(&self, resource: &Resource, row: ValidRow) -> Result<(), DatabaseError> {
         let ValidRow { target, values } = row;
         match target {
-            Target::New(id) => {
+            RowTarget::New(id) => {
                 let values = values.into_iter().map(|(_, value)| value).collect();
                 self.writing.insert(resource, id, values, &self.context)?;
             }
-            Target::Known(record) => {
+            RowTarget::Known(record) => {
                 self.writing.update(resource, record.id, &values, &self.context)?;
             }
         }
@@ -252,9 +252,9 @@ impl Rows<'_> {
             Err(errors) => return self.reject(errors),
         };
         let count = match row.target {
-            Target::New(_) => &mut self.imported.created,
-            Target::Known(_) if row.values.is_empty() => &mut self.imported.unchanged,
-            Target::Known(_) => &mut self.imported.changed,
+            RowTarget::New(_) => &mut self.imported.created,
+            RowTarget::Known(_) if row.values.is_empty() => &mut self.imported.unchanged,
+            RowTarget::Known(_) => &mut self.imported.changed,
         };
         *count += 1;
         if let Some(store) = &self.store {

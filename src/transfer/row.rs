@@ -142,7 +142,7 @@ const MAX_ID: i64 = i64::MAX / 2;
 
 /// The record of a row.
 #[derive(Debug)]
-pub(super) enum Target {
+pub(super) enum RowTarget {
     /// A new record, and the id that it keeps.
     New(Option<RecordId>),
     Known(Record),
@@ -151,7 +151,7 @@ pub(super) enum Target {
 /// A row that has passed validation.
 #[derive(Debug)]
 pub(super) struct ValidRow {
-    pub target: Target,
+    pub target: RowTarget,
     /// Of a new record all values, of a known one those that it does not have yet.
     pub values: Vec<(&'static Field, Value)>,
 }
@@ -184,8 +184,8 @@ impl<'a> RowValidator<'a> {
         self.line = line;
         let target = self.target(cells)?;
         let is_new = match target {
-            Some(Target::New(_)) => true,
-            Some(Target::Known(_)) => false,
+            Some(RowTarget::New(_)) => true,
+            Some(RowTarget::Known(_)) => false,
             None => !matches!(self.mode, Mode::UpdateBy(_)),
         };
         let fields = self.columns.resource.fields;
@@ -200,7 +200,7 @@ impl<'a> RowValidator<'a> {
         let Some(target) = target.filter(|_| self.errors.is_empty()) else {
             return Ok(Err(mem::take(&mut self.errors)));
         };
-        if let Target::Known(record) = &target {
+        if let RowTarget::Known(record) = &target {
             let stored: Vec<_> = fields.iter().zip(&record.values).collect();
             values.retain(|(field, value)| !stored.contains(&(*field, value)));
         }
@@ -223,8 +223,8 @@ impl<'a> RowValidator<'a> {
     }
 
     /// `None` if the row names no record that it could stand for.
-    fn target(&mut self, cells: &JsonObject) -> Result<Option<Target>, DatabaseError> {
-        let Some(key) = self.mode.key() else { return Ok(Some(Target::New(None))) };
+    fn target(&mut self, cells: &JsonObject) -> Result<Option<RowTarget>, DatabaseError> {
+        let Some(key) = self.mode.key() else { return Ok(Some(RowTarget::New(None))) };
         let Some(value) = self.key(key, cells) else { return Ok(None) };
         let (resource, name) = (self.columns.resource, key.name);
         let is_kept = matches!(self.mode, Mode::KeepIds);
@@ -233,14 +233,14 @@ impl<'a> RowValidator<'a> {
             return Ok(self.reject(name, code, "An earlier row has the same value.".to_owned()));
         }
         if let (true, Value::Integer(id)) = (is_kept, &value) {
-            return Ok(Some(Target::New(Some(RecordId(*id)))));
+            return Ok(Some(RowTarget::New(Some(RecordId(*id)))));
         }
         let (code, message) = match self.reading.find_by(resource, key, &value)?.as_slice() {
             [id] => {
                 let record = self.reading.record(resource, *id)?;
-                return Ok(record.map(Target::Known));
+                return Ok(record.map(RowTarget::Known));
             }
-            [] if *key != ID => return Ok(Some(Target::New(None))),
+            [] if *key != ID => return Ok(Some(RowTarget::New(None))),
             [] => ("not_found", "There is no record with this id."),
             _ => ("ambiguous_record", "Several records have this value."),
         };

@@ -3,14 +3,14 @@
 
 use tenantdesk::http::{Body, Method};
 use tenantdesk::model::Scopes;
-use tenantdesk::store::registry::{Actor, KeyRow, KeyState, NewKey, TenantRow};
+use tenantdesk::store::registry::{Admin, KeyRow, KeyState, NewKey, TenantRow};
 
 use super::browser_session::{PASSWORD, Panel};
 
 const NEW: &str = "another horse battery";
 
 fn key(panel: &Panel, tenant: &TenantRow) -> KeyRow {
-    let operator = panel.app.registry.administer(tenant.id, Actor::CommandLine, panel.clock.now());
+    let operator = panel.app.registry.administer(tenant.id, Admin::CommandLine, panel.clock.now());
     operator.create_key(&NewKey::new("its secret name", Scopes::every())).unwrap().0
 }
 

@@ -8,7 +8,7 @@ use tenantdesk::http::Method;
 use tenantdesk::model::Scopes;
 use tenantdesk::password;
 use tenantdesk::secret;
-use tenantdesk::store::registry::{Actor, KeyRow, NewKey};
+use tenantdesk::store::registry::{Admin, KeyRow, NewKey};
 
 use super::browser_session::{BrowserSession, PASSWORD, Panel};
 
@@ -309,7 +309,7 @@ fn a_key_is_replaced_and_the_new_one_shown_once() {
         let old = browser.create_key("Web shop", &["customers:read"]);
         let row = panel.keys(&acme).last().unwrap().clone();
         let limit = std::num::NonZeroU32::new(500);
-        let operator = panel.app.registry.administer(acme.id, Actor::CommandLine, now);
+        let operator = panel.app.registry.administer(acme.id, Admin::CommandLine, now);
         operator.set_rate_limit(row.id, limit).unwrap();
         browser
             .get(&format!("replace={}", row.id))
@@ -366,7 +366,7 @@ fn the_last_twenty_changes_stand_at_the_foot() {
     }
     let now = panel.clock.now();
     let typed = NewKey::new("typed", Scopes::every());
-    panel.app.registry.administer(acme.id, Actor::CommandLine, now).create_key(&typed).unwrap();
+    panel.app.registry.administer(acme.id, Admin::CommandLine, now).create_key(&typed).unwrap();
     let [changes, sign_ins] = browser.events();
     assert_eq!((changes.len(), sign_ins.len()), (20, 1));
     assert!(changes[0].starts_with("Key created <bdi>typed</bdi>"), "{}", changes[0]);
@@ -389,7 +389,7 @@ fn sign_ins_failures_and_password_changes_are_events_with_the_address() {
     browser.send("password", &[("current", PASSWORD), ("new", NEW), ("again", NEW)]).is(303);
     let now = panel.clock.now();
     let hash = password::hash(PASSWORD).unwrap();
-    panel.app.registry.administer(acme.id, Actor::CommandLine, now).set_password(&hash).unwrap();
+    panel.app.registry.administer(acme.id, Admin::CommandLine, now).set_password(&hash).unwrap();
     let mut browser = panel.signed_in("acme");
     let quiet = |event: &str, by: &str| format!("{event} <span class=\"quiet\">{by}</span></span>");
     let changes = [

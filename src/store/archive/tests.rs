@@ -21,7 +21,7 @@ use crate::store::data_dir::{
 };
 use crate::store::database::{Role, open_plain};
 use crate::store::error::OpenError;
-use crate::store::registry::{Actor, KeyRow, KeyState, NewKey, Registry, TenantRow};
+use crate::store::registry::{Admin, KeyRow, KeyState, NewKey, Registry, TenantRow};
 
 /// A data directory and a directory of backups.
 pub(super) struct Fixture {
@@ -60,7 +60,7 @@ impl Fixture {
     pub(super) fn key(&self, tenant: i64) -> (KeyRow, String) {
         let key = NewKey::new("a key", Scopes::every());
         let (tenant, now) = (TenantId(tenant), self.clock.now());
-        self.registry().administer(tenant, Actor::CommandLine, now).create_key(&key).unwrap()
+        self.registry().administer(tenant, Admin::CommandLine, now).create_key(&key).unwrap()
     }
 
     pub(super) fn backup(&self, tenant: Option<&str>) -> Backup {
@@ -203,7 +203,7 @@ fn a_backup_of_one_tenant_holds_nothing_of_the_others() {
     let new = NewKey::new("secret of one", Scopes::every());
     let (registry, now) = (fixture.registry(), fixture.clock.now());
     let (_, key) =
-        registry.administer(TenantId(1), Actor::CommandLine, now).create_key(&new).unwrap();
+        registry.administer(TenantId(1), Admin::CommandLine, now).create_key(&new).unwrap();
     let made = fixture.backup(Some("two"));
     assert_eq!((made.manifest.kind, made.manifest.tenants.len()), (BackupKind::Tenant, 1));
     let bytes = fs::read(made.directory.join("registry.db")).unwrap();
@@ -346,12 +346,12 @@ fn an_existing_tenant_is_replaced_only_by_force_and_keeps_its_keys_and_counters(
     let (key, _) = fixture.key(1);
     fixture.backup(Some("one"));
     registry
-        .administer(one.id, Actor::CommandLine, fixture.clock.now())
+        .administer(one.id, Admin::CommandLine, fixture.clock.now())
         .revoke_key(key.id)
         .unwrap();
     let new = password::hash("another password").unwrap();
     registry
-        .administer(one.id, Actor::CommandLine, fixture.clock.now())
+        .administer(one.id, Admin::CommandLine, fixture.clock.now())
         .set_password(&new)
         .unwrap();
     fixture.add(1, &["Drei", "Vier"]);
@@ -412,7 +412,7 @@ fn a_backup_from_elsewhere_does_not_use_deleted_ids_again() {
     let keys: Vec<i64> = (0..4).map(|_| elsewhere.key(1).0.id.0).collect();
     let (registry, now) = (elsewhere.registry(), elsewhere.clock.now());
     let first = crate::model::KeyId(keys[0]);
-    registry.administer(TenantId(1), Actor::CommandLine, now).delete_key(first).unwrap();
+    registry.administer(TenantId(1), Admin::CommandLine, now).delete_key(first).unwrap();
     elsewhere.backup(None);
     let here = Fixture::new();
     for name in ["one", "two", "three"] {
@@ -474,7 +474,7 @@ fn a_restored_key_keeps_its_end_and_its_limit() {
     };
     let (registry, now) = (fixture.registry(), fixture.clock.now());
     let (row, _) =
-        registry.administer(TenantId(1), Actor::CommandLine, now).create_key(&new).unwrap();
+        registry.administer(TenantId(1), Admin::CommandLine, now).create_key(&new).unwrap();
     fixture.backup(Some("one"));
     registry.delete_tenant("one").unwrap();
     let id = fixture.restore(Some("one"), false).unwrap().tenants[0].id;

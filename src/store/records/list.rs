@@ -29,10 +29,10 @@ impl Reading<'_> {
     pub fn page(&self, list: &ListQuery) -> Result<Page, DatabaseError> {
         let search = Search::new(list);
         let access = access(self.connection, list, &search)?;
-        let (json, next) = self.rows(&Query::new(list, &search, access))?;
+        let (json, next) = self.rows(&PageQuery::new(list, &search, access))?;
         let total = || {
-            let access = if access == Access::Sort { Access::Any } else { access };
-            let query = Query::new(list, &search, access);
+            let access = if access == AccessPath::Sort { AccessPath::Any } else { access };
+            let query = PageQuery::new(list, &search, access);
             let sql = format!("SELECT count(*) {}", query.rows());
             value(self.connection, &sql, &query.values)
         };
@@ -42,7 +42,7 @@ impl Reading<'_> {
 
     /// The rows of a page as a JSON array, and the last one's position while more follow. One row
     /// more is read, to know that.
-    fn rows(&self, query: &Query<'_>) -> rusqlite::Result<(Vec<u8>, Option<KeysetPosition>)> {
+    fn rows(&self, query: &PageQuery<'_>) -> rusqlite::Result<(Vec<u8>, Option<KeysetPosition>)> {
         let list = query.list;
         let mut json = Vec::with_capacity(512 * list.limit.min(64));
         json.push(b'[');
@@ -96,7 +96,7 @@ impl Search {
 
 /// How the rows of a list are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum AccessPath {
     /// In the list's order: along the index of the sort column, or along one that has the rows of
     /// one value in the order of ids. Filters are tested on the rows.
     Sort,
@@ -114,43 +114,43 @@ pub(super) fn access(
     connection: &Connection,
     list: &ListQuery,
     search: &Search,
-) -> rusqlite::Result<Access> {
+) -> rusqlite::Result<AccessPath> {
     let is_decided = match list.filters.as_slice() {
         [(column, bound, _)] => search.words.is_empty() && has_order_of_ids(list, *column, *bound),
         _ => false,
     };
     for (column, ..) in list.filters.iter().filter(|_| !is_decided) {
-        let mut query = Query::of_table(list, Access::Filter(*column));
+        let mut query = PageQuery::of_table(list, AccessPath::Filter(*column));
         for (_, bound, value) in list.filters.iter().filter(|(filtered, ..)| filtered == column) {
             query.filter(*column, *bound, value);
         }
         let some = format!("SELECT 1 {} LIMIT {FEW} + 1", query.rows());
         let sql = format!("SELECT count(*) <= {FEW} FROM ({some})");
         if value(connection, &sql, &query.values)? {
-            return Ok(Access::Filter(*column));
+            return Ok(AccessPath::Filter(*column));
         }
     }
-    Ok(if search.expression.is_some() { Access::Search } else { Access::Sort })
+    Ok(if search.expression.is_some() { AccessPath::Search } else { AccessPath::Sort })
 }
 
 /// A condition with its values.
 type Condition = (String, Vec<Value>);
 
 /// The rows of a list: the statement that is being built.
-pub(super) struct Query<'a> {
+pub(super) struct PageQuery<'a> {
     list: &'a ListQuery,
-    access: Access,
+    access: AccessPath,
     from: String,
     conditions: Vec<String>,
     values: Vec<Value>,
 }
 
-impl<'a> Query<'a> {
+impl<'a> PageQuery<'a> {
     /// The rows that pass the filters of a list and have its words.
-    pub(super) fn new(list: &'a ListQuery, search: &Search, access: Access) -> Query<'a> {
-        let mut query = Query::of_table(list, access);
+    pub(super) fn new(list: &'a ListQuery, search: &Search, access: AccessPath) -> PageQuery<'a> {
+        let mut query = PageQuery::of_table(list, access);
         let table = list.resource.plural;
-        let uses_search = matches!(access, Access::Search | Access::Any);
+        let uses_search = matches!(access, AccessPath::Search | AccessPath::Any);
         if let Some(expression) = search.expression.clone().filter(|_| uses_search) {
             // The search table comes first: its rows are in the order of ids.
             query.from = format!("{table}_search AS s CROSS JOIN {table} AS r ON r.id = s.rowid");
@@ -165,9 +165,9 @@ impl<'a> Query<'a> {
         query
     }
 
-    fn of_table(list: &'a ListQuery, access: Access) -> Query<'a> {
+    fn of_table(list: &'a ListQuery, access: AccessPath) -> PageQuery<'a> {
         let from = format!("{} AS r", list.resource.plural);
-        Query { list, access, from, conditions: Vec::new(), values: Vec::new() }
+        PageQuery { list, access, from, conditions: Vec::new(), values: Vec::new() }
     }
 
     fn add(&mut self, (condition, values): Condition) {
@@ -182,12 +182,12 @@ impl<'a> Query<'a> {
             _ => column,
         };
         let uses_index = match self.access {
-            Access::Sort => {
+            AccessPath::Sort => {
                 column == Column::of(self.list.sort) || has_order_of_ids(self.list, column, bound)
             }
-            Access::Filter(narrow) => column == narrow,
-            Access::Search => false,
-            Access::Any => true,
+            AccessPath::Filter(narrow) => column == narrow,
+            AccessPath::Search => false,
+            AccessPath::Any => true,
         };
         // SQLite uses no index for a term with a unary `+`.
         let plus = if uses_index { "" } else { "+" };
@@ -207,7 +207,7 @@ impl<'a> Query<'a> {
     fn id(&self) -> &'static str {
         match self.access {
             _ if self.from.contains("_search") => "s.rowid",
-            Access::Filter(_) => "+r.id",
+            AccessPath::Filter(_) => "+r.id",
             _ => "r.id",
         }
     }
@@ -215,7 +215,7 @@ impl<'a> Query<'a> {
     fn sort_term(&self) -> String {
         match (self.list.sort, self.access) {
             (sort, _) if *sort == ID => self.id().to_owned(),
-            (sort, Access::Filter(_)) => format!("+r.{}", sort.name),
+            (sort, AccessPath::Filter(_)) => format!("+r.{}", sort.name),
             (sort, _) => format!("r.{}", sort.name),
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::list::{Query, Search, access};
+use super::list::{PageQuery, Search, access};
 use super::*;
 use crate::api::list::{self, sortable};
 use crate::api::query;
@@ -84,7 +84,7 @@ fn plan(connection: &Connection, sql: &str, values: &[Value]) -> Vec<String> {
 /// The plans of a page's statements, each with its SQL.
 fn plans(connection: &Connection, list: &ListQuery) -> Vec<(String, String)> {
     let search = Search::new(list);
-    let query = Query::new(list, &search, access(connection, list, &search).unwrap());
+    let query = PageQuery::new(list, &search, access(connection, list, &search).unwrap());
     let plan_of = |stretch| {
         let (sql, values) = query.select(stretch, list.limit + 1);
         let steps = plan(connection, &sql, &values).join(", ");

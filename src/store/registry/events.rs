@@ -16,7 +16,7 @@ const EVENTS_KEPT: usize = 1_000;
 
 /// Who took an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Actor {
+pub enum Admin {
     /// A user of the panel, by the client's address.
     Panel(IpAddr),
     /// A command of the operator.
@@ -71,10 +71,10 @@ pub struct Event {
 
 impl Event {
     /// `key` is the key that the action changed.
-    pub(super) fn new(action: Action, key: Option<KeyLabel>, actor: Actor, at: Timestamp) -> Event {
+    pub(super) fn new(action: Action, key: Option<KeyLabel>, actor: Admin, at: Timestamp) -> Event {
         let (actor, client) = match actor {
-            Actor::Panel(client) => ("panel", Some(client)),
-            Actor::CommandLine => ("command line", None),
+            Admin::Panel(client) => ("panel", Some(client)),
+            Admin::CommandLine => ("command line", None),
         };
         Event { at, actor: actor.to_owned(), action: action.as_str().to_owned(), client, key }
     }
@@ -125,7 +125,7 @@ impl Registry {
     /// Records a failed sign-in in memory. [`Registry::flush`] and the next sign-in write it: a
     /// response that waits for the disk would tell that the tenant exists.
     pub fn record_failed_sign_in(&self, tenant_id: TenantId, client: IpAddr, now: Moment) {
-        let event = Event::new(Action::FailedSignIn, None, Actor::Panel(client), now.timestamp());
+        let event = Event::new(Action::FailedSignIn, None, Admin::Panel(client), now.timestamp());
         self.unwritten.lock().failed_sign_ins.push((tenant_id, event));
     }
 

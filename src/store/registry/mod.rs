@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 pub(in crate::store) use events::EVENT_COLUMNS;
-pub use events::{Action, Actor, Event};
+pub use events::{Action, Admin, Event};
 pub(in crate::store) use keys::KEY_COLUMNS;
 pub use keys::{
     Inactive, KeyRow, KeyState, MAX_KEYS, MAX_RATE_LIMIT, NewKey, Principal, Replacement,
@@ -90,7 +90,7 @@ impl From<rusqlite::Error> for RegistryError {
 pub struct Administration<'a> {
     registry: &'a Registry,
     tenant_id: TenantId,
-    actor: Actor,
+    actor: Admin,
     now: Moment,
 }
 
@@ -170,7 +170,7 @@ impl Registry {
     }
 
     /// Changes of this tenant's keys and password by `actor`, at the time `now`.
-    pub fn administer(&self, tenant_id: TenantId, actor: Actor, now: Moment) -> Administration<'_> {
+    pub fn administer(&self, tenant_id: TenantId, actor: Admin, now: Moment) -> Administration<'_> {
         Administration { registry: self, tenant_id, actor, now }
     }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, Transaction, params};
 
-use super::events::{Action, Actor};
+use super::events::{Action, Admin};
 use super::keys::{Inactive, NewKey, inactive};
 use super::{Administration, Registry, RegistryError, Result};
 use crate::clock::{Moment, Timestamp};
@@ -99,7 +99,7 @@ impl Registry {
         };
         self.add_tenant(name, insert, Database::create, |transaction, tenant| {
             let Some(key) = key else { return Ok(None) };
-            let operator = self.administer(tenant.id, Actor::CommandLine, now);
+            let operator = self.administer(tenant.id, Admin::CommandLine, now);
             Ok(Some(operator.insert_key(transaction, &key)?.1))
         })
     }
@@ -240,7 +240,7 @@ impl Registry {
                 params![tenant.id.0, hash, seconds + SESSION_SECONDS, tenant.password_hash];
             let inserted = transaction.prepare_cached(sql)?.execute(values)? == 1;
             if inserted {
-                let admin = self.administer(tenant.id, Actor::Panel(client), now);
+                let admin = self.administer(tenant.id, Admin::Panel(client), now);
                 admin.record(transaction, Action::SignedIn, None)?;
             }
             Ok(inserted)

@@ -12,7 +12,7 @@ use crate::store::{KeyLabel, NewDataDir, REGISTRY_FILE, tenants_dir};
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-const PANEL: Actor = Actor::Panel(CLIENT);
+const PANEL: Admin = Admin::Panel(CLIENT);
 
 struct Fixture {
     directory: tempfile::TempDir,
@@ -43,7 +43,7 @@ impl Fixture {
 
     fn key(&self, tenant: &TenantRow) -> (KeyRow, String) {
         self.registry
-            .administer(tenant.id, Actor::CommandLine, self.clock.now())
+            .administer(tenant.id, Admin::CommandLine, self.clock.now())
             .create_key(&NewKey::new("a key", Scopes::every()))
             .unwrap()
     }
@@ -211,7 +211,7 @@ fn a_session_lasts_eight_hours_and_ends_with_a_new_password() {
     assert!(find(2).is_none() && find(3).is_some());
     fixture
         .registry
-        .administer(acme.id, Actor::CommandLine, fixture.clock.now())
+        .administer(acme.id, Admin::CommandLine, fixture.clock.now())
         .set_password("$new")
         .unwrap();
     assert!(find(3).is_none());
@@ -253,7 +253,7 @@ fn sign_ins_failures_and_password_changes_are_events_with_the_address() {
     assert_eq!(sign_ins(), expected);
 
     registry.administer(acme.id, PANEL, now).set_password("$new").unwrap();
-    registry.administer(acme.id, Actor::CommandLine, now).set_password("$newer").unwrap();
+    registry.administer(acme.id, Admin::CommandLine, now).set_password("$newer").unwrap();
     let expected = ["password changed by command line", "password changed by panel"];
     assert_eq!(fixture.events(&acme), expected);
     assert!(fixture.events(&other).is_empty());
@@ -467,13 +467,13 @@ fn an_undone_replacement_leaves_the_old_key_as_it_was() {
     let now = fixture.clock.now();
     let replaced = fixture
         .registry
-        .administer(acme.id, Actor::CommandLine, now)
+        .administer(acme.id, Admin::CommandLine, now)
         .replace_key(row.id, jiff::Span::new())
         .unwrap();
     assert_eq!(replaced.old.state(now), KeyState::Expired);
     fixture
         .registry
-        .administer(acme.id, Actor::CommandLine, now)
+        .administer(acme.id, Admin::CommandLine, now)
         .undo_replacement(&replaced)
         .unwrap();
     assert_eq!(fixture.registry.list_keys(acme.id).unwrap(), [row]);
@@ -488,13 +488,13 @@ fn an_undone_replacement_leaves_the_old_key_revoked() {
     let day = "24h".parse().unwrap();
     let replaced = fixture
         .registry
-        .administer(acme.id, Actor::CommandLine, now)
+        .administer(acme.id, Admin::CommandLine, now)
         .replace_key(row.id, day)
         .unwrap();
     fixture.registry.administer(acme.id, PANEL, now).revoke_key(row.id).unwrap();
     fixture
         .registry
-        .administer(acme.id, Actor::CommandLine, now)
+        .administer(acme.id, Admin::CommandLine, now)
         .undo_replacement(&replaced)
         .unwrap();
     let keys = fixture.registry.list_keys(acme.id).unwrap();
