@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -25,8 +25,9 @@ pub(crate) struct EdgeServer {
     held: Arc<Held>,
 }
 
-/// The requests of `/held` that wait for a response; `None` after their release.
-pub(crate) struct Held(Mutex<Option<Vec<Responder>>>);
+/// The requests of `/held` that wait for a response; `None` after their release. The workers that
+/// wait for it.
+pub(crate) struct Held(Mutex<Option<Vec<Responder>>>, Condvar);
 
 impl Held {
     fn keep(&self, reply: Responder) {
@@ -36,8 +37,14 @@ impl Held {
         }
     }
 
+    /// Keeps the worker until the release.
+    fn occupy(&self) {
+        drop(self.1.wait_while(self.0.lock().unwrap(), |waiting| waiting.is_some()).unwrap());
+    }
+
     fn release(&self) {
         let waiting = self.0.lock().unwrap().take();
+        self.1.notify_all();
         waiting.into_iter().flatten().for_each(|reply| reply.send(Response::json(200, &json!({}))));
     }
 }
@@ -51,7 +58,7 @@ impl EdgeServer {
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> EdgeServer {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&seen);
-        let held = Arc::new(Held(Mutex::new(Some(Vec::new()))));
+        let held = Arc::new(Held(Mutex::new(Some(Vec::new())), Condvar::new()));
         let holding = Arc::clone(&held);
         let mut config =
             Config { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::new("unused") };
@@ -60,6 +67,10 @@ impl EdgeServer {
             record.lock().unwrap().push(request.clone());
             match request.path.as_str() {
                 "/held" => holding.keep(reply),
+                "/occupied" => {
+                    holding.occupy();
+                    reply.send(Response::json(200, &json!({})));
+                }
                 _ => respond(&request, reply),
             }
         };
@@ -123,6 +134,7 @@ impl EdgeServer {
 
 impl Drop for EdgeServer {
     fn drop(&mut self) {
+        self.held.release();
         if let Some(service) = self.service.take() {
             let _ = service.stop();
         }

@@ -107,9 +107,9 @@ fn one_request_goes_before_the_rest_of_what_another_address_asked() {
     are_all_served(greedy);
 }
 
-/// Requests that keep every worker busy, and fill what tiny_http may have.
+/// Requests that keep every worker busy until the release, and fill what tiny_http may have.
 fn occupying(server: &EdgeServer) -> Vec<Client> {
-    let clients = asking(server, 12 + Config::new("").workers, &get("/busy?3000"));
+    let clients = asking(server, 12 + Config::new("").workers, &get("/occupied"));
     until("the workers are busy", || {
         (server.paths().len() >= Config::new("").workers).then_some(())
     });
@@ -126,6 +126,7 @@ fn a_request_whose_client_has_left_is_not_started() {
         is_seen_by_now(&server);
     }
     is_seen_by_now(&server);
+    server.release();
     are_all_served(busy);
     assert_eq!(server.ask(get("/a")).status, 200);
     assert_eq!(server.paths().iter().filter(|path| *path == "/left").count(), 0);
@@ -174,6 +175,8 @@ fn a_full_queue_refuses_the_greedy_at_once_and_serves_the_others() {
     assert_eq!(client.answer().status, 200, "on the same connection, which is good");
     let mut modest = server.connect();
     modest.send(ask(MODEST, "/a"));
+    is_seen_by_now(&server);
+    server.release();
     assert_eq!(modest.answer().status, 200, "the greedy address lost its newest request");
     let statuses: Vec<u16> = waiting.iter_mut().map(|client| client.answer().status).collect();
     assert!(statuses.iter().all(|status| [200, 503].contains(status)), "{statuses:?}");
