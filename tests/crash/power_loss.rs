@@ -23,7 +23,7 @@ const THREADS: usize = 4;
 const BINARY: usize = 12;
 
 /// The moments without `CRASH_MOMENTS`.
-const SAMPLE: usize = 15;
+const SAMPLE: usize = 10;
 
 /// One disk to examine.
 struct Case {

@@ -30,9 +30,9 @@ const BATCH: usize = 128;
 /// The most mutations that wait; further ones are refused at once.
 const MAX_WAITING: usize = 1_024;
 
-/// How long the writer waits for a mutation before a step of upkeep: a client that sends one after
-/// the other does not wait for each.
-const PAUSE: Duration = Duration::from_millis(20);
+/// How long the writer waits for a mutation before a step of upkeep. Clients that send one after the
+/// other, also to many tenants, do not wait for a step at each.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Writes of tenants stop while less than this is free, so that the registry has room: keys can
 /// still be revoked and tenants suspended.
