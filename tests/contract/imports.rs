@@ -284,3 +284,14 @@ fn a_pipe_is_imported_like_a_file() {
     }
     assert_eq!(data_dir.cli(&["export", "acme", "customers"]).done().stdout.lines().count(), 3);
 }
+
+/// The next change would wait until it is copied into the file.
+#[test]
+fn an_import_leaves_nothing_in_the_wal() {
+    let data_dir = DataDir::new(false);
+    let tenant = data_dir.tenant("acme");
+    write_rows(&data_dir, "c.csv", 1_000);
+    succeeds(start_import(&data_dir, &["customers", "c.csv"]));
+    let wal = tenant.file().with_extension("db-wal");
+    assert_eq!(std::fs::metadata(wal).map_or(0, |wal| wal.len()), 0);
+}
