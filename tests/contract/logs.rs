@@ -76,10 +76,12 @@ const PRIVATE: [&str; 11] = [
 fn log_of(setup: Setup) -> (Vec<(String, Vec<String>)>, Vec<String>) {
     let server = setup.start();
     let expected = make_requests(&server);
-    until("every request has its line", || {
-        expected.iter().all(|(id, _)| server.log().contains(id.as_str())).then_some(())
-    });
-    let log = server.log();
+    // An event of the panel has the id of its request, too.
+    let is_whole = |log: &String| {
+        let ends = |id: &str| log.lines().any(|l| l.contains(id) && l.contains("duration_ms"));
+        log.ends_with('\n') && expected.iter().all(|(id, _)| ends(id))
+    };
+    let log = until("every request has its line", || Some(server.log()).filter(is_whole));
     for private in PRIVATE {
         assert!(!log.contains(private), "{private} is in the log:\n{log}");
     }
