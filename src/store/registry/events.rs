@@ -137,10 +137,10 @@ impl Registry {
     /// At most `limit` of the tenant's last sign-ins, failed ones too, the newest first.
     pub fn sign_ins(&self, tenant_id: TenantId, limit: usize) -> Result<Vec<Event>> {
         // A sign-in writes the failed ones before it, so those in memory are the newest.
-        let unwritten = self.unwritten.lock().failed_sign_ins.clone();
-        let own = unwritten.into_iter().rev().filter(|(id, _)| *id == tenant_id);
+        let unwritten = self.unwritten.lock();
+        let own = unwritten.failed_sign_ins.iter().rev().filter(|(id, _)| *id == tenant_id);
         let stored = self.events(tenant_id, true, limit)?;
-        Ok(own.map(|(_, event)| event).chain(stored).take(limit).collect())
+        Ok(own.map(|(_, event)| event.clone()).chain(stored).take(limit).collect())
     }
 
     fn events(&self, tenant_id: TenantId, sign_ins: bool, limit: usize) -> Result<Vec<Event>> {
