@@ -145,7 +145,7 @@ def filter_failure(context, failure: Failure, case, response) -> bool:
     name = type(failure).__name__
     # Where a message cannot be read at all, the status comes alone.
     if response.status_code == 431 and not response.content and "x-request-id" not in response.headers:
-        return name not in ("MissingHeaders", "MissingContentType")
+        return name not in ("MissingHeaders", "MissingContentType", "MalformedJson")
     # Which records exist no schema can say; this is left where none does yet.
     if name == "RejectedPositiveData" and code_of(response) in ("customer_not_found", "employee_not_found"):
         return False
