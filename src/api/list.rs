@@ -321,7 +321,10 @@ fn parse_value(field: &Field, bound: Bound, text: &str) -> Option<Value> {
         Kind::Timestamp => return parse_timestamp(text, bound).map(Value::Text),
         // serde_json passes over white space.
         Kind::Boolean | Kind::Integer if text.contains(char::is_whitespace) => return None,
-        Kind::Boolean | Kind::Integer => serde_json::from_str(text).ok()?,
+        // A text in quotation marks is none of theirs, also where it is empty.
+        Kind::Boolean | Kind::Integer => {
+            serde_json::from_str(text).ok().filter(|value: &Json| !value.is_string())?
+        }
         Kind::Date | Kind::Choice(_) => Json::from(text),
     };
     field.check(&input).ok()

@@ -53,6 +53,14 @@ mod tests {
         assert!(parse_object(br#"{"a": "\ud83d\ude00"}"#).is_ok());
     }
 
+    /// The feature `raw_value` is not in force: with it, the text would be parsed, with a limit of
+    /// the nesting of its own.
+    #[test]
+    fn text_is_never_parsed() {
+        let object = parse_object(br#"{"a": {"$serde_json::private::RawValue": "[1"}}"#).unwrap();
+        assert!(object["a"].is_object());
+    }
+
     #[test]
     fn the_nesting_is_limited() {
         let nested = |levels: usize| {

@@ -131,6 +131,28 @@ fn a_lone_surrogate_is_invalid_wherever_it_stands() {
     assert_eq!(post(&api, r#"{"name":"\\ud800 \\\\udfff"}"#).created()["name"], r"\ud800 \\udfff");
 }
 
+/// serde_json can parse a text with this name, with a limit of the nesting of its own: forty such
+/// texts, one in the other, would end the process.
+#[test]
+fn text_in_a_body_is_never_parsed() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let wrapped = |text: &str| format!("{{\"$serde_json::private::RawValue\":{}}}", json!(text));
+    let body = |value: &str| format!("{{\"name\":\"Text\",\"x\":{value}}}");
+    post(&api, body(&wrapped("[1"))).is(201);
+    let text = format!("{{\"name\":{}}}", wrapped("\"Text\""));
+    post(&api, text).fails_with(400, "bad_request");
+    let mut hostile = "1".to_owned();
+    for level in 0..40 {
+        if level > 0 {
+            hostile = wrapped(&hostile).replace("\\\\", "\\u005c").replace("\\\"", "\\u0022");
+        }
+        hostile = format!("{}{hostile}{}", "[".repeat(120), "]".repeat(120));
+    }
+    post(&api, body(&hostile)).is(201);
+    api.get("/customers.php").is(200);
+}
+
 #[test]
 fn a_hundred_levels_of_nesting_pass_and_more_than_128_do_not() {
     let server = TestServer::start();

@@ -271,6 +271,12 @@ fn booleans_are_found_by_word_and_by_digit() {
     for (value, count) in [("true", 1), ("1", 1), ("false", 2), ("0", 2), ("null", 0)] {
         assert_eq!(api.total(&format!("/hardware.php?is_leased={value}")), count, "{value}");
     }
+    for name in ["is_leased", "employee_id", "purchase_cost_cents"] {
+        for text in ["\"\"", "\"\\u0020\"", "\"1\""] {
+            let reply = api.get(&format!("/hardware.php?{name}={}", encoded(text)));
+            reply.fails_with(400, "bad_request").saying(name);
+        }
+    }
 }
 
 #[test]
