@@ -12,7 +12,7 @@ use crate::clock::{Clock, Moment, Timestamp};
 use crate::model::validation::is_date;
 use crate::model::{KeyId, Scopes};
 use crate::store::registry::{
-    self, Admin, Administration, KeyRow, MAX_RATE_LIMIT, NewKey, Registry, TenantRow,
+    self, Admin, Administration, KeyRow, MAX_RATE_LIMIT, NewKey, Registry, Replacement, TenantRow,
 };
 
 #[derive(Debug, Subcommand)]
@@ -134,22 +134,18 @@ fn replace(
     now: Moment,
 ) -> anyhow::Result<()> {
     let (registry, tenant) = open_tenant(options, &key.tenant)?;
-    let operator = operator(&registry, &tenant, now);
-    let replacement = operator.replace_key(key.id, overlap)?;
-    let (old, new) = (&replacement.old, &replacement.new);
+    let replaced = operator(&registry, &tenant, now).replace_key(key.id, overlap)?;
+    let Replacement { old, new, key } = replaced;
     let more = [
         ("done", json!("replaced")),
         ("tenant", json!(tenant.name)),
-        ("key", json!(replacement.key)),
+        ("key", json!(key)),
         ("replaced", json!({"id": old.id, "expires_at": old.expires_at})),
     ];
-    let document = document(new, now, more);
+    let document = document(&new, now, more);
     let end = old.expires_at.map(|end| end.to_string()).unwrap_or_default();
     let note = format!("key {} ends at {end}; key {} of {}", old.id, new.id, tenant.name);
-    show(options, &document, &note, &replacement.key).or_else(|error| {
-        operator.undo_replacement(&replacement)?;
-        Err(error)
-    })
+    show(options, &document, &note, &key)
 }
 
 /// Shows a new key, alone on standard output. If that fails, nobody has seen it.

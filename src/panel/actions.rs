@@ -109,7 +109,7 @@ impl SignedInRequest<'_> {
             PanelError::invalid("Select when the old key ends. Nothing was changed.")
         })?;
         let replaced = self.admin().replace_key(key_id(form), overlap);
-        let Replacement { old, new, key, .. } = replaced.map_err(PanelError::refused)?;
+        let Replacement { old, new, key } = replaced.map_err(PanelError::refused)?;
         self.log(Action::KeyReplaced, Some(old.id));
         Ok(self.show_once(new, key))
     }

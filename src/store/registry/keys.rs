@@ -183,8 +183,6 @@ pub fn check_key_name(name: &str) -> Result<&str, &'static str> {
 pub struct Replacement {
     /// The old key with its new end.
     pub old: KeyRow,
-    /// The end of the old key before the replacement.
-    pub former_end: Option<Timestamp>,
     pub new: KeyRow,
     /// The secret of the new key. It is not stored.
     pub key: String,
@@ -267,7 +265,8 @@ impl Administration<'_> {
     pub fn delete_key(&self, id: KeyId) -> Result<KeyRow> {
         self.registry.change(|transaction| {
             let key = self.find_key(transaction, id)?;
-            self.remove_key(transaction, &key)?;
+            transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id.0])?;
+            self.record(transaction, Action::KeyDeleted, Some(&key))?;
             Ok(key)
         })
     }
@@ -285,25 +284,13 @@ impl Administration<'_> {
             if state != KeyState::Active {
                 return Err(RegistryError::NotReplaceable { id, state: state.as_str() });
             }
-            let KeyRow { expires_at: former_end, rate_limit, scopes, .. } = old;
-            let new = NewKey { name: &old.name, scopes, expires_at: former_end, rate_limit };
+            let KeyRow { expires_at, rate_limit, scopes, .. } = old;
+            let new = NewKey { name: &old.name, scopes, expires_at, rate_limit };
             let (new, key) = self.insert_key(transaction, &new)?;
-            old.expires_at = Some(former_end.map_or(overlap_end, |end| end.min(overlap_end)));
+            old.expires_at = Some(expires_at.map_or(overlap_end, |end| end.min(overlap_end)));
             update(transaction, &old)?;
             self.record(transaction, Action::KeyReplaced, Some(&old))?;
-            Ok(Replacement { old, former_end, new, key })
-        })
-    }
-
-    /// Undoes a replacement whose new key was shown to nobody: deletes the new key and gives the
-    /// old one its former end. The old key may have been revoked meanwhile, which is final.
-    pub fn undo_replacement(&self, replacement: &Replacement) -> Result<()> {
-        let Replacement { old, former_end, new, .. } = replacement;
-        self.registry.change(|transaction| {
-            self.remove_key(transaction, new)?;
-            let sql = "UPDATE keys SET expires_at = ?2 WHERE id = ?1";
-            transaction.execute(sql, params![old.id.0, former_end])?;
-            Ok(())
+            Ok(Replacement { old, new, key })
         })
     }
 
@@ -329,9 +316,9 @@ impl Administration<'_> {
         if expires_at.is_some_and(|end| end <= now) {
             return Err(RegistryError::Invalid("the end of a key must be in the future"));
         }
-        let mut count =
-            transaction.prepare_cached("SELECT count(*) FROM keys WHERE tenant_id = ?1")?;
-        if count.query_row([self.tenant_id.0], |row| row.get::<_, u32>(0))? >= MAX_KEYS {
+        let sql = "SELECT count(*) FROM keys WHERE tenant_id = ?1";
+        let count: u32 = transaction.query_row(sql, [self.tenant_id.0], |row| row.get(0))?;
+        if count >= MAX_KEYS {
             return Err(RegistryError::TooManyKeys);
         }
         let key = secret::generate_key()?;
@@ -347,11 +334,6 @@ impl Administration<'_> {
         let row = transaction.prepare_cached(&sql)?.query_row(values, KeyRow::read)?;
         self.record(transaction, Action::KeyCreated, Some(&row))?;
         Ok((row, key))
-    }
-
-    fn remove_key(&self, transaction: &Transaction<'_>, key: &KeyRow) -> rusqlite::Result<()> {
-        transaction.prepare_cached("DELETE FROM keys WHERE id = ?1")?.execute([key.id.0])?;
-        self.record(transaction, Action::KeyDeleted, Some(key))
     }
 }
 

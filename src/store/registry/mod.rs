@@ -8,7 +8,7 @@ mod keys;
 mod tenants;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
@@ -67,11 +67,9 @@ pub enum RegistryError {
     File(String),
     #[error(transparent)]
     Randomness(#[from] crate::secret::RandomnessError),
-    /// The tenant is deleted, but its file remains. Its id is never used again.
-    #[error(
-        "the tenant {name} is deleted, but its file remains ({cause}); remove {}", .path.display()
-    )]
-    FileRemains { name: String, path: PathBuf, cause: String },
+    /// Its id is never used again.
+    #[error("the tenant is deleted, but its file remains ({cause}); remove {path}")]
+    FileRemains { path: String, cause: String },
     #[error("the registry cannot be used: {0}")]
     Database(#[from] DatabaseError),
 }

@@ -204,15 +204,13 @@ impl Registry {
     pub fn delete_tenant(&self, name: &str) -> Result<TenantId> {
         let id = self.change(|transaction| {
             let sql = "DELETE FROM tenants WHERE name = ?1 RETURNING id";
-            let deleted =
-                transaction.prepare_cached(sql)?.query_row([name], |row| row.get(0).map(TenantId));
+            let deleted = transaction.query_row(sql, [name], |row| row.get(0).map(TenantId));
             deleted.optional()?.ok_or_else(|| RegistryError::NoTenant(name.to_owned()))
         })?;
         let database = tenant_database(self.data_dir(), id);
-        remove_tenant_files(&database).map_err(|error| RegistryError::FileRemains {
-            name: name.to_owned(),
-            path: database.path().to_owned(),
-            cause: error.to_string(),
+        remove_tenant_files(&database).map_err(|error| {
+            let path = database.path().display().to_string();
+            RegistryError::FileRemains { path, cause: error.to_string() }
         })?;
         Ok(id)
     }
@@ -231,9 +229,7 @@ impl Registry {
         self.flush()?;
         let seconds = now.unix_seconds();
         self.change(|transaction| {
-            transaction
-                .prepare_cached("DELETE FROM sessions WHERE expires_at <= ?1")?
-                .execute([seconds])?;
+            transaction.execute("DELETE FROM sessions WHERE expires_at <= ?1", [seconds])?;
             let sql = "INSERT INTO sessions (tenant_id, hash, expires_at)
                  SELECT id, ?2, ?3 FROM tenants WHERE id = ?1 AND password_hash = ?4";
             let values =
@@ -250,14 +246,13 @@ impl Registry {
     /// The tenant of the session with this hash, or `None` if there is no such session or it has
     /// expired.
     pub fn find_session(&self, hash: &[u8; 32], now: Moment) -> Result<Option<TenantRow>> {
-        let seconds = now.unix_seconds();
         self.read(|connection| {
             let sql = format!(
                 "SELECT {TENANT_COLUMNS} FROM sessions JOIN tenants ON tenants.id = \
                  sessions.tenant_id
                  WHERE sessions.hash = ?1 AND sessions.expires_at > ?2"
             );
-            let values = params![hash, seconds];
+            let values = params![hash, now.unix_seconds()];
             connection.prepare_cached(&sql)?.query_row(values, TenantRow::read).optional()
         })
     }

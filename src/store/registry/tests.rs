@@ -2,6 +2,7 @@ use std::fs::{self, Permissions};
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU32;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::*;
@@ -457,48 +458,6 @@ fn a_replaced_key_ends_after_the_overlap_or_at_its_own_end() {
     }
     let expected = ["key replaced by panel", "key created by panel", "key created by panel"];
     assert_eq!(fixture.events(&acme)[..3], expected);
-}
-
-#[test]
-fn an_undone_replacement_leaves_the_old_key_as_it_was() {
-    let fixture = Fixture::new();
-    let acme = fixture.tenant("acme");
-    let (row, _) = fixture.key(&acme);
-    let now = fixture.clock.now();
-    let replaced = fixture
-        .registry
-        .administer(acme.id, Admin::CommandLine, now)
-        .replace_key(row.id, jiff::Span::new())
-        .unwrap();
-    assert_eq!(replaced.old.state(now), KeyState::Expired);
-    fixture
-        .registry
-        .administer(acme.id, Admin::CommandLine, now)
-        .undo_replacement(&replaced)
-        .unwrap();
-    assert_eq!(fixture.registry.list_keys(acme.id).unwrap(), [row]);
-}
-
-#[test]
-fn an_undone_replacement_leaves_the_old_key_revoked() {
-    let fixture = Fixture::new();
-    let acme = fixture.tenant("acme");
-    let (row, _) = fixture.key(&acme);
-    let now = fixture.clock.now();
-    let day = "24h".parse().unwrap();
-    let replaced = fixture
-        .registry
-        .administer(acme.id, Admin::CommandLine, now)
-        .replace_key(row.id, day)
-        .unwrap();
-    fixture.registry.administer(acme.id, PANEL, now).revoke_key(row.id).unwrap();
-    fixture
-        .registry
-        .administer(acme.id, Admin::CommandLine, now)
-        .undo_replacement(&replaced)
-        .unwrap();
-    let keys = fixture.registry.list_keys(acme.id).unwrap();
-    assert_eq!(keys.iter().map(|key| key.state(now)).collect::<Vec<_>>(), [KeyState::Revoked]);
 }
 
 #[test]
