@@ -1,5 +1,6 @@
 //! `export`: writes all records of a resource to standard output or a file.
 
+use std::fs;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
@@ -70,6 +71,10 @@ fn write_file(
     write: impl FnOnce(&mut dyn Write) -> Result<u64, transfer::ExportError>,
 ) -> anyhow::Result<u64> {
     let failed = || format!("cannot write {}", path.display());
+    // A link is replaced. A device or a named pipe would be, too.
+    let is_special =
+        fs::symlink_metadata(path).is_ok_and(|there| !there.is_file() && !there.is_symlink());
+    anyhow::ensure!(!is_special, "{}: it is no file; leave --output out", failed());
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let mut file =
         NamedTempFile::new_in(directory.unwrap_or(Path::new("."))).with_context(failed)?;

@@ -1,10 +1,10 @@
 //! Contract section 10: `import` and `export`.
 
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -285,6 +285,20 @@ fn an_export_follows_no_link() {
         assert!(metadata.is_file() && metadata.permissions().mode() & 0o777 == 0o600, "{link}");
         assert!(std::fs::read_to_string(&planted).unwrap().contains("Eins"));
     }
+}
+
+#[test]
+fn an_export_replaces_no_pipe_and_no_directory() {
+    let shop = Shop::new();
+    let home = shop.data_dir.home();
+    let pipe = home.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::create_dir(home.join("directory")).unwrap();
+    for output in ["pipe", "directory"] {
+        let export = ["export", "acme", "customers", "--output", output];
+        shop.data_dir.cli(&export).fails_saying("it is no file");
+    }
+    assert!(pipe.symlink_metadata().unwrap().file_type().is_fifo());
 }
 
 /// How far a running process has read the file at `path`.
