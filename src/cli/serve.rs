@@ -60,8 +60,6 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     start_log(arguments.log_format);
-    // Registered first, so that no signal is missed.
-    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     let config = configure(options, arguments, raise_descriptor_limit());
 
     let data_dir = NewDataDir::create(&options.data_dir)?;
@@ -70,6 +68,8 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let _lock = lock_to_serve(&options.data_dir)?;
     let bound = BoundServer::bind(config.clone())?;
     let app = App::open(&config, Clock::system())?;
+    // Until here, where it may wait for a command or migrate, a signal ends the process at once.
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     let mut created = Vec::new();
     let server = create_tenants(&app, &arguments.create_tenants, &mut created)
         .and_then(|()| start(options, bound, &app, signals, &created))
@@ -135,8 +135,10 @@ fn raise_descriptor_limit() -> u64 {
     effective.current.unwrap_or(u64::MAX)
 }
 
-/// Writes what the registry has in memory, and copies its WAL into the file.
+/// Writes what the registry has in memory, copies its WAL into the file, and closes what was
+/// deleted.
 fn flush(app: &App) {
+    app.tenants.close_deleted();
     if let Err(error) = app.registry.flush() {
         tracing::warn!(%error, "last uses of keys and failed sign-ins cannot be written");
     }

@@ -190,22 +190,9 @@ pub struct NewDataDir {
 impl NewDataDir {
     /// Creates the directory and an empty registry, each if there is none.
     pub fn create(path: &Path) -> Result<NewDataDir, OpenError> {
-        let created = NewDataDir::create_directories(path)?;
-        let registry = registry_database(path);
-        if created.had_registry {
-            return Ok(created);
-        }
-        if has_tenant_files(path) {
-            return Err(OpenError::unusable(
-                registry.path(),
-                "it is missing beside tenants' files; restore a backup into an empty directory",
-            ));
-        }
-        match registry.create() {
-            // Another process has created it meanwhile.
-            Err(_) if registry.path().exists() => Ok(created),
-            outcome => outcome.map(|()| created),
-        }
+        let mut created = NewDataDir::create_directories(path)?;
+        created.had_registry = created.had_registry || create_registry(path)?;
+        Ok(created)
     }
 
     /// Creates the directory alone. One that is there keeps its mode.
@@ -220,6 +207,23 @@ impl NewDataDir {
     pub fn keep(mut self) {
         (self.existed, self.had_registry) = (true, true);
     }
+}
+
+/// Creates an empty registry, and returns `true` if there is one already. One process at a time
+/// does so, and none beside a restore of everything.
+fn create_registry(data_dir: &Path) -> Result<bool, OpenError> {
+    let failed = |error| OpenError::unusable(data_dir, error);
+    let directory = File::open(data_dir).map_err(failed)?;
+    directory.lock().map_err(failed)?;
+    let registry = registry_database(data_dir);
+    if registry.path().exists() {
+        return Ok(true);
+    }
+    if has_tenant_files(data_dir) {
+        let what = "it is missing beside tenants' files; restore a backup into an empty directory";
+        return Err(registry.unusable(what));
+    }
+    registry.create().map(|()| false)
 }
 
 impl Drop for NewDataDir {
@@ -265,6 +269,26 @@ mod tests {
         drop(used);
         NewDataDir::create(&path).unwrap().keep();
         assert!(path.join(REGISTRY_FILE).exists());
+    }
+
+    /// A restore of everything holds the lock until the registry is in its place.
+    #[test]
+    fn no_registry_is_made_beside_a_restore() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("data");
+        fs::create_dir(&path).unwrap();
+        let lock = File::open(&path).unwrap();
+        lock.lock().unwrap();
+        let other = path.clone();
+        let creating = std::thread::spawn(move || drop(NewDataDir::create(&other).unwrap()));
+        while !tenants_dir(&path).exists() {
+            std::thread::yield_now();
+        }
+        registry_database(&home.path().join("")).create().unwrap();
+        fs::rename(home.path().join(REGISTRY_FILE), path.join(REGISTRY_FILE)).unwrap();
+        drop(lock);
+        creating.join().unwrap();
+        assert!(path.join(REGISTRY_FILE).exists(), "it is not what the other has created");
     }
 
     #[test]

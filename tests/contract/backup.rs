@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::imports::{ROWS, write_rows};
 use crate::support::server::run;
 use crate::support::syncs::Syncs;
 use crate::support::{ALL, Api, DataDir, TestServer, until};
@@ -75,6 +76,45 @@ fn everything_is_restored_on_another_machine() {
     assert_eq!(api.customer("Drei"), 3);
     other.cli(&["restore", "nowhere"]).fails_saying("nowhere");
     other.cli(&["restore", backups.to_str().unwrap(), "nobody"]).fails_saying("nobody");
+}
+
+#[test]
+fn the_highest_id_that_an_import_takes_can_be_restored() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let highest = i64::MAX / 2;
+    let rows = format!("id,name\n{highest},Eins\n");
+    std::fs::write(data_dir.home().join("c.csv"), rows).unwrap();
+    data_dir.cli(&["import", "acme", "customers", "c.csv", "--keep-ids"]).done();
+    data_dir.cli(&["backup", "backups"]).done();
+    data_dir.cli(&["restore", "backups", "acme", "--force"]).done();
+    let elsewhere = DataDir::new(false);
+    let backups = data_dir.home().join("backups");
+    elsewhere.cli(&["restore", backups.to_str().unwrap()]).done();
+    elsewhere.cli(&["check"]).done();
+    let exported = elsewhere.cli(&["export", "acme", "customers"]).done().stdout;
+    assert!(exported.contains(&highest.to_string()), "{exported}");
+}
+
+#[test]
+fn a_tenant_that_is_created_beside_a_restore_has_a_file_of_its_own() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    write_rows(&data_dir, "c.csv", ROWS);
+    data_dir.cli(&["import", "acme", "customers", "c.csv"]).done();
+    data_dir.cli(&["backup", "backups"]).done();
+    let elsewhere = DataDir::new(false);
+    let backups = data_dir.home().join("backups");
+    let mut restore = elsewhere.command();
+    restore.arg("--data-dir").arg(elsewhere.data()).arg("restore").arg(&backups);
+    let mut restore = restore.stdout(Stdio::null()).spawn().unwrap();
+    until("the restore copies", || elsewhere.data().join(".restore").exists().then_some(()));
+    elsewhere.tenant("newone");
+    assert!(restore.wait().unwrap().success());
+    let rows =
+        |tenant| elsewhere.cli(&["export", tenant, "customers"]).done().stdout.lines().count();
+    assert_eq!((rows("newone"), rows("acme")), (1, usize::try_from(ROWS).unwrap() + 1));
+    elsewhere.cli(&["check"]).done();
 }
 
 #[test]

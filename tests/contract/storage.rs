@@ -1,11 +1,14 @@
 //! Contract section 11: files, their modes, their versions, and the end of the process.
 
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::support::{ALL, Setup, TestServer, database, until};
+use crate::support::{ALL, DataDir, Setup, TestServer, database, until};
 
 const RECORDS: &str = "/customers.php";
 
@@ -197,6 +200,25 @@ fn requests_in_flight_finish_before_sigterm_ends_the_process() {
 #[test]
 fn requests_in_flight_finish_before_sigint_ends_the_process() {
     ends_with_requests_in_flight("INT");
+}
+
+#[test]
+fn a_signal_ends_a_server_that_waits_for_a_command() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let in_use = File::open(data_dir.data()).unwrap();
+    in_use.lock_shared().unwrap();
+    for signal in ["TERM", "INT"] {
+        let mut serve = data_dir.command();
+        serve.arg("--data-dir").arg(data_dir.data()).args(["serve", "--listen", "127.0.0.1:0"]);
+        let mut serve = serve.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(serve.stderr.take().unwrap()).lines();
+        assert!(log.any(|line| line.unwrap().contains("waiting for the commands")));
+        let kill = ["-s", signal, &serve.id().to_string()];
+        assert!(Command::new("kill").args(kill).status().unwrap().success());
+        until("the server ends", || serve.try_wait().unwrap());
+    }
+    data_dir.cli(&["check"]).done();
 }
 
 #[test]

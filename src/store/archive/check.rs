@@ -22,9 +22,12 @@ use crate::store::registry::{
     EVENT_COLUMNS, Event, KEY_COLUMNS, KeyRow, TENANT_COLUMNS, TenantRow, check_key_name,
 };
 
-/// The highest id and number of an entry that the program makes, with room for as many again: the
-/// numbers of entries begin at up to 2^44, and a restore adds up to 2^40.
-const LAST_NUMBER: i64 = (1 << 53) - 1;
+/// The highest id and number of an entry that is accepted: half as much again as an import takes
+/// (`MAX_ID`), and far from the end.
+const LAST_NUMBER: i64 = i64::MAX / 4 * 3;
+
+/// The bytes of the longest text of a record: 5,000 characters.
+const LONGEST_TEXT: usize = 4 * 5_000;
 
 /// The result for one database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,18 +74,13 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
 }
 
 fn examine(database: &Database) -> Vec<String> {
-    let schema = database.schema;
     match database.open(Role::Bulk) {
-        Ok(connection) if is_tenants(schema) => {
-            problems(&connection, schema, &[FAULTS, STRANGE, &[problems_of_records]])
+        Ok(connection) if ptr::eq(database.schema, &TENANT) => {
+            problems(&connection, database.schema, &[FAULTS, STRANGE, &[problems_of_records]])
         }
-        Ok(connection) => problems(&connection, schema, &[FAULTS, STRANGE]),
+        Ok(connection) => problems(&connection, database.schema, &[FAULTS, STRANGE]),
         Err(error) => vec![error.to_string()],
     }
-}
-
-fn is_tenants(schema: &Schema) -> bool {
-    ptr::eq(schema, &TENANT)
 }
 
 /// Finds problems of one kind.
@@ -161,27 +159,36 @@ pub(super) fn texts(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<
 fn out_of_range(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<String>> {
     let strange = "SELECT 'sqlite_sequence is not as the program makes it' WHERE EXISTS (
          SELECT 1 FROM sqlite_sequence GROUP BY name HAVING count(*) > 1 OR name NOT IN
-           (SELECT name FROM sqlite_schema WHERE sql LIKE '%AUTOINCREMENT%'))";
+           (SELECT name FROM sqlite_schema WHERE sql LIKE '%AUTOINCREMENT%'))
+         UNION ALL SELECT 'a page has another size' FROM pragma_page_size WHERE page_size <> 4096";
     let mut found = texts(connection, strange)?;
-    let numbers = format!(
-        r#"SELECT format('SELECT ''%s.%s is out of range'' WHERE EXISTS (SELECT 1 FROM %s
-                          WHERE (%s BETWEEN 0 AND {LAST_NUMBER}) IS NOT TRUE)',
-                         tables.name, columns.name, tables.name, columns.name)
-           FROM pragma_table_list AS tables JOIN pragma_table_info(tables.name) AS columns
-           WHERE tables.schema = 'main' AND tables.type = 'table' AND columns.name IN
-             ('id', 'version', 'seq', 'record_id', 'last_seq', 'entries')"#
-    );
-    for sql in texts(connection, &numbers)? {
-        found.extend(texts(connection, &sql)?);
+    let columns = "SELECT format('%s.%s', tables.name, columns.name)
+         FROM pragma_table_list AS tables JOIN pragma_table_info(tables.name) AS columns
+         WHERE tables.schema = 'main' AND tables.type = 'table'";
+    for name in texts(connection, columns)? {
+        let (table, column) = name.split_once('.').unwrap_or_default();
+        let is_shown = table == "changes" || ALL.iter().any(|resource| resource.plural == table);
+        let fault = match column {
+            "id" => format!("id NOT BETWEEN 1 AND {LAST_NUMBER}"),
+            "version" | "seq" | "record_id" | "last_seq" | "entries" => {
+                format!("({column} BETWEEN 0 AND {LAST_NUMBER}) IS NOT TRUE")
+            }
+            _ if is_shown && column != "search" => {
+                format!("octet_length({column}) > {LONGEST_TEXT}")
+            }
+            _ => continue,
+        };
+        let exists = format!("EXISTS (SELECT 1 FROM {table} WHERE {fault})");
+        found
+            .extend(texts(connection, &format!("SELECT '{name} is out of range' WHERE {exists}"))?);
     }
     Ok(found)
 }
 
 fn strange_rows(connection: &Connection, schema: &Schema) -> rusqlite::Result<Vec<String>> {
-    if is_tenants(schema) { strange_change_log(connection) } else { strange_access(connection) }
-}
-
-fn strange_change_log(tenant: &Connection) -> rusqlite::Result<Vec<String>> {
+    if !ptr::eq(schema, &TENANT) {
+        return strange_access(connection);
+    }
     let control = "*[\u{1}-\u{1f}\u{7f}-\u{9f}]*";
     let sql = format!(
         "SELECT 'changes_state has not one row'
@@ -189,7 +196,7 @@ fn strange_change_log(tenant: &Connection) -> rusqlite::Result<Vec<String>> {
          UNION ALL SELECT 'changes has a name with control characters' FROM changes
          WHERE by_name GLOB '{control}' OR by_prefix GLOB '{control}'"
     );
-    texts(tenant, &sql)
+    texts(connection, &sql)
 }
 
 /// Tenants, keys and events.
@@ -288,9 +295,10 @@ fn search_fits(connection: &Connection, resource: &Resource) -> rusqlite::Result
     let mut texts = connection.prepare(&format!("SELECT search FROM {table}"))?;
     let mut rows = texts.query([])?;
     while let Some(row) = rows.next()? {
-        let characters: Vec<char> = row.get_ref(0)?.as_str()?.chars().collect();
-        let terms = characters.windows(3).filter_map(|term| term.first_chunk::<3>().copied());
-        let mut terms: Vec<[char; 3]> = terms.collect();
+        // FTS5 reads U+FFFE and U+FFFF as U+FFFD.
+        let text = row.get_ref(0)?.as_str()?.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}");
+        let characters: Vec<char> = text.chars().collect();
+        let mut terms: Vec<[char; 3]> = characters.array_windows().copied().collect();
         terms.sort_unstable();
         terms.dedup();
         terms.into_iter().for_each(|term| *expected.entry(term).or_default() += 1);

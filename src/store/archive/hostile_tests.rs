@@ -101,7 +101,7 @@ fn counters_without_room_are_refused() {
         assert_sql_refused(REGISTRY, &sql, "sqlite_sequence.seq is out of range");
     }
     for sql in [
-        "UPDATE sqlite_sequence SET seq = 9007199254740992",
+        "UPDATE sqlite_sequence SET seq = 6917529027641081854",
         "UPDATE sqlite_sequence SET seq = 'many'",
     ] {
         assert_sql_refused(ONE, sql, "sqlite_sequence.seq is out of range");
@@ -112,10 +112,25 @@ fn counters_without_room_are_refused() {
     ] {
         assert_sql_refused(ONE, sql, "sqlite_sequence is not as the program makes it");
     }
-    let sql = "UPDATE keys SET id = 9007199254740992; UPDATE sqlite_sequence SET seq = 1";
+    let sql = "UPDATE keys SET id = 6917529027641081854; UPDATE sqlite_sequence SET seq = 1";
     assert_sql_refused(REGISTRY, sql, "keys.id is out of range");
     let sql = "UPDATE customers SET id = -1";
     assert_sql_refused(ONE, sql, "customers.id is out of range");
+}
+
+#[test]
+fn texts_pages_and_ids_are_refused_that_the_program_does_not_make() {
+    for column in ["name", "notes", "created_at", "email"] {
+        let sql = format!("UPDATE customers SET {column} = printf('%.*c', 20001, 'x')");
+        assert_sql_refused(ONE, &sql, &format!("customers.{column} is out of range"));
+    }
+    let sql = "UPDATE changes SET by_name = printf('%.*c', 20001, 'x')";
+    assert_sql_refused(ONE, sql, "changes.by_name is out of range");
+    let sql = "PRAGMA journal_mode = DELETE; PRAGMA page_size = 65536; VACUUM";
+    assert_sql_refused(ONE, sql, "a page has another size");
+    let sql = "UPDATE tenants SET id = 0; UPDATE keys SET tenant_id = 0;
+               UPDATE key_events SET tenant_id = 0";
+    assert_sql_refused(REGISTRY, sql, "tenants.id is out of range");
 }
 
 #[test]
@@ -125,8 +140,8 @@ fn counters_of_the_change_log_without_room_are_refused() {
             "UPDATE changes_state SET last_seq = 9223372036854775807",
             "changes_state.last_seq is out of range",
         ),
-        ("UPDATE changes SET seq = 9007199254740992", "changes.seq is out of range"),
-        ("UPDATE customers SET version = 9007199254740992", "customers.version is out of range"),
+        ("UPDATE changes SET seq = 6917529027641081854", "changes.seq is out of range"),
+        ("UPDATE customers SET version = 6917529027641081854", "customers.version is out of range"),
         ("UPDATE changes SET record_id = -1", "changes.record_id is out of range"),
         ("DELETE FROM changes_state", "changes_state has not one row"),
         ("UPDATE changes SET by_name = char(27) || '[31m'", "control characters"),
@@ -252,7 +267,7 @@ fn paths_and_ids_are_those_of_tenants() {
             edit(directory, "\"tenants/1.db\"", &format!("{path:?}"))
         });
     }
-    for id in ["0", "-1", "9007199254740992"] {
+    for id in ["0", "-1", "6917529027641081854"] {
         assert_refused("does not have the tenants of the manifest", |directory| {
             edit(directory, "\"id\": 1", &format!("\"id\": {id}"));
         });

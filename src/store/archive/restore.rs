@@ -6,7 +6,7 @@
 //! the registry. A restore that fails or is killed before that step has changed nothing.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -130,6 +130,9 @@ fn restore_everything(data_dir: &Path, source: &Source) -> Result<Outcome, Archi
     }
     let created = NewDataDir::create_directories(data_dir)?;
     let _serve_lock = lock_to_serve(data_dir)?;
+    // Commands and servers that come meanwhile wait for it.
+    let directory = File::open(data_dir).map_err(at(data_dir))?;
+    directory.lock().map_err(at(data_dir))?;
     let staging = Staging::create(data_dir.join(STAGING))?;
     // Another command may have created it before both were locked.
     if has_files(&registry_database(data_dir)) {

@@ -27,6 +27,10 @@ const OPENER_WAIT: Duration = Duration::from_millis(50);
 /// SQLite truncates a longer WAL to this many bytes when it starts the WAL again.
 const WAL_LIMIT: i64 = 32 << 20;
 
+/// The most reading connections of one tenant: half of the most workers, as many as it may have at
+/// once, so that no read waits for one. They are opened on demand.
+const MAX_READERS: u32 = 512;
+
 /// Prepared statements that each connection keeps.
 const STATEMENTS: usize = 64;
 
@@ -74,11 +78,10 @@ impl Database {
         connection.pragma_update(None, "journal_size_limit", limit)
     }
 
-    /// A pool of at most `most` connections for reading, which the threads of `opener` open.
-    /// [`Database::open`] has accepted the file before.
+    /// A pool of connections for reading, which the threads of `opener` open. [`Database::open`]
+    /// has accepted the file before.
     pub(crate) fn readers(
         &self,
-        most: u32,
         opener: Arc<ScheduledThreadPool>,
     ) -> Pool<SqliteConnectionManager> {
         let manager = SqliteConnectionManager::file(&self.path).with_flags(FLAGS);
@@ -88,7 +91,7 @@ impl Database {
             connection.pragma_update(None, "query_only", true)
         });
         Pool::builder()
-            .max_size(most)
+            .max_size(MAX_READERS)
             .min_idle(Some(0))
             .test_on_check_out(false)
             .idle_timeout(None)

@@ -109,7 +109,7 @@ fn every_connection_is_configured() {
             assert_eq!(setting(&connection, "journal_size_limit"), "33554432");
         }
         let opener = scheduled_thread_pool::ScheduledThreadPool::new(1);
-        let reader = database.readers(1, opener.into()).get().unwrap();
+        let reader = database.readers(opener.into()).get().unwrap();
         assert_configured(&reader);
         assert_eq!(setting(&reader, "query_only"), "1");
         let plain = open_plain(database.path()).unwrap();

@@ -515,8 +515,12 @@ fn words_of_any_length_are_found_by_each_of_their_parts() {
     let mut customers = Customers::new();
     customers.add(&mut random, 20);
     let long: String = (0..5_000_u64).map(|n| char::from(b'a' + (n * n % 26) as u8)).collect();
-    let texts =
-        [long.clone(), format!("{}!{}", &long[..2_500], &long[2_500..4_999]), "🦀".repeat(5_000)];
+    let texts = [
+        long.clone(),
+        format!("{}!{}", &long[..2_500], &long[2_500..4_999]),
+        "🦀".repeat(5_000),
+        "ab\u{fffe}cd\u{ffff}".to_owned(),
+    ];
     customers.in_transaction(|writing, context, expected| {
         for text in &texts {
             let record = ["Long".to_owned(), text.clone(), "active".to_owned()];
@@ -526,8 +530,18 @@ fn words_of_any_length_are_found_by_each_of_their_parts() {
         }
     });
     let (start, end) = (&long[..200], &long[4_900..]);
-    for part in [start, end, &texts[1][2_400..2_600], "!", "z!", "🦀", "🦀🦀🦀🦀", "🦀!"]
-    {
+    for part in [
+        start,
+        end,
+        &texts[1][2_400..2_600],
+        "!",
+        "z!",
+        "🦀",
+        "🦀🦀🦀🦀",
+        "🦀!",
+        "\u{fffe}c",
+        "cd\u{ffff}",
+    ] {
         customers.compare(&mut random, vec![part.to_owned()]);
     }
     assert_eq!(problems_of_records(&customers.connection, &TENANT).unwrap(), [""; 0]);

@@ -39,10 +39,6 @@ use writer::{Mutation, Writer, tell};
 /// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The most reading connections of one tenant: half of the most workers, as many as it may have at
-/// once, so that no read waits for one. They are opened on demand.
-const MAX_READERS: u32 = 512;
-
 /// How long a read of a request may run (contract section 4).
 const READ_TIME: Duration = Duration::from_secs(5);
 
@@ -131,6 +127,21 @@ impl Tenants {
         slot
     }
 
+    /// Closes the files of tenants that were deleted. Until then they take up their space.
+    pub fn close_deleted(&self) {
+        for slot in self.slots() {
+            if let Some(mut state) = slot.state.try_lock()
+                && matches!(&*state, State::Open(tenant) if !tenant.is_current())
+            {
+                *state = State::Closed;
+            }
+        }
+    }
+
+    fn slots(&self) -> Vec<Arc<Slot>> {
+        self.slots.lock().iter().map(|(_, slot)| Arc::clone(slot)).collect()
+    }
+
     /// How long an entry of a change log is kept and shown.
     pub fn keep_changes(&self) -> Duration {
         self.limits.keep_changes
@@ -143,15 +154,11 @@ impl Tenants {
 
     /// Closes all files, with empty WALs, and waits for their writers.
     pub fn close(&self) {
-        let slots: Vec<Arc<Slot>> = {
-            let mut slots = self.slots.lock();
-            std::iter::from_fn(|| slots.pop_lru()).map(|(_, slot)| slot).collect()
-        };
         let stop = |slot: Arc<Slot>| {
             let state = std::mem::replace(&mut *slot.state.lock(), State::Closed);
             if let State::Open(tenant) = state { tenant.stop() } else { None }
         };
-        let writers: Vec<_> = slots.into_iter().filter_map(stop).collect();
+        let writers: Vec<_> = self.slots().into_iter().filter_map(stop).collect();
         for writer in writers {
             // The place of a panic is on standard error.
             let _ = writer.join();
@@ -189,7 +196,7 @@ impl Tenant {
         // caller waiting.
         drop(database.open(Role::Reader)?);
         let identity = database.identity()?;
-        let readers = database.readers(MAX_READERS, opener);
+        let readers = database.readers(opener);
         let writer = Writer::start(database.clone(), limits, Arc::clone(&slot.writing))
             .map_err(|error| OpenError::unusable(database.path(), error))?;
         let (writer, failure) = (Mutex::new(Some(writer)), Arc::clone(&slot.reading));

@@ -153,6 +153,53 @@ fn search_segments_are_bounded_while_commits_never_pause_and_merged_afterwards()
     assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
 }
 
+/// Each commit is followed by a step, as far as the number of its operations tells.
+#[test]
+fn search_segments_are_bounded_while_batches_never_pause() {
+    let directory = data_dir(1);
+    let (tenants, file) = (tenants(&directory), connect(&directory));
+    let tenant = tenants.open(ONE).unwrap();
+    let batch = Demand { operations: 200, frees_space: false };
+    let mut most = 0;
+    for _ in 0..400 {
+        run(&tenant, batch, |writing| add(writing, "Customer")).unwrap().unwrap();
+        most = most.max(segments(&file));
+    }
+    assert!(most < 100, "{most} segments of 400 commits");
+}
+
+/// FTS5 has room for 2,000 segments, and begins one wherever a row comes before the last.
+#[test]
+fn rows_in_descending_order_leave_room_for_search_segments() {
+    let directory = data_dir(1);
+    let file = connect(&directory);
+    let sql = "WITH RECURSIVE rows (id) AS (SELECT 1500 UNION ALL SELECT id - 1 FROM rows
+                 WHERE id > 1)
+               INSERT INTO customers_search (rowid, search) SELECT id, 'text' FROM rows";
+    file.execute(sql, []).unwrap();
+    assert!(segments(&file) < 1_000, "{} segments", segments(&file));
+}
+
+#[test]
+fn a_deleted_file_is_closed() {
+    let directory = data_dir(2);
+    let tenants = tenants(&directory);
+    for id in [ONE, TenantId(2)] {
+        add_customer(&tenants.open(id).unwrap(), String::new()).unwrap().unwrap();
+    }
+    let database = tenant_database(directory.path(), ONE);
+    fs::remove_file(database.path()).unwrap();
+    tenants.close_deleted();
+    let is_open = |id: TenantId| {
+        let path = tenant_database(directory.path(), id).path().to_string_lossy().into_owned();
+        let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let mut targets = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+        targets.any(|target| target.to_string_lossy().starts_with(&path))
+    };
+    wait_until(|| !is_open(ONE));
+    assert!(is_open(TenantId(2)));
+}
+
 #[test]
 fn the_wal_starts_again_although_commits_never_pause() {
     let directory = data_dir(1);

@@ -60,7 +60,7 @@ impl Upkeep {
         keep: Duration,
         now: Timestamp,
     ) -> rusqlite::Result<()> {
-        if self.changes >= CHANGES {
+        if self.changes >= CHANGES && self.commits < COMMITS {
             self.changes = 0;
             return database.checkpoint(connection, false);
         }
