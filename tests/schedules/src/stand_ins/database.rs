@@ -52,7 +52,7 @@ impl Database {
         OpenError::Unusable { path: self.path().to_owned(), cause: error.to_string() }
     }
 
-    pub fn readers(&self, _: u32, _: Arc<ScheduledThreadPool>) -> Pool<SqliteConnectionManager> {
+    pub fn readers(&self, _: Arc<ScheduledThreadPool>) -> Pool<SqliteConnectionManager> {
         Pool(self.clone(), PhantomData)
     }
 
