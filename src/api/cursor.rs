@@ -21,9 +21,6 @@ fn encode(mut bytes: Vec<u8>) -> String {
 
 /// Decodes what [`encode`] returned; `None` if it was changed.
 fn decode(text: &str) -> Option<Vec<u8>> {
-    if text.len() > MAX_CURSOR {
-        return None;
-    }
     let mut bytes = Base64UrlUnpadded::decode_vec(text).ok()?;
     let (body, expected) = bytes.split_last_chunk::<CHECKSUM>()?;
     if checksum(body) != *expected {

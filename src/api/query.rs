@@ -82,11 +82,6 @@ impl Query {
         )))
     }
 
-    /// Names and values in the order sent.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter.value.as_str()))
-    }
-
     /// Checks that every parameter is in `known`.
     ///
     /// # Errors

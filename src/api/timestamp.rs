@@ -29,8 +29,8 @@ pub(super) fn parse_timestamp(text: &str, bound: Bound) -> Option<String> {
         Bound::From if whole != utc => {
             whole.checked_add(SignedDuration::from_secs(1)).unwrap_or(DateTime::MAX)
         }
-        Bound::Equal if whole != utc => return Some(format!("{utc}Z")),
-        _ => whole,
+        Bound::Equal => return Some(format!("{utc}Z")),
+        Bound::From | Bound::To => whole,
     };
     Some(whole.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
@@ -91,6 +91,7 @@ mod tests {
             ("2026-11-20", Bound::To, "2026-11-20T23:59:59Z"),
             ("9999-12-31T23:59:59Z", Bound::To, "9999-12-31T23:59:59Z"),
             ("9999-12-31T23:59:59-01:00", Bound::To, "9999-12-31T23:59:59Z"),
+            ("2026-11-20T19:30:00+23:59", Bound::Equal, "2026-11-19T19:31:00Z"),
         ] {
             assert_eq!(parse_timestamp(text, bound).as_deref(), Some(utc), "{text}");
         }
@@ -106,6 +107,7 @@ mod tests {
             "",
             "ä-11-20T19:30:00Z",
             "2026-11-20T19:30:00+24:00",
+            "2026-11-20T19:30:00+00:60",
             "2026-11-20T19:30:00.Z",
             "2026-11-20T19:30:00.0123456789xZ",
             "2026-11-20T19:30:00.0123456789.0Z",

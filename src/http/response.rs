@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
 /// Status, headers and body. The edge adds `Content-Length` and `Date`.
@@ -69,19 +69,6 @@ impl Response {
 
     pub fn status(&self) -> u16 {
         self.0.status().as_u16()
-    }
-
-    pub fn headers(&self) -> &HeaderMap {
-        self.0.headers()
-    }
-
-    /// The value of the first header of this name.
-    pub fn find_header(&self, name: &str) -> Option<&str> {
-        self.0.headers().get(name)?.to_str().ok()
-    }
-
-    pub fn body(&self) -> &[u8] {
-        self.0.body()
     }
 
     /// The response as the edge sends it.

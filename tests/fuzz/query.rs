@@ -112,8 +112,12 @@ fn query() {
         assert!(next.bytes().all(|byte| (0x21..0x7f).contains(&byte)), "{next:?}");
         let again = Query::parse(Some(&next)).unwrap();
         assert_eq!(again.get("cursor"), Some("abc"));
-        for (name, value) in query.iter().filter(|(name, _)| *name != "cursor") {
-            assert_eq!(again.get(name), Some(value), "{next:?}");
+        for resource in model::ALL {
+            let parameters = list::parameters(resource).map(|parameter| parameter.name);
+            let filters = list::filters(resource).iter().map(|filter| filter.name.as_str());
+            for name in parameters.chain(filters).filter(|name| *name != "cursor") {
+                assert_eq!(again.get(name), query.get(name), "{next:?}");
+            }
         }
     });
 }

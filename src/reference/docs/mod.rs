@@ -46,7 +46,7 @@ mod tests {
     fn page(host: &str) -> String {
         let mut request = Request::new(Method::GET, "/v1/docs", Clock::system().now());
         request.headers.insert("host", host.parse().unwrap());
-        String::from_utf8(respond(&request).body().to_vec()).unwrap()
+        String::from_utf8(respond(&request).into_inner().into_body().into_owned()).unwrap()
     }
 
     #[test]
