@@ -149,6 +149,7 @@ mod tests {
         );
         clock.advance(Duration::from_millis(1));
         assert_eq!(limiter.check(KeyId(1), None, clock.now()).unwrap().remaining, 99);
+        assert_eq!(limiter.check(KeyId(2), None, clock.now()).unwrap().remaining, 98);
         clock.advance(Duration::from_secs(120));
         assert!(limiter.check(KeyId(3), None, clock.now()).is_ok());
         assert_eq!(limiter.windows.lock().by_key.len(), 1);

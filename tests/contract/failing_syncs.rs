@@ -137,3 +137,26 @@ fn nothing_is_written_to_a_log_whose_name_cannot_be_synced() {
     fixture.ends_and_is_started_again();
     assert_eq!(fixture.api.customer("After"), 2);
 }
+
+/// The server has not opened the tenant's file before.
+#[test]
+fn what_a_command_has_left_is_made_durable_before_anything_is_committed_behind_it() {
+    let syncs = Syncs::new();
+    let server = syncs.observe_server(Setup::without_rate_limit()).start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    std::fs::write(server.home().join("c.csv"), "name\nUnknown\n").unwrap();
+    let mut command = server.command();
+    syncs.observe(&mut command);
+    syncs.fail("/1.db-wal");
+    command.arg("--data-dir").arg(server.data()).args(["import", "acme", "customers", "c.csv"]);
+    run(command, "").fails_saying("refused to sync");
+    syncs.succeed();
+    syncs.take();
+    api.customer("After");
+    let tenants = server.data().join("tenants");
+    let mut synced = syncs.take();
+    synced.retain(|path| path.starts_with(&tenants));
+    // What was there, and then the first commit.
+    let [log, name] = [&tenants.join("1.db-wal"), &tenants];
+    assert!(synced.iter().take(4).eq([log, name, log, name]), "{synced:?}");
+}

@@ -295,3 +295,24 @@ fn an_import_leaves_nothing_in_the_wal() {
     let wal = tenant.file().with_extension("db-wal");
     assert_eq!(std::fs::metadata(wal).map_or(0, |wal| wal.len()), 0);
 }
+
+/// It makes durable what the command before it may have left, when no other command writes.
+#[test]
+fn a_server_that_starts_waits_for_an_import() {
+    let data_dir = DataDir::new(false);
+    let tenant = data_dir.tenant("acme");
+    write_rows(&data_dir, "c.csv", ROWS);
+    let import = start_import(&data_dir, &["customers", "c.csv"]);
+    stop_in_the_middle(&import, &tenant.file());
+    let mut command = data_dir.command();
+    command.arg("--data-dir").arg(data_dir.data()).args(["serve", "--listen", "127.0.0.1:0"]);
+    let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(server.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let first = said.find(|line| line.contains("waiting for") || line.contains("listening"));
+    assert!(first.as_ref().is_some_and(|line| line.contains("waiting for")), "{first:?}");
+    resume(&import);
+    succeeds(import);
+    assert!(said.any(|line| line.contains("listening")), "it has ended");
+    server.kill().unwrap();
+    server.wait().unwrap();
+}

@@ -81,6 +81,9 @@ fn the_total_counts_all_that_match_and_comes_when_asked_for() {
     let cursor = first["next_cursor"].as_str().unwrap();
     let second = api.get(&format!("/customers.php?limit=2&cursor={cursor}&total=true")).found();
     assert_eq!(second["total"], 5, "of all pages, not of the rest");
+    for no in ["false", "0"] {
+        assert!(api.get(&format!("/customers.php?total={no}")).found().get("total").is_none());
+    }
     refuse(&api, "total=maybe").saying("total");
     refuse(&api, "total=").saying("total");
 }
@@ -272,7 +275,7 @@ fn booleans_are_found_by_word_and_by_digit() {
         assert_eq!(api.total(&format!("/hardware.php?is_leased={value}")), count, "{value}");
     }
     for name in ["is_leased", "employee_id", "purchase_cost_cents"] {
-        for text in ["\"\"", "\"\\u0020\"", "\"1\""] {
+        for text in ["\"\"", "\"\\u0020\"", "\"1\"", " 1", "1\t"] {
             let reply = api.get(&format!("/hardware.php?{name}={}", encoded(text)));
             reply.fails_with(400, "bad_request").saying(name);
         }

@@ -220,8 +220,10 @@ fn names_are_refused_that_the_program_does_not_make() {
     });
     let sql = "UPDATE tenants SET name = 'x' || char(27)";
     assert_sql_refused(REGISTRY, sql, "does not have the tenants of the manifest");
-    let sql = "UPDATE tenants SET trial_until = char(27) || '[31m'";
-    assert_sql_refused(REGISTRY, sql, "ends at no date");
+    for date in ["char(27) || '[31m'", "'2027-02-30'", "'20270228'"] {
+        let sql = format!("UPDATE tenants SET trial_until = {date}");
+        assert_sql_refused(REGISTRY, &sql, "ends at no date");
+    }
     let sql = "UPDATE tenants SET created_at = 'x'";
     assert_sql_refused(REGISTRY, sql, "is not as tenantdesk makes it");
     for sql in [

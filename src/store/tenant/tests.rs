@@ -16,7 +16,7 @@ use crate::store::archive::check::problems_of_records;
 use crate::store::data_dir::{TENANT, tenants_dir};
 use crate::store::database::{Role, differences};
 use crate::store::error::{DatabaseError, MutationError};
-use crate::store::records::{Actor, ChangeContext, KeyLabel, Writing};
+use crate::store::records::{Actor, Answer, ChangeContext, KeyLabel, Writing};
 
 type Outcome = Result<Result<(), &'static str>, StoreError>;
 
@@ -433,4 +433,35 @@ fn an_import_that_is_dropped_changes_nothing() {
     let file = connect(&directory);
     assert_eq!(differences(&file, &TENANT).unwrap(), [""; 0]);
     assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
+}
+
+#[test]
+fn a_deletion_that_the_file_refuses_is_not_told_as_a_reference() {
+    let directory = data_dir(1);
+    let file = connect(&directory);
+    let writing = Writing::new(&file);
+    add(&writing, "Kept").unwrap();
+    file.pragma_update(None, "query_only", true).unwrap();
+    assert!(writing.delete(&CUSTOMER, RecordId(1), &context()).is_err());
+}
+
+#[test]
+fn stored_answers_are_removed_when_their_day_is_over() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    let now = Clock::system().now().timestamp();
+    run(&tenant, CHANGES, move |writing| {
+        let answer = Answer { status: 204, location: None, etag: None, body: Vec::new() };
+        for (key, age) in [(1, Duration::from_hours(25)), (2, Duration::from_hours(23))] {
+            writing.store_answer(&[key; 16], &[0; 32], &answer, now.before(age))?;
+        }
+        Ok(())
+    })
+    .unwrap()
+    .unwrap();
+    let file = connect(&directory);
+    let kept =
+        || file.query_row("SELECT group_concat(hex(key)) FROM idempotency", [], |row| row.get(0));
+    wait_until(|| kept() == Ok("02".repeat(16)));
 }
