@@ -51,7 +51,7 @@ CREATE VIRTUAL TABLE customers_search USING fts5 (
   tokenize = 'trigram case_sensitive 1'
 );
 INSERT INTO customers_search (customers_search, rank)
-  VALUES ('automerge', 0), ('crisismerge', 400), ('usermerge', 16), ('hashsize', 16777216);
+  VALUES ('automerge', 0), ('crisismerge', 900), ('usermerge', 16), ('hashsize', 16777216);
 
 CREATE TABLE employees (
   id          INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -90,7 +90,7 @@ CREATE VIRTUAL TABLE employees_search USING fts5 (
   tokenize = 'trigram case_sensitive 1'
 );
 INSERT INTO employees_search (employees_search, rank)
-  VALUES ('automerge', 0), ('crisismerge', 400), ('usermerge', 16), ('hashsize', 16777216);
+  VALUES ('automerge', 0), ('crisismerge', 900), ('usermerge', 16), ('hashsize', 16777216);
 
 CREATE TABLE hardware (
   id                  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -133,7 +133,7 @@ CREATE VIRTUAL TABLE hardware_search USING fts5 (
   tokenize = 'trigram case_sensitive 1'
 );
 INSERT INTO hardware_search (hardware_search, rank)
-  VALUES ('automerge', 0), ('crisismerge', 400), ('usermerge', 16), ('hashsize', 16777216);
+  VALUES ('automerge', 0), ('crisismerge', 900), ('usermerge', 16), ('hashsize', 16777216);
 
 -- The responses to successful requests with an Idempotency-Key, kept for 24 hours. `request` is the
 -- SHA-256 of the parts in which a repeated request must be equal; `created_at` is in seconds since

@@ -49,12 +49,12 @@ impl TenantFile {
         let transaction = begin(&mut self.connection, wait)?;
         database::make_durable(self.database.path())?;
         let is_empty = format!("SELECT NOT EXISTS (SELECT 1 FROM {})", resource.plural);
-        let indexes = if !finds && transaction.query_row(&is_empty, [], |row| row.get(0))? {
+        let finish = if !finds && transaction.query_row(&is_empty, [], |row| row.get(0))? {
             drop_indexes(&transaction, resource)?
         } else {
             String::new()
         };
-        Ok(ImportTransaction { transaction, indexes })
+        Ok(ImportTransaction { transaction, finish })
     }
 
     /// Copies the WAL into the file. After an import the WAL is as long as the file, and the next
@@ -69,8 +69,8 @@ impl TenantFile {
 #[derive(Debug)]
 pub struct ImportTransaction<'a> {
     transaction: Transaction<'a>,
-    /// Creates the indexes that were dropped.
-    indexes: String,
+    /// Creates the indexes that were dropped, and merges the segments of the search table.
+    finish: String,
 }
 
 impl ImportTransaction<'_> {
@@ -87,7 +87,7 @@ impl ImportTransaction<'_> {
     pub fn commit(self, now: Timestamp) -> Result<(), DatabaseError> {
         // What is too old, the server removes.
         records::remove_old_entries(&self.transaction, now, Duration::MAX, u32::MAX)?;
-        self.transaction.execute_batch(&self.indexes)?;
+        self.transaction.execute_batch(&self.finish)?;
         Ok(database::commit(self.transaction)?)
     }
 }
@@ -105,8 +105,10 @@ fn begin(connection: &mut Connection, wait: impl FnOnce()) -> rusqlite::Result<T
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
 }
 
-/// Drops the indexes of an empty table and returns the statements that create them. An index that
-/// is built from all rows is written once; one that is kept up row by row is written many times.
+/// Drops the indexes of an empty table and returns the statements that complete it at the end. An
+/// index that is built from all rows is written once; one that is kept up row by row is written
+/// many times. Large segments that upkeep had to merge beside changes would let small ones pile up,
+/// until one commit merges all.
 fn drop_indexes(transaction: &Transaction<'_>, resource: &Resource) -> rusqlite::Result<String> {
     let indexes = "FROM sqlite_schema WHERE type = 'index' AND tbl_name = ? AND sql IS NOT NULL";
     let statements = |what| {
@@ -115,5 +117,6 @@ fn drop_indexes(transaction: &Transaction<'_>, resource: &Resource) -> rusqlite:
     };
     let (drop, create) = (statements("'DROP INDEX ' || name")?, statements("sql")?);
     transaction.execute_batch(&drop)?;
-    Ok(create)
+    let table = resource.plural;
+    Ok(format!("{create}; INSERT INTO {table}_search ({table}_search) VALUES ('optimize')"))
 }

@@ -181,6 +181,24 @@ fn rows_in_descending_order_leave_room_for_search_segments() {
 }
 
 #[test]
+fn an_import_into_an_empty_table_leaves_one_search_segment() {
+    let directory = data_dir(1);
+    let mut file = TenantFile::open(directory.path(), ONE).unwrap();
+    let import = file.begin_import(&CUSTOMER, false, || ()).unwrap();
+    let writing = import.writing();
+    for id in (1..=20).rev() {
+        let values = customer("Customer", "");
+        writing.insert(&CUSTOMER, Some(RecordId(id)), values, &context()).unwrap();
+    }
+    writing.flush().unwrap();
+    drop(writing);
+    import.commit(Clock::system().now().timestamp()).unwrap();
+    let file = connect(&directory);
+    assert_eq!(segments(&file), 1);
+    assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
+}
+
+#[test]
 fn a_deleted_file_is_closed() {
     let directory = data_dir(2);
     let tenants = tenants(&directory);
