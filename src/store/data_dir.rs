@@ -163,6 +163,12 @@ fn recover(data_dir: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// Waits until nobody uses the data directory, and keeps everybody out until the file is dropped.
+pub(crate) fn lock_alone(data_dir: &Path) -> Result<File, OpenError> {
+    let locked = File::open(data_dir).and_then(|directory| directory.lock().map(|()| directory));
+    locked.map_err(|error| OpenError::unusable(data_dir, error))
+}
+
 /// Takes the lock of the one server, which holds until the file is dropped. Fails with
 /// [`OpenError::Unusable`] where another process serves the directory.
 pub fn lock_to_serve(data_dir: &Path) -> Result<File, OpenError> {
@@ -212,9 +218,7 @@ impl NewDataDir {
 /// Creates an empty registry, and returns `true` if there is one already. One process at a time
 /// does so, and none beside a restore of everything.
 fn create_registry(data_dir: &Path) -> Result<bool, OpenError> {
-    let failed = |error| OpenError::unusable(data_dir, error);
-    let directory = File::open(data_dir).map_err(failed)?;
-    directory.lock().map_err(failed)?;
+    let _alone = lock_alone(data_dir)?;
     let registry = registry_database(data_dir);
     if registry.path().exists() {
         return Ok(true);

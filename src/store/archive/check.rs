@@ -27,7 +27,7 @@ use crate::store::registry::{
 const LAST_NUMBER: i64 = i64::MAX / 4 * 3;
 
 /// The bytes of the longest text of a record: 5,000 characters.
-const LONGEST_TEXT: usize = 4 * 5_000;
+pub(super) const LONGEST_TEXT: usize = 4 * 5_000;
 
 /// The result for one database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,6 +173,8 @@ fn out_of_range(connection: &Connection, _: &Schema) -> rusqlite::Result<Vec<Str
             "version" | "seq" | "record_id" | "last_seq" | "entries" => {
                 format!("({column} BETWEEN 0 AND {LAST_NUMBER}) IS NOT TRUE")
             }
+            // All values of a record, as JSON.
+            "before" => format!("octet_length(before) > {}", 16 * LONGEST_TEXT),
             _ if is_shown && column != "search" => {
                 format!("octet_length({column}) > {LONGEST_TEXT}")
             }

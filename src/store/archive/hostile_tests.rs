@@ -8,9 +8,11 @@ use std::time::Instant;
 
 use rusqlite::Connection;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use serde_json::json;
 
 use super::tests::{Fixture, older_backup, sign};
 use super::{ArchiveError, check, manifest};
+use crate::model::{ALL, Kind};
 use crate::store::database::open_plain;
 use crate::store::registry::Registry;
 
@@ -131,6 +133,27 @@ fn texts_pages_and_ids_are_refused_that_the_program_does_not_make() {
     let sql = "UPDATE tenants SET id = 0; UPDATE keys SET tenant_id = 0;
                UPDATE key_events SET tenant_id = 0";
     assert_sql_refused(REGISTRY, sql, "tenants.id is out of range");
+}
+
+#[test]
+fn the_longest_texts_that_fields_take_are_not_refused() {
+    let lengths = ALL.iter().flat_map(|resource| resource.fields).map(|field| match field.kind {
+        Kind::Text { max, .. } => max,
+        _ => 0,
+    });
+    assert!(lengths.max().unwrap() * 4 <= check::LONGEST_TEXT);
+    for character in ["\u{1}", "🦀"] {
+        let fixture = Fixture::new();
+        fixture.tenant("one");
+        fixture.add(1, &["Eins"]);
+        let longest = json!({"notes": character.repeat(5_000), "street": character.repeat(200)});
+        let sql = "UPDATE customers SET notes = ?1 ->> 'notes', street = ?1 ->> 'street'";
+        fixture.live(1).execute(sql, [longest.to_string()]).unwrap();
+        let sql = "UPDATE changes SET before = ?1";
+        fixture.live(1).execute(sql, [longest.to_string()]).unwrap();
+        fixture.backup(None);
+        fixture.restore_into(&fixture.path("new"), None, None, false).unwrap();
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! the registry. A restore that fails or is killed before that step has changed nothing.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,8 @@ use crate::clock::Timestamp;
 use crate::files;
 use crate::model::TenantId;
 use crate::store::data_dir::{
-    NewDataDir, has_files, is_empty, lock_to_serve, registry_database, tenant_database, tenants_dir,
+    NewDataDir, has_files, is_empty, lock_alone, lock_to_serve, registry_database, tenant_database,
+    tenants_dir,
 };
 use crate::store::database::{Database, LITESTREAM_TABLES, Role, replace_content, wait_for};
 use crate::store::error::OpenError;
@@ -130,9 +131,7 @@ fn restore_everything(data_dir: &Path, source: &Source) -> Result<Outcome, Archi
     }
     let created = NewDataDir::create_directories(data_dir)?;
     let _serve_lock = lock_to_serve(data_dir)?;
-    // Commands and servers that come meanwhile wait for it.
-    let directory = File::open(data_dir).map_err(at(data_dir))?;
-    directory.lock().map_err(at(data_dir))?;
+    let _alone = lock_alone(data_dir)?;
     let staging = Staging::create(data_dir.join(STAGING))?;
     // Another command may have created it before both were locked.
     if has_files(&registry_database(data_dir)) {
