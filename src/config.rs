@@ -55,8 +55,9 @@ pub struct Config {
     pub metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
     pub tenants: TenantLimits,
-    #[command(flatten)]
-    pub connections: ConnectionLimits,
+    // `None` stands for the constants of `edge/limits.rs`.
+    #[arg(skip)]
+    pub connections: Option<ConnectionLimits>,
 }
 
 /// Files in PEM format.
@@ -98,31 +99,20 @@ pub struct TenantLimits {
     pub max_size: u64,
 }
 
-/// Timeouts and the number of client connections.
-#[derive(Args, Clone, Debug, PartialEq, Eq)]
+/// Timeouts and the number of client connections. They are constants of `edge/limits.rs`; tests set
+/// shorter ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// The maximum time between two requests of a connection
-    // Longer than the 60 s for which nginx keeps its upstream connections.
-    #[arg(long, env = "TENANTDESK_IDLE_TIMEOUT", default_value = "75s", value_name = "TIME",
-          value_parser = timeout)]
+    /// The maximum time between two requests of a connection.
     pub idle_timeout: Duration,
-    /// The maximum time for the head of a request, from its first byte
-    // Also for a TLS handshake.
-    #[arg(long, env = "TENANTDESK_HEAD_TIMEOUT", default_value = "10s", value_name = "TIME",
-          value_parser = timeout)]
+    /// The maximum time for the head of a request, from its first byte, and for a TLS handshake.
     pub head_timeout: Duration,
-    /// The maximum time for the body of a request
-    #[arg(long, env = "TENANTDESK_BODY_TIMEOUT", default_value = "10s", value_name = "TIME",
-          value_parser = timeout)]
+    /// The maximum time for the body of a request.
     pub body_timeout: Duration,
-    /// The maximum time in which a client reads 64 KiB of a response
-    #[arg(long, env = "TENANTDESK_WRITE_TIMEOUT", default_value = "10s", value_name = "TIME",
-          value_parser = timeout)]
+    /// The maximum time in which a client reads 64 KiB of a response.
     pub write_timeout: Duration,
-    /// The maximum number of connections [default: half of the descriptor limit, at most 10000]
-    #[arg(long, env = "TENANTDESK_MAX_CONNECTIONS", value_name = "N",
-          value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    pub max_connections: Option<usize>,
+    /// The maximum number of connections. The descriptor limit may lower it.
+    pub max_connections: usize,
 }
 
 fn default_workers() -> usize {
@@ -145,12 +135,6 @@ pub fn parse_network(text: &str) -> Result<IpNet, &'static str> {
 }
 
 const DAY: Duration = Duration::from_hours(24);
-
-/// Parses a time-out: `75s`, `500ms`, `2m`.
-fn timeout(text: &str) -> Result<Duration, &'static str> {
-    let time = time(text).filter(|time| !time.is_zero() && *time <= DAY);
-    time.ok_or("not a time with a unit of at most a day, such as 500ms, 10s or 2m")
-}
 
 /// Parses the time for which entries of the change log are kept: `90d`, `52w`.
 fn retention(text: &str) -> Result<Duration, &'static str> {
@@ -195,19 +179,6 @@ mod tests {
         assert_eq!(size("1MiB"), Ok(1 << 20));
         for invalid in ["", "10", "10GB", "-1GiB", "0MiB", "1.5GiB", "99999999999999999GiB"] {
             assert!(size(invalid).is_err(), "{invalid}");
-        }
-    }
-
-    #[test]
-    fn times_have_units_and_are_positive() {
-        assert_eq!(timeout("75s"), Ok(Duration::from_secs(75)));
-        assert_eq!(timeout("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(timeout("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!(timeout("1d"), Ok(DAY));
-        for invalid in
-            ["", "s", "0", "75", "0s", "-1s", "2m ago", "1x", "25h", "99999999999999999999s"]
-        {
-            assert!(timeout(invalid).is_err(), "{invalid}");
         }
     }
 

@@ -6,7 +6,7 @@ use crate::allocator;
 use crate::api::routes;
 use crate::app::App;
 use crate::config::Config;
-use crate::edge::{Edge, EdgeError, EdgeParts, Listeners, Tls};
+use crate::edge::{CONNECTION_LIMITS, Edge, EdgeError, EdgeParts, Listeners, Tls};
 use crate::http::{Handler, WorkerPool};
 
 /// A server that is bound to its addresses but not started. Clients can connect and wait.
@@ -34,7 +34,7 @@ impl BoundServer {
             Arc::new(move |request, reply, turns| app.respond(request, reply, turns));
         let pool = WorkerPool::start(handler, config.workers, Arc::clone(&metrics));
         let parts = EdgeParts {
-            limits: config.connections,
+            limits: config.connections.unwrap_or(CONNECTION_LIMITS),
             proxies: config.trusted_proxies,
             pool: Arc::new(pool.map_err(EdgeError::Start)?),
             max_body: routes::max_body,

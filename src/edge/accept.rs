@@ -9,10 +9,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore};
+use tokio::select;
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
 
-use super::connection::{self, first};
+use super::connection;
 use super::limits::{
     ACCEPT_PAUSE, BACKLOG, SEND_BUFFER, STOP_TIMEOUT, USER_TIMEOUT, address_connections,
     max_connections, over_limit_connections,
@@ -40,16 +42,16 @@ pub(super) struct Acceptor {
     context: Arc<EdgeContext>,
     stopper: Stopper,
     limit: usize,
+    /// One task for each open connection.
+    tasks: TaskTracker,
     open: Arc<OpenConnections>,
     /// For connections that are only refused.
     over_limit: Arc<Semaphore>,
 }
 
+/// The open connections of each address.
 #[derive(Default)]
-struct OpenConnections {
-    by_address: Mutex<HashMap<IpAddr, Vec<Arc<ConnectionState>>>>,
-    closed: Notify,
-}
+struct OpenConnections(Mutex<HashMap<IpAddr, Vec<Arc<ConnectionState>>>>);
 
 /// One open connection, until it is dropped.
 struct OpenConnection {
@@ -62,7 +64,8 @@ impl Acceptor {
     pub(super) fn new(context: Arc<EdgeContext>, stopper: Stopper) -> Acceptor {
         let limit = max_connections(&context.parts.limits);
         let over_limit = Arc::new(Semaphore::new(over_limit_connections(limit)));
-        Acceptor { context, stopper, limit, open: Arc::default(), over_limit }
+        let (tasks, open) = (TaskTracker::new(), Arc::default());
+        Acceptor { context, stopper, limit, tasks, open, over_limit }
     }
 
     /// Accepts connections until a stop is requested. Then waits until all have closed, at most
@@ -70,34 +73,35 @@ impl Acceptor {
     pub(super) async fn run(self, listener: TcpListener) {
         let mut stop_requested = pin!(self.stopper.requested());
         loop {
-            let stopped = async {
-                stop_requested.as_mut().await;
-                None
+            let accepted = select! {
+                () = &mut stop_requested => break,
+                accepted = listener.accept() => accepted,
             };
-            match first(stopped, async { Some(listener.accept().await) }).await {
-                None => break,
-                Some(Ok((socket, peer))) => self.serve(socket, peer.ip().to_canonical()),
-                Some(Err(error)) => {
+            match accepted {
+                Ok((socket, peer)) => self.serve(socket, peer.ip().to_canonical()),
+                Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
         drop(listener);
-        if timeout(STOP_TIMEOUT, self.open.all_closed()).await.is_err() {
-            let left = self.open.count();
-            tracing::warn!(connections = left, "stopped before all requests were complete");
+        self.tasks.close();
+        if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
+            let open = self.tasks.len();
+            tracing::warn!(connections = open, "stopped before all requests were complete");
         }
     }
 
-    /// Serves a connection. If there is no room for it, a few more are told so.
+    /// Serves a connection. If there is no room for the connection, it gets a 503 and closes. If
+    /// there is no room for the 503 either, the connection closes at once.
     fn serve(&self, socket: TcpStream, peer: IpAddr) {
         let is_over_share = !self.context.trusted.contains(peer)
             && self.open.count_of(peer) >= address_connections(self.limit);
         let has_room = if is_over_share {
             self.open.close_longest_idle(peer)
         } else {
-            self.open.count() < self.limit
+            self.tasks.len() < self.limit
         };
         let refusing = (!has_room).then(|| Arc::clone(&self.over_limit).try_acquire_owned());
         let Ok(refusing) = refusing.transpose() else { return };
@@ -105,7 +109,7 @@ impl Acceptor {
         let open = self.open.add(peer, Arc::clone(&state));
         let context = Arc::clone(&self.context);
         let serving = connection::serve(context, socket, peer, state, self.stopper.clone());
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             serving.await;
             drop((open, refusing));
         });
@@ -115,47 +119,34 @@ impl Acceptor {
 impl OpenConnections {
     fn add(self: &Arc<Self>, peer: IpAddr, state: Arc<ConnectionState>) -> OpenConnection {
         let address = address_of(peer);
-        self.by_address.lock().entry(address).or_default().push(Arc::clone(&state));
+        self.0.lock().entry(address).or_default().push(Arc::clone(&state));
         OpenConnection { open: Arc::clone(self), address, state }
     }
 
     /// The connections of the address of `peer`.
     fn count_of(&self, peer: IpAddr) -> usize {
-        self.by_address.lock().get(&address_of(peer)).map_or(0, Vec::len)
+        self.0.lock().get(&address_of(peer)).map_or(0, Vec::len)
     }
 
     /// Closes the connection of `peer` that has been idle for the longest time. Returns whether
     /// there is one.
     fn close_longest_idle(&self, peer: IpAddr) -> bool {
-        let by_address = self.by_address.lock();
+        let by_address = self.0.lock();
         let own = by_address.get(&address_of(peer)).into_iter().flatten();
         let idle = own.filter_map(|state| state.idle_since().map(|since| (since, state)));
         let longest = idle.min_by_key(|(since, _)| *since).map(|(_, state)| state);
         longest.inspect(|state| state.abort()).is_some()
     }
-
-    /// Each open connection has a reference, and so has the acceptor.
-    fn count(self: &Arc<Self>) -> usize {
-        Arc::strong_count(self) - 1
-    }
-
-    async fn all_closed(self: &Arc<Self>) {
-        while self.count() > 0 {
-            self.closed.notified().await;
-        }
-    }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        let mut by_address = self.open.by_address.lock();
+        let mut by_address = self.open.0.lock();
         if let Some(own) = by_address.get_mut(&self.address) {
             own.retain(|state| !Arc::ptr_eq(state, &self.state));
             if own.is_empty() {
                 by_address.remove(&self.address);
             }
         }
-        drop(by_address);
-        self.open.closed.notify_one();
     }
 }

@@ -1,7 +1,7 @@
 //! One client connection, from the TLS handshake to the lingering close.
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::{Future as _, poll_fn};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::select;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::limits::{LINGER, MAX_BUFFER, MAX_DISCARDED, MAX_HEAD};
@@ -34,12 +35,13 @@ pub(super) async fn serve(
     // A failed handshake is not reported: any client can cause one. Boxed, so that the task of a
     // plain connection stays small.
     let handshake = timeout(context.parts.limits.head_timeout, tls.acceptor().accept(stream));
-    let handshake = async { handshake.await.ok()?.ok() };
-    let aborted = async {
-        state.aborted().await;
-        None
+    let handshake = async {
+        select! {
+            result = handshake => result.ok()?.ok(),
+            () = state.aborted() => None,
+        }
     };
-    if let Some(stream) = Box::pin(first(handshake, aborted)).await {
+    if let Some(stream) = Box::pin(handshake).await {
         state.set_idle();
         Box::pin(serve_http(context, stream, Peer { address, tls: true }, state, stopper)).await;
     }
@@ -135,14 +137,4 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     };
     // The connection ends in any case.
     let _ = timeout(LINGER, reading).await;
-}
-
-/// What the first of two futures returns.
-pub(super) async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|cx| match one.as_mut().poll(cx) {
-        Poll::Ready(value) => Poll::Ready(value),
-        Poll::Pending => other.as_mut().poll(cx),
-    })
-    .await
 }

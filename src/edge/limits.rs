@@ -1,4 +1,4 @@
-//! Every limit of the edge that an operator cannot configure.
+//! Every limit of the edge.
 
 use std::time::Duration;
 
@@ -6,10 +6,20 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::config::ConnectionLimits;
 
-/// The limit on connections: the configured one, or half of the descriptor limit and at most
-/// 10,000. The other half of the descriptors is for databases.
+/// The limits on connections, unless a test sets others.
+pub const CONNECTION_LIMITS: ConnectionLimits = ConnectionLimits {
+    // Longer than the 60 s for which nginx keeps its upstream connections: nginx would otherwise
+    // send a request over a connection that is being closed.
+    idle_timeout: Duration::from_secs(75),
+    head_timeout: Duration::from_secs(10),
+    body_timeout: Duration::from_secs(10),
+    write_timeout: Duration::from_secs(10),
+    max_connections: 10_000,
+};
+
+/// The limit on connections: at most half of the descriptor limit. Databases need the other half.
 pub(super) fn max_connections(limits: &ConnectionLimits) -> usize {
-    limits.max_connections.unwrap_or_else(|| (descriptor_limit() / 2).min(10_000)).max(1)
+    limits.max_connections.min(descriptor_limit() / 2).max(1)
 }
 
 /// The connections of one address, of `limit`.

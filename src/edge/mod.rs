@@ -36,10 +36,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use tokio::select;
 use tokio::time::{sleep, timeout};
 
 use accept::Acceptor;
-use connection::first;
+pub use limits::CONNECTION_LIMITS;
 use limits::{WATCHDOG_PERIOD, WATCHDOG_TIMEOUT};
 pub use parts::{EdgeError, EdgeParts, Stopper};
 use service::EdgeContext;
@@ -127,11 +128,10 @@ async fn run(listeners: Listeners, parts: EdgeParts, stopper: Stopper) -> Result
     }
     let (pool, on_beat) = (Arc::clone(&parts.pool), parts.on_beat);
     let acceptor = Acceptor::new(Arc::new(EdgeContext::new(parts)), stopper);
-    let accepting = async {
-        acceptor.run(listener).await;
-        Ok(())
-    };
-    first(accepting, watch(&pool, on_beat)).await
+    select! {
+        () = acceptor.run(listener) => Ok(()),
+        result = watch(&pool, on_beat) => result,
+    }
 }
 
 /// Watches whether requests reach the workers. Returns when they do not.

@@ -143,7 +143,7 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
-    use crate::config::Config;
+    use crate::edge::limits::CONNECTION_LIMITS;
 
     fn is_aborted(connection: &ConnectionState) -> bool {
         pin!(connection.aborted()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
@@ -152,8 +152,8 @@ mod tests {
     #[test]
     fn the_oldest_response_is_aborted() {
         let unread = Arc::new(UnreadResponses::default());
-        let limits = Config::new("").connections;
-        let connections: Vec<_> = (0..3).map(|_| ConnectionState::new(false, &limits)).collect();
+        let connections: Vec<_> =
+            (0..3).map(|_| ConnectionState::new(false, &CONNECTION_LIMITS)).collect();
         let held: Vec<Bytes> =
             connections.iter().map(|c| unread.hold(vec![0; 100], c, 250)).collect();
         assert_eq!(

@@ -490,6 +490,16 @@ fn only_serve_and_tenant_create_make_a_data_directory() {
 }
 
 #[test]
+fn an_option_that_is_a_constant_now_is_named() {
+    let data_dir = place_with(&[]);
+    for option in ["--idle-timeout=3s", "--max-connections=5"] {
+        let outcome = data_dir.cli(&["serve", option]).ends_with(2);
+        let name = option.split('=').next().unwrap();
+        assert!(outcome.stderr.contains(&format!("{name} is no option any more")), "{outcome:?}");
+    }
+}
+
+#[test]
 fn wrong_usage_ends_with_2() {
     let data_dir = place_with(&["acme"]);
     let commands: [&[&str]; 15] = [

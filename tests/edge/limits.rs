@@ -3,6 +3,8 @@
 use std::io::Read;
 use std::time::Duration;
 
+use tenantdesk::edge::CONNECTION_LIMITS;
+
 use crate::edge_server::EdgeServer;
 use crate::support::raw::get;
 use crate::support::{uninterrupted, until};
@@ -81,10 +83,11 @@ fn a_body_that_never_comes_costs_nothing() {
 
 fn with_short_timeouts() -> EdgeServer {
     EdgeServer::with(|config| {
-        config.connections.idle_timeout = Duration::from_secs(4);
-        config.connections.head_timeout = Duration::from_millis(600);
-        config.connections.body_timeout = Duration::from_millis(600);
-        config.connections.write_timeout = Duration::from_millis(600);
+        let limits = config.connections.get_or_insert(CONNECTION_LIMITS);
+        limits.idle_timeout = Duration::from_secs(4);
+        limits.head_timeout = Duration::from_millis(600);
+        limits.body_timeout = Duration::from_millis(600);
+        limits.write_timeout = Duration::from_millis(600);
     })
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::fixture::{Fixture, RECORDS};
 use crate::support::raw::{Client, request};
-use crate::support::{ALL, Api, Setup};
+use crate::support::{ALL, Api};
 
 const MANY: usize = 2_000;
 const SOME: usize = 200;
@@ -17,16 +17,11 @@ const SOME: usize = 200;
 /// The limit on the memory of the process, in KiB.
 const MOST_MEMORY: usize = 300 * 1024;
 
-/// With timeouts short enough for a test.
-fn with_short_timeouts() -> Fixture {
+fn fixture() -> Fixture {
     // The clients take descriptors of this process.
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard }).unwrap();
-    let times =
-        ["--idle-timeout=3s", "--head-timeout=2s", "--body-timeout=2s", "--write-timeout=200ms"];
-    let setup =
-        times.iter().fold(Setup::without_rate_limit(), |setup, option| setup.option(option));
-    Fixture::with(setup.option("--max-connections").option("5000"))
+    Fixture::new()
 }
 
 /// Others are served while `clients` are connected, twice. The first ones disconnect. The service
@@ -65,13 +60,19 @@ fn others_are_served(other: &Api, drip: Option<&[u8]>, slow: &mut [Client]) {
 
 #[test]
 fn two_thousand_that_say_nothing() {
-    let fixture = with_short_timeouts();
-    harm_nobody(&fixture, None, |fixture| (0..MANY).map(|_| fixture.connect()).collect());
+    let fixture = fixture();
+    let before = fixture.settled();
+    let other = fixture.server.tenant("other").with_scopes(ALL);
+    let mut silent: Vec<Client> = (0..MANY).map(|_| fixture.connect()).collect();
+    others_are_served(&other, None, &mut silent);
+    drop(silent);
+    fixture.is_back_at(before.with_open_tenants(1));
+    assert!(fixture.stats().peak_memory < MOST_MEMORY, "{:?}", fixture.stats());
 }
 
 #[test]
 fn two_thousand_that_send_a_byte_now_and_then() {
-    let fixture = with_short_timeouts();
+    let fixture = fixture();
     harm_nobody(&fixture, Some(b"a"), |fixture| {
         let begun = (0..MANY).map(|_| {
             let mut client = fixture.connect();
@@ -84,7 +85,7 @@ fn two_thousand_that_send_a_byte_now_and_then() {
 
 #[test]
 fn two_hundred_that_send_a_body_byte_by_byte() {
-    let fixture = with_short_timeouts();
+    let fixture = fixture();
     harm_nobody(&fixture, Some(b" "), |fixture| {
         let whole = request(
             "POST",
@@ -105,7 +106,7 @@ fn two_hundred_that_send_a_body_byte_by_byte() {
 
 #[test]
 fn two_hundred_that_never_read_their_mebibyte() {
-    let fixture = with_short_timeouts();
+    let fixture = fixture();
     let notes = "x".repeat(5_000);
     for _ in 0..200 {
         fixture.api().create(RECORDS, json!({"name": "Long", "notes": notes}));

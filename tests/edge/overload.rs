@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use tenantdesk::config::Config;
+use tenantdesk::edge::CONNECTION_LIMITS;
 
 use crate::edge_server::EdgeServer;
 use crate::support::raw::{Client, get};
@@ -134,7 +135,9 @@ fn a_request_whose_client_has_left_is_not_started() {
 
 #[test]
 fn beyond_the_cap_503_and_healthz() {
-    let server = EdgeServer::with(|config| config.connections.max_connections = Some(4));
+    let server = EdgeServer::with(|config| {
+        config.connections.get_or_insert(CONNECTION_LIMITS).max_connections = 4
+    });
     let mut within: Vec<Client> = (0..4).map(|_| server.connect()).collect();
     within.iter_mut().for_each(|client| client.send(get("/a")));
     within.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tenantdesk::config::TlsFiles;
+use tenantdesk::edge::CONNECTION_LIMITS;
 
 use crate::edge_server::EdgeServer;
 use crate::fixture::{Fixture, RECORDS};
@@ -51,7 +52,7 @@ fn one_address_takes_a_quarter_of_the_connections() {
 fn in_a_network_of_its_own() {
     let server = EdgeServer::with(|config| {
         config.listen = SocketAddr::from((GREEDY, 0));
-        config.connections.max_connections = Some(40);
+        config.connections.get_or_insert(CONNECTION_LIMITS).max_connections = 40;
     });
     let serves = |client: &mut Client| {
         client.send(get("/a"));
@@ -94,9 +95,10 @@ fn silent_in_a_network_of_its_own() {
     for tls in [None, Some(TlsFiles { certificate, key })] {
         let server = EdgeServer::with(|config| {
             config.listen = SocketAddr::from((GREEDY, 0));
-            config.connections.max_connections = Some(40);
-            config.connections.head_timeout = Duration::from_mins(5);
-            config.connections.idle_timeout = Duration::from_mins(5);
+            let limits = config.connections.get_or_insert(CONNECTION_LIMITS);
+            limits.max_connections = 40;
+            limits.head_timeout = Duration::from_mins(5);
+            limits.idle_timeout = Duration::from_mins(5);
             config.tls = tls;
         });
         let mut silent: Vec<Client> = (0..200).map(|_| from(GREEDY, server.address)).collect();

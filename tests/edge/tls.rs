@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tenantdesk::config::TlsFiles;
-use tenantdesk::edge::Tls;
+use tenantdesk::edge::{CONNECTION_LIMITS, Tls};
 
 use crate::edge_server::EdgeServer;
 use crate::fixture::{Fixture, RECORDS};
@@ -130,7 +130,8 @@ fn a_silent_handshake_is_cut() {
     let files = make_pair(directory.path());
     let server = EdgeServer::with(|config| {
         config.tls = Some(files);
-        config.connections.head_timeout = Duration::from_millis(500);
+        config.connections.get_or_insert(CONNECTION_LIMITS).head_timeout =
+            Duration::from_millis(500);
     });
     // A client that waits in vain fails after 30 s.
     assert!(server.connect().is_closed());

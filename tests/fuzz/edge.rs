@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
+use tenantdesk::edge::CONNECTION_LIMITS;
 use tenantdesk::http::{Body, Request, Responder, Response};
 use tenantdesk::turns::Turns;
 
@@ -78,9 +79,10 @@ fn edge() {
     };
     let mut config =
         Config { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Config::new("unused") };
-    config.connections.head_timeout = Duration::from_millis(100);
-    config.connections.body_timeout = Duration::from_millis(100);
-    config.connections.idle_timeout = Duration::from_millis(500);
+    let limits = config.connections.get_or_insert(CONNECTION_LIMITS);
+    limits.head_timeout = Duration::from_millis(100);
+    limits.body_timeout = Duration::from_millis(100);
+    limits.idle_timeout = Duration::from_millis(500);
     let service = serve(Arc::new(handler), config, Clock::system()).unwrap();
     let address = service.address;
     let (mut inputs, mut came) = (0, 0);

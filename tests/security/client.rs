@@ -59,7 +59,8 @@ fn connections_of_one_address_stop_no_other() {
 #[test]
 #[ignore = "run by the test above"]
 fn idle_connections() {
-    let server = Setup::plain().option("--max-connections").option("50").start();
+    // Half of the descriptors are for connections.
+    let server = Setup::plain().limited_to("-n 100").start();
     let key = server.tenant("acme").key(ALL).key;
     let mut idle: Vec<Client> = Vec::new();
     for _ in 0..50 {

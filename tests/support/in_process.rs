@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenantdesk::app::App;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
-use tenantdesk::edge::{Edge, EdgeError, EdgeParts, Listeners, Tls};
+use tenantdesk::edge::{CONNECTION_LIMITS, Edge, EdgeError, EdgeParts, Listeners, Tls};
 use tenantdesk::http::request::MAX_BODY;
 use tenantdesk::http::{Handler, WorkerPool};
 use tenantdesk::metrics::Metrics;
@@ -105,7 +105,7 @@ pub(crate) fn serve(handler: Handler, config: Config, clock: Clock) -> Result<Ed
     let metrics = Arc::new(Metrics::new(|_| "other"));
     let pool = WorkerPool::start(handler, config.workers, Arc::clone(&metrics));
     let parts = EdgeParts {
-        limits: config.connections,
+        limits: config.connections.unwrap_or(CONNECTION_LIMITS),
         proxies: config.trusted_proxies,
         pool: Arc::new(pool.map_err(EdgeError::Start)?),
         max_body: |_, _| MAX_BODY,
