@@ -58,7 +58,7 @@ fn the_contract_lists_the_codes_of_fields() {
 }
 
 /// The documents that name files of the repository.
-const DOCUMENTS: [&str; 13] = [
+const DOCUMENTS: [&str; 14] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "README.md",
@@ -66,6 +66,7 @@ const DOCUMENTS: [&str; 13] = [
     "benches/README.md",
     "docs/operations.md",
     "docs/packages.md",
+    "docs/recovery.md",
     "release/README.md",
     "schema.sql",
     "src/store/migrations/README.md",

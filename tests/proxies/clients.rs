@@ -86,3 +86,27 @@ fn the_panels_cookie_is_secure_behind_https() {
         assert!(cookie.contains("Secure"), "{response}");
     }
 }
+
+/// The status line of a response.
+fn status(proxy: &Proxy, from: Ipv4Addr, target: &str) -> String {
+    let mut connection = proxy.connect_from(from).unwrap();
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).unwrap();
+    let mut response = Vec::new();
+    let _ = connection.read_to_end(&mut response);
+    String::from_utf8_lossy(&response).lines().next().unwrap_or_default().to_owned()
+}
+
+/// Of the loopback addresses, the examples name 127.0.0.1 alone. The others are outside.
+#[test]
+fn the_panel_is_for_private_networks_only() {
+    let (inside, outside) = (Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2));
+    for (_server, proxy) in deployments() {
+        assert!(status(&proxy, inside, "/api_keys.php").starts_with("HTTP/1.1 200"));
+        assert!(status(&proxy, outside, "/docs").starts_with("HTTP/1.1 200"));
+        for target in ["/api_keys.php", "/api_keys.php?x=1", "/api%5Fkeys.php", "/./api_keys.php"] {
+            let status = status(&proxy, outside, target);
+            assert!(status.starts_with("HTTP/1.1 403"), "{target}: {status}");
+        }
+    }
+}
