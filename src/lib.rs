@@ -19,6 +19,7 @@ pub mod fair_queue;
 mod files;
 pub mod html;
 pub mod http;
+pub mod json_writer;
 pub mod metrics;
 pub mod model;
 pub mod panel;

@@ -1,9 +1,5 @@
 //! Batches: several changes in one transaction, all or none (contract section 15).
 
-use std::io::Write as _;
-
-use serde_json::json;
-
 use super::change::Change;
 use super::errors;
 use super::idempotency::{self, IdempotencyKey};
@@ -12,6 +8,7 @@ use super::precondition::IfMatch;
 use super::query::Query;
 use super::routes::{self, Endpoint, Route};
 use crate::http::{ApiError, ErrorCode, Method, Request};
+use crate::json_writer::JsonWriter;
 use crate::model::validation::shorten;
 use crate::model::{ALL, Access, Field, Json, JsonObject, RecordId, Resource, Scope, Scopes};
 use crate::store::{Answer, ChangeContext, Demand, MutationError, Writing};
@@ -81,7 +78,10 @@ impl Batch {
         context: &ChangeContext,
     ) -> Result<Answer, MutationError<ApiError>> {
         let mut ids = Vec::with_capacity(self.operations.len());
-        let mut body = b"{\"results\":[".to_vec();
+        let mut body = JsonWriter::default();
+        body.begin_object();
+        body.name("results");
+        body.begin_array();
         for (number, operation) in self.operations.into_iter().enumerate() {
             let applied = operation.apply(&ids, writing, context);
             let (id, answer) = applied.map_err(|error| match error {
@@ -89,13 +89,11 @@ impl Batch {
                 failure @ MutationError::Database(_) => failure,
             })?;
             ids.push(id);
-            if number > 0 {
-                body.push(b',');
-            }
             write_result(&mut body, &answer);
         }
-        body.extend_from_slice(b"]}");
-        Ok(Answer { status: 200, location: None, etag: None, body })
+        body.end_array();
+        body.end_object();
+        Ok(Answer { status: 200, location: None, etag: None, body: body.take() })
     }
 }
 
@@ -104,14 +102,16 @@ fn of_operation(number: usize, error: ApiError) -> ApiError {
     error.member("operation", number)
 }
 
-/// Appends a member of `results`.
-fn write_result(body: &mut Vec<u8>, answer: &Answer) {
-    let Answer { status, location, etag, body: record } = answer;
-    let (location, etag) = (json!(location), json!(etag));
-    // Writing to a `Vec` cannot fail.
-    let _ = write!(body, "{{\"status\":{status},\"location\":{location},\"etag\":{etag},\"body\":");
-    body.extend_from_slice(if record.is_empty() { b"null" } else { record });
-    body.push(b'}');
+/// Writes an element of `results`.
+fn write_result(json: &mut JsonWriter, answer: &Answer) {
+    let Answer { status, location, etag, body } = answer;
+    json.begin_object();
+    json.member("status", status);
+    json.member("location", location);
+    json.member("etag", etag);
+    json.name("body");
+    json.raw(if body.is_empty() { b"null" } else { body });
+    json.end_object();
 }
 
 /// Reads the operations of a batch.

@@ -104,7 +104,10 @@ fn parse_resource(text: &str) -> Result<&'static Resource, ApiError> {
 fn respond(request: &Request, query: &Query, page: ChangesPage) -> Response {
     let ChangesPage { json, next, more } = page;
     let cursor = write_change_cursor(&next);
-    let response = page_of(json, &format!("\"next_cursor\":\"{cursor}\",\"more\":{more}"));
+    let response = page_of(&json, |body| {
+        body.member("next_cursor", &cursor);
+        body.member("more", &more);
+    });
     if more {
         response.header("Link", query.link_to_next(&request.path, &cursor))
     } else {

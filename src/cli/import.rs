@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::output::print_stderr;
 use super::{GlobalOptions, UsageError, open_tenant, resource};
 use crate::clock::Clock;
+use crate::json_writer::JsonWriter;
 use crate::model::Resource;
 use crate::store::TenantFile;
 use crate::transfer::{Format, Import, ImportObserver, Imported, Mode, RowError};
@@ -58,8 +59,18 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let import = Import { resource, format, mode, dry_run: *dry_run };
     let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {eta}")?;
     let bar = ProgressBar::new(metadata.len()).with_style(style);
-    let faults = json!({"done": "nothing", "tenant": tenant.name, "resource": resource.plural});
-    let mut report = ErrorReport::new(bar.clone(), options.json.then_some(faults));
+    let document = options.json.then(|| {
+        let mut document = JsonWriter::default();
+        document.begin_object();
+        document.member("done", "nothing");
+        document.member("tenant", &tenant.name);
+        document.member("resource", resource.plural);
+        document.name("faults");
+        document.begin_array();
+        document
+    });
+    let stdout = BufWriter::new(io::stdout());
+    let mut report = ErrorReport { bar: bar.clone(), errors: 0, document, stdout, written: Ok(()) };
     let now = Clock::system().now().timestamp();
     let outcome = import.run(bar.wrap_read(source), &mut file, now, &mut report);
     report.finish()?;
@@ -92,29 +103,24 @@ fn result(import: &Import, tenant: &str, imported: Imported) -> (Value, String) 
 struct ErrorReport {
     bar: ProgressBar,
     errors: u64,
-    /// The start of the document, up to the list of errors.
-    document: Option<String>,
+    /// The document with the list of errors, in which it ends up to now.
+    document: Option<JsonWriter>,
     stdout: BufWriter<Stdout>,
     /// The first failed write to standard output. Nothing is written after it.
     written: io::Result<()>,
 }
 
 impl ErrorReport {
-    fn new(bar: ProgressBar, document: Option<Value>) -> ErrorReport {
-        let start = |document: Value| {
-            format!("{},\"faults\":[", document.to_string().trim_end_matches('}'))
-        };
-        let stdout = BufWriter::new(io::stdout());
-        ErrorReport { bar, errors: 0, document: document.map(start), stdout, written: Ok(()) }
-    }
-
     fn finish(mut self) -> anyhow::Result<()> {
         self.bar.finish_and_clear();
         if self.errors > MAX_SHOWN {
             print_stderr(&format!("and {} more", self.errors - MAX_SHOWN));
         }
-        if self.errors > 0 && self.document.is_some() && self.written.is_ok() {
-            self.written = writeln!(self.stdout, "]}}");
+        if let (Some(mut document), Ok(()), 1..) = (self.document, &self.written, self.errors) {
+            document.end_array();
+            document.end_object();
+            self.written =
+                self.stdout.write_all(&document.take()).and_then(|()| writeln!(self.stdout));
         }
         self.written.and_then(|()| self.stdout.flush()).context("cannot write to standard output")
     }
@@ -122,9 +128,9 @@ impl ErrorReport {
 
 impl ImportObserver for ErrorReport {
     fn row_error(&mut self, error: &RowError) {
-        if let (Some(start), Ok(())) = (&self.document, &self.written) {
-            let separator = if self.errors == 0 { start } else { "," };
-            self.written = write!(self.stdout, "{separator}{}", json!(error));
+        if let (Some(document), Ok(())) = (&mut self.document, &self.written) {
+            document.value(error);
+            self.written = self.stdout.write_all(&document.take());
         }
         self.errors += 1;
         if self.errors <= MAX_SHOWN {

@@ -10,8 +10,10 @@ use rusqlite::{Connection, Row, params, params_from_iter};
 use serde_json::json;
 use uuid::Uuid;
 
+use super::encoding::write_value;
 use super::{Reading, Record, Writing};
 use crate::clock::Timestamp;
+use crate::json_writer::JsonWriter;
 use crate::model::{KeyId, RecordId, Resource, Value, Version};
 use crate::store::error::DatabaseError;
 
@@ -181,12 +183,12 @@ pub struct ChangesPage {
     pub more: bool,
 }
 
-/// An entry as a response has it, without its record.
-const ENTRY: &str = "json_object(
-    'seq', seq, 'at', at, 'resource', resource, 'id', record_id, 'action', action,
-    'fields', json(fields), 'before', json(before),
-    'by', json(iif(by_key IS NULL, json_object('kind', 'command', 'name', by_name),
-      json_object('kind', 'key', 'id', by_key, 'name', by_name, 'prefix', by_prefix))))";
+/// The columns of an entry: its number, time, resource, record, action and request, then its
+/// members `fields`, `before` and `by` as JSON.
+const ENTRY: &str = "seq, at, resource, record_id, action, request_id,
+    json(fields), coalesce(json(before), 'null'),
+    iif(by_key IS NULL, json_object('kind', 'command', 'name', by_name),
+      json_object('kind', 'key', 'id', by_key, 'name', by_name, 'prefix', by_prefix))";
 
 impl Reading<'_> {
     /// One page of the change log. `None` if entries behind the position are gone, or if the
@@ -214,21 +216,19 @@ impl Reading<'_> {
         let (sql, values) = select(query, &resources, after.unwrap_or(Version(0)));
         let mut statement = self.connection.prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(values.iter()))?;
-        let (mut json, mut seq, mut count, mut more) = (vec![b'['], after, 0, false);
+        let (mut json, mut seq, mut count, mut more) = (JsonWriter::default(), after, 0, false);
+        json.begin_array();
         while let Some(row) = rows.next()? {
             if count == query.limit {
                 more = true;
                 break;
             }
-            if count > 0 {
-                json.push(b',');
-            }
             self.write_entry(&mut json, row)?;
             (count, seq) = (count + 1, Some(Version(row.get(0)?)));
         }
-        json.push(b']');
+        json.end_array();
         let seq = seq.map_or_else(|| last_readable(self.connection, query), Ok)?;
-        Ok(Some(ChangesPage { json, next: Position { lineage, seq }, more }))
+        Ok(Some(ChangesPage { json: json.take(), next: Position { lineage, seq }, more }))
     }
 
     /// The time from which on entries are shown. The server stores how long it keeps them.
@@ -238,19 +238,26 @@ impl Reading<'_> {
         Ok(Timestamp::from_unix(now.unix().saturating_sub(keep)))
     }
 
-    /// Appends an entry: its number, resource, record, request, and [`ENTRY`].
-    fn write_entry(&self, json: &mut Vec<u8>, row: &Row<'_>) -> Result<(), DatabaseError> {
-        let (resource, entry): (String, String) = (row.get(1)?, row.get(4)?);
-        let record = match Resource::find(&resource) {
-            Some(resource) => self.json(resource, RecordId(row.get(2)?), &[])?,
-            None => None,
-        };
-        let record = record.map_or(b"null".to_vec(), |(record, _)| record);
-        let request = json!(row.get::<_, Option<[u8; 16]>>(3)?.map(Uuid::from_bytes));
-        let open = entry.strip_suffix('}').unwrap_or(&entry);
-        json.extend_from_slice(format!("{open},\"request_id\":{request},\"record\":").as_bytes());
-        json.extend_from_slice(&record);
-        json.push(b'}');
+    /// Writes the entry of a row of [`ENTRY`], with its record as it is now.
+    fn write_entry(&self, json: &mut JsonWriter, row: &Row<'_>) -> Result<(), DatabaseError> {
+        json.begin_object();
+        for (column, name) in ["seq", "at", "resource", "id", "action"].into_iter().enumerate() {
+            json.name(name);
+            write_value(json, row.get_ref(column)?, false)?;
+        }
+        for (column, name) in (6..).zip(["fields", "before", "by"]) {
+            json.name(name);
+            json.raw(row.get::<_, String>(column)?.as_bytes());
+        }
+        json.member("request_id", &row.get::<_, Option<[u8; 16]>>(5)?.map(Uuid::from_bytes));
+        json.name("record");
+        let resource = Resource::find(&row.get::<_, String>(2)?);
+        let id = RecordId(row.get(3)?);
+        match resource.map(|resource| self.json(resource, id, &[])).transpose()?.flatten() {
+            Some((record, _)) => json.raw(&record),
+            None => json.value(&()),
+        }
+        json.end_object();
         Ok(())
     }
 }
@@ -324,8 +331,7 @@ pub(super) fn select(
     values.push(limit);
     let seqs = parts.join(" UNION ALL ");
     let sql = format!(
-        "SELECT seq, resource, record_id, request_id, {ENTRY} FROM changes WHERE seq IN ({seqs})
-         ORDER BY seq {direction} LIMIT ?"
+        "SELECT {ENTRY} FROM changes WHERE seq IN ({seqs}) ORDER BY seq {direction} LIMIT ?"
     );
     (sql, values)
 }

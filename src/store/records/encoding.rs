@@ -6,6 +6,7 @@ use rusqlite::Row;
 use rusqlite::types::{ToSql, ToSqlOutput, Type, ValueRef};
 
 use super::Record;
+use crate::json_writer::JsonWriter;
 use crate::model::{ALL, Inclusion, Kind, RecordId, Resource, Value, Version};
 
 /// What is long of one resource's statements and JSON, built once from declared names.
@@ -18,8 +19,8 @@ pub(super) struct Statements {
     pub(super) insert: String,
     /// The columns of `one`, qualified with the table alias `r`.
     pub(super) columns: String,
-    /// What precedes each column's value in JSON, `,"name":`, and whether the value is a boolean.
-    pub(super) json_prefixes: Vec<(String, bool)>,
+    /// The members of a record in JSON: the name of each column, and whether it is a boolean.
+    members: Vec<(&'static str, bool)>,
 }
 
 static OF_EACH: LazyLock<[Statements; ALL.len()]> = LazyLock::new(|| ALL.map(Statements::new));
@@ -35,7 +36,6 @@ impl Statements {
         let is_boolean =
             |name: &str| resource.field(name).is_some_and(|field| field.kind == Kind::Boolean);
         let record = format!("{}, r.version", qualified(resource, "r"));
-        let prefix = |name: &str| (format!(",\"{name}\":"), is_boolean(name));
         Statements {
             one: format!("SELECT {record} FROM {table} AS r WHERE r.id = ?"),
             insert: format!(
@@ -44,7 +44,7 @@ impl Statements {
                 fields.join(", "),
                 "?, ".repeat(fields.len())
             ),
-            json_prefixes: columns(resource).map(prefix).collect(),
+            members: columns(resource).map(|name| (name, is_boolean(name))).collect(),
             columns: record,
         }
     }
@@ -119,73 +119,75 @@ pub(super) fn read_value(stored: ValueRef<'_>, is_boolean: bool) -> rusqlite::Re
 impl Record {
     /// The JSON object of a response: every field, nulls included, `id` first.
     pub fn json(&self, resource: &Resource) -> Vec<u8> {
-        let mut json = Vec::with_capacity(512);
+        let mut json = JsonWriter::with_capacity(512);
         let timestamps = [self.created_at, self.updated_at].map(|at| at.to_string());
         let timestamps = timestamps.iter().map(|text| ValueRef::Text(text.as_bytes()));
         let fields = self.values.iter().map(value_ref);
         let values = [ValueRef::Integer(self.id.0)].into_iter().chain(fields).chain(timestamps);
+        json.begin_object();
         // Text in memory is UTF-8.
-        let _ = write_object(&mut json, resource, values);
-        json
+        let _ = write_members(&mut json, resource, values);
+        json.end_object();
+        json.take()
     }
 }
 
 /// Appends the JSON object of a row with the columns of [`Statements::one`], and then those of what
 /// the record includes.
 pub(super) fn write_row(
-    json: &mut Vec<u8>,
+    json: &mut JsonWriter,
     resource: &Resource,
     include: &[&Inclusion],
     row: &Row<'_>,
 ) -> rusqlite::Result<()> {
     // A row has as many columns as the statement names.
     let from = |first| (first..).map(|at| row.get_ref(at).unwrap_or(ValueRef::Null));
-    write_object(json, resource, from(0))?;
+    json.begin_object();
+    write_members(json, resource, from(0))?;
     // Behind the version.
     let mut first = resource.fields.len() + 4;
     for one in include {
-        // In place of the closing brace.
-        json.pop();
-        json.extend_from_slice(format!(",\"{}\":", one.name()).as_bytes());
-        match from(first).next() {
-            Some(ValueRef::Null) => json.extend_from_slice(b"null"),
-            _ => write_object(json, one.resource, from(first))?,
+        json.name(one.name());
+        if row.get_ref(first)? == ValueRef::Null {
+            json.value(&());
+        } else {
+            json.begin_object();
+            write_members(json, one.resource, from(first))?;
+            json.end_object();
         }
-        json.push(b'}');
         first += one.resource.fields.len() + 3;
     }
+    json.end_object();
     Ok(())
 }
 
-fn write_object<'v>(
-    json: &mut Vec<u8>,
+fn write_members<'v>(
+    json: &mut JsonWriter,
     resource: &Resource,
     values: impl Iterator<Item = ValueRef<'v>>,
 ) -> rusqlite::Result<()> {
-    let start = json.len();
-    for ((prefix, is_boolean), value) in Statements::of(resource).json_prefixes.iter().zip(values) {
-        json.extend_from_slice(prefix.as_bytes());
+    for ((name, is_boolean), value) in Statements::of(resource).members.iter().zip(values) {
+        json.name(name);
         write_value(json, value, *is_boolean)?;
     }
-    // In place of the first prefix's comma.
-    if let Some(first) = json.get_mut(start) {
-        *first = b'{';
-    }
-    json.push(b'}');
     Ok(())
 }
 
-fn write_value(json: &mut Vec<u8>, value: ValueRef<'_>, is_boolean: bool) -> rusqlite::Result<()> {
-    let written = match value {
-        ValueRef::Null => serde_json::to_writer(json, &()),
-        ValueRef::Integer(number) if is_boolean => serde_json::to_writer(json, &(number != 0)),
-        ValueRef::Integer(number) => serde_json::to_writer(json, &number),
-        ValueRef::Real(number) => serde_json::to_writer(json, &number),
+pub(super) fn write_value(
+    json: &mut JsonWriter,
+    value: ValueRef<'_>,
+    is_boolean: bool,
+) -> rusqlite::Result<()> {
+    match value {
+        ValueRef::Null => json.value(&()),
+        ValueRef::Integer(number) if is_boolean => json.value(&(number != 0)),
+        ValueRef::Integer(number) => json.value(&number),
+        ValueRef::Real(number) => json.value(&number),
         ValueRef::Text(text) | ValueRef::Blob(text) => {
-            serde_json::to_writer(json, std::str::from_utf8(text).map_err(damaged_text)?)
+            json.value(std::str::from_utf8(text).map_err(damaged_text)?);
         }
-    };
-    written.map_err(damaged_text)
+    }
+    Ok(())
 }
 
 /// The error for a text that the program cannot have stored: the file is damaged.

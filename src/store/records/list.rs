@@ -6,6 +6,7 @@ use rusqlite::{Connection, params_from_iter};
 use super::Reading;
 use super::encoding::{Statements, including, read_value, write_row};
 use super::search::{fold, match_expression};
+use crate::json_writer::JsonWriter;
 use crate::model::{Bound, Column, ID, KeysetPosition, Kind, ListQuery, RecordId, Resource, Value};
 use crate::store::error::DatabaseError;
 
@@ -44,8 +45,8 @@ impl Reading<'_> {
     /// more is read, to know that.
     fn rows(&self, query: &PageQuery<'_>) -> rusqlite::Result<(Vec<u8>, Option<KeysetPosition>)> {
         let list = query.list;
-        let mut json = Vec::with_capacity(512 * list.limit.min(64));
-        json.push(b'[');
+        let mut json = JsonWriter::with_capacity(512 * list.limit.min(64));
+        json.begin_array();
         let (mut taken, mut last) = (0, None);
         for stretch in query.stretches() {
             let (sql, values) = query.select(stretch, list.limit + 1 - taken);
@@ -53,11 +54,8 @@ impl Reading<'_> {
             let mut rows = statement.query(params_from_iter(values.iter()))?;
             while let Some(row) = rows.next()? {
                 if taken == list.limit {
-                    json.push(b']');
-                    return Ok((json, last));
-                }
-                if taken > 0 {
-                    json.push(b',');
+                    json.end_array();
+                    return Ok((json.take(), last));
                 }
                 write_row(&mut json, list.resource, &list.include, row)?;
                 taken += 1;
@@ -68,8 +66,8 @@ impl Reading<'_> {
                 }
             }
         }
-        json.push(b']');
-        Ok((json, None))
+        json.end_array();
+        Ok((json.take(), None))
     }
 }
 

@@ -30,6 +30,7 @@ pub use write::{Answer, DeleteOutcome};
 
 use super::error::DatabaseError;
 use crate::clock::Timestamp;
+use crate::json_writer::JsonWriter;
 use crate::model::{Field, Inclusion, RecordId, Resource, Value, Version};
 use encoding::{Statements, including, read_record, write_row};
 use search::SearchChange;
@@ -98,9 +99,9 @@ impl<'a> Reading<'a> {
         let mut statement = self.connection.prepare_cached(&sql)?;
         let mut rows = statement.query([id.0])?;
         let Some(row) = rows.next()? else { return Ok(None) };
-        let mut json = Vec::with_capacity(512);
+        let mut json = JsonWriter::with_capacity(512);
         write_row(&mut json, resource, include, row)?;
-        Ok(Some((json, Version(row.get(resource.fields.len() + 3)?))))
+        Ok(Some((json.take(), Version(row.get(resource.fields.len() + 3)?))))
     }
 
     pub fn record(

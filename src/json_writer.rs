@@ -1,0 +1,117 @@
+//! Writes JSON text piece by piece, for documents that contain JSON text already or that are too
+//! long for memory.
+//!
+//! serde_json's own way to insert JSON text is its feature `raw_value`. With that feature, text in a
+//! request body can be parsed as JSON (see Cargo.toml).
+
+use serde::Serialize;
+
+/// JSON text that is being written. The writer puts the commas; the caller ends what it begins.
+///
+/// Example: `begin_object`, `member("id", &7)`, `name("tags")`, `raw(b"[]")` and `end_object` write
+/// `{"id":7,"tags":[]}`.
+#[derive(Debug, Default)]
+pub struct JsonWriter {
+    text: Vec<u8>,
+    /// A value stands before the next name or value in the same object or array.
+    needs_comma: bool,
+}
+
+impl JsonWriter {
+    pub fn with_capacity(bytes: usize) -> JsonWriter {
+        JsonWriter { text: Vec::with_capacity(bytes), needs_comma: false }
+    }
+
+    pub fn begin_object(&mut self) {
+        self.begin(b'{');
+    }
+
+    pub fn end_object(&mut self) {
+        self.end(b'}');
+    }
+
+    pub fn begin_array(&mut self) {
+        self.begin(b'[');
+    }
+
+    pub fn end_array(&mut self) {
+        self.end(b']');
+    }
+
+    /// Writes the name of a member. The value must follow. Names that the program declares contain
+    /// no character that JSON escapes.
+    pub fn name(&mut self, name: &'static str) {
+        self.separate();
+        self.text.push(b'"');
+        self.text.extend_from_slice(name.as_bytes());
+        self.text.extend_from_slice(b"\":");
+        self.needs_comma = false;
+    }
+
+    pub fn value(&mut self, value: &(impl Serialize + ?Sized)) {
+        self.separate();
+        // Writing to a `Vec` cannot fail. Serializing can, but only for maps without text as names.
+        let _ = serde_json::to_writer(&mut self.text, value);
+    }
+
+    /// Writes a member with its value.
+    pub fn member(&mut self, name: &'static str, value: &(impl Serialize + ?Sized)) {
+        self.name(name);
+        self.value(value);
+    }
+
+    /// Writes a value that is JSON text already.
+    pub fn raw(&mut self, json: &[u8]) {
+        self.separate();
+        self.text.extend_from_slice(json);
+    }
+
+    /// Returns the text since the last call. The text after the call continues the document.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.text)
+    }
+
+    fn begin(&mut self, bracket: u8) {
+        self.separate();
+        self.text.push(bracket);
+        self.needs_comma = false;
+    }
+
+    fn end(&mut self, bracket: u8) {
+        self.text.push(bracket);
+        self.needs_comma = true;
+    }
+
+    fn separate(&mut self) {
+        if self.needs_comma {
+            self.text.push(b',');
+        }
+        self.needs_comma = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comma_stands_between_values_and_nowhere_else() {
+        let mut json = JsonWriter::default();
+        json.begin_object();
+        json.member("a", "\"\n");
+        json.name("b");
+        json.begin_array();
+        for number in [1, 2] {
+            json.value(&number);
+            json.begin_object();
+            json.end_object();
+        }
+        let start = json.take();
+        json.raw(b"[null]");
+        json.end_array();
+        json.member("c", &None::<i64>);
+        json.end_object();
+        let text = String::from_utf8([start, json.take()].concat()).unwrap();
+        assert_eq!(text, r#"{"a":"\"\n","b":[1,{},2,{},[null]],"c":null}"#);
+    }
+}
