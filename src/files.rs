@@ -33,8 +33,13 @@ pub(crate) fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// Opens the directory that holds `path`.
+pub(crate) fn open_parent(path: &Path) -> io::Result<File> {
+    let parent = path.parent().unwrap_or(path);
+    File::open(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+}
+
 /// Syncs the directory that holds `path`. A new, renamed or removed name is durable from then on.
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = path.parent().unwrap_or(path);
-    sync(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+    open_parent(path)?.sync_all()
 }

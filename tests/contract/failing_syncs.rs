@@ -1,6 +1,8 @@
 //! Contract section 11: a sync of the disk that fails or takes long. What the disk holds after a
 //! failed one is unknown, so the process ends, and the next start makes the files consistent.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::ExitStatus;
 
 use serde_json::json;
@@ -8,7 +10,7 @@ use serde_json::json;
 use crate::support::client::Pending;
 use crate::support::server::run;
 use crate::support::syncs::Syncs;
-use crate::support::{ALL, Api, Reply, Setup, Tenant, TestServer, until, uuid};
+use crate::support::{ALL, Api, DataDir, Reply, Setup, Tenant, TestServer, until, uuid};
 
 const RECORDS: &str = "/customers.php";
 
@@ -159,4 +161,33 @@ fn what_a_command_has_left_is_made_durable_before_anything_is_committed_behind_i
     // What was there, and then the first commit.
     let [log, name] = [&tenants.join("1.db-wal"), &tenants];
     assert!(synced.iter().take(4).eq([log, name, log, name]), "{synced:?}");
+}
+
+/// A server runs, so a command finds the directory in use and recovers nothing at its start.
+#[test]
+fn a_command_makes_the_registrys_log_durable_before_it_commits_behind_it() {
+    let syncs = Syncs::new();
+    let server = TestServer::start();
+    server.tenant("acme").key(ALL);
+    let mut command = server.command();
+    syncs.observe(&mut command);
+    command.arg("--data-dir").arg(server.data()).args(["tenant", "suspend", "acme"]);
+    run(command, "").done();
+    let [log, name] = [&server.data().join("registry.db-wal"), &server.data()];
+    let synced = syncs.take();
+    // What was there, and then the commit.
+    assert!(synced.iter().eq([log, name, log, name]), "{synced:?}");
+}
+
+/// Nothing was asked of the disk.
+#[test]
+fn a_directory_that_cannot_be_opened_is_no_failed_sync() {
+    let data_dir = DataDir::new(true);
+    let tenant = data_dir.tenant("acme");
+    let _ = std::fs::remove_file(&tenant.files()[1]);
+    let tenants = data_dir.data().join("tenants");
+    // Its files can be opened, and the directory cannot be read.
+    std::fs::set_permissions(&tenants, Permissions::from_mode(0o300)).unwrap();
+    let output = data_dir.cli(&["export", "acme", "customers"]).fails_saying("Permission denied");
+    assert!(!output.stderr.contains("refused to sync"), "{output:?}");
 }

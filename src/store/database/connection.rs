@@ -14,7 +14,6 @@ use rusqlite::{Connection, OpenFlags};
 use scheduled_thread_pool::ScheduledThreadPool;
 
 use super::{Database, Role, wal};
-use crate::files;
 use crate::store::error::OpenError;
 
 /// How long a connection waits for a lock that another one holds (contract section 6).
@@ -65,7 +64,7 @@ impl Database {
             .map_err(|error| self.error(&error))?;
         if is_new_wal {
             // SQLite syncs the new name, too, but ignores a failure.
-            files::sync_parent(&self.path).unwrap_or_else(|error| wal::end(&error));
+            wal::sync_name(&self.path).map_err(|error| self.unusable(error))?;
         }
         Ok(connection)
     }

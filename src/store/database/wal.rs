@@ -33,7 +33,7 @@ pub(super) fn end_if_not_synced(error: &rusqlite::Error) {
 }
 
 /// Ends the process: the disk refused to sync.
-pub(super) fn end(error: &dyn Display) -> ! {
+fn end(error: &dyn Display) -> ! {
     let message = format!(
         "the disk refused to sync ({error}), so what it holds is unknown; the process ends, and \
          its next start makes the data consistent"
@@ -114,9 +114,18 @@ fn write_again(path: &Path) -> io::Result<bool> {
         at += count as u64;
     }
     if at > 0 {
-        file.sync_all().and_then(|()| files::sync_parent(path)).unwrap_or_else(|error| end(&error));
+        file.sync_all().unwrap_or_else(|error| end(&error));
+        sync_name(path)?;
     }
     Ok(at > 0)
+}
+
+/// Syncs the directory that holds `path`. Ends the process where the disk refuses to sync. A
+/// directory that cannot be opened, because of too many open files for example, is an ordinary
+/// error: nothing was asked of the disk.
+pub(super) fn sync_name(path: &Path) -> io::Result<()> {
+    files::open_parent(path)?.sync_all().unwrap_or_else(|error| end(&error));
+    Ok(())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod tenants;
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
@@ -39,6 +40,7 @@ pub struct Registry {
     /// A read takes microseconds.
     reader: Mutex<Connection>,
     writer: Mutex<Connection>,
+    is_wal_durable: AtomicBool,
     unwritten: Mutex<Unwritten>,
 }
 
@@ -130,6 +132,7 @@ impl Registry {
             reader: Mutex::new(database.open(Role::Reader)?),
             database,
             writer: Mutex::new(writer),
+            is_wal_durable: AtomicBool::new(false),
             unwritten: Mutex::default(),
         })
     }
@@ -162,6 +165,10 @@ impl Registry {
         let mut writer = self.writer.lock();
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         self.check_identity()?;
+        if !self.is_wal_durable.load(Ordering::Relaxed) {
+            database::make_durable(self.database.path())?;
+            self.is_wal_durable.store(true, Ordering::Relaxed);
+        }
         let result = work(&transaction)?;
         database::commit(transaction)?;
         Ok(result)
