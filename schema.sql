@@ -7,6 +7,8 @@
 -- Every field by which a list can be sorted or filtered has an index. SQLite appends the row's id
 -- to each entry, so the index also orders equal values, and a page begins where the last one ended.
 --
+-- `custom` is a JSON object of the shop's own fields, whose values are texts.
+--
 -- `version` is the `seq` of the record's last entry in `changes`, and never null (the column was
 -- added to a table that had rows, so SQLite cannot say so). `search` is the case-folded text of all
 -- text and e-mail fields, one on each line. The table `…_search` has a term for every three
@@ -27,6 +29,7 @@ CREATE TABLE customers (
   status          TEXT NOT NULL,
   customer_since  TEXT,
   notes           TEXT,
+  custom          TEXT NOT NULL DEFAULT '{}',
   created_at      TEXT NOT NULL,
   updated_at      TEXT NOT NULL,
   search          TEXT NOT NULL,
@@ -54,25 +57,28 @@ INSERT INTO customers_search (customers_search, rank)
   VALUES ('automerge', 0), ('crisismerge', 900), ('usermerge', 16), ('hashsize', 16777216);
 
 CREATE TABLE employees (
-  id          INTEGER PRIMARY KEY AUTOINCREMENT,
-  customer_id INTEGER NOT NULL REFERENCES customers (id),
-  email       TEXT NOT NULL,
-  first_name  TEXT,
-  last_name   TEXT,
-  phone       TEXT,
-  department  TEXT,
-  job_title   TEXT,
-  is_active   INTEGER NOT NULL,
-  start_date  TEXT,
-  end_date    TEXT,
-  notes       TEXT,
-  created_at  TEXT NOT NULL,
-  updated_at  TEXT NOT NULL,
-  search      TEXT NOT NULL,
-  version     INTEGER
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,
+  customer_id     INTEGER NOT NULL REFERENCES customers (id),
+  employee_number TEXT,
+  email           TEXT NOT NULL,
+  first_name      TEXT,
+  last_name       TEXT,
+  phone           TEXT,
+  department      TEXT,
+  job_title       TEXT,
+  is_active       INTEGER NOT NULL,
+  start_date      TEXT,
+  end_date        TEXT,
+  notes           TEXT,
+  custom          TEXT NOT NULL DEFAULT '{}',
+  created_at      TEXT NOT NULL,
+  updated_at      TEXT NOT NULL,
+  search          TEXT NOT NULL,
+  version         INTEGER
 ) STRICT;
 
 CREATE INDEX employees_by_customer_id ON employees (customer_id);
+CREATE INDEX employees_by_employee_number ON employees (employee_number);
 CREATE INDEX employees_by_email ON employees (email);
 CREATE INDEX employees_by_first_name ON employees (first_name);
 CREATE INDEX employees_by_last_name ON employees (last_name);
@@ -107,6 +113,7 @@ CREATE TABLE hardware (
   purchase_cost_cents INTEGER,
   is_leased           INTEGER NOT NULL,
   notes               TEXT,
+  custom              TEXT NOT NULL DEFAULT '{}',
   created_at          TEXT NOT NULL,
   updated_at          TEXT NOT NULL,
   search              TEXT NOT NULL,
@@ -195,4 +202,4 @@ INSERT INTO changes_state (id, lineage, last_seq, entries, keep_seconds)
   VALUES (1, randomblob(16), abs(random() % 17592186044416), 0, 7776000);
 
 -- The version of this schema.
-PRAGMA user_version = 4;
+PRAGMA user_version = 5;

@@ -15,6 +15,10 @@ pub static EMPLOYEE: Resource = Resource {
             .references("customer")
             .about("The customer that the employee works at.")
             .example("1"),
+        text("employee_number")
+            .at_most(50)
+            .about("The shop's own number for the employee, such as the one of its directory.")
+            .example("\"E-0815\""),
         email("email")
             .required()
             .about("The employee's address.")
@@ -38,6 +42,6 @@ pub static EMPLOYEE: Resource = Resource {
             .about("Anything else.")
             .example("\"Works from home on Fridays.\""),
     ],
-    natural_keys: &["email"],
+    natural_keys: &["employee_number", "email"],
     missing_code: Some("employee_not_found"),
 };

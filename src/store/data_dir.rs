@@ -23,6 +23,7 @@ pub const REGISTRY_FILE: &str = "registry.db";
 pub(crate) static REGISTRY: Schema = Schema {
     sql: include_str!("registry/schema.sql"),
     steps: &[(3, include_str!("migrations/registry/3.sql"))],
+    last_copy: 3,
     retired: &[],
 };
 
@@ -31,7 +32,9 @@ pub(crate) static TENANT: Schema = Schema {
     steps: &[
         (3, include_str!("migrations/tenant/3.sql")),
         (4, include_str!("migrations/tenant/4.sql")),
+        (5, include_str!("migrations/tenant/5.sql")),
     ],
+    last_copy: 4,
     retired: &["last_word", "base"],
 };
 

@@ -240,7 +240,9 @@ fn a_file_that_cannot_be_migrated_is_left_as_it_was_and_others_are_served() {
         "CREATE TABLE notes (id INTEGER PRIMARY KEY AUTOINCREMENT)",
         "ALTER TABLE customers ADD COLUMN nickname TEXT",
     ];
-    for (version, in_the_way) in (1..=3).flat_map(|version| obstacles.map(|sql| (version, sql))) {
+    for (version, in_the_way) in
+        (1..TENANT.version()).flat_map(|version| obstacles.map(|sql| (version, sql)))
+    {
         let directory = data_dir(version, 2);
         let data = directory.path();
         let file = data_dir::tenant_database(data, ACME);
@@ -273,9 +275,9 @@ fn files_of_other_versions_are_refused_by_commands() {
     assert!(refused.contains("start the service once"), "{refused}");
     drop(DataDir::open_to_serve(data).unwrap());
     let file = data_dir::tenant_database(data, ACME);
-    open_as_it_is(file.path()).pragma_update(None, "user_version", 5).unwrap();
+    open_as_it_is(file.path()).pragma_update(None, "user_version", 6).unwrap();
     let refused = TenantFile::open(data, ACME).unwrap_err();
-    assert!(matches!(refused, OpenError::Newer { found: 5, known: 4, .. }), "{refused}");
+    assert!(matches!(refused, OpenError::Newer { found: 6, known: 5, .. }), "{refused}");
     drop(DataDir::open_to_serve(data).unwrap());
     let refused = TenantFile::open(data, ACME).unwrap_err();
     assert!(matches!(refused, OpenError::Newer { .. }), "{refused}");

@@ -367,6 +367,6 @@ mod tests {
         };
         assert_eq!(names(&CUSTOMER), Vec::<String>::new());
         assert_eq!(names(&EMPLOYEE), ["customer_number", "customer_email"]);
-        assert_eq!(names(&HARDWARE), ["employee_email"]);
+        assert_eq!(names(&HARDWARE), ["employee_number", "employee_email"]);
     }
 }

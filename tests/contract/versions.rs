@@ -6,7 +6,7 @@ use std::thread;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{ALL, Api, DataDir, Reply, Setup, TestServer, first_version, uuid};
+use crate::support::{ALL, Api, DataDir, FIRST_SCHEMA, Reply, Setup, TestServer, fixture, uuid};
 
 const ONE: &str = "/customers.php?id=1";
 
@@ -317,7 +317,7 @@ fn acme_key(data_dir: &DataDir) -> String {
 #[test]
 fn records_of_the_version_before_have_a_version_and_an_empty_change_log() {
     let data_dir = DataDir::new(false);
-    data_dir.place_first_version();
+    data_dir.place_fixture(FIRST_SCHEMA);
     data_dir.cli(&["tenant", "list"]).fails_saying("start the service once");
     let server = Setup::plain().start_at(data_dir);
     let api = server.with_key(&acme_key(&server));
@@ -350,7 +350,7 @@ fn a_backup_of_the_version_before_is_restored() {
         let path = file["path"].as_str().unwrap().to_owned();
         let (source, schema) =
             if path == "registry.db" { ("registry.db", 1) } else { ("tenant.db", 2) };
-        let bytes = std::fs::read(first_version().join(source)).unwrap();
+        let bytes = std::fs::read(fixture(FIRST_SCHEMA).join(source)).unwrap();
         std::fs::write(backup.join(path), &bytes).unwrap();
         let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         (file["schema"], file["bytes"], file["sha256"]) =

@@ -244,8 +244,13 @@ fn commands_whose_disk_refuses_to_sync() {
 }
 
 #[test]
-fn a_migration() {
-    assert_nothing_is_lost(&run::migration(), 10);
+fn a_migration_that_copies_the_tables() {
+    assert_nothing_is_lost(&run::migration(1), 10);
+}
+
+#[test]
+fn a_migration_that_adds_columns() {
+    assert_nothing_is_lost(&run::migration(4), 10);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::disk::{Disk, Image, Loss};
 use crate::history::{Change, History, State, difference};
 use crate::operator::{Operator, timed};
 use crate::recorder::{Log, Recorder, temporary_directory};
-use crate::support::{DataDir, Setup, TestServer, first_version};
+use crate::support::{DataDir, Setup, TestServer, fixture};
 
 /// A recorded run.
 pub(crate) struct Run {
@@ -262,10 +262,10 @@ pub(crate) fn checkpoints() -> Run {
     finish("checkpoints", &recorder, start, operator, clients)
 }
 
-/// Databases of an earlier version, which the first start migrates.
-pub(crate) fn migration() -> Run {
+/// Databases of an earlier schema, which the first start migrates.
+pub(crate) fn migration(schema: u32) -> Run {
     let recorder = Recorder::new(DataDir::in_home(temporary_directory(), false));
-    recorder.data_dir.place_first_version();
+    recorder.data_dir.place_fixture(schema);
     let start = Disk::of(recorder.data_dir.home());
     let mut operator = Operator::new(&recorder);
     operator.keep("before".to_owned(), 0, 0, vec![("tenant acme".to_owned(), Some(json!(true)))]);
@@ -278,7 +278,7 @@ pub(crate) fn migration() -> Run {
     }
     server.stop();
     let mut clients = vec![client_run(client, &key)];
-    for (name, history) in fixture_records(&first_version().join("records.jsonl")) {
+    for (name, history) in fixture_records(&fixture(schema).join("records.jsonl")) {
         clients.push(ClientRun { name, key: key.clone(), history });
     }
     Run { migrates: true, ..finish("migration", &recorder, start, operator, clients) }
@@ -288,12 +288,16 @@ pub(crate) fn migration() -> Run {
 fn fixture_records(file: &Path) -> BTreeMap<String, History> {
     let mut histories: BTreeMap<String, History> = BTreeMap::new();
     for line in fs::read_to_string(file).unwrap().lines() {
-        let record: Value = serde_json::from_str(line).unwrap();
+        let mut record: Value = serde_json::from_str(line).unwrap();
         let resource = match () {
             () if record.get("customer_number").is_some() => "customers",
             () if record.get("department").is_some() => "employees",
             () => "hardware",
         };
+        // What a later schema added.
+        if resource == "employees" {
+            record["employee_number"] = Value::Null;
+        }
         let name = label(resource, &record);
         let effect = vec![(name.clone(), Some(record))];
         let change = Change {

@@ -155,6 +155,7 @@ pub(crate) static EMPLOYEES: Resource = Resource {
     path: "/employees.php",
     fields: &[
         required("customer_id", Kind::Integer),
+        field("employee_number", up_to(50)),
         required("email", Kind::Email),
         field("first_name", up_to(100)),
         field("last_name", up_to(100)),

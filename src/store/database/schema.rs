@@ -18,10 +18,12 @@ use crate::store::error::OpenError;
 pub(crate) struct Schema {
     /// Creates the schema in an empty database, and sets its version, `user_version`, at the end.
     pub(crate) sql: &'static str,
-    /// What a migration does to a database that is older than the version, before its tables are
-    /// made anew.
+    /// The statements that lead to each version.
     pub(crate) steps: &'static [(u32, &'static str)],
-    /// Columns of older versions that have no place in this one.
+    /// The last version whose migration makes all tables anew and copies their rows. A later step
+    /// only adds columns and indexes, so its statements are the whole migration.
+    pub(crate) last_copy: u32,
+    /// Columns that a copy leaves out.
     pub(crate) retired: &'static [&'static str],
 }
 
@@ -30,6 +32,13 @@ impl Schema {
     pub(crate) fn version(&self) -> u32 {
         let version = self.sql.rsplit_once("PRAGMA user_version = ").map(|(_, version)| version);
         version.and_then(|version| version.trim_end_matches(";\n").parse().ok()).unwrap_or(0)
+    }
+
+    /// Runs the statements of the versions after `found`, up to the version `last`.
+    fn run_steps(&self, connection: &Connection, found: u32, last: u32) -> rusqlite::Result<()> {
+        let versions = found + 1..=last;
+        let steps = self.steps.iter().filter(|(version, _)| versions.contains(version));
+        steps.map(|(_, sql)| sql).try_for_each(|sql| connection.execute_batch(sql))
     }
 }
 
@@ -105,29 +114,46 @@ impl Database {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, false)?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         wal::make_durable(&self.path)?;
-        rebuild(&transaction, self.schema, found)?;
-        execute_each(
-            &transaction,
-            r#"SELECT format('INSERT INTO "%w" ("%w") VALUES (''rebuild'')', name, name)
-               FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL %'"#,
-        )?;
+        if found < self.schema.last_copy {
+            copy_into_new_tables(&transaction, self.schema, found)?;
+        } else {
+            add(&transaction, self.schema, found)?;
+        }
         wal::commit(transaction)?;
         self.checkpoint(connection, true)
     }
 }
 
-/// Makes all tables anew and copies the rows of the old ones, column by column of the same name. So
-/// a migrated database has the same schema, to the letter, as a new one.
-fn rebuild(connection: &Connection, schema: &Schema, found: u32) -> rusqlite::Result<()> {
+/// Adds columns and indexes. The rows stay as they are, and so do the search tables: a new column
+/// is null, or has its default, and is no part of a row's search text.
+fn add(connection: &Connection, schema: &Schema, found: u32) -> rusqlite::Result<()> {
+    schema.run_steps(connection, found, schema.version())?;
+    connection.pragma_update(None, "user_version", schema.version())?;
+    match differences(connection, schema)?.into_iter().next() {
+        None => Ok(()),
+        Some(difference) => Err(refused(difference)),
+    }
+}
+
+/// The error of a database that the program has not made.
+fn refused(cause: String) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_SCHEMA), Some(cause))
+}
+
+/// Makes all tables anew and copies the rows of the old ones, column by column of the same name.
+/// The steps before the copy change the old tables.
+fn copy_into_new_tables(
+    connection: &Connection,
+    schema: &Schema,
+    found: u32,
+) -> rusqlite::Result<()> {
     execute_each(
         connection,
         r#"SELECT format('DROP %s "%w"', type, name) FROM sqlite_schema
            WHERE type IN ('trigger', 'view') OR type = 'index' AND sql IS NOT NULL
               OR type = 'table' AND sql LIKE 'CREATE VIRTUAL %'"#,
     )?;
-    for (_, sql) in schema.steps.iter().filter(|(version, _)| found < *version) {
-        connection.execute_batch(sql)?;
-    }
+    schema.run_steps(connection, found, schema.last_copy)?;
     execute_each(
         connection,
         r#"SELECT format('ALTER TABLE "%w" RENAME TO "old_%w"', name, name) FROM sqlite_schema
@@ -153,6 +179,11 @@ fn rebuild(connection: &Connection, schema: &Schema, found: u32) -> rusqlite::Re
         connection,
         r#"SELECT format('DROP TABLE "%w"', name) FROM sqlite_schema
            WHERE type = 'table' AND name GLOB 'old_*'"#,
+    )?;
+    execute_each(
+        connection,
+        r#"SELECT format('INSERT INTO "%w" ("%w") VALUES (''rebuild'')', name, name)
+           FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL %'"#,
     )
 }
 
@@ -168,9 +199,7 @@ fn refuse_unknown(connection: &Connection, schema: &Schema) -> rusqlite::Result<
     match lost.iter().find(|(_, column)| !schema.retired.contains(&column.as_str())) {
         None => Ok(()),
         Some((table, column)) => {
-            let cause = format!("the program does not know the column {column:?} of {table:?}");
-            let error = ffi::Error::new(ffi::SQLITE_SCHEMA);
-            Err(rusqlite::Error::SqliteFailure(error, Some(cause)))
+            Err(refused(format!("the program does not know the column {column:?} of {table:?}")))
         }
     }
 }
@@ -204,14 +233,46 @@ pub(crate) fn differences(
         .collect())
 }
 
-/// The kind and the name of each object, and its SQL.
-fn objects(connection: &Connection) -> rusqlite::Result<BTreeMap<(String, String), String>> {
+/// Kind and name of an object → what its statement says.
+type Objects = BTreeMap<(String, String), Vec<String>>;
+
+fn objects(connection: &Connection) -> rusqlite::Result<Objects> {
     let sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_schema";
     let mut statement = connection.prepare(sql)?;
-    let rows = statement.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
-    let mut objects: BTreeMap<(String, String), String> = rows.collect::<rusqlite::Result<_>>()?;
+    let rows = statement.query_map([], |row| {
+        let (kind, sql): (String, String) = (row.get(0)?, row.get(2)?);
+        let definitions = definitions(&kind, &sql);
+        Ok(((kind, row.get(1)?), definitions))
+    })?;
+    let mut objects: Objects = rows.collect::<rusqlite::Result<_>>()?;
     for table in LITESTREAM_TABLES {
         objects.remove(&("table".to_owned(), table.to_owned()));
     }
     Ok(objects)
+}
+
+/// What the statement of an object says: of a table, the definitions of its columns in any order,
+/// because `ALTER TABLE` puts a new column last. White space does not count.
+///
+/// The text is compared instead of what SQLite reports of the columns, which lacks `CHECK`,
+/// `COLLATE` and `ON CONFLICT`.
+fn definitions(kind: &str, sql: &str) -> Vec<String> {
+    let mut depth = 0_u32;
+    let is_border = |character: char| match character {
+        '(' => {
+            depth = depth.saturating_add(1);
+            depth == 1
+        }
+        ')' => {
+            depth = depth.saturating_sub(1);
+            depth == 0
+        }
+        _ => character == ',' && depth == 1,
+    };
+    let words = |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut definitions: Vec<String> = sql.split(is_border).map(words).collect();
+    if kind == "table" {
+        definitions.sort_unstable();
+    }
+    definitions
 }

@@ -189,3 +189,29 @@ fn a_schema_that_differs_is_found() {
     assert!(found.iter().any(|text| text.contains("customers_by_name is missing")), "{found:?}");
     assert!(found.iter().any(|text| text.contains("customers_by_city_2")), "{found:?}");
 }
+
+/// `ALTER TABLE` puts a new column last, and the program's text has it elsewhere.
+#[test]
+fn tables_are_compared_by_the_definitions_of_their_columns() {
+    let differs = |from: &str, to: &str| {
+        let sql = TENANT.sql.replacen(from, to, 1);
+        assert_ne!(sql, TENANT.sql);
+        let database = rusqlite::Connection::open_in_memory().unwrap();
+        database.execute_batch(&sql).unwrap();
+        !differences(&database, &TENANT).unwrap().is_empty()
+    };
+    let (number, email) = ("employee_number TEXT,", "email           TEXT NOT NULL,");
+    assert!(!differs(&format!("{number}\n  {email}"), &format!("{email}{number}")));
+    for changed in [
+        "email TEXT,",
+        "email BLOB NOT NULL,",
+        "email TEXT NOT NULL COLLATE NOCASE,",
+        "email TEXT NOT NULL CHECK (email <> ''),",
+        "email TEXT NOT NULL ON CONFLICT REPLACE,",
+        "email TEXT NOT NULL, nickname TEXT,",
+    ] {
+        assert!(differs(email, changed), "{changed}");
+    }
+    let index = "ON changes (resource, record_id)";
+    assert!(differs(index, "ON changes (record_id, resource)"), "{index}");
+}

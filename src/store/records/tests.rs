@@ -58,6 +58,7 @@ fn declared(resource: &Resource) -> BTreeSet<Description> {
         plain("id", "INTEGER", false),
         plain("created_at", "TEXT", true),
         plain("updated_at", "TEXT", true),
+        plain("custom", "TEXT", true),
         plain("search", "TEXT", true),
         plain("version", "INTEGER", false),
     ];
