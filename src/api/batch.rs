@@ -230,8 +230,7 @@ fn take_results(
 ) -> Result<Vec<(&'static Field, usize)>, String> {
     let mut results = Vec::new();
     for field in resource.fields {
-        let (Some(target), Some(Json::Object(object))) =
-            (Resource::referenced(field), body.get(field.name))
+        let (Some(target), Some(Json::Object(object))) = (field.references, body.get(field.name))
         else {
             continue;
         };

@@ -40,8 +40,8 @@ fn damaged() -> ApiError {
 
 /// A checksum against changes by mistake.
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
-    let whole: [u8; 32] = Sha256::digest(bytes).into();
-    whole.first_chunk().copied().unwrap_or_default()
+    let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = Sha256::digest(bytes).into();
+    [a, b, c, d, e, f, g, h]
 }
 
 /// The first byte of a cursor of a list. The fingerprint of the list, the last record's id and its

@@ -101,10 +101,10 @@ fn sort_schema(resource: &'static Resource) -> Json {
     json!({ "type": "string", "enum": orders, "x-enum-varnames": names })
 }
 
-/// The fields by which lists of the resource can be sorted: `id`, the fields except `notes`, and
-/// the timestamps.
+/// The fields by which lists of the resource can be sorted: `id`, the fields with an index,
+/// and the timestamps.
 pub fn sortable(resource: &'static Resource) -> impl Iterator<Item = &'static Field> + Clone {
-    let fields = resource.fields.iter().filter(|field| field.is_sortable());
+    let fields = resource.fields.iter().filter(|field| field.is_indexed);
     [&ID].into_iter().chain(fields).chain([&CREATED_AT, &UPDATED_AT])
 }
 

@@ -120,8 +120,7 @@ fn error(code: ErrorCode) -> ApiError {
 
 /// The error for a record of `resource` with a reference to a missing record.
 fn missing_reference(resource: &'static Resource) -> ApiError {
-    let referenced =
-        resource.fields.iter().find_map(|field| Some((field, Resource::referenced(field)?)));
+    let referenced = resource.fields.iter().find_map(|field| Some((field, field.references?)));
     referenced.map_or_else(ApiError::internal, |(field, target)| {
         errors::missing_reference(field, target, 7)
     })

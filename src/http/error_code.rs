@@ -3,6 +3,35 @@
 //! OpenAPI, the documentation page, the contract document
 //! and the tests read it. [`ApiError`](super::ApiError) is one occurrence of a code.
 
+use OperationGroup::{
+    All, Changes, Create, Delete, Key, Page, Read, Ready, Referenced, RefersTo, Scope, Update,
+};
+
+use crate::model::{Resource, ResourceKind};
+
+/// A group of operations that can have the same error codes. An operation is in several groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationGroup {
+    All,
+    /// Operations that need a key.
+    Key,
+    /// Operations that need a scope.
+    Scope,
+    Read,
+    Create,
+    Update,
+    Delete,
+    /// Writes of records with a reference to this resource.
+    RefersTo(ResourceKind),
+    /// Deletions of records that others can refer to.
+    Referenced,
+    Changes,
+    /// The pages without a key.
+    Page,
+    /// `/readyz`.
+    Ready,
+}
+
 /// The properties of a code that are the same for every occurrence.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
@@ -10,11 +39,8 @@ pub struct Description {
     pub code: &'static str,
     /// The HTTP status. `malformed_request` may have another one.
     pub status: u16,
-    /// The operations that can have it, separated by spaces: `all`, those with a `key` or `scope`,
-    /// `read`, `create`, `update` and `delete` of records, those that write the field
-    /// `customer_id` or `employee_id`, those that delete a record that can be `referenced`,
-    /// `changes`, public `page`s, `ready`.
-    pub groups: &'static str,
+    /// The operations that can have the code.
+    pub groups: &'static [OperationGroup],
     /// What happened, for the reference.
     pub meaning: &'static str,
     /// What the client does about it, for the reference.
@@ -24,7 +50,7 @@ pub struct Description {
 /// Declares each code once: its code and status, the operations that can have it, what happened,
 /// and what the client does.
 macro_rules! error_codes {
-    ($($variant:ident = ($code:literal, $status:literal, $groups:literal):
+    ($($variant:ident = ($code:literal, $status:literal, [$($group:expr),*]):
         $meaning:literal, $remedy:literal;)*) => {
         /// A code that a client can meet, in the order of the checks.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,7 +62,10 @@ macro_rules! error_codes {
             /// What is the same for every occurrence.
             pub const fn describe(self) -> Description {
                 let (code, status, groups, meaning, remedy) = match self {
-                    $(ErrorCode::$variant => ($code, $status, $groups, $meaning, $remedy),)*
+                    $(ErrorCode::$variant => {
+                        let groups: &[OperationGroup] = &[$($group),*];
+                        ($code, $status, groups, $meaning, $remedy)
+                    })*
                 };
                 Description { code, status, groups, meaning, remedy }
             }
@@ -49,101 +78,127 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    MissingAuthorization = ("missing_authorization", 401, "key"):
+    MissingAuthorization = ("missing_authorization", 401, [Key]):
         "The header `Authorization: Bearer <API key>` is missing or names another scheme.",
         "Send the header with every request.";
-    MalformedApiKey = ("malformed_api_key", 401, "key"):
+    MalformedApiKey = ("malformed_api_key", 401, [Key]):
         "The token does not start with `tdk_` or is shorter than 40 characters.",
         "Send the complete key, as it was shown when it was made.";
-    InvalidApiKey = ("invalid_api_key", 401, "key"):
+    InvalidApiKey = ("invalid_api_key", 401, [Key]):
         "No key like this exists. It was mistyped or has been deleted.",
         "Check the key. A deleted key cannot come back; make a new one in the panel.";
-    RevokedApiKey = ("revoked_api_key", 401, "key"):
+    RevokedApiKey = ("revoked_api_key", 401, [Key]):
         "The key has been revoked by an admin.",
         "Make a new key in the panel.";
-    ExpiredApiKey = ("expired_api_key", 401, "key"):
+    ExpiredApiKey = ("expired_api_key", 401, [Key]):
         "The key has expired.",
         "Make a new key in the panel. Replace a key before its end: `X-Key-Expires` announces it \
          for 14 days.";
-    TenantInactive = ("tenant_inactive", 403, "key"):
+    TenantInactive = ("tenant_inactive", 403, [Key]):
         "The tenant's trial is over or the operator has suspended it; the message says which.",
         "Ask the operator to activate the tenant.";
-    TenantUnavailable = ("tenant_unavailable", 503, "key"):
+    TenantUnavailable = ("tenant_unavailable", 503, [Key]):
         "The tenant's database cannot be used at the moment. Nothing was changed.",
         "Repeat the request, with the same `Idempotency-Key`, after the seconds in \
          `Retry-After`.";
-    InsufficientScope = ("insufficient_scope", 403, "scope"):
+    InsufficientScope = ("insufficient_scope", 403, [Scope]):
         "The key lacks the scope that this operation needs; `WWW-Authenticate` names it.",
         "Use a key that was made with that scope.";
-    RateLimited = ("rate_limited", 429, "key"):
+    RateLimited = ("rate_limited", 429, [Key]):
         "The key has used up the requests of this minute.",
         "Wait the seconds in `Retry-After`, or until the moment in `X-RateLimit-Reset`.";
-    MethodNotAllowed = ("method_not_allowed", 405, ""):
+    MethodNotAllowed = ("method_not_allowed", 405, []):
         "The endpoint does not support this HTTP method.",
         "Use one of the methods in the header `Allow`.";
-    InvalidJson = ("invalid_json", 400, "create update"):
+    InvalidJson = ("invalid_json", 400, [Create, Update]):
         "The body is not one JSON object in UTF-8; the message says where.",
         "Send one JSON object, with double quotes and without trailing commas.";
-    NotFound = ("not_found", 404, "read update delete"):
+    NotFound = ("not_found", 404, [Read, Update, Delete]):
         "The tenant has no record with this id. It never had, or the record was deleted.",
         "Check the id.";
-    MissingId = ("missing_id", 400, "update delete"):
+    MissingId = ("missing_id", 400, [Update, Delete]):
         "PUT or DELETE came without the query parameter `id`.",
         "Add `?id=<integer>`.";
-    NoUpdatableFields = ("no_updatable_fields", 400, "update"):
+    NoUpdatableFields = ("no_updatable_fields", 400, [Update]):
         "The body of a PUT names no field that can be changed.",
         "Include at least one field of the resource other than `id`, `created_at` and \
          `updated_at`.";
-    BadRequest = ("bad_request", 400, "key"):
+    BadRequest = ("bad_request", 400, [Key]):
         "A parameter, header or text field is missing, unknown or unusable.",
         "Read the message: it names the parameter or field and says what would be right.";
-    ValidationFailed = ("validation_failed", 422, "create update"):
+    ValidationFailed = ("validation_failed", 422, [Create, Update]):
         "One or more fields break their rules; `errors` has all of them.",
         "Correct every field in `errors` and send the request again.";
-    CustomerNotFound = ("customer_not_found", 422, "customer_id"):
+    CustomerNotFound = ("customer_not_found", 422, [RefersTo(ResourceKind::Customers)]):
         "The customer that `customer_id` names does not exist.",
         "Create the customer first, then the employee.";
-    EmployeeNotFound = ("employee_not_found", 422, "employee_id"):
+    EmployeeNotFound = ("employee_not_found", 422, [RefersTo(ResourceKind::Employees)]):
         "The employee that `employee_id` names does not exist.",
         "Create the employee first, or leave `employee_id` null.";
-    HasDependents = ("has_dependents", 409, "referenced"):
+    HasDependents = ("has_dependents", 409, [Referenced]):
         "Other records refer to this one, so it was not deleted; `details` has the database's \
          message.",
         "Delete or reassign the records that depend on it first.";
-    EndpointNotFound = ("endpoint_not_found", 404, ""):
+    EndpointNotFound = ("endpoint_not_found", 404, []):
         "There is no endpoint at this path.",
         "Check the path against the reference.";
-    UnsupportedMediaType = ("unsupported_media_type", 415, "create update"):
+    UnsupportedMediaType = ("unsupported_media_type", 415, [Create, Update]):
         "The body is not declared as plain JSON.",
         "Send `Content-Type: application/json` and no `Content-Encoding`.";
-    PayloadTooLarge = ("payload_too_large", 413, "create update"):
+    PayloadTooLarge = ("payload_too_large", 413, [Create, Update]):
         "The body is larger than 64 KiB, or that of a batch larger than 1 MiB.",
         "Send a smaller body.";
-    MalformedRequest = ("malformed_request", 400, "all"):
+    MalformedRequest = ("malformed_request", 400, [All]):
         "The message is not HTTP/1.0 or 1.1, or could be read in two ways. The connection \
          closes. Where the message cannot be read at all, the status comes alone.",
         "Use an HTTP client library; check what stands between client and server.";
-    InvalidIdempotencyKey = ("invalid_idempotency_key", 400, "create update delete"):
+    InvalidIdempotencyKey = ("invalid_idempotency_key", 400, [Create, Update, Delete]):
         "The header `Idempotency-Key` is not a UUID, or was given twice.",
         "Send one UUID, such as `6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d`.";
-    IdempotencyKeyReused = ("idempotency_key_reused", 422, "create update delete"):
+    IdempotencyKeyReused = ("idempotency_key_reused", 422, [Create, Update, Delete]):
         "This idempotency key came with another request within 24 hours. Nothing was changed.",
         "Make a new UUID for every new request; keep it only for repeats of the same one.";
-    InternalError = ("internal_error", 500, "all"):
+    InternalError = ("internal_error", 500, [All]):
         "The service failed. The log has the cause under the request id.",
         "Report the value of the header `X-Request-Id` to the operator.";
-    Overloaded = ("overloaded", 503, "page key"):
+    Overloaded = ("overloaded", 503, [Page, Key]):
         "The server has more requests than it can hold at the moment.",
         "Repeat the request after the seconds in `Retry-After`.";
-    NotReady = ("not_ready", 503, "ready"):
+    NotReady = ("not_ready", 503, [Ready]):
         "The registry does not answer or the data directory takes no write; `/readyz` alone says \
          this.",
         "Look at the message and the log, then ask again after the seconds in `Retry-After`.";
-    ChangesGone = ("changes_gone", 410, "changes"):
+    ChangesGone = ("changes_gone", 410, [Changes]):
         "Entries of the change log after this cursor are no longer kept, or the tenant was \
          restored.",
         "Ask with `cursor=now`, read the lists again, and go on from the new cursor.";
-    PreconditionFailed = ("precondition_failed", 412, "update delete"):
+    PreconditionFailed = ("precondition_failed", 412, [Update, Delete]):
         "The record has another version than those in `If-Match`. Nothing was changed.",
         "Read the record, decide again, and send the `ETag` that came with it.";
+}
+
+impl ErrorCode {
+    /// The code of a reference to a record of `target` that does not exist.
+    pub const fn missing_reference(target: &Resource) -> ErrorCode {
+        match target.kind {
+            ResourceKind::Customers => ErrorCode::CustomerNotFound,
+            ResourceKind::Employees => ErrorCode::EmployeeNotFound,
+            // No field refers to hardware; a test notices the first one.
+            ResourceKind::Hardware => ErrorCode::InternalError,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ALL;
+
+    #[test]
+    fn every_reference_has_its_error_code() {
+        for target in ALL.iter().flat_map(|of| of.fields).filter_map(|field| field.references) {
+            let code = ErrorCode::missing_reference(target);
+            assert!(code.describe().groups.contains(&RefersTo(target.kind)), "{}", target.name);
+        }
+    }
 }

@@ -1,10 +1,11 @@
 //! The resource `customers`.
 
-use super::Resource;
 use super::field::{choice, date, email, text};
+use super::{Resource, ResourceKind};
 
 /// An organisation that the shop works for.
 pub static CUSTOMER: Resource = Resource {
+    kind: ResourceKind::Customers,
     name: "customer",
     plural: "customers",
     path: "/customers.php",
@@ -38,8 +39,11 @@ pub static CUSTOMER: Resource = Resource {
             .about("Where the customer stands.")
             .example("\"active\""),
         date("customer_since").about("The day the customer became one.").example("\"2019-04-01\""),
-        text("notes").at_most(5000).about("Anything else.").example("\"Invoices by e-mail only.\""),
+        text("notes")
+            .at_most(5000)
+            .unindexed()
+            .about("Anything else.")
+            .example("\"Invoices by e-mail only.\""),
     ],
     natural_keys: &["customer_number", "email"],
-    missing_code: Some("customer_not_found"),
 };

@@ -1,10 +1,11 @@
 //! The resource `employees`.
 
-use super::Resource;
 use super::field::{boolean, date, email, integer, text};
+use super::{CUSTOMER, Resource, ResourceKind};
 
 /// A person who works for a customer.
 pub static EMPLOYEE: Resource = Resource {
+    kind: ResourceKind::Employees,
     name: "employee",
     plural: "employees",
     path: "/employees.php",
@@ -12,7 +13,7 @@ pub static EMPLOYEE: Resource = Resource {
     fields: &[
         integer("customer_id")
             .required()
-            .references("customer")
+            .references(&CUSTOMER)
             .about("The customer that the employee works at.")
             .example("1"),
         text("employee_number")
@@ -39,9 +40,9 @@ pub static EMPLOYEE: Resource = Resource {
         date("end_date").about("The last day.").example("null"),
         text("notes")
             .at_most(5000)
+            .unindexed()
             .about("Anything else.")
             .example("\"Works from home on Fridays.\""),
     ],
     natural_keys: &["employee_number", "email"],
-    missing_code: Some("employee_not_found"),
 };

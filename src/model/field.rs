@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::Resource;
+
 /// The kind of value that a field holds, with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -37,11 +39,13 @@ pub struct Field {
     /// The value of an absent or empty field in the syntax of a query parameter. Without a default
     /// the field is null.
     pub default: Option<&'static str>,
-    /// The singular name of the resource to which the field refers by id.
-    pub references: Option<&'static str>,
+    /// The resource to which the field refers by id.
+    pub references: Option<&'static Resource>,
     /// A required field of the referenced record. Lists have a filter of its name too. Its null
     /// finds records without the reference.
     pub filters_by: Option<&'static str>,
+    /// The table has an index of the field, so lists can be sorted and filtered by it.
+    pub is_indexed: bool,
     /// One sentence for the API reference.
     pub about: &'static str,
     /// An example value, as JSON.
@@ -56,6 +60,7 @@ const fn field(name: &'static str, kind: Kind) -> Field {
         default: None,
         references: None,
         filters_by: None,
+        is_indexed: true,
         about: "",
         example: "null",
     }
@@ -108,8 +113,8 @@ impl Field {
         self
     }
 
-    /// Makes the field a reference to the resource with the singular name `resource`.
-    pub const fn references(mut self, resource: &'static str) -> Field {
+    /// Makes the field a reference to a record of `resource`.
+    pub const fn references(mut self, resource: &'static Resource) -> Field {
         self.references = Some(resource);
         self
     }
@@ -117,6 +122,12 @@ impl Field {
     /// Gives lists a filter by the field `name` of the referenced record.
     pub const fn filters_by(mut self, name: &'static str) -> Field {
         self.filters_by = Some(name);
+        self
+    }
+
+    /// Takes the field out of sorts and filters of lists: the table has no index of it.
+    pub const fn unindexed(mut self) -> Field {
+        self.is_indexed = false;
         self
     }
 
@@ -139,12 +150,6 @@ impl Field {
     /// Returns whether the search parameter `q` covers the field. It covers text and e-mail fields.
     pub const fn is_searched(&self) -> bool {
         matches!(self.kind, Kind::Text { .. } | Kind::Email)
-    }
-
-    /// Returns whether lists can be sorted and filtered by the field. All fields but `notes` are
-    /// sortable.
-    pub fn is_sortable(&self) -> bool {
-        self.name != "notes"
     }
 
     pub fn default_value(&self) -> Value {

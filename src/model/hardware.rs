@@ -1,10 +1,11 @@
 //! The resource `hardware`.
 
-use super::Resource;
 use super::field::{boolean, choice, date, integer, text};
+use super::{EMPLOYEE, Resource, ResourceKind};
 
 /// A device that the shop looks after.
 pub static HARDWARE: Resource = Resource {
+    kind: ResourceKind::Hardware,
     name: "hardware",
     plural: "hardware",
     path: "/hardware.php",
@@ -16,7 +17,7 @@ pub static HARDWARE: Resource = Resource {
             .about("What people call the device.")
             .example("\"Eva's laptop\""),
         integer("employee_id")
-            .references("employee")
+            .references(&EMPLOYEE)
             .filters_by("customer_id")
             .about("The employee who has the device; null where nobody does.")
             .example("1"),
@@ -60,9 +61,9 @@ pub static HARDWARE: Resource = Resource {
         boolean("is_leased").default("false").about("Whether it is leased.").example("false"),
         text("notes")
             .at_most(5000)
+            .unindexed()
             .about("Anything else.")
             .example("\"Docking station on the desk.\""),
     ],
     natural_keys: &["asset_tag"],
-    missing_code: None,
 };

@@ -38,7 +38,7 @@ impl Resource {
 fn behind(resource: &'static Resource, through: Option<&'static str>) -> Vec<Inclusion> {
     let mut inclusions = Vec::new();
     for reference in resource.fields {
-        let Some(target) = Resource::referenced(reference) else { continue };
+        let Some(target) = reference.references else { continue };
         inclusions.push(Inclusion { resource: target, reference, through });
         inclusions.extend(behind(target, Some(name(reference))));
     }

@@ -19,7 +19,7 @@ impl Column {
     /// Returns the column of the referenced record by which lists are filtered too, if `reference`
     /// declares one.
     pub fn behind(reference: &'static Field) -> Option<Column> {
-        let field = Resource::referenced(reference)?.field(reference.filters_by?)?;
+        let field = reference.references?.field(reference.filters_by?)?;
         Some(Column { field, behind: Some(reference) })
     }
 }

@@ -49,6 +49,7 @@ impl fmt::Display for Scope {
     }
 }
 
+/// A set of scopes: one bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scopes(u32);
 
@@ -95,9 +96,8 @@ impl Scopes {
 }
 
 impl From<Scope> for Scopes {
-    fn from(scope: Scope) -> Scopes {
-        let position = Scope::all().position(|known| known == scope).unwrap_or_default();
-        Scopes(1 << position)
+    fn from(Scope { resource, access }: Scope) -> Scopes {
+        Scopes(1 << (2 * resource.kind as u32 + access as u32))
     }
 }
 

@@ -80,8 +80,8 @@ fn describe(input: &Json) -> Cow<'static, str> {
 /// ellipsis, if it is longer.
 pub fn shorten(text: &str) -> Cow<'_, str> {
     const MAX_SHOWN: usize = 40;
-    match text.char_indices().nth(MAX_SHOWN) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).into(),
+    match text.char_indices().nth(MAX_SHOWN).and_then(|(end, _)| text.get(..end)) {
+        Some(start) => format!("{start}…").into(),
         None => text.into(),
     }
 }

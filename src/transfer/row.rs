@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::mem;
 
 use super::RowError;
+use crate::http::ErrorCode;
 use crate::model::validation::{ValueError, is_empty, is_integer, shorten};
 use crate::model::{Field, ID, Json, JsonObject, Kind, READ_ONLY, RecordId, Resource, Value};
 use crate::store::{DatabaseError, Reading, Record};
@@ -24,7 +25,7 @@ pub enum Mode {
 impl Mode {
     /// The mode of `--update-by`: `id`, or a text or e-mail field of which lists have a filter.
     pub fn update_by(resource: &'static Resource, name: &str) -> Result<Mode, String> {
-        let is_key = |field: &&Field| field.is_searched() && field.is_sortable();
+        let is_key = |field: &&Field| field.is_searched() && field.is_indexed;
         let fields = resource.fields.iter().filter(is_key);
         let mut keys = [&ID].into_iter().chain(fields);
         let known = keys.clone().map(|field| field.name);
@@ -64,7 +65,7 @@ pub(super) struct NaturalKey {
 impl Columns {
     pub(super) fn of(resource: &'static Resource) -> Columns {
         let references = resource.fields.iter().filter_map(|field| {
-            let target = Resource::referenced(field)?;
+            let target = field.references?;
             Some(target.natural_keys.iter().filter_map(move |key| {
                 let key = target.field(key)?;
                 let name = natural_key_name(target, key);
@@ -351,7 +352,7 @@ impl<'a> RowValidator<'a> {
 
 /// The error code of a reference to a missing record of `target`.
 fn missing_code(target: &Resource) -> &'static str {
-    target.missing_code.unwrap_or("bad_request")
+    ErrorCode::missing_reference(target).describe().code
 }
 
 #[cfg(test)]

@@ -102,17 +102,11 @@ mod tests {
     }
 
     #[test]
-    fn every_error_code_is_of_known_operations() {
-        let known = "all key scope read create update delete customer_id employee_id referenced \
-                     changes page ready"
-            .split(' ')
-            .collect::<Vec<_>>();
-        for code in ErrorCode::all().map(ErrorCode::describe) {
-            for group in code.groups.split_whitespace() {
-                assert!(known.contains(&group), "{}: {group}", code.code);
-                let example = format!("{{\"$ref\":\"#/components/examples/{}\"}}", code.code);
-                assert!(DOCUMENT["components"]["responses"].to_string().contains(&example));
-            }
+    fn every_error_code_of_an_operation_is_in_a_response() {
+        let responses = DOCUMENT["components"]["responses"].to_string();
+        for code in ErrorCode::all().map(ErrorCode::describe).filter(|of| !of.groups.is_empty()) {
+            let example = format!("{{\"$ref\":\"#/components/examples/{}\"}}", code.code);
+            assert!(responses.contains(&example), "{}", code.code);
         }
     }
 }

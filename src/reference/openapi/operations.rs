@@ -12,6 +12,9 @@ use crate::api::list::{self, Filter, filters};
 use crate::api::query::QueryParameter;
 use crate::api::routes::{Endpoint, PATHS, PublicPage, Route};
 use crate::http::ErrorCode;
+use crate::http::error_code::OperationGroup::{
+    self, All, Changes, Create, Delete, Key, Page, Ready, Referenced, RefersTo, Update,
+};
 use crate::model::{ALL, Access, CUSTOMER, EMPLOYEE, HARDWARE, Resource, Scope};
 use crate::words::capitalize;
 
@@ -26,7 +29,8 @@ pub(super) fn paths(shared: &mut Responses) -> Value {
     let mut paths = json!({});
     for resource in ALL {
         for (method, group, mut operation) in records(resource) {
-            let access = if group == "read" { Access::Read } else { Access::Write };
+            let is_read = group == OperationGroup::Read;
+            let access = if is_read { Access::Read } else { Access::Write };
             operation["tags"] = json!([resource.plural]);
             operation["security"] = any_of(|scope| *scope == Scope { resource, access });
             add_errors(shared, &mut operation, &groups(resource, group));
@@ -35,8 +39,10 @@ pub(super) fn paths(shared: &mut Responses) -> Value {
     }
     for (path, route) in PATHS {
         let (method, mut operation, groups) = match route {
-            Route::Api(Endpoint::Changes) => ("get", changes(), vec!["key", "scope", "changes"]),
-            Route::Api(Endpoint::Whoami) => ("get", whoami(), vec!["key"]),
+            Route::Api(Endpoint::Changes) => {
+                ("get", changes(), vec![Key, OperationGroup::Scope, Changes])
+            }
+            Route::Api(Endpoint::Whoami) => ("get", whoami(), vec![Key]),
             Route::Api(Endpoint::Batch) => ("post", batch(), groups_of_batch()),
             Route::Page(page) => ("get", self::page(page), groups_of_page(page)),
             Route::Api(Endpoint::Records { .. }) | Route::Panel => continue,
@@ -93,7 +99,7 @@ fn list_of_records(resource: &'static Resource) -> Value {
 }
 
 /// The operations on the records of a resource: method, group of error codes, and document.
-fn records(resource: &'static Resource) -> [(&'static str, &'static str, Value); 4] {
+fn records(resource: &'static Resource) -> [(&'static str, OperationGroup, Value); 4] {
     let title = capitalize(resource.name);
     let deleted = json!({ "description": "The record is deleted." });
     let delete = json!({
@@ -104,10 +110,10 @@ fn records(resource: &'static Resource) -> [(&'static str, &'static str, Value);
         "responses": { "204": with_headers(deleted, true, &["Idempotent-Replayed"]) },
     });
     [
-        ("get", "read", list_of_records(resource)),
-        ("post", "create", create_record(resource, &title)),
-        ("put", "update", update_record(resource, &title)),
-        ("delete", "delete", delete),
+        ("get", OperationGroup::Read, list_of_records(resource)),
+        ("post", Create, create_record(resource, &title)),
+        ("put", Update, update_record(resource, &title)),
+        ("delete", Delete, delete),
     ]
 }
 
@@ -161,7 +167,7 @@ fn declared<Subject>(declared: &QueryParameter<Subject>, subject: Subject) -> Va
 fn filter_parameter(resource: &Resource, filter: &Filter) -> Value {
     let schema = of_filter(resource, filter);
     let mut parameter = json!({ "name": filter.name, "in": "query", "schema": schema });
-    if let Some(Resource { name, .. }) = filter.column.behind.and_then(Resource::referenced) {
+    if let Some(Resource { name, .. }) = filter.column.behind.and_then(|field| field.references) {
         let about = format!("Only records of this {name}; `null` finds those of no {name}.");
         parameter["description"] = json!(about);
     }
@@ -268,43 +274,41 @@ fn page(page: PublicPage) -> Value {
 }
 
 /// The groups of error codes of an operation on records, of which `group` is one.
-fn groups(resource: &'static Resource, group: &'static str) -> Vec<&'static str> {
-    let references = |resource: &'static Resource| {
-        resource.fields.iter().filter(|field| Resource::referenced(field).is_some())
-    };
-    let mut groups = vec!["key", "scope", group];
-    if matches!(group, "create" | "update") {
-        groups.extend(references(resource).map(|field| field.name));
+fn groups(resource: &'static Resource, group: OperationGroup) -> Vec<OperationGroup> {
+    let targets =
+        |resource: &'static Resource| resource.fields.iter().filter_map(|field| field.references);
+    let mut groups = vec![Key, OperationGroup::Scope, group];
+    if matches!(group, Create | Update) {
+        groups.extend(targets(resource).map(|target| RefersTo(target.kind)));
     }
-    let mut targets = ALL.into_iter().flat_map(references).filter_map(Resource::referenced);
-    if group == "delete" && targets.any(|target| target == resource) {
-        groups.push("referenced");
+    if group == Delete && ALL.into_iter().flat_map(targets).any(|target| target == resource) {
+        groups.push(Referenced);
     }
     groups
 }
 
-fn groups_of_batch() -> Vec<&'static str> {
-    let of = |resource| ["create", "update", "delete"].map(|group| groups(resource, group));
+fn groups_of_batch() -> Vec<OperationGroup> {
+    let of = |resource| [Create, Update, Delete].map(|group| groups(resource, group));
     ALL.into_iter().flat_map(of).flatten().collect()
 }
 
-fn groups_of_page(page: PublicPage) -> Vec<&'static str> {
+fn groups_of_page(page: PublicPage) -> Vec<OperationGroup> {
     match page {
         PublicPage::Health => vec![],
-        PublicPage::Ready => vec!["page", "ready"],
-        _ => vec!["page"],
+        PublicPage::Ready => vec![Page, Ready],
+        _ => vec![Page],
     }
 }
 
 /// Adds to the operation the responses of all error codes of its groups, by status.
-fn add_errors(shared: &mut Responses, operation: &mut Value, groups: &[&str]) {
+fn add_errors(shared: &mut Responses, operation: &mut Value, groups: &[OperationGroup]) {
     let mut by_status: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
     for code in ErrorCode::all().map(ErrorCode::describe) {
-        if code.groups.split(' ').any(|group| group == "all" || groups.contains(&group)) {
+        if code.groups.iter().any(|group| *group == All || groups.contains(group)) {
             by_status.entry(code.status).or_default().push(code.code);
         }
     }
-    let has_key = groups.contains(&"key");
+    let has_key = groups.contains(&Key);
     for (status, codes) in by_status {
         let headers: &[&str] = match status {
             401 | 403 => &["WWW-Authenticate"],

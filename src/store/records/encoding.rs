@@ -126,7 +126,7 @@ impl Record {
         let values = [ValueRef::Integer(self.id.0)].into_iter().chain(fields).chain(timestamps);
         json.begin_object();
         // Text in memory is UTF-8.
-        let _ = write_members(&mut json, resource, values);
+        let _ = write_members(&mut json, resource, values.map(Ok));
         json.end_object();
         json.take()
     }
@@ -140,8 +140,7 @@ pub(super) fn write_row(
     include: &[&Inclusion],
     row: &Row<'_>,
 ) -> rusqlite::Result<()> {
-    // A row has as many columns as the statement names.
-    let from = |first| (first..).map(|at| row.get_ref(at).unwrap_or(ValueRef::Null));
+    let from = |first| (first..).map(|at| row.get_ref(at));
     json.begin_object();
     write_members(json, resource, from(0))?;
     // Behind the version.
@@ -164,11 +163,11 @@ pub(super) fn write_row(
 fn write_members<'v>(
     json: &mut JsonWriter,
     resource: &Resource,
-    values: impl Iterator<Item = ValueRef<'v>>,
+    values: impl Iterator<Item = rusqlite::Result<ValueRef<'v>>>,
 ) -> rusqlite::Result<()> {
     for ((name, is_boolean), value) in Statements::of(resource).members.iter().zip(values) {
         json.name(name);
-        write_value(json, value, *is_boolean)?;
+        write_value(json, value?, *is_boolean)?;
     }
     Ok(())
 }

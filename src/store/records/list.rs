@@ -7,7 +7,7 @@ use super::Reading;
 use super::encoding::{Statements, including, read_value, write_row};
 use super::search::{fold, match_expression};
 use crate::json_writer::JsonWriter;
-use crate::model::{Bound, Column, ID, KeysetPosition, Kind, ListQuery, RecordId, Resource, Value};
+use crate::model::{Bound, Column, ID, KeysetPosition, Kind, ListQuery, RecordId, Value};
 use crate::store::error::DatabaseError;
 
 /// As many records are found along a filter and then sorted. More are read in the list's order,
@@ -138,7 +138,8 @@ type Condition = (String, Vec<Value>);
 pub(super) struct PageQuery<'a> {
     list: &'a ListQuery,
     access: AccessPath,
-    from: String,
+    /// The search table is read first. Its rows are in the order of ids.
+    from_search: bool,
     conditions: Vec<String>,
     values: Vec<Value>,
 }
@@ -150,8 +151,7 @@ impl<'a> PageQuery<'a> {
         let table = list.resource.plural;
         let uses_search = matches!(access, AccessPath::Search | AccessPath::Any);
         if let Some(expression) = search.expression.clone().filter(|_| uses_search) {
-            // The search table comes first: its rows are in the order of ids.
-            query.from = format!("{table}_search AS s CROSS JOIN {table} AS r ON r.id = s.rowid");
+            query.from_search = true;
             query.add((format!("s.{table}_search MATCH ?"), vec![Value::Text(expression)]));
         }
         for (column, bound, value) in &list.filters {
@@ -164,8 +164,7 @@ impl<'a> PageQuery<'a> {
     }
 
     fn of_table(list: &'a ListQuery, access: AccessPath) -> PageQuery<'a> {
-        let from = format!("{} AS r", list.resource.plural);
-        PageQuery { list, access, from, conditions: Vec::new(), values: Vec::new() }
+        PageQuery { list, access, from_search: false, conditions: Vec::new(), values: Vec::new() }
     }
 
     fn add(&mut self, (condition, values): Condition) {
@@ -189,7 +188,7 @@ impl<'a> PageQuery<'a> {
         };
         // SQLite uses no index for a term with a unary `+`.
         let plus = if uses_index { "" } else { "+" };
-        let behind = column.behind.and_then(|field| Some((field, Resource::referenced(field)?)));
+        let behind = column.behind.and_then(|field| Some((field, field.references?)));
         self.add(match (behind, column.field.name) {
             (Some((reference, resource)), name) => {
                 let (passing, values) = comparison(name, bound, value);
@@ -204,7 +203,7 @@ impl<'a> PageQuery<'a> {
     /// too.
     fn id(&self) -> &'static str {
         match self.access {
-            _ if self.from.contains("_search") => "s.rowid",
+            _ if self.from_search => "s.rowid",
             AccessPath::Filter(_) => "+r.id",
             _ => "r.id",
         }
@@ -270,7 +269,11 @@ impl<'a> PageQuery<'a> {
     /// The rows as the end of a statement.
     fn rows(&self) -> String {
         let conditions = self.conditions.iter().map(|condition| format!(" AND {condition}"));
-        format!("FROM {} WHERE TRUE{}", self.from, conditions.collect::<String>())
+        let (conditions, table) = (conditions.collect::<String>(), self.list.resource.plural);
+        // `CROSS JOIN` has SQLite read the first table first.
+        let search = format!("{table}_search AS s CROSS JOIN {table} AS r ON r.id = s.rowid");
+        let from = if self.from_search { search } else { format!("{table} AS r") };
+        format!("FROM {from} WHERE TRUE{conditions}")
     }
 }
 

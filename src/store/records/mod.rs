@@ -135,7 +135,7 @@ impl<'a> Reading<'a> {
         field: &Field,
         value: &Value,
     ) -> Result<Option<(&'static Resource, i64)>, DatabaseError> {
-        match (Resource::referenced(field), value) {
+        match (field.references, value) {
             (Some(target), Value::Integer(id)) if !self.exists(target, RecordId(*id))? => {
                 Ok(Some((target, *id)))
             }

@@ -47,7 +47,7 @@ fn declared(resource: &Resource) -> BTreeSet<Description> {
             Kind::Integer | Kind::Boolean => "INTEGER",
             _ => "TEXT",
         };
-        let target = Resource::referenced(field).map(|target| target.plural.to_owned());
+        let target = field.references.map(|target| target.plural.to_owned());
         let is_never_null = field.required || field.default.is_some();
         (field.name.to_owned(), kind.to_owned(), is_never_null, target)
     };
