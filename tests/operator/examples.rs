@@ -480,7 +480,8 @@ print(desk.create("customers", name="Once")["id"], len(seen))
     assert_eq!(api.total("/customers.php"), 1);
 }
 
-const UNITS: [&str; 6] = [
+const UNITS: [&str; 7] = [
+    "alert/tenantdesk-alert@.service",
     "systemd/tenantdesk.service",
     "systemd/tenantdesk-backup.service",
     "standby/tenantdesk-copy.service",
@@ -498,7 +499,9 @@ fn systemd_has_nothing_to_say_against_the_units() {
     let directory = tempfile::tempdir().unwrap();
     let programs = directory.path().join("bin");
     std::fs::create_dir(&programs).unwrap();
-    for program in ["tenantdesk", "litestream", "take-over", "tenantdesk-webhook"] {
+    for program in
+        ["tenantdesk", "tenantdesk-alert", "litestream", "take-over", "tenantdesk-webhook"]
+    {
         std::os::unix::fs::symlink("/bin/true", programs.join(program)).unwrap();
     }
     let mut command = Command::new("systemd-analyze");

@@ -1,10 +1,10 @@
 //! `examples/monitoring`: the alerts pass their tests, and each query of the dashboard has a result
-//! while Prometheus scrapes the server.
+//! while Prometheus scrapes the server. `examples/alert` sends its message to each address.
 
 use std::collections::BTreeSet;
 use std::fs::read_to_string;
-use std::io::{BufRead as _, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
@@ -158,4 +158,61 @@ fn each_query_of_the_dashboard_has_a_result_under_load() {
             (!values.is_empty() && values.iter().all(|value| value.is_finite())).then_some(())
         });
     }
+}
+
+/// What the script sends on its next connection. The answer to the line `asked` is `answer`, and to
+/// any other line `other`.
+fn hear(listener: &TcpListener, (asked, answer): (&str, &str), other: &str) -> String {
+    let (mut connection, _) = until("the script connects", || listener.accept().ok());
+    connection.set_nonblocking(false).unwrap();
+    connection.write_all(other.as_bytes()).unwrap();
+    let mut heard = String::new();
+    for line in BufReader::new(connection.try_clone().unwrap()).lines().map_while(Result::ok) {
+        let text = if line == asked { answer } else { other };
+        // curl has closed the connection after its last line.
+        let _ = connection.write_all(text.as_bytes());
+        heard += &format!("{line}\n");
+    }
+    heard
+}
+
+fn hear_request(listener: &TcpListener) -> String {
+    hear(listener, ("", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), "")
+}
+
+#[test]
+fn an_alert_goes_to_each_address_and_a_push_to_the_dead_mans_switch() {
+    if !has("curl", "--version") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let alert = |what: &str| {
+        let mut script = Command::new(example("alert/tenantdesk-alert"));
+        script.arg(what).env("ALERT_POST", format!("http://{address}/topic"));
+        script.env("ALERT_GET", format!("http://{address}/api/push/1?status=down"));
+        script.env("ALERT_MAIL", "admin@shop.example").env("ALERT_FROM", "desk@shop.example");
+        script.env("ALERT_SMTP", format!("smtp://{address}"));
+        script.env("ALIVE_URL", format!("http://{address}/alive")).spawn().unwrap()
+    };
+    let mut script = alert("tenantdesk.service");
+    let post = hear_request(&listener);
+    assert!(post.starts_with("POST /topic ") && post.contains("Title: TenantDesk on "), "{post}");
+    assert!(post.contains(": tenantdesk.service failed\n"), "{post}");
+    let get = hear_request(&listener);
+    assert!(get.starts_with("GET /api/push/1?status=down&msg=TenantDesk"), "{get}");
+    let mail = hear(&listener, ("DATA", "354 Send it.\r\n"), "250 Yes.\r\n");
+    for line in
+        ["MAIL FROM:<desk@shop.example>", "RCPT TO:<admin@shop.example>", "Subject: TenantDesk on "]
+    {
+        assert!(mail.contains(line), "{line}: {mail}");
+    }
+    assert!(script.wait().unwrap().success());
+
+    let mut script = alert("backup-done");
+    let push = hear_request(&listener);
+    assert!(push.starts_with("GET /alive "), "{push}");
+    assert!(script.wait().unwrap().success());
+    assert!(listener.accept().is_err(), "a push is no alert");
 }
