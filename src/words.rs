@@ -20,7 +20,7 @@ pub(crate) fn unknown<'a>(
 }
 
 /// Returns the most similar known name, if one is similar enough.
-fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     /// The minimum similarity of a suggestion, from 0 to 1. It accepts `cutsomer_id` for
     /// `customer_id`, but not `page` for `name`.
     const MIN_SIMILARITY: f64 = 0.6;

@@ -22,6 +22,8 @@ const EXAMPLES: &[&str] = &[
     "tenantdesk key replace acme 7 --overlap 7d",
     "tenantdesk key limit acme 7 1000",
     "tenantdesk key limit acme 7 default",
+    "tenantdesk key rename acme 7 web-shop",
+    "tenantdesk key expire acme 7 2027-12-31",
     "tenantdesk key revoke acme 7",
     "tenantdesk key delete acme 7",
     "tenantdesk import acme customers customers.csv --dry-run",

@@ -1,4 +1,4 @@
-//! `key …`: creates, lists, replaces, limits, revokes and deletes API keys.
+//! `key …`: creates, lists, changes, replaces, revokes and deletes API keys.
 
 use std::num::NonZeroU32;
 
@@ -12,7 +12,8 @@ use crate::clock::{Clock, Moment, Timestamp};
 use crate::model::validation::is_date;
 use crate::model::{KeyId, Scopes};
 use crate::store::registry::{
-    self, Admin, Administration, KeyRow, MAX_RATE_LIMIT, NewKey, Registry, Replacement, TenantRow,
+    self, Admin, Administration, KeyRow, MAX_RATE_LIMIT, NewKey, Registry, RegistryError,
+    Replacement, TenantRow,
 };
 
 #[derive(Debug, Subcommand)]
@@ -41,6 +42,23 @@ pub(super) enum Command {
         #[arg(value_name = "N|default", value_parser = limit)]
         limit: Limit,
     },
+    /// Rename a key
+    Rename {
+        #[command(flatten)]
+        key: KeyArguments,
+        /// The new name: 1 to 100 characters
+        #[arg(value_parser = key_name)]
+        name: String,
+    },
+    /// Set when a key expires
+    Expire {
+        #[command(flatten)]
+        key: KeyArguments,
+        /// The last second of a date, a timestamp, or a time from now such as `30d`, in UTC; or
+        /// `never`
+        #[arg(value_name = "WHEN", value_parser = expiry)]
+        expires: Expiry,
+    },
     /// Revoke a key permanently; a second time has no effect
     Revoke(KeyArguments),
     /// Delete a key
@@ -58,10 +76,9 @@ pub(super) struct NewKeyArguments {
     #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',',
           value_parser = scopes)]
     scopes: Vec<Scopes>,
-    /// The end of the key: the last second of a date, a timestamp, or a time from now such as
-    /// `30d`, in UTC [default: none]
-    #[arg(long, value_name = "DATE|TIMESTAMP|TIME", value_parser = end)]
-    expires: Option<Timestamp>,
+    /// The last second of a date, a timestamp, or a time from now such as `30d`, in UTC; or `never`
+    #[arg(long, value_name = "WHEN", default_value = "never", value_parser = expiry)]
+    expires: Expiry,
     /// Requests a minute, 1 to 100000, or `default` for the server's limit
     #[arg(long, value_name = "N|default", default_value = "default", value_parser = limit)]
     rate_limit: Limit,
@@ -72,6 +89,7 @@ pub(super) struct KeyArguments {
     /// The tenant's name
     tenant: String,
     /// The key's number, as `key list` shows it
+    #[arg(value_parser = key_id)]
     id: KeyId,
 }
 
@@ -79,30 +97,47 @@ pub(super) struct KeyArguments {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit(Option<NonZeroU32>);
 
+/// When a key expires: `None` is never.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expiry(Option<Timestamp>);
+
 pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<()> {
     let now = Clock::system().now();
     match command {
         Command::Create(arguments) => create(options, arguments, now),
         Command::List { tenant } => list(options, &tenant, now),
         Command::Replace { key, overlap } => replace(options, &key, overlap, now),
-        Command::Limit { key: KeyArguments { tenant: name, id }, limit: Limit(limit) } => {
-            let (registry, tenant) = open_tenant(options, &name)?;
-            let key = operator(&registry, &tenant, now).set_rate_limit(id, limit)?;
-            let has = match limit {
-                Some(limit) => format!("has {limit} requests a minute"),
+        Command::Limit { key, limit: Limit(limit) } => {
+            let text = match limit.map(NonZeroU32::get) {
                 None => "has the server's rate limit".to_owned(),
+                Some(1) => "has 1 request a minute".to_owned(),
+                Some(limit) => format!("has {limit} requests a minute"),
             };
-            report(options, &name, &key, "limit set", &has)
+            change(options, &key, now, ["limit set", &text], |operator, id| {
+                operator.change_key(id, |key| key.rate_limit = limit).map(|(key, _)| key)
+            })
         }
-        Command::Revoke(KeyArguments { tenant: name, id }) => {
-            let (registry, tenant) = open_tenant(options, &name)?;
-            let key = operator(&registry, &tenant, now).revoke_key(id)?;
-            report(options, &name, &key, "revoked", "is revoked")
+        Command::Rename { key, name } => {
+            change(options, &key, now, ["renamed", "has this name now"], |operator, id| {
+                operator.change_key(id, |key| key.name = name).map(|(key, _)| key)
+            })
         }
-        Command::Delete(KeyArguments { tenant: name, id }) => {
-            let (registry, tenant) = open_tenant(options, &name)?;
-            let key = operator(&registry, &tenant, now).delete_key(id)?;
-            report(options, &name, &key, "deleted", "is deleted")
+        Command::Expire { key, expires: Expiry(end) } => {
+            let text = end.map(|end| format!("expires at {end}"));
+            let text = text.as_deref().unwrap_or("never expires");
+            change(options, &key, now, ["expiry set", text], |operator, id| {
+                operator.change_key(id, |key| key.expires_at = end).map(|(key, _)| key)
+            })
+        }
+        Command::Revoke(key) => {
+            change(options, &key, now, ["revoked", "is revoked"], |operator, id| {
+                operator.revoke_key(id)
+            })
+        }
+        Command::Delete(key) => {
+            change(options, &key, now, ["deleted", "is deleted"], |operator, id| {
+                operator.delete_key(id)
+            })
         }
     }
 }
@@ -116,7 +151,7 @@ fn create(options: &GlobalOptions, new: NewKeyArguments, now: Moment) -> anyhow:
     let NewKeyArguments { tenant: tenant_name, name, scopes, expires, rate_limit } = new;
     let (registry, tenant) = open_tenant(options, &tenant_name)?;
     let scopes = scopes.into_iter().fold(Scopes::default(), Scopes::union);
-    let new = NewKey { name: &name, scopes, expires_at: expires, rate_limit: rate_limit.0 };
+    let new = NewKey { name: &name, scopes, expires_at: expires.0, rate_limit: rate_limit.0 };
     let operator = operator(&registry, &tenant, now);
     let (row, key) = operator.create_key(&new)?;
     let document = document(&row, now, [("key", json!(key))]);
@@ -191,27 +226,34 @@ fn document<const N: usize>(key: &KeyRow, now: Moment, more: [(&str, Value); N])
     members.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn report(
+/// Changes a key, and says so: `done` for scripts, `text` for people.
+fn change(
     options: &GlobalOptions,
-    tenant: &str,
-    key: &KeyRow,
-    done: &str,
-    text: &str,
+    KeyArguments { tenant: name, id }: &KeyArguments,
+    now: Moment,
+    [done, text]: [&str; 2],
+    change: impl FnOnce(&Administration<'_>, KeyId) -> Result<KeyRow, RegistryError>,
 ) -> anyhow::Result<()> {
-    let KeyRow { id, name, rate_limit, .. } = key;
-    options.report(
-        &json!({"done": done, "tenant": tenant, "id": id, "name": name, "rate_limit": rate_limit}),
-        &format!("key {id} ({name}) of {tenant} {text}"),
-    )
+    let (registry, tenant) = open_tenant(options, name)?;
+    let key = change(&operator(&registry, &tenant, now), *id)?;
+    let text = format!("key {id} ({}) of {name} {text}", key.name);
+    options.report(&document(&key, now, [("done", json!(done)), ("tenant", json!(name))]), &text)
 }
 
 fn key_name(text: &str) -> Result<String, &'static str> {
     registry::check_key_name(text).map(str::to_owned)
 }
 
-fn end(text: &str) -> Result<Timestamp, &'static str> {
-    const INVALID: &str =
-        "not a date, a timestamp such as 2026-11-20T19:30:00Z, or a time such as 30d";
+fn key_id(text: &str) -> Result<KeyId, &'static str> {
+    text.parse().map_err(|_| "not the number of a key; `tenantdesk key list TENANT` shows numbers")
+}
+
+fn expiry(text: &str) -> Result<Expiry, &'static str> {
+    const INVALID: &str = "not never, a date such as 2026-12-31, a timestamp such as \
+                           2026-12-31T19:30:00Z, or a time from now such as 30d";
+    if text == "never" {
+        return Ok(Expiry(None));
+    }
     let end = if is_date(text) {
         Timestamp::end_of_day(text)
     } else if let Ok(timestamp) = text.parse() {
@@ -219,7 +261,7 @@ fn end(text: &str) -> Result<Timestamp, &'static str> {
     } else {
         Clock::system().now().after(text.parse().map_err(|_| INVALID)?)
     };
-    end.ok_or("too far away")
+    end.map(|end| Expiry(Some(end))).ok_or("too far away")
 }
 
 fn overlap(text: &str) -> Result<Span, &'static str> {

@@ -68,7 +68,7 @@ enum Command {
     /// Create, list, rename, suspend and delete tenants
     #[command(subcommand)]
     Tenant(tenant::Command),
-    /// Create, list, replace, limit, revoke and delete API keys
+    /// Create, list, change, replace, revoke and delete API keys
     #[command(subcommand)]
     Key(key::Command),
     /// Import records from a CSV or JSON Lines file, all of them or none
@@ -216,7 +216,7 @@ fn open_tenant(options: &GlobalOptions, name: &str) -> anyhow::Result<(Registry,
 }
 
 fn find_tenant(registry: &Registry, name: &str) -> anyhow::Result<TenantRow> {
-    registry.find_tenant(name)?.ok_or_else(|| anyhow!("there is no tenant {name}"))
+    registry.find_tenant(name)?.ok_or_else(|| registry.unknown_tenant(name).into())
 }
 
 /// Parses the name of a new tenant.

@@ -135,10 +135,11 @@ fn raise_descriptor_limit() -> u64 {
     effective.current.unwrap_or(u64::MAX)
 }
 
-/// Writes what the registry has in memory, copies its WAL into the file, and closes what was
-/// deleted.
+/// Writes what the registry has in memory, copies its WAL into the file, closes what was deleted,
+/// and forgets new keys that nobody fetched.
 fn flush(app: &App) {
     app.tenants.close_deleted();
+    app.panel.forget_unfetched_keys(app.clock.now());
     if let Err(error) = app.registry.flush() {
         tracing::warn!(%error, "last uses of keys and failed sign-ins cannot be written");
     }

@@ -60,8 +60,8 @@ impl PanelError {
             RegistryError::NoKey(_) => {
                 PanelError::invalid("There is no such key any more. Nothing was changed.")
             }
-            RegistryError::NotReplaceable { state, .. } => PanelError::invalid(format!(
-                "This key is {state} and cannot be replaced. Nothing was changed."
+            RegistryError::KeyEnded { state, .. } => PanelError::invalid(format!(
+                "This key is {state} and cannot be changed or replaced. Nothing was changed."
             )),
             RegistryError::TooManyKeys => PanelError::invalid(format!(
                 "This tenant has {MAX_KEYS} keys, the most it can have, revoked and expired ones \

@@ -17,6 +17,7 @@ mod templates;
 use std::sync::{Arc, LazyLock};
 
 use crate::api::routes::PANEL_PATH;
+use crate::clock::Moment;
 use crate::html::{self, BASE_STYLE, Policy};
 use crate::http::responder::printable;
 use crate::http::{Method, Request, Response};
@@ -61,6 +62,11 @@ impl Panel {
             _ => Err(METHOD_NOT_ALLOWED),
         };
         (page(outcome.unwrap_or_else(|error| templates::error_page(&error))), tenant)
+    }
+
+    /// Removes new keys that nobody fetched in time. The server calls it once a minute.
+    pub fn forget_unfetched_keys(&self, now: Moment) {
+        self.pending_keys.purge(now.monotonic);
     }
 
     /// The number of passwords checked or hashed since the start, including those for unknown

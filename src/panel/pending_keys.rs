@@ -35,6 +35,7 @@ impl std::fmt::Debug for PendingKeys {
 impl PendingKeys {
     /// Keeps a key for the session that created it. `now` is monotonic.
     pub(super) fn put(&self, session: [u8; 32], id: KeyId, new: ShownKey, now: Duration) {
+        self.purge(now);
         let mut keys = self.0.lock();
         if keys.len() >= CAPACITY {
             keys.remove(0);
@@ -42,13 +43,18 @@ impl PendingKeys {
         keys.push(PendingKey { session, id, new, since: now });
     }
 
-    /// Removes and returns a key of the session, if it is not too old.
+    /// Removes and returns a key of the session, if its time is not over.
     pub(super) fn take(&self, session: [u8; 32], id: KeyId, now: Duration) -> Option<ShownKey> {
+        self.purge(now);
         let mut keys = self.0.lock();
-        keys.retain(|pending| now.saturating_sub(pending.since) < LIFETIME);
         let place =
             keys.iter().position(|pending| (pending.session, pending.id) == (session, id))?;
         Some(keys.remove(place).new)
+    }
+
+    /// Removes the keys whose time is over.
+    pub(super) fn purge(&self, now: Duration) {
+        self.0.lock().retain(|pending| now.saturating_sub(pending.since) < LIFETIME);
     }
 }
 
@@ -71,6 +77,16 @@ mod tests {
 
         keys.put([1; 32], KeyId(7), new(), now);
         assert!(keys.take([1; 32], KeyId(7), now + LIFETIME).is_none());
+    }
+
+    #[test]
+    fn a_key_that_nobody_fetches_leaves_memory_when_its_time_is_over() {
+        let keys = PendingKeys::default();
+        keys.put([1; 32], KeyId(7), new(), Duration::ZERO);
+        keys.put([1; 32], KeyId(8), new(), LIFETIME);
+        assert_eq!(keys.0.lock().len(), 1);
+        keys.purge(2 * LIFETIME);
+        assert!(keys.0.lock().is_empty());
     }
 
     #[test]

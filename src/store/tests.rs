@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json};
 
 use super::data_dir::TENANT;
 use super::database::{Role, differences};
-use super::registry::{Admin, Event, NewKey};
+use super::registry::{Admin, Event, KeyRow, NewKey};
 use super::*;
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
@@ -132,10 +132,12 @@ fn the_registry_of_every_released_version_is_used_as_a_new_one_is() {
         registry.administer(ACME, actor, now).set_password("$new").unwrap();
         let overlap = jiff::Span::new();
         let replaced = registry.administer(ACME, actor, now).replace_key(key.id, overlap).unwrap();
-        registry
-            .administer(ACME, actor, now)
-            .set_rate_limit(replaced.new.id, NonZeroU32::new(7))
-            .unwrap();
+        let change = |key: &mut KeyRow| {
+            key.name = "renamed".to_owned();
+            key.expires_at = now.after(jiff::Span::new().days(1));
+            key.rate_limit = NonZeroU32::new(7);
+        };
+        registry.administer(ACME, actor, now).change_key(replaced.new.id, change).unwrap();
         let tenant = registry.tenant(ACME).unwrap().unwrap();
         let client = "2001:db8::1".parse().unwrap();
         registry.record_failed_sign_in(ACME, client, now);
@@ -144,9 +146,16 @@ fn the_registry_of_every_released_version_is_used_as_a_new_one_is() {
             events.into_iter().map(|event| event.action).collect()
         };
         let changes = actions(registry.changes(ACME, 10).unwrap());
-        let expected =
-            ["key limit changed", "key replaced", "key created", "password changed", "key created"];
-        assert_eq!(changes[..5], expected, "schema {version}");
+        let expected = [
+            "key limit changed",
+            "key expiry changed",
+            "key renamed",
+            "key replaced",
+            "key created",
+            "password changed",
+            "key created",
+        ];
+        assert_eq!(changes[..7], expected, "schema {version}");
         let sign_ins = actions(registry.sign_ins(ACME, 10).unwrap());
         assert_eq!(sign_ins[..2], ["signed in", "failed sign-in"], "schema {version}");
     }

@@ -1,4 +1,4 @@
-//! Contract section 14: ends and limits on the command line.
+//! Contract section 14: ends, limits, names and changes of keys on the command line.
 
 use serde_json::{Value, json};
 
@@ -54,6 +54,8 @@ fn an_end_in_the_past_fails_and_one_that_is_none_is_wrong_usage() {
     {
         create(wrong).ends_with(2);
     }
+    let message = "not never, a date such as 2026-12-31, a timestamp such as";
+    assert!(create("31.12.2026").ends_with(2).stderr.contains(message));
     assert!(keys(&data_dir).is_empty());
 }
 
@@ -73,10 +75,8 @@ fn a_key_has_a_limit_of_its_own_until_it_is_taken_back() {
     expect(&server, 3, 2);
     expect(&server, 3, 1);
     let done = change(&server, "5");
-    assert_eq!(
-        done,
-        json!({"done": "limit set", "tenant": "acme", "id": 1, "name": "a test's", "rate_limit": 5})
-    );
+    assert_eq!((&done["done"], &done["rate_limit"]), (&json!("limit set"), &json!(5)));
+    assert_eq!((&done["tenant"], &done["name"]), (&json!("acme"), &json!("a test's")));
     // The change holds from the next window on.
     expect(&server, 3, 0);
     let refused = server.with_key(&key.key).get(RECORDS).fails_with(429, "rate_limited");
@@ -93,8 +93,10 @@ fn a_key_has_a_limit_of_its_own_until_it_is_taken_back() {
     assert_eq!((&listed[0]["rate_limit"], &listed[1]["rate_limit"]), (&Value::Null, &Value::Null));
     change(&server, "100000");
     assert_eq!(keys(&server)[0]["rate_limit"], 100_000);
-    let text = server.cli(&["key", "limit", "acme", "1", "7"]).done().stdout;
-    assert_eq!(text, "key 1 (a test's) of acme has 7 requests a minute\n");
+    for (limit, text) in [("7", "7 requests a minute"), ("1", "1 request a minute")] {
+        let said = server.cli(&["key", "limit", "acme", "1", limit]).done().stdout;
+        assert_eq!(said, format!("key 1 (a test's) of acme has {text}\n"));
+    }
 }
 
 #[test]
@@ -111,4 +113,57 @@ fn a_limit_is_1_to_100000() {
     }
     data_dir.cli(&["key", "limit", "acme", "2", "5"]).fails_saying("no key 2");
     assert_eq!(keys(&data_dir).len(), 1);
+}
+
+#[test]
+fn an_active_key_gets_another_name_and_another_end() {
+    let data_dir = DataDir::new(false);
+    let tenant = data_dir.tenant("acme");
+    tenant.key(ALL);
+    let change = |words: &[&str]| data_dir.cli(&[&["key"], words].concat());
+    let text = change(&["rename", "acme", "1", "  Web shop "]).done().stdout;
+    assert_eq!(text, "key 1 (Web shop) of acme has this name now\n");
+    for (given, end) in [
+        ("2999-06-30", json!("2999-06-30T23:59:59Z")),
+        ("2999-06-30T12:00:00Z", json!("2999-06-30T12:00:00Z")),
+        ("never", Value::Null),
+    ] {
+        let done = change(&["expire", "acme", "1", given, "--json"]).done().json();
+        assert_eq!((&done["done"], &done["expires_at"]), (&json!("expiry set"), &end));
+        assert_eq!((&keys(&data_dir)[0]["expires_at"], &done["name"]), (&end, &json!("Web shop")));
+    }
+    change(&["expire", "acme", "1", "2020-02-29"]).fails_saying("must be in the future");
+    for wrong in [["expire", "acme", "1", "soon"], ["rename", "acme", "1", " "]] {
+        change(&wrong).ends_with(2);
+    }
+    change(&["rename", "acme", "2", "x"]).fails_saying("no key 2");
+
+    let before = keys(&data_dir);
+    change(&["replace", "acme", "1", "--overlap", "0"]).done();
+    change(&["revoke", "acme", "2"]).done();
+    for (id, state) in [("1", "expired"), ("2", "revoked")] {
+        for words in [
+            ["rename", "acme", id, "x"],
+            ["limit", "acme", id, "7"],
+            ["expire", "acme", id, "never"],
+        ] {
+            change(&words).fails_saying(&format!("the key {id} is {state} and cannot be changed"));
+        }
+    }
+    assert_eq!(keys(&data_dir)[0]["name"], before[0]["name"]);
+}
+
+#[test]
+fn a_wrong_key_or_tenant_is_answered_in_the_words_of_the_program() {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let office = data_dir.cli(&["key", "revoke", "acme", "office"]).ends_with(2).stderr;
+    assert!(office.contains("`tenantdesk key list TENANT` shows numbers"), "{office}");
+    let similar = "there is no tenant acem; did you mean acme?";
+    for words in [["key", "list", "acem"], ["tenant", "suspend", "acem"]] {
+        data_dir.cli(&words).fails_saying(similar);
+    }
+    data_dir.cli(&["tenant", "delete", "acem", "--yes"]).fails_saying(similar);
+    let other = data_dir.cli(&["key", "list", "globex"]).ends_with(1).stderr;
+    assert_eq!(other, "error: there is no tenant globex\n");
 }

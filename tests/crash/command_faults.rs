@@ -170,10 +170,14 @@ fn try_fault(prepared: &Path, has_data: bool, command: &str, fault: &Fault, what
             fs::remove_dir_all(copy.recorder.data_dir.data()).unwrap();
             again = copy.run(command);
         }
-        let is_done =
-            ["exists", "there is no tenant", "cannot be replaced", "would be overwritten"]
-                .iter()
-                .any(|text| again.stderr.contains(text));
+        let is_done = [
+            "exists",
+            "there is no tenant",
+            "cannot be changed or replaced",
+            "would be overwritten",
+        ]
+        .iter()
+        .any(|text| again.stderr.contains(text));
         assert!(
             again.code == Some(0) || !unchanged && is_done,
             "{what}, again: {again:?}, after {output:?}"

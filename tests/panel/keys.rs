@@ -289,7 +289,7 @@ fn an_expired_key_stays_in_the_list_behind_the_active_ones() {
     browser
         .send("replace", &replacement)
         .is(422)
-        .saying("This key is expired and cannot be replaced. Nothing was changed.");
+        .saying("This key is expired and cannot be changed or replaced. Nothing was changed.");
     browser.send("delete", &[("key", &id.to_string())]).is(303);
     assert_eq!(panel.keys(&acme).len(), 1);
 }
@@ -310,7 +310,7 @@ fn a_key_is_replaced_and_the_new_one_shown_once() {
         let row = panel.keys(&acme).last().unwrap().clone();
         let limit = std::num::NonZeroU32::new(500);
         let operator = panel.app.registry.administer(acme.id, Admin::CommandLine, now);
-        operator.set_rate_limit(row.id, limit).unwrap();
+        operator.change_key(row.id, |key| key.rate_limit = limit).unwrap();
         browser
             .get(&format!("replace={}", row.id))
             .is(200)

@@ -28,6 +28,8 @@ pub enum Admin {
 pub enum Action {
     KeyCreated,
     KeyReplaced,
+    KeyRenamed,
+    KeyExpiryChanged,
     KeyLimitChanged,
     KeyRevoked,
     KeyDeleted,
@@ -42,6 +44,8 @@ impl Action {
         match self {
             Action::KeyCreated => "key created",
             Action::KeyReplaced => "key replaced",
+            Action::KeyRenamed => "key renamed",
+            Action::KeyExpiryChanged => "key expiry changed",
             Action::KeyLimitChanged => "key limit changed",
             Action::KeyRevoked => "key revoked",
             Action::KeyDeleted => "key deleted",

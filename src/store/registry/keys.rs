@@ -1,4 +1,4 @@
-//! API keys: created, found, listed, limited, replaced, revoked and deleted.
+//! API keys: created, found, listed, changed, replaced, revoked and deleted.
 
 use std::num::NonZeroU32;
 use std::sync::LazyLock;
@@ -233,32 +233,39 @@ impl Administration<'_> {
 
     /// Revokes a key permanently. A key that is revoked already does not change.
     pub fn revoke_key(&self, id: KeyId) -> Result<KeyRow> {
-        self.change_key(id, Action::KeyRevoked, |key| {
-            key.revoked_at = key.revoked_at.or(Some(self.now.timestamp()));
+        self.registry.change(|transaction| {
+            let mut key = self.find_key(transaction, id)?;
+            if key.revoked_at.is_none() {
+                key.revoked_at = Some(self.now.timestamp());
+                update(transaction, &key)?;
+                self.record(transaction, Action::KeyRevoked, Some(&key))?;
+            }
+            Ok(key)
         })
     }
 
-    /// Sets the number of requests a minute of a key, or returns it to the server's limit.
-    pub fn set_rate_limit(&self, id: KeyId, rate_limit: Option<NonZeroU32>) -> Result<KeyRow> {
-        self.change_key(id, Action::KeyLimitChanged, |key| key.rate_limit = rate_limit)
-    }
-
-    /// Without a difference there is no event.
-    fn change_key(
+    /// Changes the name, the end and the limit of an active key. Each that differs then is an event.
+    /// Returns the key and the actions of the events.
+    pub fn change_key(
         &self,
         id: KeyId,
-        action: Action,
         change: impl FnOnce(&mut KeyRow),
-    ) -> Result<KeyRow> {
+    ) -> Result<(KeyRow, Vec<Action>)> {
         self.registry.change(|transaction| {
-            let before = self.find_key(transaction, id)?;
+            let before = self.find_active_key(transaction, id)?;
             let mut key = before.clone();
             change(&mut key);
-            if key != before {
-                update(transaction, &key)?;
-                self.record(transaction, action, Some(&key))?;
-            }
-            Ok(key)
+            key.name = check_key_name(&key.name).map_err(RegistryError::Invalid)?.to_owned();
+            self.check_end(key.expires_at)?;
+            update(transaction, &key)?;
+            let differences = [
+                (key.name != before.name).then_some(Action::KeyRenamed),
+                (key.expires_at != before.expires_at).then_some(Action::KeyExpiryChanged),
+                (key.rate_limit != before.rate_limit).then_some(Action::KeyLimitChanged),
+            ];
+            let actions: Vec<Action> = differences.into_iter().flatten().collect();
+            actions.iter().try_for_each(|action| self.record(transaction, *action, Some(&key)))?;
+            Ok((key, actions))
         })
     }
 
@@ -274,16 +281,12 @@ impl Administration<'_> {
     /// Creates a key with the name, scopes, limit and end of the key `id`, which then ends after
     /// `overlap`, or earlier if it would have ended anyway (contract section 14).
     ///
-    /// A key that is revoked or expired is [`RegistryError::NotReplaceable`].
+    /// A key that is revoked or expired is [`RegistryError::KeyEnded`].
     pub fn replace_key(&self, id: KeyId, overlap: Span) -> Result<Replacement> {
         let overlap_end =
             self.now.after(overlap).ok_or(RegistryError::Invalid("the overlap is too long"))?;
         self.registry.change(|transaction| {
-            let mut old = self.find_key(transaction, id)?;
-            let state = old.state(self.now);
-            if state != KeyState::Active {
-                return Err(RegistryError::NotReplaceable { id, state: state.as_str() });
-            }
+            let mut old = self.find_active_key(transaction, id)?;
             let KeyRow { expires_at, rate_limit, scopes, .. } = old;
             let new = NewKey { name: &old.name, scopes, expires_at, rate_limit };
             let (new, key) = self.insert_key(transaction, &new)?;
@@ -301,6 +304,23 @@ impl Administration<'_> {
         key.ok_or(RegistryError::NoKey(id))
     }
 
+    fn find_active_key(&self, transaction: &Transaction<'_>, id: KeyId) -> Result<KeyRow> {
+        let key = self.find_key(transaction, id)?;
+        match key.state(self.now) {
+            KeyState::Active => Ok(key),
+            state => Err(RegistryError::KeyEnded { id, state: state.as_str() }),
+        }
+    }
+
+    fn check_end(&self, expires_at: Option<Timestamp>) -> Result<()> {
+        match expires_at {
+            Some(end) if end <= self.now.timestamp() => {
+                Err(RegistryError::Invalid("the end of a key must be in the future"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Inserts a key with a new secret. Returns both.
     pub(super) fn insert_key(
         &self,
@@ -313,9 +333,7 @@ impl Administration<'_> {
         if scopes.is_empty() {
             return Err(RegistryError::Invalid("a key has at least one scope"));
         }
-        if expires_at.is_some_and(|end| end <= now) {
-            return Err(RegistryError::Invalid("the end of a key must be in the future"));
-        }
+        self.check_end(expires_at)?;
         let sql = "SELECT count(*) FROM keys WHERE tenant_id = ?1";
         let count: u32 = transaction.query_row(sql, [self.tenant_id.0], |row| row.get(0))?;
         if count >= MAX_KEYS {
@@ -339,8 +357,9 @@ impl Administration<'_> {
 
 /// Stores what can change in a key.
 fn update(transaction: &Transaction<'_>, key: &KeyRow) -> rusqlite::Result<()> {
-    let KeyRow { id, revoked_at, expires_at, rate_limit, .. } = key;
-    let sql = "UPDATE keys SET revoked_at = ?2, expires_at = ?3, rate_limit = ?4 WHERE id = ?1";
-    let values = params![id.0, revoked_at, expires_at, rate_limit];
+    let KeyRow { id, name, revoked_at, expires_at, rate_limit, .. } = key;
+    let sql = "UPDATE keys SET name = ?2, revoked_at = ?3, expires_at = ?4, rate_limit = ?5
+               WHERE id = ?1";
+    let values = params![id.0, name, revoked_at, expires_at, rate_limit];
     transaction.prepare_cached(sql)?.execute(values).map(drop)
 }

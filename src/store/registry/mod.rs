@@ -49,13 +49,14 @@ pub struct Registry {
 pub enum RegistryError {
     #[error("the tenant {0} exists already")]
     TenantExists(String),
+    /// [`Registry::unknown_tenant`] makes it.
     #[error("there is no tenant {0}")]
     NoTenant(String),
     #[error("the tenant has no key {0}")]
     NoKey(KeyId),
-    /// A revoked or expired key cannot be replaced.
-    #[error("the key {id} is {state} and cannot be replaced; create a new key")]
-    NotReplaceable { id: KeyId, state: &'static str },
+    /// A revoked or expired key cannot be changed and not be replaced.
+    #[error("the key {id} is {state} and cannot be changed or replaced; create a new key")]
+    KeyEnded { id: KeyId, state: &'static str },
     #[error("the tenant has {MAX_KEYS} keys, which is the limit; delete one first")]
     TooManyKeys,
     /// A value breaks a rule. The text says which rule.

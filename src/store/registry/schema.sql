@@ -52,8 +52,8 @@ CREATE TABLE key_events (
   tenant_id INTEGER NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
   at        TEXT NOT NULL,
   actor     TEXT NOT NULL CHECK (actor IN ('panel', 'command line')),
-  action    TEXT NOT NULL CHECK (action IN ('key created', 'key replaced', 'key limit changed', 'key revoked', 'key deleted',
-                                            'password changed', 'signed in', 'failed sign-in')),
+  action    TEXT NOT NULL CHECK (action IN ('key created', 'key replaced', 'key renamed', 'key expiry changed', 'key limit changed',
+                                            'key revoked', 'key deleted', 'password changed', 'signed in', 'failed sign-in')),
   client    TEXT,
   key_id    INTEGER,
   key_name  TEXT,
@@ -63,4 +63,4 @@ CREATE TABLE key_events (
 CREATE INDEX key_events_by_tenant ON key_events (tenant_id, id);
 
 -- The version of this schema.
-PRAGMA user_version = 3;
+PRAGMA user_version = 4;

@@ -12,6 +12,7 @@ use crate::clock::{Moment, Timestamp};
 use crate::model::TenantId;
 use crate::store::data_dir::{self, remove_tenant_files, tenant_database};
 use crate::store::database::Database;
+use crate::words;
 
 /// How long a session lasts after the sign-in: 8 hours.
 pub const SESSION_SECONDS: i64 = 8 * 60 * 60;
@@ -144,6 +145,14 @@ impl Registry {
         self.read(|connection| find(connection, "name", &name))
     }
 
+    /// The error about a name that no tenant has. It suggests the most similar name.
+    pub fn unknown_tenant(&self, name: &str) -> RegistryError {
+        let tenants = self.list_tenants().unwrap_or_default();
+        let names = tenants.iter().map(|(tenant, _)| tenant.name.as_str());
+        let hint = words::closest(name, names).map(|similar| format!("; did you mean {similar}?"));
+        RegistryError::NoTenant(format!("{name}{}", hint.unwrap_or_default()))
+    }
+
     pub fn tenant(&self, id: TenantId) -> Result<Option<TenantRow>> {
         self.read(|connection| find(connection, "id", &id.0))
     }
@@ -189,7 +198,7 @@ impl Registry {
     fn change_tenant(&self, name: &str, change: impl FnOnce(&mut TenantRow)) -> Result<TenantRow> {
         self.change(|transaction| {
             let found = find(transaction, "name", &name)?;
-            let mut tenant = found.ok_or_else(|| RegistryError::NoTenant(name.to_owned()))?;
+            let mut tenant = found.ok_or_else(|| self.unknown_tenant(name))?;
             change(&mut tenant);
             let TenantRow { id, name, suspended, trial_until, .. } = &tenant;
             let sql =
@@ -205,7 +214,7 @@ impl Registry {
         let id = self.change(|transaction| {
             let sql = "DELETE FROM tenants WHERE name = ?1 RETURNING id";
             let deleted = transaction.query_row(sql, [name], |row| row.get(0).map(TenantId));
-            deleted.optional()?.ok_or_else(|| RegistryError::NoTenant(name.to_owned()))
+            deleted.optional()?.ok_or_else(|| self.unknown_tenant(name))
         })?;
         let database = tenant_database(self.data_dir(), id);
         remove_tenant_files(&database).map_err(|error| {
