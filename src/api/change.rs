@@ -18,6 +18,7 @@ pub enum Change {
         resource: &'static Resource,
         /// A value for each field of the resource.
         values: Vec<Value>,
+        update_by: Option<UpdateBy>,
     },
     Update {
         target: Target,
@@ -25,6 +26,15 @@ pub enum Change {
         values: Vec<(&'static Field, Value)>,
     },
     Delete(Target),
+}
+
+/// Has a POST change the record with the value of a field, if there is one.
+#[derive(Debug)]
+pub struct UpdateBy {
+    key: &'static Field,
+    /// The fields that the body names.
+    named: Vec<&'static Field>,
+    if_match: IfMatch,
 }
 
 /// A record that is changed, and the versions that it may have.
@@ -46,8 +56,9 @@ impl Change {
         if_match: IfMatch,
     ) -> Result<Change, ApiError> {
         if method == Method::POST {
-            query.only([].into_iter())?;
-            return Change::create(resource, body);
+            query.only(["update_by"].into_iter())?;
+            let update_by = UpdateBy::parse(resource, query, body, if_match)?;
+            return Change::create(resource, body, update_by);
         }
         query.only(["id"].into_iter())?;
         let id = query.id()?.ok_or(ErrorCode::MissingId)?;
@@ -59,14 +70,24 @@ impl Change {
         }
     }
 
-    /// Checks the fields of a new record.
-    fn create(resource: &'static Resource, object: &JsonObject) -> Result<Change, ApiError> {
-        let checked = resource.fields.iter().map(|field| match object.get(field.name) {
-            Some(input) => field.check(input),
-            None if field.required => Err(ValueError::Invalid(field.missing())),
-            None => Ok(field.default_value()),
+    /// Checks the fields of a new record. With `update_by`, they may become those of another one.
+    fn create(
+        resource: &'static Resource,
+        object: &JsonObject,
+        update_by: Option<UpdateBy>,
+    ) -> Result<Change, ApiError> {
+        let key = update_by.as_ref().map(|update_by| update_by.key);
+        let checked = resource.fields.iter().map(|field| {
+            let required = field.required || key == Some(field);
+            let field = Field { required, ..*field };
+            match object.get(field.name) {
+                Some(input) if key.is_some() => field.check_update(input),
+                Some(input) => field.check(input),
+                None if required => Err(ValueError::Invalid(field.missing())),
+                None => Ok(field.default_value()),
+            }
         });
-        Ok(Change::Create { resource, values: all_valid(checked)? })
+        Ok(Change::Create { resource, values: all_valid(checked)?, update_by })
     }
 
     /// Checks the fields that the body of a PUT names.
@@ -90,7 +111,7 @@ impl Change {
     /// Has `field` refer to the record `id`, if the change sets the field.
     pub fn refer(&mut self, field: &Field, RecordId(id): RecordId) {
         let value = match self {
-            Change::Create { resource, values } => {
+            Change::Create { resource, values, .. } => {
                 let mut fields = resource.fields.iter().zip(values);
                 fields.find(|(known, _)| *known == field).map(|(_, value)| value)
             }
@@ -117,7 +138,12 @@ impl Change {
         context: &ChangeContext,
     ) -> Result<(RecordId, Answer), MutationError<ApiError>> {
         match self {
-            Change::Create { resource, values } => {
+            Change::Create { resource, values, update_by } => {
+                if let Some(update_by) = update_by
+                    && let Some(change) = update_by.change(writing, resource, &values)?
+                {
+                    return change.apply(writing, prefix, context);
+                }
                 check_references(writing, resource.fields.iter().zip(&values))?;
                 let record = writing.insert(resource, None, values, context)?;
                 let location = format!("{prefix}{}?id={}", resource.path, record.id.0);
@@ -148,6 +174,53 @@ impl Change {
     }
 }
 
+impl UpdateBy {
+    /// Reads the query parameter `update_by` of a POST with this body.
+    fn parse(
+        resource: &'static Resource,
+        query: &Query,
+        body: &JsonObject,
+        if_match: IfMatch,
+    ) -> Result<Option<UpdateBy>, ApiError> {
+        let Some(name) = query.get("update_by") else { return Ok(None) };
+        let Some(key) = resource.lookup_fields().find(|field| field.name == name) else {
+            let names: Vec<&str> = resource.lookup_fields().map(|field| field.name).collect();
+            let expectation = format!("send one of {}", names.join(", "));
+            return Err(errors::invalid_parameter("update_by", name, &expectation));
+        };
+        let fields = resource.fields.iter();
+        let named = fields.filter(|field| body.contains_key(field.name)).collect();
+        Ok(Some(UpdateBy { key, named, if_match }))
+    }
+
+    /// The change of the record that has the value of the key; `None` if there is no such record.
+    /// `values` has a value for each field of the resource.
+    fn change(
+        self,
+        writing: &Writing<'_>,
+        resource: &'static Resource,
+        values: &[Value],
+    ) -> Result<Option<Change>, MutationError<ApiError>> {
+        let UpdateBy { key, named, if_match } = self;
+        let fields = resource.fields.iter().zip(values);
+        let value = fields.clone().find(|(field, _)| *field == key).map(|(_, value)| value);
+        let found = writing.find_by(resource, key, value.unwrap_or(&Value::Null))?;
+        match found.as_slice() {
+            [] if !if_match.is_met_by(None)? => {
+                Err(ApiError::from(ErrorCode::PreconditionFailed).into())
+            }
+            [] => Ok(None),
+            [id] => {
+                let target = Target { resource, id: *id, if_match };
+                let values = fields.filter(|(field, _)| named.contains(field));
+                let values = values.map(|(field, value)| (field, value.clone())).collect();
+                Ok(Some(Change::Update { target, values }))
+            }
+            ids => Err(errors::ambiguous_record(resource, key, ids).into()),
+        }
+    }
+}
+
 /// The answer that is a record.
 fn answer(record: &Record, status: u16, location: Option<String>, resource: &Resource) -> Answer {
     Answer { status, location, etag: Some(etag(record.version)), body: record.json(resource) }
@@ -159,7 +232,7 @@ impl Target {
         let Target { resource, id, if_match } = self;
         let not_found = || errors::not_found(resource, *id);
         let version = writing.version(resource, *id)?.ok_or_else(not_found)?;
-        if if_match.is_met_by(version)? {
+        if if_match.is_met_by(Some(version))? {
             return Ok(());
         }
         // Earlier operations of a batch may have changed the record. They are rolled back, and

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::http::{ApiError, ErrorCode};
+use crate::model::validation::shorten;
 use crate::model::{Field, FieldError, RecordId, Resource, Scopes};
 use crate::store::StoreError;
 use crate::store::registry::{Inactive, RegistryError};
@@ -42,9 +43,29 @@ pub fn insufficient_scope(scopes: Scopes) -> ApiError {
     ApiError::new(ErrorCode::InsufficientScope, message).header("WWW-Authenticate", challenge)
 }
 
+/// `bad_request` for the value of a query parameter. `expectation` says what to send.
+pub fn invalid_parameter(name: &str, sent: &str, expectation: &str) -> ApiError {
+    ApiError::bad_request(format!(
+        "The query parameter \"{name}\" was {:?}; {expectation}.",
+        shorten(sent)
+    ))
+}
+
 pub fn not_found(resource: &Resource, id: RecordId) -> ApiError {
     let message = format!("There is no {} with the id {}. Check the id.", resource.name, id.0);
     ApiError::new(ErrorCode::NotFound, message)
+}
+
+/// `ambiguous_record`: the records `ids` have the same value in `field`. There may be more.
+pub fn ambiguous_record(resource: &Resource, field: &Field, ids: &[RecordId]) -> ApiError {
+    let ids: Vec<String> = ids.iter().map(|RecordId(id)| id.to_string()).collect();
+    let message = format!(
+        "Several {} have this {}, among them those with the ids {}. Change one of them by its id.",
+        resource.plural,
+        field.name,
+        ids.join(", ")
+    );
+    ApiError::new(ErrorCode::AmbiguousRecord, message)
 }
 
 /// `invalid_json`; the message names line and column.

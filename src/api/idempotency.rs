@@ -14,7 +14,8 @@ use crate::store::{Answer, ChangeContext, MutationError, Writing};
 pub struct IdempotencyKey {
     /// The bytes of the UUID.
     pub key: [u8; 16],
-    /// SHA-256 of method, path without `/v1`, id, and for POST and PUT the bytes of the body.
+    /// SHA-256 of method, path without `/v1`, `id` or `update_by`, and for POST and PUT the bytes
+    /// of the body.
     pub request: [u8; 32],
 }
 
@@ -37,9 +38,10 @@ pub fn parse_key(request: &Request) -> Result<Option<[u8; 16]>, ApiError> {
 }
 
 impl IdempotencyKey {
-    pub fn new(key: [u8; 16], request: &Request, id: &str, body: &[u8]) -> IdempotencyKey {
+    /// `target` is the value of `id` or `update_by` in the query.
+    pub fn new(key: [u8; 16], request: &Request, target: &str, body: &[u8]) -> IdempotencyKey {
         let mut hash = Sha256::new();
-        for part in [request.method.as_str(), routes::label(&request.path), id] {
+        for part in [request.method.as_str(), routes::label(&request.path), target] {
             hash.update(part);
             hash.update([0]);
         }

@@ -7,11 +7,11 @@ use serde_json::json;
 
 pub use super::cursor::write_cursor;
 use super::cursor::{MAX_CURSOR, parse_cursor};
-use super::errors;
+use super::errors::{self, invalid_parameter};
 use super::query::{Query, QueryParameter};
 use super::timestamp::parse_timestamp;
 use crate::http::ApiError;
-use crate::model::validation::{is_positive_integer, shorten};
+use crate::model::validation::is_positive_integer;
 use crate::model::{
     ALL, Access, Bound, CREATED_AT, Column, Field, ID, Inclusion, Json, Kind, ListQuery, Resource,
     Scope, Scopes, UPDATED_AT, Value,
@@ -183,13 +183,6 @@ pub fn parse(
     Ok(list)
 }
 
-fn invalid(name: &str, sent: &str, expectation: &str) -> ApiError {
-    ApiError::bad_request(format!(
-        "The query parameter \"{name}\" was {:?}; {expectation}.",
-        shorten(sent)
-    ))
-}
-
 /// The parameter `limit`.
 ///
 /// # Errors
@@ -200,7 +193,7 @@ pub fn parse_limit(query: &Query) -> Result<usize, ApiError> {
     let expectation = format!("send a number from 1 to {MAX_LIMIT}");
     match decimal(text) {
         Some(limit) if (1..=MAX_LIMIT).contains(&limit) => Ok(limit),
-        _ => Err(invalid("limit", text, &expectation)),
+        _ => Err(invalid_parameter("limit", text, &expectation)),
     }
 }
 
@@ -210,7 +203,7 @@ fn decimal(text: &str) -> Option<usize> {
 
 fn parse_total(query: &Query) -> Result<bool, ApiError> {
     query.get("total").map_or(Ok(false), |text| {
-        boolean(text).ok_or_else(|| invalid("total", text, "send true or false"))
+        boolean(text).ok_or_else(|| invalid_parameter("total", text, "send true or false"))
     })
 }
 
@@ -242,7 +235,7 @@ pub fn parse_include(
         let names: Vec<&str> = possible.map(Inclusion::name).collect();
         let expectation =
             format!("send names out of {} with commas between, each once", names.join(", "));
-        return Err(invalid("include", text, &expectation));
+        return Err(invalid_parameter("include", text, &expectation));
     }
     let read = included.iter().map(|one| Scope { resource: one.resource, access: Access::Read });
     let lacking: Scopes = read.filter(|scope| !scopes.contains(*scope)).collect();
@@ -263,7 +256,7 @@ fn parse_sort(
                 "send one of {}, with \"-\" in front for descending order",
                 names.join(", ")
             );
-            Err(invalid("sort", text, &expectation))
+            Err(invalid_parameter("sort", text, &expectation))
         }
     }
 }
@@ -311,7 +304,7 @@ fn parse_filter(filter: &Filter, text: &str) -> Result<Value, ApiError> {
         Kind::Text { .. } | Kind::Email => "send the text to compare with".to_owned(),
         _ => field.expectation(),
     };
-    Err(invalid(name, text, &format!("{expectation}{or_date}{or_null}{hint}")))
+    Err(invalid_parameter(name, text, &format!("{expectation}{or_date}{or_null}{hint}")))
 }
 
 /// The value of a filter that has one.

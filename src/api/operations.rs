@@ -101,8 +101,9 @@ pub(super) fn check(
     let query = Query::parse(request.query.as_deref())?;
     let if_match = IfMatch::of(request);
     let change = Change::check(&request.method, resource, &query, &object, if_match)?;
-    let id = query.get("id").unwrap_or_default();
-    Ok((change, key.map(|key| IdempotencyKey::new(key, request, id, body))))
+    // A query has only one of them.
+    let target = query.get("id").or_else(|| query.get("update_by")).unwrap_or_default();
+    Ok((change, key.map(|key| IdempotencyKey::new(key, request, target, body))))
 }
 
 /// Returns the body, and the object that it is.

@@ -19,19 +19,18 @@ impl IfMatch {
     }
 
     /// Returns whether a record of this version meets the condition, by strong comparison: a weak
-    /// tag matches no version.
+    /// tag matches no version. If there is no record, only the absence of a condition is met.
     ///
     /// # Errors
     ///
     /// `bad_request` if the value cannot be read, or if there are several.
-    pub fn is_met_by(&self, version: Version) -> Result<bool, ApiError> {
+    pub fn is_met_by(&self, version: Option<Version>) -> Result<bool, ApiError> {
         match self.0.as_slice() {
             [] => Ok(true),
             [value] => match parse_tags(value) {
-                Some(tags) => {
-                    let present = etag(version);
-                    Ok(tags.iter().any(|tag| *tag == "*" || *tag == present))
-                }
+                Some(tags) => Ok(version
+                    .map(etag)
+                    .is_some_and(|present| tags.iter().any(|tag| *tag == "*" || *tag == present))),
                 None => Err(ApiError::bad_request(
                     "\"If-Match\" is no list of entity tags. Send the \"ETag\" of the record as \
                      it came, with its quotes, or *.",
@@ -134,7 +133,7 @@ mod tests {
             ("\"8\"", false),
         ] {
             let condition = IfMatch(vec![value.to_owned()]);
-            assert_eq!(condition.is_met_by(Version(7)).ok(), Some(matches), "{value}");
+            assert_eq!(condition.is_met_by(Some(Version(7))).ok(), Some(matches), "{value}");
         }
     }
 }

@@ -99,6 +99,10 @@ fn error(code: ErrorCode) -> ApiError {
             parse_object(b"{\"name\": \"Eva\",}").map_err(|error| errors::invalid_json(&error)),
         ),
         ErrorCode::NotFound => errors::not_found(&CUSTOMER, RecordId(7)),
+        ErrorCode::AmbiguousRecord => {
+            let ids = [RecordId(7), RecordId(12)];
+            errors::ambiguous_record(&CUSTOMER, &CUSTOMER.fields[1], &ids)
+        }
         ErrorCode::BadRequest => unknown_parameter(),
         ErrorCode::ValidationFailed => errors::validation_failed(&invalid_fields(&CUSTOMER)),
         ErrorCode::CustomerNotFound => missing_reference(&EMPLOYEE),
@@ -187,7 +191,7 @@ fn requests() -> Messages {
     };
     let if_match = |values: &[&str]| {
         let headers: Vec<(&str, &str)> = values.iter().map(|value| ("if-match", *value)).collect();
-        failure(IfMatch::of(&request(Method::PUT, "", &headers, b"")).is_met_by(Version(7)))
+        failure(IfMatch::of(&request(Method::PUT, "", &headers, b"")).is_met_by(Some(Version(7))))
     };
     [
         ("If-Match: 7", if_match(&["7"])),
@@ -201,6 +205,25 @@ fn requests() -> Messages {
         (
             "POST with ?id=1",
             failure(operations::check(&request(Method::POST, "id=1", &[JSON], b"{}"), &CUSTOMER)),
+        ),
+        (
+            "POST with ?update_by=nmae",
+            failure(operations::check(
+                &request(Method::POST, "update_by=nmae", &[JSON], b"{}"),
+                &CUSTOMER,
+            )),
+        ),
+        (
+            "POST with ?update_by=customer_number",
+            failure(operations::check(
+                &request(
+                    Method::POST,
+                    "update_by=customer_number",
+                    &[JSON],
+                    b"{\"name\": \"Eva\"}",
+                ),
+                &CUSTOMER,
+            )),
         ),
         ("PUT of {}", update("id=1", b"{}")),
         ("PUT of a number for a text", update("id=1", br#"{"city": 10115}"#)),

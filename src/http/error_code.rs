@@ -139,6 +139,9 @@ error_codes! {
         "Other records refer to this one, so it was not deleted; `details` has the database's \
          message.",
         "Delete or reassign the records that depend on it first.";
+    AmbiguousRecord = ("ambiguous_record", 409, [Create]):
+        "Several records have the value of the field that `update_by` names. Nothing was changed.",
+        "Look at the records in the message. Keep one, or change one of them with PUT.";
     EndpointNotFound = ("endpoint_not_found", 404, []):
         "There is no endpoint at this path.",
         "Check the path against the reference.";
@@ -172,8 +175,9 @@ error_codes! {
         "Entries of the change log after this cursor are no longer kept, or the tenant was \
          restored.",
         "Ask with `cursor=now`, read the lists again, and go on from the new cursor.";
-    PreconditionFailed = ("precondition_failed", 412, [Update, Delete]):
-        "The record has another version than those in `If-Match`. Nothing was changed.",
+    PreconditionFailed = ("precondition_failed", 412, [Create, Update, Delete]):
+        "The record has another version than those in `If-Match`, or `update_by` finds no record. \
+         Nothing was changed.",
         "Read the record, decide again, and send the `ETag` that came with it.";
 }
 

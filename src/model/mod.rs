@@ -76,6 +76,11 @@ impl Resource {
         }
     }
 
+    /// The fields by whose value `update_by` finds a record: text and e-mail but `notes`.
+    pub fn lookup_fields(&self) -> impl Iterator<Item = &'static Field> + Clone {
+        self.fields.iter().filter(|field| field.is_searched() && field.is_indexed)
+    }
+
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         self.fields.iter().find(|field| field.name == name)
     }

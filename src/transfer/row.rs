@@ -23,11 +23,9 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The mode of `--update-by`: `id`, or a text or e-mail field of which lists have a filter.
+    /// The mode of `--update-by`: `id`, or a field by which the API updates, too.
     pub fn update_by(resource: &'static Resource, name: &str) -> Result<Mode, String> {
-        let is_key = |field: &&Field| field.is_searched() && field.is_indexed;
-        let fields = resource.fields.iter().filter(is_key);
-        let mut keys = [&ID].into_iter().chain(fields);
+        let mut keys = [&ID].into_iter().chain(resource.lookup_fields());
         let known = keys.clone().map(|field| field.name);
         let found = keys.find(|field| field.name == name);
         found.map(Mode::UpdateBy).ok_or_else(|| words::unknown("field", name, known))

@@ -80,6 +80,12 @@ fn provoke(code: ErrorCode, Fixture { server, tenant, api }: &Fixture) -> Reply 
         ErrorCode::CustomerNotFound => api.put("/employees.php?id=1", json!({"customer_id": 99})),
         ErrorCode::EmployeeNotFound => api.put("/hardware.php?id=1", json!({"employee_id": 99})),
         ErrorCode::HasDependents => api.delete("/employees.php?id=1"),
+        ErrorCode::AmbiguousRecord => {
+            for _ in 0..2 {
+                api.customer("Twins");
+            }
+            api.post("/customers.php?update_by=name", json!({"name": "Twins"}))
+        }
         ErrorCode::EndpointNotFound => server.anonymous().get("/nowhere"),
         ErrorCode::UnsupportedMediaType => api.call("POST", RECORDS).body("{}").send(),
         ErrorCode::PayloadTooLarge => api.post_bytes(RECORDS, " ".repeat(65_537)),

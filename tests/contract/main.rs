@@ -46,5 +46,6 @@ mod replacement;
 mod search;
 mod space;
 mod storage;
+mod update_by;
 mod versions;
 mod whoami;

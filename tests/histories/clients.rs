@@ -59,6 +59,10 @@ impl<'a> Client<'a> {
             7 => self.post(),
             8 | 9 => self.repeat(),
             10..=12 => self.batch(),
+            13 | 14 => {
+                let fields = [self.value(), self.value()];
+                self.write_new(vec![Change::Upsert(fields)], false);
+            }
             _ => {
                 let change = self.change();
                 self.write_new(vec![change], false);
@@ -221,7 +225,7 @@ impl<'a> Client<'a> {
 
 fn target(change: &Change) -> Option<i64> {
     match change {
-        Change::Post(_) => None,
+        Change::Post(_) | Change::Upsert(_) => None,
         Change::Put { id, .. } | Change::Delete { id, .. } => Some(*id),
     }
 }
@@ -260,10 +264,12 @@ fn message(
 
 fn single(change: &Change) -> (&'static str, String, Option<Value>, Option<i64>) {
     match change {
-        Change::Post(fields) => {
+        Change::Post(fields) | Change::Upsert(fields) => {
             let mut body = body(fields);
             body["name"] = json!("Contended");
-            ("POST", PATH.to_owned(), Some(body), None)
+            let is_upsert = matches!(change, Change::Upsert(_));
+            let query = if is_upsert { "?update_by=city" } else { "" };
+            ("POST", format!("{PATH}{query}"), Some(body), None)
         }
         Change::Put { id, fields, if_match } => {
             ("PUT", format!("{PATH}?id={id}"), Some(body(fields)), *if_match)
@@ -304,7 +310,7 @@ fn written(reply: &Reply, is_batch: bool) -> Answer {
             assert_eq!(reply.code(), "idempotency_key_reused", "{reply}");
             Answer::Reused
         }
-        404 | 412 => {
+        404 | 409 | 412 => {
             let number = if is_batch { reply.json()["operation"].as_u64().unwrap() } else { 0 };
             Answer::Failed { outcome: outcome_of(reply), number: number as usize }
         }

@@ -21,6 +21,7 @@ mod checker;
 mod clients;
 mod model;
 mod recorder;
+mod upserts;
 
 use checker::Fault;
 use model::State;

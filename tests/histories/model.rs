@@ -42,8 +42,17 @@ pub(crate) enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Change {
     Post(Fields),
-    Put { id: i64, fields: Fields, if_match: Option<i64> },
-    Delete { id: i64, if_match: Option<i64> },
+    Put {
+        id: i64,
+        fields: Fields,
+        if_match: Option<i64>,
+    },
+    Delete {
+        id: i64,
+        if_match: Option<i64>,
+    },
+    /// A POST with `update_by=city`.
+    Upsert(Fields),
 }
 
 impl Change {
@@ -52,7 +61,7 @@ impl Change {
         match *self {
             Change::Put { id, fields, .. } => Change::Put { id, fields, if_match: None },
             Change::Delete { id, .. } => Change::Delete { id, if_match: None },
-            post @ Change::Post(_) => post,
+            post @ (Change::Post(_) | Change::Upsert(_)) => post,
         }
     }
 }
@@ -252,7 +261,7 @@ impl State {
                     Change::Put { id, .. } | Change::Delete { id, .. } => {
                         self.records.get(id).and_then(|record| record.version)
                     }
-                    Change::Post(_) => None,
+                    Change::Post(_) | Change::Upsert(_) => None,
                 };
                 let version = outcome.version.and(version);
                 let outcome = Outcome { version, ..outcome };
@@ -288,6 +297,16 @@ impl State {
                     seen.and_then(|seen| seen.version).or(entry.and_then(|entry| entry.seq));
                 self.create(id, *fields, version, Some(operation.request_id))?;
                 return Some(self.outcome(201, id, &self.records[&id]));
+            }
+            Change::Upsert(fields) => {
+                let is_found = |record: &Record| record.fields[0] == fields[0];
+                let records = self.records.iter().filter(|(_, record)| is_found(record));
+                let change = match records.map(|(id, _)| *id).collect::<Vec<_>>()[..] {
+                    [] => Change::Post(*fields),
+                    [id] => Change::Put { id, fields: *fields, if_match: None },
+                    _ => return Some(Outcome::of(409)),
+                };
+                return self.change(operation, &change, number, entries);
             }
             Change::Put { id, if_match, .. } | Change::Delete { id, if_match } => (*id, *if_match),
         };

@@ -129,7 +129,9 @@ fn disturb(server: &mut TestServer, syncs: &Syncs, recorder: &Recorder, disturba
     match disturbance {
         Disturbance::Nothing => (),
         Disturbance::Import => {
-            let rows: String = (0..ROWS).map(|n| format!("Row,{n},{IMPORTED}\n")).collect();
+            // Cities that no client names, so that no `update_by` finds such a record.
+            let cities = 100..100 + ROWS;
+            let rows: String = cities.map(|city| format!("Row,{city},{IMPORTED}\n")).collect();
             std::fs::write(server.home().join("c.csv"), format!("name,city,phone\n{rows}"))
                 .unwrap();
             recorder.command(Request::Import, || {

@@ -191,9 +191,11 @@ impl Reply {
                 self.check_success(resource)
             }
             Some(_) if self.status == 304 => self.check_etag(),
-            Some(_) if self.code() == "precondition_failed" => self.check_etag(),
             None if self.status == 200 && is_batch(&path) => self.check_results(),
-            None if self.code() == "precondition_failed" => self.check_etag(),
+            // `update_by` may have found no record.
+            _ if self.code() == "precondition_failed" && self.header("ETag").is_some() => {
+                self.check_etag()
+            }
             None if self.status == 200 && is_journal(&path) && self.asked.method != "HEAD" => {
                 self.check_changes()
             }

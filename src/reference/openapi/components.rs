@@ -73,7 +73,7 @@ fn parameters() -> Value {
         "IfMatch": header("If-Match", of_form(ENTITY_TAGS), EXAMPLE_ETAG,
             "The `ETag` of the record as the client knows it, or several with commas between, or \
              `*`. The change is made only if the record has this version. Without the header the \
-             last change wins."),
+             last change wins. A POST ignores it, unless it has `update_by`."),
         "IfNoneMatch": header("If-None-Match", text(), EXAMPLE_ETAG,
             "With `id`: the `ETag` of the record as the client knows it. If the record still has \
              this version, the response is 304 without a body."),
@@ -168,7 +168,7 @@ fn keys() -> Value {
 
 fn batches() -> Value {
     let paths = ALL.map(|resource| resource.path.replace('.', "\\.")).join("|");
-    let pattern = format!("^(/v1)?({paths})(\\?id=[1-9][0-9]*)?$");
+    let pattern = format!("^(/v1)?({paths})(\\?(id=[1-9][0-9]*|update_by=[a-z_]+))?$");
     json!({
         "Batch": closed(&["operations"], "Operations that are run in their order, all or none.",
             json!({ "operations": { "type": "array", "minItems": 1,
@@ -177,14 +177,14 @@ fn batches() -> Value {
             "A change of one record, as a request of its own would make it.", json!({
                 "method": one_of(&["POST", "PUT", "DELETE"], "The method."),
                 "path": { "type": "string", "pattern": pattern,
-                    "description": "A record path, with `id` for PUT and DELETE. `location` in \
-                        the result begins as it does." },
+                    "description": "A record path, with `id` for PUT and DELETE. A POST can have \
+                        `update_by`. `location` in the result begins as `path` does." },
                 "body": { "type": ["object", "null"], "additionalProperties": true,
                     "description": "The body of the request. POST and PUT need it. In place of \
                         the value of a reference, `{\"result\": N}` stands for the id that \
-                        operation N gave, an earlier POST, counted from 0." },
+                        operation N created or found, an earlier POST, counted from 0." },
                 "if_match": { "type": ["string", "null"], "pattern": ENTITY_TAGS,
-                    "description": "The header `If-Match` of the request, for PUT and DELETE." },
+                    "description": "The header `If-Match` of the request." },
             })),
         "BatchResults": object("The results of a batch.", json!({
             "results": list(schema_ref("BatchResult"), "In the order of the operations."),

@@ -120,13 +120,25 @@ fn records(resource: &'static Resource) -> [(&'static str, OperationGroup, Value
 fn create_record(resource: &Resource, title: &str) -> Value {
     let required = resource.fields.iter().filter(|field| field.required);
     let headers = ["Location", "ETag", "Idempotent-Replayed"];
+    let keys: Vec<&str> = resource.lookup_fields().map(|field| field.name).collect();
+    let mut parameters = parameters(&["IfMatch", "IdempotencyKey"]);
+    parameters.push(json!({ "name": "update_by", "in": "query",
+        "description": "Changes the one record that has the body's value in this field, as PUT \
+            does. Without such a record, the record is created. If several records have the \
+            value, the response is 409 `ambiguous_record`.",
+        "schema": { "type": "string", "enum": keys } }));
     json!({
         "operationId": format!("create{title}"),
         "summary": format!("Create {}", resource.name),
-        "description": "The response is the new record; `Location` is its path.",
-        "parameters": parameters(&["IdempotencyKey"]),
+        "description": "The response is the new record; `Location` is its path. With `update_by`, \
+            the request changes the record that is there already.",
+        "parameters": parameters,
         "requestBody": body(&format!("{title}Create"), "64 KiB", example_body(required)),
-        "responses": { "201": answer("The new record.", schema_ref(title), &headers) },
+        "responses": {
+            "200": answer("The record that `update_by` found, after the change.",
+                schema_ref(title), &["ETag", "Idempotent-Replayed"]),
+            "201": answer("The new record.", schema_ref(title), &headers),
+        },
     })
 }
 

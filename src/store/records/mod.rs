@@ -173,8 +173,7 @@ impl<'a> Reading<'a> {
         Ok(self.connection.query_row(sql, [resource.plural], |row| row.get(0))?)
     }
 
-    /// Searches the record whose `field` equals `value`, as filters compare. Returns two ids at
-    /// most: there are several such records then.
+    /// Finds the records whose `field` equals `value`, as filters compare. Returns at most ten ids.
     pub fn find_by(
         &self,
         resource: &Resource,
@@ -182,7 +181,7 @@ impl<'a> Reading<'a> {
         value: &Value,
     ) -> Result<Vec<RecordId>, DatabaseError> {
         let (table, name) = (resource.plural, field.name);
-        let sql = format!("SELECT id FROM {table} WHERE {name} = ? LIMIT 2");
+        let sql = format!("SELECT id FROM {table} WHERE {name} = ? LIMIT 10");
         let mut statement = self.connection.prepare_cached(&sql)?;
         let ids = statement.query_map([value], |row| row.get(0).map(RecordId))?;
         Ok(ids.collect::<rusqlite::Result<_>>()?)
