@@ -1,4 +1,4 @@
-//! The words of messages: suggestions for unknown names, and capital letters.
+//! The words of messages: suggestions for unknown names, capital letters, and numbers.
 
 /// Returns the message about the unknown `name`. It suggests the most similar of the `known` names,
 /// or lists all of them. `what` says what is named, such as `column`.
@@ -41,4 +41,24 @@ pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
 pub(crate) fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// A number with its noun: `1 row`, `5,000 rows`.
+pub(crate) fn count(number: impl ToString, noun: &str) -> String {
+    let number = grouped(number);
+    let ending = if number == "1" { "" } else { "s" };
+    format!("{number} {noun}{ending}")
+}
+
+/// A number with commas between groups of three digits.
+pub(crate) fn grouped(number: impl ToString) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }

@@ -16,6 +16,7 @@ use crate::json_writer::JsonWriter;
 use crate::model::Resource;
 use crate::store::TenantFile;
 use crate::transfer::{Format, Import, ImportObserver, Imported, Mode, RowError};
+use crate::words;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -38,8 +39,11 @@ pub(super) struct Arguments {
     dry_run: bool,
 }
 
-/// The maximum number of row errors that standard error shows.
-const MAX_SHOWN: u64 = 100;
+/// The maximum number of faults of one kind that standard error shows.
+const MAX_SHOWN: u64 = 5;
+
+/// The maximum number of kinds that are shown and counted. Unknown members can have any name.
+const MAX_KINDS: usize = 100;
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let Arguments { tenant, resource, file: path, keep_ids, update_by, dry_run } = arguments;
@@ -70,7 +74,8 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         document
     });
     let stdout = BufWriter::new(io::stdout());
-    let mut report = ErrorReport { bar: bar.clone(), errors: 0, document, stdout, written: Ok(()) };
+    let (kinds, written) = (Vec::new(), Ok(()));
+    let mut report = ErrorReport { bar: bar.clone(), errors: 0, kinds, document, stdout, written };
     let now = Clock::system().now().timestamp();
     let outcome = import.run(bar.wrap_read(source), &mut file, now, &mut report);
     report.finish()?;
@@ -81,12 +86,10 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
 /// What the import did, as a document and as a text.
 fn result(import: &Import, tenant: &str, imported: Imported) -> (Value, String) {
     let (rows, plural) = (imported.rows(), import.resource.plural);
-    let (done, mut text) = if import.dry_run {
-        let text =
-            format!("{rows} rows of {plural} can be imported into {tenant}; nothing was stored");
-        ("checked", text)
-    } else {
-        ("imported", format!("{rows} rows of {plural} are imported into {tenant}"))
+    let counted = format!("{} of {plural}", words::count(rows, "row"));
+    let (done, mut text) = match import.dry_run {
+        true => ("checked", format!("{counted} can be imported into {tenant}; nothing was stored")),
+        false => ("imported", format!("imported {counted} into {tenant}")),
     };
     let mut document = json!({"done": done, "tenant": tenant, "resource": plural, "rows": rows});
     if let (Mode::UpdateBy(_), Some(members)) = (import.mode, document.as_object_mut()) {
@@ -98,11 +101,13 @@ fn result(import: &Import, tenant: &str, imported: Imported) -> (Value, String) 
     (document, text)
 }
 
-/// Reports each row error when it is found, so that memory is bounded: the first ones on standard
-/// error, and with `--json` all of them in a document on standard output.
+/// Reports each row error when it is found, so that memory is bounded: the first ones of each kind
+/// on standard error, and with `--json` all of them in a document on standard output.
 struct ErrorReport {
     bar: ProgressBar,
     errors: u64,
+    /// In the order in which they were found.
+    kinds: Vec<FaultKind>,
     /// The document with the list of errors, in which it ends up to now.
     document: Option<JsonWriter>,
     stdout: BufWriter<Stdout>,
@@ -110,12 +115,16 @@ struct ErrorReport {
     written: io::Result<()>,
 }
 
+/// The faults of one field and code.
+struct FaultKind {
+    first: RowError,
+    count: u64,
+}
+
 impl ErrorReport {
     fn finish(mut self) -> anyhow::Result<()> {
         self.bar.finish_and_clear();
-        if self.errors > MAX_SHOWN {
-            print_stderr(&format!("and {} more", self.errors - MAX_SHOWN));
-        }
+        self.summarize();
         if let (Some(mut document), Ok(()), 1..) = (self.document, &self.written, self.errors) {
             document.end_array();
             document.end_object();
@@ -123,6 +132,39 @@ impl ErrorReport {
                 self.stdout.write_all(&document.take()).and_then(|()| writeln!(self.stdout));
         }
         self.written.and_then(|()| self.stdout.flush()).context("cannot write to standard output")
+    }
+
+    /// Prints how many faults there are of each kind, unless there is only one of each.
+    fn summarize(&self) {
+        if self.kinds.iter().all(|kind| kind.count == 1) {
+            return;
+        }
+        print_stderr("Faults by field and code (--json prints each fault):");
+        for FaultKind { first: RowError { position, field, code, .. }, count } in &self.kinds {
+            let rows = words::count(count, "row");
+            print_stderr(&format!("  {field} {code}: {rows}, first in {position}"));
+        }
+        let others = self.errors - self.kinds.iter().map(|kind| kind.count).sum::<u64>();
+        if others > 0 {
+            print_stderr(&format!("  others: {}", words::count(others, "row")));
+        }
+    }
+
+    /// Counts a fault, and returns whether standard error shows it.
+    fn count(&mut self, error: &RowError) -> bool {
+        self.errors += 1;
+        let is_same = |kind: &&mut FaultKind| {
+            kind.first.field == error.field && kind.first.code == error.code
+        };
+        if let Some(kind) = self.kinds.iter_mut().find(is_same) {
+            kind.count += 1;
+            return kind.count <= MAX_SHOWN;
+        }
+        let is_counted = self.kinds.len() < MAX_KINDS;
+        if is_counted {
+            self.kinds.push(FaultKind { first: error.clone(), count: 1 });
+        }
+        is_counted
     }
 }
 
@@ -132,8 +174,7 @@ impl ImportObserver for ErrorReport {
             document.value(error);
             self.written = self.stdout.write_all(&document.take());
         }
-        self.errors += 1;
-        if self.errors <= MAX_SHOWN {
+        if self.count(error) {
             self.bar.suspend(|| print_stderr(&error.to_string()));
         }
     }

@@ -5,15 +5,16 @@
 
 use std::io::{self, BufRead};
 
-use super::MAX_ROW;
-use super::lines::{Lines, encoding_message};
+use super::lines::{Lines, TOO_LONG};
+use super::{MAX_ROW, Position};
 
-/// Reads rows. The header determines the delimiter, `,` or `;`. A byte order mark is skipped.
+/// Reads rows. The first line with text, the header or `sep=;`, determines the delimiter.
 #[derive(Debug)]
 pub(super) struct CsvRows<R> {
     lines: Lines<R>,
-    /// Known from the header on.
-    delimiter: Option<u8>,
+    delimiter: Option<char>,
+    /// The number of rows so far, as a spreadsheet counts them.
+    row: u64,
     /// The rest of the file cannot be read.
     ended: bool,
     cells: Cells,
@@ -24,8 +25,8 @@ pub(super) struct CsvRows<R> {
 struct Cells {
     state: CellState,
     /// All cells, concatenated.
-    bytes: Vec<u8>,
-    /// The end of each cell in `bytes`.
+    text: String,
+    /// The end of each cell in `text`.
     ends: Vec<usize>,
 }
 
@@ -42,106 +43,111 @@ enum CellState {
     Skip,
 }
 
-const TOO_LONG: &str = "The row is too long; perhaps a quote is not closed.";
 const NOT_CLOSED: &str = "The file ends inside a quoted cell; a quote is not closed.";
 const AFTER_QUOTE: &str = "Text follows the closing quote of a cell. Put the whole cell in quotes, \
                            and write each quote in it twice.";
 
-/// The line on which a row begins, and a message if the row is malformed.
-type Row = (u64, Result<(), &'static str>);
+/// Where a row begins, and a message if the row is malformed.
+type Row = (Position, Result<(), &'static str>);
 
 impl<R: BufRead> CsvRows<R> {
     pub(super) fn new(source: R) -> CsvRows<R> {
-        let cells = Cells { state: CellState::Start, bytes: Vec::new(), ends: Vec::new() };
-        CsvRows { lines: Lines::new(source), delimiter: None, ended: false, cells }
+        let cells = Cells { state: CellState::Start, text: String::new(), ends: Vec::new() };
+        CsvRows { lines: Lines::new(source), delimiter: None, row: 0, ended: false, cells }
     }
 
-    /// Reads the next row, and skips blank lines. `None` at the end of the file.
+    /// Reads the next row, and skips rows without text. `None` at the end of the file.
     pub(super) fn next(&mut self) -> io::Result<Option<Row>> {
-        if self.ended {
-            return Ok(None);
-        }
-        let cells = &mut self.cells;
-        cells.clear();
-        let (mut begun, mut not_utf8) = (None, None);
-        loop {
-            let Some((number, line)) = self.lines.next()? else {
+        let mut begun = None;
+        while !self.ended {
+            let Some((line, text)) = self.lines.next()? else {
                 return Ok(begun.map(|begun| (begun, Err(NOT_CLOSED))));
             };
-            let Some(line) = line else { return Ok(Some(self.too_long(begun.unwrap_or(number)))) };
-            let (text, end) = split_end(number, line);
-            if begun.is_none() && text.is_empty() {
+            if begun.is_none() {
+                self.row += 1;
+                self.cells.clear();
+            }
+            let position = *begun.get_or_insert(Position { line, row: self.row });
+            let (text, end) = match text {
+                Ok(text) => split_end(text),
+                Err(message) => return Ok(Some((position, Err(message)))),
+            };
+            let delimiter = match self.delimiter {
+                Some(delimiter) => delimiter,
+                None if text.trim().is_empty() => ',',
+                None => *self.delimiter.insert(delimiter(text)),
+            };
+            // A first line such as `sep=;` is no row. Spreadsheets do not show it.
+            if line == 1 && text.strip_prefix("sep=").is_some_and(|rest| rest.len() == 1) {
+                (begun, self.row) = (None, 0);
                 continue;
             }
-            let begun = *begun.get_or_insert(number);
-            if str::from_utf8(text).is_err() {
-                not_utf8.get_or_insert(encoding_message(text));
+            self.cells.add(text, delimiter);
+            if self.cells.text.len() > MAX_ROW {
+                self.ended = true;
+                return Ok(Some((position, Err(TOO_LONG))));
             }
-            cells.add(text, *self.delimiter.get_or_insert_with(|| delimiter(text)));
-            if cells.bytes.len() > MAX_ROW {
-                return Ok(Some(self.too_long(begun)));
+            match self.cells.state {
+                CellState::Quoted => self.cells.text.push_str(end),
+                CellState::Skip => return Ok(Some((position, Err(AFTER_QUOTE)))),
+                _ => {
+                    self.cells.ends.push(self.cells.text.len());
+                    if self.cells().any(|cell| !cell.is_empty()) {
+                        return Ok(Some((position, Ok(()))));
+                    }
+                    begun = None;
+                }
             }
-            if cells.state == CellState::Quoted {
-                cells.bytes.extend_from_slice(end);
-                continue;
-            }
-            cells.ends.push(cells.bytes.len());
-            let after_quote = (cells.state == CellState::Skip).then_some(AFTER_QUOTE);
-            return Ok(Some((begun, not_utf8.or(after_quote).map_or(Ok(()), Err))));
         }
+        Ok(None)
     }
 
-    fn too_long(&mut self, line: u64) -> Row {
-        self.ended = true;
-        (line, Err(TOO_LONG))
-    }
-
-    /// The cells of the current row.
+    /// The cells of the current row, without white space around them.
     pub(super) fn cells(&self) -> impl Iterator<Item = &str> {
-        let Cells { bytes, ends, .. } = &self.cells;
+        let Cells { text, ends, .. } = &self.cells;
         let starts = [0].into_iter().chain(ends.iter().copied());
-        let cells = starts.zip(ends).map(|(start, end)| bytes.get(start..*end).unwrap_or_default());
-        cells.map(|cell| str::from_utf8(cell).unwrap_or_default())
+        starts.zip(ends).map(|(start, end)| text.get(start..*end).unwrap_or_default().trim())
     }
 }
 
-/// Splits a line into its text, without a byte order mark, and its end.
-fn split_end(number: u64, line: &[u8]) -> (&[u8], &[u8]) {
-    let line = line.strip_prefix(b"\xef\xbb\xbf").filter(|_| number == 1).unwrap_or(line);
-    let text = line.strip_suffix(b"\n").unwrap_or(line);
-    let text = text.strip_suffix(b"\r").unwrap_or(text);
+/// Splits a line into its text and its end.
+fn split_end(line: &str) -> (&str, &str) {
+    let text = line.strip_suffix('\n').unwrap_or(line);
+    let text = text.strip_suffix('\r').unwrap_or(text);
     line.split_at(text.len())
 }
 
-fn delimiter(header: &[u8]) -> u8 {
-    if header.contains(&b';') && !header.contains(&b',') { b';' } else { b',' }
+/// The most frequent delimiter in the header, or the one in a first line such as `sep=;`.
+fn delimiter(line: &str) -> char {
+    let frequency = |delimiter: &char| line.matches(*delimiter).count();
+    ['\t', ';', ','].into_iter().max_by_key(frequency).unwrap_or(',')
 }
 
 impl Cells {
     fn clear(&mut self) {
         self.state = CellState::Start;
-        self.bytes.clear();
+        self.text.clear();
         self.ends.clear();
     }
 
     /// Adds the text of a line.
-    fn add(&mut self, text: &[u8], delimiter: u8) {
-        for &byte in text {
-            self.state = match (self.state, byte) {
-                (CellState::Quoted, b'"') => CellState::Quote,
+    fn add(&mut self, text: &str, delimiter: char) {
+        for character in text.chars() {
+            self.state = match (self.state, character) {
+                (CellState::Quoted, '"') => CellState::Quote,
                 (CellState::Skip, _) => CellState::Skip,
-                (CellState::Start, b'"') => CellState::Quoted,
-                (CellState::Quote, b'"') | (CellState::Quoted, _) => {
-                    self.bytes.push(byte);
+                (CellState::Start, '"') => CellState::Quoted,
+                (CellState::Quote, '"') | (CellState::Quoted, _) => {
+                    self.text.push(character);
                     CellState::Quoted
                 }
-                (_, byte) if byte == delimiter => {
-                    self.ends.push(self.bytes.len());
+                (_, character) if character == delimiter => {
+                    self.ends.push(self.text.len());
                     CellState::Start
                 }
                 (CellState::Quote, _) => CellState::Skip,
                 (CellState::Start | CellState::Plain, _) => {
-                    self.bytes.push(byte);
+                    self.text.push(character);
                     CellState::Plain
                 }
             }
@@ -155,74 +161,85 @@ mod tests {
 
     use super::*;
 
-    /// Lines and cells of all rows. A row that is malformed has the message as its only cell.
-    fn rows(text: &[u8]) -> Vec<(u64, Vec<String>)> {
+    /// The position and the cells of all rows. A malformed row has the message as its only cell.
+    fn rows(text: &[u8]) -> Vec<(u64, u64, Vec<String>)> {
         // A small buffer, so that rows span several chunks.
         let mut rows = CsvRows::new(io::BufReader::with_capacity(16, text));
         let mut all = Vec::new();
-        while let Some((line, row)) = rows.next().unwrap() {
+        while let Some((Position { line, row }, outcome)) = rows.next().unwrap() {
             let cells = rows.cells().map(str::to_owned).collect();
-            all.push((line, row.map_or_else(|message| vec![message.to_owned()], |()| cells)));
+            let cells = outcome.map_or_else(|message| vec![message.to_owned()], |()| cells);
+            all.push((line, row, cells));
         }
         all
     }
 
-    fn row(line: u64, cells: &[&str]) -> (u64, Vec<String>) {
-        (line, cells.iter().map(|cell| (*cell).to_owned()).collect())
+    fn row(line: u64, row: u64, cells: &[&str]) -> (u64, u64, Vec<String>) {
+        (line, row, cells.iter().map(|cell| (*cell).to_owned()).collect())
     }
 
     #[test]
-    fn a_row_has_the_line_on_which_it_begins() {
-        let expected =
-            [row(1, &["a", "b"]), row(2, &["1\n2", ""]), row(5, &["3", "4"]), row(6, &["5", "6"])];
-        assert_eq!(rows(b"a,b\n\"1\n2\",\n\n3,4\n5,6"), expected);
-        let expected = [
-            row(1, &["a", "b"]),
-            row(2, &["1\r\n2", ""]),
-            row(5, &["3", "4"]),
-            row(6, &["5", "6"]),
-        ];
-        assert_eq!(rows(b"a,b\r\n\"1\r\n2\",\r\n\r\n3,4\r\n5,6\r\n"), expected);
-        assert_eq!(rows(b"\n\r\na;b\n1;2"), [row(3, &["a", "b"]), row(4, &["1", "2"])]);
+    fn a_row_has_its_line_and_its_number_in_a_spreadsheet() {
+        for end in ["\n", "\r\n"] {
+            let text = "a,b|\"1|2\",||3,4|5,6".replace('|', end);
+            let expected = [
+                row(1, 1, &["a", "b"]),
+                row(2, 2, &[&format!("1{end}2"), ""]),
+                row(5, 4, &["3", "4"]),
+                row(6, 5, &["5", "6"]),
+            ];
+            assert_eq!(rows(text.as_bytes()), expected);
+        }
+        assert_eq!(rows(b"sep=;\r\na;b\n1;2"), [row(2, 1, &["a", "b"]), row(3, 2, &["1", "2"])]);
     }
 
     #[test]
-    fn byte_order_marks_semicolons_and_quotes() {
+    fn rows_without_text_are_skipped() {
         assert_eq!(
-            rows(b"\xef\xbb\xbfname;notes\n\"a;\"\"b\"\"\";c,d\n"),
-            [row(1, &["name", "notes"]), row(2, &["a;\"b\"", "c,d"])]
+            rows(b"\n \r\n;\na;b\n;\n\"\"; \n1;2\n;;;\n"),
+            [row(4, 4, &["a", "b"]), row(7, 7, &["1", "2"])]
         );
-        assert_eq!(rows(b"a,b\n27\" x,\"\"\n"), [row(1, &["a", "b"]), row(2, &["27\" x", ""])]);
-        assert_eq!(rows(b"a\n\"\"\n\n"), [row(1, &["a"]), row(2, &[""])]);
         assert_eq!(rows(b""), []);
         assert_eq!(rows(b"\n\r\n"), []);
+    }
+
+    #[test]
+    fn the_header_or_a_line_before_it_determines_the_delimiter() {
+        for (text, cells) in [
+            ("a,b;c,d", &["a", "b;c", "d"][..]),
+            ("a;b,c;d", &["a", "b,c", "d"]),
+            ("a\tb", &["a", "b"]),
+            ("sep=\t\na,b\tc", &["a,b", "c"]),
+            ("\u{feff}sep=,\na,b;;c", &["a", "b;;c"]),
+            ("name", &["name"]),
+        ] {
+            assert_eq!(rows(text.as_bytes())[0].2, cells, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn quotes_and_white_space() {
+        assert_eq!(
+            rows(b"\xef\xbb\xbfname;notes\n\"a;\"\"b\"\"\"; c,d\t\n27\" x;\" \xc2\xa0x \"\n"),
+            [
+                row(1, 1, &["name", "notes"]),
+                row(2, 2, &["a;\"b\"", "c,d"]),
+                row(3, 3, &["27\" x", "x"])
+            ]
+        );
     }
 
     #[test]
     fn malformed_rows_are_reported_with_their_line() {
         assert_eq!(
             rows(b"a\n\"b\" c\nd\n"),
-            [row(1, &["a"]), row(2, &[AFTER_QUOTE]), row(3, &["d"])]
+            [row(1, 1, &["a"]), row(2, 2, &[AFTER_QUOTE]), row(3, 3, &["d"])]
         );
-        assert_eq!(rows(b"a\n\"b\nc\n"), [row(1, &["a"]), row(2, &[NOT_CLOSED])]);
-        let windows = encoding_message(b"M\xfcller");
-        assert!(windows.contains("Windows-1252") && windows.contains("iconv"), "{windows}");
-        assert_eq!(
-            rows(b"a,b\n\xff,x\n\xc3,\xa9\n\"\xff\n\",x\nd,e\n"),
-            [
-                row(1, &["a", "b"]),
-                row(2, &[windows]),
-                row(3, &[windows]),
-                row(4, &[windows]),
-                row(6, &["d", "e"])
-            ]
-        );
-        let utf16 = rows(b"\xff\xfen\0a\0m\0e\0\n\0A\0");
-        assert!(utf16[0].1[0].contains("UTF-16"), "{utf16:?}");
+        assert_eq!(rows(b"a\n\"b\nc\n"), [row(1, 1, &["a"]), row(2, 2, &[NOT_CLOSED])]);
         for rest in ["y", "y\n", ","] {
             let mut long = b"a\nx,\"".to_vec();
             long.extend_from_slice(rest.repeat(2 * MAX_ROW / rest.len()).as_bytes());
-            assert_eq!(rows(&long), [row(1, &["a"]), row(2, &[TOO_LONG])]);
+            assert_eq!(rows(&long), [row(1, 1, &["a"]), row(2, 2, &[TOO_LONG])]);
         }
     }
 
@@ -241,8 +258,11 @@ mod tests {
             }
             let text = writer.into_inner().unwrap();
             let read: Vec<Vec<String>> =
-                rows(&text).into_iter().skip(1).map(|(_, cells)| cells).collect();
-            prop_assert_eq!(read, table);
+                rows(&text).into_iter().skip(1).map(|(_, _, cells)| cells).collect();
+            let trim = |cells: Vec<String>| cells.iter().map(|cell| cell.trim().to_owned()).collect();
+            let mut expected: Vec<Vec<String>> = table.into_iter().map(trim).collect();
+            expected.retain(|cells| cells.iter().any(|cell| !cell.is_empty()));
+            prop_assert_eq!(read, expected);
         }
     }
 }

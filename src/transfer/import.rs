@@ -6,15 +6,17 @@
 use std::io::{self, BufRead, BufReader, Read};
 
 use super::csv_reader::CsvRows;
-use super::lines::{Lines, encoding_message};
-use super::row::{Columns, Mode, RowTarget, RowValidator, ValidRow, input};
-use super::{Format, RowError};
+use super::lines::Lines;
+use super::row::{Columns, Mode, RowTarget, RowValidator, ValidRow, column_label, input};
+use super::{Format, Position, RowError};
 use crate::clock::Timestamp;
 use crate::model::json_object::parse_object;
-use crate::model::{JsonObject, Resource};
+use crate::model::validation::shorten;
+use crate::model::{JsonObject, Kind, Resource};
 use crate::store::{
     Actor, ChangeContext, DatabaseError, ImportTransaction, Reading, TenantFile, Writing,
 };
+use crate::words;
 
 /// An import.
 #[derive(Clone, Copy, Debug)]
@@ -55,9 +57,9 @@ pub enum ImportError {
     Unreadable(#[from] io::Error),
     /// The observer has received each error.
     #[error(
-        "{errors} {} in {rows} {}; nothing was imported",
-        plural(*.errors, "fault"),
-        plural(*.rows, "row")
+        "{} in {}; nothing was imported",
+        words::count(*.errors, "fault"),
+        words::count(*.rows, "row")
     )]
     InvalidRows {
         errors: u64,
@@ -72,10 +74,6 @@ pub enum ImportError {
     HasHeldRecords(&'static str),
     #[error("the tenant's file cannot be used: {0}; nothing was imported")]
     File(#[from] DatabaseError),
-}
-
-fn plural(count: u64, word: &str) -> String {
-    if count == 1 { word.to_owned() } else { format!("{word}s") }
 }
 
 /// The most columns of a file. There is an error for each that is unknown.
@@ -175,79 +173,75 @@ impl Rows<'_> {
     fn csv(&mut self, source: impl BufRead) -> Result<(), ImportError> {
         const EMPTY: &str = "The file is empty. Its first line is a header of field names.";
         let mut rows = CsvRows::new(source);
-        let (line, header) = rows.next()?.unwrap_or((1, Err(EMPTY)));
+        let (position, header) = rows.next()?.unwrap_or((Position { line: 1, row: 1 }, Err(EMPTY)));
         if let Err(message) = header {
-            return self.reject_malformed(line, message);
+            return self.reject(vec![RowError::malformed(position, message)]);
         }
         if rows.cells().count() > MAX_COLUMNS {
             let message = format!("The header has more than {MAX_COLUMNS} columns.");
-            return self.reject_malformed(line, message);
+            return self.reject(vec![RowError::malformed(position, message)]);
         }
-        let names: Vec<String> = rows.cells().map(str::to_owned).collect();
-        let errors = self.check_header(line, &names);
+        let columns = self.validator.columns;
+        let headings: Vec<_> =
+            rows.cells().map(|name| (name.to_owned(), columns.kind(name))).collect();
+        let errors = self.check_header(position, &headings);
         if !errors.is_empty() {
             return self.reject(errors);
         }
-        let columns = self.validator.columns;
-        let kinds: Vec<_> = names.iter().map(|name| columns.kind(name)).collect();
-        while let Some((line, row)) = rows.next()? {
-            let count = rows.cells().count();
-            if let Err(message) = row {
-                self.reject_malformed(line, message)?;
-            } else if count != names.len() {
-                let message = format!("The row has {count} cells; the header has {}.", names.len());
-                self.reject_malformed(line, message)?;
-            } else {
-                let inputs = rows.cells().zip(&kinds).map(|(cell, kind)| input(*kind, cell));
-                self.row(line, &names.iter().cloned().zip(inputs).collect())?;
+        while let Some((position, row)) = rows.next()? {
+            let row = row.map_err(str::to_owned).and_then(|()| object(&headings, rows.cells()));
+            match row {
+                Ok(row) => self.row(position, &row)?,
+                Err(message) => self.reject(vec![RowError::malformed(position, message)])?,
             }
         }
         Ok(())
     }
 
-    fn check_header(&self, line: u64, names: &[String]) -> Vec<RowError> {
-        let mut errors = self.validator.columns.check(line, names.iter().map(String::as_str));
+    fn check_header(&self, position: Position, headings: &[Heading]) -> Vec<RowError> {
+        let named = headings.iter().map(|(name, _)| name.as_str()).enumerate();
+        let named = named.filter(|(_, name)| !name.is_empty());
+        let present = named.map(|(index, name)| (Some(index), name));
+        let mut errors = self.validator.columns.check(position, present);
         let key = self.validator.mode.key().map(|field| field.name);
-        if let Some(key) = key.filter(|key| names.iter().all(|name| name != key)) {
+        if let Some(key) = key.filter(|key| headings.iter().all(|(name, _)| name != key)) {
             let message = format!("The file has no column \"{key}\"; every row needs it.");
-            errors.push(RowError::new(line, key, "required", message));
+            errors.push(RowError::new(position, key, "required", message));
         }
         errors
     }
 
     fn json_lines(&mut self, source: impl BufRead) -> Result<(), ImportError> {
-        const TOO_LONG: &str = "The line has more than 1 MiB. Send one JSON object on each line.";
         let mut lines = Lines::new(source);
         while let Some((line, text)) = lines.next()? {
-            match text {
-                None => self.reject_malformed(line, TOO_LONG)?,
-                Some(text) if text.iter().all(u8::is_ascii_whitespace) => (),
-                Some(text) if str::from_utf8(text).is_err() => {
-                    self.reject_malformed(line, encoding_message(text))?;
+            let position = Position { line, row: line };
+            let text = match text {
+                Ok(text) if text.trim_ascii().is_empty() => continue,
+                text => text.map_err(str::to_owned),
+            };
+            let object = text.and_then(|text| {
+                parse_object(text.as_bytes())
+                    .map_err(|error| format!("The line is no JSON object: {error}."))
+            });
+            match object {
+                Ok(object) => {
+                    let names = object.keys().map(|name| (None, name.as_str()));
+                    let errors = self.validator.columns.check(position, names);
+                    if errors.is_empty() {
+                        self.row(position, &object)?;
+                    } else {
+                        self.reject(errors)?;
+                    }
                 }
-                Some(text) => match parse_object(text) {
-                    Ok(object) => {
-                        let names = object.keys().map(String::as_str);
-                        let errors = self.validator.columns.check(line, names);
-                        if errors.is_empty() {
-                            self.row(line, &object)?;
-                        } else {
-                            self.reject(errors)?;
-                        }
-                    }
-                    Err(error) => {
-                        let message = format!("The line is no JSON object: {error}.");
-                        self.reject_malformed(line, message)?;
-                    }
-                },
+                Err(message) => self.reject(vec![RowError::malformed(position, message)])?,
             }
         }
         Ok(())
     }
 
     /// Validates one row, and stores it or reports its errors.
-    fn row(&mut self, line: u64, cells: &JsonObject) -> Result<(), ImportError> {
-        let row = match self.validator.validate(line, cells)? {
+    fn row(&mut self, position: Position, cells: &JsonObject) -> Result<(), ImportError> {
+        let row = match self.validator.validate(position, cells)? {
             Ok(row) => row,
             Err(errors) => return self.reject(errors),
         };
@@ -263,14 +257,6 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn reject_malformed(
-        &mut self,
-        line: u64,
-        message: impl Into<String>,
-    ) -> Result<(), ImportError> {
-        self.reject(vec![RowError::new(line, "-", "invalid_row", message)])
-    }
-
     /// Counts and reports the errors of a row or of the header. Nothing is stored from then on.
     fn reject(&mut self, errors: Vec<RowError>) -> Result<(), ImportError> {
         if let Some(store) = self.store.take() {
@@ -283,4 +269,39 @@ impl Rows<'_> {
         }
         Ok(())
     }
+}
+
+/// The heading of a column, which is empty in an unused one, and the type of its values.
+type Heading = (String, Option<Kind>);
+
+/// The values of a row by heading, or a message if the row does not fit the headings.
+fn object<'a>(
+    headings: &[Heading],
+    cells: impl Iterator<Item = &'a str>,
+) -> Result<JsonObject, String> {
+    let mut object = JsonObject::new();
+    let mut width = 0;
+    for (index, cell) in cells.enumerate() {
+        width += 1;
+        match headings.get(index) {
+            Some((name, kind)) if !name.is_empty() => {
+                object.insert(name.clone(), input(*kind, cell));
+            }
+            _ if cell.is_empty() => (),
+            _ => {
+                return Err(format!(
+                    "The value {:?} stands in {}, which has no heading. If it belongs to the cell \
+                     before it, put that cell in quotes.",
+                    shorten(cell),
+                    column_label(index)
+                ));
+            }
+        }
+    }
+    let needed = headings.iter().rposition(|(name, _)| !name.is_empty()).map_or(0, |last| last + 1);
+    if width < needed {
+        let (cells, columns) = (words::count(width, "cell"), words::count(needed, "column"));
+        return Err(format!("The row has {cells}; the header has {columns}."));
+    }
+    Ok(object)
 }

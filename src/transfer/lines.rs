@@ -4,49 +4,60 @@ use std::io::{self, BufRead, Read as _};
 
 use super::MAX_ROW;
 
-/// Reads lines.
+/// Reads lines of UTF-8. A line that is too long, or no UTF-8, is the last one: the cure concerns
+/// the whole file.
 #[derive(Debug)]
 pub(super) struct Lines<R> {
     source: R,
     number: u64,
     bytes: Vec<u8>,
+    has_failed: bool,
 }
 
-/// The number of a line, from 1, and the line with its end, or `None` in its place if it has more
-/// than [`MAX_ROW`] bytes.
-type NumberedLine<'a> = (u64, Option<&'a [u8]>);
+/// The number of a line, from 1, and the line with its end, or the message about it.
+type NumberedLine<'a> = (u64, Result<&'a str, &'static str>);
+
+pub(super) const TOO_LONG: &str = "The row has more than 1 MiB. In CSV, perhaps a quote is not \
+                                   closed. In JSON Lines, each line has one object.";
 
 impl<R: BufRead> Lines<R> {
     pub(super) fn new(source: R) -> Lines<R> {
-        Lines { source, number: 0, bytes: Vec::new() }
+        Lines { source, number: 0, bytes: Vec::new(), has_failed: false }
     }
 
-    /// The next line; `None` at the end of the file.
+    /// The next line, without a byte order mark. `None` at the end of the file.
     pub(super) fn next(&mut self) -> io::Result<Option<NumberedLine<'_>>> {
         self.bytes.clear();
-        let limit = MAX_ROW as u64 + 1;
-        if self.source.by_ref().take(limit).read_until(b'\n', &mut self.bytes)? == 0 {
+        let mut source = self.source.by_ref().take(MAX_ROW as u64 + 1);
+        if self.has_failed || source.read_until(b'\n', &mut self.bytes)? == 0 {
             return Ok(None);
         }
         self.number += 1;
-        let is_whole = self.bytes.len() <= MAX_ROW || self.bytes.ends_with(b"\n");
-        if !is_whole {
-            self.source.skip_until(b'\n')?;
-        }
-        Ok(Some((self.number, is_whole.then_some(&self.bytes))))
+        let line = if self.bytes.len() > MAX_ROW && !self.bytes.ends_with(b"\n") {
+            Err(TOO_LONG)
+        } else {
+            str::from_utf8(&self.bytes).map_err(|_| encoding_message(&self.bytes))
+        };
+        self.has_failed = line.is_err();
+        let is_first = self.number == 1;
+        let skip_mark = |line| match is_first {
+            true => str::strip_prefix(line, '\u{feff}').unwrap_or(line),
+            false => line,
+        };
+        Ok(Some((self.number, line.map(skip_mark))))
     }
 }
 
 /// The message about a line that is not UTF-8.
-pub(super) fn encoding_message(line: &[u8]) -> &'static str {
+fn encoding_message(line: &[u8]) -> &'static str {
     match line {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {
             "The file is UTF-16. Save it as UTF-8, or convert it: \
              iconv -f UTF-16 -t UTF-8 FILE > NEW"
         }
         _ => {
-            "The row is not UTF-8; the file is probably Windows-1252. Save it as \"CSV UTF-8\", \
-             or convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW"
+            "The file is not UTF-8; it is probably Windows-1252. Save it as \"CSV UTF-8\", or \
+             convert it: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW"
         }
     }
 }
@@ -55,20 +66,40 @@ pub(super) fn encoding_message(line: &[u8]) -> &'static str {
 mod tests {
     use super::*;
 
+    fn lines(text: &[u8]) -> Vec<(u64, Result<String, &'static str>)> {
+        let mut lines = Lines::new(io::BufReader::with_capacity(7, text));
+        let mut all = Vec::new();
+        while let Some((number, line)) = lines.next().unwrap() {
+            all.push((number, line.map(str::to_owned)));
+        }
+        all
+    }
+
     #[test]
-    fn long_lines_are_skipped_and_counted() {
-        let mut text = b"a\r\n\n".to_vec();
+    fn a_line_that_is_too_long_is_the_last() {
+        let mut text = "\u{feff}a\r\n\n".as_bytes().to_vec();
         for length in [MAX_ROW, MAX_ROW + 1] {
             text.resize(text.len() + length, b'x');
             text.push(b'\n');
         }
         text.extend_from_slice(b"c");
-        let mut lines = Lines::new(io::BufReader::with_capacity(7, &*text));
-        assert_eq!(lines.next().unwrap(), Some((1, Some(&b"a\r\n"[..]))));
-        assert_eq!(lines.next().unwrap(), Some((2, Some(&b"\n"[..]))));
-        assert!(matches!(lines.next().unwrap(), Some((3, Some(_)))));
-        assert_eq!(lines.next().unwrap(), Some((4, None)));
-        assert_eq!(lines.next().unwrap(), Some((5, Some(&b"c"[..]))));
-        assert_eq!(lines.next().unwrap(), None);
+        let lines = lines(&text);
+        assert_eq!(lines[..2], [(1, Ok("a\r\n".to_owned())), (2, Ok("\n".to_owned()))]);
+        assert_eq!(lines[2].1.as_ref().map(String::len), Ok(MAX_ROW + 1));
+        assert_eq!(lines[3..], [(4, Err(TOO_LONG))]);
+    }
+
+    #[test]
+    fn a_line_that_is_no_utf_8_is_the_last() {
+        for (text, words) in [
+            (&b"a\nM\xfcller\nM\xfcller\n"[..], ["Windows-1252", "iconv"]),
+            (b"a\n\xc3\n\xa9\n", ["Windows-1252", "iconv"]),
+            (b"\xff\xfen\0a\0m\0e\0\n\0A\0", ["UTF-16", "iconv"]),
+        ] {
+            let lines = lines(text);
+            let (_, Err(message)) = lines.last().unwrap() else { panic!("{lines:?}") };
+            assert!(words.iter().all(|word| message.contains(word)), "{message}");
+            assert!(lines.iter().rev().skip(1).all(|(_, line)| line.is_ok()), "{lines:?}");
+        }
     }
 }

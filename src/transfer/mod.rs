@@ -10,6 +10,7 @@ mod row;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::path::Path;
 
 pub use export::{ExportError, export};
@@ -42,12 +43,28 @@ impl Format {
 /// indicates an unclosed quote or a file of another format.
 const MAX_ROW: usize = 1024 * 1024;
 
+/// Where a row begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Position {
+    /// The line of the file, from 1.
+    pub line: u64,
+    /// The row in a spreadsheet, from 1. A cell with line breaks has several lines in one row.
+    pub row: u64,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Position { line, row } = self;
+        if line == row { write!(f, "line {line}") } else { write!(f, "line {line} (row {row})") }
+    }
+}
+
 /// An error in a row of a file that is imported.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, thiserror::Error)]
-#[error("line {line}: {field}: {code}: {message}")]
+#[error("{position}: {field}: {code}: {message}")]
 pub struct RowError {
-    /// The line on which the row begins, from 1.
-    pub line: u64,
+    #[serde(flatten)]
+    pub position: Position,
     /// The name of the column or member, or `-` if the row is malformed.
     pub field: String,
     /// A field code, or one of `invalid_row`, `unknown_column`, `bad_request` and the like.
@@ -57,7 +74,17 @@ pub struct RowError {
 }
 
 impl RowError {
-    fn new(line: u64, field: &str, code: &'static str, message: impl Into<String>) -> RowError {
-        RowError { line, field: shorten(field).into_owned(), code, message: message.into() }
+    fn new(
+        position: Position,
+        field: &str,
+        code: &'static str,
+        message: impl Into<String>,
+    ) -> RowError {
+        RowError { position, field: shorten(field).into_owned(), code, message: message.into() }
+    }
+
+    /// The error of a row that cannot be read.
+    fn malformed(position: Position, message: impl Into<String>) -> RowError {
+        RowError::new(position, "-", "invalid_row", message)
     }
 }

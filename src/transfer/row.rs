@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::mem;
 
-use super::RowError;
+use super::{Position, RowError};
 use crate::http::ErrorCode;
 use crate::model::validation::{ValueError, is_empty, is_integer, shorten};
 use crate::model::{Field, ID, Json, JsonObject, Kind, READ_ONLY, RecordId, Resource, Value};
@@ -79,32 +79,40 @@ impl Columns {
         fields.chain(READ_ONLY).chain(natural_keys)
     }
 
-    /// The errors of the columns `present` on `line` of the file: of one that does not exist, and
-    /// of one that sets the same field as one before it.
+    /// The errors of the columns `present` in a row: of one that does not exist, and of one that
+    /// sets the same field as one before it. A column of a CSV file comes with its index.
     pub(super) fn check<'a>(
-        &'a self,
-        line: u64,
-        present: impl Iterator<Item = &'a str>,
+        &self,
+        position: Position,
+        present: impl Iterator<Item = (Option<usize>, &'a str)>,
     ) -> Vec<RowError> {
         let mut errors = Vec::new();
         // The columns so far, each with the field that it sets.
-        let mut set: Vec<(&str, &str)> = Vec::new();
-        for name in present {
-            let natural_key = self.natural_keys.iter().find(|column| column.name == name);
-            let field = natural_key.map_or(name, |column| column.field.name);
-            let message = if !self.names().any(|known| known == name) {
-                let message = words::unknown("column", &shorten(name), self.names());
-                errors.push(RowError::new(line, name, "unknown_column", message));
-                continue;
-            } else if let Some((first, _)) = set.iter().find(|(_, earlier)| *earlier == field) {
-                format!("The columns \"{first}\" and \"{name}\" set the same field. Keep one.")
-            } else {
-                set.push((name, field));
+        let mut set: Vec<(String, &str)> = Vec::new();
+        for (index, name) in present {
+            let column = index.map_or("column".to_owned(), column_label);
+            let Some(field) = self.field_of(name) else {
+                let message = words::unknown(&column, &shorten(name), self.names());
+                errors.push(RowError::new(position, name, "unknown_column", message));
                 continue;
             };
-            errors.push(RowError::new(line, name, "bad_request", message));
+            let column = format!("{column} \"{name}\"");
+            if let Some((first, _)) = set.iter().find(|(_, earlier)| *earlier == field) {
+                let first = words::capitalize(first);
+                let message = format!("{first} and {column} set the same field. Keep one.");
+                errors.push(RowError::new(position, name, "bad_request", message));
+            } else {
+                set.push((column, field));
+            }
         }
         errors
+    }
+
+    /// The name of the field that a column sets. `None` if there is no such column.
+    fn field_of<'a>(&'a self, name: &str) -> Option<&'a str> {
+        let natural_key = self.natural_keys.iter().find(|column| column.name == name);
+        let natural_key = natural_key.map(|column| column.field.name);
+        natural_key.or_else(|| self.names().find(|known| *known == name))
     }
 
     /// The type of the values in the column `name`.
@@ -114,6 +122,17 @@ impl Columns {
             field => field.map(|field| field.kind),
         }
     }
+}
+
+/// The label of the column at `index`, as a spreadsheet names it: `column 12 (L)`.
+pub(super) fn column_label(index: usize) -> String {
+    let mut letters = Vec::new();
+    let mut rest = index + 1;
+    while rest > 0 {
+        letters.extend(('A'..='Z').nth((rest - 1) % 26));
+        rest = (rest - 1) / 26;
+    }
+    format!("column {} ({})", index + 1, letters.iter().rev().collect::<String>())
 }
 
 /// `customer_number` contains the name of its resource; `email` needs it as a prefix.
@@ -163,24 +182,31 @@ pub(super) struct RowValidator<'a> {
     pub mode: Mode,
     /// The values so far in the column of [`Mode::key`].
     seen: HashSet<Value>,
-    /// The line of the row, and its errors so far.
-    line: u64,
+    /// Where the row begins, and its errors so far.
+    position: Position,
     errors: Vec<RowError>,
 }
 
 impl<'a> RowValidator<'a> {
     pub(super) fn new(columns: &'a Columns, reading: &'a Reading<'a>, mode: Mode) -> Self {
         let (seen, errors) = (HashSet::new(), Vec::new());
-        RowValidator { columns, reading, mode, seen, line: 0, errors }
+        RowValidator {
+            columns,
+            reading,
+            mode,
+            seen,
+            position: Position { line: 0, row: 0 },
+            errors,
+        }
     }
 
     /// Returns the row, or all its errors. `cells` has the columns that the file has.
     pub(super) fn validate(
         &mut self,
-        line: u64,
+        position: Position,
         cells: &JsonObject,
     ) -> Result<Result<ValidRow, Vec<RowError>>, DatabaseError> {
-        self.line = line;
+        self.position = position;
         let target = self.target(cells)?;
         let is_new = match target {
             Some(RowTarget::New(_)) => true,
@@ -208,7 +234,7 @@ impl<'a> RowValidator<'a> {
 
     /// Adds an error of the row.
     fn reject<T>(&mut self, name: &str, code: &'static str, message: String) -> Option<T> {
-        self.errors.push(RowError::new(self.line, name, code, message));
+        self.errors.push(RowError::new(self.position, name, code, message));
         None
     }
 
