@@ -480,6 +480,50 @@ print(desk.create("customers", name="Once")["id"], len(seen))
     assert_eq!(api.total("/customers.php"), 1);
 }
 
+#[test]
+fn the_assistant_reads_records_and_says_why_it_cannot() {
+    if !has("python3", "--version") {
+        return;
+    }
+    let (server, api, key) = desk_with_a_key();
+    api.customer("Müller & Söhne GmbH");
+    let call = |id: u8, tool: &str, arguments: Value| {
+        let parameters = json!({"name": tool, "arguments": arguments});
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": parameters})
+    };
+    let messages = [
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}),
+        call(3, "search", json!({"resource": "customers", "words": "müller"})),
+        call(4, "select", json!({"resource": "customers", "filters": {"status": "active"}})),
+        call(5, "get", json!({"resource": "customers", "id": 1})),
+        call(6, "history", json!({"resource": "customers", "id": 1})),
+        call(7, "get", json!({"resource": "customers", "id": 99})),
+        call(8, "get", json!({"resource": "api_keys", "id": 1})),
+        json!({"jsonrpc": "2.0", "id": 9, "method": "prompts/list"}),
+    ];
+    let input: String = messages.iter().map(|message| format!("{message}\n")).collect();
+    let program = example("recipes/assistant.py");
+    let said = run(&server, &key, "python3", &["-B", program.to_str().unwrap()], &input);
+    let answers: Vec<Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers.len(), messages.len() - 1, "a notification has no answer: {said}");
+    assert_eq!(answers[1]["result"]["tools"].as_array().unwrap().len(), 4);
+    let texts = answers[2..8].iter().map(|answer| answer["result"]["content"][0]["text"].as_str());
+    let texts: Vec<&str> = texts.map(Option::unwrap).collect();
+    for text in &texts[..3] {
+        assert!(text.contains("Müller & Söhne GmbH"), "{text}");
+    }
+    assert!(texts[3].contains("created"), "{}", texts[3]);
+    assert!(texts[4].contains("There is no customer with the id 99"), "{}", texts[4]);
+    assert!(texts[5].contains("api_keys"), "only three resources: {}", texts[5]);
+    let failed: Vec<&Value> =
+        answers[2..8].iter().map(|answer| &answer["result"]["isError"]).collect();
+    assert_eq!(failed, [false, false, false, false, true, true]);
+    assert_eq!(answers[8]["error"]["code"], -32601);
+}
+
 const UNITS: [&str; 7] = [
     "alert/tenantdesk-alert@.service",
     "systemd/tenantdesk.service",
