@@ -3,7 +3,7 @@
 //! A change runs inside a write transaction, with whatever else that transaction does.
 
 use super::errors;
-use super::precondition::{IfMatch, etag};
+use super::precondition::IfMatch;
 use super::query::Query;
 use crate::http::{ApiError, ErrorCode, Method};
 use crate::model::validation::ValueError;
@@ -223,7 +223,7 @@ impl UpdateBy {
 
 /// The answer that is a record.
 fn answer(record: &Record, status: u16, location: Option<String>, resource: &Resource) -> Answer {
-    Answer { status, location, etag: Some(etag(record.version)), body: record.json(resource) }
+    Answer { status, location, etag: Some(record.version.etag()), body: record.response(resource) }
 }
 
 impl Target {
@@ -240,7 +240,7 @@ impl Target {
         writing.undo()?;
         let present = writing.version(resource, *id)?.ok_or_else(not_found)?;
         let error = ApiError::from(ErrorCode::PreconditionFailed);
-        Err(error.header("ETag", etag(present)).into())
+        Err(error.header("ETag", present.etag()).into())
     }
 }
 

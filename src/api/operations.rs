@@ -5,7 +5,7 @@ use super::cursor::MAX_CURSOR;
 use super::errors;
 use super::idempotency::{self, IdempotencyKey};
 use super::list;
-use super::precondition::{IfMatch, etag, is_unchanged};
+use super::precondition::{IfMatch, is_unchanged};
 use super::query::Query;
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Response};
 use crate::json_writer::JsonWriter;
@@ -47,7 +47,7 @@ fn record(
         // The version is that of the record alone.
         return Ok(Response::json_bytes(200, json));
     }
-    let etag = etag(version);
+    let etag = version.etag();
     let response = if is_unchanged(request, &etag) {
         Response::empty(304)
     } else {

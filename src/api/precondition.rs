@@ -4,10 +4,6 @@
 use crate::http::{ApiError, Request};
 use crate::model::Version;
 
-pub fn etag(version: Version) -> String {
-    format!("\"{}\"", version.0)
-}
-
 /// The values of `If-Match` as they were sent. They are read once the record is found (contract
 /// section 5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +25,7 @@ impl IfMatch {
             [] => Ok(true),
             [value] => match parse_tags(value) {
                 Some(tags) => Ok(version
-                    .map(etag)
+                    .map(Version::etag)
                     .is_some_and(|present| tags.iter().any(|tag| *tag == "*" || *tag == present))),
                 None => Err(ApiError::bad_request(
                     "\"If-Match\" is no list of entity tags. Send the \"ETag\" of the record as \

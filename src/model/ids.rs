@@ -23,6 +23,13 @@ pub struct RecordId(pub i64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version(pub i64);
 
+impl Version {
+    /// The version as an entity tag, with its quotes.
+    pub fn etag(self) -> String {
+        format!("\"{}\"", self.0)
+    }
+}
+
 impl fmt::Display for TenantId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

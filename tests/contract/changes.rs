@@ -42,7 +42,7 @@ fn each_change_has_an_entry() {
     let call = api.call("POST", "/customers.php").header("X-Request-Id", &id);
     let created =
         call.json(&json!({"name": "Eins \"&\" Söhne", "city": "Bremen"})).send().created();
-    let changed = api
+    let mut changed = api
         .put(
             "/customers.php?id=1",
             json!({"notes": "x\ny", "city": "Köln", "name": created["name"]}),
@@ -74,6 +74,7 @@ fn each_change_has_an_entry() {
     let found = entries(&api, "");
     assert_eq!(found.len(), 3);
     let last = &found[2];
+    changed.as_object_mut().unwrap().remove("etag");
     assert_eq!(
         (&last["action"], &last["fields"], &last["before"]),
         (&json!("deleted"), &json!([]), &changed)

@@ -366,3 +366,53 @@ fn a_backup_of_the_version_before_is_restored() {
     put(&api, &etag(&api.get(ONE)), "Changed").is(200);
     server.cli(&["check"]).done();
 }
+
+/// Adds 1 to the telephone number of every customer, by batches with the `etag` of a list. Where a
+/// record has changed since, it reads the list again.
+fn add_one_to_each(api: &Api, reversed: bool) {
+    let mut open: Vec<Value> = api.ids("/customers.php").into_iter().map(Value::from).collect();
+    while !open.is_empty() {
+        let page = api.get("/customers.php?limit=200").found();
+        let mut records = page["data"].as_array().unwrap().clone();
+        records.retain(|record| open.contains(&record["id"]));
+        if reversed {
+            records.reverse();
+        }
+        for chunk in records.chunks(10) {
+            let put = |record: &Value| {
+                let phone: i64 = record["phone"].as_str().unwrap().parse().unwrap();
+                let body = json!({"phone": (phone + 1).to_string(), "etag": "ignored"});
+                let path = format!("/customers.php?id={}", record["id"]);
+                json!({"method": "PUT", "path": path, "body": body, "if_match": record["etag"]})
+            };
+            let operations: Vec<Value> = chunk.iter().map(put).collect();
+            let reply = api.post("/batch.php", json!({"operations": operations}));
+            if reply.status == 200 {
+                open.retain(|id| chunk.iter().all(|record| record["id"] != *id));
+            } else {
+                reply.fails_with(412, "precondition_failed");
+            }
+        }
+    }
+}
+
+#[test]
+fn listed_records_are_edited_by_two_clients_without_a_lost_update() {
+    let server = TestServer::without_rate_limit();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let rows = "A customer,0\n".repeat(200);
+    std::fs::write(server.home().join("c.csv"), format!("name,phone\n{rows}")).unwrap();
+    server.cli(&["import", "acme", "customers", "c.csv"]).done();
+    thread::scope(|scope| {
+        for reversed in [false, true] {
+            let api = api.clone();
+            scope.spawn(move || add_one_to_each(&api, reversed));
+        }
+        for id in (1..=200).step_by(4) {
+            api.put(&format!("/customers.php?id={id}"), json!({"city": "Ulm"})).is(200);
+        }
+    });
+    let records = api.all("/customers.php");
+    assert!(records.iter().all(|record| record["phone"] == "2"));
+    assert_eq!(api.total("/customers.php?city=Ulm"), 50);
+}

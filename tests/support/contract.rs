@@ -87,7 +87,7 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    /// The members of a record in a response, `id` first.
+    /// The members of a record in a response, `id` first, without `etag`.
     pub(crate) fn members(&self) -> Vec<&'static str> {
         let own = self.fields.iter().map(|field| field.name);
         std::iter::once("id").chain(own).chain(["created_at", "updated_at"]).collect()
@@ -245,6 +245,13 @@ pub(crate) fn is_uuid(text: &str) -> bool {
         && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }
 
+/// Whether `text` is a strong entity tag, which is a number.
+pub(crate) fn is_etag(text: &str) -> bool {
+    let number = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let number: Option<i64> = number.and_then(|number| number.parse().ok());
+    number.is_some_and(|number| (0..1 << 53).contains(&number))
+}
+
 /// Whether `text` has the shape of `2026-11-20T19:30:00Z`.
 pub(crate) fn is_timestamp(text: &str) -> bool {
     text.len() == 20
@@ -267,6 +274,7 @@ pub(crate) fn check_including(resource: &Resource, include: &[&str], record: &Va
             check_record(of_name, &included);
         }
     }
+    expected.push("etag");
     let names: Vec<&String> = record.as_object().unwrap().keys().collect();
     assert_eq!(names, expected, "{record}");
     check_record(resource, &own);
@@ -278,8 +286,10 @@ pub(crate) fn check_including(resource: &Resource, include: &[&str], record: &Va
 pub(crate) fn check_record(resource: &Resource, record: &Value) {
     let object = record.as_object().unwrap_or_else(|| panic!("no record: {record}"));
     let names: Vec<&str> = object.keys().map(String::as_str).collect();
-    assert_eq!(names, resource.members(), "every field of a {}, in its order", resource.singular);
+    let members = [resource.members(), vec!["etag"]].concat();
+    assert_eq!(names, members, "every field of a {}, in its order", resource.singular);
     assert!(record["id"].as_i64().is_some_and(|id| id >= 1), "{record}");
+    assert!(record["etag"].as_str().is_some_and(is_etag), "{record}");
     for name in ["created_at", "updated_at"] {
         assert!(record[name].as_str().is_some_and(is_timestamp), "{name} of {record}");
     }

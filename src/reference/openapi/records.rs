@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::components::EXAMPLE_ETAG;
 use super::schema::{list, nullable, number, object, schema_ref, text, time};
 use crate::api::list::{EXAMPLE_CURSOR, Filter};
 use crate::model::email::MAX_EMAIL;
@@ -48,7 +49,8 @@ fn record(resource: &'static Resource) -> Value {
     }
     members["created_at"] = time("The time of creation.");
     members["updated_at"] = time("The last change.");
-    for name in READ_ONLY {
+    members["etag"] = text("The version of the record. Send it as `If-Match`.", EXAMPLE_ETAG);
+    for name in READ_ONLY.into_iter().chain(["etag"]) {
         members[name]["readOnly"] = json!(true);
     }
     let mut record = object(resource.about, members);

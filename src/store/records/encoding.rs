@@ -35,7 +35,7 @@ impl Statements {
         let fields: Vec<&str> = resource.fields.iter().map(|field| field.name).collect();
         let is_boolean =
             |name: &str| resource.field(name).is_some_and(|field| field.kind == Kind::Boolean);
-        let record = format!("{}, r.version", qualified(resource, "r"));
+        let record = qualified(resource, "r");
         Statements {
             one: format!("SELECT {record} FROM {table} AS r WHERE r.id = ?"),
             insert: format!(
@@ -57,7 +57,8 @@ fn columns(resource: &Resource) -> impl Iterator<Item = &'static str> {
 }
 
 fn qualified(resource: &Resource, alias: &str) -> String {
-    columns(resource).map(|name| format!("{alias}.{name}")).collect::<Vec<_>>().join(", ")
+    let columns = columns(resource).chain(["version"]);
+    columns.map(|name| format!("{alias}.{name}")).collect::<Vec<_>>().join(", ")
 }
 
 /// A statement for `rows`, a statement with the columns of [`Statements::one`], and the columns of
@@ -117,8 +118,17 @@ pub(super) fn read_value(stored: ValueRef<'_>, is_boolean: bool) -> rusqlite::Re
 }
 
 impl Record {
-    /// The JSON object of a response: every field, nulls included, `id` first.
+    /// The JSON object of a response: every field, nulls included, `id` first, `etag` last.
+    pub fn response(&self, resource: &Resource) -> Vec<u8> {
+        self.write(resource, Some(self.version))
+    }
+
+    /// The JSON object of an export: as that of a response, without `etag`.
     pub fn json(&self, resource: &Resource) -> Vec<u8> {
+        self.write(resource, None)
+    }
+
+    fn write(&self, resource: &Resource, version: Option<Version>) -> Vec<u8> {
         let mut json = JsonWriter::with_capacity(512);
         let timestamps = [self.created_at, self.updated_at].map(|at| at.to_string());
         let timestamps = timestamps.iter().map(|text| ValueRef::Text(text.as_bytes()));
@@ -127,6 +137,7 @@ impl Record {
         json.begin_object();
         // Text in memory is UTF-8.
         let _ = write_members(&mut json, resource, values.map(Ok));
+        version.inspect(|version| json.member("etag", &version.etag()));
         json.end_object();
         json.take()
     }
@@ -143,7 +154,7 @@ pub(super) fn write_row(
     let from = |first| (first..).map(|at| row.get_ref(at));
     json.begin_object();
     write_members(json, resource, from(0))?;
-    // Behind the version.
+    let version = |first, resource: &Resource| row.get(first + resource.fields.len() + 3);
     let mut first = resource.fields.len() + 4;
     for one in include {
         json.name(one.name());
@@ -152,10 +163,12 @@ pub(super) fn write_row(
         } else {
             json.begin_object();
             write_members(json, one.resource, from(first))?;
+            json.member("etag", &Version(version(first, one.resource)?).etag());
             json.end_object();
         }
-        first += one.resource.fields.len() + 3;
+        first += one.resource.fields.len() + 4;
     }
+    json.member("etag", &Version(version(0, resource)?).etag());
     json.end_object();
     Ok(())
 }
