@@ -19,21 +19,28 @@ pub(crate) fn unknown<'a>(
     }
 }
 
-/// Returns the most similar known name, if one is similar enough.
+/// Returns the known name that begins alike or is similar enough, and of several the most similar.
 pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     /// The minimum similarity of a suggestion, from 0 to 1. It accepts `cutsomer_id` for
     /// `customer_id`, but not `page` for `name`.
     const MIN_SIMILARITY: f64 = 0.6;
+    /// A shorter beginning says nothing: many names begin with `e`.
+    const MIN_BEGINNING: usize = 3;
     /// Longer names, in bytes, get no suggestion: the comparison takes quadratic time.
     const MAX_LENGTH: usize = 100;
     if name.len() > MAX_LENGTH {
         return None;
     }
     let name = name.to_lowercase();
+    let score = |candidate: &str| {
+        let begins_alike = name.len().min(candidate.len()) >= MIN_BEGINNING
+            && (name.starts_with(candidate) || candidate.starts_with(&name));
+        (begins_alike, strsim::normalized_damerau_levenshtein(&name, candidate))
+    };
     known
-        .map(|candidate| (strsim::normalized_damerau_levenshtein(&name, candidate), candidate))
-        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|candidate| (score(candidate), candidate))
+        .filter(|((begins_alike, similarity), _)| *begins_alike || *similarity >= MIN_SIMILARITY)
+        .max_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))
         .map(|(_, candidate)| candidate)
 }
 
@@ -44,21 +51,44 @@ pub(crate) fn capitalize(text: &str) -> String {
 }
 
 /// A number with its noun: `1 row`, `5,000 rows`.
-pub(crate) fn count(number: impl ToString, noun: &str) -> String {
-    let number = grouped(number);
-    let ending = if number == "1" { "" } else { "s" };
-    format!("{number} {noun}{ending}")
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
 /// A number with commas between groups of three digits.
-pub(crate) fn grouped(number: impl ToString) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.char_indices() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
+pub(crate) fn grouped(number: u64) -> String {
+    match number {
+        0..1_000 => number.to_string(),
+        _ => format!("{},{:03}", grouped(number / 1_000), number % 1_000),
     }
-    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_begins_alike_is_suggested_first() {
+        const KNOWN: [&str; 5] = ["purchase_date", "purchase_cost_cents", "email", "id", "name"];
+        for (name, expected) in [
+            ("purchase_cost", Some("purchase_cost_cents")),
+            ("purchase_dat", Some("purchase_date")),
+            ("purhcase_date", Some("purchase_date")),
+            ("E-Mail", Some("email")),
+            ("email_address", Some("email")),
+            ("nmae", Some("name")),
+            ("id_number", None),
+            ("page", None),
+        ] {
+            assert_eq!(closest(name, KNOWN.into_iter()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_grouped_and_nouns_have_a_plural() {
+        assert_eq!(
+            [0, 1, 1_000, 1_234_050].map(|n| count(n, "row")).join(" "),
+            "0 rows 1 row 1,000 rows 1,234,050 rows"
+        );
+    }
 }

@@ -1,5 +1,6 @@
 //! `import`: imports the records of a file, all of them or none.
 
+use std::cmp::Reverse;
 use std::fs::File;
 use std::io::{self, BufWriter, Stdout, Write as _};
 use std::path::PathBuf;
@@ -79,12 +80,34 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let now = Clock::system().now().timestamp();
     let outcome = import.run(bar.wrap_read(source), &mut file, now, &mut report);
     report.finish()?;
-    let (document, text) = result(&import, &tenant.name, outcome?);
+    let imported = outcome?;
+    warn(&imported);
+    let (document, text) = result(&import, &tenant.name, &imported);
     options.report(&document, &text)
 }
 
+/// Prints what a person may not have intended.
+fn warn(imported: &Imported) {
+    /// So many values lose zeros only if a program has read them as numbers.
+    const MIN_LOST_ZEROS: u64 = 11;
+    for (key, rows) in &imported.repeated_keys {
+        print_stderr(&format!(
+            "warning: the {key} of {} exists already. Each row is a new record. \
+             --update-by {key} changes the existing ones.",
+            words::count(*rows, "row")
+        ));
+    }
+    for (field, records) in imported.lost_zeros.iter().filter(|lost| *lost.1 >= MIN_LOST_ZEROS) {
+        print_stderr(&format!(
+            "warning: {field} loses leading zeros in {}. Perhaps a spreadsheet has read the column \
+             as numbers. Have it read the column as text, or leave the column out.",
+            words::count(*records, "record")
+        ));
+    }
+}
+
 /// What the import did, as a document and as a text.
-fn result(import: &Import, tenant: &str, imported: Imported) -> (Value, String) {
+fn result(import: &Import, tenant: &str, imported: &Imported) -> (Value, String) {
     let (rows, plural) = (imported.rows(), import.resource.plural);
     let counted = format!("{} of {plural}", words::count(rows, "row"));
     let (done, mut text) = match import.dry_run {
@@ -93,10 +116,21 @@ fn result(import: &Import, tenant: &str, imported: Imported) -> (Value, String) 
     };
     let mut document = json!({"done": done, "tenant": tenant, "resource": plural, "rows": rows});
     if let (Mode::UpdateBy(_), Some(members)) = (import.mode, document.as_object_mut()) {
-        let Imported { created, changed, unchanged } = imported;
-        text += &format!(": {created} created, {changed} changed, {unchanged} unchanged");
+        let Imported { created, changed, unchanged, fields, .. } = imported;
         let counts = [("created", created), ("changed", changed), ("unchanged", unchanged)];
-        members.extend(counts.map(|(name, count)| (name.to_owned(), count.into())));
+        let words = counts.map(|(name, count)| format!("{} {name}", words::grouped(*count)));
+        text += &format!(": {}", words.join(", "));
+        members.extend(counts.map(|(name, count)| (name.to_owned(), json!(count))));
+        members.insert("fields".to_owned(), json!(fields));
+        let mut fields: Vec<_> = fields.iter().collect();
+        fields.sort_by_key(|(_, count)| Reverse(*count));
+        let fields =
+            fields.iter().map(|(name, count)| format!("{name} {}", words::grouped(**count)));
+        if *changed > 0 {
+            let (records, fields) = (words::count(*changed, "record"), fields.collect::<Vec<_>>());
+            let verb = if *changed == 1 { "changes" } else { "change" };
+            text += &format!("\n{records} {verb}: {}", fields.join(", "));
+        }
     }
     (document, text)
 }
@@ -141,7 +175,7 @@ impl ErrorReport {
         }
         print_stderr("Faults by field and code (--json prints each fault):");
         for FaultKind { first: RowError { position, field, code, .. }, count } in &self.kinds {
-            let rows = words::count(count, "row");
+            let rows = words::count(*count, "row");
             print_stderr(&format!("  {field} {code}: {rows}, first in {position}"));
         }
         let others = self.errors - self.kinds.iter().map(|kind| kind.count).sum::<u64>();

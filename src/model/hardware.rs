@@ -65,5 +65,5 @@ pub static HARDWARE: Resource = Resource {
             .about("Anything else.")
             .example("\"Docking station on the desk.\""),
     ],
-    natural_keys: &["asset_tag"],
+    natural_keys: &["asset_tag", "serial_number"],
 };

@@ -176,6 +176,9 @@ impl Field {
             }
             Kind::Text { min, max } => format!("send text of {min} to {max} characters"),
             Kind::Email => format!("send one e-mail address of at most {MAX_EMAIL} characters"),
+            Kind::Integer if self.name.ends_with("_cents") => {
+                format!("send a whole number of cents such as {}", self.example)
+            }
             Kind::Integer => {
                 "send a JSON integer in the signed 64-bit range, such as 12".to_owned()
             }

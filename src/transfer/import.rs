@@ -3,6 +3,7 @@
 //! Each row is validated and stored before the next one is read. The first error undoes everything
 //! and lets other writers go on; the rest of the file is then read only for its errors.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
 
 use super::csv_reader::CsvRows;
@@ -12,7 +13,7 @@ use super::{Format, Position, RowError};
 use crate::clock::Timestamp;
 use crate::model::json_object::parse_object;
 use crate::model::validation::shorten;
-use crate::model::{JsonObject, Kind, Resource};
+use crate::model::{Field, JsonObject, Kind, RecordId, Resource, Value};
 use crate::store::{
     Actor, ChangeContext, DatabaseError, ImportTransaction, Reading, TenantFile, Writing,
 };
@@ -29,15 +30,23 @@ pub struct Import {
 }
 
 /// How many records were created, changed and left as they are; in a dry run, would be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     pub created: u64,
     pub changed: u64,
     pub unchanged: u64,
+    /// The changed records by field.
+    pub fields: Counts,
+    /// Those of them whose value loses leading zeros.
+    pub lost_zeros: Counts,
+    /// New records by the natural key that a record had before the import.
+    pub repeated_keys: Counts,
 }
 
+type Counts = BTreeMap<&'static str, u64>;
+
 impl Imported {
-    pub fn rows(self) -> u64 {
+    pub fn rows(&self) -> u64 {
         self.created + self.changed + self.unchanged
     }
 }
@@ -121,8 +130,11 @@ impl Import {
         let columns = Columns::of(self.resource);
         let source = BufReader::with_capacity(BUFFER, source);
         let validator = RowValidator::new(&columns, reading, self.mode);
+        let is_compared = matches!(self.mode, Mode::Add) && reading.count(self.resource)? > 0;
+        let first_new = is_compared.then_some(RecordId(i64::MAX));
         let imported = Imported::default();
-        let mut rows = Rows { validator, store, observer, imported, invalid: 0, errors: 0 };
+        let (invalid, errors) = (0, 0);
+        let mut rows = Rows { validator, store, observer, first_new, imported, invalid, errors };
         match self.format {
             Format::Csv => rows.csv(source)?,
             Format::JsonLines => rows.json_lines(source)?,
@@ -142,18 +154,21 @@ struct Store<'a> {
 }
 
 impl Store<'_> {
-    fn add(&self, resource: &Resource, row: ValidRow) -> Result<(), DatabaseError> {
+    /// Returns the id of the record.
+    fn add(&self, resource: &Resource, row: ValidRow) -> Result<RecordId, DatabaseError> {
         let ValidRow { target, values } = row;
-        match target {
+        let id = match target {
             RowTarget::New(id) => {
                 let values = values.into_iter().map(|(_, value)| value).collect();
-                self.writing.insert(resource, id, values, &self.context)?;
+                self.writing.insert(resource, id, values, &self.context)?.id
             }
             RowTarget::Known(record) => {
                 self.writing.update(resource, record.id, &values, &self.context)?;
+                record.id
             }
-        }
-        self.writing.flush_if_large()
+        };
+        self.writing.flush_if_large()?;
+        Ok(id)
     }
 }
 
@@ -163,6 +178,9 @@ struct Rows<'a> {
     /// `None` in a dry run, and from the first error on.
     store: Option<Store<'a>>,
     observer: &'a mut dyn ImportObserver,
+    /// Records with smaller ids are older than the import. `None` if their natural keys are not
+    /// compared. In an empty table a search would take long, because it has no indexes then.
+    first_new: Option<RecordId>,
     imported: Imported,
     /// The number of rows with errors.
     invalid: u64,
@@ -245,14 +263,43 @@ impl Rows<'_> {
             Ok(row) => row,
             Err(errors) => return self.reject(errors),
         };
-        let count = match row.target {
-            RowTarget::New(_) => &mut self.imported.created,
-            RowTarget::Known(_) if row.values.is_empty() => &mut self.imported.unchanged,
-            RowTarget::Known(_) => &mut self.imported.changed,
-        };
-        *count += 1;
+        self.count(&row)?;
         if let Some(store) = &self.store {
-            store.add(self.validator.columns.resource, row)?;
+            let id = store.add(self.validator.columns.resource, row)?;
+            self.first_new = self.first_new.map(|first| first.min(id));
+        }
+        Ok(())
+    }
+
+    /// Counts what a row does.
+    fn count(&mut self, row: &ValidRow) -> Result<(), DatabaseError> {
+        let RowValidator { columns: Columns { resource, .. }, reading, .. } = self.validator;
+        let imported = &mut self.imported;
+        match &row.target {
+            RowTarget::New(_) => imported.created += 1,
+            RowTarget::Known(_) if row.values.is_empty() => imported.unchanged += 1,
+            RowTarget::Known(_) => imported.changed += 1,
+        }
+        if let RowTarget::Known(record) = &row.target {
+            let stored = |name| {
+                resource.fields.iter().zip(&record.values).find(|(field, _)| field.name == name)
+            };
+            for (field, value) in &row.values {
+                *imported.fields.entry(field.name).or_default() += 1;
+                if stored(field.name).is_some_and(|(_, stored)| loses_zeros(stored, value)) {
+                    *imported.lost_zeros.entry(field.name).or_default() += 1;
+                }
+            }
+        } else if let Some(first_new) = self.first_new {
+            let is_key = |(field, value): &&(&Field, Value)| {
+                resource.natural_keys.contains(&field.name) && *value != Value::Null
+            };
+            if let Some((field, value)) = row.values.iter().find(is_key) {
+                let found = reading.find_by(resource, field, value)?;
+                if found.first().is_some_and(|id| *id < first_new) {
+                    *imported.repeated_keys.entry(field.name).or_default() += 1;
+                }
+            }
         }
         Ok(())
     }
@@ -280,9 +327,9 @@ fn object<'a>(
     cells: impl Iterator<Item = &'a str>,
 ) -> Result<JsonObject, String> {
     let mut object = JsonObject::new();
-    let mut width = 0;
+    let mut last = 0;
     for (index, cell) in cells.enumerate() {
-        width += 1;
+        last = index;
         match headings.get(index) {
             Some((name, kind)) if !name.is_empty() => {
                 object.insert(name.clone(), input(*kind, cell));
@@ -298,10 +345,20 @@ fn object<'a>(
             }
         }
     }
-    let needed = headings.iter().rposition(|(name, _)| !name.is_empty()).map_or(0, |last| last + 1);
-    if width < needed {
-        let (cells, columns) = (words::count(width, "cell"), words::count(needed, "column"));
-        return Err(format!("The row has {cells}; the header has {columns}."));
+    let needed = headings.iter().rposition(|(name, _)| !name.is_empty()).unwrap_or(0);
+    if last < needed {
+        let (last, needed) = (column_label(last), column_label(needed));
+        return Err(format!("The row ends in {last}, and the header in {needed}."));
     }
     Ok(object)
+}
+
+/// Returns whether a text loses zeros at its beginning, as in a spreadsheet that reads numbers.
+fn loses_zeros(stored: &Value, value: &Value) -> bool {
+    match (stored, value) {
+        (Value::Text(stored), Value::Text(value)) => {
+            stored.len() > value.len() && stored.trim_start_matches('0') == value
+        }
+        _ => false,
+    }
 }

@@ -44,7 +44,7 @@ impl Format {
 const MAX_ROW: usize = 1024 * 1024;
 
 /// Where a row begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Position {
     /// The line of the file, from 1.
     pub line: u64,

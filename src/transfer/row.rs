@@ -189,15 +189,8 @@ pub(super) struct RowValidator<'a> {
 
 impl<'a> RowValidator<'a> {
     pub(super) fn new(columns: &'a Columns, reading: &'a Reading<'a>, mode: Mode) -> Self {
-        let (seen, errors) = (HashSet::new(), Vec::new());
-        RowValidator {
-            columns,
-            reading,
-            mode,
-            seen,
-            position: Position { line: 0, row: 0 },
-            errors,
-        }
+        let (seen, position, errors) = (HashSet::new(), Position::default(), Vec::new());
+        RowValidator { columns, reading, mode, seen, position, errors }
     }
 
     /// Returns the row, or all its errors. `cells` has the columns that the file has.

@@ -229,7 +229,7 @@ fn the_header_has_any_order_and_known_columns() {
         ),
         (
             "name;;city;\nGood;\n".to_owned(),
-            "line 2: -: invalid_row: The row has 2 cells; the header has 3 columns.",
+            "line 2: -: invalid_row: The row ends in column 2 (B), and the header in column 3 (C).",
         ),
     ] {
         let (_, errors) = fixture.import(import(&CUSTOMER, CSV), text.as_bytes());
@@ -257,6 +257,16 @@ fn the_header_has_any_order_and_known_columns() {
     assert_eq!(first, ["1", "Eins", "active", "a;b", ""]);
     assert_ne!(records[0]["created_at"], "soon");
     assert_eq!((records[1]["id"].as_str(), records[1]["name"].as_str()), ("2", "Zwei, drei"));
+}
+
+#[test]
+fn a_decimal_amount_is_told_about_cents() {
+    let fixture = Fixture::new();
+    let text = b"name;purchase_cost_cents\nPC;1000,00\n";
+    let (_, errors) = fixture.import(import(&HARDWARE, CSV), text);
+    let message = "line 2: purchase_cost_cents: invalid_int: \"purchase_cost_cents\" was \
+                   \"1000,00\"; send a whole number of cents such as 129900.";
+    assert_eq!(errors, [message]);
 }
 
 #[test]
@@ -349,6 +359,11 @@ fn a_dry_run_stores_nothing() {
     assert!(!held.unwrap());
 }
 
+fn counts(outcome: Result<Imported, ImportError>) -> (u64, u64, u64) {
+    let Imported { created, changed, unchanged, .. } = outcome.unwrap();
+    (created, changed, unchanged)
+}
+
 const CUSTOMERS: &str = "name,customer_number,email,city,status\n\
                          Eins,K-1,a@b.example,Berlin,prospect\n\
                          Zwei,K-2,c@d.example,Berlin,\n\
@@ -361,11 +376,11 @@ fn an_update_changes_the_columns_of_the_file_and_creates_what_is_new() {
     let text = "customer_number,city,name,id\nK-1,,Eins,9\nK-9,Bonn,Neun,1\n";
     let by_number = update(&CUSTOMER, CSV, "customer_number");
     let (outcome, errors) = fixture.import(Import { dry_run: true, ..by_number }, text.as_bytes());
-    let expected = Imported { created: 1, changed: 1, unchanged: 0 };
-    assert_eq!((outcome.unwrap(), errors), (expected, Vec::new()));
+    let expected = (1, 1, 0);
+    assert_eq!((counts(outcome), errors), (expected, Vec::new()));
     assert_eq!(fixture.export(1, &CUSTOMER, CSV).lines().count(), 4);
     let (outcome, errors) = fixture.import(by_number, text.as_bytes());
-    assert_eq!((outcome.unwrap(), errors), (expected, Vec::new()));
+    assert_eq!((counts(outcome), errors), (expected, Vec::new()));
     let csv = fixture.export(1, &CUSTOMER, CSV);
     let records = records(&csv);
     let shown = |n: usize| {
@@ -375,17 +390,17 @@ fn an_update_changes_the_columns_of_the_file_and_creates_what_is_new() {
     assert_eq!(shown(0), ["1", "Eins", "K-1", "a@b.example", "", "prospect"]);
     assert_eq!(shown(3), ["4", "Neun", "K-9", "", "Bonn", "active"]);
     let (outcome, _) = fixture.import(by_number, text.as_bytes());
-    assert_eq!(outcome.unwrap(), Imported { created: 0, changed: 0, unchanged: 2 });
+    assert_eq!(counts(outcome), (0, 0, 2));
     let alone = b"{\"id\": 3}\n{\"id\": 1}\n";
     let (outcome, _) = fixture.import(update(&CUSTOMER, JSON, "id"), alone);
-    assert_eq!(outcome.unwrap(), Imported { created: 0, changed: 0, unchanged: 2 });
+    assert_eq!(counts(outcome), (0, 0, 2));
     let (outcome, _) = fixture
         .import(update(&CUSTOMER, JSON, "id"), b"{\"id\": 1, \"city\": \"Ulm\"}\n{\"id\": 2}");
-    assert_eq!(outcome.unwrap(), Imported { created: 0, changed: 1, unchanged: 1 });
+    assert_eq!(counts(outcome), (0, 1, 1));
     fixture.accepts(&EMPLOYEE, CSV, "customer_id,email\n1,eva@b.example\n2,tom@b.example\n");
     let text = "email,customer_number\neva@b.example,K-9\ntom@b.example,K-9\nnew@b.example,K-1\n";
     let (outcome, _) = fixture.import(update(&EMPLOYEE, CSV, "email"), text.as_bytes());
-    assert_eq!(outcome.unwrap(), Imported { created: 1, changed: 2, unchanged: 0 });
+    assert_eq!(counts(outcome), (1, 2, 0));
     let csv = fixture.export(1, &EMPLOYEE, CSV);
     let customers: Vec<String> =
         self::records(&csv).iter().map(|record| record["customer_id"].clone()).collect();

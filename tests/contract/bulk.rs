@@ -259,7 +259,7 @@ fn an_update_reports_what_it_does_and_logs_what_it_changes() {
         server.cli(&[&words, options].concat())
     };
     let mut expected = json!({"done": "checked", "tenant": "acme", "resource": "customers",
-        "rows": 3, "created": 1, "changed": 1, "unchanged": 1});
+        "rows": 3, "created": 1, "changed": 1, "unchanged": 1, "fields": {"city": 1}});
     assert_eq!(update(&["--dry-run", "--json"]).done().json(), expected);
     assert_eq!(api.total("/customers.php"), 2);
     expected["done"] = json!("imported");
@@ -284,6 +284,48 @@ fn an_update_reports_what_it_does_and_logs_what_it_changes() {
         server.cli(&["import", "acme", "customers", "c.csv", "--update-by", field]).ends_with(2);
     }
     update(&["--keep-ids"]).ends_with(2);
+}
+
+#[test]
+fn an_import_warns_of_what_a_person_may_not_have_intended() {
+    let shop = Shop::new();
+    let customers = |count: usize, postal_code: &str, notes: &str| {
+        let row = |n: usize| format!("K-{n},Eins,{postal_code}{n},{notes}\n");
+        let rows = (10..10 + count).map(row).collect::<String>();
+        format!("customer_number,name,postal_code,notes\n{rows}K-2,Zwei,,\n")
+    };
+    shop.write("a.csv", customers(12, "010", "") + "K-2,Zwei,,\n,Drei,,\n");
+    assert_eq!(shop.import("customers", "a.csv", &[]).done().stderr, "", "the table was empty");
+    shop.write("b.csv", customers(1_200, "010", "") + "K-2,Zwei,,\nK-9999,Neu,,\nK-9999,Neu,,\n");
+    let warning = "warning: the customer_number of 14 rows exists already. Each row is a new \
+                   record. --update-by customer_number changes the existing ones.\n";
+    for options in [&["--dry-run"][..], &["--json"]] {
+        assert_eq!(shop.import("customers", "b.csv", options).done().stderr, warning);
+    }
+    assert_eq!(shop.export("customers", &[]).lines().count(), 1 + 15 + 1_204);
+    shop.write("c.csv", "name,email\nEins,a@b.example\n");
+    assert_eq!(shop.import("customers", "c.csv", &[]).done().stderr, "");
+    let output = shop.import("customers", "c.csv", &[]).done();
+    assert!(output.stderr.contains("the email of 1 row exists already. "), "{output:?}");
+    let other = Shop::new();
+    other.write("a.csv", customers(1_200, "010", ""));
+    other.import("customers", "a.csv", &[]).done();
+    let update = |rows: String| {
+        other.write("b.csv", rows);
+        other.import("customers", "b.csv", &["--update-by", "customer_number", "--dry-run"]).done()
+    };
+    let output = update(customers(10, "10", "") + "K-20,Eins,01021,\n");
+    assert_eq!(output.stderr, "", "ten rows");
+    assert!(output.stdout.ends_with("\n11 records change: postal_code 11\n"), "{output:?}");
+    let output =
+        update(customers(1_100, "10", "changed").replacen("K-10,Eins,1010", "K-10,Eins,01010", 1));
+    let changes = "0 created, 1,100 changed, 1 unchanged\n\
+                   1,100 records change: notes 1,100, postal_code 1,099\n";
+    assert!(output.stdout.ends_with(changes), "{output:?}");
+    let warning = "warning: postal_code loses leading zeros in 1,099 records. ";
+    assert!(output.stderr.starts_with(warning), "{output:?}");
+    let output = update("customer_number,city\nK-2,Ulm\n".to_owned());
+    assert!(output.stdout.ends_with("\n1 record changes: city 1\n"), "{output:?}");
 }
 
 /// A link that somebody has planted is replaced, and what it leads to is not written to.
