@@ -8,14 +8,13 @@ use crate::api::Api;
 use crate::api::routes::{self, PAGE_METHODS, PublicPage, Route};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::http::{ApiError, ErrorCode, Method, Request, Responder, Response};
+use crate::http::{ApiError, ErrorCode, Job, Lane, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
 use crate::panel::Panel;
 use crate::readiness::{self, Readiness};
 use crate::reference::{docs, openapi};
 use crate::store::registry::Registry;
 use crate::store::{DataDir, OpenError, Tenants};
-use crate::turns::{Owner, QueueFull, Turns};
 
 /// The store, and everything that responds to requests.
 pub struct App {
@@ -60,21 +59,25 @@ impl App {
         }))
     }
 
-    /// Responds to a request, now or when its owner has a turn, from this thread or another.
-    pub fn respond(self: &Arc<App>, request: Request, reply: Responder, turns: &Turns) {
+    /// Answers a request at once, or returns the job that will answer it.
+    pub fn admit(self: &Arc<App>, request: Request, responder: Responder) -> Option<Job> {
         match routes::find(&request.path).map(|(_, route)| route) {
-            None => reply.send(ApiError::from(ErrorCode::EndpointNotFound).into()),
-            Some(Route::Page(page)) => reply.send(self.page(page, &request)),
+            None => responder.send(ApiError::from(ErrorCode::EndpointNotFound).into()),
+            Some(Route::Page(page)) => responder.send(self.page(page, &request)),
+            Some(Route::Api(endpoint)) => return self.api.admit(endpoint, request, responder),
             Some(Route::Panel) if request.method == Method::POST => {
                 let app = Arc::clone(self);
-                turns.run(Owner::Panel, request.client, move |turn| match turn {
-                    Ok(()) => app.respond_panel(&request, reply),
-                    Err(QueueFull) => reply.send(app.panel.overloaded()),
+                return Some(Job {
+                    lane: Lane::Passwords,
+                    request,
+                    responder,
+                    run: Box::new(move |request, responder| app.respond_panel(&request, responder)),
+                    rejection: Panel::overloaded,
                 });
             }
-            Some(Route::Panel) => self.respond_panel(&request, reply),
-            Some(Route::Api(endpoint)) => self.api.respond(endpoint, request, reply, turns),
+            Some(Route::Panel) => self.respond_panel(&request, responder),
         }
+        None
     }
 
     fn respond_panel(&self, request: &Request, mut reply: Responder) {

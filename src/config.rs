@@ -11,8 +11,13 @@ use clap::{Args, Parser};
 use ipnet::IpNet;
 use jiff::{Span, SpanRelativeTo};
 
-/// The fewest workers. One tenant computes with half of them, and others with the rest.
+/// The fewest workers. One receives requests while the others run them.
 pub const MIN_WORKERS: usize = 4;
+
+/// The workers of a machine with up to 8 cores. Threads are cheap, and the operating system shares
+/// the processor fairly among them. With 32 workers, a tenant runs two requests at a time, and a
+/// quiet tenant finds a free worker beside 15 busy ones.
+const DEFAULT_WORKERS: usize = 32;
 
 /// What an operator can configure.
 #[derive(Clone, Debug, Parser)]
@@ -28,7 +33,7 @@ pub struct Config {
         value_name = "ADDRESS:PORT"
     )]
     pub listen: SocketAddr,
-    /// Worker threads, at least 4 [default: cores + 2]
+    /// Worker threads; a tenant uses one of 16 at a time [default: 4 for each core, at least 32]
     #[arg(long, env = "TENANTDESK_WORKERS", value_name = "N",
           default_value_t = default_workers(), hide_default_value = true,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
@@ -116,7 +121,7 @@ pub struct ConnectionLimits {
 }
 
 fn default_workers() -> usize {
-    (std::thread::available_parallelism().map_or(1, usize::from) + 2).max(MIN_WORKERS)
+    (4 * std::thread::available_parallelism().map_or(1, usize::from)).max(DEFAULT_WORKERS)
 }
 
 impl Config {

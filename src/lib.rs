@@ -30,5 +30,4 @@ pub mod secret;
 pub mod server;
 pub mod store;
 pub mod transfer;
-pub mod turns;
 pub mod words;

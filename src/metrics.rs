@@ -72,7 +72,7 @@ impl Metrics {
             route_of,
             requests: add(r, "tenantdesk_requests", "Requests by route, method and status"),
             durations,
-            busy_workers: add(r, "tenantdesk_workers_busy", "Workers that handle a request"),
+            busy_workers: add(r, "tenantdesk_workers_busy", "Workers that run a request"),
             resident_memory: add(r, "process_resident_memory_bytes", "Memory in use"),
             open_descriptors: add(r, "process_open_fds", "Open file descriptors"),
             max_descriptors: add(r, "process_max_fds", "The limit on open file descriptors"),

@@ -30,8 +30,7 @@ impl BoundServer {
         allocator::return_memory_when_idle();
         let BoundServer { config, listeners, tls } = self;
         let (clock, metrics) = (app.clock.clone(), Arc::clone(&app.metrics));
-        let handler: Handler =
-            Arc::new(move |request, reply, turns| app.respond(request, reply, turns));
+        let handler: Handler = Arc::new(move |request, responder| app.admit(request, responder));
         let pool = WorkerPool::start(handler, config.workers, Arc::clone(&metrics));
         let parts = EdgeParts {
             limits: config.connections.unwrap_or(CONNECTION_LIMITS),

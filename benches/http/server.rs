@@ -66,6 +66,23 @@ impl Server {
         Ok(begun.elapsed().as_secs_f64() * 1e3)
     }
 
+    /// Gives all tenants the records of the first one, and starts the server again.
+    pub(crate) fn copy_first_tenant(&self, tenants: usize) -> io::Result<()> {
+        let mut process = self.process.borrow_mut();
+        kill_process(Pid::from_child(&process.child), Signal::TERM)?;
+        process.child.wait()?;
+        let file = |id: usize| self.directory.path().join(format!("data/tenants/{id}.db"));
+        for id in 2..=tenants {
+            fs::copy(file(1), file(id))?;
+        }
+        *process = start(serve(&self.binary, self.directory.path()))?.0;
+        Ok(())
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.process.borrow().address
+    }
+
     /// Gives a tenant so many records of real width.
     pub(crate) fn fill(&self, tenant: usize, records: u64) -> io::Result<()> {
         let file = self.directory.path().join("records.jsonl");
@@ -107,7 +124,7 @@ impl Server {
         status: u16,
         next: &mut dyn FnMut() -> Option<Vec<u8>>,
     ) -> io::Result<(Outcome, f64)> {
-        let address = self.process.borrow().address;
+        let address = self.address();
         let before = self.processor_time();
         let outcome = Load { address, connections, time, status }.run(next)?;
         let spent = self.processor_time() - before;
@@ -117,7 +134,7 @@ impl Server {
 
     /// A load of one client alone, that another thread can put.
     pub(crate) fn one_client(&self, time: Duration) -> Load {
-        Load { address: self.process.borrow().address, connections: 1, time, status: 200 }
+        Load { address: self.address(), connections: 1, time, status: 200 }
     }
 
     pub(crate) fn get(&self, tenant: usize, target: &str) -> Vec<u8> {

@@ -10,40 +10,37 @@ use super::operations;
 use super::rate_limit::RateLimitStatus;
 use super::routes::Endpoint;
 use super::{Api, changes, errors};
-use crate::http::{ApiError, Method, Request, Responder, Response};
+use crate::http::{ApiError, Job, Lane, Method, Request, Responder, Response};
 use crate::store::registry::Principal;
 use crate::store::{
     Actor, Answer, ChangeContext, Demand, KeyLabel, MutationError, Tenant, Writing,
 };
-use crate::turns::{Owner, Turns};
 
 impl Api {
-    /// Responds to a request that needs a key, now or when its tenant has a turn.
+    /// Looks up the key of a request, and returns the job that will answer the request. Without a
+    /// good key, the request is answered at once.
     ///
     /// The response to a mutation is sent from another thread after the commit.
-    pub fn respond(
+    pub fn admit(
         self: &Arc<Api>,
         endpoint: Endpoint,
         request: Request,
-        mut reply: Responder,
-        turns: &Turns,
-    ) {
+        mut responder: Responder,
+    ) -> Option<Job> {
         let caller = match authentication::authenticate(&self.registry, &request) {
             Ok(caller) => caller,
-            Err(error) => return reply.send(error.into()),
+            Err(error) => {
+                responder.send(error.into());
+                return None;
+            }
         };
-        reply.caller(&caller.tenant_name, &caller.key.prefix);
-        let api = Arc::clone(self);
-        turns.run(Owner::Tenant(caller.key.tenant_id), request.client, move |turn| {
-            if turn.is_err() {
-                return reply.send(ApiError::overloaded().into());
-            }
-            // The client may have left while the request waited.
-            if !reply.is_wanted() {
-                return;
-            }
+        responder.caller(&caller.tenant_name, &caller.key.prefix);
+        let (api, lane) = (Arc::clone(self), Lane::Tenant(caller.key.tenant_id));
+        let run = move |request: Request, reply: Responder| {
             Call { api: &api, caller, request: &request, reply }.respond(endpoint);
-        });
+        };
+        let rejection = || ApiError::overloaded().into();
+        Some(Job { lane, request, responder, run: Box::new(run), rejection })
     }
 }
 

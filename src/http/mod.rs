@@ -5,6 +5,7 @@ pub mod error_code;
 pub mod request;
 pub mod responder;
 pub mod response;
+pub mod scheduler;
 pub mod worker_pool;
 
 pub use ::http::{Method, StatusCode};
@@ -14,4 +15,5 @@ pub use error_code::ErrorCode;
 pub use request::{Body, Request};
 pub use responder::{API_VERSION, Responder};
 pub use response::Response;
-pub use worker_pool::{Handler, WorkerPool};
+pub use scheduler::Lane;
+pub use worker_pool::{Handler, Job, WorkerPool};

@@ -20,6 +20,10 @@ use crate::secret::{KEY_START, PREFIX_LENGTH};
 /// The version of the API, the value of the header `X-API-Version`.
 pub const API_VERSION: &str = "v1";
 
+/// The status in log and metrics of a request whose client disconnected before the response. No
+/// client receives it. nginx uses the same number.
+const CLIENT_DISCONNECTED: u16 = 499;
+
 /// Sends the response to one request, from any thread. If it is dropped without a response, for
 /// example by a panic, it sends `internal_error`.
 ///
@@ -95,9 +99,9 @@ impl Responder {
             .header("Cache-Control", "no-store")
             .header("X-Request-Id", self.request_id.to_string())
             .header("X-API-Version", API_VERSION);
-        let status = response.status();
-        // The receiver is gone if the client has left.
-        let _ = sender.send(response);
+        let sent_status = response.status();
+        let is_delivered = sender.send(response).is_ok();
+        let status = if is_delivered { sent_status } else { CLIENT_DISCONNECTED };
         let duration = self.clock.now().monotonic.saturating_sub(self.received_at.monotonic);
         self.metrics.record_response(self.method.as_str(), &self.path, status, duration);
         self.log(status, duration);
@@ -126,8 +130,8 @@ impl Drop for Responder {
         if self.is_wanted() {
             let (request_id, path) = (self.request_id, without_key(&self.path));
             tracing::error!(%request_id, %path, "a request was dropped without a response");
-            self.finish(Response::from(ApiError::internal()));
         }
+        self.finish(Response::from(ApiError::internal()));
     }
 }
 

@@ -1,10 +1,15 @@
-//! tiny_http, and the worker threads that handle its requests.
+//! tiny_http, and the worker threads.
 //!
 //! The edge has parsed each request already. tiny_http gets its method, its target and a number,
 //! over one private connection on which requests follow each other without waiting for responses.
-//! It parses them, queues them and hands them to the workers. A worker finds the whole request
-//! under the number, and the response goes back in memory: nothing is written to the connection.
+//! tiny_http parses them and hands them to workers. A worker finds the whole request under the
+//! number, and the response goes back in memory: nothing is written to the connection.
+//!
+//! A worker that receives a request looks up its key, which takes some 10 µs, and adds a job to the
+//! [`Scheduler`]. So requests pass tiny_http in microseconds, and all waiting is done in one place,
+//! which knows the tenant.
 
+use std::collections::VecDeque;
 use std::fs::Permissions;
 use std::io::{self, Write};
 use std::net::Shutdown;
@@ -13,30 +18,46 @@ use std::os::unix::net::UnixStream;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use crate::fair_queue::FairQueue;
 use crate::http::error::ApiError;
 use crate::http::request::Request;
 use crate::http::responder::Responder;
+use crate::http::response::Response;
+use crate::http::scheduler::{Lane, Scheduler};
 use crate::metrics::Metrics;
-use crate::turns::Turns;
 
-/// Handles a request and sends its response, now or in a job that waits for its turn.
-pub type Handler = Arc<dyn Fn(Request, Responder, &Turns) + Send + Sync>;
+/// Answers a request at once, or returns the job that will answer it. It is quick: it reads no
+/// tenant's file and hashes no password.
+pub type Handler = Arc<dyn Fn(Request, Responder) -> Option<Job> + Send + Sync>;
 
-/// The requests that wait to be sent to tiny_http.
-const MAX_WAITING: usize = 1024;
+/// A request that waits for its turn.
+pub struct Job {
+    /// Jobs of the same lane share a limit.
+    pub lane: Lane,
+    pub request: Request,
+    pub responder: Responder,
+    /// Answers the request.
+    pub run: Box<dyn FnOnce(Request, Responder) + Send>,
+    /// The response if too many jobs wait.
+    pub rejection: fn() -> Response,
+}
 
-/// The requests that tiny_http has and no worker has taken. They are few, because it serves them
-/// in their order, and the queue before it is fair.
+/// The requests that tiny_http has and no worker has taken. They are few, so that the longest
+/// targets (8 KiB each) fit into the buffer of the connection: the edge must not wait for it.
 const MAX_SENT: usize = 8;
+
+/// The requests behind them. Workers take thousands in a millisecond.
+const MAX_UNSENT: usize = 1024;
+
+/// The workers that wait for requests at the same time. The others sleep, so that a request wakes a
+/// worker that has just run: its memory is still in the processor's caches.
+const MAX_RECEIVING: usize = 3;
 
 /// The number of the watchdog's request.
 const WATCHDOG: u64 = 0;
@@ -60,25 +81,39 @@ pub struct WorkerPool {
 struct Shared {
     server: tiny_http::Server,
     handler: Handler,
-    turns: Turns,
     metrics: Arc<Metrics>,
-    queue: Mutex<Queue>,
-    stopping: AtomicBool,
+    outbox: Mutex<Outbox>,
+    jobs: Mutex<Jobs>,
+    /// Wakes a worker that sleeps.
+    wake: Condvar,
 }
 
-/// The requests on their way to a worker.
-struct Queue {
-    waiting: FairQueue<Box<Exchange>>,
+/// The requests on their way through tiny_http, in the order of their arrival.
+struct Outbox {
+    connection: UnixStream,
+    unsent: VecDeque<Box<Exchange>>,
     /// What tiny_http has, by number.
     sent: Vec<(u64, Box<Exchange>)>,
     last_number: u64,
     watchdog: Option<oneshot::Sender<()>>,
-    connection: UnixStream,
 }
 
 struct Exchange {
     request: Request,
     responder: Responder,
+}
+
+struct Jobs {
+    scheduler: Scheduler<Job>,
+    /// The workers that wait for a request.
+    receiving: usize,
+    is_stopping: bool,
+}
+
+/// What a worker does next.
+enum Task {
+    Run(Lane, Job),
+    Receive,
 }
 
 impl WorkerPool {
@@ -91,19 +126,21 @@ impl WorkerPool {
         let (server, connection) = listen()?;
         // A server that does not read must not block the edge.
         connection.set_nonblocking(true)?;
+        let outbox = Outbox {
+            connection,
+            unsent: VecDeque::new(),
+            sent: Vec::new(),
+            last_number: WATCHDOG,
+            watchdog: None,
+        };
+        let scheduler = Scheduler::new(workers);
         let shared = Arc::new(Shared {
             server,
             handler,
-            turns: Turns::new(workers),
             metrics,
-            queue: Mutex::new(Queue {
-                waiting: FairQueue::default(),
-                sent: Vec::new(),
-                last_number: WATCHDOG,
-                watchdog: None,
-                connection,
-            }),
-            stopping: AtomicBool::new(false),
+            outbox: Mutex::new(outbox),
+            jobs: Mutex::new(Jobs { scheduler, receiving: 0, is_stopping: false }),
+            wake: Condvar::new(),
         });
         let mut pool = WorkerPool { shared, threads: Vec::new() };
         for number in 0..workers {
@@ -114,31 +151,24 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// Queues a request, fairly among client addresses. Where there is no room, also after those
-    /// whose clients have left are dropped, the newest request of the address with the most is
-    /// answered with `overloaded`.
+    /// Brings a request to a worker. If the outbox is full, the request gets `overloaded`.
     pub fn submit(&self, request: Request, responder: Responder) {
-        let mut queue = self.shared.queue.lock();
-        if queue.waiting.len() >= MAX_WAITING {
-            queue.waiting.retain(|exchange| exchange.responder.is_wanted());
+        let mut outbox = self.shared.outbox.lock();
+        if outbox.unsent.len() >= MAX_UNSENT {
+            drop(outbox);
+            return responder.send(ApiError::overloaded().into());
         }
-        let client = request.client;
-        let exchange = Box::new(Exchange { request, responder });
-        let refused = queue.waiting.push(MAX_WAITING, client, exchange);
-        queue.send_waiting();
-        drop(queue);
-        if let Some(refused) = refused {
-            refused.responder.send(ApiError::overloaded().into());
-        }
+        outbox.unsent.push_back(Box::new(Exchange { request, responder }));
+        outbox.send();
     }
 
     /// Sends a request of its own through tiny_http. The receiver hears of the worker that gets it,
     /// or that tiny_http has failed.
     pub fn watchdog(&self) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
-        let mut queue = self.shared.queue.lock();
-        queue.watchdog = Some(sender);
-        queue.write(&head("GET", "/", None, WATCHDOG));
+        let mut outbox = self.shared.outbox.lock();
+        outbox.watchdog = Some(sender);
+        outbox.write(&head("GET", "/", None, WATCHDOG));
         receiver
     }
 }
@@ -146,23 +176,24 @@ impl WorkerPool {
 impl Drop for WorkerPool {
     /// Waits for the workers to finish their requests, for 1.5 s at most.
     fn drop(&mut self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.jobs.lock().is_stopping = true;
         for _ in 0..STOP_ATTEMPTS {
             if self.threads.iter().all(JoinHandle::is_finished) {
                 break;
             }
+            self.shared.wake.notify_all();
             self.shared.server.unblock();
             thread::sleep(STOP_PAUSE);
         }
     }
 }
 
-impl Queue {
-    /// Sends waiting requests to tiny_http, as many as it may have. Skips those whose clients have
-    /// left.
-    fn send_waiting(&mut self) {
+impl Outbox {
+    /// Sends requests to tiny_http, as many as it may have. Skips requests whose clients have
+    /// disconnected.
+    fn send(&mut self) {
         while self.sent.len() < MAX_SENT
-            && let Some(exchange) = self.waiting.pop()
+            && let Some(exchange) = self.unsent.pop_front()
         {
             if exchange.responder.is_wanted() {
                 self.last_number += 1;
@@ -196,58 +227,101 @@ fn head(method: &str, path: &str, query: Option<&str>, number: u64) -> String {
 }
 
 impl Shared {
-    /// Handles jobs that have waited for their turn, and requests, alternately, until the pool
-    /// stops.
     fn work(&self) {
-        while !self.stopping.load(Ordering::SeqCst) {
-            let had_job = self.guard(None, || self.turns.run_next()).unwrap_or(true);
-            let received =
-                if had_job { self.server.try_recv() } else { self.server.recv().map(Some) };
-            match received {
-                Ok(Some(request)) => {
-                    // Another worker runs the jobs that this one puts off.
-                    if had_job {
-                        self.server.unblock();
+        while let Some(task) = self.next_task() {
+            match task {
+                Task::Run(lane, job) => {
+                    self.run(job);
+                    self.jobs.lock().scheduler.finish(lane);
+                }
+                Task::Receive => {
+                    let job = self.receive();
+                    if let Some(rejected) = self.add(job) {
+                        rejected.responder.send((rejected.rejection)());
                     }
-                    self.metrics.busy_workers.inc();
-                    self.handle(request);
-                    self.metrics.busy_workers.dec();
                 }
-                Err(error) if error.raw_os_error().is_some() => {
-                    return self.queue.lock().fail(&format!("it accepts no connections ({error})"));
-                }
-                // There is no new request, or `unblock` woke this worker.
-                Ok(None) | Err(_) => {}
             }
         }
     }
 
-    /// Handles what tiny_http received, and lets it have the next request.
-    fn handle(&self, received: tiny_http::Request) {
+    /// Waits until there is something to do. Returns `None` if the pool stops.
+    ///
+    /// A job that may run never waits for a worker that sleeps. A job becomes one that may run when
+    /// a worker adds it, or when a worker finishes another job. That worker comes here next and
+    /// takes it.
+    fn next_task(&self) -> Option<Task> {
+        let mut jobs = self.jobs.lock();
+        loop {
+            if jobs.is_stopping {
+                return None;
+            }
+            if let Some((lane, job)) = jobs.scheduler.start_next() {
+                if jobs.receiving == 0 {
+                    self.wake.notify_one();
+                }
+                return Some(Task::Run(lane, job));
+            }
+            if jobs.receiving < MAX_RECEIVING {
+                jobs.receiving += 1;
+                return Some(Task::Receive);
+            }
+            self.wake.wait(&mut jobs);
+        }
+    }
+
+    fn run(&self, job: Job) {
+        let Job { request, responder, run, .. } = job;
+        // The client may have disconnected while the job waited.
+        if responder.is_wanted() {
+            self.metrics.busy_workers.inc();
+            self.guard(Some(request.id), || run(request, responder));
+            self.metrics.busy_workers.dec();
+        }
+    }
+
+    /// Ends a [`Task::Receive`]. Returns the job that is rejected if too many wait.
+    fn add(&self, job: Option<Job>) -> Option<Job> {
+        let mut jobs = self.jobs.lock();
+        jobs.receiving -= 1;
+        let job = job?;
+        jobs.scheduler.add(job.lane, job.request.client, job)
+    }
+
+    /// Waits for a request from tiny_http. Returns its job, unless the request is answered already.
+    fn receive(&self) -> Option<Job> {
+        let received = match self.server.recv() {
+            Ok(received) => received,
+            Err(error) => {
+                // Without an error of the system, it is `unblock` that woke this worker.
+                if error.raw_os_error().is_some() {
+                    self.outbox.lock().fail(&format!("it accepts no connections ({error})"));
+                }
+                return None;
+            }
+        };
         let exchange = self.take(&received);
         // Dropped unused, the writer writes nothing. The request itself would write a 500.
         drop(received.into_writer());
-        let Some(exchange) = exchange else { return };
-        let Exchange { request, responder } = *exchange;
-        self.guard(Some(request.id), || (self.handler)(request, responder, &self.turns));
+        let Exchange { request, responder } = *exchange?;
+        self.guard(Some(request.id), || (self.handler)(request, responder)).flatten()
     }
 
     /// The exchange that `received` names. `None` for the watchdog's request.
     fn take(&self, received: &tiny_http::Request) -> Option<Box<Exchange>> {
         let number =
             received.headers().first().and_then(|header| header.value.as_str().parse().ok());
-        let mut queue = self.queue.lock();
+        let mut outbox = self.outbox.lock();
         if number == Some(WATCHDOG) {
             // The receiver is gone if the time for it is over.
-            queue.watchdog.take().map(|watchdog| watchdog.send(()));
+            outbox.watchdog.take().map(|watchdog| watchdog.send(()));
             return None;
         }
-        let index = queue.sent.iter().position(|(sent, _)| Some(*sent) == number);
-        let exchange = index.map(|index| queue.sent.swap_remove(index).1);
-        queue.send_waiting();
+        let index = outbox.sent.iter().position(|(sent, _)| Some(*sent) == number);
+        let exchange = index.map(|index| outbox.sent.swap_remove(index).1);
+        outbox.send();
         let exchange = exchange.filter(|exchange| exchange.request.is(received));
         if exchange.is_none() {
-            queue.fail("it received a request that was not sent");
+            outbox.fail("it received a request that was not sent");
         }
         exchange
     }

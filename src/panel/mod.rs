@@ -48,7 +48,7 @@ impl Panel {
     }
 
     /// The response where more sign-ins wait than the processor can hash (contract section 9).
-    pub fn overloaded(&self) -> Response {
+    pub fn overloaded() -> Response {
         page(templates::error_page(&OVERLOADED))
     }
 

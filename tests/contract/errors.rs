@@ -122,7 +122,7 @@ fn two_hosts(server: &TestServer) -> Reply {
 }
 
 fn panic_in_a_handler() -> Reply {
-    let server = InProcess::answering(Arc::new(|_, _, _| panic!("on purpose")));
+    let server = InProcess::answering(Arc::new(|_, _| panic!("on purpose")));
     let id = uuid();
     let reply = server.anonymous().call("GET", RECORDS).header("X-Request-Id", &id).send();
     assert_eq!(reply.header("X-Request-Id"), Some(id.as_str()));
@@ -149,9 +149,10 @@ impl Dam {
 fn more_than_it_can_hold() -> Reply {
     let dam = Arc::new(Dam::default());
     let held = Arc::clone(&dam);
-    let server = InProcess::answering(Arc::new(move |_, reply, _| {
+    let server = InProcess::answering(Arc::new(move |_, reply| {
         held.wait();
         reply.send(errors::unauthorized(ErrorCode::MissingAuthorization).into());
+        None
     }));
     let api = server.anonymous();
     let mut waiting = Vec::new();

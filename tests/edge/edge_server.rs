@@ -1,7 +1,7 @@
 //! A service with a handler that returns what it received.
 
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -10,17 +10,19 @@ use serde_json::{Value, json};
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::edge::Edge;
-use tenantdesk::http::{ApiError, Body, ErrorCode, Request, Responder, Response};
-use tenantdesk::turns::Turns;
+use tenantdesk::http::{ApiError, Body, ErrorCode, Job, Lane, Request, Responder, Response};
+use tenantdesk::model::TenantId;
 
 use crate::support::in_process::serve;
 use crate::support::raw::{Answer, Client};
 use crate::support::until;
 
-/// A running service, and every request that its edge forwarded.
+/// A running service, the number of requests that its edge forwarded, and every request that a
+/// worker ran.
 pub(crate) struct EdgeServer {
     service: Option<Edge>,
     pub address: SocketAddr,
+    forwarded: Arc<AtomicUsize>,
     seen: Arc<Mutex<Vec<Request>>>,
     held: Arc<Held>,
 }
@@ -63,27 +65,46 @@ impl EdgeServer {
         let mut config =
             Config { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::new("unused") };
         change(&mut config);
-        let handler = move |request: Request, reply: Responder, _: &Turns| {
+        let run = move |request: Request, reply: Responder| {
             record.lock().unwrap().push(request.clone());
             match request.path.as_str() {
                 "/held" => holding.keep(reply),
-                "/occupied" => {
+                "/occupied" | "/2/occupied" => {
                     holding.occupy();
                     reply.send(Response::json(200, &json!({})));
                 }
                 _ => respond(&request, reply),
             }
         };
+        let run = Arc::new(run);
+        let forwarded = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&forwarded);
+        let handler = move |request: Request, responder: Responder| {
+            count.fetch_add(1, Ordering::SeqCst);
+            if request.path == "/stuck" {
+                thread::sleep(Duration::from_mins(1));
+            }
+            let run = Arc::clone(&run);
+            let run = Box::new(move |request, responder| run(request, responder));
+            let rejection = || ApiError::overloaded().into();
+            Some(Job { lane: lane(&request), request, responder, run, rejection })
+        };
         let service = serve(Arc::new(handler), config, Clock::system()).unwrap();
-        EdgeServer { address: service.address, service: Some(service), seen, held }
+        EdgeServer { address: service.address, service: Some(service), forwarded, seen, held }
     }
 
-    /// The path of every forwarded request, in order.
+    /// Waits until the edge has forwarded `count` requests. They run, or they wait for their turn.
+    pub(crate) fn has_forwarded(&self, count: usize) {
+        let forwarded = || self.forwarded.load(Ordering::SeqCst);
+        until(&format!("{count} are forwarded"), || (forwarded() >= count).then_some(()));
+    }
+
+    /// The path of every request that a worker ran, in order.
     pub(crate) fn paths(&self) -> Vec<String> {
         self.seen.lock().unwrap().iter().map(|request| request.path.clone()).collect()
     }
 
-    /// Whether the client of each forwarded request has gone or has its response.
+    /// Whether the client of each of these requests has disconnected or has its response.
     pub(crate) fn abandoned(&self) -> Vec<bool> {
         self.seen
             .lock()
@@ -139,6 +160,12 @@ impl Drop for EdgeServer {
             let _ = service.stop();
         }
     }
+}
+
+/// The first segment of a path such as `/2/a` is the tenant.
+fn lane(request: &Request) -> Lane {
+    let tenant = request.path.split('/').nth(1).and_then(|segment| segment.parse().ok());
+    Lane::Tenant(TenantId(tenant.unwrap_or(1)))
 }
 
 /// Responds by path; any other request is returned as JSON. `/slow` leaves its worker free

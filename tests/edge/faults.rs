@@ -83,21 +83,23 @@ fn insert_and_panic(writing: &Writing<'_>) -> Result<(), MutationError<()>> {
 /// The pipeline, except that a DELETE of `/panic` writes and panics, and a GET of it reads and
 /// panics.
 fn pipeline_that_panics(app: Arc<App>) -> Handler {
-    Arc::new(move |request, reply, turns| match (request.path.as_str(), &request.method) {
+    Arc::new(move |request, responder| match (request.path.as_str(), &request.method) {
         ("/panic", &Method::DELETE) => {
             let done = |outcome: Result<_, StoreError>| {
-                reply.send(ApiError::from(outcome.unwrap_err()).into())
+                responder.send(ApiError::from(outcome.unwrap_err()).into())
             };
             let demand = Demand { operations: 1, frees_space: false };
             app.tenants.open(TenantId(1)).unwrap().mutate(demand, insert_and_panic, done);
+            None
         }
         ("/panic", _) => {
             let tenant = app.tenants.open(TenantId(1)).unwrap();
             let _ = tenant.read(Deadline::new(Arc::default()), |_| -> Result<(), DatabaseError> {
                 panic!("in the middle of a read")
             });
+            None
         }
-        _ => app.respond(request, reply, turns),
+        _ => app.admit(request, responder),
     })
 }
 
@@ -183,7 +185,7 @@ fn it_accepts_nothing() {
 fn workers_that_take_no_request_for_half_a_minute_end_the_server() {
     let server = EdgeServer::start();
     let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
-    clients.iter_mut().for_each(|client| client.send(get("/busy?60000")));
+    clients.iter_mut().for_each(|client| client.send(get("/stuck")));
     assert_eq!(
         server.failure(),
         "tiny_http has stopped serving: no worker received the watchdog's request"
@@ -245,9 +247,7 @@ fn a_stop_answers_requests_under_way_and_closes_idle_connections() {
 fn a_port_in_use_is_reported() {
     let server = EdgeServer::start();
     let config = Config { listen: server.address, ..Config::new("unused") };
-    let problem = serve(std::sync::Arc::new(|_, _, _| {}), config, Clock::system())
-        .err()
-        .unwrap()
-        .to_string();
+    let problem =
+        serve(std::sync::Arc::new(|_, _| None), config, Clock::system()).err().unwrap().to_string();
     assert!(problem.starts_with(&format!("cannot listen on {}", server.address)), "{problem}");
 }

@@ -88,32 +88,59 @@ fn a_proxy_on_loopback_has_no_share() {
     are_all_served(clients);
 }
 
-/// Eighty requests of another client wait. A later request of a modest client waits only for those
-/// that workers already handle, or that tiny_http has.
+/// With two workers, one runs jobs and the other receives requests. So the order is exact.
 #[test]
-fn one_request_goes_before_the_rest_of_what_another_address_asked() {
-    let server = EdgeServer::start();
-    let greedy = asking(&server, 80, &ask(GREEDY, "/busy?50"));
-    let begun = || server.paths().iter().filter(|path| *path == "/busy").count();
-    until("the workers are busy", || (begun() >= 10).then_some(()));
-    let mut modest = server.connect();
-    let before = begun();
-    modest.send(ask(MODEST, "/a"));
-    assert_eq!(modest.answer().status, 200);
+fn tenants_take_turns_and_so_do_addresses_of_a_tenant() {
+    let server = EdgeServer::with(|config| config.workers = 2);
+    let mut clients = asking(&server, 1, &get("/occupied"));
+    server.has_forwarded(1);
+    for (tenant, addresses, count) in [(1, 20, 20), (2, 1, 4), (3, 2, 4)] {
+        for n in 0..count {
+            let address = format!("203.0.113.{}", n % addresses + 1);
+            clients.extend(asking(&server, 1, &ask(&address, &format!("/{tenant}/{address}"))));
+            server.has_forwarded(clients.len());
+        }
+    }
+    server.release();
+    are_all_served(clients);
     let paths = server.paths();
-    let meanwhile =
-        paths.iter().take_while(|path| *path != "/a").filter(|path| *path == "/busy").count()
-            - before;
-    assert!(meanwhile < 20, "{meanwhile} of the other's were begun meanwhile");
-    are_all_served(greedy);
+    let expected = [
+        "/1/203.0.113.1",
+        "/2/203.0.113.1",
+        "/3/203.0.113.1",
+        "/1/203.0.113.2",
+        "/2/203.0.113.1",
+        "/3/203.0.113.2",
+        "/1/203.0.113.3",
+        "/2/203.0.113.1",
+        "/3/203.0.113.1",
+        "/1/203.0.113.4",
+        "/2/203.0.113.1",
+        "/3/203.0.113.2",
+        "/1/203.0.113.5",
+    ];
+    assert_eq!(paths[1..=expected.len()], expected);
 }
 
-/// Requests that keep every worker busy until the release, and fill what tiny_http may have.
+/// Two tenants occupy all workers that they may have, and more of their requests wait. A third
+/// tenant is served meanwhile.
+#[test]
+fn two_busy_tenants_do_not_stop_a_third() {
+    let server = EdgeServer::start();
+    let busy: Vec<Client> = ["/occupied", "/2/occupied"]
+        .into_iter()
+        .flat_map(|path| asking(&server, 200, &get(path)))
+        .collect();
+    server.has_forwarded(400);
+    assert_eq!(server.ask(get("/3/a")).status, 200);
+    server.release();
+    are_all_served(busy);
+}
+
+/// Requests of one tenant that occupy the workers which it may have, until the release.
 fn occupying(server: &EdgeServer) -> Vec<Client> {
-    let clients = asking(server, 12 + Config::new("").workers, &get("/occupied"));
-    until("the workers are busy", || {
-        (server.paths().len() >= Config::new("").workers).then_some(())
-    });
+    let clients = asking(server, Config::new("").workers, &get("/occupied"));
+    server.has_forwarded(clients.len());
     clients
 }
 
@@ -121,10 +148,10 @@ fn occupying(server: &EdgeServer) -> Vec<Client> {
 fn a_request_whose_client_has_left_is_not_started() {
     let server = EdgeServer::start();
     let busy = occupying(&server);
-    for _ in 0..20 {
+    for n in 1..=20 {
         let mut leaving = server.connect();
         leaving.send(get("/left"));
-        is_seen_by_now(&server);
+        server.has_forwarded(busy.len() + n);
     }
     is_seen_by_now(&server);
     server.release();

@@ -11,7 +11,7 @@ use crate::fixture::{Fixture, RECORDS};
 use crate::support::network::{GREEDY, MODEST, from, run_in_own_network};
 use crate::support::raw::{Client, get, request};
 use crate::support::tls::Certificate;
-use crate::support::{ALL, database};
+use crate::support::{ALL, database, until, uuid};
 
 const JSON: &str = "Content-Type: application/json\r\n";
 
@@ -39,6 +39,30 @@ fn a_tenant_whose_file_is_locked_holds_up_nobody_else() {
     }
     drop(locked);
     held.iter_mut().for_each(|client| assert!([200, 201, 503].contains(&client.answer().status)));
+}
+
+#[test]
+fn a_request_whose_client_disconnected_has_a_line_with_the_status_499() {
+    let fixture = Fixture::new();
+    let locked = database(&fixture.tenant.file());
+    locked.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT").unwrap();
+    // More requests than the tenant runs at a time: some disconnect while they run, some while
+    // they wait.
+    let ids: Vec<String> = (0..5).map(|_| uuid()).collect();
+    for id in &ids {
+        let header = format!("X-Request-Id: {id}\r\n");
+        let mut client = fixture.connect();
+        client.send(request("GET", RECORDS, &fixture.key, &header, ""));
+        (0..3).for_each(|_| assert_eq!(fixture.ask("/healthz").status, 200));
+    }
+    drop(locked);
+    for id in ids {
+        until("the log has its line", || {
+            let log = fixture.server.log();
+            let line = log.lines().find(|line| line.contains(&id) && line.contains("duration"))?;
+            Some(assert!(line.contains("499"), "{line}"))
+        });
+    }
 }
 
 #[test]

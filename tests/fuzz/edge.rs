@@ -10,7 +10,6 @@ use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::edge::CONNECTION_LIMITS;
 use tenantdesk::http::{Body, Request, Responder, Response};
-use tenantdesk::turns::Turns;
 
 use crate::mutate::fuzz;
 use crate::support::in_process::serve;
@@ -72,10 +71,11 @@ const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\
 fn edge() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&seen);
-    let handler = move |request: Request, reply: Responder, _: &Turns| {
+    let handler = move |request: Request, reply: Responder| {
         record.lock().unwrap().push(request);
         // A response without a body for every method, so that the client can separate responses.
         reply.send(Response::empty(204));
+        None
     };
     let mut config =
         Config { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ..Config::new("unused") };

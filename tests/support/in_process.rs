@@ -43,7 +43,7 @@ impl InProcess {
         let app = open(&config, clock.clone()).unwrap();
         let pipeline = Arc::clone(&app);
         let handler: Handler =
-            Arc::new(move |request, reply, turns| pipeline.respond(request, reply, turns));
+            Arc::new(move |request, responder| pipeline.admit(request, responder));
         let service = serve(handler, config, clock.clone()).unwrap();
         data_dir.set_address(service.address);
         InProcess { data_dir, service: Some(service), clock, app: Some(app) }
@@ -139,9 +139,9 @@ impl AppServer {
     pub(crate) fn start() -> AppServer {
         let app = Arc::<Mutex<Option<Arc<App>>>>::default();
         let present = Arc::clone(&app);
-        let handler: Handler = Arc::new(move |request, reply, turns| {
+        let handler: Handler = Arc::new(move |request, responder| {
             let app = present.lock().unwrap().clone();
-            app.expect("a data directory is open").respond(request, reply, turns);
+            app.expect("a data directory is open").admit(request, responder)
         });
         let service = serve(handler, config(&DataDir::new(false)), Clock::system()).unwrap();
         AppServer { service: Some(service), app }

@@ -1,0 +1,246 @@
+//! Which job a worker runs next: the one place where requests wait.
+//!
+//! A job is a request whose key is good, or a form of the panel that hashes a password. Jobs with
+//! the same limit form a lane. Each tenant has a lane of its own. Lanes take turns, and inside a
+//! lane client addresses take turns.
+//!
+//! Example: 32 workers, so a tenant runs 2 jobs at a time. The tenants A and B send 100 slow lists
+//! each. A and B run 2 lists each, and 196 lists wait. A request of tenant C finds its lane empty
+//! and starts at once, because 28 workers are free. The operating system shares the processor among
+//! the five running threads. Without the limit of a lane, A and B would occupy every worker for
+//! seconds. Without the turns, a tenant with many waiting jobs would run all of them first.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+use crate::fair_queue::FairQueue;
+use crate::model::TenantId;
+
+/// The jobs that share a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// The requests of a tenant.
+    Tenant(TenantId),
+    /// The panel's forms that hash a password. Each takes 20 ms and 19 MiB, so they run one by one.
+    Passwords,
+}
+
+/// The most waiting jobs of all lanes together.
+pub const MAX_WAITING: usize = 1024;
+
+/// The most waiting forms that hash a password. Their hashes take a quarter of a second.
+const MAX_WAITING_PASSWORDS: usize = 10;
+
+/// The workers for each job that one tenant may run at a time. So 15 busy tenants leave a worker
+/// free.
+const WORKERS_PER_TENANT_JOB: usize = 16;
+
+/// The running jobs of each lane, and the waiting jobs.
+#[derive(Debug)]
+pub struct Scheduler<J> {
+    workers: usize,
+    /// A lane stays once it was used. It takes some 100 bytes.
+    lanes: HashMap<Lane, LaneState<J>>,
+    /// The lanes with waiting jobs. The lane at the front has its turn next.
+    turns: VecDeque<Lane>,
+    running: usize,
+    waiting: usize,
+}
+
+#[derive(Debug)]
+struct LaneState<J> {
+    running: usize,
+    waiting: FairQueue<J>,
+}
+
+impl<J> Default for LaneState<J> {
+    fn default() -> LaneState<J> {
+        LaneState { running: 0, waiting: FairQueue::default() }
+    }
+}
+
+impl<J> Scheduler<J> {
+    /// A scheduler for a pool of `workers` threads.
+    pub fn new(workers: usize) -> Scheduler<J> {
+        let (lanes, turns) = (HashMap::new(), VecDeque::new());
+        Scheduler { workers, lanes, turns, running: 0, waiting: 0 }
+    }
+
+    /// Adds a waiting job. Returns the job that is rejected if there is no room: the newest of the
+    /// lane with the most waiting jobs.
+    pub fn add(&mut self, lane: Lane, client: IpAddr, job: J) -> Option<J> {
+        let own = self.lanes.get(&lane).map_or(0, |state| state.waiting.len());
+        let mut limit = match lane {
+            Lane::Tenant(_) => usize::MAX,
+            Lane::Passwords => MAX_WAITING_PASSWORDS,
+        };
+        let mut rejected = None;
+        if self.waiting >= MAX_WAITING && own < limit {
+            rejected = self.reject_newest_of_longest(own + 1);
+            if rejected.is_none() {
+                limit = own;
+            }
+        }
+        self.push(lane, client, job, limit).or(rejected)
+    }
+
+    fn push(&mut self, lane: Lane, client: IpAddr, job: J, limit: usize) -> Option<J> {
+        let state = self.lanes.entry(lane).or_default();
+        let had_none = state.waiting.is_empty();
+        let rejected = state.waiting.push(limit, client, job);
+        if had_none && !state.waiting.is_empty() {
+            self.turns.push_back(lane);
+        }
+        self.waiting += usize::from(rejected.is_none());
+        rejected
+    }
+
+    /// Removes the newest waiting job of the longest lane, if that has more than `length` jobs.
+    fn reject_newest_of_longest(&mut self, length: usize) -> Option<J> {
+        let longest = self.lanes.values_mut().max_by_key(|state| state.waiting.len())?;
+        if longest.waiting.len() <= length {
+            return None;
+        }
+        self.waiting -= 1;
+        longest.waiting.pop_newest()
+    }
+
+    /// Takes the next job that may run. Its lane counts it as running until [`Scheduler::finish`].
+    ///
+    /// One worker always stays free to receive requests. Otherwise nobody would learn that a tenant
+    /// without running jobs has sent one.
+    pub fn start_next(&mut self) -> Option<(Lane, J)> {
+        if self.running + 1 >= self.workers.max(2) {
+            return None;
+        }
+        let may_run = |lane: &Lane| {
+            self.lanes.get(lane).is_some_and(|state| state.running < self.limit(*lane))
+        };
+        let position = self.turns.iter().position(may_run)?;
+        let lane = self.turns.remove(position)?;
+        let state = self.lanes.get_mut(&lane)?;
+        let job = state.waiting.pop()?;
+        state.running += 1;
+        self.running += 1;
+        self.waiting -= 1;
+        if !state.waiting.is_empty() {
+            self.turns.push_back(lane);
+        }
+        Some((lane, job))
+    }
+
+    /// How many jobs of the lane may run at a time.
+    fn limit(&self, lane: Lane) -> usize {
+        match lane {
+            Lane::Tenant(_) => (self.workers / WORKERS_PER_TENANT_JOB).max(1),
+            Lane::Passwords => 1,
+        }
+    }
+
+    /// Ends a job that [`Scheduler::start_next`] returned.
+    pub fn finish(&mut self, lane: Lane) {
+        if let Some(state) = self.lanes.get_mut(&lane) {
+            state.running -= 1;
+            self.running -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Lane = Lane::Tenant(TenantId(1));
+    const B: Lane = Lane::Tenant(TenantId(2));
+    const C: Lane = Lane::Tenant(TenantId(3));
+
+    fn client(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    fn add(scheduler: &mut Scheduler<u32>, lane: Lane, jobs: impl IntoIterator<Item = u32>) {
+        for job in jobs {
+            assert_eq!(scheduler.add(lane, client(1), job), None);
+        }
+    }
+
+    fn start(scheduler: &mut Scheduler<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| scheduler.start_next()).map(|(_, job)| job).collect()
+    }
+
+    #[test]
+    fn a_tenant_runs_two_jobs_of_32_workers_and_leaves_the_rest_to_others() {
+        let mut scheduler = Scheduler::new(32);
+        add(&mut scheduler, A, 10..20);
+        add(&mut scheduler, B, 20..30);
+        assert_eq!(start(&mut scheduler), [10, 20, 11, 21]);
+        add(&mut scheduler, C, [30]);
+        assert_eq!(start(&mut scheduler), [30], "C waits for nobody");
+        scheduler.finish(B);
+        assert_eq!(start(&mut scheduler), [22]);
+    }
+
+    #[test]
+    fn three_tenants_with_more_jobs_than_workers_take_turns() {
+        let mut scheduler = Scheduler::new(3);
+        for (lane, first) in [(A, 10), (B, 20), (C, 30)] {
+            add(&mut scheduler, lane, first..first + 4);
+        }
+        let mut order = Vec::new();
+        let mut running = VecDeque::new();
+        while let Some((lane, job)) = scheduler.start_next() {
+            order.push(job);
+            running.push_back(lane);
+            if running.len() == 2 {
+                scheduler.finish(running.pop_front().unwrap());
+            }
+        }
+        assert_eq!(order, [10, 20, 30, 11, 21, 31, 12, 22, 32, 13, 23, 33]);
+    }
+
+    #[test]
+    fn addresses_of_a_tenant_take_turns() {
+        let mut scheduler = Scheduler::new(8);
+        add(&mut scheduler, A, [1, 2, 3]);
+        assert_eq!(scheduler.add(A, client(2), 4), None);
+        let mut order = Vec::new();
+        while let Some((lane, job)) = scheduler.start_next() {
+            order.push(job);
+            scheduler.finish(lane);
+        }
+        assert_eq!(order, [1, 4, 2, 3]);
+    }
+
+    #[test]
+    fn one_worker_stays_free() {
+        let mut scheduler = Scheduler::new(4);
+        for tenant in 1..=4 {
+            add(&mut scheduler, Lane::Tenant(TenantId(tenant)), [1]);
+        }
+        assert_eq!(start(&mut scheduler).len(), 3);
+    }
+
+    #[test]
+    fn passwords_are_hashed_one_by_one_and_few_forms_wait() {
+        let mut scheduler = Scheduler::new(32);
+        add(&mut scheduler, Lane::Passwords, [0]);
+        assert_eq!(start(&mut scheduler), [0]);
+        add(&mut scheduler, Lane::Passwords, 1..=10);
+        assert_eq!(scheduler.add(Lane::Passwords, client(1), 11), Some(11));
+        assert_eq!(scheduler.add(Lane::Passwords, client(2), 12), Some(10));
+        assert!(scheduler.start_next().is_none());
+        scheduler.finish(Lane::Passwords);
+        assert_eq!(start(&mut scheduler), [1]);
+    }
+
+    #[test]
+    fn if_too_many_jobs_wait_the_longest_lane_loses_its_newest() {
+        let mut scheduler = Scheduler::new(32);
+        let most = u32::try_from(MAX_WAITING).unwrap();
+        add(&mut scheduler, A, 0..most - 1);
+        add(&mut scheduler, B, [most]);
+        assert_eq!(scheduler.add(C, client(1), 1), Some(most - 2));
+        assert_eq!(scheduler.add(A, client(1), 2), Some(2), "A is the longest lane itself");
+        assert_eq!(scheduler.add(A, client(2), 3), Some(most - 3), "the other address has more");
+    }
+}
