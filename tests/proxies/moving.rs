@@ -1,4 +1,4 @@
-//! Two machines behind a proxy, eight tenants, and `examples/move`, which moves one of them while
+//! Two machines behind a proxy, eight tenants, and `examples/several/move`, which moves one of them while
 //! all clients go on.
 
 use std::collections::BTreeMap;
@@ -25,10 +25,10 @@ fn home(tenant: usize) -> usize {
     tenant % 2
 }
 
-/// Runs `examples/move/move` between two servers on this machine, with this route command.
+/// Runs `examples/several/move` between two servers on this machine, with this route command.
 fn move_between(from: &TestServer, to: &TestServer, tenant: &str, route: &[&str]) -> Command {
     let program = env!("CARGO_BIN_EXE_tenantdesk");
-    let mut command = Command::new(example("move/move"));
+    let mut command = Command::new(example("several/move"));
     command.arg(tenant).args(route);
     command.env("FROM_DESK", format!("{program} --data-dir '{}'", from.data().display()));
     command.env("TO_DESK", format!("{program} --data-dir '{}'", to.data().display()));
