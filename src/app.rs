@@ -94,7 +94,7 @@ impl App {
             return ApiError::method_not_allowed(PAGE_METHODS).into();
         }
         match page {
-            PublicPage::OpenApi => Response::json_bytes(200, openapi::JSON.as_bytes()),
+            PublicPage::OpenApi => openapi::respond(request),
             PublicPage::Docs => docs::respond(request),
             PublicPage::Health => Response::healthy(),
             PublicPage::Ready => {

@@ -2,13 +2,30 @@
 //!
 //! A change runs inside a write transaction, with whatever else that transaction does.
 
+use serde_json::json;
+
 use super::errors;
+use super::list::names;
 use super::precondition::IfMatch;
-use super::query::Query;
+use super::query::{Query, QueryParameter};
 use crate::http::{ApiError, ErrorCode, Method};
 use crate::model::validation::ValueError;
 use crate::model::{Field, FieldError, Json, JsonObject, RecordId, Resource, Value};
 use crate::store::{Answer, ChangeContext, DeleteOutcome, MutationError, Reading, Record, Writing};
+
+/// The query parameter of POST.
+pub static UPDATE_BY: QueryParameter<&'static Resource> = QueryParameter {
+    name: "update_by",
+    about: "Changes the one record that has the body's value in this field, as PUT does. Without \
+            such a record, the record is created. If several records have the value, the response \
+            is 409 `ambiguous_record`.",
+    values: |resource| names(resource.lookup_fields().map(|field| field.name)),
+    schema: |resource| {
+        let names: Vec<&str> = resource.lookup_fields().map(|field| field.name).collect();
+        json!({ "type": "string", "enum": names })
+    },
+    example: || Json::Null,
+};
 
 /// A change whose values are valid. Its last checks, from `not_found` on (contract section 5), need
 /// the transaction.
@@ -56,7 +73,7 @@ impl Change {
         if_match: IfMatch,
     ) -> Result<Change, ApiError> {
         if method == Method::POST {
-            query.only(["update_by"].into_iter())?;
+            query.only([UPDATE_BY.name].into_iter())?;
             let update_by = UpdateBy::parse(resource, query, body, if_match)?;
             return Change::create(resource, body, update_by);
         }
@@ -182,11 +199,11 @@ impl UpdateBy {
         body: &JsonObject,
         if_match: IfMatch,
     ) -> Result<Option<UpdateBy>, ApiError> {
-        let Some(name) = query.get("update_by") else { return Ok(None) };
+        let Some(name) = query.get(UPDATE_BY.name) else { return Ok(None) };
         let Some(key) = resource.lookup_fields().find(|field| field.name == name) else {
             let names: Vec<&str> = resource.lookup_fields().map(|field| field.name).collect();
             let expectation = format!("send one of {}", names.join(", "));
-            return Err(errors::invalid_parameter("update_by", name, &expectation));
+            return Err(errors::invalid_parameter(UPDATE_BY.name, name, &expectation));
         };
         let fields = resource.fields.iter();
         let named = fields.filter(|field| body.contains_key(field.name)).collect();

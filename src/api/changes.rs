@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::cursor::{MAX_CURSOR, parse_change_cursor, write_change_cursor};
-use super::list::{DEFAULT_LIMIT, MAX_LIMIT, parse_limit};
+use super::list::{DEFAULT_LIMIT, MAX_LIMIT, names, parse_limit};
 use super::operations::page_of;
 use super::query::{Query, QueryParameter};
 use crate::clock::Timestamp;
@@ -21,6 +21,7 @@ pub static PARAMETERS: [QueryParameter<()>; 4] = [
     QueryParameter {
         name: "limit",
         about: "Entries on a page; 50 if absent.",
+        values: |()| format!("1 to {MAX_LIMIT}"),
         schema: |()| json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
         example: || json!(DEFAULT_LIMIT),
     },
@@ -29,18 +30,21 @@ pub static PARAMETERS: [QueryParameter<()>; 4] = [
         about: "The `next_cursor` of an earlier answer, or `now` for what comes from this moment \
                 on. Without it the answer begins \
                 with the oldest entry that is kept.",
+        values: |()| "text".to_owned(),
         schema: |()| json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }),
         example: || json!(NOW),
     },
     QueryParameter {
         name: "resource",
         about: "The entries of this resource alone.",
+        values: |()| names(resource_names().into_iter()),
         schema: |()| json!({ "type": "string", "enum": resource_names() }),
         example: || json!("customers"),
     },
     QueryParameter {
         name: "id",
         about: "With `resource`: the entries of this record alone.",
+        values: |()| "integer".to_owned(),
         schema: |()| json!({ "type": "integer", "format": "int64", "minimum": 1 }),
         example: || json!(1),
     },

@@ -32,16 +32,18 @@ pub const EXAMPLE_CURSOR: &str = "AXJ0ZW5hbnRkZQAAAAAAAAABaQAAAAAAAAABJ3y5cPzGmQ
 const _: () = assert!(DEFAULT_LIMIT == 50 && MAX_WORDS == 20);
 
 /// Every list parameter in the order of the reference.
-pub static PARAMETERS: [QueryParameter<&Resource>; 6] = [
+pub static PARAMETERS: [QueryParameter<&'static Resource>; 6] = [
     QueryParameter {
         name: "limit",
         about: "Records on a page; 50 if absent.",
+        values: |_| format!("1 to {MAX_LIMIT}"),
         schema: |_| json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }),
         example: || json!(DEFAULT_LIMIT),
     },
     QueryParameter {
         name: "cursor",
         about: "The `next_cursor` of the previous page. Sort, filters and `q` must be the same.",
+        values: |_| "text".to_owned(),
         schema: |_| json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }),
         example: || json!(EXAMPLE_CURSOR),
     },
@@ -49,12 +51,14 @@ pub static PARAMETERS: [QueryParameter<&Resource>; 6] = [
         name: "sort",
         about: "The order; `id` if absent. A leading `-` means descending. Nulls come first; ties \
                 are ordered by `id`.",
+        values: |resource| names(sortable(resource).map(|field| field.name)),
         schema: sort_schema,
         example: || json!("-updated_at"),
     },
     QueryParameter {
         name: "total",
         about: "Whether the response has `total`, the number of all matching records.",
+        values: |_| "true or false".to_owned(),
         schema: |_| {
             let digits = json!({ "type": "string", "enum": ["1", "0"] });
             json!({ "anyOf": [{ "type": "boolean" }, digits] })
@@ -65,6 +69,7 @@ pub static PARAMETERS: [QueryParameter<&Resource>; 6] = [
         name: "q",
         about: "A record matches if each word occurs in one of its text or e-mail fields. Case is \
                 ignored. At most 20 words.",
+        values: |_| format!("text, at most {MAX_SEARCH_LENGTH}"),
         schema: |_| json!({ "type": "string", "maxLength": MAX_SEARCH_LENGTH }),
         example: || json!("eva"),
     },
@@ -72,6 +77,7 @@ pub static PARAMETERS: [QueryParameter<&Resource>; 6] = [
         name: "include",
         about: "Adds to each record the records that it belongs to. Needs the scope for reading \
                 each.",
+        values: |resource| names(resource.inclusions().iter().map(Inclusion::name)),
         schema: include_schema,
         example: || json!(["customer"]),
     },
@@ -83,6 +89,11 @@ pub fn parameters(
 ) -> impl Iterator<Item = &'static QueryParameter<&'static Resource>> + Clone {
     let has = |name| name != "include" || !resource.inclusions().is_empty();
     PARAMETERS.iter().filter(move |parameter| has(parameter.name))
+}
+
+/// The values of a parameter, for the documentation page.
+pub fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(" · ")
 }
 
 fn include_schema(resource: &'static Resource) -> Json {

@@ -16,6 +16,8 @@ pub struct QueryParameter<Subject> {
     pub name: &'static str,
     /// The effect and the default, in sentences with code between back quotes.
     pub about: &'static str,
+    /// The values in a few words, for the documentation page.
+    pub values: fn(Subject) -> String,
     /// The JSON Schema of the values. It has no `default`: generated clients would send it, also
     /// where another parameter excludes it.
     pub schema: fn(Subject) -> Value,

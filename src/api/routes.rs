@@ -34,6 +34,96 @@ pub enum Endpoint {
     Batch,
 }
 
+/// What a method does at a path with a key. `{resource}`, `{Resource}`, `{resources}` and
+/// `{Resources}` in its texts stand for the names of the resource.
+#[derive(Debug)]
+pub struct Operation {
+    pub method: Method,
+    pub action: Action,
+    /// The `operationId` of the OpenAPI document, and the anchor on the documentation page.
+    pub id: &'static str,
+    pub title: &'static str,
+    /// Sentences with code between back quotes.
+    pub about: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Create,
+    Read,
+    Update,
+    Delete,
+    Changes,
+    Whoami,
+    Batch,
+}
+
+/// The operations on the records of a resource.
+static RECORDS: [Operation; 4] = [
+    Operation {
+        method: Method::POST,
+        action: Action::Create,
+        id: "create{Resource}",
+        title: "Create {resource}",
+        about: "The response is the new record; `Location` is its path. With `update_by`, the \
+                request changes the record that is there already.",
+    },
+    Operation {
+        method: Method::GET,
+        action: Action::Read,
+        id: "get{Resources}",
+        title: "Read {resources}",
+        about: "With `id` the record, otherwise a page of the records that match every filter and \
+                contain every word of `q`.",
+    },
+    Operation {
+        method: Method::PUT,
+        action: Action::Update,
+        id: "update{Resource}",
+        title: "Change {resource}",
+        about: "Only the fields that the body names change. The response is the whole record \
+                after the change.",
+    },
+    Operation {
+        method: Method::DELETE,
+        action: Action::Delete,
+        id: "delete{Resource}",
+        title: "Delete {resource}",
+        about: "The response has no body. A record that others refer to is not deleted.",
+    },
+];
+
+static CHANGES: [Operation; 1] = [Operation {
+    method: Method::GET,
+    action: Action::Changes,
+    id: "listChanges",
+    title: "Follow changes",
+    about: "One entry for each record that was created, changed or deleted, in the order of the \
+            commits. To follow a tenant: ask with `cursor=now` and keep `next_cursor`, read the \
+            lists, then ask with the kept cursor again and again. Entries of resources that the \
+            key may not read are left out.",
+}];
+
+static WHOAMI: [Operation; 1] = [Operation {
+    method: Method::GET,
+    action: Action::Whoami,
+    id: "getWhoami",
+    title: "Describe the API key of the request",
+    about: "The tenant, the key and its limit. Needs no scope.",
+}];
+
+static BATCH: [Operation; 1] = [Operation {
+    method: Method::POST,
+    action: Action::Batch,
+    id: "runBatch",
+    title: "Run a batch",
+    about: "Up to 100 operations on records in one transaction. If one of them fails, nothing is \
+            changed, and the response is its error with the number of the operation as \
+            `operation`. Each operation needs its own scope, and only the scopes of the \
+            operations in the batch are needed. The batch counts as one request against the rate \
+            limit, and one `Idempotency-Key` covers all of it.",
+}];
+
 /// The paths without authentication and rate limit (contract section 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicPage {
@@ -77,6 +167,16 @@ impl Route {
 }
 
 impl Endpoint {
+    /// What can be done at the path, in the order of the reference.
+    pub fn operations(self) -> &'static [Operation] {
+        match self {
+            Endpoint::Records { .. } => &RECORDS,
+            Endpoint::Changes => &CHANGES,
+            Endpoint::Whoami => &WHOAMI,
+            Endpoint::Batch => &BATCH,
+        }
+    }
+
     /// The value of `Allow`.
     pub const fn methods(self) -> &'static str {
         match self {

@@ -93,10 +93,13 @@ impl Responder {
 
     fn finish(&mut self, response: Response) {
         let Some(sender) = self.sender.take() else { return };
-        // Records are private, `/docs` has the request's host, and `/readyz` is of this moment.
+        // Records are private, and `/readyz` is of this moment. Only a document that is the same
+        // for every client has a `Cache-Control` of its own.
+        let caching =
+            (!response.has_header("cache-control")).then_some(("Cache-Control", "no-store"));
         let response = response
             .with(std::mem::take(&mut self.headers))
-            .header("Cache-Control", "no-store")
+            .with(caching)
             .header("X-Request-Id", self.request_id.to_string())
             .header("X-API-Version", API_VERSION);
         let sent_status = response.status();

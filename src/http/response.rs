@@ -67,6 +67,11 @@ impl Response {
         headers.into_iter().fold(self, |response, (name, value)| response.header(name, value))
     }
 
+    /// Whether the response has the header `name` (in lower case).
+    pub fn has_header(&self, name: &str) -> bool {
+        self.0.headers().contains_key(name)
+    }
+
     pub fn status(&self) -> u16 {
         self.0.status().as_u16()
     }

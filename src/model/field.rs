@@ -25,10 +25,11 @@ pub enum Kind {
 }
 
 /// The field before those of every resource.
-pub static ID: Field = integer("id").required();
+pub static ID: Field =
+    integer("id").required().about("The number of the record. It is never reused.").example("1");
 /// The fields after those of every resource.
-pub static CREATED_AT: Field = field("created_at", Kind::Timestamp).required();
-pub static UPDATED_AT: Field = field("updated_at", Kind::Timestamp).required();
+pub static CREATED_AT: Field = timestamp("created_at").about("The time of creation.");
+pub static UPDATED_AT: Field = timestamp("updated_at").about("The time of the last change.");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
@@ -85,6 +86,10 @@ pub const fn boolean(name: &'static str) -> Field {
 
 pub const fn date(name: &'static str) -> Field {
     field(name, Kind::Date)
+}
+
+const fn timestamp(name: &'static str) -> Field {
+    field(name, Kind::Timestamp).required().example("\"2026-11-20T19:30:00Z\"")
 }
 
 /// Declares a field that holds one of the `allowed` values.

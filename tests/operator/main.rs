@@ -19,6 +19,7 @@ mod metrics;
 mod monitoring;
 mod package;
 mod pair;
+mod reference;
 mod secrets;
 mod supervisor;
 mod sync;

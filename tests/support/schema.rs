@@ -39,7 +39,7 @@ static OF_NO_OPERATION: LazyLock<Value> = LazyLock::new(|| {
 });
 
 /// Headers that any answer may have, and those of pages for browsers.
-const OF_ANY_ANSWER: [&str; 13] = [
+const OF_ANY_ANSWER: [&str; 15] = [
     "x-request-id",
     "x-api-version",
     "cache-control",
@@ -53,6 +53,8 @@ const OF_ANY_ANSWER: [&str; 13] = [
     "content-security-policy",
     "x-frame-options",
     "referrer-policy",
+    "vary",
+    "content-encoding",
 ];
 
 /// Statuses that may come alone where a message could not be read at all (contract section 6).
@@ -154,7 +156,8 @@ impl Answer<'_> {
         let media = content
             .get(sent)
             .ok_or_else(|| format!("the media type {sent:?} is not documented"))?;
-        if sent != "application/json" {
+        let is_packed = self.headers.iter().any(|(name, _)| name == "content-encoding");
+        if sent != "application/json" || is_packed {
             return Ok(());
         }
         let body: Value = serde_json::from_slice(self.body)

@@ -1,6 +1,10 @@
 "use strict";
-// The page is whole without this script, which adds buttons that copy. Browsers permit that only
-// over HTTPS and on the own machine.
+// The page is whole without this script. It sets the address in the examples, copies them, searches, and marks the section
+// that is in view.
+
+document.getElementById("address").textContent = location.href.replace(/\/docs([?#].*)?$/, "");
+
+// Browsers permit copying only over HTTPS and on the own machine.
 for (const code of navigator.clipboard ? document.querySelectorAll(".code code") : []) {
   const button = document.createElement("button");
   button.type = "button";
@@ -12,3 +16,36 @@ for (const code of navigator.clipboard ? document.querySelectorAll(".code code")
   });
   code.closest("figure").querySelector("figcaption").append(button);
 }
+
+const contents = document.querySelector(".contents");
+const entries = Array.from(contents.querySelectorAll("li li"), (entry) => {
+  const section = document.getElementById(entry.firstElementChild.hash.slice(1));
+  return { entry, section, text: section.textContent.toLowerCase() };
+});
+const search = document.createElement("input");
+const found = document.createElement("output");
+search.type = "search";
+search.placeholder = "Search";
+search.setAttribute("aria-label", "Search the reference");
+search.addEventListener("input", () => {
+  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  for (const { entry, text } of entries) entry.hidden = !words.every((word) => text.includes(word));
+  for (const group of contents.querySelectorAll(".group")) group.hidden = !group.querySelector("li:not([hidden])");
+  contents.classList.toggle("searching", words.length > 0);
+  found.value = words.length ? `${contents.querySelectorAll("li li:not([hidden])").length} found` : "";
+});
+search.addEventListener("keydown", (event) => {
+  if (event.key === "Enter") contents.querySelector("li li:not([hidden]) a")?.click();
+});
+contents.prepend(search, found);
+
+const inView = new IntersectionObserver((changed) => {
+  for (const { target } of changed.filter((change) => change.isIntersecting)) {
+    contents.querySelector("[aria-current]")?.removeAttribute("aria-current");
+    const link = contents.querySelector(`[href="#${target.id}"]`);
+    link.setAttribute("aria-current", "true");
+    contents.scrollTop = link.offsetTop - contents.clientHeight / 2;
+  }
+}, { rootMargin: "-80px 0px -75%" });
+const marked = entries.map(({ section }) => section).filter((section) => !section.closest("#errors"));
+for (const section of [...marked, ...document.querySelectorAll("#start, #errors")]) inView.observe(section);

@@ -2,21 +2,17 @@
 
 use serde_json::{Map, Value, json};
 
+use super::paths::described;
 use super::records;
 use super::schema::{
-    any_record, closed, list, nullable, number, object, one_of, schema_ref, text, time,
+    ENTITY_TAGS, EXAMPLE_ETAG, EXAMPLE_UUID, any_record, closed, list, nullable, number, object,
+    one_of, schema_ref, text, time,
 };
 use crate::api::batch::MAX_OPERATIONS;
 use crate::http::{API_VERSION, ErrorCode};
 use crate::model::{ALL, FieldCode, Scope};
+use crate::reference::operations::Parameter;
 
-/// Entity tags with commas between, or `*`. The service also takes tags beyond ASCII and empty
-/// elements (RFC 9110 section 5.6.1).
-const ENTITY_TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$"#;
-const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$";
-
-pub(super) const EXAMPLE_ETAG: &str = "\"8412350017\"";
-const EXAMPLE_UUID: &str = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
 const EXAMPLE_CHANGE_CURSOR: &str = "gWwKjN3nS1CHoVnUMpMXPLkAAAAB9WngkdI9qv3kPs0l";
 
 /// The components of each kind by name, such as `schemas`.
@@ -49,61 +45,35 @@ fn error_example(code: ErrorCode) -> (String, Value) {
     (about.code.to_owned(), example)
 }
 
-fn parameters() -> Value {
-    let id = |required: bool, about: &str| {
-        json!({ "name": "id", "in": "query", "required": required, "description": about,
-            "schema": { "type": "integer", "format": "int64", "minimum": 1 }, "example": 1 })
-    };
-    let header = |name: &str, schema: Value, example: &str, about: &str| {
-        json!({ "name": name, "in": "header", "description": about, "schema": schema,
-            "example": example })
-    };
-    let text = || json!({ "type": "string" });
-    let of_form = |pattern: &str| json!({ "type": "string", "pattern": pattern });
-    json!({
-        "Id": id(true, "The record. It excludes every other parameter."),
-        "OptionalId": id(false, "One record instead of a list. It excludes every other parameter \
-                                 but `include`."),
-        // A pattern and not the format `uuid`: generated clients would use an object of their own,
-        // but a header needs a text.
-        "IdempotencyKey": header("Idempotency-Key", of_form(UUID_PATTERN), EXAMPLE_UUID,
-            "A new UUID for every new request. A repeat of the request uses the same UUID."),
-        "RequestId": header("X-Request-Id", text(), EXAMPLE_UUID,
-            "A UUID chosen by the client for this request. Any other value is ignored."),
-        "IfMatch": header("If-Match", of_form(ENTITY_TAGS), EXAMPLE_ETAG,
-            "The `ETag` of the record as the client knows it, or several with commas between, or \
-             `*`. The change is made only if the record has this version. Without the header the \
-             last change wins. A POST ignores it, unless it has `update_by`."),
-        "IfNoneMatch": header("If-None-Match", text(), EXAMPLE_ETAG,
-            "With `id`: the `ETag` of the record as the client knows it. If the record still has \
-             this version, the response is 304 without a body."),
-    })
+fn parameters() -> Map<String, Value> {
+    let shared = Parameter::shared().into_iter();
+    shared.filter_map(|one| Some((one.shared_as?.to_owned(), described(&one)))).collect()
 }
 
-fn headers() -> Value {
-    let header = |required: bool, schema: Value, about: &str| {
-        json!({ "description": about, "required": required,
-            "schema": schema })
-    };
-    let text = || json!({ "type": "string" });
-    let number = || json!({ "type": "integer", "minimum": 0 });
-    json!({
-        "X-RateLimit-Limit": header(false, number(), "Requests that the key may make in a minute."),
-        "X-RateLimit-Remaining": header(false, number(), "Requests left in the current minute."),
-        "X-RateLimit-Reset": header(false, number(), "The end of the minute in Unix seconds."),
-        "X-Key-Expires": header(false, json!({ "type": "string", "format": "date-time" }),
-            "The end of the key, during its last 14 days. From this second on it is refused."),
-        "Retry-After": header(true, number(), "Seconds to wait before the next attempt."),
-        "Location": header(true, text(), "The path of the new record."),
-        "Link": header(false, text(), "The address of the next page, if there is one."),
-        "ETag": header(false, text(),
-            "The version of the record, in quotes. Absent from lists. Send it in `If-Match` or \
-             `If-None-Match`."),
-        "Idempotent-Replayed": header(false, json!({ "type": "string", "const": "true" }),
-            "The response is a replay of the first response. Nothing was changed."),
-        "WWW-Authenticate": header(false, text(),
-            "What is missing or wrong about the key. Absent if the tenant is inactive."),
+/// The headers of responses. Every response that may have one of the last two has it.
+fn headers() -> Map<String, Value> {
+    let (text, number) = (json!({ "type": "string" }), json!({ "type": "integer", "minimum": 0 }));
+    let time = json!({ "type": "string", "format": "date-time" });
+    let replayed = json!({ "type": "string", "const": "true" });
+    [
+        ("X-RateLimit-Limit", &number, "Requests that the key may make in a minute."),
+        ("X-RateLimit-Remaining", &number, "Requests left in the current minute."),
+        ("X-RateLimit-Reset", &number, "The end of the minute in Unix seconds."),
+        ("X-Key-Expires", &time, "The end of the key, during its last 14 days."),
+        ("Link", &text, "The address of the next page, if there is one."),
+        ("ETag", &text, "The version, for `If-Match` and `If-None-Match`. Absent from lists."),
+        ("Idempotent-Replayed", &replayed, "The response is a replay of the first response."),
+        ("WWW-Authenticate", &text, "What is missing or wrong about the key."),
+        ("Retry-After", &number, "Seconds to wait before the next attempt."),
+        ("Location", &text, "The path of the new record."),
+    ]
+    .into_iter()
+    .map(|(name, schema, about)| {
+        let is_required = matches!(name, "Retry-After" | "Location");
+        let header = json!({ "description": about, "required": is_required, "schema": schema });
+        (name.to_owned(), header)
     })
+    .collect()
 }
 
 fn changes() -> Value {

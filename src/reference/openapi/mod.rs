@@ -12,7 +12,7 @@
 )]
 
 mod components;
-mod operations;
+mod paths;
 mod records;
 mod schema;
 
@@ -20,9 +20,13 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use crate::http::API_VERSION;
+use super::compressed::Compressed;
+use crate::http::response::JSON as MEDIA_TYPE;
+use crate::http::{API_VERSION, Request, Response};
 use crate::model::{ALL, Scope};
-use operations::Responses;
+use paths::Responses;
+pub(super) use records::of_filter;
+pub(super) use schema::{ENTITY_TAGS, EXAMPLE_ETAG, EXAMPLE_UUID};
 
 /// The general rules as Markdown: headings of the second level, each with one paragraph.
 const INTRODUCTION: &str = include_str!("introduction.md");
@@ -32,30 +36,44 @@ pub(crate) static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
 /// The document on one line, as it is served.
 pub static JSON: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
 
+/// Returns the document.
+pub fn respond(request: &Request) -> Response {
+    static COMPRESSED: LazyLock<Compressed> =
+        LazyLock::new(|| Compressed::new(MEDIA_TYPE, JSON.clone().into_bytes()));
+    COMPRESSED.respond(request).header("X-Content-Type-Options", "nosniff")
+}
+
 fn document() -> Value {
     let mut responses = Responses::new();
-    let paths = operations::paths(&mut responses);
-    let scopes: Vec<String> = Scope::all().map(|scope| format!("`{scope}`")).collect();
+    let paths = paths::paths(&mut responses);
     json!({
         "openapi": "3.1.0",
         "info": {
             "title": "TenantDesk",
             "version": API_VERSION,
             "summary": "Customers, employees and hardware of one tenant, as JSON over HTTP.",
-            "description": INTRODUCTION.replace("{scopes}", &scopes.join(", ")).trim_end(),
+            "description": introduction().trim_end(),
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "servers": [
             { "url": "/", "description": "The host's root." },
             { "url": "/v1", "description": "The same, with the version as prefix." },
         ],
-        "tags": tags(),
+        "tags": tags().map(|(name, about)| json!({ "name": name, "description": about }))
+            .collect::<Vec<_>>(),
         "paths": paths,
         "components": components::components(responses),
     })
 }
 
-fn tags() -> Vec<Value> {
+/// The general rules as Markdown.
+pub(super) fn introduction() -> String {
+    let scopes: Vec<String> = Scope::all().map(|scope| format!("`{scope}`")).collect();
+    INTRODUCTION.replace("{scopes}", &scopes.join(", "))
+}
+
+/// The groups of operations with a description, in the order of the reference.
+pub(super) fn tags() -> impl Iterator<Item = (&'static str, &'static str)> {
     let others = [
         ("changes", "What was changed in the tenant."),
         ("key", "About the API key of the request."),
@@ -63,8 +81,7 @@ fn tags() -> Vec<Value> {
         ("service", "About the service itself. No key is needed."),
     ];
     let resources = ALL.into_iter().map(|resource| (resource.plural, resource.about));
-    let tag = |(name, about)| json!({ "name": name, "description": about });
-    resources.chain(others).map(tag).collect()
+    resources.chain(others)
 }
 
 #[cfg(test)]

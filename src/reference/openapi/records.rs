@@ -2,12 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::components::EXAMPLE_ETAG;
-use super::schema::{list, nullable, number, object, schema_ref, text, time};
+use super::schema::{EXAMPLE_ETAG, list, nullable, number, object, schema_ref, text, time};
 use crate::api::list::{EXAMPLE_CURSOR, Filter};
 use crate::model::email::MAX_EMAIL;
-use crate::model::{ALL, Bound, Field, Kind, READ_ONLY, Resource};
+use crate::model::{ALL, Bound, CREATED_AT, Field, ID, Kind, READ_ONLY, Resource, UPDATED_AT};
 use crate::words::capitalize;
+
+/// What the member `etag` is.
+pub(in crate::reference) const ETAG: &str = "The version of the record. Send it as `If-Match`.";
 
 /// Text without U+0000.
 const TEXT: &str = r"^[^\u0000]*$";
@@ -42,14 +44,14 @@ fn choice_name(resource: &Resource, field: &Field) -> String {
 
 /// The fields, and what the service adds.
 fn record(resource: &'static Resource) -> Value {
-    let about = format!("The number of the {}. It is never reused.", resource.name);
-    let mut members = json!({ "id": number(&about, 1) });
+    let mut members = json!({ "id": number(ID.about, 1) });
     for field in resource.fields {
         members[field.name] = property(resource, field);
     }
-    members["created_at"] = time("The time of creation.");
-    members["updated_at"] = time("The last change.");
-    members["etag"] = text("The version of the record. Send it as `If-Match`.", EXAMPLE_ETAG);
+    for field in [&CREATED_AT, &UPDATED_AT] {
+        members[field.name] = time(field.about);
+    }
+    members["etag"] = text(ETAG, EXAMPLE_ETAG);
     for name in READ_ONLY.into_iter().chain(["etag"]) {
         members[name]["readOnly"] = json!(true);
     }
@@ -116,7 +118,7 @@ fn property(resource: &Resource, field: &Field) -> Value {
         schema = nullable(schema);
     }
     schema["description"] = json!(field.about);
-    schema["example"] = example_of(field);
+    schema["example"] = serde_json::from_str(field.example).unwrap_or_default();
     schema
 }
 
@@ -141,7 +143,7 @@ fn of_field(resource: &Resource, field: &Field) -> Value {
 }
 
 /// The schema of a filter's values.
-pub(super) fn of_filter(resource: &Resource, filter: &Filter) -> Value {
+pub(in crate::reference) fn of_filter(resource: &Resource, filter: &Filter) -> Value {
     let nothing = json!({ "type": "string", "const": "null" });
     let field = filter.column.field;
     let value = match field.kind {
@@ -160,13 +162,4 @@ pub(super) fn of_filter(resource: &Resource, filter: &Filter) -> Value {
         _ => of_field(resource, field),
     };
     if filter.bound == Bound::Equal { json!({ "anyOf": [value, nothing] }) } else { value }
-}
-
-fn example_of(field: &Field) -> Value {
-    serde_json::from_str(field.example).unwrap_or_default()
-}
-
-/// The example of a body with these fields.
-pub(super) fn example_body<'a>(fields: impl IntoIterator<Item = &'a Field>) -> Value {
-    fields.into_iter().map(|field| (field.name.to_owned(), example_of(field))).collect()
 }

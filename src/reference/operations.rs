@@ -1,0 +1,249 @@
+//! The operations that need a key, as the OpenAPI document and the documentation page describe
+//! them.
+
+use serde_json::{Value, json};
+
+use super::openapi::{ENTITY_TAGS, EXAMPLE_ETAG, EXAMPLE_UUID, of_filter};
+use crate::api::list::{self, filters};
+use crate::api::query::QueryParameter;
+use crate::api::routes::{self, Action, Endpoint, PATHS, Route};
+use crate::api::{change, changes};
+use crate::http::ErrorCode;
+use crate::http::error_code::{Description, OperationGroup};
+use crate::model::{ALL, Access, Resource, Scope};
+use crate::words::capitalize;
+
+const UUID_PATTERN: &str = "^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$";
+
+const ID: &str = "The record. It excludes every other parameter.";
+const OPTIONAL_ID: &str =
+    "One record instead of a list. It excludes every other parameter but `include`.";
+const IF_MATCH: &str = "The `ETag` of the record as the client knows it, or several with commas \
+    between, or `*`. The change is made only if the record has this version. Without the header \
+    the last change wins. A POST ignores it, unless it has `update_by`.";
+const IF_NONE_MATCH: &str = "With `id`: the `ETag` of the record as the client knows it. If the \
+    record still has this version, the response is 304 without a body.";
+const IDEMPOTENCY_KEY: &str =
+    "A new UUID for every new request. A repeat of the request uses the same UUID.";
+const REQUEST_ID: &str =
+    "A UUID chosen by the client for this request. Any other value is ignored.";
+
+/// A row of the table of operations at a path of the table of routes.
+#[derive(Clone, Copy)]
+pub(super) struct Operation {
+    pub path: &'static str,
+    endpoint: Endpoint,
+    row: &'static routes::Operation,
+}
+
+/// A parameter of an operation.
+pub(super) struct Parameter {
+    /// The name in `components` of the OpenAPI document, if operations share the parameter.
+    pub shared_as: Option<&'static str>,
+    pub name: String,
+    pub is_required: bool,
+    /// The values in a few words, for people.
+    pub values: String,
+    /// Sentences with code between back quotes; empty for most filters.
+    pub about: String,
+    pub schema: Value,
+    pub example: Value,
+}
+
+impl Operation {
+    /// Every operation, in the order of the reference.
+    pub(super) fn all() -> impl Iterator<Item = Operation> {
+        let records =
+            ALL.into_iter().map(|of| (of.path, Endpoint::Records { resource: of, prefix: "" }));
+        let others = PATHS.iter().filter_map(|(path, route)| match route {
+            Route::Api(endpoint) => Some((*path, *endpoint)),
+            Route::Page(_) | Route::Panel => None,
+        });
+        records.chain(others).flat_map(|(path, endpoint)| {
+            endpoint.operations().iter().map(move |row| Operation { path, endpoint, row })
+        })
+    }
+
+    pub(super) fn action(&self) -> Action {
+        self.row.action
+    }
+
+    pub(super) fn method(&self) -> String {
+        self.row.method.as_str().to_lowercase()
+    }
+
+    /// The `operationId` of the OpenAPI document, and the anchor on the documentation page.
+    pub(super) fn id(&self) -> String {
+        self.fill(self.row.id)
+    }
+
+    pub(super) fn title(&self) -> String {
+        self.fill(self.row.title)
+    }
+
+    pub(super) fn about(&self) -> &'static str {
+        self.row.about
+    }
+
+    /// The scopes of which a key needs one.
+    pub(super) fn scopes(&self) -> Vec<Scope> {
+        let is_needed = |scope: &Scope| match self.endpoint {
+            Endpoint::Batch => scope.access == Access::Write,
+            endpoint => endpoint.scopes(&self.row.method).contains(*scope),
+        };
+        Scope::all().filter(is_needed).collect()
+    }
+
+    pub(super) fn resource(&self) -> Option<&'static Resource> {
+        match self.endpoint {
+            Endpoint::Records { resource, .. } => Some(resource),
+            Endpoint::Changes | Endpoint::Whoami | Endpoint::Batch => None,
+        }
+    }
+
+    /// The group of operations: the resource, or the path's own.
+    pub(super) fn tag(&self) -> &'static str {
+        match self.endpoint {
+            Endpoint::Records { resource, .. } => resource.plural,
+            Endpoint::Changes => "changes",
+            Endpoint::Whoami => "key",
+            Endpoint::Batch => "batch",
+        }
+    }
+
+    fn fill(&self, text: &str) -> String {
+        let Some(Resource { name, plural, .. }) = self.resource() else { return text.to_owned() };
+        let text = text.replace("{resource}", name).replace("{Resource}", &capitalize(name));
+        text.replace("{resources}", plural).replace("{Resources}", &capitalize(plural))
+    }
+
+    /// The parameters but `X-Request-Id`, which every operation has.
+    pub(super) fn parameters(&self) -> Vec<Parameter> {
+        let shared = |names: &[&str]| {
+            let is_named =
+                |one: &Parameter| one.shared_as.is_some_and(|name| names.contains(&name));
+            Parameter::shared().into_iter().filter(is_named).collect::<Vec<_>>()
+        };
+        match (self.row.action, self.resource()) {
+            (Action::Read, Some(resource)) => {
+                let declared = list::parameters(resource).map(|each| Parameter::of(each, resource));
+                let parameters = shared(&["OptionalId", "IfNoneMatch"]).into_iter();
+                parameters.chain(declared).chain(filter_parameters(resource)).collect()
+            }
+            (Action::Changes, _) => {
+                changes::PARAMETERS.iter().map(|each| Parameter::of(each, ())).collect()
+            }
+            (Action::Create, Some(resource)) => {
+                let update_by = Parameter::of(&change::UPDATE_BY, resource);
+                let parameters = shared(&["IfMatch", "IdempotencyKey"]).into_iter();
+                parameters.chain([update_by]).collect()
+            }
+            (Action::Batch, _) => shared(&["IdempotencyKey"]),
+            (Action::Update | Action::Delete, _) => shared(&["Id", "IfMatch", "IdempotencyKey"]),
+            (Action::Create | Action::Read | Action::Whoami, _) => Vec::new(),
+        }
+    }
+
+    /// The errors that the operation can have, in the order of the table of errors.
+    pub(super) fn errors(&self) -> Vec<Description> {
+        errors(|group| self.is_in(group))
+    }
+
+    fn is_in(&self, group: OperationGroup) -> bool {
+        use OperationGroup as Group;
+        let is = |action| self.row.action == action || self.row.action == Action::Batch;
+        let resources: Vec<&Resource> = match self.resource() {
+            Some(resource) => vec![resource],
+            None => ALL.to_vec(),
+        };
+        let refers = |of: &&Resource, kind| {
+            of.fields.iter().filter_map(|field| field.references).any(|target| target.kind == kind)
+        };
+        match group {
+            Group::All | Group::Key => true,
+            Group::Scope => self.row.action != Action::Whoami,
+            Group::Read => self.row.action == Action::Read,
+            Group::Create => is(Action::Create),
+            Group::Update => is(Action::Update),
+            Group::Delete => is(Action::Delete),
+            Group::RefersTo(kind) => {
+                (is(Action::Create) || is(Action::Update))
+                    && resources.iter().any(|of| refers(of, kind))
+            }
+            Group::Referenced => {
+                let is_target = |of: &&Resource| ALL.iter().any(|other| refers(other, of.kind));
+                is(Action::Delete) && resources.iter().any(is_target)
+            }
+            Group::Changes => self.row.action == Action::Changes,
+            Group::Page | Group::Ready => false,
+        }
+    }
+}
+
+/// The errors of which one group is in `is_in`.
+pub(super) fn errors(is_in: impl Fn(OperationGroup) -> bool) -> Vec<Description> {
+    let codes = ErrorCode::all().map(ErrorCode::describe);
+    codes.filter(|code| code.groups.iter().any(|group| is_in(*group))).collect()
+}
+
+/// The schema says what a filter does, unless it is about a record that is referred to.
+fn filter_parameters(resource: &'static Resource) -> impl Iterator<Item = Parameter> {
+    filters(resource).iter().map(|filter| {
+        let about = filter.column.behind.and_then(|field| field.references).map(|target| {
+            let name = target.name;
+            format!("Only records of this {name}; `null` finds those of no {name}.")
+        });
+        let (values, schema) = ("integer".to_owned(), of_filter(resource, filter));
+        Parameter::query(&filter.name, values, about.unwrap_or_default(), schema, Value::Null)
+    })
+}
+
+impl Parameter {
+    /// Those that operations share, and `X-Request-Id`.
+    pub(super) fn shared() -> [Parameter; 6] {
+        let id = json!({ "type": "integer", "format": "int64", "minimum": 1 });
+        let text = json!({ "type": "string" });
+        // Patterns and not the format `uuid`: generated clients would use an object of their own,
+        // but a header needs a text.
+        let uuid = json!({ "type": "string", "pattern": UUID_PATTERN });
+        let tags = json!({ "type": "string", "pattern": ENTITY_TAGS });
+        let (one, etag, new) = (json!(1), json!(EXAMPLE_ETAG), json!(EXAMPLE_UUID));
+        [
+            ("Id", "id", "integer", &id, &one, ID),
+            ("OptionalId", "id", "integer", &id, &one, OPTIONAL_ID),
+            ("IfMatch", "If-Match", "header, entity tags", &tags, &etag, IF_MATCH),
+            ("IfNoneMatch", "If-None-Match", "header, entity tags", &text, &etag, IF_NONE_MATCH),
+            ("IdempotencyKey", "Idempotency-Key", "header, UUID", &uuid, &new, IDEMPOTENCY_KEY),
+            ("RequestId", "X-Request-Id", "header, UUID", &text, &new, REQUEST_ID),
+        ]
+        .map(|(shared_as, name, values, schema, example, about)| Parameter {
+            shared_as: Some(shared_as),
+            name: name.to_owned(),
+            is_required: shared_as == "Id",
+            values: values.to_owned(),
+            about: about.to_owned(),
+            schema: schema.clone(),
+            example: example.clone(),
+        })
+    }
+
+    fn of<Subject: Copy>(declared: &QueryParameter<Subject>, subject: Subject) -> Parameter {
+        let QueryParameter { name, about, values, schema, example } = declared;
+        Parameter::query(name, values(subject), (*about).to_owned(), schema(subject), example())
+    }
+
+    fn query(
+        name: &str,
+        values: String,
+        about: String,
+        schema: Value,
+        example: Value,
+    ) -> Parameter {
+        let name = name.to_owned();
+        Parameter { shared_as: None, name, is_required: false, values, about, schema, example }
+    }
+
+    pub(super) fn is_header(&self) -> bool {
+        self.values.starts_with("header")
+    }
+}
