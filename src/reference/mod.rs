@@ -4,4 +4,3 @@
 mod compressed;
 pub mod docs;
 pub mod openapi;
-mod operations;

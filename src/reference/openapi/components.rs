@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::operations::Parameter;
 use super::paths::described;
 use super::records;
 use super::schema::{
@@ -11,7 +12,6 @@ use super::schema::{
 use crate::api::batch::MAX_OPERATIONS;
 use crate::http::{API_VERSION, ErrorCode};
 use crate::model::{ALL, FieldCode, Scope};
-use crate::reference::operations::Parameter;
 
 const EXAMPLE_CHANGE_CURSOR: &str = "gWwKjN3nS1CHoVnUMpMXPLkAAAAB9WngkdI9qv3kPs0l";
 

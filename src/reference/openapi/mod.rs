@@ -12,6 +12,7 @@
 )]
 
 mod components;
+pub(super) mod operations;
 mod paths;
 mod records;
 mod schema;
@@ -25,8 +26,6 @@ use crate::http::response::JSON as MEDIA_TYPE;
 use crate::http::{API_VERSION, Request, Response};
 use crate::model::{ALL, Scope};
 use paths::Responses;
-pub(super) use records::of_filter;
-pub(super) use schema::{ENTITY_TAGS, EXAMPLE_ETAG, EXAMPLE_UUID};
 
 /// The general rules as Markdown: headings of the second level, each with one paragraph.
 const INTRODUCTION: &str = include_str!("introduction.md");

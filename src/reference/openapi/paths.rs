@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::operations::{Operation, Parameter, errors};
 use super::schema::{reference, schema_ref};
 use crate::api::routes::{Action, PATHS, PublicPage, Route};
 use crate::http::ErrorCode;
 use crate::http::error_code::{Description, OperationGroup};
-use crate::reference::operations::{Operation, Parameter, errors};
 use crate::words::capitalize;
 
 /// The headers of responses to requests that passed the scope check.

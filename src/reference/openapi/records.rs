@@ -143,7 +143,7 @@ fn of_field(resource: &Resource, field: &Field) -> Value {
 }
 
 /// The schema of a filter's values.
-pub(in crate::reference) fn of_filter(resource: &Resource, filter: &Filter) -> Value {
+pub(super) fn of_filter(resource: &Resource, filter: &Filter) -> Value {
     let nothing = json!({ "type": "string", "const": "null" });
     let field = filter.column.field;
     let value = match field.kind {

@@ -7,10 +7,10 @@ use crate::words::capitalize;
 
 /// Entity tags with commas between, or `*`. The service also takes tags beyond ASCII and empty
 /// elements (RFC 9110 section 5.6.1).
-pub(in crate::reference) const ENTITY_TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$"#;
+pub(super) const ENTITY_TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, ?(W/)?"[!#-~]*")*)$"#;
 
-pub(in crate::reference) const EXAMPLE_ETAG: &str = "\"8412350017\"";
-pub(in crate::reference) const EXAMPLE_UUID: &str = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
+pub(super) const EXAMPLE_ETAG: &str = "\"8412350017\"";
+pub(super) const EXAMPLE_UUID: &str = "6f1c1d5e-0f4b-4c0e-9a52-3b9d6a1f2c7d";
 const EXAMPLE_TIME: &str = "2026-11-20T19:30:00Z";
 
 /// A reference to a component.

@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::openapi::{ENTITY_TAGS, EXAMPLE_ETAG, EXAMPLE_UUID, of_filter};
+use super::records::of_filter;
+use super::schema::{ENTITY_TAGS, EXAMPLE_ETAG, EXAMPLE_UUID};
 use crate::api::list::{self, filters};
 use crate::api::query::QueryParameter;
 use crate::api::routes::{self, Action, Endpoint, PATHS, Route};
@@ -30,14 +31,14 @@ const REQUEST_ID: &str =
 
 /// A row of the table of operations at a path of the table of routes.
 #[derive(Clone, Copy)]
-pub(super) struct Operation {
+pub(in crate::reference) struct Operation {
     pub path: &'static str,
     endpoint: Endpoint,
     row: &'static routes::Operation,
 }
 
 /// A parameter of an operation.
-pub(super) struct Parameter {
+pub(in crate::reference) struct Parameter {
     /// The name in `components` of the OpenAPI document, if operations share the parameter.
     pub shared_as: Option<&'static str>,
     pub name: String,
@@ -52,7 +53,7 @@ pub(super) struct Parameter {
 
 impl Operation {
     /// Every operation, in the order of the reference.
-    pub(super) fn all() -> impl Iterator<Item = Operation> {
+    pub(in crate::reference) fn all() -> impl Iterator<Item = Operation> {
         let records =
             ALL.into_iter().map(|of| (of.path, Endpoint::Records { resource: of, prefix: "" }));
         let others = PATHS.iter().filter_map(|(path, route)| match route {
@@ -64,29 +65,29 @@ impl Operation {
         })
     }
 
-    pub(super) fn action(&self) -> Action {
+    pub(in crate::reference) fn action(&self) -> Action {
         self.row.action
     }
 
-    pub(super) fn method(&self) -> String {
+    pub(in crate::reference) fn method(&self) -> String {
         self.row.method.as_str().to_lowercase()
     }
 
     /// The `operationId` of the OpenAPI document, and the anchor on the documentation page.
-    pub(super) fn id(&self) -> String {
+    pub(in crate::reference) fn id(&self) -> String {
         self.fill(self.row.id)
     }
 
-    pub(super) fn title(&self) -> String {
+    pub(in crate::reference) fn title(&self) -> String {
         self.fill(self.row.title)
     }
 
-    pub(super) fn about(&self) -> &'static str {
+    pub(in crate::reference) fn about(&self) -> &'static str {
         self.row.about
     }
 
     /// The scopes of which a key needs one.
-    pub(super) fn scopes(&self) -> Vec<Scope> {
+    pub(in crate::reference) fn scopes(&self) -> Vec<Scope> {
         let is_needed = |scope: &Scope| match self.endpoint {
             Endpoint::Batch => scope.access == Access::Write,
             endpoint => endpoint.scopes(&self.row.method).contains(*scope),
@@ -94,7 +95,7 @@ impl Operation {
         Scope::all().filter(is_needed).collect()
     }
 
-    pub(super) fn resource(&self) -> Option<&'static Resource> {
+    pub(in crate::reference) fn resource(&self) -> Option<&'static Resource> {
         match self.endpoint {
             Endpoint::Records { resource, .. } => Some(resource),
             Endpoint::Changes | Endpoint::Whoami | Endpoint::Batch => None,
@@ -102,7 +103,7 @@ impl Operation {
     }
 
     /// The group of operations: the resource, or the path's own.
-    pub(super) fn tag(&self) -> &'static str {
+    pub(in crate::reference) fn tag(&self) -> &'static str {
         match self.endpoint {
             Endpoint::Records { resource, .. } => resource.plural,
             Endpoint::Changes => "changes",
@@ -118,7 +119,7 @@ impl Operation {
     }
 
     /// The parameters but `X-Request-Id`, which every operation has.
-    pub(super) fn parameters(&self) -> Vec<Parameter> {
+    pub(in crate::reference) fn parameters(&self) -> Vec<Parameter> {
         let shared = |names: &[&str]| {
             let is_named =
                 |one: &Parameter| one.shared_as.is_some_and(|name| names.contains(&name));
@@ -145,7 +146,7 @@ impl Operation {
     }
 
     /// The errors that the operation can have, in the order of the table of errors.
-    pub(super) fn errors(&self) -> Vec<Description> {
+    pub(in crate::reference) fn errors(&self) -> Vec<Description> {
         errors(|group| self.is_in(group))
     }
 
@@ -200,7 +201,7 @@ fn filter_parameters(resource: &'static Resource) -> impl Iterator<Item = Parame
 
 impl Parameter {
     /// Those that operations share, and `X-Request-Id`.
-    pub(super) fn shared() -> [Parameter; 6] {
+    pub(in crate::reference) fn shared() -> [Parameter; 6] {
         let id = json!({ "type": "integer", "format": "int64", "minimum": 1 });
         let text = json!({ "type": "string" });
         // Patterns and not the format `uuid`: generated clients would use an object of their own,
@@ -243,7 +244,7 @@ impl Parameter {
         Parameter { shared_as: None, name, is_required: false, values, about, schema, example }
     }
 
-    pub(super) fn is_header(&self) -> bool {
+    pub(in crate::reference) fn is_header(&self) -> bool {
         self.values.starts_with("header")
     }
 }
