@@ -9,7 +9,7 @@ use crate::http::ErrorCode;
 use crate::http::error_code::Description;
 use crate::model::{CREATED_AT, Field, FieldCode, ID, Kind, Scope, UPDATED_AT};
 use crate::reference::openapi::operations::Operation;
-use crate::reference::openapi::{introduction, tags};
+use crate::reference::openapi::{ETAG, introduction, tags};
 
 /// The examples in the order of the page: a walk through a new tenant. A test runs them.
 const EXAMPLES: &str = include_str!("examples.md");

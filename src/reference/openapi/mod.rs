@@ -26,6 +26,7 @@ use crate::http::response::JSON as MEDIA_TYPE;
 use crate::http::{API_VERSION, Request, Response};
 use crate::model::{ALL, Scope};
 use paths::Responses;
+pub(super) use records::ETAG;
 
 /// The general rules as Markdown: headings of the second level, each with one paragraph.
 const INTRODUCTION: &str = include_str!("introduction.md");
