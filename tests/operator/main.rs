@@ -21,6 +21,7 @@ mod package;
 mod pair;
 mod reference;
 mod secrets;
+mod spreadsheets;
 mod supervisor;
 mod sync;
 mod version;

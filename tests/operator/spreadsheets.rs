@@ -1,0 +1,98 @@
+//! `import` reads what spreadsheets write: the files of `fixtures/spreadsheets`, and those that an
+//! installed LibreOffice writes now.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::examples::has;
+use crate::support::DataDir;
+
+/// The files that are made for customers.
+const FILES: [&str; 7] = [
+    "excel-sep.csv",
+    "excel-utf-8.csv",
+    "excel-windows-1252.csv",
+    "libreoffice.csv",
+    "libreoffice-german.csv",
+    "libreoffice-tabs.csv",
+    "libreoffice-windows-1252.csv",
+];
+
+#[track_caller]
+fn run(command: &mut Command) -> Vec<u8> {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+fn customers(data_dir: &DataDir) -> Vec<Value> {
+    const NAMES: [&str; 7] =
+        ["name", "customer_number", "email", "postal_code", "city", "customer_since", "notes"];
+    let export = ["export", "acme", "customers", "--format", "jsonl"];
+    let text = data_dir.cli(&export).done().stdout;
+    let record = |line| serde_json::from_str::<Value>(line).unwrap();
+    text.lines().map(record).map(|record| NAMES.map(|name| record[name].clone()).into()).collect()
+}
+
+/// Imports the file, after the conversion that the message asks for if it is Windows-1252.
+fn assert_is_imported(file: &Path) {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let import =
+        |file: &Path| data_dir.cli(&["import", "acme", "customers", file.to_str().unwrap()]);
+    let mut output = import(file);
+    if file.to_str().unwrap().contains("1252") {
+        output.fails_saying("1 fault in 1 row; nothing was imported");
+        let converted = data_dir.home().join("converted.csv");
+        let mut iconv = Command::new("iconv");
+        let text = run(iconv.args(["-f", "WINDOWS-1252", "-t", "UTF-8"]).arg(file));
+        fs::write(&converted, text).unwrap();
+        output = import(&converted);
+    }
+    assert_eq!(output.done().stdout, "imported 3 rows of customers into acme\n", "{file:?}");
+    let (notes, mail) = ("Erste Zeile;\n\"zweite\", dritte", "info@mueller.example");
+    let expected = [
+        json!(["Müller & Söhne GmbH", "K-1", mail, "01067", "Dresden", "2024-02-29", notes]),
+        json!(["Bäckerei Größe", "K-2", null, "09111", "Chemnitz", null, null]),
+        json!(["Café Zoë", "K-3", "zoe@cafe.example", "80331", "München", "2025-12-31", "10 %"]),
+    ];
+    assert_eq!(customers(&data_dir), expected, "{file:?}");
+}
+
+#[test]
+fn what_spreadsheets_write_is_imported() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/spreadsheets");
+    FILES.iter().for_each(|name| assert_is_imported(&fixtures.join(name)));
+    if has("soffice", "--version") && has("python3", "--version") {
+        let directory = tempfile::tempdir().unwrap();
+        run(Command::new("python3").arg(fixtures.join("make")).arg(directory.path()));
+        FILES.iter().for_each(|name| assert_is_imported(&directory.path().join(name)));
+    }
+}
+
+/// The dry run shows what a spreadsheet destroys that reads postal codes as numbers.
+#[test]
+fn what_a_spreadsheet_destroys_is_shown() {
+    if !has("soffice", "--version") {
+        return;
+    }
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let row = |n: u32| format!("Kunde {n},010{n},Leipzig\n");
+    let text = format!("name,postal_code,city\n{}", (10..30).map(row).collect::<String>());
+    fs::write(data_dir.home().join("customers.csv"), text).unwrap();
+    data_dir.cli(&["import", "acme", "customers", "customers.csv"]).done();
+    data_dir.cli(&["export", "acme", "customers", "--output", "exported.csv"]).done();
+    let mut office = Command::new("soffice");
+    office.arg(format!("-env:UserInstallation=file://{}/profile", data_dir.home().display()));
+    office.args(["--headless", "--convert-to", "csv", "--outdir", "edited", "exported.csv"]);
+    run(office.current_dir(data_dir.home()));
+    let update = ["import", "acme", "customers", "edited/exported.csv", "--update-by", "id"];
+    let output = data_dir.cli(&[&update[..], &["--dry-run"]].concat()).done();
+    assert!(output.stdout.ends_with("\n20 records change: postal_code 20\n"), "{output:?}");
+    let warning = "warning: postal_code loses leading zeros in 20 records. ";
+    assert!(output.stderr.starts_with(warning), "{output:?}");
+}
