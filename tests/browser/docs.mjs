@@ -1,5 +1,5 @@
 // /docs in a real browser: nothing for axe-core, nothing beyond the page's edge, no request but the page's own, whole
-// without JavaScript; copying works.
+// without JavaScript; copying, searching and finding one's way work.
 //
 //   node docs.mjs BINARY [DIRECTORY FOR SCREENSHOTS]
 
@@ -13,6 +13,7 @@ const browser = await startBrowser();
 try {
   await forEachLook(browser, looks);
   await withoutScript();
+  await findsItsWay();
   await withScript();
   console.log("docs: ok");
 } finally {
@@ -29,7 +30,7 @@ async function looks(page, look) {
   await page.goto(`${server.url}/docs`);
   if (directory) {
     await page.screenshot({ path: join(directory, `docs-${look.name}-top.png`) });
-    for (const place of ["customers", "createHardware", "errors"]) {
+    for (const place of ["customers", "getCustomers", "runBatch", "errors"]) {
       await page.evaluate((id) => document.getElementById(id).scrollIntoView({ behavior: "instant" }), place);
       await page.screenshot({ path: join(directory, `docs-${look.name}-${place}.png`) });
     }
@@ -38,6 +39,29 @@ async function looks(page, look) {
   assert.deepEqual(await overflow(page), [], look.name);
   assert.deepEqual(complaints, [], look.name);
   assert.deepEqual(asked.filter((url) => !url.startsWith("data:")), [`${server.url}/docs`], look.name);
+}
+
+// Searching leaves the entries of the contents that have all the words; the entry of the section in view is marked; jumps are
+// instant; on a phone a link leads back to the contents.
+async function findsItsWay() {
+  const page = await browser.newPage({ viewport: { width: 390, height: 900 } });
+  await page.goto(`${server.url}/docs`);
+  const entries = page.locator(".contents li li:visible");
+  await page.getByLabel("Search the reference").fill("asset_tag serial_number");
+  assert.deepEqual(new Set(await entries.locator("a").evaluateAll((links) => links.map((link) => link.hash))),
+    new Set(["#hardware-fields", "#createHardware", "#getHardware", "#updateHardware", "#runBatch"]));
+  await page.getByLabel("Search the reference").fill("idempotency reused");
+  await page.screenshot(directory ? { path: join(directory, "docs-search.png") } : {});
+  assert.equal(await page.locator(".contents output").textContent(), `${await entries.count()} found`);
+  await page.getByLabel("Search the reference").fill("not_in_list");
+  await page.keyboard.press("Enter");
+  assert.equal(new URL(page.url()).hash, "#not_in_list");
+  assert.ok(await page.evaluate(() => scrollY > 10_000), "the jump is over at once");
+  await page.locator(".up").click();
+  assert.equal(await page.evaluate(() => scrollY), 0);
+  await page.goto(`${server.url}/docs#runBatch`);
+  await page.locator(".contents [aria-current][href='#runBatch']").waitFor({ state: "attached" });
+  await page.close();
 }
 
 async function withoutScript() {
@@ -58,6 +82,8 @@ async function withScript() {
   await page.locator("#createCustomer .copy").first().click();
   await page.locator("#createCustomer .copy", { hasText: "Copied" }).waitFor();
   const copied = await page.evaluate(() => navigator.clipboard.readText());
-  assert.ok(copied.startsWith('curl -X POST "$TENANTDESK_URL/customers.php"'), copied);
+  assert.ok(copied.includes('curl -X POST "$TENANTDESK_URL/customers.php"'), copied);
+  const first = await page.locator("#start pre code").first().textContent();
+  assert.ok(first.startsWith(`export TENANTDESK_URL=${server.url}/v1\n`), first);
   await context.close();
 }

@@ -2,7 +2,8 @@
 // The page is whole without this script. It sets the address in the examples, copies them, searches, and marks the section
 // that is in view.
 
-document.getElementById("address").textContent = location.href.replace(/\/docs([?#].*)?$/, "");
+const first = document.querySelector("#start pre code");
+first.textContent = first.textContent.replace("http://127.0.0.1:8080", location.href.replace(/\/docs([?#].*)?$/, ""));
 
 // Browsers permit copying only over HTTPS and on the own machine.
 for (const code of navigator.clipboard ? document.querySelectorAll(".code code") : []) {
