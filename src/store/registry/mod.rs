@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 pub(in crate::store) use events::EVENT_COLUMNS;
 pub use events::{Action, Admin, Event};
@@ -112,7 +112,7 @@ impl Administration<'_> {
 /// What is kept in memory and written at most once a minute, so that no request waits for it.
 #[derive(Debug, Default)]
 struct Unwritten {
-    /// Each rounded down to the minute. Those that are written stay.
+    /// Each rounded down to the minute.
     uses: HashMap<KeyId, Timestamp>,
     /// The oldest first. Each has hashed a password, so a minute has some thousand at most.
     failed_sign_ins: Vec<(TenantId, Event)>,
@@ -187,26 +187,31 @@ impl Registry {
         self.unwritten.lock().uses.insert(key_id, minute);
     }
 
-    /// Writes what is in memory. The server calls it once a minute and when it stops. Last uses
-    /// stay in memory: what cannot be written now, the next call writes. Failed sign-ins that cannot
-    /// be written are in the log alone.
+    /// Writes what is in memory. The server calls it once a minute and when it stops. The next call
+    /// writes last uses that cannot be written now. Failed sign-ins that cannot be written are in
+    /// the log alone.
     pub fn flush(&self) -> Result<()> {
-        let (uses, failed_sign_ins) = {
+        let uses = std::mem::take(&mut self.unwritten.lock().uses);
+        let pairs = uses.iter().map(|(key, minute)| (key.to_string(), minute.to_string()));
+        let json = pairs.collect::<serde_json::Value>().to_string();
+        let written = self.change(|transaction| {
+            let sql = "UPDATE keys SET last_used_at = used.value FROM json_each(?1) AS used
+                 WHERE keys.id = CAST(used.key AS INTEGER) AND last_used_at IS NOT used.value";
+            transaction.prepare_cached(sql)?.execute([json])?;
+            Ok(self.write_failed_sign_ins(transaction)?)
+        });
+        if written.is_err() {
             let mut unwritten = self.unwritten.lock();
-            (unwritten.uses.clone(), std::mem::take(&mut unwritten.failed_sign_ins))
-        };
-        self.change(|transaction| {
-            let mut update = transaction.prepare_cached(
-                "UPDATE keys SET last_used_at = ?2 WHERE id = ?1 AND last_used_at IS NOT ?2",
-            )?;
-            for (key, minute) in &uses {
-                update.execute(params![key.0, minute])?;
+            for (key, minute) in uses {
+                unwritten.uses.entry(key).or_insert(minute);
             }
-            for (tenant_id, event) in &failed_sign_ins {
-                event.insert(transaction, *tenant_id)?;
-            }
-            Ok(())
-        })
+        }
+        written
+    }
+
+    fn write_failed_sign_ins(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        let failed = std::mem::take(&mut self.unwritten.lock().failed_sign_ins);
+        failed.iter().try_for_each(|(tenant, event)| event.insert(transaction, *tenant))
     }
 
     /// Attaches a backup's registry to the writer, for a restore, as `saved`.

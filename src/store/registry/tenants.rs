@@ -234,10 +234,10 @@ impl Registry {
         client: IpAddr,
         now: Moment,
     ) -> Result<bool> {
-        // The failed sign-ins before this one come before it.
-        self.flush()?;
         let seconds = now.unix_seconds();
         self.change(|transaction| {
+            // The failed sign-ins before this one come before it.
+            self.write_failed_sign_ins(transaction)?;
             transaction.execute("DELETE FROM sessions WHERE expires_at <= ?1", [seconds])?;
             let sql = "INSERT INTO sessions (tenant_id, hash, expires_at)
                  SELECT id, ?2, ?3 FROM tenants WHERE id = ?1 AND password_hash = ?4";

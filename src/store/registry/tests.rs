@@ -313,8 +313,34 @@ fn a_last_use_is_rounded_to_the_minute_and_shown_before_it_is_written() {
     assert_eq!(last_use(&fixture.registry), expected);
     let other = Registry::open(&fixture.data()).unwrap();
     assert_eq!(last_use(&other), None);
+    let client = "192.0.2.1".parse().unwrap();
+    assert!(fixture.registry.create_session(&acme, &[0; 32], client, fixture.clock.now()).unwrap());
+    assert_eq!(last_use(&other), None, "a sign-in does not wait for last uses");
+    // A key that is deleted does not keep the others from being written.
+    let (deleted, _) = fixture.key(&acme);
+    fixture.registry.record_use(deleted.id, fixture.clock.now());
+    let admin = fixture.registry.administer(acme.id, PANEL, fixture.clock.now());
+    admin.delete_key(deleted.id).unwrap();
     fixture.registry.flush().unwrap();
     assert_eq!(last_use(&other), expected);
+    assert!(fixture.registry.unwritten.lock().uses.is_empty(), "what is written is forgotten");
+}
+
+#[test]
+fn last_uses_that_cannot_be_written_are_written_later() {
+    let fixture = Fixture::new();
+    let acme = fixture.tenant("acme");
+    let (row, _) = fixture.key(&acme);
+    fixture.registry.record_use(row.id, fixture.clock.now());
+    let only_reads = |is: bool| {
+        fixture.registry.writer.lock().pragma_update(None, "query_only", is).unwrap();
+    };
+    only_reads(true);
+    assert!(fixture.registry.flush().is_err());
+    only_reads(false);
+    fixture.registry.flush().unwrap();
+    let other = Registry::open(&fixture.data()).unwrap();
+    assert!(other.list_keys(acme.id).unwrap()[0].last_used_at.is_some());
 }
 
 #[test]
