@@ -1,13 +1,15 @@
 //! The application: it opens the store and dispatches each request to the API, the panel or the
 //! reference.
 
-use std::path::PathBuf;
 use std::sync::Arc;
+
+use serde_json::json;
 
 use crate::api::Api;
 use crate::api::routes::{self, PAGE_METHODS, PublicPage, Route};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::files;
 use crate::http::{ApiError, ErrorCode, Job, Lane, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
 use crate::panel::Panel;
@@ -28,7 +30,6 @@ pub struct App {
     pub clock: Clock,
     /// The metrics that every part counts in.
     pub metrics: Arc<Metrics>,
-    data_dir: PathBuf,
     api: Arc<Api>,
     readiness: Readiness,
 }
@@ -47,6 +48,14 @@ impl App {
         let registry = Arc::new(Registry::open_in(opened)?);
         let tenants = Arc::new(Tenants::new(&data_dir, config.tenants));
         let api = Api::new(Arc::clone(&registry), Arc::clone(&tenants), config.rate_limit);
+        // The thread of the probe must not keep a registry open that nobody else uses.
+        let (probed, measured) = (Arc::downgrade(&registry), Arc::clone(&metrics));
+        let probe = move || {
+            let registry = probed.upgrade().ok_or("the service has stopped")?;
+            probe(&registry, &measured)
+        };
+        let readiness = Readiness::start(clock.clone(), probe)
+            .map_err(|error| OpenError::unusable(&data_dir, error))?;
         Ok(Arc::new(App {
             panel: Panel::new(Arc::clone(&registry)),
             api: Arc::new(api),
@@ -54,8 +63,7 @@ impl App {
             tenants,
             clock,
             metrics,
-            data_dir,
-            readiness: Readiness::default(),
+            readiness,
         }))
     }
 
@@ -97,19 +105,25 @@ impl App {
             PublicPage::OpenApi => openapi::respond(request),
             PublicPage::Docs => docs::respond(request),
             PublicPage::Health => Response::healthy(),
-            PublicPage::Ready => {
-                match self.readiness.check(request.received_at.monotonic, || self.probe()) {
-                    Ok(()) => Response::healthy(),
-                    Err(failure) => ApiError::not_ready(&failure).into(),
+            PublicPage::Ready => match self.readiness.check(request.received_at.monotonic) {
+                Ok(None) => Response::healthy(),
+                Ok(Some(warning)) => {
+                    Response::json(200, &json!({"status": "ok", "warning": warning}))
                 }
-            }
+                Err(failure) => ApiError::not_ready(&failure).into(),
+            },
             PublicPage::Root => Response::empty(302).header("Location", "/docs"),
         }
     }
+}
 
-    fn probe(&self) -> Result<(), String> {
-        self.registry.ready()?;
-        readiness::probe_write(&self.data_dir)
-            .map_err(|error| format!("the data directory does not take a write ({error})"))
-    }
+/// Whether the service is ready (contract section 1). Measures the free space, too.
+fn probe(registry: &Registry, metrics: &Metrics) -> readiness::Outcome {
+    let directory = registry.data_dir();
+    let (free, warning) = files::free_space(directory).map_err(|error| error.to_string())?;
+    metrics.free_space.set(i64::try_from(free).unwrap_or(i64::MAX));
+    registry.ready()?;
+    readiness::probe_write(directory)
+        .map_err(|error| format!("the data directory does not take a write ({error})"))?;
+    Ok(warning)
 }

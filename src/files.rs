@@ -6,6 +6,24 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use rustix::fs::statvfs;
+
+/// Writes of tenants stop while less than this is free, so that the registry has room: keys can
+/// still be revoked and tenants suspended.
+const RESERVE: u64 = 64 << 20;
+
+/// The bytes that are free on the disk of `path`, and a warning to the operator if they are less
+/// than the reserve.
+pub(crate) fn free_space(path: &Path) -> io::Result<(u64, Option<String>)> {
+    let disk = statvfs(path)?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let warning = (free < RESERVE).then(|| {
+        let free = free >> 20;
+        format!("the data directory's disk has {free} MiB free; below 64 MiB tenants only delete")
+    });
+    Ok((free, warning))
+}
+
 /// Creates a file for writing, with access for its owner only (contract section 11).
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)

@@ -5,6 +5,8 @@
 //! client.
 
 use std::fs;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -15,6 +17,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 use rustix::process::{Resource, getrlimit};
+use tracing_appender::non_blocking::ErrorCounter;
 
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -51,6 +54,11 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     durations: Family<RouteLabels, Histogram, fn() -> Histogram>,
     pub busy_workers: Gauge,
+    /// Counts the lines of the log that were lost.
+    pub lost_lines: OnceLock<ErrorCounter>,
+    lost: Counter,
+    /// The free space of the data directory, in bytes, when it was last probed.
+    pub free_space: Gauge,
     resident_memory: Gauge,
     open_descriptors: Gauge,
     max_descriptors: Gauge,
@@ -73,6 +81,9 @@ impl Metrics {
             requests: add(r, "tenantdesk_requests", "Requests by route, method and status"),
             durations,
             busy_workers: add(r, "tenantdesk_workers_busy", "Workers that run a request"),
+            lost_lines: OnceLock::new(),
+            lost: add(r, "tenantdesk_log_lines_lost", "Lines of the log that were lost"),
+            free_space: add(r, "tenantdesk_free_bytes", "Free space of the data directory's disk"),
             resident_memory: add(r, "process_resident_memory_bytes", "Memory in use"),
             open_descriptors: add(r, "process_open_fds", "Open file descriptors"),
             max_descriptors: add(r, "process_max_fds", "The limit on open file descriptors"),
@@ -94,6 +105,8 @@ impl Metrics {
         let set = |gauge: &Gauge, value: Option<u64>| {
             gauge.set(value.unwrap_or(0).try_into().unwrap_or(i64::MAX))
         };
+        let lost = self.lost_lines.get().map_or(0, ErrorCounter::dropped_lines);
+        self.lost.inner().store(lost as u64, Ordering::Relaxed);
         set(&self.resident_memory, resident_memory());
         set(&self.open_descriptors, open_descriptors());
         set(&self.max_descriptors, getrlimit(Resource::Nofile).current);

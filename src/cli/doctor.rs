@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use clap::Args;
 use indicatif::HumanBytes;
-use rustix::fs::{statfs, statvfs};
+use rustix::fs::statfs;
 use serde::Serialize;
 use serde_json::json;
 
 use super::GlobalOptions;
 use super::check::ORPHAN;
 use crate::clock::{Clock, Moment, Timestamp};
+use crate::files;
 use crate::store::archive::{BackupKind, backup, check};
 use crate::store::registry::{KeyState, Registry};
 use crate::store::{REGISTRY_FILE, tenants_dir};
@@ -119,8 +120,8 @@ fn file_system(data_dir: &Path) -> Check {
 /// Below 64 MiB, the server accepts only deletions.
 fn free_space(data_dir: &Path) -> Check {
     const MEBIBYTE: u64 = 1024 * 1024;
-    let free = match statvfs(data_dir) {
-        Ok(info) => info.f_bavail.saturating_mul(info.f_frsize),
+    let free = match files::free_space(data_dir) {
+        Ok((free, _)) => free,
         Err(error) => return Check::new("free space", State::Fault, error.to_string()),
     };
     let state = match free / MEBIBYTE {

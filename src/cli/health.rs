@@ -29,12 +29,16 @@ const MAX_ANSWER: u64 = 64 * 1024;
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let url = format!("http://{}/readyz", arguments.url);
     let outcome = check(arguments.url).with_context(|| format!("{url} is not ready"));
-    let fault = outcome.as_ref().err().map(reason);
-    let document = json!({"url": url, "ready": fault.is_none(), "reason": fault});
-    if options.json || outcome.is_ok() {
-        options.report(&document, &format!("{url} is ready"))?;
+    let (is_ready, found) = match &outcome {
+        Ok(warning) => (true, warning.clone()),
+        Err(error) => (false, Some(reason(error))),
+    };
+    let warning = found.as_ref().map(|found| format!("\nwarning: {found}")).unwrap_or_default();
+    let document = json!({"url": url, "ready": is_ready, "reason": found});
+    if options.json || is_ready {
+        options.report(&document, &format!("{url} is ready{warning}"))?;
     }
-    outcome
+    outcome.map(drop)
 }
 
 /// Parses `http://HOST:PORT`, or what `serve --listen` takes. Names are not resolved: a static
@@ -47,18 +51,18 @@ fn address(text: &str) -> Result<SocketAddr, &'static str> {
     )
 }
 
-fn check(address: SocketAddr) -> anyhow::Result<()> {
+/// Returns the server's warning, if there is one.
+fn check(address: SocketAddr) -> anyhow::Result<Option<String>> {
     let answer = ask(address)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    let document: Value = serde_json::from_str(body).unwrap_or_default();
+    let text = |pointer| document.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     match head.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)) {
-        Some("200") => Ok(()),
-        Some(status) => {
-            let document: Value = serde_json::from_str(body).unwrap_or_default();
-            match document.pointer("/error/message").and_then(Value::as_str) {
-                Some(message) => bail!("{message}"),
-                None => bail!("the answer has the status {status}"),
-            }
-        }
+        Some("200") => Ok(text("/warning")),
+        Some(status) => match text("/error/message") {
+            Some(message) => bail!("{message}"),
+            None => bail!("the answer has the status {status}"),
+        },
         None => bail!("the answer is not HTTP; perhaps the server is asked for HTTPS"),
     }
 }

@@ -16,6 +16,8 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::Level;
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
 use super::supervisor::{notify, notify_ready, notify_reloading, ping};
 use super::{GlobalOptions, tenant_name};
@@ -23,11 +25,12 @@ use crate::app::App;
 use crate::clock::Clock;
 use crate::config::{Config, MIN_WORKERS};
 use crate::edge::Edge;
+use crate::files::free_space;
 use crate::model::{Scopes, TenantId};
 use crate::password;
 use crate::server::BoundServer;
 use crate::store::registry::NewKey;
-use crate::store::{NewDataDir, lock_to_serve};
+use crate::store::{LAST_LINE, NewDataDir, lock_to_serve};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -38,13 +41,8 @@ pub(super) struct Arguments {
     log_format: LogFormat,
     /// Create this tenant if it does not exist, and print a key with all scopes and a panel
     /// password; repeatable
-    #[arg(
-        long = "create-tenant",
-        env = "TENANTDESK_CREATE_TENANT",
-        value_delimiter = ',',
-        value_parser = tenant_name,
-        value_name = "NAME"
-    )]
+    #[arg(long = "create-tenant", env = "TENANTDESK_CREATE_TENANT", value_delimiter = ',',
+          value_parser = tenant_name, value_name = "NAME")]
     create_tenants: Vec<String>,
 }
 
@@ -55,12 +53,16 @@ enum LogFormat {
     Json,
 }
 
+/// The most lines of the log that wait.
+const MAX_LOG_LINES: usize = 16_384;
+
 /// The interval at which last uses of keys and failed sign-ins are written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
-    start_log(arguments.log_format);
+    let (_log, lost_lines) = start_log(arguments.log_format);
     let config = configure(options, arguments, raise_descriptor_limit());
+    tracing::info!(max_open_tenants = config.tenants.open, "starting");
 
     let data_dir = NewDataDir::create(&options.data_dir)?;
     // Locked before the address is bound: if both are in use, the message about the directory is
@@ -68,6 +70,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let _lock = lock_to_serve(&options.data_dir)?;
     let bound = BoundServer::bind(config.clone())?;
     let app = App::open(&config, Clock::system())?;
+    let _ = app.metrics.lost_lines.set(lost_lines);
     // Until here, where it may wait for a command or migrate, a signal ends the process at once.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
     let mut created = Vec::new();
@@ -96,11 +99,19 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     Ok(())
 }
 
-/// Starts the log on standard error. Failures to write to it are ignored, so that they do not
-/// affect the service.
-fn start_log(format: LogFormat) {
+/// Starts the log on standard error. A thread writes it, so that a reader of the log that hangs
+/// does not stop the service. Lines beyond [`MAX_LOG_LINES`] are lost and counted. Dropping the
+/// guard writes what waits, for at most a second.
+fn start_log(format: LogFormat) -> (WorkerGuard, ErrorCounter) {
+    let (lines, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(MAX_LOG_LINES)
+        .thread_name("log")
+        .finish(io::stderr());
+    let lost = lines.error_counter();
+    // The process ends after this line, so nobody else would write it.
+    let last = io::stderr.with_filter(|event| event.target() == LAST_LINE);
     let builder = tracing_subscriber::fmt()
-        .with_writer(io::stderr)
+        .with_writer(last.or_else(lines))
         .with_max_level(Level::INFO)
         .log_internal_errors(false);
     // It fails only if the process has a logger already.
@@ -113,6 +124,7 @@ fn start_log(format: LogFormat) {
             .with_span_list(false)
             .try_init(),
     };
+    (guard, lost)
 }
 
 /// The configuration. `descriptors` is the limit on open files.
@@ -122,8 +134,8 @@ fn configure(options: &GlobalOptions, arguments: &Arguments, descriptors: u64) -
     config.workers = config.workers.max(MIN_WORKERS);
     // An open tenant uses three descriptors, and two for each extra connection. Half of all
     // descriptors belong to clients.
-    let affordable = usize::try_from(descriptors / 16).unwrap_or(usize::MAX).max(16);
-    config.tenants.open = config.tenants.open.min(affordable);
+    let affordable = usize::try_from(descriptors / 16).unwrap_or(usize::MAX);
+    config.tenants.open = config.tenants.open.min(affordable).max(16);
     config
 }
 
@@ -135,10 +147,13 @@ fn raise_descriptor_limit() -> u64 {
     effective.current.unwrap_or(u64::MAX)
 }
 
-/// Writes what the registry has in memory, copies its WAL into the file, closes what was deleted,
-/// and forgets new keys that nobody fetched.
+/// Writes what the registry has in memory, copies its WAL into the file, closes files that nobody
+/// uses, and forgets new keys that nobody fetched. Warns of a disk that is nearly full.
 fn flush(app: &App) {
-    app.tenants.close_deleted();
+    if let Ok((_, Some(warning))) = free_space(app.registry.data_dir()) {
+        tracing::warn!("{warning}");
+    }
+    app.tenants.close_unused();
     app.panel.forget_unfetched_keys(app.clock.now());
     if let Err(error) = app.registry.flush() {
         tracing::warn!(%error, "last uses of keys and failed sign-ins cannot be written");

@@ -27,7 +27,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(super) fn unusable(path: &Path, cause: impl ToString) -> OpenError {
+    pub(crate) fn unusable(path: &Path, cause: impl ToString) -> OpenError {
         OpenError::Unusable { path: path.to_owned(), cause: cause.to_string() }
     }
 }

@@ -18,6 +18,7 @@ pub mod registry;
 mod tenant;
 
 pub use data_dir::{DataDir, NewDataDir, REGISTRY_FILE, lock_to_serve, tenants_dir};
+pub(crate) use database::LAST_LINE;
 pub use error::{DatabaseError, MutationError, OpenError, StoreError};
 pub use records::{
     Actor, Answer, ChangeContext, ChangesPage, ChangesQuery, DeleteOutcome, KeyLabel, Page,

@@ -4,6 +4,8 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use serde_json::json;
 
@@ -67,6 +69,34 @@ fn others_do_not_wait_for_a_sync_that_takes_long() {
     assert!(waiting.iter().all(|pending| !pending.is_answered()));
     fixture.syncs.release();
     waiting.into_iter().for_each(|pending| _ = pending.reply().created());
+}
+
+/// Also with more connections than there are workers.
+#[test]
+fn readiness_and_reads_do_not_wait_for_a_disk_that_hangs() {
+    let fixture = Fixture::new();
+    let ask = || fixture.server.anonymous().get("/readyz");
+    ask().is(200);
+    // The probe's file has no name.
+    fixture.syncs.hold("(deleted)");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    ask();
+                }
+            });
+        }
+        let reply = until("the probe takes too long", || {
+            fixture.api.get(RECORDS).is(200);
+            Some(ask()).filter(|reply| reply.status != 200)
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert!(reply.fails_with(503, "not_ready").message().contains("does not respond"));
+    });
+    fixture.syncs.release();
+    until("the service is ready", || (ask().status == 200).then_some(()));
 }
 
 #[test]

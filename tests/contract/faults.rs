@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
-use crate::support::{ALL, Api, InProcess, Setup, Tenant, TestServer, database, until};
+use crate::support::{ALL, Api, Setup, Tenant, TestServer, database, until};
 
 const RECORDS: &str = "/customers.php";
 
@@ -310,21 +310,4 @@ fn a_service_on_a_full_disk_is_not_ready() {
     limit_file_size(&server, None);
     until("the service is ready", || (ask().status == 200).then_some(()));
     assert_eq!(names_in_data_directory(&server), files, "the probe leaves no file behind");
-}
-
-#[test]
-fn readiness_is_probed_once_a_second() {
-    let service = InProcess::at("2026-11-20T19:30:00Z");
-    let ask = || service.anonymous().get("/readyz");
-    ask().is(200);
-    let aside = service.home().join("aside");
-    std::fs::rename(service.data(), &aside).unwrap();
-    service.advance_millis(999);
-    ask().is(200);
-    service.advance_millis(1);
-    ask().fails_with(503, "not_ready");
-    std::fs::rename(&aside, service.data()).unwrap();
-    ask().fails_with(503, "not_ready");
-    service.advance(1);
-    ask().is(200);
 }

@@ -72,7 +72,7 @@ fn fill(directory: &Path, left: u64) {
 #[test]
 #[ignore = "runs in mounts of its own"]
 fn on_a_small_disk() {
-    let server = TestServer::without_rate_limit();
+    let mut server = TestServer::without_rate_limit();
     let acme = server.tenant("acme");
     let (key, api) = (acme.key(ALL), acme.with_scopes(ALL));
     let other = server.tenant("other");
@@ -87,6 +87,12 @@ fn on_a_small_disk() {
         assert!(refused.message().contains("disk"), "{refused}");
         api.get(RECORDS).is(200);
     }
+    let warning = until("the probe has found it", || {
+        server.anonymous().get("/readyz").found()["warning"].as_str().map(str::to_owned)
+    });
+    assert!(warning.contains("MiB free"), "{warning}");
+    let health = server.cli(&["health", &server.address().to_string()]).done();
+    assert!(health.stdout.contains(&warning), "{health:?}");
     api.delete(&format!("{RECORDS}?id={customer}")).is(204);
     sign_in(&server.anonymous(), &acme.password);
     acme.key_command("revoke", &key);
@@ -95,6 +101,9 @@ fn on_a_small_disk() {
     others.get(RECORDS).fails_with(403, "tenant_inactive");
     other.ask("delete", &["--yes"]);
     others.get(RECORDS).fails_with(401, "invalid_api_key");
+    server.stop();
+    assert!(server.log().contains("MiB free"), "{}", server.log());
+    server.restart();
     fs::remove_file(directory.join("ballast")).unwrap();
     until("there is room again", || (post(&api) == 201).then_some(()));
     server.cli(&["check"]).done();

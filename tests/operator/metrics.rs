@@ -1,13 +1,16 @@
 //! `/metrics` on its own listener.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use rustix::process::{Pid, Signal};
+use serde_json::{Value, json};
 
 use crate::support::client::exchange;
-use crate::support::{ALL, Setup, TestServer, until, uuid};
+use crate::support::{ALL, DataDir, Setup, TestServer, until, uuid};
 
 fn metered() -> (TestServer, SocketAddr) {
     let server = Setup::plain()
@@ -131,4 +134,31 @@ fn the_listener_answers_nothing_else_and_the_service_answers_no_metrics() {
         .fails_saying("serves");
     let plain = TestServer::start();
     assert!(!plain.output().contains("metrics"), "off unless asked for");
+}
+
+#[test]
+fn a_log_that_nobody_reads_does_not_stop_the_service() {
+    let data_dir = DataDir::new(false);
+    let mut command = data_dir.command();
+    command.arg("--data-dir").arg(data_dir.data()).args(["--json", "serve"]);
+    command.args(["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"]);
+    let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut started = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut started).unwrap();
+    let started: Value = serde_json::from_str(&started).unwrap();
+    let address = |member: &str| -> SocketAddr {
+        let url = started[member].as_str().unwrap().trim_start_matches("http://");
+        url.trim_end_matches("/metrics").parse().unwrap()
+    };
+    // The pipe of standard error, which nobody reads, is full before the first line is lost.
+    let last = "GET /nowhere HTTP/1.1\r\nHost: desk\r\nConnection: close\r\n\r\n";
+    let requests = "GET /nowhere HTTP/1.1\r\nHost: desk\r\n\r\n".repeat(999) + last;
+    until("lines are lost and counted", || {
+        let answers = exchange(address("listening"), requests.as_bytes());
+        assert_eq!(String::from_utf8(answers).unwrap().matches("HTTP/1.1 404").count(), 1_000);
+        (samples(address("metrics"))["tenantdesk_log_lines_lost_total"] > 0.0).then_some(())
+    });
+    let pid = Pid::from_child(&server);
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
 }

@@ -99,12 +99,15 @@ fn status(proxy: &Proxy, from: Ipv4Addr, target: &str) -> String {
 
 /// Of the loopback addresses, the examples name 127.0.0.1 alone. The others are outside.
 #[test]
-fn the_panel_is_for_private_networks_only() {
+fn the_panel_and_readiness_are_for_private_networks_only() {
     let (inside, outside) = (Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2));
     for (_server, proxy) in deployments() {
-        assert!(status(&proxy, inside, "/api_keys.php").starts_with("HTTP/1.1 200"));
+        for target in ["/api_keys.php", "/readyz"] {
+            assert!(status(&proxy, inside, target).starts_with("HTTP/1.1 200"), "{target}");
+        }
         assert!(status(&proxy, outside, "/docs").starts_with("HTTP/1.1 200"));
-        for target in ["/api_keys.php", "/api_keys.php?x=1", "/api%5Fkeys.php", "/./api_keys.php"] {
+        let same = ["/api_keys.php?x=1", "/api%5Fkeys.php", "/./api_keys.php"];
+        for target in ["/api_keys.php", "/readyz"].into_iter().chain(same) {
             let status = status(&proxy, outside, target);
             assert!(status.starts_with("HTTP/1.1 403"), "{target}: {status}");
         }

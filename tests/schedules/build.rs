@@ -23,7 +23,6 @@ const PATHS: [(&str, &str); 14] = [
     ("r2d2::Pool", "crate::stand_ins::r2d2::Pool"),
     ("r2d2_sqlite::", "crate::stand_ins::r2d2::"),
     ("scheduled_thread_pool::", "crate::stand_ins::r2d2::"),
-    ("rustix::fs::statvfs", "crate::stand_ins::rusqlite::statvfs"),
     ("try_lock_for(", "try_lock_or_wait("),
     ("tiny_http::", "crate::stand_ins::tiny_http::"),
     ("std::os::unix::net::UnixStream", "crate::stand_ins::tiny_http::UnixStream"),

@@ -201,8 +201,14 @@ fn errors() -> Value {
                 "x-enum-descriptions": FieldCode::ALL.map(|(_, meaning)| meaning) },
             "message": message,
         })),
-        "State": object("The state of the service.", json!({
-            "status": { "type": "string", "const": "ok" },
-        })),
+        "State": {
+            "type": "object",
+            "description": "The state of the service.",
+            "required": ["status"],
+            "properties": {
+                "status": { "type": "string", "const": "ok" },
+                "warning": { "type": "string", "description": "What the operator should mend." },
+            },
+        },
     })
 }

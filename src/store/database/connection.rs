@@ -26,9 +26,9 @@ const OPENER_WAIT: Duration = Duration::from_millis(50);
 /// SQLite truncates a longer WAL to this many bytes when it starts the WAL again.
 const WAL_LIMIT: i64 = 32 << 20;
 
-/// The most reading connections of one tenant: half of the most workers, as many as it may have at
-/// once, so that no read waits for one. They are opened on demand.
-const MAX_READERS: u32 = 512;
+/// The most reading connections of one tenant: as many as it may run jobs with the most workers, so
+/// that no read waits for one. They are opened on demand.
+const MAX_READERS: u32 = 64;
 
 /// Prepared statements that each connection keeps.
 const STATEMENTS: usize = 64;

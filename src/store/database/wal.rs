@@ -11,6 +11,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Transaction, ffi};
 
@@ -32,17 +34,31 @@ pub(super) fn end_if_not_synced(error: &rusqlite::Error) {
     }
 }
 
+/// The target of the last line of the log. `serve` writes a line with it at once.
+pub(crate) const LAST_LINE: &str = "tenantdesk::end";
+
+/// How long the process waits until its last line is written.
+const REPORT_WAIT: Duration = Duration::from_secs(1);
+
 /// Ends the process: the disk refused to sync.
 fn end(error: &dyn Display) -> ! {
     let message = format!(
         "the disk refused to sync ({error}), so what it holds is unknown; the process ends, and \
          its next start makes the data consistent"
     );
-    if tracing::dispatcher::has_been_set() {
-        tracing::error!("{message}");
-    } else {
-        // A command has no log. If standard error is closed, the exit code has to do.
-        let _ = writeln!(io::stderr(), "error: {message}");
+    let report = move || {
+        if tracing::dispatcher::has_been_set() {
+            tracing::error!(target: LAST_LINE, "{message}");
+        } else {
+            // A command has no log. If standard error is closed, the exit code has to do.
+            let _ = writeln!(io::stderr(), "error: {message}");
+        }
+    };
+    // On another thread: a log that nobody reads must not keep the process.
+    let reporter = thread::Builder::new().spawn(report);
+    let until = Instant::now() + REPORT_WAIT;
+    while reporter.as_ref().is_ok_and(|thread| !thread.is_finished()) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(1));
     }
     process::exit(1)
 }

@@ -39,6 +39,9 @@ use writer::{Mutation, Writer, tell};
 /// How long a file that could not be opened is not tried again: a locked one takes 5 s each time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// How long a file stays open, and its writer runs, without being used.
+const MAX_IDLE: Duration = Duration::from_mins(2);
+
 /// How long a read of a request may run (contract section 4).
 const READ_TIME: Duration = Duration::from_secs(5);
 
@@ -51,7 +54,8 @@ pub struct Tenants {
     /// The least recently used is closed for the next.
     slots: Mutex<LruCache<TenantId, Arc<Slot>>>,
     limits: TenantLimits,
-    /// Opens connections for all pools: a pool would start three threads of its own.
+    /// Opens connections for all pools: a pool would start three threads of its own. Closes files,
+    /// so that no request waits while another tenant is closed.
     opener: Arc<ScheduledThreadPool>,
 }
 
@@ -72,13 +76,14 @@ type Failure = Mutex<Option<String>>;
 enum State {
     #[default]
     Closed,
-    Open(Arc<Tenant>),
+    /// With its last use.
+    Open(Arc<Tenant>, Instant),
     Failed(Instant),
 }
 
 impl Tenants {
     pub fn new(data_dir: impl Into<PathBuf>, limits: TenantLimits) -> Tenants {
-        let opener = ScheduledThreadPool::builder().num_threads(1).thread_name_pattern("opener");
+        let opener = ScheduledThreadPool::builder().num_threads(2).thread_name_pattern("opener");
         let most = NonZeroUsize::new(limits.open).unwrap_or(NonZeroUsize::MIN);
         Tenants {
             data_dir: data_dir.into(),
@@ -92,10 +97,13 @@ impl Tenants {
     pub fn open(&self, id: TenantId) -> Result<Arc<Tenant>, StoreError> {
         let slot = self.slot(id);
         let mut state = slot.state.try_lock_for(LOCK_WAIT).ok_or(StoreError::Unavailable)?;
-        match &*state {
-            State::Open(tenant) if tenant.is_current() => return Ok(Arc::clone(tenant)),
+        match &mut *state {
+            State::Open(tenant, used) if tenant.is_current() => {
+                *used = Instant::now();
+                return Ok(Arc::clone(tenant));
+            }
             State::Failed(at) if at.elapsed() < RETRY_AFTER => return Err(StoreError::Unavailable),
-            State::Open(_) | State::Failed(_) | State::Closed => (),
+            State::Open(..) | State::Failed(_) | State::Closed => (),
         }
         // Closed first, if the path names another file now.
         *state = State::Closed;
@@ -103,7 +111,7 @@ impl Tenants {
         match Tenant::open(database.clone(), &slot, self.limits, Arc::clone(&self.opener)) {
             Ok(tenant) => {
                 let tenant = Arc::new(tenant);
-                *state = State::Open(Arc::clone(&tenant));
+                *state = State::Open(Arc::clone(&tenant), Instant::now());
                 *slot.reading.lock() = None;
                 Ok(tenant)
             }
@@ -122,18 +130,22 @@ impl Tenants {
         let slot = Arc::new(Slot::default());
         let evicted = slots.push(id, Arc::clone(&slot));
         drop(slots);
-        // Its running requests finish first. Closing takes time, so the map is not locked.
-        drop(evicted);
+        // Its running requests finish first.
+        self.opener.execute(|| drop(evicted));
         slot
     }
 
-    /// Closes the files of tenants that were deleted. Until then they take up their space.
-    pub fn close_deleted(&self) {
+    /// Closes the files that nobody has used for a while, and those of deleted tenants, which take
+    /// up their space until then. Ends idle writers: each has a thread and half a MiB.
+    pub fn close_unused(&self) {
         for slot in self.slots() {
-            if let Some(mut state) = slot.state.try_lock()
-                && matches!(&*state, State::Open(tenant) if !tenant.is_current())
-            {
-                *state = State::Closed;
+            let Some(mut state) = slot.state.try_lock() else { continue };
+            match &*state {
+                State::Open(tenant, used) if used.elapsed() < MAX_IDLE && tenant.is_current() => {
+                    drop(tenant.writer.lock().take_if(|(_, used)| used.elapsed() >= MAX_IDLE));
+                }
+                State::Open(..) => *state = State::Closed,
+                State::Failed(_) | State::Closed => (),
             }
         }
     }
@@ -156,7 +168,7 @@ impl Tenants {
     pub fn close(&self) {
         let stop = |slot: Arc<Slot>| {
             let state = std::mem::replace(&mut *slot.state.lock(), State::Closed);
-            if let State::Open(tenant) = state { tenant.stop() } else { None }
+            if let State::Open(tenant, _) = state { tenant.stop() } else { None }
         };
         let writers: Vec<_> = self.slots().into_iter().filter_map(stop).collect();
         for writer in writers {
@@ -179,10 +191,12 @@ fn unavailable(failure: &Failure, database: &Database, cause: &dyn Display) -> S
 pub struct Tenant {
     database: Database,
     identity: FileIdentity,
+    limits: TenantLimits,
     readers: Pool<SqliteConnectionManager>,
-    /// `None` once it was stopped.
-    writer: Mutex<Option<Writer>>,
-    failure: Arc<Failure>,
+    /// With its last use. A mutation starts it: many tenants are only read.
+    writer: Mutex<Option<(Writer, Instant)>>,
+    /// Of reading, and of writing.
+    failures: [Arc<Failure>; 2],
 }
 
 impl Tenant {
@@ -197,10 +211,8 @@ impl Tenant {
         drop(database.open(Role::Reader)?);
         let identity = database.identity()?;
         let readers = database.readers(opener);
-        let writer = Writer::start(database.clone(), limits, Arc::clone(&slot.writing))
-            .map_err(|error| OpenError::unusable(database.path(), error))?;
-        let (writer, failure) = (Mutex::new(Some(writer)), Arc::clone(&slot.reading));
-        Ok(Tenant { database, identity, readers, writer, failure })
+        let failures = [&slot.reading, &slot.writing].map(Arc::clone);
+        Ok(Tenant { database, identity, limits, readers, writer: Mutex::new(None), failures })
     }
 
     /// Whether the path still names the file that is open. An open connection goes on with a file
@@ -215,7 +227,8 @@ impl Tenant {
         deadline: Deadline,
         work: impl FnOnce(&Reading<'_>) -> Result<T, DatabaseError>,
     ) -> Result<T, StoreError> {
-        let fails = |error: &dyn Display| unavailable(&self.failure, &self.database, error);
+        let [failure, _] = &self.failures;
+        let fails = |error: &dyn Display| unavailable(failure, &self.database, error);
         let connection = self.readers.get().map_err(|error| fails(&error))?;
         let is_over = move || deadline.is_over();
         let outcome = connection
@@ -224,7 +237,7 @@ impl Tenant {
             .and_then(|()| Reading::of_one_moment(&connection, work));
         // Without a handler nothing is left to fail.
         let _ = connection.progress_handler(0, None::<fn() -> bool>);
-        let outcome = outcome.inspect(|_| *self.failure.lock() = None);
+        let outcome = outcome.inspect(|_| *failure.lock() = None);
         outcome.map_err(|DatabaseError(error)| match error.sqlite_error_code() {
             Some(ErrorCode::OperationInterrupted) => StoreError::TimedOut,
             _ => fails(&error),
@@ -244,15 +257,26 @@ impl Tenant {
         E: Send + 'static,
     {
         let mutation = Mutation::new(demand, work, done);
-        match &*self.writer.lock() {
-            Some(writer) => writer.submit(mutation),
+        let mut writer = self.writer.lock();
+        if writer.is_none() {
+            let [_, failure] = &self.failures;
+            *writer = Writer::start(self.database.clone(), self.limits, Arc::clone(failure))
+                .inspect_err(|error| _ = unavailable(failure, &self.database, error))
+                .map(|writer| (writer, Instant::now()))
+                .ok();
+        }
+        match &mut *writer {
+            Some((writer, used)) => {
+                *used = Instant::now();
+                writer.submit(mutation);
+            }
             None => tell(mutation.done, Err(StoreError::Unavailable)),
         }
     }
 
     /// Ends the writer once it has done what is queued.
     fn stop(&self) -> Option<JoinHandle<()>> {
-        self.writer.lock().take().map(|writer| writer.thread)
+        self.writer.lock().take().map(|(writer, _)| writer.thread)
     }
 }
 

@@ -207,7 +207,7 @@ fn a_deleted_file_is_closed() {
     }
     let database = tenant_database(directory.path(), ONE);
     fs::remove_file(database.path()).unwrap();
-    tenants.close_deleted();
+    tenants.close_unused();
     let is_open = |id: TenantId| {
         let path = tenant_database(directory.path(), id).path().to_string_lossy().into_owned();
         let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
-use rustix::fs::statvfs;
 
 use super::upkeep::Upkeep;
 use super::{Failure, unavailable};
 use crate::clock::Clock;
 use crate::config::TenantLimits;
+use crate::files::free_space;
 use crate::store::database::{self, Database, LOCK_WAIT, Role, execute};
 use crate::store::error::{DatabaseError, MutationError, OpenError, StoreError};
 use crate::store::records::Writing;
@@ -33,10 +33,6 @@ const MAX_WAITING: usize = 1_024;
 /// How long the writer waits for a mutation before a step of upkeep. Clients that send one after the
 /// other, also to many tenants, do not wait for a step at each.
 const PAUSE: Duration = Duration::from_millis(200);
-
-/// Writes of tenants stop while less than this is free, so that the registry has room: keys can
-/// still be revoked and tenants suspended.
-const RESERVE: u64 = 64 << 20;
 
 /// The bytes of a page of the file.
 const PAGE: u64 = 4 << 10;
@@ -146,8 +142,10 @@ impl WriterThread {
             }
         }
         if let Some(connection) = self.connection.take() {
-            // What fails here is done at the next start.
-            let _ = self.database.checkpoint(&connection, true);
+            // What fails here is done at the next start. A reader is not waited for: the next
+            // writer may wait for this one already.
+            let outcome = connection.busy_timeout(Duration::ZERO);
+            let _ = outcome.and_then(|()| self.database.checkpoint(&connection, true));
         }
     }
 
@@ -159,6 +157,10 @@ impl WriterThread {
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => self.keep_up(),
             }
+        }
+        if let Some(connection) = &self.connection {
+            // A thousand idle writers must not keep their pages. What fails here is kept.
+            let _ = execute(connection, "PRAGMA shrink_memory");
         }
         self.waiting.recv().ok()
     }
@@ -250,8 +252,7 @@ impl WriterThread {
     /// Why nothing but deletions may be written now (contract section 6, `tenant_unavailable`);
     /// `None` where there is room.
     fn shortage(&self, connection: &Connection) -> rusqlite::Result<Option<StoreError>> {
-        let disk = statvfs(self.database.path());
-        if disk.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < RESERVE) {
+        if free_space(self.database.path()).is_ok_and(|(_, warning)| warning.is_some()) {
             return Ok(Some(StoreError::DiskFull));
         }
         let count = |pragma: &str| {

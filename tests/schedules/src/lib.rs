@@ -8,7 +8,7 @@ pub mod explore;
 pub mod faults;
 pub mod stand_ins;
 
-use stand_ins::{clock, config, metrics, model, secret};
+use stand_ins::{clock, config, files, metrics, model, secret};
 
 #[rustfmt::skip]
 pub mod turns { include!(concat!(env!("OUT_DIR"), "/turns.rs")); }

@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod config;
 pub mod database;
+pub mod files;
 pub mod metrics;
 pub mod model;
 pub mod monitor;

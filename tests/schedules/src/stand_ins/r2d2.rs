@@ -33,4 +33,8 @@ impl ScheduledThreadPool {
     pub fn build(self) -> ScheduledThreadPool {
         self
     }
+
+    pub fn execute(&self, job: impl FnOnce()) {
+        job();
+    }
 }
