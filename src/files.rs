@@ -1,12 +1,12 @@
 //! Files and directories that only their owner can read, files that may not exist, and names that
 //! survive a power loss.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use rustix::fs::statvfs;
+use rustix::fs::{OFlags, statvfs};
 
 /// Writes of tenants stop while less than this is free, so that the registry has room: keys can
 /// still be revoked and tenants suspended.
@@ -36,6 +36,36 @@ pub(crate) fn create_private_directories(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = named.take_while(|directory| !directory.exists()).collect();
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     missing.into_iter().try_for_each(sync_parent)
+}
+
+/// Opens a directory. A symbolic link is an error, because it may lead elsewhere.
+pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// Fails if there is a symbolic link at `path`. What cannot be looked up is left to the caller, who
+/// opens it next.
+pub(crate) fn refuse_link(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => {
+            Err(io::Error::other(format!("{} is a symbolic link", path.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The name of a user in `/etc/passwd`, else the number. A static binary cannot ask the system's
+/// name service.
+pub(crate) fn user_name(number: u32) -> String {
+    let number = number.to_string();
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == number).then(|| name.to_owned())
+    });
+    name.unwrap_or(number)
 }
 
 /// Returns `Ok` instead of the error that a file does not exist.

@@ -1,6 +1,6 @@
 //! `doctor`: what an operator has to act on.
 
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use serde_json::json;
 
 use super::GlobalOptions;
 use super::check::ORPHAN;
-use crate::clock::{Clock, Moment, Timestamp};
-use crate::files;
-use crate::store::archive::{BackupKind, backup, check};
+use crate::clock::{Clock, Moment};
+use crate::files::{free_space as space_at, user_name};
+use crate::store::archive::{BackupKind, Finding, backup, check};
 use crate::store::registry::{KeyState, Registry};
-use crate::store::{REGISTRY_FILE, tenants_dir};
+use crate::store::tenants_dir;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -28,10 +28,10 @@ pub(super) struct Arguments {
     /// The maximum age of the newest backup
     #[arg(long, default_value = "2", value_name = "DAYS")]
     backup_age: u16,
-    /// The private key of `serve`, whose permissions are checked
-    #[arg(long, env = "TENANTDESK_TLS_KEY", value_name = "FILE")]
-    tls_key: Option<PathBuf>,
 }
+
+/// The free space from which on there is no warning.
+const ENOUGH_SPACE: u64 = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -59,13 +59,10 @@ impl Check {
 
 pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Result<()> {
     let data_dir = &options.data_dir;
-    ensure!(data_dir.join(REGISTRY_FILE).exists(), "{} is no data directory", data_dir.display());
+    let findings = check::check(data_dir).map_err(|error| options.explain(error))?;
     let now = Clock::system().now();
-    let files = files(data_dir)?;
-    let mut checks = vec![file_system(data_dir), free_space(data_dir), permissions(&files)];
-    checks.extend(arguments.tls_key.as_deref().map(tls_key));
-    checks.push(clock(now, &files));
-    checks.extend(databases(options)?);
+    let mut checks = vec![file_system(data_dir), free_space(data_dir), permissions(data_dir)?];
+    checks.extend(databases(&findings));
     // The check of the databases has reported a registry that cannot be opened.
     checks.extend(options.open_registry().ok().map(|registry| keys(&registry, now)).transpose()?);
     checks.push(newest_backup(arguments, now));
@@ -78,23 +75,6 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     }
     ensure!(faults == 0, "checks with a fault: {faults}");
     Ok(())
-}
-
-/// The directories, databases and lock files of the data directory, as far as they still exist.
-fn files(data_dir: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
-    let mut paths = vec![data_dir.to_owned(), tenants_dir(data_dir)];
-    for directory in paths.clone() {
-        for entry in fs::read_dir(directory)? {
-            let path = entry?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if [".db", ".db-wal", ".db-shm", ".lock"].iter().any(|suffix| name.ends_with(suffix)) {
-                paths.push(path);
-            }
-        }
-    }
-    // SQLite removes the files of the WAL when the last connection closes.
-    let existing = |path: PathBuf| fs::metadata(&path).ok().map(|metadata| (path, metadata));
-    Ok(paths.into_iter().filter_map(existing).collect())
 }
 
 /// Checks whether SQLite's locks and WAL are reliable on the file system.
@@ -117,97 +97,78 @@ fn file_system(data_dir: &Path) -> Check {
     Check::new("directory", state, format!("{} {message}", data_dir.display()))
 }
 
-/// Below 64 MiB, the server accepts only deletions.
 fn free_space(data_dir: &Path) -> Check {
-    const MEBIBYTE: u64 = 1024 * 1024;
-    let free = match files::free_space(data_dir) {
-        Ok((free, _)) => free,
-        Err(error) => return Check::new("free space", State::Fault, error.to_string()),
-    };
-    let state = match free / MEBIBYTE {
-        0..128 => State::Fault,
-        128..1024 => State::Warning,
-        _ => State::Ok,
-    };
-    Check::new("free space", state, HumanBytes(free).to_string())
-}
-
-/// A message if other users have access to the file or directory.
-fn access_by_others(path: &Path, metadata: &Metadata) -> Option<String> {
-    let mode = metadata.mode() & 0o777;
-    let is_open = mode & 0o077 != 0;
-    is_open.then(|| format!("{} is open to others (mode {mode:o}); chmod go= it", path.display()))
-}
-
-/// Checks that all files belong to one user and that others have no access. Access to a directory
-/// is a warning, because the owner may have set its mode; the program always creates files without
-/// access for others.
-fn permissions(files: &[(PathBuf, Metadata)]) -> Check {
-    let owner = files.first().map(|(_, data_dir)| data_dir.uid()).unwrap_or_default();
-    let mut state = State::Ok;
-    let mut messages = Vec::new();
-    for (path, metadata) in files {
-        if let Some(message) = access_by_others(path, metadata) {
-            state = state.max(if metadata.is_dir() { State::Warning } else { State::Fault });
-            messages.push(message);
+    let (state, message) = match space_at(data_dir) {
+        Ok((_, Some(warning))) => (State::Fault, format!("{warning}; free some space")),
+        Ok((free @ 0..ENOUGH_SPACE, None)) => {
+            let free = HumanBytes(free);
+            (State::Warning, format!("{free}; below 64 MiB writes are refused: free some space"))
         }
-        if metadata.uid() != owner {
+        Ok((free, None)) => (State::Ok, HumanBytes(free).to_string()),
+        Err(error) => (State::Fault, error.to_string()),
+    };
+    Check::new("free space", state, message)
+}
+
+/// Checks that the directories and databases belong to one user and that others have no access.
+/// Access to a directory is a warning, because the owner may have set its mode; the program always
+/// creates files without access for others.
+fn permissions(data_dir: &Path) -> io::Result<Check> {
+    let owner = fs::metadata(data_dir)?.uid();
+    let (mut state, mut messages) = (State::Ok, Vec::new());
+    let directories = [data_dir.to_owned(), tenants_dir(data_dir)];
+    let mut paths = directories.to_vec();
+    for directory in &directories {
+        for entry in fs::read_dir(directory)? {
+            paths.push(entry?.path());
+        }
+    }
+    let is_ours = |path: &&PathBuf| {
+        let name = path.to_string_lossy();
+        directories.contains(path) || [".db", "-wal", "-shm"].iter().any(|end| name.ends_with(end))
+    };
+    for path in paths.iter().filter(is_ours) {
+        // SQLite may have removed it meanwhile.
+        let Ok(found) = fs::symlink_metadata(path) else { continue };
+        let (mode, name) = (found.mode() & 0o777, path.display());
+        if mode & 0o077 != 0 {
+            state = state.max(if found.is_dir() { State::Warning } else { State::Fault });
+            messages.push(format!("{name} is open to others (mode {mode:o}); chmod go= it"));
+        }
+        if found.uid() != owner {
             state = State::Fault;
-            let (path, uid) = (path.display(), metadata.uid());
-            messages.push(format!("{path} belongs to user {uid}, and the directory to {owner}"));
+            let (user, owner) = (user_name(found.uid()), user_name(owner));
+            messages.push(format!(
+                "{name} belongs to {user}, so the service cannot open it; chown {owner}: it"
+            ));
         }
     }
     if messages.is_empty() {
-        messages.push(format!("private to user {owner}"));
+        messages.push(format!("private to {}", user_name(owner)));
     }
-    Check::new("permissions", state, messages.join("; "))
-}
-
-/// Access by others is a warning, because a group may need it.
-fn tls_key(path: &Path) -> Check {
-    let (state, message) = match fs::metadata(path) {
-        Ok(metadata) => match access_by_others(path, &metadata) {
-            Some(message) => (State::Warning, message),
-            None => (State::Ok, format!("{} is private to its owner", path.display())),
-        },
-        Err(error) => (State::Fault, format!("{}: {error}", path.display())),
-    };
-    Check::new("TLS key", state, message)
-}
-
-/// Checks that the clock is not earlier than the last write to a database.
-fn clock(now: Moment, files: &[(PathBuf, Metadata)]) -> Check {
-    /// Seconds by which the clocks of two machines may differ.
-    const TOLERANCE: i64 = 120;
-    let written = files.iter().map(|(_, metadata)| metadata.mtime()).max().unwrap_or_default();
-    let time = now.timestamp();
-    if written > now.unix_seconds() + TOLERANCE {
-        let message =
-            format!("{time}, but a file was written at {}", Timestamp::from_unix(written));
-        return Check::new("clock", State::Fault, message);
-    }
-    Check::new("clock", State::Ok, time.to_string())
+    Ok(Check::new("permissions", state, messages.join("; ")))
 }
 
 /// One check for each database with a problem, and one for all others together.
-fn databases(options: &GlobalOptions) -> anyhow::Result<Vec<Check>> {
-    const ADVICE: &str = "if it is damaged, keep a copy and restore it from a backup";
-    let findings = check::check(&options.data_dir).map_err(|error| options.explain(error))?;
-    let mut checks = Vec::new();
-    let mut intact = 0;
-    for finding in &findings {
-        if finding.is_orphan {
-            let message = format!("{ORPHAN}; move it away if no tenant is missing");
-            checks.push(Check::new(&finding.database, State::Warning, message));
-        } else if finding.problems.is_empty() {
-            intact += 1;
+fn databases(findings: &[Finding]) -> Vec<Check> {
+    const ADVICE: &str = "; if it is damaged, keep a copy and restore it from a backup";
+    let is_intact = |finding: &&Finding| finding.problems.is_empty() && !finding.is_orphan;
+    let check = |finding: &Finding| {
+        let (state, message) = if finding.is_orphan {
+            (State::Warning, format!("{ORPHAN}; move it away if no tenant is missing"))
         } else {
-            let message = format!("{}; {ADVICE}", finding.problems.join("; "));
-            checks.push(Check::new(&finding.database, State::Fault, message));
-        }
+            let advice = if finding.is_older { "" } else { ADVICE };
+            (State::Fault, format!("{}{advice}", finding.problems.join("; ")))
+        };
+        Check::new(&finding.database, state, message)
+    };
+    let mut checks: Vec<Check> =
+        findings.iter().filter(|finding| !is_intact(finding)).map(check).collect();
+    let intact = findings.iter().filter(is_intact).count();
+    if intact > 0 {
+        checks.push(Check::new("databases", State::Ok, format!("{intact} intact")));
     }
-    checks.push(Check::new("databases", State::Ok, format!("{intact} intact")));
-    Ok(checks)
+    checks
 }
 
 /// Warns of keys that end within 14 days: somebody may have to replace them.
@@ -253,23 +214,4 @@ fn newest_backup(arguments: &Arguments, now: Moment) -> Check {
     let is_old = hours > i64::from(arguments.backup_age) * 24;
     let state = if is_old { State::Fault } else { State::Ok };
     check(state, format!("{directory} is {hours} hours old"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_before_the_last_write_is_a_fault() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let metadata = file.as_file().metadata().unwrap();
-        let written = jiff::Timestamp::from_second(metadata.mtime()).unwrap();
-        let files = [(file.path().to_owned(), metadata)];
-        let state = |seconds: i64| {
-            let now = written + jiff::SignedDuration::from_secs(seconds);
-            clock(Clock::manual(now).now(), &files).state
-        };
-        assert_eq!(state(-60), State::Ok);
-        assert_eq!(state(-3600), State::Fault);
-    }
 }

@@ -16,7 +16,6 @@ use crate::files;
 use crate::model::Resource;
 use crate::store::{DatabaseError, TenantFile};
 use crate::transfer::{self, Format};
-use crate::words;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -61,7 +60,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     options.report(
         &json!({"done": "exported", "tenant": tenant, "resource": plural, "rows": rows,
             "file": path}),
-        &format!("exported {} of {plural} of {tenant} to {path}", words::count(rows, "row")),
+        &format!("{rows} rows of {plural} of {tenant} are exported to {path}"),
     )
 }
 

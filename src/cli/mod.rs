@@ -18,7 +18,7 @@ mod serve;
 mod supervisor;
 mod tenant;
 
-use std::io;
+use std::env;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -107,10 +107,40 @@ pub fn main() -> ExitCode {
     match Arguments::from_arg_matches(&matches).map_err(anyhow::Error::from).and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::print_stderr(&format!("error: {}", reason(&error)));
+            let advice = other_user(&error).unwrap_or_default();
+            output::print_stderr(&format!("error: {}{advice}", reason(&error)));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }
+}
+
+/// If the data directory belongs to another user: the same command, run by that user.
+fn other_user(error: &anyhow::Error) -> Option<String> {
+    let owner = error.chain().find_map(|cause| match cause.downcast_ref()? {
+        OpenError::OtherOwner { owner, .. } => Some(owner),
+        _ => None,
+    })?;
+    let is_number = owner.bytes().all(|byte| byte.is_ascii_digit());
+    let user = if is_number { format!("#{owner}") } else { owner.clone() };
+    let mut words = vec!["sudo".to_owned(), "-u".to_owned(), user];
+    words.extend(env::args_os().map(|word| word.to_string_lossy().into_owned()));
+    // sudo drops the variable.
+    if let Ok(data_dir) = env::var("TENANTDESK_DATA_DIR")
+        && !words.iter().any(|word| word.starts_with("--data-dir"))
+    {
+        words.extend(["--data-dir".to_owned(), data_dir]);
+    }
+    let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    Some(format!("; run: {}", quoted.join(" ")))
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,@+".contains(&byte);
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Options of `serve` in 0.3.0.
@@ -151,8 +181,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The error and its causes on one line. A cause that an earlier message contains is left out, and
-/// so are the system's numbers of errors, such as ` (os error 13)`.
+/// The error and its causes on one line. A cause that an earlier message contains is left out.
 fn reason(error: &anyhow::Error) -> String {
     let mut reason = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -161,11 +190,6 @@ fn reason(error: &anyhow::Error) -> String {
         } else if !reason.contains(&cause) {
             reason = format!("{reason}: {cause}");
         }
-    }
-    while let Some((before, rest)) = reason.split_once(" (os error ")
-        && let Some((_, after)) = rest.split_once(')')
-    {
-        reason = format!("{before}{after}");
     }
     reason.replace('\n', " ")
 }
@@ -203,21 +227,15 @@ impl GlobalOptions {
     /// Converts an error of the registry. A missing registry means that the directory is no data
     /// directory.
     fn explain(&self, error: OpenError) -> anyhow::Error {
-        let OpenError::Missing(path) = &error else { return error.into() };
-        let directory = self.data_dir.display();
-        if let Err(error) = path.symlink_metadata()
-            && error.kind() == io::ErrorKind::PermissionDenied
-        {
-            return anyhow!("this user may not read {directory}: {error}");
+        match error {
+            OpenError::Missing(path) if path.ends_with(REGISTRY_FILE) => anyhow!(
+                "{} is no data directory (it has no {}); --data-dir or TENANTDESK_DATA_DIR names \
+                 another, and \"serve\", \"tenant create\" and \"restore\" make one",
+                self.data_dir.display(),
+                REGISTRY_FILE
+            ),
+            other => other.into(),
         }
-        if !path.ends_with(REGISTRY_FILE) {
-            return error.into();
-        }
-        anyhow!(
-            "{directory} is no data directory (it has no {REGISTRY_FILE}); --data-dir or \
-             TENANTDESK_DATA_DIR names another; the package's is /var/lib/tenantdesk; \"serve\", \
-             \"tenant create\" and \"restore\" make one"
-        )
     }
 }
 
@@ -249,6 +267,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_shell_reads_a_quoted_word_as_it_was() {
+        for (word, expected) in
+            [("a-b=/c.d", "a-b=/c.d"), ("", "''"), ("#7", "'#7'"), ("it's", r"'it'\''s'")]
+        {
+            assert_eq!(quoted(word), expected);
+        }
+    }
+
+    #[test]
     fn the_declaration_is_consistent() {
         command().debug_assert();
     }
@@ -257,7 +284,5 @@ mod tests {
     fn the_reason_is_one_line_without_repetition() {
         let error = anyhow!("no\ndisk").context("cannot write: no\ndisk").context("it failed");
         assert_eq!(reason(&error), "it failed: cannot write: no disk");
-        let error = anyhow::Error::new(io::Error::from_raw_os_error(32)).context("cannot write");
-        assert_eq!(reason(&error), "cannot write: Broken pipe");
     }
 }

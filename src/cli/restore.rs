@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::output::print_stderr;
 use super::{GlobalOptions, UsageError, tenant_name};
+use crate::clock::Clock;
 use crate::store::archive::{LeftOutTenant, Restore, Restored, RestoredTenant, restore};
 
 #[derive(Debug, Args)]
@@ -35,6 +36,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         tenant: arguments.tenant.as_deref(),
         new_name: arguments.new_name.as_deref(),
         force: arguments.force,
+        now: Clock::system().now(),
     })?;
     report(&restored);
     options.report(&document(&restored), &text(&restored))
@@ -48,12 +50,14 @@ fn report(restored: &Restored) {
              \"restore DIR {name}\" uses the newest backup that contains it"
         ));
     }
-    if restored.litestream_restart_needed {
-        print_stderr(
-            "if Litestream replicates this directory, restart it (systemctl restart \
-             tenantdesk-copy): \
-             files were replaced, and it may not detect that",
-        );
+    if let Some(keys) = restored.active_keys {
+        print_stderr(&format!(
+            "{keys} keys of the backup are active. Keys that were revoked after the backup are \
+             active again: revoke them again"
+        ));
+    }
+    if let Some(advice) = restored.replicator_advice {
+        print_stderr(advice);
     }
 }
 
@@ -68,6 +72,7 @@ fn document(restored: &Restored) -> Value {
         "created_at": restored.created_at,
         "tenants": restored.tenants.iter().map(tenant).collect::<Vec<_>>(),
         "left_out": restored.left_out,
+        "active_keys": restored.active_keys,
     })
 }
 
@@ -77,11 +82,10 @@ fn text(restored: &Restored) -> String {
     lines.extend(restored.tenants.iter().map(|tenant| {
         let access = match tenant.keys {
             _ if tenant.existed => "its keys, password and state are unchanged".to_owned(),
-            1 => "1 key came with it".to_owned(),
             keys => format!("{keys} keys came with it"),
         };
         let records: Vec<String> =
-            tenant.records.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            tenant.records.iter().map(|(name, count)| format!("{count} {name}")).collect();
         format!("tenant {} (id {}): {}; {access}", tenant.name, tenant.id, records.join(", "))
     }));
     lines.join("\n")

@@ -14,7 +14,7 @@ use super::{GlobalOptions, UsageError, open_tenant, tenant_name};
 use crate::clock::{Clock, Moment};
 use crate::model::validation::is_date;
 use crate::password;
-use crate::store::NewDataDir;
+use crate::store::DataDir;
 use crate::store::registry::{Admin, Registry, TenantRow};
 
 #[derive(Debug, Subcommand)]
@@ -102,7 +102,7 @@ pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<(
     };
     let (name, state) = (&tenant.name, tenant.state(now));
     let trial = tenant.trial_until.as_deref().map(|until| format!(", trial until {until}"));
-    let text = format!("tenant {name} is {state}{}", trial.unwrap_or_default());
+    let text = format!("tenant {name}: {done}; it is {state}{}", trial.unwrap_or_default());
     options.report(&document(&tenant, now, "done", done.into()), &text)
 }
 
@@ -112,7 +112,7 @@ fn create(
     trial_until: Option<String>,
     now: Moment,
 ) -> anyhow::Result<()> {
-    let data_dir = NewDataDir::create(&options.data_dir)?;
+    DataDir::create(&options.data_dir)?;
     let registry = Registry::open(&options.data_dir)?;
     let password = password::generate()?;
     let hash = password::hash(&password)?;
@@ -123,9 +123,7 @@ fn create(
     shown.or_else(|error| {
         registry.delete_tenant(name)?;
         Err(error)
-    })?;
-    data_dir.keep();
-    Ok(())
+    })
 }
 
 /// The tenant with one more member.

@@ -1,15 +1,25 @@
-//! The data directory: its paths, its locks, and what an earlier process has left in its WALs.
+//! The data directory: its paths, its owner, its locks, and what an earlier process has left in its
+//! WALs.
 //!
-//! Two locks. The one server has locked the directory of the tenants' files. The data directory
-//! itself is locked shared by everybody who has a database open, and exclusively by whoever comes
-//! first, for as long as it takes to recover the WALs (database/wal.rs): nothing is committed
-//! behind frames that may not be on the disk.
+//! | directory | shared lock | exclusive lock |
+//! |---|---|---|
+//! | the data directory | each process that has a database open | the first of them, while it recovers the WALs; the creation of a registry; a restore of everything |
+//! | the tenants' files in it | none | the one server; a restore of everything |
+//!
+//! The WALs are recovered first (database/wal.rs), because nothing may be committed behind frames
+//! that may not be on the disk.
+//!
+//! Every constructor of [`DataDir`] compares the user who runs the process with the owner of the
+//! registry. Root is no exception: the service could not open the files that root creates.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+use rustix::process::geteuid;
 
 use super::database::{self, Database, Schema};
 use super::error::OpenError;
@@ -67,54 +77,109 @@ pub(crate) fn tenant_file_ids(data_dir: &Path) -> io::Result<BTreeSet<TenantId>>
     }
 }
 
-/// Whether there are tenants' files, or may be.
-fn has_tenant_files(data_dir: &Path) -> bool {
-    !tenant_file_ids(data_dir).is_ok_and(|ids| ids.is_empty())
-}
-
 /// Whether there is the database, or a file that SQLite keeps beside one.
 pub(crate) fn has_files(database: &Database) -> bool {
     // A name that cannot be looked up may be there.
     database.files().any(|name| name.try_exists().unwrap_or(true))
 }
 
-/// Whether the directory has no files but hidden ones, such as a `.gitignore`.
-pub(crate) fn is_empty(directory: &Path) -> io::Result<bool> {
-    let is_hidden = |entry: io::Result<DirEntry>| {
-        entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
-    };
-    Ok(fs::read_dir(directory)?.all(is_hidden))
+/// Whether the directory has nothing but hidden files, such as a `.gitignore`, and the empty
+/// directory of tenants' files that a failed command may leave.
+fn is_empty(data_dir: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(data_dir)? {
+        let entry = entry?;
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        let is_for_tenants = entry.path() == tenants_dir(data_dir) && entry.file_type()?.is_dir();
+        if !is_hidden && !(is_for_tenants && fs::read_dir(entry.path())?.next().is_none()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
-/// Removes a tenant's file with what SQLite and Litestream keep beside it.
+/// Fails if another user owns the registry. If there is no registry, a restore (`of_empty`)
+/// compares with the owner of the directory, and other commands accept the directory: a checkout in
+/// a container often belongs to somebody else.
+pub(crate) fn require_owner(data_dir: &Path, of_empty: bool) -> Result<(), OpenError> {
+    let registry = fs::symlink_metadata(registry_database(data_dir).path());
+    let owned = match registry {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !of_empty => return Ok(()),
+        // A directory that may not be searched has an owner, too.
+        Err(_) => fs::metadata(data_dir),
+        found => found,
+    };
+    match owned {
+        Ok(found) if found.uid() != geteuid().as_raw() => {
+            let (path, owner) = (data_dir.to_owned(), files::user_name(found.uid()));
+            Err(OpenError::OtherOwner { path, owner })
+        }
+        // If the directory cannot be looked up, its opening says why.
+        _ => Ok(()),
+    }
+}
+
+/// Creates the data directory and the directory of the tenants' files, as far as they do not exist.
+fn create_directories(data_dir: &Path) -> Result<(), OpenError> {
+    let tenants = tenants_dir(data_dir);
+    files::refuse_link(&tenants)
+        .and_then(|()| files::create_private_directories(&tenants))
+        .map_err(|error| OpenError::unusable(data_dir, error))
+}
+
+/// Removes a tenant's file with what SQLite and a replicator keep beside it.
 pub(crate) fn remove_tenant_files(database: &Database) -> io::Result<()> {
     for file in database.files() {
         files::ignore_missing(fs::remove_file(file))?;
     }
-    files::ignore_missing(fs::remove_dir_all(database.litestream_directory()))?;
+    database.remove_replica_directory()?;
     files::sync_parent(database.path())
 }
 
-/// A data directory that this process uses, until this is dropped.
+/// A data directory that this process has locked, until this is dropped.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    _in_use: File,
+    locks: Vec<File>,
 }
 
 impl DataDir {
+    /// Creates the directory and an empty registry, each if there is none. A directory that is
+    /// there keeps its mode. One process at a time creates a registry, and none beside a restore of
+    /// everything.
+    pub fn create(path: &Path) -> Result<(), OpenError> {
+        require_owner(path, false)?;
+        create_directories(path)?;
+        let registry = registry_database(path);
+        if has_files(&registry) {
+            return Ok(());
+        }
+        let _alone = lock_alone(path)?;
+        if has_files(&registry) {
+            return Ok(());
+        }
+        if !tenant_file_ids(path).is_ok_and(|ids| ids.is_empty()) {
+            let what =
+                "it is missing beside tenants' files; restore a backup into an empty directory";
+            return Err(registry.unusable(what));
+        }
+        registry.create()
+    }
+
     /// Opens an existing data directory.
     pub fn open(path: &Path) -> Result<DataDir, OpenError> {
+        require_owner(path, false)?;
         let registry = registry_database(path);
-        if !registry.path().exists() {
-            return Err(OpenError::Missing(registry.path().to_owned()));
+        match registry.path().try_exists() {
+            Ok(true) => DataDir::enter(path, false),
+            Ok(false) => Err(OpenError::Missing(registry.path().to_owned())),
+            Err(error) => Err(registry.unusable(error)),
         }
-        DataDir::enter(path, false)
     }
 
     /// Opens it for the server: waits until no command uses it, recovers every WAL, and migrates
     /// what is older. A tenant that cannot be migrated is unavailable.
     pub fn open_to_serve(path: &Path) -> Result<DataDir, OpenError> {
+        require_owner(path, false)?;
         let data_dir = DataDir::enter(path, true)?;
         migrate(&registry_database(path))?;
         for id in tenant_file_ids(path).map_err(|error| OpenError::unusable(path, error))? {
@@ -125,12 +190,40 @@ impl DataDir {
         Ok(data_dir)
     }
 
+    /// Takes the lock of the one server. Nothing is open yet.
+    pub fn lock_to_serve(path: &Path) -> Result<DataDir, OpenError> {
+        let failed = |error| OpenError::unusable(path, error);
+        let lock = files::open_directory(&tenants_dir(path)).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(DataDir { path: path.to_owned(), locks: vec![lock] }),
+            Err(TryLockError::WouldBlock) => {
+                Err(OpenError::unusable(path, "another tenantdesk serves this data directory"))
+            }
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
+    }
+
+    /// Creates the directory without a registry, for a restore of everything, and keeps everybody
+    /// else out. Returns `None` if it is not empty.
+    pub(crate) fn open_empty(path: &Path) -> Result<Option<DataDir>, OpenError> {
+        let failed = |error| OpenError::unusable(path, error);
+        if path.try_exists().map_err(failed)? && !is_empty(path).map_err(failed)? {
+            return Ok(None);
+        }
+        create_directories(path)?;
+        let mut data_dir = DataDir::lock_to_serve(path)?;
+        data_dir.locks.push(lock_alone(path)?);
+        // Another command may have created the registry before both were locked.
+        Ok(Some(data_dir).filter(|_| !has_files(&registry_database(path))))
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     fn enter(path: &Path, must_recover: bool) -> Result<DataDir, OpenError> {
         let failed = |error| OpenError::unusable(path, error);
+        files::refuse_link(&tenants_dir(path)).map_err(failed)?;
         let directory = File::open(path).map_err(failed)?;
         match directory.try_lock() {
             Ok(()) => recover(path)?,
@@ -143,7 +236,7 @@ impl DataDir {
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         directory.lock_shared().map_err(failed)?;
-        Ok(DataDir { path: path.to_owned(), _in_use: directory })
+        Ok(DataDir { path: path.to_owned(), locks: vec![directory] })
     }
 }
 
@@ -168,86 +261,9 @@ fn recover(data_dir: &Path) -> Result<(), OpenError> {
 }
 
 /// Waits until nobody uses the data directory, and keeps everybody out until the file is dropped.
-pub(crate) fn lock_alone(data_dir: &Path) -> Result<File, OpenError> {
+fn lock_alone(data_dir: &Path) -> Result<File, OpenError> {
     let locked = File::open(data_dir).and_then(|directory| directory.lock().map(|()| directory));
     locked.map_err(|error| OpenError::unusable(data_dir, error))
-}
-
-/// Takes the lock of the one server, which holds until the file is dropped. Fails with
-/// [`OpenError::Unusable`] where another process serves the directory.
-pub fn lock_to_serve(data_dir: &Path) -> Result<File, OpenError> {
-    let path = tenants_dir(data_dir);
-    let directory = File::open(&path).map_err(|error| OpenError::unusable(&path, error))?;
-    match directory.try_lock() {
-        Ok(()) => Ok(directory),
-        Err(TryLockError::WouldBlock) => {
-            Err(OpenError::unusable(data_dir, "another tenantdesk serves this data directory"))
-        }
-        Err(TryLockError::Error(error)) => Err(OpenError::unusable(&path, error)),
-    }
-}
-
-/// A data directory that a command has created or found. Dropping it removes what the command has
-/// created, unless it is kept, holds a tenant, or another process uses it (contract section 10: a
-/// command that fails leaves no file).
-#[derive(Debug)]
-pub struct NewDataDir {
-    path: PathBuf,
-    existed: bool,
-    had_registry: bool,
-}
-
-impl NewDataDir {
-    /// Creates the directory and an empty registry, each if there is none.
-    pub fn create(path: &Path) -> Result<NewDataDir, OpenError> {
-        let mut created = NewDataDir::create_directories(path)?;
-        created.had_registry = created.had_registry || create_registry(path)?;
-        Ok(created)
-    }
-
-    /// Creates the directory alone. One that is there keeps its mode.
-    pub fn create_directories(path: &Path) -> Result<NewDataDir, OpenError> {
-        let had_registry = registry_database(path).path().exists();
-        let created = NewDataDir { path: path.to_owned(), existed: path.exists(), had_registry };
-        files::create_private_directories(&tenants_dir(path))
-            .map_err(|error| OpenError::unusable(path, error))?;
-        Ok(created)
-    }
-
-    pub fn keep(mut self) {
-        (self.existed, self.had_registry) = (true, true);
-    }
-}
-
-/// Creates an empty registry, and returns `true` if there is one already. One process at a time
-/// does so, and none beside a restore of everything.
-fn create_registry(data_dir: &Path) -> Result<bool, OpenError> {
-    let _alone = lock_alone(data_dir)?;
-    let registry = registry_database(data_dir);
-    if registry.path().exists() {
-        return Ok(true);
-    }
-    if has_tenant_files(data_dir) {
-        let what = "it is missing beside tenants' files; restore a backup into an empty directory";
-        return Err(registry.unusable(what));
-    }
-    registry.create().map(|()| false)
-}
-
-impl Drop for NewDataDir {
-    fn drop(&mut self) {
-        // Whoever else uses the directory holds a shared lock.
-        if !File::open(&self.path).is_ok_and(|directory| directory.try_lock().is_ok()) {
-            return;
-        }
-        if !self.had_registry && !has_tenant_files(&self.path) {
-            registry_database(&self.path).remove();
-            let _ = fs::remove_dir(tenants_dir(&self.path));
-        }
-        if !self.existed {
-            let _ = fs::remove_dir(&self.path);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -257,26 +273,11 @@ mod tests {
     #[test]
     fn one_server_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
-        fs::create_dir(tenants_dir(directory.path())).unwrap();
-        let first = lock_to_serve(directory.path()).unwrap();
-        assert!(lock_to_serve(directory.path()).is_err());
+        DataDir::create(directory.path()).unwrap();
+        let first = DataDir::lock_to_serve(directory.path()).unwrap();
+        assert!(DataDir::lock_to_serve(directory.path()).is_err());
         drop(first);
-        assert!(lock_to_serve(directory.path()).is_ok());
-    }
-
-    #[test]
-    fn what_was_created_goes_unless_it_is_kept_or_used() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("data");
-        drop(NewDataDir::create(&path).unwrap());
-        assert!(!path.exists());
-        let created = NewDataDir::create(&path).unwrap();
-        let used = DataDir::open(&path).unwrap();
-        drop(created);
-        assert!(path.join(REGISTRY_FILE).exists(), "another process uses it");
-        drop(used);
-        NewDataDir::create(&path).unwrap().keep();
-        assert!(path.join(REGISTRY_FILE).exists());
+        assert!(DataDir::lock_to_serve(directory.path()).is_ok());
     }
 
     /// A restore of everything holds the lock until the registry is in its place.
@@ -284,27 +285,26 @@ mod tests {
     fn no_registry_is_made_beside_a_restore() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("data");
-        fs::create_dir(&path).unwrap();
-        let lock = File::open(&path).unwrap();
-        lock.lock().unwrap();
+        let restoring = DataDir::open_empty(&path).unwrap().unwrap();
         let other = path.clone();
-        let creating = std::thread::spawn(move || drop(NewDataDir::create(&other).unwrap()));
-        while !tenants_dir(&path).exists() {
-            std::thread::yield_now();
-        }
-        registry_database(&home.path().join("")).create().unwrap();
+        let creating = std::thread::spawn(move || DataDir::create(&other));
+        registry_database(home.path()).create().unwrap();
         fs::rename(home.path().join(REGISTRY_FILE), path.join(REGISTRY_FILE)).unwrap();
-        drop(lock);
-        creating.join().unwrap();
-        assert!(path.join(REGISTRY_FILE).exists(), "it is not what the other has created");
+        let placed = fs::metadata(path.join(REGISTRY_FILE)).unwrap().ino();
+        drop(restoring);
+        creating.join().unwrap().unwrap();
+        assert_eq!(fs::metadata(path.join(REGISTRY_FILE)).unwrap().ino(), placed);
+        assert!(DataDir::open_empty(&path).unwrap().is_none());
     }
 
     #[test]
     fn no_registry_is_made_beside_tenants_files() {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join("tenants")).unwrap();
+        assert!(is_empty(home.path()).unwrap());
         fs::write(home.path().join("tenants/1.db"), b"").unwrap();
-        assert!(NewDataDir::create(home.path()).is_err());
+        assert!(!is_empty(home.path()).unwrap());
+        assert!(DataDir::create(home.path()).is_err());
         assert!(!home.path().join(REGISTRY_FILE).exists());
     }
 }

@@ -17,7 +17,7 @@ mod records;
 pub mod registry;
 mod tenant;
 
-pub use data_dir::{DataDir, NewDataDir, REGISTRY_FILE, lock_to_serve, tenants_dir};
+pub use data_dir::{DataDir, REGISTRY_FILE, tenants_dir};
 pub(crate) use database::LAST_LINE;
 pub use error::{DatabaseError, MutationError, OpenError, StoreError};
 pub use records::{

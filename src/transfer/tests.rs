@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::*;
 use crate::clock::Clock;
 use crate::model::{CUSTOMER, EMPLOYEE, HARDWARE, Resource, TenantId};
-use crate::store::{DatabaseError, Deadline, NewDataDir, Registry, TenantFile};
+use crate::store::{DataDir, DatabaseError, Deadline, Registry, TenantFile};
 
 const NOW: &str = "2026-11-20T19:30:00Z";
 
@@ -30,7 +30,7 @@ impl Fixture {
     /// A data directory with the tenants 1 and 2.
     fn new() -> Fixture {
         let directory = tempfile::tempdir().unwrap();
-        NewDataDir::create(directory.path()).unwrap().keep();
+        DataDir::create(directory.path()).unwrap();
         let registry = Registry::open(directory.path()).unwrap();
         for name in ["one", "two"] {
             registry.create_tenant(name, None, "$phc", None, Clock::system().now()).unwrap();

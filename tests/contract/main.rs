@@ -38,6 +38,7 @@ mod logs;
 mod model;
 mod operations;
 mod order_of_checks;
+mod owners;
 mod paging;
 mod rate_limit;
 mod records;

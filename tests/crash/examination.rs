@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
+use tenantdesk::clock::Clock;
 use tenantdesk::password;
 use tenantdesk::store::Registry;
 use tenantdesk::store::archive::check::check;
@@ -309,7 +310,9 @@ static COMPLETE: Mutex<BTreeSet<[u8; 32]>> = Mutex::new(BTreeSet::new());
 fn assert_complete(source: &Path) {
     let target = temporary_directory();
     let data = target.path().join("data");
-    let request = Restore { data_dir: &data, source, tenant: None, new_name: None, force: false };
+    let now = Clock::system().now();
+    let request =
+        Restore { data_dir: &data, source, tenant: None, new_name: None, force: false, now };
     if let Err(error) = restore(&request) {
         panic!("the backup {} is not complete: {error}", source.display());
     }

@@ -8,9 +8,7 @@ use tenantdesk::api::query::Query;
 use tenantdesk::clock::Clock;
 use tenantdesk::config::Config;
 use tenantdesk::model::{self, Field, Kind, Resource, Scopes, TenantId, Value};
-use tenantdesk::store::{
-    Actor, ChangeContext, Deadline, NewDataDir, Registry, TenantFile, Tenants,
-};
+use tenantdesk::store::{Actor, ChangeContext, DataDir, Deadline, Registry, TenantFile, Tenants};
 
 use crate::mutate::fuzz;
 
@@ -51,7 +49,7 @@ const RECORDS: usize = 20;
 /// A tenant with records of every resource, all of whose texts hold the word `needle`. Returns its
 /// id.
 fn make_tenant(data_dir: &Path) -> TenantId {
-    NewDataDir::create(data_dir).unwrap().keep();
+    DataDir::create(data_dir).unwrap();
     let registry = Registry::open(data_dir).unwrap();
     let id =
         registry.create_tenant("acme", None, "$phc", None, Clock::system().now()).unwrap().0.id;

@@ -12,7 +12,6 @@ use tenantdesk::edge::{CONNECTION_LIMITS, Edge, EdgeError, EdgeParts, Listeners,
 use tenantdesk::http::request::MAX_BODY;
 use tenantdesk::http::{Handler, WorkerPool};
 use tenantdesk::metrics::Metrics;
-use tenantdesk::store::NewDataDir;
 
 use super::server::DataDir;
 
@@ -119,7 +118,7 @@ pub(crate) fn serve(handler: Handler, config: Config, clock: Clock) -> Result<Ed
 
 /// Makes the data directory if there is none, as `serve` does, and opens it.
 pub(crate) fn open(config: &Config, clock: Clock) -> Result<Arc<App>, String> {
-    NewDataDir::create(&config.data_dir).map_err(|error| error.to_string())?.keep();
+    tenantdesk::store::DataDir::create(&config.data_dir).map_err(|error| error.to_string())?;
     App::open(config, clock).map_err(|error| error.to_string())
 }
 

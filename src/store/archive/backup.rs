@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
+use super::check::Extent;
 use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedFile, SavedTenant};
 use super::{ArchiveError, Staging, at, check};
 use crate::clock::Moment;
@@ -79,8 +80,8 @@ fn free_name(dir: &Path, now: Moment) -> io::Result<PathBuf> {
 /// The number of the next backup in `dir`. Directories without a readable manifest are skipped: a
 /// backup is made beside them.
 fn next_sequence(dir: &Path) -> u64 {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let sequences = entries.filter_map(|entry| Some(Manifest::read(&entry.path()).ok()?.sequence));
+    let sequences = directories(dir).unwrap_or_default().into_iter();
+    let sequences = sequences.filter_map(|path| Some(Manifest::read(&path).ok()?.sequence));
     sequences.max().unwrap_or(0).saturating_add(1)
 }
 
@@ -161,7 +162,7 @@ fn save(live: &Database, copy: &Database, what: &str) -> Result<Connection, Arch
         false => unreadable(what, live.error(&error)),
     })?;
     let connection = open_plain(copy.path())?;
-    match check::problems(&connection, copy.schema, &[check::FAULTS]).into_iter().next() {
+    match check::problems(&connection, copy.schema, Extent::Backup).into_iter().next() {
         Some(cause) => {
             Err(unreadable(what, OpenError::Damaged { path: live.path().to_owned(), cause }))
         }
@@ -212,19 +213,31 @@ pub(super) fn sync(path: &Path) -> Result<(), ArchiveError> {
 /// for the newest.
 pub fn list(dir: &Path) -> Result<Vec<(PathBuf, Manifest)>, ArchiveError> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(dir).map_err(at(dir))? {
-        let entry = entry.map_err(at(dir))?;
-        let path = entry.path().join(manifest::NAME);
-        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+    for directory in directories(dir).map_err(at(dir))? {
+        let path = directory.join(manifest::NAME);
         // A directory without a manifest is no backup.
-        if !is_hidden && fs::symlink_metadata(&path).is_ok() {
-            let manifest = Manifest::read(&entry.path()).map_err(at(&path))?;
-            found.push((entry.path(), manifest));
+        if fs::symlink_metadata(&path).is_ok() {
+            let manifest = Manifest::read(&directory).map_err(at(&path))?;
+            found.push((directory, manifest));
         }
     }
     found.sort_by_cached_key(|(directory, manifest)| {
         Reverse((manifest.sequence, manifest.created_at, directory.clone()))
     });
+    Ok(found)
+}
+
+/// The directories in `dir` that may be backups. Symbolic links are not followed, and hidden
+/// directories are not complete.
+fn directories(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if !is_hidden && entry.file_type()?.is_dir() {
+            found.push(entry.path());
+        }
+    }
     Ok(found)
 }
 

@@ -40,6 +40,8 @@ pub struct Finding {
     /// crash in the middle of the creation or deletion of a tenant leaves one. Ids are never used
     /// again, so it harms nobody.
     pub is_orphan: bool,
+    /// Whether the only problem is that `serve` has not migrated it yet.
+    pub is_older: bool,
 }
 
 /// The problems of each kind that are listed for one database.
@@ -62,8 +64,14 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     let known: Option<BTreeSet<TenantId>> =
         rows.map(|rows| rows.into_iter().map(|tenant| tenant.id).collect());
     let finding = |file: &Database, is_orphan: bool| {
-        let problems = if is_orphan { Vec::new() } else { examine(file) };
-        Finding { database: file.name_in(data_dir), problems, is_orphan }
+        let database = file.name_in(data_dir);
+        let found = |problems, is_older| Finding { database, problems, is_orphan, is_older };
+        match file.open(Role::Bulk) {
+            _ if is_orphan => found(Vec::new(), false),
+            Ok(opened) => found(problems(&opened, file.schema, Extent::Everything), false),
+            Err(error @ OpenError::Older { .. }) => found(vec![error.to_string()], true),
+            Err(error) => found(vec![error.to_string()], false),
+        }
     };
     let ids = files.union(known.as_ref().unwrap_or(&files));
     let of_tenant = |id: &TenantId| {
@@ -73,35 +81,37 @@ pub fn check(data_dir: &Path) -> Result<Vec<Finding>, OpenError> {
     Ok([finding(&registry, false)].into_iter().chain(ids.map(of_tenant)).collect())
 }
 
-fn examine(database: &Database) -> Vec<String> {
-    match database.open(Role::Bulk) {
-        Ok(connection) if ptr::eq(database.schema, &TENANT) => {
-            problems(&connection, database.schema, &[FAULTS, STRANGE, &[problems_of_records]])
-        }
-        Ok(connection) => problems(&connection, database.schema, &[FAULTS, STRANGE]),
-        Err(error) => vec![error.to_string()],
-    }
+/// How much is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Extent {
+    /// What the program cannot work with. A backup without these faults is worth having.
+    Backup,
+    /// Also what the program does not make: counters and ids without room for others, and names
+    /// and hashes that break its rules.
+    Restore,
+    /// Also the change log's counters and the search tables, which takes long.
+    Everything,
 }
 
 /// Finds problems of one kind.
-pub(super) type Check = fn(&Connection, &Schema) -> rusqlite::Result<Vec<String>>;
+type Check = fn(&Connection, &Schema) -> rusqlite::Result<Vec<String>>;
 
-/// What the program cannot work with.
-pub(super) const FAULTS: &[Check] =
-    &[database::differences, integrity_problems, broken_foreign_keys, invalid_texts];
+/// Every check, and the extent from which on it is made. Each relies on those before it: a schema
+/// that is not the program's may have views, and a damaged table may have no end.
+const CHECKS: [(Extent, Check); 7] = [
+    (Extent::Backup, database::differences),
+    (Extent::Backup, integrity_problems),
+    (Extent::Backup, broken_foreign_keys),
+    (Extent::Backup, invalid_texts),
+    (Extent::Restore, out_of_range),
+    (Extent::Restore, strange_rows),
+    (Extent::Everything, problems_of_records),
+];
 
-/// What the program does not make: counters and ids without room for others, and names and hashes
-/// that break its rules.
-pub(super) const STRANGE: &[Check] = &[out_of_range, strange_rows];
-
-/// The problems that the first check finds which finds any. Each relies on those before it: a
-/// schema that is not the program's may have views, and a damaged table may have no end.
-pub(super) fn problems(
-    connection: &Connection,
-    schema: &Schema,
-    checks: &[&[Check]],
-) -> Vec<String> {
-    let mut found = checks.iter().copied().flatten().map(|check| listed(check(connection, schema)));
+/// The problems that the first check finds which finds any.
+pub(super) fn problems(connection: &Connection, schema: &Schema, extent: Extent) -> Vec<String> {
+    let checks = CHECKS.iter().filter(|(from, _)| *from <= extent);
+    let mut found = checks.map(|(_, check)| listed(check(connection, schema)));
     found.find(|problems| !problems.is_empty()).unwrap_or_default()
 }
 
@@ -258,8 +268,11 @@ fn is_label(name: &str, prefix: &str) -> bool {
 /// the search tables.
 pub(in crate::store) fn problems_of_records(
     connection: &Connection,
-    _: &Schema,
+    schema: &Schema,
 ) -> rusqlite::Result<Vec<String>> {
+    if !ptr::eq(schema, &TENANT) {
+        return Ok(Vec::new());
+    }
     // One state of the file, also beside a server.
     let snapshot = connection.unchecked_transaction()?;
     let mut problems = change_log_problems(connection)?;

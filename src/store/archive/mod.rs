@@ -16,8 +16,10 @@ mod verify;
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
 
 pub use backup::Backup;
 pub use check::Finding;
@@ -53,7 +55,8 @@ pub enum ArchiveError {
     WouldOverwrite(String),
     #[error("{} is not empty; move it away, or restore one tenant by its name", .0.display())]
     NotEmpty(PathBuf),
-    #[error(transparent)]
+    // A cause and not transparent, so that the command line finds it.
+    #[error("{0}")]
     Open(#[from] OpenError),
     #[error(transparent)]
     Registry(#[from] RegistryError),
@@ -85,11 +88,7 @@ struct Staging {
 
 impl Staging {
     fn create(path: PathBuf) -> Result<Staging, ArchiveError> {
-        let open = || -> io::Result<File> {
-            DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
-            File::open(&path)
-        };
-        let lock = open().map_err(at(&path))?;
+        let lock = open_own_directory(&path).map_err(at(&path))?;
         // Where the file system has no locks, the operator has to see to it.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
             return Err(ArchiveError::UnderWay(path));
@@ -101,8 +100,10 @@ impl Staging {
 
     fn empty(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.path)? {
-            let path = entry?.path();
-            if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+            let entry = entry?;
+            let is_directory = entry.file_type()?.is_dir();
+            let remove = if is_directory { fs::remove_dir_all } else { fs::remove_file };
+            remove(entry.path())?;
         }
         DirBuilder::new().mode(0o700).create(tenants_dir(&self.path))
     }
@@ -116,6 +117,22 @@ impl Staging {
         self.is_published = true;
         Ok(())
     }
+}
+
+/// Creates a directory, if there is none, and opens it. Its content will be removed, so a symbolic
+/// link and a directory of another user are refused: root must not empty what they lead to.
+fn open_own_directory(path: &Path) -> io::Result<File> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => (),
+    }
+    let directory = files::open_directory(path)?;
+    let owner = directory.metadata()?.uid();
+    if owner != geteuid().as_raw() {
+        let cause = format!("it belongs to {}; remove it", files::user_name(owner));
+        return Err(io::Error::other(cause));
+    }
+    Ok(directory)
 }
 
 impl Drop for Staging {

@@ -5,26 +5,25 @@
 //! to life: for everything, the registry's name; for one tenant, a transaction of its file or of
 //! the registry. A restore that fails or is killed before that step has changed nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 
 use super::backup::{self, count, sync};
 use super::manifest::{self, BackupKind, LeftOutTenant, Manifest, SavedTenant};
 use super::verify::Source;
 use super::{ArchiveError, Staging, at};
-use crate::clock::Timestamp;
+use crate::clock::{Moment, Timestamp};
 use crate::files;
 use crate::model::TenantId;
 use crate::store::data_dir::{
-    NewDataDir, has_files, is_empty, lock_alone, lock_to_serve, registry_database, tenant_database,
-    tenants_dir,
+    DataDir, registry_database, require_owner, tenant_database, tenants_dir,
 };
-use crate::store::database::{Database, LITESTREAM_TABLES, Role, replace_content, wait_for};
+use crate::store::database::{Database, Role, replace_content, replica, wait_for};
 use crate::store::error::OpenError;
 use crate::store::records;
 use crate::store::registry::{
@@ -47,6 +46,8 @@ pub struct Restore<'a> {
     pub new_name: Option<&'a str>,
     /// Whether the records of a tenant that exists may be replaced.
     pub force: bool,
+    /// Keys that have expired by then are not active.
+    pub now: Moment,
 }
 
 /// What was restored.
@@ -59,8 +60,11 @@ pub struct Restored {
     pub tenants: Vec<RestoredTenant>,
     /// For a restore of everything: the tenants that the backup lacks.
     pub left_out: Vec<LeftOutTenant>,
-    /// Whether Litestream still reads a file that was replaced by another one.
-    pub litestream_restart_needed: bool,
+    /// For a restore of everything: the number of keys that are active. A key that was revoked after
+    /// the backup is active again.
+    pub active_keys: Option<i64>,
+    /// What the operator has to do because a replicator reads a file that was replaced.
+    pub replicator_advice: Option<&'static str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,20 +83,32 @@ pub struct RestoredTenant {
 
 /// Restores everything or one tenant, completely or not at all.
 pub fn restore(request: &Restore<'_>) -> Result<Restored, ArchiveError> {
+    require_owner(request.data_dir, true)?;
     let source = locate(request.source, request.tenant)?;
-    let (tenants, litestream_restart_needed) = match request.tenant {
-        None => restore_everything(request.data_dir, &source)?,
+    let outcome = match request.tenant {
+        None => restore_everything(request, &source)?,
         Some(name) => restore_tenant(request, &source, name)?,
     };
     let Source { directory, manifest: Manifest { created_at, mut left_out, .. } } = source;
     if request.tenant.is_some() {
         left_out.clear();
     }
-    Ok(Restored { directory, created_at, tenants, left_out, litestream_restart_needed })
+    Ok(Restored {
+        directory,
+        created_at,
+        tenants: outcome.tenants,
+        left_out,
+        active_keys: outcome.active_keys,
+        replicator_advice: outcome.is_replicated.then_some(replica::RESTART),
+    })
 }
 
-/// The tenants, and whether Litestream has to be restarted.
-type Outcome = (Vec<RestoredTenant>, bool);
+struct Outcome {
+    tenants: Vec<RestoredTenant>,
+    active_keys: Option<i64>,
+    /// Whether a replicator reads a file that was replaced.
+    is_replicated: bool,
+}
 
 /// `dir` is a backup or a directory of backups: of those, the newest that holds `tenant`, or all
 /// tenants.
@@ -107,40 +123,47 @@ fn locate(dir: &Path, tenant: Option<&str>) -> Result<Source, ArchiveError> {
         Some(name) => manifest.tenant(name).is_some(),
         None => manifest.kind == BackupKind::All,
     };
-    let newest = backup::list(dir)?.into_iter().find(|(_, manifest)| fits(manifest));
-    let (directory, manifest) = newest.ok_or_else(|| ArchiveError::NoBackup {
-        path: dir.to_owned(),
-        wanted: tenant.map_or("of all tenants".to_owned(), |name| format!("of the tenant {name}")),
-    })?;
-    Ok(Source { directory, manifest })
+    let mut backups = backup::list(dir)?;
+    if let Some(newest) = backups.iter().position(|(_, manifest)| fits(manifest)) {
+        let (directory, manifest) = backups.swap_remove(newest);
+        return Ok(Source { directory, manifest });
+    }
+    let wanted = match tenant {
+        None => "of all tenants".to_owned(),
+        Some(name) => wanted(name, backups.iter().map(|(_, manifest)| manifest)),
+    };
+    Err(ArchiveError::NoBackup { path: dir.to_owned(), wanted })
+}
+
+/// Says which tenant is wanted, and which ones the backups have.
+fn wanted<'a>(name: &str, backups: impl Iterator<Item = &'a Manifest>) -> String {
+    let names: BTreeSet<&str> =
+        backups.flat_map(|backup| &backup.tenants).map(|tenant| tenant.name.as_str()).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    format!("of the tenant {name}; it has: {}", names.join(", "))
 }
 
 /// The error for a tenant that the backup does not hold.
 fn lacks(Source { directory, manifest }: &Source, name: &str) -> ArchiveError {
-    let left_out = manifest.left_out.iter().find(|tenant| tenant.name == name);
-    let reason =
-        left_out.map(|tenant| format!(", which was left out of the backup: {}", tenant.reason));
-    let wanted = format!("of the tenant {name}{}", reason.unwrap_or_default());
+    let wanted = match manifest.left_out.iter().find(|tenant| tenant.name == name) {
+        Some(LeftOutTenant { reason, .. }) => {
+            format!("of the tenant {name}, which was left out of the backup: {reason}")
+        }
+        None => wanted(name, [manifest].into_iter()),
+    };
     ArchiveError::NoBackup { path: directory.clone(), wanted }
 }
 
-fn restore_everything(data_dir: &Path, source: &Source) -> Result<Outcome, ArchiveError> {
-    let is_used = || Ok(fs::exists(data_dir)? && !is_empty(data_dir)?);
-    if is_used().map_err(at(data_dir))? {
-        return Err(ArchiveError::NotEmpty(data_dir.to_owned()));
-    }
-    let created = NewDataDir::create_directories(data_dir)?;
-    let _serve_lock = lock_to_serve(data_dir)?;
-    let _alone = lock_alone(data_dir)?;
+fn restore_everything(request: &Restore<'_>, source: &Source) -> Result<Outcome, ArchiveError> {
+    let data_dir = request.data_dir;
+    let _locked = DataDir::open_empty(data_dir)?
+        .ok_or_else(|| ArchiveError::NotEmpty(data_dir.to_owned()))?;
     let staging = Staging::create(data_dir.join(STAGING))?;
-    // Another command may have created it before both were locked.
-    if has_files(&registry_database(data_dir)) {
-        return Err(ArchiveError::NotEmpty(data_dir.to_owned()));
-    }
     let registry = source.copy_registry(&staging.path)?;
     for tenant in &source.manifest.left_out {
         registry.execute("DELETE FROM tenants WHERE id = ?", [tenant.id.0])?;
     }
+    let active_keys = active_keys(&registry, request.now)?;
     let mut statement = registry.prepare("SELECT 1 FROM keys WHERE tenant_id = ?")?;
     let mut restored = Vec::new();
     for SavedTenant { id, name, .. } in &source.manifest.tenants {
@@ -155,8 +178,18 @@ fn restore_everything(data_dir: &Path, source: &Source) -> Result<Outcome, Archi
     drop(statement);
     finish(registry, &registry_database(&staging.path))?;
     place_everything(data_dir, &staging.path, &source.manifest.tenants)?;
-    created.keep();
-    Ok((restored, registry_database(data_dir).litestream_directory().is_dir()))
+    Ok(Outcome {
+        tenants: restored,
+        active_keys: Some(active_keys),
+        is_replicated: registry_database(data_dir).is_replicated(),
+    })
+}
+
+/// The keys that are neither revoked nor expired.
+fn active_keys(registry: &Connection, now: Moment) -> rusqlite::Result<i64> {
+    let sql = "SELECT count(*) FROM keys
+        WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)";
+    registry.query_row(sql, [now.timestamp()], |row| row.get(0))
 }
 
 /// Closes a staged database and makes it durable.
@@ -199,7 +232,7 @@ fn restore_tenant(
     let saved = source.manifest.tenant(saved_name).ok_or_else(|| lacks(source, saved_name))?;
     let name = request.new_name.unwrap_or(saved_name);
     check_tenant_name(name).map_err(RegistryError::Invalid)?;
-    let created = NewDataDir::create(request.data_dir)?;
+    DataDir::create(request.data_dir)?;
     let registry = Registry::open(request.data_dir)?;
     let existing = registry.find_tenant(name)?;
     if existing.is_some() && !request.force {
@@ -211,11 +244,11 @@ fn restore_tenant(
     let staged = tenant_database(&staging.path, saved.id);
     let connection = source.copy(&staged, &staging.path)?;
     let (existed, records) = (existing.is_some(), count(&connection)?);
-    let (id, keys, needs_restart) = match existing {
+    let (id, keys, is_replicated) = match existing {
         Some(TenantRow { id, .. }) => {
             let live = tenant_database(request.data_dir, id);
             let is_other_file = replace(connection, &staged, &live)?;
-            (id, 0, is_other_file && live.litestream_directory().is_dir())
+            (id, 0, is_other_file && live.is_replicated())
         }
         None => {
             records::renew_lineage(&connection, None)?;
@@ -225,9 +258,8 @@ fn restore_tenant(
             (id, keys, false)
         }
     };
-    created.keep();
     let tenant = RestoredTenant { id, name: name.to_owned(), existed, keys, records };
-    Ok((vec![tenant], needs_restart))
+    Ok(Outcome { tenants: vec![tenant], active_keys: None, is_replicated })
 }
 
 /// Adds a tenant of the attached registry `saved` with its keys, under new ids, and the file
@@ -300,19 +332,12 @@ fn replace(
 }
 
 /// Takes over what has to go on from the attached live file: the counters of ids and of the change
-/// log, and what Litestream knows.
+/// log, and what a replicator knows.
 fn take_over(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = connection.unchecked_transaction()?;
     raise_id_counters(&transaction)?;
     records::renew_lineage(&transaction, Some("live"))?;
-    for table in LITESTREAM_TABLES {
-        let sql = "SELECT sql FROM live.sqlite_schema WHERE type = 'table' AND name = ?";
-        let created = transaction.query_row(sql, [table], |row| row.get::<_, String>(0));
-        if let Some(create) = created.optional()? {
-            let copy = format!("INSERT INTO main.{table} SELECT * FROM live.{table}");
-            transaction.execute_batch(&format!("{create}; {copy}"))?;
-        }
-    }
+    replica::take_over(&transaction)?;
     transaction.commit()
 }
 

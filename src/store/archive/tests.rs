@@ -16,9 +16,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::model::{Scopes, TenantId};
 use crate::password;
 use crate::secret;
-use crate::store::data_dir::{
-    NewDataDir, TENANT, lock_to_serve, registry_database, tenant_database, tenants_dir,
-};
+use crate::store::data_dir::{DataDir, TENANT, registry_database, tenant_database, tenants_dir};
 use crate::store::database::{Role, open_plain};
 use crate::store::error::OpenError;
 use crate::store::registry::{Admin, KeyRow, KeyState, NewKey, Registry, TenantRow};
@@ -48,7 +46,7 @@ impl Fixture {
     }
 
     pub(super) fn registry(&self) -> Registry {
-        NewDataDir::create(&self.data()).unwrap().keep();
+        DataDir::create(&self.data()).unwrap();
         Registry::open(&self.data()).unwrap()
     }
 
@@ -78,7 +76,8 @@ impl Fixture {
         force: bool,
     ) -> Result<Restored, ArchiveError> {
         let source = self.dir();
-        restore::restore(&Restore { data_dir, source: &source, tenant, new_name, force })
+        let now = Clock::system().now();
+        restore::restore(&Restore { data_dir, source: &source, tenant, new_name, force, now })
     }
 
     fn restore(&self, tenant: Option<&str>, force: bool) -> Result<Restored, ArchiveError> {
@@ -142,6 +141,19 @@ fn add_customer(live: &mut Connection, name: &str) -> i64 {
         .unwrap();
     transaction.commit().unwrap();
     id
+}
+
+/// A command that failed may have left a new data directory, and nothing in it.
+#[track_caller]
+pub(super) fn assert_has_no_tenant(data_dir: &Path) {
+    if !data_dir.exists() {
+        return;
+    }
+    if data_dir.join("registry.db").exists() {
+        assert_eq!(Registry::open(data_dir).unwrap().list_tenants().unwrap(), []);
+    }
+    assert_eq!(fs::read_dir(tenants_dir(data_dir)).unwrap().count(), 0);
+    assert!(!data_dir.join(".restore").exists());
 }
 
 fn names(connection: &Connection) -> Vec<(i64, String)> {
@@ -327,8 +339,14 @@ fn a_tenant_that_the_backup_lacks_is_not_restored() {
     assert_eq!(made.manifest.left_out[0].name, "two");
     let other = fixture.path("other");
     let source = &made.directory;
-    let request =
-        Restore { data_dir: &other, source, tenant: Some("two"), new_name: None, force: false };
+    let request = Restore {
+        data_dir: &other,
+        source,
+        tenant: Some("two"),
+        new_name: None,
+        force: false,
+        now: Clock::system().now(),
+    };
     let error = restore::restore(&request).unwrap_err().to_string();
     assert!(error.contains("of the tenant two, which was left out of the backup: "), "{error}");
     assert!(!other.exists());
@@ -363,7 +381,7 @@ fn an_existing_tenant_is_replaced_only_by_force_and_keeps_its_keys_and_counters(
     assert_eq!(refused, "the tenant one would be overwritten; say --force if that is meant");
     assert_eq!(fixture.names(1), changed);
     let restored = fixture.restore(Some("one"), true).unwrap();
-    assert!(restored.tenants[0].existed && !restored.litestream_restart_needed);
+    assert!(restored.tenants[0].existed && restored.replicator_advice.is_none());
     assert_eq!(fixture.names(1), before);
     let keys = registry.list_keys(one.id).unwrap();
     assert_eq!(keys[0].state(fixture.clock.now()), KeyState::Revoked);
@@ -511,7 +529,7 @@ fn missing_and_damaged_files_are_replaced() {
     three.write_all_at(&[0xaa; 4096], 2 * 4096).unwrap();
     for (name, needs_restart) in [("one", false), ("two", true), ("three", false)] {
         let restored = fixture.restore(Some(name), true).unwrap();
-        assert_eq!(restored.litestream_restart_needed, needs_restart, "{name}");
+        assert_eq!(restored.replicator_advice.is_some(), needs_restart, "{name}");
     }
     assert_eq!((1..=3).map(|id| fixture.names(id)).collect::<Vec<_>>(), before);
     assert_eq!(fixture.problems(), []);
@@ -583,7 +601,7 @@ fn a_backup_is_verified_before_anything_changes() {
         let other = fixture.path("other");
         let error = fixture.restore_into(&other, None, None, false).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
-        assert!(!other.exists());
+        assert_has_no_tenant(&other);
         assert_eq!(fixture.names(1).len(), 2);
         fixture.assert_tidy();
     };
@@ -697,12 +715,12 @@ fn one_tenant_but_not_everything_can_be_restored_while_a_server_runs() {
     let fixture = Fixture::new();
     fixture.tenant("one");
     fixture.backup(None);
-    let _serving = lock_to_serve(&fixture.data()).unwrap();
+    let _serving = DataDir::lock_to_serve(&fixture.data()).unwrap();
     assert!(fixture.restore(None, false).is_err());
     fixture.restore(Some("one"), true).unwrap();
     let empty = fixture.path("empty");
-    let _created = NewDataDir::create_directories(&empty).unwrap();
-    let _starting = lock_to_serve(&empty).unwrap();
+    fs::create_dir_all(tenants_dir(&empty)).unwrap();
+    let _starting = DataDir::lock_to_serve(&empty).unwrap();
     assert!(fixture.restore_into(&empty, None, None, false).is_err());
     assert!(!empty.join("registry.db").exists());
 }

@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
+use super::check::Extent;
 use super::manifest::{Manifest, digest, open_regular};
 use super::{ArchiveError, at, check};
 use crate::files;
 use crate::store::data_dir::registry_database;
-use crate::store::database::{self, Database, LITESTREAM_TABLES, Schema};
+use crate::store::database::{self, Database, Schema, replica};
 
 /// The backup that is restored.
 pub(super) struct Source {
@@ -39,13 +40,16 @@ impl Source {
     }
 
     /// Copies a database to `copy` in the directory `staging`, and migrates it if it is older.
-    /// Returns it open, without Litestream's tables.
+    /// Returns it open, without the tables of a replicator.
     pub(super) fn copy(&self, copy: &Database, staging: &Path) -> Result<Connection, ArchiveError> {
         let name = copy.name_in(staging);
         let (from, to, schema) = (self.directory.join(&name), copy.path(), copy.schema);
         let refuse = |what: &str| refused(&from, what);
         let unusable = |error: &dyn Display| refuse(&format!("cannot be used ({error})"));
         let saved = self.manifest.file(&name).ok_or_else(|| refuse("is not in the manifest"))?;
+        if let Some(directory) = from.parent().filter(|parent| *parent != self.directory) {
+            files::refuse_link(directory).map_err(|error| refuse(&error.to_string()))?;
+        }
         let source =
             open_regular(&from).map_err(|error| refuse(&format!("cannot be read ({error})")))?;
         let target = files::create_private(to).map_err(at(to))?;
@@ -60,10 +64,8 @@ impl Source {
         refuse_first(unsafe_to_migrate(to, schema).map_err(|error| unusable(&error))?)?;
         copy.migrate().map_err(|error| unusable(&error))?;
         let connection = open_staged(to)?;
-        refuse_first(check::problems(&connection, schema, &[check::FAULTS, check::STRANGE]))?;
-        for table in LITESTREAM_TABLES {
-            connection.execute_batch(&format!("DROP TABLE IF EXISTS main.{table}"))?;
-        }
+        refuse_first(check::problems(&connection, schema, Extent::Restore))?;
+        replica::forget(&connection)?;
         Ok(connection)
     }
 }

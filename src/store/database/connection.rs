@@ -1,5 +1,7 @@
 //! The only place that opens SQLite connections and sets their pragmas.
 
+use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -53,9 +55,7 @@ impl Database {
 
     /// Opens an existing database, whatever its version.
     pub(super) fn connect(&self, role: Role) -> Result<Connection, OpenError> {
-        if !self.path.try_exists().map_err(|error| self.unusable(error))? {
-            return Err(OpenError::Missing(self.path.clone()));
-        }
+        self.require_file()?;
         let is_new_wal = !self.companion("-wal").exists();
         let connection = raw(&self.path).map_err(|error| self.error(&error))?;
         configure(&connection, role, LOCK_WAIT)
@@ -69,11 +69,23 @@ impl Database {
         Ok(connection)
     }
 
-    /// Bounds what SQLite keeps of the WAL's file when it starts the WAL again. Nothing, where
-    /// Litestream copies the database: a frame that is left there tells Litestream, when it runs
+    /// Refuses a file that is missing, and a symbolic link, which may lead out of the directory.
+    pub(super) fn require_file(&self) -> Result<(), OpenError> {
+        match fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(OpenError::Missing(self.path.clone()))
+            }
+            Err(error) => Err(self.unusable(error)),
+            Ok(found) if found.is_symlink() => Err(self.unusable("it is a symbolic link")),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Bounds what SQLite keeps of the WAL's file when it starts the WAL again. A replicated
+    /// database keeps nothing: a frame that is left there would tell the replicator, when it runs
     /// again, that it has missed nothing.
     pub(super) fn limit_wal(&self, connection: &Connection) -> rusqlite::Result<()> {
-        let limit = if self.litestream_directory().is_dir() { 0 } else { WAL_LIMIT };
+        let limit = if self.is_replicated() { 0 } else { WAL_LIMIT };
         connection.pragma_update(None, "journal_size_limit", limit)
     }
 

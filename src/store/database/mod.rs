@@ -7,9 +7,11 @@
 //! | `schema` | creation, versions, migration, comparison |
 //! | `wal` | commits, checkpoints, and the end of the process at a failed sync |
 //! | `copy` | whole databases, page by page |
+//! | `replica` | what a replicator keeps in and beside a database |
 
 mod connection;
 mod copy;
+pub(crate) mod replica;
 mod schema;
 mod wal;
 
@@ -24,7 +26,7 @@ use rusqlite::{Connection, ErrorCode};
 
 pub(crate) use connection::{LOCK_WAIT, open_plain, version, wait_for};
 pub(crate) use copy::{copy_pages, is_write_error, replace_content};
-pub(crate) use schema::{LITESTREAM_TABLES, Schema, differences};
+pub(crate) use schema::{Schema, differences};
 pub(crate) use wal::{LAST_LINE, commit, make_durable, recover};
 
 use super::error::OpenError;
@@ -74,12 +76,6 @@ impl Database {
         iter::once(self.path.clone()).chain(companions)
     }
 
-    /// Where Litestream keeps what it knows of the database, if it copies it.
-    pub(crate) fn litestream_directory(&self) -> PathBuf {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        self.path.with_file_name(format!(".{name}-litestream"))
-    }
-
     /// Removes the file and those that SQLite keeps beside it. Errors are ignored: the caller has
     /// just created them, and nothing uses them.
     pub(crate) fn remove(&self) {
@@ -90,7 +86,7 @@ impl Database {
 
     /// Attaches the database to a connection.
     pub(crate) fn attach_to(&self, connection: &Connection, name: &str) -> rusqlite::Result<()> {
-        let path = self.path.to_str();
+        let path = self.path.to_str().filter(|_| self.require_file().is_ok());
         let path = path.ok_or_else(|| rusqlite::Error::InvalidPath(self.path.clone()))?;
         connection.execute(&format!("ATTACH ? AS {name}"), [path]).map(drop)
     }
@@ -112,7 +108,7 @@ impl Database {
 
     /// Identifies the file that the path names now.
     pub(crate) fn identity(&self) -> Result<FileIdentity, OpenError> {
-        let found = fs::metadata(&self.path).map_err(|error| self.unusable(error))?;
+        let found = fs::symlink_metadata(&self.path).map_err(|error| self.unusable(error))?;
         Ok((found.dev(), found.ino()))
     }
 }

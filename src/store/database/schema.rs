@@ -9,7 +9,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior, ffi};
 
 use super::connection::{open_plain, version, version_in_file};
-use super::{Database, Role, companion, wal};
+use super::{Database, Role, companion, replica, wal};
 use crate::files;
 use crate::store::error::OpenError;
 
@@ -92,6 +92,7 @@ impl Database {
     /// Migrates the database if its schema is older. Returns the version that it had then. After
     /// an error the file is as it was.
     pub(crate) fn migrate(&self) -> Result<Option<u32>, OpenError> {
+        self.require_file()?;
         // The version in the file is that of its WAL, too: nothing but a migration changes it.
         let known = self.schema.version();
         if version_in_file(&self.path).is_ok_and(|found| found == known) {
@@ -156,8 +157,11 @@ fn copy_into_new_tables(
     schema.run_steps(connection, found, schema.last_copy)?;
     execute_each(
         connection,
-        r#"SELECT format('ALTER TABLE "%w" RENAME TO "old_%w"', name, name) FROM sqlite_schema
-           WHERE type = 'table' AND name NOT GLOB 'sqlite_*' AND name NOT GLOB '_litestream_*'"#,
+        &format!(
+            r#"SELECT format('ALTER TABLE "%w" RENAME TO "old_%w"', name, name) FROM sqlite_schema
+               WHERE type = 'table' AND name NOT GLOB 'sqlite_*' AND name NOT IN ('{}')"#,
+            replica::TABLES.join("', '")
+        ),
     )?;
     connection.execute_batch(schema.sql)?;
     refuse_unknown(connection, schema)?;
@@ -212,11 +216,8 @@ fn execute_each(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     statements.iter().try_for_each(|statement| connection.execute_batch(statement))
 }
 
-/// Tables that Litestream keeps in a database.
-pub(crate) const LITESTREAM_TABLES: [&str; 2] = ["_litestream_seq", "_litestream_lock"];
-
-/// What the database has that the program would not create, and what it lacks. Litestream's own
-/// tables do not count. No view and no trigger is evaluated.
+/// What the database has that the program would not create, and what it lacks. The tables of a
+/// replicator do not count. No view and no trigger is evaluated.
 pub(crate) fn differences(
     connection: &Connection,
     schema: &Schema,
@@ -245,7 +246,7 @@ fn objects(connection: &Connection) -> rusqlite::Result<Objects> {
         Ok(((kind, row.get(1)?), definitions))
     })?;
     let mut objects: Objects = rows.collect::<rusqlite::Result<_>>()?;
-    for table in LITESTREAM_TABLES {
+    for table in replica::TABLES {
         objects.remove(&("table".to_owned(), table.to_owned()));
     }
     Ok(objects)

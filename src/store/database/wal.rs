@@ -8,13 +8,14 @@
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Transaction, ffi};
+use rustix::fs::OFlags;
 
 use super::{Database, Role, companion};
 use crate::files;
@@ -112,9 +113,11 @@ pub(crate) fn make_durable(path: &Path) -> rusqlite::Result<()> {
 }
 
 /// Writes a file's bytes again in place, and syncs them and its name. Returns whether there are
-/// any. SQLite has no lock on a WAL, so it may be opened as a plain file.
+/// any. SQLite has no lock on a WAL, so it may be opened as a plain file. A symbolic link is not
+/// followed.
 fn write_again(path: &Path) -> io::Result<bool> {
-    let file = match OpenOptions::new().read(true).write(true).open(path) {
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         opened => opened?,
     };

@@ -9,7 +9,7 @@ use super::*;
 use crate::clock::{Clock, Timestamp};
 use crate::model::{Scopes, TenantId};
 use crate::secret;
-use crate::store::{KeyLabel, NewDataDir, REGISTRY_FILE, tenants_dir};
+use crate::store::{DataDir, KeyLabel, REGISTRY_FILE, tenants_dir};
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
@@ -25,7 +25,7 @@ impl Fixture {
     fn new() -> Fixture {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("data");
-        NewDataDir::create(&data).unwrap().keep();
+        DataDir::create(&data).unwrap();
         let registry = Registry::open(&data).unwrap();
         Fixture {
             directory,
@@ -403,7 +403,7 @@ fn a_data_directory_that_is_there_keeps_its_mode() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
-    NewDataDir::create(path).unwrap().keep();
+    DataDir::create(path).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!([mode(path), mode(&tenants_dir(path))], [0o755, 0o700]);
 }

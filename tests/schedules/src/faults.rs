@@ -8,17 +8,15 @@ thread_local! {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The worker that takes the last place of those that receive wakes no other.
-    NobodyReceives,
+    /// A worker that has run a job and takes a request wakes no other for the jobs that wait.
+    JobsWaitForTheirWorker,
     /// The worker that takes a request does not send the next one to tiny_http.
-    RequestsStayInTheOutbox,
+    RequestsStayInTheQueue,
     StopWakesNobody,
     WatchdogIsForgotten,
-    PanicEndsTheWorker,
-    /// A job that has ended counts as running.
-    JobKeepsItsPlace,
-    /// A lane waits while the lane before it runs as many jobs as it may.
-    OneLaneIsServed,
+    /// A worker runs no jobs of an owner while another owner has some.
+    OneOwnerIsServed,
+    PanicKeepsItsTurn,
     /// The fair queue forgets what a client has left when its first item is taken.
     RestOfAClientIsLost,
     DroppedWithoutAnswer,

@@ -2,7 +2,6 @@
 //! lock, and values with the names of the program's.
 
 pub mod clock;
-pub mod condvar;
 pub mod config;
 pub mod database;
 pub mod files;

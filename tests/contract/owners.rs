@@ -1,0 +1,196 @@
+//! Contract section 10: a command runs as the owner of the data directory, and never follows a
+//! symbolic link inside a data directory or a directory of backups.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::support::DataDir;
+use crate::support::server::{Output, run};
+
+/// A user without a name.
+const STRANGER: u32 = 64_999;
+
+/// Runs a command as root, or as another user.
+fn run_as(data_dir: &DataDir, user: u32, arguments: &[&str]) -> Output {
+    let mut command = data_dir.command();
+    command.uid(user).gid(user).arg("--data-dir").arg(data_dir.data()).args(arguments);
+    run(command, "")
+}
+
+fn is_root(home: &Path) -> bool {
+    let is_root = fs::metadata(home).unwrap().uid() == 0 && chown(home, Some(0), Some(0)).is_ok();
+    if !is_root {
+        eprintln!("LEFT OUT: only root can run commands as another user");
+    }
+    is_root
+}
+
+/// Each path below `directory`, with its owner and length.
+fn tree(directory: &Path) -> Vec<(PathBuf, u32, u64)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        if metadata.is_dir() {
+            found.extend(tree(&path));
+        }
+        found.push((path, metadata.uid(), metadata.len()));
+    }
+    found.sort();
+    found
+}
+
+/// A data directory of root with the tenant `acme`, and a backup. Other users may look at both.
+fn with_backup() -> (Arc<DataDir>, PathBuf) {
+    let data_dir = DataDir::new(false);
+    data_dir.tenant("acme");
+    let backups = data_dir.home().join("backups");
+    data_dir.cli(&["backup", backups.to_str().unwrap()]).done();
+    (data_dir, backups)
+}
+
+#[test]
+fn a_command_of_another_user_changes_nothing_and_names_the_owner() {
+    let (data_dir, backups) = with_backup();
+    if !is_root(data_dir.home()) {
+        return;
+    }
+    let backups = backups.to_str().unwrap();
+    let commands: [&[&str]; 13] = [
+        &["serve", "--listen", "127.0.0.1:0"],
+        &["tenant", "create", "beta"],
+        &["tenant", "list"],
+        &["tenant", "delete", "acme", "--yes"],
+        &["key", "create", "acme", "--name", "x y", "--scope", "all"],
+        &["import", "acme", "customers", "c.csv"],
+        &["export", "acme", "customers"],
+        &["changes", "acme"],
+        &["backup", backups],
+        &["restore", backups],
+        &["restore", backups, "acme", "--force"],
+        &["check"],
+        &["doctor"],
+    ];
+    let assert_refused = |user: u32, owner: &str, sudo: &str| {
+        let before = tree(data_dir.home());
+        for arguments in commands {
+            let output = run_as(&data_dir, user, arguments).fails_saying(owner);
+            let advice = format!("; run: sudo -u {sudo} ");
+            let (_, command) = output.stderr.split_once(&advice).expect(&output.stderr);
+            assert!(command.contains(arguments[0]), "{command}");
+            assert_eq!(arguments.contains(&"x y"), command.contains("'x y'"), "{command}");
+        }
+        assert_eq!(tree(data_dir.home()), before);
+    };
+    fs::set_permissions(data_dir.home(), Permissions::from_mode(0o755)).unwrap();
+    // The other user may not even look into the directory.
+    assert_refused(STRANGER, "belongs to root", "root");
+    let own = data_dir.registry_file();
+    for (user, name, sudo) in [(65_534, "nobody", "nobody"), (STRANGER, "64999", "'#64999'")] {
+        chown(&own, Some(user), Some(user)).unwrap();
+        assert_refused(0, &format!("belongs to {name}"), sudo);
+    }
+}
+
+#[test]
+fn an_empty_directory_of_another_user_is_served_but_not_restored_into() {
+    let (data_dir, backups) = with_backup();
+    if !is_root(data_dir.home()) {
+        return;
+    }
+    let empty = DataDir::new(false);
+    fs::create_dir(empty.data()).unwrap();
+    chown(empty.data(), Some(STRANGER), Some(STRANGER)).unwrap();
+    for tenant in [None, Some("acme")] {
+        let arguments: Vec<&str> =
+            ["restore", backups.to_str().unwrap()].into_iter().chain(tenant).collect();
+        empty.cli(&arguments).fails_saying("belongs to 64999; run: sudo -u '#64999'");
+    }
+    assert_eq!(fs::read_dir(empty.data()).unwrap().count(), 0);
+    let arguments = ["serve", "--create-tenant", "demo", "--listen", "192.0.2.1:80"];
+    // It has opened the directory, and fails at the port.
+    empty.cli(&arguments).fails_saying("192.0.2.1:80");
+    empty.tenant("demo");
+}
+
+#[test]
+fn directories_that_are_emptied_are_no_links_and_belong_to_the_user() {
+    let (data_dir, backups) = with_backup();
+    let victim = data_dir.home().join("victim");
+    fs::create_dir(&victim).unwrap();
+    fs::write(victim.join("file"), "precious").unwrap();
+    let backups = backups.to_str().unwrap();
+    let commands: [(PathBuf, &[&str]); 2] = [
+        (Path::new(backups).join(".partial"), &["backup", backups]),
+        (data_dir.data().join(".restore"), &["restore", backups, "acme", "--force"]),
+    ];
+    for (staging, arguments) in commands {
+        symlink(&victim, &staging).unwrap();
+        data_dir.cli(arguments).fails_saying(staging.to_str().unwrap());
+        fs::remove_file(&staging).unwrap();
+        if is_root(data_dir.home()) {
+            fs::create_dir(&staging).unwrap();
+            fs::write(staging.join("file"), "theirs").unwrap();
+            chown(&staging, Some(STRANGER), Some(STRANGER)).unwrap();
+            data_dir.cli(arguments).fails_saying("it belongs to 64999; remove it");
+            assert!(staging.join("file").exists());
+            fs::remove_dir_all(&staging).unwrap();
+        }
+        data_dir.cli(arguments).done();
+    }
+    assert_eq!(fs::read_to_string(victim.join("file")).unwrap(), "precious");
+}
+
+#[test]
+fn a_link_in_place_of_a_database_or_a_directory_is_refused() {
+    let (data_dir, backups) = with_backup();
+    let other = DataDir::new(false);
+    let theirs = other.tenant("theirs");
+    other.cli(&["check"]).done();
+    let before = tree(&other.data());
+    let backups = backups.to_str().unwrap();
+    let with_link = |name: &str, target: &Path, arguments: &[&[&str]]| {
+        let path = data_dir.data().join(name);
+        let aside = data_dir.home().join("aside");
+        fs::rename(&path, &aside).unwrap();
+        symlink(target, &path).unwrap();
+        for arguments in arguments {
+            let output = data_dir.cli(arguments);
+            let said = format!("{}{}", output.stdout, output.stderr);
+            assert!(said.contains("is a symbolic link"), "{arguments:?}: {said}");
+            assert_eq!(output.code, Some(1), "{arguments:?}");
+        }
+        fs::remove_file(&path).unwrap();
+        fs::rename(&aside, &path).unwrap();
+    };
+    let all: [&[&str]; 4] =
+        [&["export", "acme", "customers"], &["backup", backups], &["check"], &["doctor"]];
+    with_link("tenants/1.db", &theirs.file(), &all);
+    with_link("tenants/1.db", &theirs.file(), &[&["restore", backups, "acme", "--force"]]);
+    with_link("tenants", &other.data().join("tenants"), &all);
+    with_link("tenants", &other.data().join("tenants"), &[&["tenant", "delete", "acme", "--yes"]]);
+    with_link("registry.db", &other.registry_file(), &[&["tenant", "list"], &["serve"]]);
+    assert_eq!(tree(&other.data()), before);
+    data_dir.cli(&["check"]).done();
+}
+
+#[test]
+fn a_linked_backup_is_neither_restored_nor_removed() {
+    let (data_dir, backups) = with_backup();
+    let made = fs::read_dir(&backups).unwrap().next().unwrap().unwrap().path();
+    let outside = data_dir.home().join("outside");
+    fs::rename(&made, &outside).unwrap();
+    symlink(&outside, &made).unwrap();
+    let dir = backups.to_str().unwrap();
+    data_dir
+        .cli(&["restore", dir, "acme", "--force"])
+        .fails_saying("holds no backup of the tenant");
+    for _ in 0..2 {
+        data_dir.cli(&["backup", dir, "--keep", "1"]).done();
+    }
+    assert!(outside.join("tenants/1.db").exists() && made.is_symlink());
+    assert_eq!(fs::read_dir(&backups).unwrap().count(), 2);
+}
