@@ -172,7 +172,9 @@ impl<'a> Client<'a> {
         for (field, value) in body.as_object().unwrap() {
             record[field] = value.clone();
         }
-        record.as_object_mut().unwrap().remove("updated_at");
+        for stamp in ["updated_at", "etag"] {
+            record.as_object_mut().unwrap().remove(stamp);
+        }
         let target = format!("/customers.php?id={}", record["id"]);
         self.run("PUT", target, Some(body), vec![(name, Some(record))])
     }
