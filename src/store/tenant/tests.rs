@@ -198,24 +198,48 @@ fn an_import_into_an_empty_table_leaves_one_search_segment() {
     assert_eq!(problems_of_records(&file, &TENANT).unwrap(), [""; 0]);
 }
 
+/// Whether this process has a file of the tenant open.
+fn is_open(directory: &tempfile::TempDir, id: TenantId) -> bool {
+    let path = tenant_database(directory.path(), id).path().to_string_lossy().into_owned();
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let mut targets = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+    targets.any(|target| target.to_string_lossy().starts_with(&path))
+}
+
 #[test]
-fn a_deleted_file_is_closed() {
-    let directory = data_dir(2);
+fn a_file_that_is_deleted_or_idle_is_closed() {
+    let directory = data_dir(3);
     let tenants = tenants(&directory);
-    for id in [ONE, TenantId(2)] {
+    let ids = [ONE, TenantId(2), TenantId(3)];
+    for id in ids {
         add_customer(&tenants.open(id).unwrap(), String::new()).unwrap().unwrap();
     }
-    let database = tenant_database(directory.path(), ONE);
-    fs::remove_file(database.path()).unwrap();
+    fs::remove_file(tenant_database(directory.path(), ONE).path()).unwrap();
+    if let State::Open(_, used) = &mut *tenants.slot(TenantId(2)).state.lock() {
+        *used -= MAX_IDLE;
+    }
     tenants.close_unused();
-    let is_open = |id: TenantId| {
-        let path = tenant_database(directory.path(), id).path().to_string_lossy().into_owned();
-        let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
-        let mut targets = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
-        targets.any(|target| target.to_string_lossy().starts_with(&path))
-    };
-    wait_until(|| !is_open(ONE));
-    assert!(is_open(TenantId(2)));
+    wait_until(|| ids.map(|id| is_open(&directory, id)) == [false, false, true]);
+    assert!(exists(&tenants.open(TenantId(2)).unwrap(), 1));
+}
+
+#[test]
+fn a_writer_runs_while_there_are_mutations() {
+    let directory = data_dir(1);
+    let tenants = tenants(&directory);
+    let tenant = tenants.open(ONE).unwrap();
+    assert!(!exists(&tenant, 1) && tenant.writer.lock().is_none(), "a read needs none");
+    for _ in 0..2 {
+        add_customer(&tenant, String::new()).unwrap().unwrap();
+        tenants.close_unused();
+        let mut writer = tenant.writer.lock();
+        let (_, used) = writer.as_mut().expect("it has been used just now");
+        *used -= MAX_IDLE;
+        drop(writer);
+        tenants.close_unused();
+        assert!(tenant.writer.lock().is_none());
+    }
+    assert!(exists(&tenant, 2));
 }
 
 #[test]
