@@ -33,13 +33,14 @@ pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
     }
     let name = name.to_lowercase();
     let score = |candidate: &str| {
-        let begins_alike = name.len().min(candidate.len()) >= MIN_BEGINNING
-            && (name.starts_with(candidate) || candidate.starts_with(&name));
-        (begins_alike, strsim::normalized_damerau_levenshtein(&name, candidate))
+        let is_long = name.len().min(candidate.len()) >= MIN_BEGINNING;
+        let similarity = strsim::normalized_damerau_levenshtein(&name, candidate);
+        let is_similar = similarity >= MIN_SIMILARITY || is_long && name.starts_with(candidate);
+        let is_beginning = is_long && candidate.starts_with(&name);
+        (is_beginning || is_similar).then_some((is_beginning, similarity))
     };
     known
-        .map(|candidate| (score(candidate), candidate))
-        .filter(|((begins_alike, similarity), _)| *begins_alike || *similarity >= MIN_SIMILARITY)
+        .filter_map(|candidate| Some((score(candidate)?, candidate)))
         .max_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))
         .map(|(_, candidate)| candidate)
 }
@@ -69,13 +70,22 @@ mod tests {
 
     #[test]
     fn a_name_that_begins_alike_is_suggested_first() {
-        const KNOWN: [&str; 5] = ["purchase_date", "purchase_cost_cents", "email", "id", "name"];
+        const KNOWN: [&str; 7] = [
+            "purchase_date",
+            "purchase_cost_cents",
+            "email",
+            "id",
+            "name",
+            "created_at",
+            "created_at_from",
+        ];
         for (name, expected) in [
             ("purchase_cost", Some("purchase_cost_cents")),
             ("purchase_dat", Some("purchase_date")),
             ("purhcase_date", Some("purchase_date")),
             ("E-Mail", Some("email")),
             ("email_address", Some("email")),
+            ("created_at_form", Some("created_at_from")),
             ("nmae", Some("name")),
             ("id_number", None),
             ("page", None),
