@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::api::Api;
-use crate::api::routes::{self, PAGE_METHODS, PublicPage, Route};
+use crate::api::routes::{self, PublicPage, Route};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::files;
-use crate::http::{ApiError, ErrorCode, Job, Lane, Method, Request, Responder, Response};
+use crate::http::{ApiError, Job, Lane, Method, Request, Responder, Response};
 use crate::metrics::Metrics;
 use crate::panel::Panel;
 use crate::readiness::{self, Readiness};
@@ -69,11 +69,16 @@ impl App {
 
     /// Answers a request at once, or returns the job that will answer it.
     pub fn admit(self: &Arc<App>, request: Request, responder: Responder) -> Option<Job> {
-        match routes::find(&request.path).map(|(_, route)| route) {
-            None => responder.send(ApiError::from(ErrorCode::EndpointNotFound).into()),
-            Some(Route::Page(page)) => responder.send(self.page(page, &request)),
-            Some(Route::Api(endpoint)) => return self.api.admit(endpoint, request, responder),
-            Some(Route::Panel) if request.method == Method::POST => {
+        let Some((_, route, prefix)) = routes::find(&request.path) else {
+            responder.send(routes::not_found(&request.path).into());
+            return None;
+        };
+        match route {
+            Route::Api(operations) => {
+                return self.api.admit(operations, prefix, request, responder);
+            }
+            Route::Page(page, ..) => responder.send(self.page(page, &request)),
+            Route::Panel if request.method == Method::POST => {
                 let app = Arc::clone(self);
                 return Some(Job {
                     lane: Lane::Passwords,
@@ -83,7 +88,7 @@ impl App {
                     rejection: Panel::overloaded,
                 });
             }
-            Some(Route::Panel) => self.respond_panel(&request, responder),
+            Route::Panel => self.respond_panel(&request, responder),
         }
         None
     }
@@ -99,7 +104,7 @@ impl App {
     /// The response of a path that needs no key (contract section 1). Query parameters are ignored.
     fn page(&self, page: PublicPage, request: &Request) -> Response {
         if !matches!(request.method, Method::GET | Method::HEAD) {
-            return ApiError::method_not_allowed(PAGE_METHODS).into();
+            return ApiError::method_not_allowed("GET, HEAD").into();
         }
         match page {
             PublicPage::OpenApi => openapi::respond(request),

@@ -5,9 +5,9 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser};
 use ipnet::IpNet;
 use jiff::{Span, SpanRelativeTo};
@@ -32,16 +32,18 @@ pub struct Config {
         long,
         env = "TENANTDESK_LISTEN",
         default_value = "127.0.0.1:8080",
-        value_name = "ADDRESS:PORT"
+        value_name = "ADDRESS:PORT",
+        value_parser = socket_address
     )]
     pub listen: SocketAddr,
     /// Worker threads; a tenant uses one of 16 at a time [default: 4 for each core, at least 32]
     #[arg(long, env = "TENANTDESK_WORKERS", value_name = "N",
           default_value_t = default_workers(), hide_default_value = true,
-          value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
+          value_parser = from_1_to::<1024>)]
     pub workers: usize,
     /// Requests a minute for each key
-    #[arg(long, env = "TENANTDESK_RATE_LIMIT", default_value = "100", value_name = "N")]
+    #[arg(long, env = "TENANTDESK_RATE_LIMIT", default_value = "100", value_name = "N",
+          value_parser = positive::<NonZeroU32>)]
     pub rate_limit: NonZeroU32,
     /// A proxy whose X-Forwarded-For and X-Forwarded-Proto are trusted; repeatable
     // Loopback is trusted, too.
@@ -53,7 +55,8 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Serve metrics for Prometheus on /metrics at this address, in plain HTTP; keep it private
     /// [default: off]
-    #[arg(long, env = "TENANTDESK_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
+    #[arg(long, env = "TENANTDESK_METRICS_LISTEN", value_name = "ADDRESS:PORT",
+          value_parser = socket_address)]
     pub metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
     pub tenants: TenantLimits,
@@ -92,7 +95,7 @@ pub struct TenantLimits {
     // The least recently used is closed for the next.
     #[arg(long = "max-open-tenants", env = "TENANTDESK_MAX_OPEN_TENANTS", value_name = "N",
           default_value_t = default_open(), hide_default_value = true,
-          value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
+          value_parser = from_1_to::<100_000>)]
     pub open: usize,
     /// How long an entry of a tenant's change log is kept, from 1d to 3650d
     #[arg(long, env = "TENANTDESK_KEEP_CHANGES", default_value = "90d", value_name = "TIME",
@@ -152,6 +155,21 @@ impl Config {
     pub fn new(data_dir: impl Into<PathBuf>) -> Config {
         Config { data_dir: data_dir.into(), ..Config::parse_from([env!("CARGO_PKG_NAME")]) }
     }
+}
+
+/// Parses `ADDRESS:PORT`.
+fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "not an IP address and a port, such as 0.0.0.0:8080 or [::]:8080")
+}
+
+/// Parses a number of a type such as `NonZeroU32`.
+pub fn positive<N: FromStr>(text: &str) -> Result<N, &'static str> {
+    text.parse().map_err(|_| "not a whole number from 1, such as 100")
+}
+
+fn from_1_to<const MAX: usize>(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX).contains(number));
+    number.ok_or_else(|| format!("not a whole number from 1 to {MAX}"))
 }
 
 /// Parses `ADDRESS[/BITS]`. An address without bits is a network of one address.

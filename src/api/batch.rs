@@ -6,7 +6,7 @@ use super::idempotency::{self, IdempotencyKey};
 use super::operations::json_object;
 use super::precondition::IfMatch;
 use super::query::Query;
-use super::routes::{self, Endpoint, Route};
+use super::routes::{self, Route};
 use crate::http::{ApiError, ErrorCode, Method, Request};
 use crate::json_writer::JsonWriter;
 use crate::model::validation::shorten;
@@ -149,6 +149,12 @@ fn check_members(object: &JsonObject, known: &[&str]) -> Result<(), String> {
     }
 }
 
+/// The resource with this path, and `/v1` if the path begins with it.
+fn resource_at(path: &str) -> Option<(&'static Resource, &'static str)> {
+    let (path, Route::Api(_), prefix) = routes::find(path)? else { return None };
+    Some((ALL.into_iter().find(|resource| resource.path == path)?, prefix))
+}
+
 fn changing_method(name: &str) -> Result<Method, String> {
     match name {
         "POST" => Ok(Method::POST),
@@ -174,8 +180,7 @@ impl Operation {
         let method = changing_method(&method.unwrap_or_default())?;
         let target = target.unwrap_or_default();
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-        let Some((_, Route::Api(Endpoint::Records { resource, prefix }))) = routes::find(path)
-        else {
+        let Some((resource, prefix)) = resource_at(path) else {
             let paths = ALL.map(|resource| resource.path).join(", ");
             return Err(format!(
                 "The member \"path\" was {:?}; send one of {paths}.",

@@ -1,29 +1,30 @@
-//! The checks of contract section 5, in their order.
+//! The way of a request with a key: the checks of contract section 5, and the answer.
 
 use std::sync::Arc;
 
 use super::authentication;
 use super::batch::Batch;
-use super::change::Change;
 use super::idempotency::{self, IdempotencyKey};
 use super::operations;
-use super::rate_limit::RateLimitStatus;
-use super::routes::Endpoint;
+use super::routes::{Action, Operation};
 use super::{Api, changes, errors};
-use crate::http::{ApiError, Job, Lane, Method, Request, Responder, Response};
+use crate::http::{ApiError, Job, Lane, Request, Responder, Response};
 use crate::store::registry::Principal;
 use crate::store::{
     Actor, Answer, ChangeContext, Demand, KeyLabel, MutationError, Tenant, Writing,
 };
 
 impl Api {
-    /// Looks up the key of a request, and returns the job that will answer the request. Without a
-    /// good key, the request is answered at once.
+    /// Looks up the key of a request to a path with these operations, and returns the job that will
+    /// answer the request. Without a good key, the request is answered at once. `prefix` is `/v1`
+    /// if the path begins with it.
     ///
-    /// The response to a mutation is sent from another thread after the commit.
+    /// The key comes first because each tenant's jobs wait in a lane of their own. The response to a
+    /// mutation is sent from another thread after the commit.
     pub fn admit(
         self: &Arc<Api>,
-        endpoint: Endpoint,
+        operations: &'static [Operation],
+        prefix: &'static str,
         request: Request,
         mut responder: Responder,
     ) -> Option<Job> {
@@ -37,7 +38,7 @@ impl Api {
         responder.caller(&caller.tenant_name, &caller.key.prefix);
         let (api, lane) = (Arc::clone(self), Lane::Tenant(caller.key.tenant_id));
         let run = move |request: Request, reply: Responder| {
-            Call { api: &api, caller, request: &request, reply }.respond(endpoint);
+            Call { api: &api, caller, request: &request, reply }.respond(operations, prefix);
         };
         let rejection = || ApiError::overloaded().into();
         Some(Job { lane, request, responder, run: Box::new(run), rejection })
@@ -53,104 +54,83 @@ struct Call<'a> {
 }
 
 /// What remains to be done for a request that passed its checks.
-enum Checked {
+enum Accepted {
     Respond(Response),
-    /// `prefix` is `/v1` if the path begins with it.
-    Change {
-        change: Change,
-        prefix: &'static str,
-        key: Option<IdempotencyKey>,
-    },
-    Batch(Batch),
+    /// Runs in the tenant's writer, once for each idempotency key.
+    Write(Demand, Option<IdempotencyKey>, Work),
 }
 
+type Work =
+    Box<dyn FnOnce(&Writing<'_>, &ChangeContext) -> Result<Answer, MutationError<ApiError>> + Send>;
+
 impl Call<'_> {
-    fn respond(mut self, endpoint: Endpoint) {
-        let admitted = self.admit(endpoint);
-        let checked = admitted.and_then(|(tenant, rate_limit)| {
-            Ok((self.check(endpoint, &tenant, rate_limit)?, tenant))
-        });
-        match checked {
+    fn respond(mut self, operations: &'static [Operation], prefix: &'static str) {
+        match self.check(operations, prefix) {
             Err(error) => self.reply.send(error.into()),
-            Ok((Checked::Respond(response), _)) => self.reply.send(response),
-            Ok((Checked::Change { change, prefix, key }, tenant)) => {
-                let demand = Demand { operations: 1, frees_space: change.frees_space() };
-                self.mutate(&tenant, demand, key, move |writing, context| {
-                    Ok(change.apply(writing, prefix, context)?.1)
-                });
-            }
-            Ok((Checked::Batch(batch), tenant)) => {
-                self.mutate(&tenant, batch.demand(), batch.key, move |writing, context| {
-                    batch.apply(writing, context)
-                });
+            Ok((_, Accepted::Respond(response))) => self.reply.send(response),
+            Ok((tenant, Accepted::Write(demand, once, work))) => {
+                self.write(&tenant, demand, once, work);
             }
         }
     }
 
-    /// Checks database, scope, rate limit and method. A method that the endpoint lacks needs no
-    /// scope.
-    ///
-    /// A request that passed the scope check counts as a use of the key and against its rate limit.
-    /// Only the response to such a request has the headers `X-RateLimit-*` and, near the end of the
-    /// key, `X-Key-Expires`.
-    fn admit(&mut self, endpoint: Endpoint) -> Result<(Arc<Tenant>, RateLimitStatus), ApiError> {
-        let Call { api, caller: Principal { key, .. }, request, reply } = self;
+    /// Makes the checks in the order of the list in contract section 5, and answers a request that
+    /// reads. The first checks are in [`authentication::authenticate`]. Checks that need a write
+    /// transaction are in the [`Work`].
+    fn check(
+        &mut self,
+        operations: &'static [Operation],
+        prefix: &'static str,
+    ) -> Result<(Arc<Tenant>, Accepted), ApiError> {
+        let Call { api, caller, request, reply } = self;
+        let (key, now) = (&caller.key, request.received_at);
+        // Tenant database.
         let tenant = api.tenants.open(key.tenant_id)?;
-        let methods = endpoint.methods();
-        let is_known = methods.split(", ").any(|known| known == request.method.as_str());
-        let scopes = endpoint.scopes(&request.method);
-        if is_known && !scopes.is_empty() && !key.scopes.intersects(scopes) {
+        // Scope. A method that the path does not have needs none.
+        let operation = Operation::find(operations, &request.method);
+        if let Some(scopes) = operation.map(Operation::scopes)
+            && !scopes.is_empty()
+            && !key.scopes.intersects(scopes)
+        {
             return Err(errors::insufficient_scope(scopes));
         }
-        let now = request.received_at;
+        // Rate limit. From here on the request counts, and the response has the key's headers.
         api.registry.record_use(key.id, now);
         reply.add_headers(key.near_end(now).map(|end| ("X-Key-Expires", end.to_string())));
-        let status = api.limiter.check(key.id, key.rate_limit, now)?;
-        reply.add_headers(status.headers());
-        if !is_known {
-            return Err(ApiError::method_not_allowed(methods));
-        }
-        Ok((tenant, status))
-    }
-
-    /// Makes the checks from the idempotency key on, and answers a request that reads.
-    fn check(
-        &self,
-        endpoint: Endpoint,
-        tenant: &Tenant,
-        rate_limit: RateLimitStatus,
-    ) -> Result<Checked, ApiError> {
-        let (request, scopes) = (self.request, self.caller.key.scopes);
-        let response = match endpoint {
-            Endpoint::Records { resource, prefix } => match request.method {
-                Method::GET | Method::HEAD => operations::read(tenant, request, resource, scopes)?,
-                _ => {
-                    let (change, key) = operations::check(request, resource)?;
-                    return Ok(Checked::Change { change, prefix, key });
-                }
-            },
-            Endpoint::Changes => {
-                let keep = self.api.tenants.keep_changes();
-                let oldest = request.received_at.timestamp().before(keep);
-                changes::read(tenant, request, scopes, oldest)?
+        let rate_limit = api.limiter.check(key.id, key.rate_limit, now)?;
+        reply.add_headers(rate_limit.headers());
+        // Method.
+        let operation = operation.ok_or_else(|| Operation::not_allowed(operations))?;
+        // The operation's own checks.
+        let accepted = match operation.action {
+            Action::Read(resource) => {
+                Accepted::Respond(operations::read(&tenant, request, resource, key.scopes)?)
             }
-            Endpoint::Whoami => authentication::whoami(request, &self.caller, rate_limit)?,
-            Endpoint::Batch => return Ok(Checked::Batch(Batch::check(request, scopes)?)),
+            Action::Create(resource) | Action::Update(resource) | Action::Delete(resource) => {
+                let (change, once) = operations::check(request, resource)?;
+                let demand = Demand { operations: 1, frees_space: change.frees_space() };
+                let work: Work =
+                    Box::new(move |writing, at| Ok(change.apply(writing, prefix, at)?.1));
+                Accepted::Write(demand, once, work)
+            }
+            Action::Changes => {
+                let oldest = now.timestamp().before(api.tenants.keep_changes());
+                Accepted::Respond(changes::read(&tenant, request, key.scopes, oldest)?)
+            }
+            Action::Whoami => {
+                Accepted::Respond(authentication::whoami(request, caller, rate_limit)?)
+            }
+            Action::Batch => {
+                let batch = Batch::check(request, key.scopes)?;
+                let (demand, once) = (batch.demand(), batch.key.clone());
+                Accepted::Write(demand, once, Box::new(|writing, at| batch.apply(writing, at)))
+            }
         };
-        Ok(Checked::Respond(response))
+        Ok((tenant, accepted))
     }
 
-    /// Runs `work` in the tenant's writer, once for each idempotency key, and responds after the
-    /// commit.
-    fn mutate(
-        self,
-        tenant: &Tenant,
-        demand: Demand,
-        once: Option<IdempotencyKey>,
-        work: impl FnOnce(&Writing<'_>, &ChangeContext) -> Result<Answer, MutationError<ApiError>>
-        + Send
-        + 'static,
-    ) {
+    /// Runs `work` in the tenant's writer, and responds after the commit.
+    fn write(self, tenant: &Tenant, demand: Demand, once: Option<IdempotencyKey>, work: Work) {
         let Call { caller: Principal { key, .. }, request, reply, .. } = self;
         let actor = Actor::Key { key: KeyLabel::from(key), request_id: request.id };
         let context = ChangeContext { at: request.received_at.timestamp(), actor };

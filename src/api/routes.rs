@@ -1,130 +1,58 @@
-//! The table of all paths, with the methods and scopes of those that need a key.
+//! The route table: a row for each method of each path. Dispatch, `Allow`, scopes, the labels of
+//! metrics, and both forms of the API reference come from it.
 
+use Access::{Read, Write};
 use http::HeaderMap;
 
 use super::authentication::has_well_formed_key;
-use crate::http::Method;
 use crate::http::request::{MAX_BATCH_BODY, MAX_BODY};
-use crate::metrics;
-use crate::model::{ALL, Access, Resource, Scope, Scopes};
+use crate::http::{ApiError, ErrorCode, Method};
+use crate::model::validation::shorten;
+use crate::model::{Access, CUSTOMER, EMPLOYEE, HARDWARE, Resource, Scope, Scopes};
+use crate::{metrics, words};
 
-/// What a path refers to.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What a path has.
+#[derive(Clone, Copy, Debug)]
 pub enum Route {
-    /// A path that needs a key.
-    Api(Endpoint),
-    /// A path without authentication.
-    Page(PublicPage),
+    /// Operations that need a key.
+    Api(&'static [Operation]),
+    /// A page without authentication: what answers, its `operationId`, and what it shows.
+    Page(PublicPage, &'static str, &'static str),
     /// The panel. It handles every method itself.
     Panel,
 }
 
-/// The paths that need a key.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Endpoint {
-    Records {
-        resource: &'static Resource,
-        /// `/v1` if the path begins with it, otherwise empty.
-        prefix: &'static str,
-    },
-    Changes,
-    /// The caller's key.
-    Whoami,
-    /// Several changes in one request.
-    Batch,
-}
-
-/// What a method does at a path with a key. `{resource}`, `{Resource}`, `{resources}` and
-/// `{Resources}` in its texts stand for the names of the resource.
+/// A row of the table: what a method does at a path that needs a key.
 #[derive(Debug)]
 pub struct Operation {
     pub method: Method,
+    /// The kind of scope that a key needs: for the resource, or for any if there is no resource.
+    pub needs: Option<Access>,
     pub action: Action,
-    /// The `operationId` of the OpenAPI document, and the anchor on the documentation page.
+    /// The `operationId` of the OpenAPI document, and the anchor on the documentation page. In the
+    /// texts, `{resource}`, `{Resource}`, `{resources}` and `{Resources}` stand for the names of the
+    /// resource.
     pub id: &'static str,
     pub title: &'static str,
     /// Sentences with code between back quotes.
     pub about: &'static str,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What answers a request with a key.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
-    Create,
-    Read,
-    Update,
-    Delete,
+    Create(&'static Resource),
+    Read(&'static Resource),
+    Update(&'static Resource),
+    Delete(&'static Resource),
     Changes,
+    /// Describes the caller's key.
     Whoami,
+    /// Makes several changes in one request. Each needs its own scope.
     Batch,
 }
 
-/// The operations on the records of a resource.
-static RECORDS: [Operation; 4] = [
-    Operation {
-        method: Method::POST,
-        action: Action::Create,
-        id: "create{Resource}",
-        title: "Create {resource}",
-        about: "The response is the new record; `Location` is its path. With `update_by`, the \
-                request changes the record that is there already.",
-    },
-    Operation {
-        method: Method::GET,
-        action: Action::Read,
-        id: "get{Resources}",
-        title: "Read {resources}",
-        about: "With `id` the record, otherwise a page of the records that match every filter and \
-                contain every word of `q`.",
-    },
-    Operation {
-        method: Method::PUT,
-        action: Action::Update,
-        id: "update{Resource}",
-        title: "Change {resource}",
-        about: "Only the fields that the body names change. The response is the whole record \
-                after the change.",
-    },
-    Operation {
-        method: Method::DELETE,
-        action: Action::Delete,
-        id: "delete{Resource}",
-        title: "Delete {resource}",
-        about: "The response has no body. A record that others refer to is not deleted.",
-    },
-];
-
-static CHANGES: [Operation; 1] = [Operation {
-    method: Method::GET,
-    action: Action::Changes,
-    id: "listChanges",
-    title: "Follow changes",
-    about: "One entry for each record that was created, changed or deleted, in the order of the \
-            commits. To follow a tenant: ask with `cursor=now` and keep `next_cursor`, read the \
-            lists, then ask with the kept cursor again and again. Entries of resources that the \
-            key may not read are left out.",
-}];
-
-static WHOAMI: [Operation; 1] = [Operation {
-    method: Method::GET,
-    action: Action::Whoami,
-    id: "getWhoami",
-    title: "Describe the API key of the request",
-    about: "The tenant, the key and its limit. Needs no scope.",
-}];
-
-static BATCH: [Operation; 1] = [Operation {
-    method: Method::POST,
-    action: Action::Batch,
-    id: "runBatch",
-    title: "Run a batch",
-    about: "Up to 100 operations on records in one transaction. If one of them fails, nothing is \
-            changed, and the response is its error with the number of the operation as \
-            `operation`. Each operation needs its own scope, and only the scopes of the \
-            operations in the batch are needed. The batch counts as one request against the rate \
-            limit, and one `Idempotency-Key` covers all of it.",
-}];
-
-/// The paths without authentication and rate limit (contract section 1).
+/// The pages without authentication and rate limit (contract section 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicPage {
     OpenApi,
@@ -139,97 +67,153 @@ pub enum PublicPage {
 
 pub const PANEL_PATH: &str = "/api_keys.php";
 
-/// Every path but those of records.
-pub static PATHS: [(&str, Route); 9] = [
-    ("/changes.php", Route::Api(Endpoint::Changes)),
-    ("/whoami.php", Route::Api(Endpoint::Whoami)),
-    ("/batch.php", Route::Api(Endpoint::Batch)),
-    ("/openapi.json", Route::Page(PublicPage::OpenApi)),
-    ("/docs", Route::Page(PublicPage::Docs)),
-    ("/healthz", Route::Page(PublicPage::Health)),
-    ("/readyz", Route::Page(PublicPage::Ready)),
-    ("/", Route::Page(PublicPage::Root)),
+/// The prefix below which all paths with a key, the OpenAPI document and the documentation page are
+/// also available (contract section 1).
+const PREFIX: &str = "/v1";
+
+#[rustfmt::skip] // A row is a line, with its sentences below.
+pub static ROUTES: [(&str, Route); 12] = [
+    (CUSTOMER.path, Route::Api(&CUSTOMERS)),
+    (EMPLOYEE.path, Route::Api(&EMPLOYEES)),
+    (HARDWARE.path, Route::Api(&DEVICES)),
+    ("/changes.php", Route::Api(&[
+        row(Method::GET, Some(Read), Action::Changes, "listChanges", "Follow changes",
+            "One entry for each record that was created, changed or deleted, in the order of the \
+             commits. To follow a tenant: ask with `cursor=now` and keep `next_cursor`, read the \
+             lists, then ask with the kept cursor again and again. Entries of resources that the \
+             key may not read are left out."),
+    ])),
+    ("/whoami.php", Route::Api(&[
+        row(Method::GET, None, Action::Whoami, "getWhoami", "Describe the API key of the request",
+            "The tenant, the key and its limit. Needs no scope."),
+    ])),
+    ("/batch.php", Route::Api(&[
+        row(Method::POST, None, Action::Batch, "runBatch", "Run a batch",
+            "Up to 100 operations on records in one transaction. If one of them fails, nothing is \
+             changed, and the response is its error with the number of the operation as \
+             `operation`. Each operation needs its own scope, and only the scopes of the \
+             operations in the batch are needed. The batch counts as one request against the rate \
+             limit, and one `Idempotency-Key` covers all of it."),
+    ])),
+    ("/openapi.json", Route::Page(PublicPage::OpenApi, "getDescription", "This document")),
+    ("/docs", Route::Page(PublicPage::Docs, "getDocs", "The documentation page")),
+    ("/healthz", Route::Page(PublicPage::Health, "getHealth", "Whether the process responds")),
+    ("/readyz", Route::Page(PublicPage::Ready, "getReadiness", "Whether requests can be served")),
+    ("/", Route::Page(PublicPage::Root, "getRoot", "Redirect to the documentation page")),
     (PANEL_PATH, Route::Panel),
 ];
 
-/// The value of `Allow` for pages.
-pub const PAGE_METHODS: &str = "GET, HEAD";
+static CUSTOMERS: [Operation; 4] = records(&CUSTOMER);
+static EMPLOYEES: [Operation; 4] = records(&EMPLOYEE);
+static DEVICES: [Operation; 4] = records(&HARDWARE);
 
-/// The prefix below which all paths with a key, the OpenAPI document and the documentation page are
-/// also available (contract section 1).
-pub const PREFIX: &str = "/v1";
+#[rustfmt::skip] // As above.
+const fn records(resource: &'static Resource) -> [Operation; 4] {
+    [
+        row(Method::POST, Some(Write), Action::Create(resource),
+            "create{Resource}", "Create {resource}",
+            "The response is the new record; `Location` is its path. With `update_by`, the \
+             request changes the record that is there already."),
+        row(Method::GET, Some(Read), Action::Read(resource), "get{Resources}", "Read {resources}",
+            "With `id` the record, otherwise a page of the records that match every filter and \
+             contain every word of `q`."),
+        row(Method::PUT, Some(Write), Action::Update(resource),
+            "update{Resource}", "Change {resource}",
+            "Only the fields that the body names change. The response is the whole record after \
+             the change."),
+        row(Method::DELETE, Some(Write), Action::Delete(resource),
+            "delete{Resource}", "Delete {resource}",
+            "The response has no body. A record that others refer to is not deleted."),
+    ]
+}
+
+const fn row(
+    method: Method,
+    needs: Option<Access>,
+    action: Action,
+    id: &'static str,
+    title: &'static str,
+    about: &'static str,
+) -> Operation {
+    Operation { method, needs, action, id, title, about }
+}
 
 impl Route {
     /// Whether the path is also available below [`PREFIX`].
     pub const fn is_prefixed(self) -> bool {
-        matches!(self, Route::Api(_) | Route::Page(PublicPage::OpenApi | PublicPage::Docs))
+        matches!(self, Route::Api(_) | Route::Page(PublicPage::OpenApi | PublicPage::Docs, ..))
     }
 }
 
-impl Endpoint {
-    /// What can be done at the path, in the order of the reference.
-    pub fn operations(self) -> &'static [Operation] {
-        match self {
-            Endpoint::Records { .. } => &RECORDS,
-            Endpoint::Changes => &CHANGES,
-            Endpoint::Whoami => &WHOAMI,
-            Endpoint::Batch => &BATCH,
-        }
+impl Operation {
+    /// Finds the operation of a method. GET also answers HEAD.
+    pub fn find(operations: &'static [Operation], method: &Method) -> Option<&'static Operation> {
+        let method = if *method == Method::HEAD { &Method::GET } else { method };
+        operations.iter().find(|operation| operation.method == *method)
     }
 
-    /// The value of `Allow`.
-    pub const fn methods(self) -> &'static str {
-        match self {
-            Endpoint::Records { .. } => "GET, HEAD, POST, PUT, DELETE",
-            Endpoint::Changes | Endpoint::Whoami => "GET, HEAD",
-            Endpoint::Batch => "POST",
-        }
+    /// The error of a method that is not among the operations.
+    pub fn not_allowed(operations: &'static [Operation]) -> ApiError {
+        let names = operations.iter().map(|operation| match operation.method.as_str() {
+            "GET" => "GET, HEAD",
+            method => method,
+        });
+        ApiError::method_not_allowed(&names.collect::<Vec<_>>().join(", "))
     }
 
-    /// The scopes of which a request with this method needs one; empty if it needs none. Each
-    /// operation of a batch needs its own.
-    pub fn scopes(self, method: &Method) -> Scopes {
-        match self {
-            Endpoint::Records { resource, .. } => Scope { resource, access: access(method) }.into(),
-            Endpoint::Changes => Scopes::read_only(),
-            Endpoint::Whoami | Endpoint::Batch => Scopes::default(),
+    /// The scopes of which a key needs one; empty if it needs none.
+    pub fn scopes(&self) -> Scopes {
+        match (self.needs, self.action.resource()) {
+            (None, _) => Scopes::default(),
+            (Some(access), Some(resource)) => Scope { resource, access }.into(),
+            (Some(access), None) => Scope::all().filter(|scope| scope.access == access).collect(),
         }
     }
 }
 
-/// The access that the method needs on a record path (contract section 5).
-fn access(method: &Method) -> Access {
-    if matches!(*method, Method::GET | Method::HEAD) { Access::Read } else { Access::Write }
+impl Action {
+    pub const fn resource(self) -> Option<&'static Resource> {
+        match self {
+            Action::Create(of) | Action::Read(of) | Action::Update(of) | Action::Delete(of) => {
+                Some(of)
+            }
+            Action::Changes | Action::Whoami | Action::Batch => None,
+        }
+    }
 }
 
-/// Finds the route of a path. Returns it with the path without prefix. Paths are compared as sent,
-/// without percent-decoding.
-pub fn find(path: &str) -> Option<(&'static str, Route)> {
+/// Finds the route of a path. Returns the path without the prefix, the route, and the prefix: `/v1`
+/// or nothing. Paths are compared as sent, without percent-decoding.
+pub fn find(path: &str) -> Option<(&'static str, Route, &'static str)> {
     let (prefix, bare) = path.strip_prefix(PREFIX).map_or(("", path), |bare| (PREFIX, bare));
-    if let Some(resource) = ALL.into_iter().find(|resource| resource.path == bare) {
-        return Some((resource.path, Route::Api(Endpoint::Records { resource, prefix })));
-    }
     let is_sent =
         |(known, route): &&(&str, Route)| *known == if route.is_prefixed() { bare } else { path };
-    PATHS.iter().find(is_sent).copied()
+    ROUTES.iter().find(is_sent).map(|(path, route)| (*path, *route, prefix))
+}
+
+/// The error of a path that is not in the table.
+pub fn not_found(path: &str) -> ApiError {
+    let known = ROUTES.iter().map(|(path, _)| *path);
+    let message = words::unknown("path", &shorten(path), known);
+    ApiError::new(ErrorCode::EndpointNotFound, format!("{message} See /docs."))
 }
 
 /// The longest body in bytes that a path takes of a request with these headers. It is none where
 /// the request is refused whatever its body is.
 pub fn max_body(path: &str, headers: &HeaderMap) -> usize {
-    match find(path) {
-        Some((_, Route::Api(endpoint))) if has_well_formed_key(headers) => match endpoint {
-            Endpoint::Batch => MAX_BATCH_BODY,
+    match find(path).map(|(_, route, _)| route) {
+        Some(Route::Api(operations)) if has_well_formed_key(headers) => match operations {
+            [Operation { action: Action::Batch, .. }] => MAX_BATCH_BODY,
             _ => MAX_BODY,
         },
-        Some((_, Route::Panel)) => MAX_BODY,
+        Some(Route::Panel) => MAX_BODY,
         _ => 0,
     }
 }
 
 /// The metrics label of a path: the known path without prefix, or [`metrics::OTHER`].
 pub fn label(path: &str) -> &'static str {
-    find(path).map_or(metrics::OTHER, |(path, _)| path)
+    find(path).map_or(metrics::OTHER, |(path, ..)| path)
 }
 
 #[cfg(test)]

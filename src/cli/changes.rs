@@ -1,12 +1,13 @@
 //! `changes`: prints the newest entries of a tenant's change log.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroI64, NonZeroUsize};
 
 use clap::Args;
 use serde_json::Value;
 
 use super::{GlobalOptions, open_tenant, resource};
 use crate::clock::Clock;
+use crate::config::positive;
 use crate::model::{ALL, RecordId, Resource};
 use crate::store::{ChangesPage, ChangesQuery, DatabaseError, Start, TenantFile};
 
@@ -18,10 +19,10 @@ pub(super) struct Arguments {
     #[arg(long, value_parser = resource())]
     resource: Option<&'static Resource>,
     /// Only the record with this id
-    #[arg(long, requires = "resource", value_parser = clap::value_parser!(i64).range(1..))]
-    id: Option<i64>,
+    #[arg(long, requires = "resource", value_parser = positive::<NonZeroI64>)]
+    id: Option<NonZeroI64>,
     /// The number of entries, the newest of all
-    #[arg(long, default_value = "50", value_name = "N")]
+    #[arg(long, default_value = "50", value_name = "N", value_parser = positive::<NonZeroUsize>)]
     last: NonZeroUsize,
 }
 
@@ -34,7 +35,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
         reading.changes(&ChangesQuery {
             readable: ALL.to_vec(),
             resource: *resource,
-            record: id.map(RecordId),
+            record: id.map(|id| RecordId(id.get())),
             start: Start::Newest,
             limit: last.get(),
             oldest: reading.changes_shown_since(now)?,

@@ -16,6 +16,7 @@ use crate::files;
 use crate::model::Resource;
 use crate::store::{DatabaseError, TenantFile};
 use crate::transfer::{self, Format};
+use crate::words;
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -60,7 +61,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     options.report(
         &json!({"done": "exported", "tenant": tenant, "resource": plural, "rows": rows,
             "file": path}),
-        &format!("{rows} rows of {plural} of {tenant} are exported to {path}"),
+        &format!("exported {} of {plural} of {tenant} to {path}", words::count(rows, "row")),
     )
 }
 

@@ -19,6 +19,7 @@ mod supervisor;
 mod tenant;
 
 use std::env;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -181,7 +182,8 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// The error and its causes on one line. A cause that an earlier message contains is left out.
+/// The error and its causes on one line. A cause that an earlier message contains is left out, and
+/// so are the system's numbers of errors, such as ` (os error 13)`.
 fn reason(error: &anyhow::Error) -> String {
     let mut reason = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -190,6 +192,11 @@ fn reason(error: &anyhow::Error) -> String {
         } else if !reason.contains(&cause) {
             reason = format!("{reason}: {cause}");
         }
+    }
+    while let Some((before, rest)) = reason.split_once(" (os error ")
+        && let Some((_, after)) = rest.split_once(')')
+    {
+        reason = format!("{before}{after}");
     }
     reason.replace('\n', " ")
 }
@@ -227,15 +234,21 @@ impl GlobalOptions {
     /// Converts an error of the registry. A missing registry means that the directory is no data
     /// directory.
     fn explain(&self, error: OpenError) -> anyhow::Error {
-        match error {
-            OpenError::Missing(path) if path.ends_with(REGISTRY_FILE) => anyhow!(
-                "{} is no data directory (it has no {}); --data-dir or TENANTDESK_DATA_DIR names \
-                 another, and \"serve\", \"tenant create\" and \"restore\" make one",
-                self.data_dir.display(),
-                REGISTRY_FILE
-            ),
-            other => other.into(),
+        let OpenError::Missing(path) = &error else { return error.into() };
+        let directory = self.data_dir.display();
+        if let Err(error) = path.symlink_metadata()
+            && error.kind() == io::ErrorKind::PermissionDenied
+        {
+            return anyhow!("this user may not read {directory}: {error}");
         }
+        if !path.ends_with(REGISTRY_FILE) {
+            return error.into();
+        }
+        anyhow!(
+            "{directory} is no data directory (it has no {REGISTRY_FILE}); --data-dir or \
+             TENANTDESK_DATA_DIR names another; the package's is /var/lib/tenantdesk; \"serve\", \
+             \"tenant create\" and \"restore\" make one"
+        )
     }
 }
 
@@ -284,5 +297,7 @@ mod tests {
     fn the_reason_is_one_line_without_repetition() {
         let error = anyhow!("no\ndisk").context("cannot write: no\ndisk").context("it failed");
         assert_eq!(reason(&error), "it failed: cannot write: no disk");
+        let error = anyhow::Error::new(io::Error::from_raw_os_error(32)).context("cannot write");
+        assert_eq!(reason(&error), "cannot write: Broken pipe");
     }
 }

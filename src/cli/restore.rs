@@ -82,10 +82,11 @@ fn text(restored: &Restored) -> String {
     lines.extend(restored.tenants.iter().map(|tenant| {
         let access = match tenant.keys {
             _ if tenant.existed => "its keys, password and state are unchanged".to_owned(),
+            1 => "1 key came with it".to_owned(),
             keys => format!("{keys} keys came with it"),
         };
         let records: Vec<String> =
-            tenant.records.iter().map(|(name, count)| format!("{count} {name}")).collect();
+            tenant.records.iter().map(|(name, count)| format!("{name} {count}")).collect();
         format!("tenant {} (id {}): {}; {access}", tenant.name, tenant.id, records.join(", "))
     }));
     lines.join("\n")

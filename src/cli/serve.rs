@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use sd_notify::NotifyState;
 use serde::Serialize;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use tracing::Level;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
@@ -64,6 +66,7 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let config = configure(options, arguments, raise_descriptor_limit());
     tracing::info!(max_open_tenants = config.tenants.open, "starting");
 
+    let is_starting = end_at_signals()?;
     DataDir::create(&options.data_dir)?;
     // Locked before the address is bound: if both are in use, the message about the directory is
     // more useful.
@@ -71,8 +74,8 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     let bound = BoundServer::bind(config.clone())?;
     let app = App::open(&config, Clock::system())?;
     let _ = app.metrics.lost_lines.set(lost_lines);
-    // Until here, where it may wait for a command or migrate, a signal ends the process at once.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot handle signals")?;
+    is_starting.store(false, Ordering::SeqCst);
     let mut created = Vec::new();
     let server = create_tenants(&app, &arguments.create_tenants, &mut created)
         .and_then(|()| start(options, bound, &app, signals, &created))
@@ -96,6 +99,17 @@ pub(super) fn run(options: &GlobalOptions, arguments: &Arguments) -> anyhow::Res
     result?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Makes a signal end the process at once while the returned flag is set: while the server waits
+/// for a command, or migrates. A parent such as `nohup` may have left SIGINT ignored.
+fn end_at_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let is_starting = Arc::new(AtomicBool::new(true));
+    for signal in [SIGTERM, SIGINT] {
+        flag::register_conditional_default(signal, Arc::clone(&is_starting))
+            .context("cannot handle signals")?;
+    }
+    Ok(is_starting)
 }
 
 /// Starts the log on standard error. A thread writes it, so that a reader of the log that hangs

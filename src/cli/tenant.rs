@@ -102,7 +102,7 @@ pub(super) fn run(options: &GlobalOptions, command: Command) -> anyhow::Result<(
     };
     let (name, state) = (&tenant.name, tenant.state(now));
     let trial = tenant.trial_until.as_deref().map(|until| format!(", trial until {until}"));
-    let text = format!("tenant {name}: {done}; it is {state}{}", trial.unwrap_or_default());
+    let text = format!("tenant {name} is {state}{}", trial.unwrap_or_default());
     options.report(&document(&tenant, now, "done", done.into()), &text)
 }
 

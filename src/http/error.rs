@@ -83,10 +83,10 @@ impl ApiError {
     }
 
     /// `method_not_allowed`; `allow` is the value of `Allow`.
-    pub fn method_not_allowed(allow: &'static str) -> ApiError {
+    pub fn method_not_allowed(allow: &str) -> ApiError {
         let message =
             format!("This endpoint does not support the request's method. Use one of: {allow}.");
-        ApiError::new(ErrorCode::MethodNotAllowed, message).header("Allow", allow)
+        ApiError::new(ErrorCode::MethodNotAllowed, message).header("Allow", allow.to_owned())
     }
 
     /// `internal_error`. The caller logs the cause.

@@ -69,6 +69,10 @@ fn paths_are_compared_as_they_were_sent() {
         server.anonymous().get(path).fails_with(404, "endpoint_not_found");
     }
     api.post("/suppliers.php", json!({"name": "x"})).fails_with(404, "endpoint_not_found");
+    for near in ["/customers", "/customer.php", "/Customers.php"] {
+        let reply = api.get(near).fails_with(404, "endpoint_not_found");
+        reply.saying("Did you mean \"/customers.php\"? See /docs.");
+    }
     api.call("BREW", "/coffee").send().fails_with(404, "endpoint_not_found");
 }
 

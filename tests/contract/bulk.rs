@@ -209,9 +209,21 @@ fn wrong_usage_exits_with_2_and_a_missing_file_or_tenant_with_1() {
         &["export", "acme", "customers"],
         &["backup", "b"],
     ] {
-        empty.cli(command).fails_saying("no data directory");
+        let output = empty.cli(command).fails_saying("no data directory");
+        assert!(output.stderr.contains("TENANTDESK_DATA_DIR names another"), "{output:?}");
         assert!(!empty.data().exists());
     }
+    let closed = DataDir::new(true);
+    closed.tenant("acme");
+    let set_mode = |mode| {
+        std::fs::set_permissions(closed.data(), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set_mode(0);
+    let output = closed.cli(&["export", "acme", "customers"]).ends_with(1);
+    set_mode(0o700);
+    let message =
+        format!("error: this user may not read {}: Permission denied\n", closed.data().display());
+    assert_eq!(output.stderr, message);
 }
 
 #[test]

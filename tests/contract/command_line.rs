@@ -1,6 +1,6 @@
 //! Contract section 10: `serve`, `tenant`, `key` and `check`.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -747,4 +747,34 @@ fn commands_run_beside_each_other() {
     });
     let list = server.cli(&["--json", "tenant", "list"]).done().json();
     assert_eq!(list.as_array().unwrap().len(), 7);
+}
+
+/// No message shows the words of the library that parses the value.
+#[test]
+fn a_wrong_value_of_an_option_is_explained() {
+    let data_dir = place_with(&["acme"]);
+    for (arguments, words) in [
+        (&["serve", "--listen", "0.0.0.0"][..], "an IP address and a port, such as 0.0.0.0:8080"),
+        (&["serve", "--metrics-listen", "9180"], "an IP address and a port, such as 0.0.0.0:8080"),
+        (&["serve", "--workers", "ten"], "not a whole number from 1 to 1024"),
+        (&["serve", "--rate-limit", "0"], "not a whole number from 1"),
+        (&["changes", "acme", "--last", "ten"], "not a whole number from 1"),
+        (&["changes", "acme", "--resource", "customers", "--id", "0"], "not a whole number from 1"),
+    ] {
+        let output = data_dir.cli(arguments).ends_with(2);
+        assert!(output.stderr.contains(words), "{arguments:?}: {output:?}");
+    }
+}
+
+#[test]
+fn an_output_that_nobody_reads_ends_the_command_with_plain_words() {
+    let data_dir = place_with(&["acme"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = data_dir.command();
+    command.arg("--data-dir").arg(data_dir.data()).args(["export", "acme", "customers"]);
+    let output = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let output = output.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), &*stderr), (Some(1), "error: cannot write: Broken pipe\n"));
 }

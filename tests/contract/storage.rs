@@ -209,9 +209,14 @@ fn a_signal_ends_a_server_that_waits_for_a_command() {
     let in_use = File::open(data_dir.data()).unwrap();
     in_use.lock_shared().unwrap();
     for signal in ["TERM", "INT"] {
-        let mut serve = data_dir.command();
-        serve.arg("--data-dir").arg(data_dir.data()).args(["serve", "--listen", "127.0.0.1:0"]);
-        let mut serve = serve.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let serve = data_dir.command();
+        // As a script that starts it in the background.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' INT; exec \"$@\"", "sh"]).arg(serve.get_program());
+        shell.arg("--data-dir").arg(data_dir.data());
+        data_dir.as_its_user(&mut shell);
+        shell.args(["serve", "--listen", "127.0.0.1:0"]);
+        let mut serve = shell.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(serve.stderr.take().unwrap()).lines();
         assert!(log.any(|line| line.unwrap().contains("waiting for the commands")));
         let kill = ["-s", signal, &serve.id().to_string()];

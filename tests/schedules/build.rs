@@ -6,8 +6,8 @@ use std::{env, fs};
 
 /// The sources, without their tests.
 const SOURCES: [&str; 9] = [
-    "turns.rs",
     "fair_queue.rs",
+    "http/scheduler.rs",
     "http/worker_pool.rs",
     "http/responder.rs",
     "http/request.rs",
@@ -18,7 +18,11 @@ const SOURCES: [&str; 9] = [
 ];
 
 /// In all sources.
-const PATHS: [(&str, &str); 14] = [
+const PATHS: [(&str, &str); 15] = [
+    (
+        "use parking_lot::{Condvar, Mutex};",
+        "use crate::stand_ins::condvar::Condvar; use parking_lot::Mutex;",
+    ),
     ("rusqlite::", "crate::stand_ins::rusqlite::"),
     ("r2d2::Pool", "crate::stand_ins::r2d2::Pool"),
     ("r2d2_sqlite::", "crate::stand_ins::r2d2::"),
@@ -36,9 +40,15 @@ const PATHS: [(&str, &str); 14] = [
 ];
 
 /// Smaller limits, so that little reaches them, and modules that `src/lib.rs` has.
-const CHANGES: [(&str, &str, &str); 6] = [
-    ("http/worker_pool.rs", "const MAX_WAITING: usize = 1024;", "const MAX_WAITING: usize = 4;"),
+const CHANGES: [(&str, &str, &str); 8] = [
+    (
+        "http/scheduler.rs",
+        "pub const MAX_WAITING: usize = 1024;",
+        "pub const MAX_WAITING: usize = 4;",
+    ),
+    ("http/worker_pool.rs", "const MAX_UNSENT: usize = 1024;", "const MAX_UNSENT: usize = 4;"),
     ("http/worker_pool.rs", "const MAX_SENT: usize = 8;", "const MAX_SENT: usize = 2;"),
+    ("http/worker_pool.rs", "const MAX_RECEIVING: usize = 3;", "const MAX_RECEIVING: usize = 1;"),
     ("store/tenant/writer.rs", "const BATCH: usize = 128;", "const BATCH: usize = 2;"),
     (
         "store/tenant/writer.rs",
@@ -55,18 +65,18 @@ mod writer;",
 ];
 
 /// What `Fault` in `src/faults.rs` describes. `{}` is whether the fault is present.
-const FAULTS: [(&str, &str, &str, &str); 14] = [
+const FAULTS: [(&str, &str, &str, &str); 15] = [
     (
-        "JobsWaitForTheirWorker",
+        "NobodyReceives",
         "http/worker_pool.rs",
-        "                    if had_job {",
-        "if had_job && !{} {",
+        "if jobs.receiving == 0 {",
+        "if jobs.receiving == 0 && !{} {",
     ),
     (
-        "RequestsStayInTheQueue",
+        "RequestsStayInTheOutbox",
         "http/worker_pool.rs",
-        "        queue.send_waiting();\n        let exchange =",
-        "if !{} { queue.send_waiting(); } let exchange =",
+        "        outbox.send();\n        let exchange =",
+        "if !{} { outbox.send(); } let exchange =",
     ),
     (
         "StopWakesNobody",
@@ -77,20 +87,26 @@ const FAULTS: [(&str, &str, &str, &str); 14] = [
     (
         "WatchdogIsForgotten",
         "http/worker_pool.rs",
-        "queue.watchdog.take().map(|watchdog| watchdog.send(()));",
-        "if !{} { queue.watchdog.take().map(|watchdog| watchdog.send(())); }",
+        "outbox.watchdog.take().map(|watchdog| watchdog.send(()));",
+        "if !{} { outbox.watchdog.take().map(|watchdog| watchdog.send(())); }",
     ),
     (
-        "OneOwnerIsServed",
-        "turns.rs",
-        "let next = lanes.iter_mut().find_map(",
-        "let next = lanes.iter_mut().skip(usize::from({})).find_map(",
+        "PanicEndsTheWorker",
+        "http/worker_pool.rs",
+        "let result = panic::catch_unwind(AssertUnwindSafe(work));",
+        "let result = if {} { Ok(work()) } else { panic::catch_unwind(AssertUnwindSafe(work)) };",
     ),
     (
-        "PanicKeepsItsTurn",
-        "turns.rs",
-        "lane.running -= 1;",
-        "if !({} && std::thread::panicking()) { lane.running -= 1; }",
+        "JobKeepsItsPlace",
+        "http/scheduler.rs",
+        "            state.running -= 1;",
+        "if !{} { state.running -= 1; }",
+    ),
+    (
+        "OneLaneIsServed",
+        "http/scheduler.rs",
+        "self.turns.iter().position(may_run)?",
+        "self.turns.iter().take(if {} { 1 } else { usize::MAX }).position(may_run)?",
     ),
     (
         "RestOfAClientIsLost",
@@ -101,8 +117,8 @@ const FAULTS: [(&str, &str, &str, &str); 14] = [
     (
         "DroppedWithoutAnswer",
         "http/responder.rs",
-        "        if self.is_wanted() {",
-        "if self.is_wanted() && !{} {",
+        "        self.finish(Response::from(ApiError::internal()));",
+        "if !{} { self.finish(Response::from(ApiError::internal())); }",
     ),
     (
         "RefusedWithoutAnswer",

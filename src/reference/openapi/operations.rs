@@ -7,7 +7,7 @@ use super::records::of_filter;
 use super::schema::{ENTITY_TAGS, EXAMPLE_ETAG, EXAMPLE_UUID};
 use crate::api::list::{self, filters};
 use crate::api::query::QueryParameter;
-use crate::api::routes::{self, Action, Endpoint, PATHS, Route};
+use crate::api::routes::{self, Action, ROUTES, Route};
 use crate::api::{change, changes};
 use crate::http::ErrorCode;
 use crate::http::error_code::{Description, OperationGroup};
@@ -29,11 +29,10 @@ const IDEMPOTENCY_KEY: &str =
 const REQUEST_ID: &str =
     "A UUID chosen by the client for this request. Any other value is ignored.";
 
-/// A row of the table of operations at a path of the table of routes.
+/// A row of the route table.
 #[derive(Clone, Copy)]
 pub(in crate::reference) struct Operation {
     pub path: &'static str,
-    endpoint: Endpoint,
     row: &'static routes::Operation,
 }
 
@@ -54,14 +53,9 @@ pub(in crate::reference) struct Parameter {
 impl Operation {
     /// Every operation, in the order of the reference.
     pub(in crate::reference) fn all() -> impl Iterator<Item = Operation> {
-        let records =
-            ALL.into_iter().map(|of| (of.path, Endpoint::Records { resource: of, prefix: "" }));
-        let others = PATHS.iter().filter_map(|(path, route)| match route {
-            Route::Api(endpoint) => Some((*path, *endpoint)),
-            Route::Page(_) | Route::Panel => None,
-        });
-        records.chain(others).flat_map(|(path, endpoint)| {
-            endpoint.operations().iter().map(move |row| Operation { path, endpoint, row })
+        ROUTES.iter().flat_map(|(path, route)| {
+            let rows: &[_] = if let Route::Api(rows) = route { rows } else { &[] };
+            rows.iter().map(|row| Operation { path, row })
         })
     }
 
@@ -88,27 +82,26 @@ impl Operation {
 
     /// The scopes of which a key needs one.
     pub(in crate::reference) fn scopes(&self) -> Vec<Scope> {
-        let is_needed = |scope: &Scope| match self.endpoint {
-            Endpoint::Batch => scope.access == Access::Write,
-            endpoint => endpoint.scopes(&self.row.method).contains(*scope),
-        };
+        let needed = self.row.scopes();
+        let is_batch = self.row.action == Action::Batch;
+        let is_needed =
+            |one: &Scope| needed.contains(*one) || is_batch && one.access == Access::Write;
         Scope::all().filter(is_needed).collect()
     }
 
     pub(in crate::reference) fn resource(&self) -> Option<&'static Resource> {
-        match self.endpoint {
-            Endpoint::Records { resource, .. } => Some(resource),
-            Endpoint::Changes | Endpoint::Whoami | Endpoint::Batch => None,
-        }
+        self.row.action.resource()
     }
 
     /// The group of operations: the resource, or the path's own.
     pub(in crate::reference) fn tag(&self) -> &'static str {
-        match self.endpoint {
-            Endpoint::Records { resource, .. } => resource.plural,
-            Endpoint::Changes => "changes",
-            Endpoint::Whoami => "key",
-            Endpoint::Batch => "batch",
+        match self.row.action {
+            Action::Changes => "changes",
+            Action::Whoami => "key",
+            Action::Batch => "batch",
+            Action::Create(of) | Action::Read(of) | Action::Update(of) | Action::Delete(of) => {
+                of.plural
+            }
         }
     }
 
@@ -125,23 +118,23 @@ impl Operation {
                 |one: &Parameter| one.shared_as.is_some_and(|name| names.contains(&name));
             Parameter::shared().into_iter().filter(is_named).collect::<Vec<_>>()
         };
-        match (self.row.action, self.resource()) {
-            (Action::Read, Some(resource)) => {
+        match self.row.action {
+            Action::Read(resource) => {
                 let declared = list::parameters(resource).map(|each| Parameter::of(each, resource));
                 let parameters = shared(&["OptionalId", "IfNoneMatch"]).into_iter();
                 parameters.chain(declared).chain(filter_parameters(resource)).collect()
             }
-            (Action::Changes, _) => {
-                changes::PARAMETERS.iter().map(|each| Parameter::of(each, ())).collect()
-            }
-            (Action::Create, Some(resource)) => {
+            Action::Create(resource) => {
                 let update_by = Parameter::of(&change::UPDATE_BY, resource);
                 let parameters = shared(&["IfMatch", "IdempotencyKey"]).into_iter();
                 parameters.chain([update_by]).collect()
             }
-            (Action::Batch, _) => shared(&["IdempotencyKey"]),
-            (Action::Update | Action::Delete, _) => shared(&["Id", "IfMatch", "IdempotencyKey"]),
-            (Action::Create | Action::Read | Action::Whoami, _) => Vec::new(),
+            Action::Update(_) | Action::Delete(_) => shared(&["Id", "IfMatch", "IdempotencyKey"]),
+            Action::Changes => {
+                changes::PARAMETERS.iter().map(|each| Parameter::of(each, ())).collect()
+            }
+            Action::Batch => shared(&["IdempotencyKey"]),
+            Action::Whoami => Vec::new(),
         }
     }
 
@@ -152,31 +145,23 @@ impl Operation {
 
     fn is_in(&self, group: OperationGroup) -> bool {
         use OperationGroup as Group;
-        let is = |action| self.row.action == action || self.row.action == Action::Batch;
-        let resources: Vec<&Resource> = match self.resource() {
-            Some(resource) => vec![resource],
-            None => ALL.to_vec(),
-        };
-        let refers = |of: &&Resource, kind| {
+        let action = self.row.action;
+        let is_batch = action == Action::Batch;
+        let refers = |of: &Resource, kind| {
             of.fields.iter().filter_map(|field| field.references).any(|target| target.kind == kind)
         };
-        match group {
-            Group::All | Group::Key => true,
-            Group::Scope => self.row.action != Action::Whoami,
-            Group::Read => self.row.action == Action::Read,
-            Group::Create => is(Action::Create),
-            Group::Update => is(Action::Update),
-            Group::Delete => is(Action::Delete),
-            Group::RefersTo(kind) => {
-                (is(Action::Create) || is(Action::Update))
-                    && resources.iter().any(|of| refers(of, kind))
-            }
-            Group::Referenced => {
-                let is_target = |of: &&Resource| ALL.iter().any(|other| refers(other, of.kind));
-                is(Action::Delete) && resources.iter().any(is_target)
-            }
-            Group::Changes => self.row.action == Action::Changes,
-            Group::Page | Group::Ready => false,
+        match (group, action) {
+            (Group::All | Group::Key, _) => true,
+            (Group::Scope, _) => action != Action::Whoami,
+            (Group::Read, _) => matches!(action, Action::Read(_)),
+            (Group::Create, _) => is_batch || matches!(action, Action::Create(_)),
+            (Group::Update, _) => is_batch || matches!(action, Action::Update(_)),
+            (Group::Delete, _) => is_batch || matches!(action, Action::Delete(_)),
+            (Group::RefersTo(kind), Action::Create(of) | Action::Update(of)) => refers(of, kind),
+            (Group::Referenced, Action::Delete(of)) => ALL.iter().any(|one| refers(one, of.kind)),
+            (Group::RefersTo(_) | Group::Referenced, _) => is_batch,
+            (Group::Changes, _) => action == Action::Changes,
+            (Group::Page | Group::Ready, _) => false,
         }
     }
 }

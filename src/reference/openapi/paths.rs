@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::operations::{Operation, Parameter, errors};
 use super::schema::{reference, schema_ref};
-use crate::api::routes::{Action, PATHS, PublicPage, Route};
+use crate::api::routes::{Action, PublicPage, ROUTES, Route};
 use crate::http::ErrorCode;
 use crate::http::error_code::{Description, OperationGroup};
 use crate::words::capitalize;
@@ -28,9 +28,9 @@ pub(super) fn paths(shared: &mut Responses) -> Value {
         add_errors(shared, &mut document, &operation.errors(), true);
         paths[operation.path][operation.method()] = document;
     }
-    for (path, route) in PATHS {
-        let Route::Page(page) = route else { continue };
-        let (mut document, groups) = of_page(page);
+    for (path, route) in ROUTES {
+        let Route::Page(page, id, about) = route else { continue };
+        let (mut document, groups) = of_page(page, id, about);
         add_errors(shared, &mut document, &errors(|group| groups.contains(&group)), false);
         paths[path]["get"] = document;
         if !route.is_prefixed() {
@@ -60,10 +60,10 @@ fn of_operation(operation: &Operation) -> Value {
         "responses": success(operation.action(), &title),
     });
     let (body, limit) = match operation.action() {
-        Action::Create => (format!("{title}Create"), "64 KiB"),
-        Action::Update => (format!("{title}Update"), "64 KiB"),
+        Action::Create(_) => (format!("{title}Create"), "64 KiB"),
+        Action::Update(_) => (format!("{title}Update"), "64 KiB"),
         Action::Batch => ("Batch".to_owned(), "1 MiB"),
-        Action::Read | Action::Delete | Action::Changes | Action::Whoami => return document,
+        Action::Read(_) | Action::Delete(_) | Action::Changes | Action::Whoami => return document,
     };
     document["requestBody"] = json!({
         "required": true,
@@ -78,14 +78,16 @@ fn success(action: Action, title: &str) -> Value {
     let record = || schema_ref(title);
     let either = || json!({ "oneOf": [record(), schema_ref(&format!("{title}Page"))] });
     let (status, about, schema, headers): (_, _, _, &[&str]) = match action {
-        Action::Create => {
+        Action::Create(_) => {
             ("201", "The new record.", record(), &["Location", "ETag", "Idempotent-Replayed"])
         }
-        Action::Read => ("200", "The record, or a page of them.", either(), &["Link", "ETag"]),
-        Action::Update => {
+        Action::Read(_) => ("200", "The record, or a page of them.", either(), &["Link", "ETag"]),
+        Action::Update(_) => {
             ("200", "The changed record.", record(), &["ETag", "Idempotent-Replayed"])
         }
-        Action::Delete => ("204", "The record is deleted.", Value::Null, &["Idempotent-Replayed"]),
+        Action::Delete(_) => {
+            ("204", "The record is deleted.", Value::Null, &["Idempotent-Replayed"])
+        }
         Action::Changes => {
             ("200", "The entries, the oldest first.", schema_ref("ChangePage"), &["Link"])
         }
@@ -101,10 +103,10 @@ fn success(action: Action, title: &str) -> Value {
     }
     let mut responses = json!({ status: with_headers(response, true, headers) });
     match action {
-        Action::Read => responses["304"] = unchanged("record", true),
-        Action::Create => {
+        Action::Read(_) => responses["304"] = unchanged("record", true),
+        Action::Create(resource) => {
             let about = json!("The record that `update_by` found, after the change.");
-            responses["200"] = success(Action::Update, title)["200"].take();
+            responses["200"] = success(Action::Update(resource), title)["200"].take();
             responses["200"]["description"] = about;
         }
         _ => {}
@@ -172,37 +174,22 @@ fn with_headers(mut response: Value, counted: bool, others: &[&str]) -> Value {
     response
 }
 
-/// A path without a key, and the groups of its errors.
-fn of_page(page: PublicPage) -> (Value, &'static [OperationGroup]) {
+/// A page without a key, and the groups of its errors.
+fn of_page(page: PublicPage, id: &str, about: &str) -> (Value, &'static [OperationGroup]) {
     use OperationGroup::{All, Page, Ready};
-    let (id, about, media, schema, groups): (_, _, _, _, &[_]) = match page {
-        PublicPage::OpenApi => {
-            ("getDescription", "This document", JSON, json!({ "type": "object" }), &[All, Page])
-        }
-        PublicPage::Docs => {
-            let html = json!({ "type": "string" });
-            ("getDocs", "The documentation page", "text/html", html, &[All, Page])
-        }
-        PublicPage::Health => {
-            ("getHealth", "Whether the process responds", JSON, schema_ref("State"), &[All])
-        }
-        PublicPage::Ready => {
-            let about = "Whether requests can be served";
-            ("getReadiness", about, JSON, schema_ref("State"), &[All, Page, Ready])
-        }
-        PublicPage::Root => {
-            ("getRoot", "Redirect to the documentation page", "", Value::Null, &[All, Page])
-        }
+    let ok = |media: &str, schema: Value| json!({ "description": about, "content": { media: { "schema": schema } } });
+    let cached = |media, kind: &str| {
+        let document = with_headers(ok(media, json!({ "type": kind })), false, &["ETag"]);
+        json!({ "200": document, "304": unchanged("document", false) })
     };
-    let ok = json!({ "description": about, "content": { media: { "schema": schema } } });
-    let responses = match page {
-        PublicPage::Root => {
-            json!({ "302": with_headers(json!({ "description": about }), false, &["Location"]) })
-        }
-        PublicPage::OpenApi | PublicPage::Docs => {
-            json!({ "200": with_headers(ok, false, &["ETag"]), "304": unchanged("document", false) })
-        }
-        PublicPage::Health | PublicPage::Ready => json!({ "200": ok }),
+    let state = || json!({ "200": ok(JSON, schema_ref("State")) });
+    let redirect = || with_headers(json!({ "description": about }), false, &["Location"]);
+    let (responses, groups): (_, &[_]) = match page {
+        PublicPage::OpenApi => (cached(JSON, "object"), &[All, Page]),
+        PublicPage::Docs => (cached("text/html", "string"), &[All, Page]),
+        PublicPage::Health => (state(), &[All]),
+        PublicPage::Ready => (state(), &[All, Page, Ready]),
+        PublicPage::Root => (json!({ "302": redirect() }), &[All, Page]),
     };
     let document = json!({ "operationId": id, "tags": ["service"], "summary": about,
         "security": [], "responses": responses });

@@ -8,15 +8,17 @@ thread_local! {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A worker that has run a job and takes a request wakes no other for the jobs that wait.
-    JobsWaitForTheirWorker,
+    /// The worker that takes the last place of those that receive wakes no other.
+    NobodyReceives,
     /// The worker that takes a request does not send the next one to tiny_http.
-    RequestsStayInTheQueue,
+    RequestsStayInTheOutbox,
     StopWakesNobody,
     WatchdogIsForgotten,
-    /// A worker runs no jobs of an owner while another owner has some.
-    OneOwnerIsServed,
-    PanicKeepsItsTurn,
+    PanicEndsTheWorker,
+    /// A job that has ended counts as running.
+    JobKeepsItsPlace,
+    /// A lane waits while the lane before it runs as many jobs as it may.
+    OneLaneIsServed,
     /// The fair queue forgets what a client has left when its first item is taken.
     RestOfAClientIsLost,
     DroppedWithoutAnswer,

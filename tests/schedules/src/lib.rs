@@ -11,13 +11,12 @@ pub mod stand_ins;
 use stand_ins::{clock, config, files, metrics, model, secret};
 
 #[rustfmt::skip]
-pub mod turns { include!(concat!(env!("OUT_DIR"), "/turns.rs")); }
-#[rustfmt::skip]
 pub mod fair_queue { include!(concat!(env!("OUT_DIR"), "/fair_queue.rs")); }
 #[rustfmt::skip]
 pub mod http {
     use crate::stand_ins::response;
     pub use crate::stand_ins::response as error;
+    pub mod scheduler { include!(concat!(env!("OUT_DIR"), "/http/scheduler.rs")); }
     pub mod worker_pool { include!(concat!(env!("OUT_DIR"), "/http/worker_pool.rs")); }
     pub mod responder { include!(concat!(env!("OUT_DIR"), "/http/responder.rs")); }
     pub mod request { include!(concat!(env!("OUT_DIR"), "/http/request.rs")); }

@@ -1,4 +1,4 @@
-//! Requests on their way through the fair queue, tiny_http, the workers and the turns.
+//! Requests on their way through tiny_http, the scheduler and the workers.
 
 use std::net::IpAddr;
 use std::panic;
@@ -9,19 +9,19 @@ use schedules::faults::Fault;
 use schedules::http::error::Response;
 use schedules::http::request::Request;
 use schedules::http::responder::Responder;
-use schedules::http::worker_pool::{Handler, WorkerPool};
+use schedules::http::scheduler::Lane;
+use schedules::http::worker_pool::{Handler, Job, WorkerPool};
 use schedules::stand_ins::clock::{Clock, Moment};
 use schedules::stand_ins::metrics::Metrics;
 use schedules::stand_ins::model::TenantId;
 use schedules::stand_ins::monitor::Monitor;
 use schedules::stand_ins::oneshot::Receiver;
-use schedules::turns::{Owner, Turns};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::{Arc, mpsc};
 use shuttle::thread;
 
-/// A tenant runs at most half of them at a time.
-const WORKERS: usize = 2;
+/// A tenant runs one job at a time.
+const WORKERS: usize = 4;
 
 const ANSWERED: u16 = 200;
 const FAILED: u16 = 500;
@@ -43,30 +43,33 @@ impl Fixture {
         let metrics = Arc::new(Metrics::default());
         let release = Arc::new(Monitor::new(false));
         let released = Arc::clone(&release);
-        let handler: Handler =
-            Arc::new(move |request: Request, reply: Responder, turns: &Turns| {
-                let writer = writer.lock().clone();
-                let released = Arc::clone(&released);
-                let owner = match request.query.as_deref() {
-                    None => return reply.send(Response(ANSWERED)),
-                    Some("panel") => Owner::Panel,
-                    Some(tenant) => Owner::Tenant(TenantId(tenant.parse().unwrap())),
-                };
-                turns.run(owner, request.client, move |turn| match (turn, request.path.as_str()) {
-                    (Err(_), _) => reply.send(Response(OVERLOADED)),
-                    (Ok(()), "/read") => {
-                        thread::yield_now();
-                        reply.send(Response(ANSWERED));
-                    }
-                    (Ok(()), "/mutate") => writer.send(reply).unwrap(),
-                    // Without the panic hook, which takes it for the end of the scenario.
-                    (Ok(()), "/panic") => panic::resume_unwind(Box::new("as asked")),
-                    (Ok(()), _) => {
-                        drop(released.wait_until(|is_released| *is_released));
-                        reply.send(Response(ANSWERED));
-                    }
-                });
-            });
+        let handler: Handler = Arc::new(move |request: Request, responder: Responder| {
+            let lane = match request.query.as_deref() {
+                None => {
+                    responder.send(Response(ANSWERED));
+                    return None;
+                }
+                Some("panel") => Lane::Passwords,
+                Some(tenant) => Lane::Tenant(TenantId(tenant.parse().unwrap())),
+            };
+            let writer = writer.lock().clone();
+            let released = Arc::clone(&released);
+            let run = move |request: Request, reply: Responder| match request.path.as_str() {
+                "/read" => {
+                    thread::yield_now();
+                    reply.send(Response(ANSWERED));
+                }
+                "/mutate" => writer.send(reply).unwrap(),
+                // Without the panic hook, which takes it for the end of the scenario.
+                "/panic" => panic::resume_unwind(Box::new("as asked")),
+                _ => {
+                    drop(released.wait_until(|is_released| *is_released));
+                    reply.send(Response(ANSWERED));
+                }
+            };
+            let rejection = || Response(OVERLOADED);
+            Some(Job { lane, request, responder, run: Box::new(run), rejection })
+        });
         let pool = WorkerPool::start(handler, WORKERS, Arc::clone(&metrics)).unwrap();
         Fixture { pool, metrics, release }
     }
@@ -121,17 +124,18 @@ fn every_request_is_answered() {
     assert_eq!(metrics.busy_workers.get(), 0);
 }
 
-/// One worker serves a request that ends when all others have their responses. The other serves
-/// them, also those that wait for a turn.
-fn one_slow_request_delays_nothing() {
+/// A tenant sends two requests that end when all requests of another tenant have their responses.
+fn one_slow_tenant_delays_no_other() {
     let fixture = Fixture::new();
-    let others = [1, 2, 3].map(|client| fixture.send(client, "/read", Some("1")));
-    let slow = fixture.send(4, "/slow", Some("2"));
+    let slow = [4, 5].map(|client| fixture.send(client, "/slow", Some("2")));
+    let others = [1, 2].map(|client| fixture.send(client, "/read", Some("1")));
     for response in others {
         assert_eq!(response.wait(), Some(Response(ANSWERED)));
     }
     fixture.release.change_for_all(|is_released| *is_released = true);
-    assert_eq!(slow.wait(), Some(Response(ANSWERED)));
+    for response in slow {
+        assert_eq!(response.wait(), Some(Response(ANSWERED)));
+    }
 }
 
 /// The pool stops while requests wait in every queue. All are answered, and all threads end.
@@ -160,8 +164,8 @@ fn every_request_is_answered_in_all_schedules() {
 }
 
 #[test]
-fn one_slow_request_delays_nothing_in_all_schedules() {
-    explore(one_slow_request_delays_nothing);
+fn one_slow_tenant_delays_no_other_in_all_schedules() {
+    explore(one_slow_tenant_delays_no_other);
 }
 
 #[test]
@@ -171,7 +175,7 @@ fn a_stop_answers_all_that_wait_in_all_schedules() {
 
 #[test]
 fn lost_requests_are_found() {
-    finds(Fault::RequestsStayInTheQueue, every_request_is_answered);
+    finds(Fault::RequestsStayInTheOutbox, every_request_is_answered);
     finds(Fault::RestOfAClientIsLost, every_request_is_answered);
     finds(Fault::DroppedWithoutAnswer, every_request_is_answered);
     finds(Fault::WatchdogIsForgotten, every_request_is_answered);
@@ -179,9 +183,10 @@ fn lost_requests_are_found() {
 
 #[test]
 fn jobs_that_wait_forever_are_found() {
-    finds(Fault::PanicKeepsItsTurn, every_request_is_answered);
-    finds(Fault::OneOwnerIsServed, one_slow_request_delays_nothing);
-    finds(Fault::JobsWaitForTheirWorker, one_slow_request_delays_nothing);
+    finds(Fault::JobKeepsItsPlace, every_request_is_answered);
+    finds(Fault::PanicEndsTheWorker, every_request_is_answered);
+    finds(Fault::OneLaneIsServed, one_slow_tenant_delays_no_other);
+    finds(Fault::NobodyReceives, one_slow_tenant_delays_no_other);
 }
 
 #[test]

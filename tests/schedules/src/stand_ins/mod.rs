@@ -2,6 +2,7 @@
 //! lock, and values with the names of the program's.
 
 pub mod clock;
+pub mod condvar;
 pub mod config;
 pub mod database;
 pub mod files;

@@ -8,13 +8,17 @@ impl Response {
         self.0
     }
 
+    pub fn has_header(&self, _name: &str) -> bool {
+        false
+    }
+
     #[must_use]
     pub fn header(self, _name: &'static str, _value: impl Into<String>) -> Response {
         self
     }
 
     #[must_use]
-    pub fn with(self, _headers: Vec<(&'static str, String)>) -> Response {
+    pub fn with<V>(self, _: impl IntoIterator<Item = (&'static str, V)>) -> Response {
         self
     }
 }
