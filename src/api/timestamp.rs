@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
+use jiff::fmt::temporal::Pieces;
 
 use crate::model::Bound;
 use crate::model::validation::is_date;
@@ -17,60 +18,37 @@ pub(super) fn parse_timestamp(text: &str, bound: Bound) -> Option<String> {
         Bound::To if is_date(text) => return Some(format!("{text}T23:59:59Z")),
         _ => (),
     }
-    let (local, offset) = split_offset(text)?;
-    let moment: DateTime = local.parse().ok()?;
-    let utc = moment.checked_sub(offset).unwrap_or(if offset.is_negative() {
-        DateTime::MAX
-    } else {
-        DateTime::MIN
-    });
+    let utc = parse_rfc3339(text)?;
     let whole = utc.with().subsec_nanosecond(0).build().ok()?;
     let whole = match bound {
-        Bound::From if whole != utc => {
-            whole.checked_add(SignedDuration::from_secs(1)).unwrap_or(DateTime::MAX)
-        }
         Bound::Equal => return Some(format!("{utc}Z")),
+        Bound::From if whole != utc => whole.saturating_add(SignedDuration::from_secs(1)),
         Bound::From | Bound::To => whole,
     };
     Some(whole.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// Length of a local date and time with a fraction of nine digits. Further digits are ignored
-/// (contract section 4).
+/// Length of a local date and time with a fraction of nine digits. jiff takes no more; further
+/// digits are ignored (contract section 4).
 const MAX_LOCAL: usize = "2026-11-20T19:30:00.123456789".len();
 
-/// Splits a timestamp into local date and time, and the offset from UTC. Accepts the grammar of RFC
-/// 3339 section 5.6 only; jiff accepts more.
-fn split_offset(text: &str) -> Option<(&str, SignedDuration)> {
-    let (local, zone) =
-        text.split_at_checked(text.find(['Z', 'z']).or_else(|| text.len().checked_sub(6))?)?;
-    let (date, time) = local.split_once(['T', 't'])?;
-    let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
-    let has_shape = |text: &str, pattern: &str| {
-        text.len() == pattern.len()
-            && text
-                .bytes()
-                .zip(pattern.bytes())
-                .all(|(b, p)| if p == b'd' { b.is_ascii_digit() } else { b == p })
-    };
-    let is_fraction = !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit());
-    if !(has_shape(date, "dddd-dd-dd") && has_shape(clock, "dd:dd:dd") && is_fraction) {
+/// Parses a timestamp to the date and time in UTC. jiff also accepts other forms of ISO 8601, so the
+/// shape of RFC 3339 section 5.6 is checked first.
+///
+/// `jiff::Timestamp` ends in 9999 at 22:00 on December 30, before the last moment of a filter.
+fn parse_rfc3339(text: &str) -> Option<DateTime> {
+    let shape = text.to_ascii_uppercase().replace(|c: char| c.is_ascii_digit(), "d");
+    let rest = shape.strip_prefix("dddd-dd-ddTdd:dd:dd")?;
+    let zone = rest.strip_prefix(".d").map_or(rest, |rest| rest.trim_start_matches('d'));
+    if !matches!(zone, "Z" | "+dd:dd" | "-dd:dd") {
         return None;
     }
-    let local = local.get(..MAX_LOCAL).unwrap_or(local);
-    if zone.eq_ignore_ascii_case("z") {
-        return Some((local, SignedDuration::ZERO));
-    }
-    if !(has_shape(zone, "+dd:dd") || has_shape(zone, "-dd:dd")) {
-        return None;
-    }
-    let hours: i64 = zone.get(1..3)?.parse().ok()?;
-    let minutes: i64 = zone.get(4..6)?.parse().ok()?;
-    if hours > 23 || minutes > 59 {
-        return None;
-    }
-    let offset = SignedDuration::from_mins(hours * 60 + minutes);
-    Some((local, if zone.starts_with('-') { -offset } else { offset }))
+    let (local, zone) = text.split_at_checked(text.len() - zone.len())?;
+    let text = format!("{}{zone}", local.get(..MAX_LOCAL).unwrap_or(local));
+    let pieces = Pieces::parse(&text).ok()?;
+    let offset = SignedDuration::from_secs(pieces.to_numeric_offset()?.seconds().into());
+    let is_hour = offset.abs() < SignedDuration::from_hours(24);
+    is_hour.then_some(DateTime::from_parts(pieces.date(), pieces.time()?).saturating_sub(offset))
 }
 
 #[cfg(test)]
