@@ -7,6 +7,7 @@ use super::operations::json_object;
 use super::precondition::IfMatch;
 use super::query::Query;
 use super::routes::{self, Route};
+use super::unknown_members::{self, Handling};
 use crate::http::{ApiError, ErrorCode, Method, Request};
 use crate::json_writer::JsonWriter;
 use crate::model::validation::shorten;
@@ -49,7 +50,7 @@ impl Batch {
         let key = idempotency::parse_key(request)?;
         let (body, object) = json_object(request)?;
         Query::parse(request.query.as_deref())?.only([].into_iter())?;
-        let operations = parse(object)?;
+        let operations = parse(object, Handling::of(request))?;
         for (number, operation) in operations.iter().enumerate() {
             let needed = Scope { resource: operation.resource, access: Access::Write };
             if !scopes.contains(needed) {
@@ -119,7 +120,7 @@ fn write_result(json: &mut JsonWriter, answer: &Answer) {
 /// # Errors
 ///
 /// `bad_request`; the message names the operation, if the fault is in one.
-fn parse(mut batch: JsonObject) -> Result<Vec<Operation>, ApiError> {
+fn parse(mut batch: JsonObject, handling: Handling) -> Result<Vec<Operation>, ApiError> {
     check_members(&batch, &["operations"]).map_err(ApiError::bad_request)?;
     let Some(Json::Array(declared)) = batch.remove("operations") else {
         return Err(ApiError::bad_request(
@@ -134,7 +135,7 @@ fn parse(mut batch: JsonObject) -> Result<Vec<Operation>, ApiError> {
     }
     let mut operations = Vec::with_capacity(declared.len());
     for (number, operation) in declared.into_iter().enumerate() {
-        let operation = Operation::parse(operation, &operations)
+        let operation = Operation::parse(operation, &operations, handling)
             .map_err(|fault| ApiError::bad_request(format!("Operation {number}: {fault}")))?;
         operations.push(operation);
     }
@@ -166,7 +167,11 @@ fn changing_method(name: &str) -> Result<Method, String> {
 
 impl Operation {
     /// Reads and checks an operation. The error is what is wrong with its declaration.
-    fn parse(operation: Json, earlier: &[Operation]) -> Result<Operation, String> {
+    fn parse(
+        operation: Json,
+        earlier: &[Operation],
+        handling: Handling,
+    ) -> Result<Operation, String> {
         let Json::Object(mut object) = operation else {
             return Err("It must be a JSON object.".to_owned());
         };
@@ -198,6 +203,7 @@ impl Operation {
         };
         let if_match = IfMatch(if_match.into_iter().collect());
         let change = body.and_then(|body| {
+            unknown_members::check(handling, resource, &body)?;
             Change::check(&method, resource, &Query::parse(Some(query))?, &body, if_match)
         });
         Ok(Operation { method, resource, prefix, results, change })

@@ -180,9 +180,8 @@ impl Change {
                 match writing.delete(resource, id, context)? {
                     DeleteOutcome::Deleted => {}
                     DeleteOutcome::NotFound => return Err(errors::not_found(resource, id).into()),
-                    DeleteOutcome::Referenced(details) => {
-                        let error = ApiError::from(ErrorCode::HasDependents);
-                        return Err(error.member("details", details).into());
+                    DeleteOutcome::Referenced { details, counts } => {
+                        return Err(errors::has_dependents(resource, details, &counts).into());
                     }
                 }
                 Ok((id, Answer { status: 204, location: None, etag: None, body: Vec::new() }))

@@ -28,10 +28,9 @@ pub static PARAMETERS: [QueryParameter<()>; 4] = [
     QueryParameter {
         name: "cursor",
         about: "The `next_cursor` of an earlier answer, or `now` for what comes from this moment \
-                on. Without it the answer begins \
-                with the oldest entry that is kept.",
+                on. If it is absent or empty, the answer begins with the oldest entry that is kept.",
         values: |()| "text".to_owned(),
-        schema: |()| json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }),
+        schema: |()| json!({ "type": "string", "maxLength": MAX_CURSOR }),
         example: || json!(NOW),
     },
     QueryParameter {
@@ -77,7 +76,7 @@ pub fn parse(query: &Query, scopes: Scopes, oldest: Timestamp) -> Result<Changes
     query.only(PARAMETERS.iter().map(|parameter| parameter.name))?;
     let limit = parse_limit(query)?;
     let start = match query.get("cursor") {
-        None => Start::Oldest,
+        None | Some("") => Start::Oldest,
         Some(NOW) => Start::Now,
         Some(cursor) => Start::After(parse_change_cursor(cursor)?),
     };

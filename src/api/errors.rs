@@ -68,6 +68,28 @@ pub fn ambiguous_record(resource: &Resource, field: &Field, ids: &[RecordId]) ->
     ApiError::new(ErrorCode::AmbiguousRecord, message)
 }
 
+/// `has_dependents`: records refer to the record of `resource`, as many of each kind as `counts`
+/// says. `details` is the database's message.
+pub fn has_dependents(
+    resource: &Resource,
+    details: String,
+    counts: &[(&Resource, i64)],
+) -> ApiError {
+    let kind = |(of, count): &(&Resource, i64)| match count {
+        1 if of.name == of.plural => format!("1 {} record refers", of.name),
+        1 => format!("1 {} refers", of.name),
+        _ if of.name == of.plural => format!("{count} {} records refer", of.name),
+        _ => format!("{count} {} refer", of.plural),
+    };
+    let kinds: Vec<String> = counts.iter().map(kind).collect();
+    let message = format!(
+        "{} to this {}. Delete or reassign the records that refer to it first.",
+        kinds.join(", and "),
+        resource.name
+    );
+    ApiError::new(ErrorCode::HasDependents, message).member("details", details)
+}
+
 /// `invalid_json`; the message names line and column.
 pub fn invalid_json(fault: &str) -> ApiError {
     let message = format!("The body is not one JSON object in UTF-8: {fault}.");

@@ -42,9 +42,10 @@ pub static PARAMETERS: [QueryParameter<&'static Resource>; 6] = [
     },
     QueryParameter {
         name: "cursor",
-        about: "The `next_cursor` of the previous page. Sort, filters and `q` must be the same.",
+        about: "The `next_cursor` of the previous page; empty for the first page. Sort, filters and \
+                `q` must be the same.",
         values: |_| "text".to_owned(),
-        schema: |_| json!({ "type": "string", "minLength": 1, "maxLength": MAX_CURSOR }),
+        schema: |_| json!({ "type": "string", "maxLength": MAX_CURSOR }),
         example: || json!(EXAMPLE_CURSOR),
     },
     QueryParameter {
@@ -190,7 +191,8 @@ pub fn parse(
             list.filters.push((filter.column, filter.bound, parse_filter(filter, text)?));
         }
     }
-    list.after = query.get("cursor").map(|cursor| parse_cursor(cursor, &list)).transpose()?;
+    let cursor = query.get("cursor").filter(|cursor| !cursor.is_empty());
+    list.after = cursor.map(|cursor| parse_cursor(cursor, &list)).transpose()?;
     Ok(list)
 }
 

@@ -19,6 +19,7 @@ mod pipeline;
 #[cfg(test)]
 mod tests;
 mod timestamp;
+mod unknown_members;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

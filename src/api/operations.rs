@@ -7,6 +7,7 @@ use super::idempotency::{self, IdempotencyKey};
 use super::list;
 use super::precondition::{IfMatch, is_unchanged};
 use super::query::Query;
+use super::unknown_members::{self, Handling};
 use crate::http::{ApiError, Body, ErrorCode, Method, Request, Response};
 use crate::json_writer::JsonWriter;
 use crate::model::json_object::parse_object;
@@ -88,16 +89,18 @@ pub(super) fn page_of(data: &[u8], write_others: impl FnOnce(&mut JsonWriter)) -
 }
 
 /// POST, PUT and DELETE: makes the checks that need no database, in their order. DELETE ignores a
-/// body.
+/// body. `ignored` becomes the header that names ignored members, on an error, too.
 pub(super) fn check(
     request: &Request,
     resource: &'static Resource,
+    ignored: &mut Option<(&'static str, String)>,
 ) -> Result<(Change, Option<IdempotencyKey>), ApiError> {
     let key = idempotency::parse_key(request)?;
     let (body, object) = match request.method {
         Method::DELETE => (&[][..], JsonObject::new()),
         _ => json_object(request)?,
     };
+    *ignored = unknown_members::check(Handling::of(request), resource, &object)?;
     let query = Query::parse(request.query.as_deref())?;
     let if_match = IfMatch::of(request);
     let change = Change::check(&request.method, resource, &query, &object, if_match)?;

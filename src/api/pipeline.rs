@@ -7,6 +7,7 @@ use super::batch::Batch;
 use super::idempotency::{self, IdempotencyKey};
 use super::operations;
 use super::routes::{Action, Operation};
+use super::unknown_members::Handling;
 use super::{Api, changes, errors};
 use crate::http::{ApiError, Job, Lane, Request, Responder, Response};
 use crate::store::registry::Principal;
@@ -101,13 +102,17 @@ impl Call<'_> {
         reply.add_headers(rate_limit.headers());
         // Method.
         let operation = operation.ok_or_else(|| Operation::not_allowed(operations))?;
+        reply.add_headers(Handling::of(request).header());
         // The operation's own checks.
         let accepted = match operation.action {
             Action::Read(resource) => {
                 Accepted::Respond(operations::read(&tenant, request, resource, key.scopes)?)
             }
             Action::Create(resource) | Action::Update(resource) | Action::Delete(resource) => {
-                let (change, once) = operations::check(request, resource)?;
+                let mut ignored = None;
+                let checked = operations::check(request, resource, &mut ignored);
+                reply.add_headers(ignored);
+                let (change, once) = checked?;
                 let demand = Demand { operations: 1, frees_space: change.frees_space() };
                 let work: Work =
                     Box::new(move |writing, at| Ok(change.apply(writing, prefix, at)?.1));

@@ -9,6 +9,8 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::batch::Batch;
+use super::change::Change;
+use super::idempotency::IdempotencyKey;
 use super::list::{self, write_cursor};
 use super::precondition::IfMatch;
 use super::query::Query;
@@ -78,13 +80,16 @@ fn error(code: ErrorCode) -> ApiError {
         | ErrorCode::ExpiredApiKey => errors::unauthorized(code),
         ErrorCode::MissingId
         | ErrorCode::NoUpdatableFields
-        | ErrorCode::HasDependents
         | ErrorCode::EndpointNotFound
         | ErrorCode::PayloadTooLarge
         | ErrorCode::InvalidIdempotencyKey
         | ErrorCode::IdempotencyKeyReused
         | ErrorCode::ChangesGone
         | ErrorCode::PreconditionFailed => code.into(),
+        ErrorCode::HasDependents => {
+            let details = "FOREIGN KEY constraint failed".to_owned();
+            errors::has_dependents(&CUSTOMER, details, &[(&EMPLOYEE, 2), (&HARDWARE, 1)])
+        }
         ErrorCode::TenantInactive => errors::tenant_inactive(Inactive::TrialOver),
         ErrorCode::TenantUnavailable => StoreError::Unavailable.into(),
         ErrorCode::InsufficientScope => {
@@ -109,7 +114,7 @@ fn error(code: ErrorCode) -> ApiError {
         ErrorCode::EmployeeNotFound => missing_reference(&HARDWARE),
         ErrorCode::UnsupportedMediaType => {
             let plain = request(Method::POST, "", &[("content-type", "text/plain")], b"{}");
-            failed(operations::check(&plain, &CUSTOMER))
+            failed(check(&plain))
         }
         ErrorCode::MalformedRequest => {
             let message = "The request could not be read as one HTTP/1.1 message. \
@@ -177,13 +182,17 @@ fn request(method: Method, query: &str, headers: &[(&str, &str)], body: &[u8]) -
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
+/// Checks a request for customers.
+fn check(request: &Request) -> Result<(Change, Option<IdempotencyKey>), ApiError> {
+    operations::check(request, &CUSTOMER, &mut None)
+}
+
 fn requests() -> Messages {
     let create = |headers: &[(&str, &str)], body: &[u8]| {
-        failure(operations::check(&request(Method::POST, "", headers, body), &CUSTOMER))
+        failure(check(&request(Method::POST, "", headers, body)))
     };
-    let update = |query: &str, body: &[u8]| {
-        failure(operations::check(&request(Method::PUT, query, &[JSON], body), &CUSTOMER))
-    };
+    let update =
+        |query: &str, body: &[u8]| failure(check(&request(Method::PUT, query, &[JSON], body)));
     let key = |values: &[&str]| {
         let headers: Vec<(&str, &str)> =
             values.iter().map(|value| ("idempotency-key", *value)).collect();
@@ -202,33 +211,31 @@ fn requests() -> Messages {
         ("Content-Encoding: gzip", create(&[JSON, ("content-encoding", "gzip")], b"{}")),
         ("Idempotency-Key: 7", key(&["7"])),
         ("Idempotency-Key twice", key(&["7", "7"])),
-        (
-            "POST with ?id=1",
-            failure(operations::check(&request(Method::POST, "id=1", &[JSON], b"{}"), &CUSTOMER)),
-        ),
+        ("POST with ?id=1", failure(check(&request(Method::POST, "id=1", &[JSON], b"{}")))),
         (
             "POST with ?update_by=nmae",
-            failure(operations::check(
-                &request(Method::POST, "update_by=nmae", &[JSON], b"{}"),
-                &CUSTOMER,
-            )),
+            failure(check(&request(Method::POST, "update_by=nmae", &[JSON], b"{}"))),
         ),
         (
             "POST with ?update_by=customer_number",
-            failure(operations::check(
-                &request(
-                    Method::POST,
-                    "update_by=customer_number",
-                    &[JSON],
-                    b"{\"name\": \"Eva\"}",
-                ),
-                &CUSTOMER,
-            )),
+            failure(check(&request(
+                Method::POST,
+                "update_by=customer_number",
+                &[JSON],
+                b"{\"name\": \"Eva\"}",
+            ))),
         ),
         ("PUT of {}", update("id=1", b"{}")),
         ("PUT of a number for a text", update("id=1", br#"{"city": 10115}"#)),
         ("PUT of U+0000 in a text", update("id=1", br#"{"city": "a\u0000b"}"#)),
         ("POST of two wrong fields", create(&[JSON], br#"{"email": "x", "status": "new"}"#)),
+        (
+            "POST of unknown members, strict",
+            create(
+                &[JSON, ("prefer", "handling=strict")],
+                br#"{"id": 7, "nmae": "A", "x\u202e": 1}"#,
+            ),
+        ),
     ]
     .map(|(situation, message)| (situation.to_owned(), message))
     .into()
@@ -268,10 +275,7 @@ fn syntax() -> Messages {
 
 fn parameters() -> Messages {
     let delete = |query: &str| {
-        (
-            format!("DELETE ?{query}"),
-            failure(operations::check(&request(Method::DELETE, query, &[], b""), &CUSTOMER)),
-        )
+        (format!("DELETE ?{query}"), failure(check(&request(Method::DELETE, query, &[], b""))))
     };
     ["", "id=", "id=0", "id=01", "id=-1", "id=x", "id=1&id=2", "id=1&name=A", "%ff=1", "id=%ff"]
         .map(delete)

@@ -37,6 +37,20 @@ fn results(reply: Reply) -> Vec<Value> {
     reply.found()["results"].as_array().unwrap().clone()
 }
 
+#[test]
+fn a_strict_batch_has_no_unknown_members() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let odd = operation("POST", "/customers.php", json!({"name": "Zwei", "nmae": "x"}));
+    let operations = [post_customer("Eins"), odd];
+    let reply = call(&api, &operations).header("Prefer", "handling=strict").send();
+    assert_eq!(reply.header("Preference-Applied"), Some("handling=strict"));
+    let reply = reply.fails_with(400, "bad_request").saying("(did you mean \"name\"?)");
+    assert_eq!(reply.json()["operation"], 1);
+    assert_eq!(api.total("/customers.php"), 0);
+    assert_eq!(results(run(&api, &operations)).len(), 2);
+}
+
 /// The first page of every list and of the change log.
 fn state(api: &Api) -> [Value; 4] {
     LISTS.map(|list| api.get(&format!("{list}?limit=200")).found()["data"].clone())

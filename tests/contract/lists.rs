@@ -78,6 +78,7 @@ fn the_total_counts_all_that_match_and_comes_when_asked_for() {
     assert_eq!(api.total("/customers.php?q=bonn"), 1);
     assert_eq!(api.total("/customers.php?city=null&q=customer"), 4);
     let first = api.get("/customers.php?limit=2").found();
+    assert_eq!(api.get("/customers.php?cursor=&limit=2").found(), first);
     let cursor = first["next_cursor"].as_str().unwrap();
     let second = api.get(&format!("/customers.php?limit=2&cursor={cursor}&total=true")).found();
     assert_eq!(second["total"], 5, "of all pages, not of the rest");
@@ -444,7 +445,6 @@ fn a_damaged_cursor_is_a_bad_request() {
     let half = &cursor[..cursor.len() / 2];
     let long = "A".repeat(4_000);
     for bad in [
-        "",
         "x",
         "1",
         "%20",

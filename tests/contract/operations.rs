@@ -310,13 +310,16 @@ fn a_customer_with_employees_and_an_employee_with_hardware_stay() {
     let customer = api.customer("Needed");
     let employee = api.employee(customer);
     let hardware = api.create("/hardware.php", json!({"name": "Laptop", "employee_id": employee}));
-    for address in
-        [format!("/customers.php?id={customer}"), format!("/employees.php?id={employee}")]
-    {
-        let body = api.delete(&address).fails_with(409, "has_dependents").json();
-        assert_eq!(body["details"], "FOREIGN KEY constraint failed");
+    let other = api.employee(customer);
+    for (address, said) in [
+        (format!("/customers.php?id={customer}"), "2 employees refer to this customer."),
+        (format!("/employees.php?id={employee}"), "1 hardware record refers to this employee."),
+    ] {
+        let reply = api.delete(&address).fails_with(409, "has_dependents").saying(said);
+        assert_eq!(reply.json()["details"], "FOREIGN KEY constraint failed");
         api.get(&address).is(200);
     }
+    api.delete(&format!("/employees.php?id={other}")).is(204);
     assert_eq!(api.total("/hardware.php?employee_id=1"), 1);
     api.put(&format!("/hardware.php?id={hardware}"), json!({"employee_id": null})).is(200);
     api.delete(&format!("/employees.php?id={employee}")).is(204);

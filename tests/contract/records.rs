@@ -538,6 +538,57 @@ fn unknown_and_read_only_fields_are_ignored() {
 }
 
 #[test]
+fn unknown_members_are_named_and_a_strict_request_has_none() {
+    let server = TestServer::start();
+    let api = server.tenant("acme").with_scopes(ALL);
+    let send = |method: &str, target: &str, prefer: &str, body: &Value| {
+        let reply = api.call(method, target).header("Prefer", prefer).json(body).send();
+        let strict = reply.header("Preference-Applied").is_some();
+        (reply.header("X-Ignored-Fields").map(str::to_owned), strict, reply)
+    };
+    let mut body = json!({"id": 7, "created_at": 1, "updated_at": null, "etag": "x", "name": "A"});
+    let (ignored, strict, reply) = send("POST", "/customers.php", "handling=strict", &body);
+    reply.fails_on(&[("name", "too_short")]);
+    assert_eq!((ignored, strict), (None, true), "read-only members are known");
+    body["name"] = json!("Eins");
+    for n in 0..9 {
+        body[format!("member {n}, ü\u{202e}{}", "x".repeat(50))] = json!(n);
+    }
+    body["custmer_number"] = json!("C-1");
+    body["beyond"] = json!("ten");
+    let names = |n| format!("member?{n}????{}", "x".repeat(28));
+    let names = (0..9).map(names).chain(["custmer_number".to_owned()]).collect::<Vec<_>>();
+    for prefer in
+        ["", "handling", "strict", "handling=lenient, handling=strict", "x;handling=strict"]
+    {
+        let (ignored, strict, reply) = send("POST", "/customers.php", prefer, &body);
+        assert_eq!((ignored, strict), (Some(names.join(", ")), false), "{prefer}");
+        reply.is(201);
+    }
+    for (method, target) in [("POST", "/customers.php"), ("PUT", "/customers.php?id=x")] {
+        for prefer in
+            ["handling=strict", "respond-async, Handling = \"strict\"; a=b, handling=lenient"]
+        {
+            let (ignored, strict, reply) = send(method, target, prefer, &body);
+            assert_eq!((ignored, strict), (None, true), "{prefer}");
+            let reply = reply.fails_with(400, "bad_request");
+            reply.saying("\"custmer_number\" (did you mean \"customer_number\"?), \"beyond\"");
+        }
+    }
+    body["name"] = json!("");
+    let (ignored, _, reply) = send("PUT", "/customers.php?id=1", "", &body);
+    reply.fails_on(&[("name", "required")]);
+    assert!(ignored.is_some(), "errors name ignored members, too");
+    let (_, strict, reply) = send("DELETE", "/customers.php?id=1", "handling=strict", &body);
+    reply.is(204);
+    assert!(!strict);
+    assert_eq!(api.total("/customers.php"), 4);
+    let many: Map<String, Value> = (0..150).map(|n| (n.to_string(), json!(n))).collect();
+    let (.., reply) = send("POST", "/customers.php", "handling=strict", &many.into());
+    reply.fails_with(400, "bad_request").saying("\"99\", and 50 more.");
+}
+
+#[test]
 fn the_timestamps_are_equal_at_first_and_a_put_that_changes_a_value_moves_one() {
     let server = InProcess::at("2026-11-20T19:30:00.9Z");
     each_resource(&server.tenant("acme"), |api, resource, smallest| {

@@ -60,6 +60,8 @@ fn headers() -> Map<String, Value> {
         ("X-RateLimit-Remaining", &number, "Requests left in the current minute."),
         ("X-RateLimit-Reset", &number, "The end of the minute in Unix seconds."),
         ("X-Key-Expires", &time, "The end of the key, during its last 14 days."),
+        ("X-Ignored-Fields", &text, "At most ten unknown members of a body, which were ignored."),
+        ("Preference-Applied", &text, "`handling=strict` if the request has asked for it."),
         ("Link", &text, "The address of the next page, if there is one."),
         ("ETag", &text, "The version, for `If-Match` and `If-None-Match`. Absent from lists."),
         ("Idempotent-Replayed", &replayed, "The response is a replay of the first response."),

@@ -26,6 +26,8 @@ const IF_NONE_MATCH: &str = "With `id`: the `ETag` of the record as the client k
     record still has this version, the response is 304 without a body.";
 const IDEMPOTENCY_KEY: &str =
     "A new UUID for every new request. A repeat of the request uses the same UUID.";
+const PREFER: &str = "With `handling=strict`, unknown members of the body are an error. Without \
+    it they are ignored.";
 const REQUEST_ID: &str =
     "A UUID chosen by the client for this request. Any other value is ignored.";
 
@@ -126,14 +128,15 @@ impl Operation {
             }
             Action::Create(resource) => {
                 let update_by = Parameter::of(&change::UPDATE_BY, resource);
-                let parameters = shared(&["IfMatch", "IdempotencyKey"]).into_iter();
+                let parameters = shared(&["IfMatch", "IdempotencyKey", "Prefer"]).into_iter();
                 parameters.chain([update_by]).collect()
             }
-            Action::Update(_) | Action::Delete(_) => shared(&["Id", "IfMatch", "IdempotencyKey"]),
+            Action::Update(_) => shared(&["Id", "IfMatch", "IdempotencyKey", "Prefer"]),
+            Action::Delete(_) => shared(&["Id", "IfMatch", "IdempotencyKey"]),
             Action::Changes => {
                 changes::PARAMETERS.iter().map(|each| Parameter::of(each, ())).collect()
             }
-            Action::Batch => shared(&["IdempotencyKey"]),
+            Action::Batch => shared(&["IdempotencyKey", "Prefer"]),
             Action::Whoami => Vec::new(),
         }
     }
@@ -186,7 +189,7 @@ fn filter_parameters(resource: &'static Resource) -> impl Iterator<Item = Parame
 
 impl Parameter {
     /// Those that operations share, and `X-Request-Id`.
-    pub(in crate::reference) fn shared() -> [Parameter; 6] {
+    pub(in crate::reference) fn shared() -> [Parameter; 7] {
         let id = json!({ "type": "integer", "format": "int64", "minimum": 1 });
         let text = json!({ "type": "string" });
         // Patterns and not the format `uuid`: generated clients would use an object of their own,
@@ -200,6 +203,7 @@ impl Parameter {
             ("IfMatch", "If-Match", "header, entity tags", &tags, &etag, IF_MATCH),
             ("IfNoneMatch", "If-None-Match", "header, entity tags", &text, &etag, IF_NONE_MATCH),
             ("IdempotencyKey", "Idempotency-Key", "header, UUID", &uuid, &new, IDEMPOTENCY_KEY),
+            ("Prefer", "Prefer", "header", &text, &json!("handling=strict"), PREFER),
             ("RequestId", "X-Request-Id", "header, UUID", &text, &new, REQUEST_ID),
         ]
         .map(|(shared_as, name, values, schema, example, about)| Parameter {

@@ -12,8 +12,14 @@ use crate::http::error_code::{Description, OperationGroup};
 use crate::words::capitalize;
 
 /// The headers of responses to requests that passed the scope check.
-const COUNTED: [&str; 4] =
-    ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-Key-Expires"];
+const COUNTED: [&str; 6] = [
+    "X-RateLimit-Limit",
+    "X-RateLimit-Remaining",
+    "X-RateLimit-Reset",
+    "X-Key-Expires",
+    "X-Ignored-Fields",
+    "Preference-Applied",
+];
 
 /// The media type of all bodies but that of the documentation page.
 const JSON: &str = "application/json";

@@ -12,7 +12,7 @@ use super::encoding::{Statements, damaged_text};
 use super::search::search_text;
 use super::{Reading, Record, Writing};
 use crate::clock::Timestamp;
-use crate::model::{Field, RecordId, Resource, Value};
+use crate::model::{ALL, Field, RecordId, Resource, Value};
 use crate::store::database;
 use crate::store::error::DatabaseError;
 
@@ -21,8 +21,13 @@ use crate::store::error::DatabaseError;
 pub enum DeleteOutcome {
     Deleted,
     NotFound,
-    /// Other records refer to it. The database's own message.
-    Referenced(String),
+    /// Other records refer to it.
+    Referenced {
+        /// The database's own message.
+        details: String,
+        /// How many records of which resource refer to it.
+        counts: Vec<(&'static Resource, i64)>,
+    },
 }
 
 impl<'a> Writing<'a> {
@@ -144,10 +149,31 @@ impl<'a> Writing<'a> {
             Err(rusqlite::Error::SqliteFailure(cause, message))
                 if cause.extended_code == ffi::SQLITE_CONSTRAINT_FOREIGNKEY =>
             {
-                Ok(DeleteOutcome::Referenced(message.unwrap_or_else(|| cause.to_string())))
+                let details = message.unwrap_or_else(|| cause.to_string());
+                Ok(DeleteOutcome::Referenced { details, counts: self.dependents(resource, id)? })
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Counts the records that refer to a record, by their resource.
+    fn dependents(
+        &self,
+        target: &Resource,
+        RecordId(id): RecordId,
+    ) -> rusqlite::Result<Vec<(&'static Resource, i64)>> {
+        let mut counts = Vec::new();
+        for resource in ALL {
+            let mut references = resource.fields.iter();
+            let refers = |field: &&Field| field.references == Some(target);
+            let Some(field) = references.find(refers) else { continue };
+            let sql = format!("SELECT count(*) FROM {} WHERE {} = ?", resource.plural, field.name);
+            let count: i64 = self.connection().query_row(&sql, [id], |row| row.get(0))?;
+            if count > 0 {
+                counts.push((resource, count));
+            }
+        }
+        Ok(counts)
     }
 
     fn stored_text(&self, resource: &Resource, id: RecordId) -> rusqlite::Result<String> {

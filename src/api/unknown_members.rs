@@ -1,0 +1,87 @@
+//! Members of a body that no field has: they are ignored and named in a header, or rejected if the
+//! client asks for that (contract section 3).
+
+use crate::http::{ApiError, Method, Request};
+use crate::model::validation::shorten;
+use crate::model::{JsonObject, READ_ONLY, Resource};
+use crate::words;
+
+/// The most names in the header `X-Ignored-Fields`.
+const MAX_IGNORED: usize = 10;
+/// The most names in a message. A batch has room for a hundred thousand.
+const MAX_NAMED: usize = 100;
+
+/// What a request wants done with unknown members, in the words of RFC 7240 section 4.4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handling {
+    Lenient,
+    Strict,
+}
+
+impl Handling {
+    /// The first preference `handling` in the headers `Prefer` counts (RFC 7240 section 2). Only POST
+    /// and PUT have members to check.
+    pub(super) fn of(request: &Request) -> Handling {
+        let preferences = request.headers("prefer").flat_map(|line| line.split(','));
+        let mut handlings = preferences.filter_map(|preference| {
+            let (name, value) = preference.split(';').next()?.split_once('=')?;
+            name.trim().eq_ignore_ascii_case("handling").then_some(value.trim())
+        });
+        let sent = handlings.next().unwrap_or("lenient").trim_matches('"');
+        let has_members = matches!(request.method, Method::POST | Method::PUT);
+        let is_strict = has_members && sent.eq_ignore_ascii_case("strict");
+        if is_strict { Handling::Strict } else { Handling::Lenient }
+    }
+
+    /// The header of every response to a strict request.
+    pub(super) fn header(self) -> Option<(&'static str, String)> {
+        let is_strict = self == Handling::Strict;
+        is_strict.then(|| ("Preference-Applied", "handling=strict".to_owned()))
+    }
+}
+
+/// Looks for unknown members in the body of a POST or PUT. Returns the header with their names.
+///
+/// # Errors
+///
+/// `bad_request` if there are unknown members and the handling is strict.
+pub(super) fn check(
+    handling: Handling,
+    resource: &Resource,
+    body: &JsonObject,
+) -> Result<Option<(&'static str, String)>, ApiError> {
+    let is_known =
+        |name: &&str| resource.field(name).is_some() || READ_ONLY.contains(name) || *name == "etag";
+    let unknown: Vec<&str> = body.keys().map(String::as_str).filter(|it| !is_known(it)).collect();
+    match handling {
+        _ if unknown.is_empty() => Ok(None),
+        Handling::Lenient => {
+            let names: Vec<String> = unknown.into_iter().take(MAX_IGNORED).map(printable).collect();
+            Ok(Some(("X-Ignored-Fields", names.join(", "))))
+        }
+        Handling::Strict => Err(rejected(resource, &unknown)),
+    }
+}
+
+/// A name as a header shows it: at most 40 characters. A comma would separate names.
+fn printable(name: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_graphic() && c != ',';
+    name.chars().take(40).map(|c| if is_plain(c) { c } else { '?' }).collect()
+}
+
+fn rejected(resource: &Resource, unknown: &[&str]) -> ApiError {
+    let known = resource.fields.iter().map(|field| field.name);
+    let name = |name: &&str| match words::closest(name, known.clone()) {
+        Some(similar) => format!("{name:?} (did you mean \"{similar}\"?)"),
+        None => format!("{:?}", shorten(name)),
+    };
+    let mut names: Vec<String> = unknown.iter().take(MAX_NAMED).map(name).collect();
+    if unknown.len() > MAX_NAMED {
+        names.push(format!("and {} more", unknown.len() - MAX_NAMED));
+    }
+    ApiError::bad_request(format!(
+        "The body has unknown members: {}. Correct their names, or send the request without \
+         \"Prefer: handling=strict\".",
+        names.join(", ")
+    ))
+}
